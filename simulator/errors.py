@@ -1,0 +1,78 @@
+"""The one error type that users meet: a sentence that names the field, the value, what is allowed and what to try."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of both commands (contract, README)."""
+
+    OK = 0
+    USAGE = 2
+    INFEASIBLE = 3
+    PROFILE = 4
+    IO = 5
+
+
+class RoofcastError(Exception):
+    """A refusal. ``str()`` is one line.
+
+    ``code`` is a short stable identifier for programs, ``field`` the dotted name of what was wrong,
+    ``message`` says what is wrong and what is allowed, ``hint`` what to try next.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str = "",
+        code: str = "invalid_input",
+        hint: str = "",
+        exit_code: ExitCode = ExitCode.USAGE,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.code = code
+        self.hint = hint
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        where = f"{self.field}: " if self.field else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{where}{self.message}{hint}".replace("\n", " ")
+
+
+class ProfileError(RoofcastError):
+    """A hardware, model, price or calibration profile that is unknown or invalid (exit code 4)."""
+
+    def __init__(self, message: str, *, field: str = "", code: str = "unknown_profile", hint: str = "") -> None:
+        super().__init__(message, field=field, code=code, hint=hint, exit_code=ExitCode.PROFILE)
+
+
+class FileError(RoofcastError):
+    """A file that cannot be read or written (exit code 5)."""
+
+    def __init__(self, message: str, *, field: str = "", code: str = "io", hint: str = "") -> None:
+        super().__init__(message, field=field, code=code, hint=hint, exit_code=ExitCode.IO)
+
+
+class InfeasibleError(RoofcastError):
+    """Nothing satisfies the request (exit code 3)."""
+
+    def __init__(self, message: str, *, field: str = "", code: str = "infeasible", hint: str = "") -> None:
+        super().__init__(message, field=field, code=code, hint=hint, exit_code=ExitCode.INFEASIBLE)
+
+
+def did_you_mean(value: str, known: Iterable[str], *, limit: int = 3) -> str:
+    """Name the closest known spellings of ``value``, or list a few of what exists."""
+    names = sorted(set(known))
+    close = difflib.get_close_matches(value.lower(), [name.lower() for name in names], n=limit, cutoff=0.5)
+    spelled = {name.lower(): name for name in names}
+    if close:
+        return "did you mean " + " or ".join(spelled[name] for name in close) + "?"
+    shown = ", ".join(names[:12])
+    return f"known: {shown}{', ...' if len(names) > 12 else ''}"

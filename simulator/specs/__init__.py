@@ -1,0 +1,1 @@
+"""What is given: hardware, models, precision, deployments, engines, workloads, objectives, prices, calibrations."""

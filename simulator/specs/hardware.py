@@ -1,0 +1,74 @@
+"""Accelerators, their links and the servers they are sold in: datasheet facts only, never fits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from simulator.specs.base import Source, Spec
+from simulator.specs.precision import Dtype
+
+
+class LinkSpec(Spec):
+    """One kind of connection. Bandwidth is per device and per direction [bytes/s]."""
+
+    kind: str
+    bytes_per_s_per_direction: PositiveFloat
+    domain_size: PositiveInt = Field(default=1, description="devices that reach each other over this link")
+
+
+class AcceleratorSpec(Spec):
+    """Datasheet facts of one accelerator; peaks are dense [FLOP/s], a multiply-add is 2 FLOPs.
+
+    ``peak_flops_per_s`` holds matrix (tensor core, MFMA, MXU) peaks with the accumulation that inference
+    uses (FP32 for floating point); ``sparse_peak_flops_per_s`` the 2:4 peaks where the hardware has them.
+    ``sources`` maps a field, or a dotted part of it, to where its number comes from.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    vendor: Literal["nvidia", "amd", "intel", "google", "aws"]
+    architecture: str
+    form_factor: str
+    release_date: str
+    peak_flops_per_s: dict[Dtype, PositiveFloat]
+    sparse_peak_flops_per_s: dict[Dtype, PositiveFloat] = {}
+    vector_flops_per_s: dict[Dtype, PositiveFloat]
+    memory_kind: str
+    memory_bytes: PositiveFloat
+    memory_visible_bytes: PositiveFloat
+    memory_bytes_per_s: PositiveFloat
+    l2_bytes: PositiveFloat
+    compute_units: PositiveInt
+    boost_clock_hz: PositiveFloat
+    scale_up: LinkSpec
+    host_link: LinkSpec
+    tdp_w: PositiveFloat
+    idle_w: PositiveFloat
+    sources: dict[str, Source]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def facts_date(self) -> str:
+        """The newest date among the sources [ISO date]: a calibration older than this is out of date."""
+        return max(source.date for source in self.sources.values())
+
+
+class ServerSpec(Spec):
+    """A server, or a rack sold as one, that holds accelerators."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    vendor: str
+    accelerator: str
+    accelerators_per_server: PositiveInt
+    system_power_max_w: PositiveFloat
+    system_power_typical_w: PositiveFloat
+    rack_units: PositiveFloat
+    scale_up_domain_size: PositiveInt
+    nic: LinkSpec
+    nics_per_server: PositiveInt
+    host_memory_bytes: PositiveFloat | None = None
+    sources: dict[str, Source]
+    notes: tuple[str, ...] = ()

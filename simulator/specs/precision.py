@@ -1,0 +1,51 @@
+"""Number formats: what a weight, an activation and a cached key or value is stored and multiplied in."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from simulator.specs.base import Spec
+
+
+class Dtype(StrEnum):
+    """Number formats. ``fp4`` is the E2M1 element of nvfp4 and mxfp4, whose scales are counted by the format."""
+
+    FP64 = "fp64"
+    FP32 = "fp32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    FP6 = "fp6"
+    FP4 = "fp4"
+    INT8 = "int8"
+    INT4 = "int4"
+    INT1 = "int1"
+
+
+BITS: dict[Dtype, int] = {
+    Dtype.FP64: 64,
+    Dtype.FP32: 32,
+    Dtype.TF32: 32,
+    Dtype.BF16: 16,
+    Dtype.FP16: 16,
+    Dtype.FP8: 8,
+    Dtype.FP6: 6,
+    Dtype.FP4: 4,
+    Dtype.INT8: 8,
+    Dtype.INT4: 4,
+    Dtype.INT1: 1,
+}
+
+
+class PrecisionSpec(Spec):
+    """The contract's ``precision`` object.
+
+    ``None`` means: what the checkpoint's own quantization_config says, otherwise bf16; the result lists
+    the resolved value under ``assumptions``. ``scheme`` names a method (gptq-g128, nvfp4, fp8-block, ...).
+    """
+
+    weights: Dtype | None = None
+    activations: Dtype | None = None
+    kv_cache: Dtype | None = None
+    scheme: str | None = None

@@ -1,0 +1,49 @@
+"""The only place with powers of ten and of two.
+
+Inside the package every quantity is SI (s, bytes, FLOPs, W, J, USD) and its unit is part of its name.
+These constants convert at the door: when a file or a person gives another unit, or when a report shows one.
+"""
+
+MICRO = 1e-6
+MILLI = 1e-3
+KILO = 1e3
+MEGA = 1e6
+GIGA = 1e9
+TERA = 1e12
+PETA = 1e15
+
+KIB = 2.0**10
+MIB = 2.0**20
+GIB = 2.0**30
+TIB = 2.0**40
+
+BITS_PER_BYTE = 8
+SECONDS_PER_MINUTE = 60.0
+SECONDS_PER_HOUR = 3600.0
+HOURS_PER_DAY = 24.0
+HOURS_PER_YEAR = 8760.0
+HOURS_PER_MONTH = HOURS_PER_YEAR / 12
+JOULES_PER_KWH = KILO * SECONDS_PER_HOUR
+
+_PREFIXES = (
+    (PETA, "P"),
+    (TERA, "T"),
+    (GIGA, "G"),
+    (MEGA, "M"),
+    (KILO, "k"),
+    (1.0, ""),
+    (MILLI, "m"),
+    (MICRO, "u"),
+    (1e-9, "n"),
+)
+
+
+def format_si(value: float, unit: str, *, digits: int = 3) -> str:
+    """Write ``value`` with a decimal prefix, for people: ``format_si(3.35e12, "B/s")`` is ``3.35 TB/s``."""
+    if value == 0:
+        return f"0 {unit}".rstrip()
+    magnitude = abs(value)
+    for scale, prefix in _PREFIXES:
+        if magnitude >= scale:
+            return f"{value / scale:.{digits}g} {prefix}{unit}".rstrip()
+    return f"{value:.{digits}g} {unit}".rstrip()

@@ -1,0 +1,1 @@
+"""What work: FLOPs and bytes of one device in one step. Knows no hardware."""

@@ -1,0 +1,200 @@
+"""What a kernel has to do: its shape, FLOPs and bytes on one device. Knows no hardware."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from simulator.operators.step_shape import Array
+from simulator.specs.precision import Dtype
+
+
+class Family(StrEnum):
+    """Operator families of the breakdown."""
+
+    GEMM = "gemm"
+    PREFILL_ATTENTION = "prefill_attention"
+    DECODE_ATTENTION = "decode_attention"
+    MOE = "moe"
+    RECURRENT = "recurrent"
+    ELEMENTWISE = "elementwise"
+    EMBEDDING = "embedding"
+    LM_HEAD = "lm_head"
+    COLLECTIVE = "collective"
+
+
+class Collective(StrEnum):
+    """Collective operations."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    P2P = "p2p"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatmulFormat:
+    """How a matrix product stores its weights and which rate multiplies them.
+
+    name : the kernel's name in the calibrations: bf16, fp16, fp32, tf32, fp8, fp8_block, int8, w4a16, w8a16,
+        nvfp4, mxfp4, w4a8...
+    weight_bits : stored bits per weight, scales and zero points included
+    activation_bits : bits per activation as the tensor cores read it
+    math : the number format whose peak applies
+    quantises_activations : a pass over the activations before the product
+    """
+
+    name: str
+    weight_bits: float
+    activation_bits: float
+    math: Dtype
+    quantises_activations: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmShape:
+    """(m, k) x (k, n): m tokens, weight [n, k]. ``batch`` independent products (absorbed MLA heads), usually 1."""
+
+    m: Array
+    n: float
+    k: float
+    format: MatmulFormat
+    batch: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionShape:
+    """Scores, softmax and weighted sum over cached and new tokens.
+
+    sequences, query_tokens, context_tokens : arrays; each sequence brings ``query_tokens`` new tokens and has
+        ``context_tokens`` cached before them (decode: query_tokens 1, context = kv length - 1)
+    num_kv_heads : KV heads on this device; head_dim of keys, v_head_dim of values
+    shared_kv : values are a slice of the keys (absorbed MLA), so that one read serves both
+    window : keys a query sees at most, or None
+    is_decode : which kernel family runs it
+    """
+
+    sequences: Array
+    query_tokens: Array
+    context_tokens: Array
+    num_heads: float
+    num_kv_heads: float
+    head_dim: float
+    v_head_dim: float
+    window: float | None
+    causal: bool
+    shared_kv: bool
+    is_decode: bool
+    compute_dtype: Dtype
+    kv_dtype: Dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoeShape:
+    """Routed experts of one layer on one device: grouped up and down products.
+
+    tokens : tokens that enter the layer, over all ranks that share the experts (array)
+    hidden_size, intermediate_size : of one expert; ``intermediate_size`` is this device's tensor-parallel share
+    num_experts : experts of the layer; local_experts : those stored on this device
+    gated : three matrices per expert instead of two
+    distinct_experts : expected local experts that at least one token reaches (array)
+    local_assignments : expected (token, expert) pairs computed on this device (array)
+    """
+
+    tokens: Array
+    hidden_size: float
+    intermediate_size: float
+    num_experts: float
+    num_experts_per_tok: float
+    local_experts: float
+    gated: bool
+    distinct_experts: Array
+    local_assignments: Array
+    format: MatmulFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentShape:
+    """The state update of an SSM or linear-attention layer (its projections are GEMMs beside it).
+
+    variant : mamba, mamba2, gated_delta or kda
+    sequences, tokens : arrays; tokens per sequence (1 while decoding)
+    num_heads, head_dim (value width), state_size (key width), num_groups, conv_kernel, chunk_size : layer shape
+    """
+
+    variant: str
+    sequences: Array
+    tokens: Array
+    num_heads: float
+    head_dim: float
+    state_size: float
+    num_groups: float
+    conv_kernel: float
+    chunk_size: float
+    is_decode: bool
+    state_dtype: Dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElementwiseShape:
+    """A pass bound by memory: norms, activations, rotary, residuals, gathers. ``bytes`` is read plus written (array).
+
+    launches : kernels it takes when fused as engines do
+    """
+
+    bytes: Array
+    launches: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveShape:
+    """Communication between ``participants`` devices.
+
+    message_bytes : the tensor each device contributes (all-reduce, all-to-all, p2p) or ends up with (all-gather),
+        as nccl-tests count it (array)
+    """
+
+    operation: Collective
+    message_bytes: Array
+    participants: int
+
+
+KernelShape = GemmShape | AttentionShape | MoeShape | RecurrentShape | ElementwiseShape | CollectiveShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One row of the operator list: a kernel, how often it runs in a step on one device, what it moves.
+
+    name : what it is ("qkv_proj")
+    role : for precision and memory ("attention", "mlp", "experts", ...)
+    count : executions per step on this device
+    flops, weight_bytes, kv_bytes, activation_bytes : per execution (arrays; weight_bytes are those read)
+    parameters : weights held for one execution on this device (elements)
+    stored_bytes : what those weights take in memory
+    active_parameters : those of ``parameters`` that one token uses
+    """
+
+    name: str
+    family: Family
+    role: str
+    shape: KernelShape
+    count: float
+    flops: Array
+    weight_bytes: Array
+    kv_bytes: Array
+    activation_bytes: Array
+    parameters: float = 0.0
+    active_parameters: float = 0.0
+    stored_bytes: float = 0.0
+
+    @property
+    def bytes(self) -> Array:
+        """HBM bytes of one execution."""
+        return self.weight_bytes + self.kv_bytes + self.activation_bytes
+
+    @property
+    def arithmetic_intensity(self) -> Array:
+        """FLOPs per HBM byte."""
+        return self.flops / self.bytes

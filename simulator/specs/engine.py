@@ -1,0 +1,63 @@
+"""The serving engine: its limits (what the user sets) and its overheads (what was fitted)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveInt
+
+from simulator.specs.base import Source, Spec
+
+EngineName = Literal["vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "torch"]
+
+
+class EngineSpec(Spec):
+    """The contract's ``engine`` object. ``None`` takes the default of the engine's profile."""
+
+    name: EngineName = "vllm"
+    version: str | None = None
+    max_num_batched_tokens: PositiveInt | None = None
+    max_num_seqs: PositiveInt | None = None
+    max_model_len: PositiveInt | None = None
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    block_size_tokens: PositiveInt | None = None
+    prefix_caching: bool | None = None
+    cpu_kv_offload: bool | None = None
+
+
+class EngineOverheads(Spec):
+    """Global host-side costs of one engine; one handful for all models.
+
+    step_s : host time per step that the GPU does not hide [s]
+    step_per_sequence_s : the same per running sequence [s]
+    request_s : from a request's arrival to its entry into the scheduler's queue, plus first-token return [s]
+    prompt_token_s : tokenisation and similar per prompt token [s]
+    eager_launch_s : launch cost per kernel when a step runs outside a CUDA graph [s]
+    reserve_bytes : CUDA context, NCCL buffers and other non-torch memory per device
+    graph_bytes_per_layer : CUDA-graph pools per captured layer and device
+    """
+
+    step_s: NonNegativeFloat
+    step_per_sequence_s: NonNegativeFloat
+    request_s: NonNegativeFloat
+    prompt_token_s: NonNegativeFloat
+    eager_launch_s: NonNegativeFloat
+    reserve_bytes: NonNegativeFloat
+    graph_bytes_per_layer: NonNegativeFloat
+
+
+class EngineProfile(Spec):
+    """An engine's default limits and fitted overheads (YAML under hardware_profiles/engines/)."""
+
+    name: EngineName
+    version: str
+    kernel_library: Literal["vllm", "sglang", "trtllm", "torch"]
+    max_num_batched_tokens: PositiveInt
+    max_num_seqs: PositiveInt
+    gpu_memory_utilization: float = Field(gt=0, le=1)
+    block_size_tokens: PositiveInt
+    prefix_caching: bool
+    chunked_prefill: bool
+    cuda_graph_max_sequences: PositiveInt
+    overheads: EngineOverheads
+    sources: dict[str, Source]

@@ -1,0 +1,47 @@
+"""Demand: arrivals, lengths and how prompts repeat; and the objectives that answers must meet."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from simulator.specs.base import Spec
+
+
+class StageSpec(Spec):
+    """A stretch of constant mean rate."""
+
+    rate_per_s: PositiveFloat
+    duration_s: PositiveFloat
+
+
+class WorkloadSpec(Spec):
+    """The contract's ``workload`` object.
+
+    Requests cycle through prompt_groups x prompts_per_group distinct prompts (a prompt is its group's system
+    prompt plus its own question); where these are None every question is new and only the system prompt repeats.
+    ``burstiness`` is the coefficient of variation of gamma inter-arrival times.
+    """
+
+    arrival: Literal["constant", "poisson", "gamma", "trace"] = "poisson"
+    stages: tuple[StageSpec, ...] = ()
+    system_prompt_tokens: NonNegativeInt = 0
+    question_tokens: PositiveInt | None = None
+    isl_tokens: PositiveInt | None = None
+    osl_tokens: PositiveInt | None = None
+    prompt_groups: PositiveInt | None = None
+    prompts_per_group: PositiveInt | None = None
+    ignore_eos: bool = True
+    burstiness: PositiveFloat = 1.0
+    trace: str | None = None
+    seed: NonNegativeInt = 0
+
+
+class SloSpec(Spec):
+    """Objectives: a percentile of TTFT, TPOT or E2E that must stay at or under a bound [s]."""
+
+    ttft_s: PositiveFloat | None = None
+    tpot_s: PositiveFloat | None = None
+    e2e_s: PositiveFloat | None = None
+    percentile: float = Field(default=95.0, gt=0, lt=100)

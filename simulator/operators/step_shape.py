@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,8 @@ class StepShape:
     decode_context : mean tokens that each of them attends to, the new one included
     decode_tokens : tokens each of them passes through the model (1; more when verifying a draft)
     prefill_logits : prefill sequences that finish their prompt in this step and so need logits
+    decode_source_tokens : how many of ``decode_context`` are the encoder's output (encoder-decoder models). Left at 0
+        all keys are priced as self attention, which costs the same where both kinds have equal heads.
     """
 
     prefill_sequences: Array
@@ -34,6 +36,7 @@ class StepShape:
     decode_context: Array
     decode_tokens: Array
     prefill_logits: Array
+    decode_source_tokens: Array = field(default_factory=lambda: np.zeros(1))
 
     @property
     def new_tokens(self) -> Array:
@@ -55,6 +58,7 @@ def mixed_step(
     decode_context: ArrayLike = 0.0,
     decode_tokens: ArrayLike = 1.0,
     prefill_logits: ArrayLike | None = None,
+    decode_source_tokens: ArrayLike = 0.0,
 ) -> StepShape:
     """Broadcast the arguments to one length. All prefill sequences are taken to need logits unless told otherwise."""
     logits = prefill_sequences if prefill_logits is None else prefill_logits
@@ -69,6 +73,7 @@ def mixed_step(
                 decode_context,
                 decode_tokens,
                 logits,
+                decode_source_tokens,
             )
         )
     )
@@ -80,6 +85,7 @@ def mixed_step(
         decode_context=fields[4],
         decode_tokens=fields[5],
         prefill_logits=fields[6],
+        decode_source_tokens=fields[7],
     )
 
 
@@ -88,6 +94,16 @@ def prefill_step(*, sequences: ArrayLike, tokens: ArrayLike, context: ArrayLike 
     return mixed_step(prefill_sequences=sequences, prefill_tokens=tokens, prefill_context=context)
 
 
-def decode_step(*, sequences: ArrayLike, context: ArrayLike, tokens: ArrayLike = 1.0) -> StepShape:
-    """``sequences`` sequences that each add ``tokens`` tokens and attend to ``context`` tokens, the new included."""
-    return mixed_step(decode_sequences=sequences, decode_context=context, decode_tokens=tokens)
+def decode_step(
+    *, sequences: ArrayLike, context: ArrayLike, tokens: ArrayLike = 1.0, source_tokens: ArrayLike = 0.0
+) -> StepShape:
+    """``sequences`` sequences that each add ``tokens`` tokens and attend to ``context`` tokens, the new included.
+
+    ``source_tokens`` of the context are an encoder's output.
+    """
+    return mixed_step(
+        decode_sequences=sequences,
+        decode_context=context,
+        decode_tokens=tokens,
+        decode_source_tokens=source_tokens,
+    )

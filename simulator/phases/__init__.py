@@ -1,0 +1,1 @@
+"""One forward pass: deployment, memory plan, step."""

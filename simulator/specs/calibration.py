@@ -27,12 +27,14 @@ class FitError(Spec):
 class LatticeSpec(Spec):
     """A correction on the residual log(measured / physics), kept in the .npz beside the YAML.
 
-    ``axes`` name the log2 coordinates in order; values decay to 0 away from data.
+    ``axes`` name the log2 coordinates in order; values decay to 0 away from data, outside the box within
+    ``reach`` octaves. The file holds ``key`` (values) and ``key.axis`` (sizes at the nodes) for each axis.
     """
 
     file: str
     key: str
     axes: tuple[str, ...]
+    reach: PositiveFloat = 1.0
 
 
 class RegimeSigma(Spec):
@@ -50,6 +52,7 @@ class KernelFit(Spec):
     format : the MatmulFormat name or dtype it holds for; ``variant`` tells kernels of one family apart
         ("mla", "d64", "nccl", "custom", "kda")
     parameters : of the physics, bounded and meaningful; box : fitted range of each coordinate
+    physics_log_sigma : spread of log(measured / physics) without the correction, which is what is left far from data
     """
 
     family: str
@@ -60,6 +63,7 @@ class KernelFit(Spec):
     correction: LatticeSpec | None = None
     box: dict[str, tuple[float, float]]
     error: FitError
+    physics_log_sigma: PositiveFloat | None = None
     regimes: tuple[RegimeSigma, ...] = ()
     note: str = ""
 

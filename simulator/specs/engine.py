@@ -33,8 +33,9 @@ class EngineOverheads(Spec):
     request_s : from a request's arrival to its entry into the scheduler's queue, plus first-token return [s]
     prompt_token_s : tokenisation and similar per prompt token [s]
     eager_launch_s : launch cost per kernel when a step runs outside a CUDA graph [s]
-    reserve_bytes : CUDA context, NCCL buffers and other non-torch memory per device
-    graph_bytes_per_layer : CUDA-graph pools per captured layer and device
+    reserve_bytes : memory of the runtime outside the tensors, per device
+    collective_reserve_bytes : communication buffers, per device of a replica with several
+    sampler_bytes_per_logit : temporaries of sampling per logit (float copies, sort keys and indices)
     """
 
     step_s: NonNegativeFloat
@@ -43,7 +44,8 @@ class EngineOverheads(Spec):
     prompt_token_s: NonNegativeFloat
     eager_launch_s: NonNegativeFloat
     reserve_bytes: NonNegativeFloat
-    graph_bytes_per_layer: NonNegativeFloat
+    collective_reserve_bytes: NonNegativeFloat
+    sampler_bytes_per_logit: NonNegativeFloat
 
 
 class EngineProfile(Spec):

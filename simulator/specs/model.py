@@ -16,11 +16,15 @@ from simulator.specs.precision import Dtype
 
 
 class IndexerSpec(Spec):
-    """DeepSeek sparse attention: a light scorer over all keys picks ``index_topk`` of them per query."""
+    """DeepSeek sparse attention: a light scorer over all keys picks ``index_topk`` of them per query.
+
+    ``reuses_previous``: the layer takes the choice of the layer before and has no scorer of its own.
+    """
 
     index_n_heads: PositiveInt
     index_head_dim: PositiveInt
     index_topk: PositiveInt
+    reuses_previous: bool = False
 
 
 class AttentionSpec(Spec):

@@ -1,0 +1,38 @@
+"""Results to stdout or, whole or not at all, to a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from simulator.errors import FileError
+
+STANDARD_STREAM = "-"
+
+
+def write_text(text: str, target: str, *, force: bool) -> None:
+    """Write ``text`` to stdout ("-") or to a new file; an existing one needs ``force``.
+
+    The file appears under its name only when it is complete.
+    """
+    if target == STANDARD_STREAM:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    path = Path(target)
+    if path.exists() and not force:
+        raise FileError(f"{target!r} exists", field="--output", hint="choose another name or add --force")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(text)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise FileError(f"cannot write {target!r}: {error.strerror}", field="--output") from error

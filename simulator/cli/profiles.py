@@ -1,0 +1,41 @@
+"""``roofcast profiles``: what is built in, and what the user's directory adds."""
+
+from __future__ import annotations
+
+from simulator.errors import ProfileError, did_you_mean
+from simulator.specs.engine import EngineProfile
+from simulator.specs.hardware import AcceleratorSpec, ServerSpec
+from simulator.specs.loading import ProfileKind, find_profile, list_profiles, load_spec
+from simulator.specs.models import list_models, load_model
+from simulator.specs.prices import PriceProfile
+
+SECTIONS: dict[ProfileKind, type[AcceleratorSpec | ServerSpec | PriceProfile | EngineProfile]] = {
+    "hardware": AcceleratorSpec,
+    "servers": ServerSpec,
+    "prices": PriceProfile,
+    "engines": EngineProfile,
+}
+
+
+def names_by_section(sections: list[str], *, profiles: str | None) -> dict[str, list[str]]:
+    """Profile names of each section, sorted."""
+    named = {}
+    for section in sections:
+        if section == "models":
+            named[section] = list(list_models(profiles=profiles))
+        else:
+            named[section] = list(next(list_profiles(kind, profiles=profiles) for kind in SECTIONS if kind == section))
+    return named
+
+
+def show_profile(name: str, *, as_json: bool, profiles: str | None) -> str:
+    """One profile, by name or alias, as JSON or YAML-like text; models as the resolved specification."""
+    indent = None if as_json else 2
+    for kind, spec_class in SECTIONS.items():
+        if find_profile(kind, name, profiles=profiles) is not None:
+            return load_spec(spec_class, name, kind=kind, profiles=profiles).model_dump_json(indent=indent)
+    try:
+        return load_model(name, profiles=profiles).model_dump_json(indent=indent, exclude_defaults=True)
+    except ProfileError as error:
+        known = [item for listed in names_by_section([*SECTIONS, "models"], profiles=profiles).values() for item in listed]
+        raise ProfileError(f"no profile is called {name!r}", field="NAME", hint=did_you_mean(name, known)) from error

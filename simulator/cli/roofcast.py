@@ -1,0 +1,152 @@
+"""The command ``roofcast``."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from simulator.cli.entry import run
+
+app = typer.Typer(
+    name="roofcast",
+    help="Forecast LLM inference: latency, memory, throughput and fleets, from configuration files alone.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+profiles_app = typer.Typer(help="Hardware, server, price, engine and model profiles.", no_args_is_help=True)
+app.add_typer(profiles_app, name="profiles")
+
+ProfilesOption = Annotated[
+    str | None, typer.Option("--profiles", metavar="DIR", help="Your profile directory; overrides and extends.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+
+class ProfileSection(StrEnum):
+    """What ``roofcast profiles`` lists and shows."""
+
+    HARDWARE = "hardware"
+    SERVERS = "servers"
+    PRICES = "prices"
+    ENGINES = "engines"
+    MODELS = "models"
+
+
+@app.command()
+def simulate(
+    scenarios: Annotated[str, typer.Argument(metavar="SCENARIOS.jsonl", help='One JSON scenario a line; "-" is stdin.')],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help='"-" is stdout.')] = "-",
+    profiles: ProfilesOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output file.")] = False,
+) -> None:
+    """Answer scenarios: one JSON result a line, same order, same ids.
+
+    Example: roofcast simulate scenarios.jsonl --output results.jsonl
+    """
+    from simulator.cli.simulate import run_simulate
+
+    refused = run_simulate(scenarios, output=output, profiles=profiles, force=force)
+    if refused:
+        typer.echo(f"{refused} scenario(s) refused; see the error objects in the output", err=True)
+
+
+@app.command()
+def step(
+    model: Annotated[str, typer.Option("--model", "-m", help="Model name, Hugging Face id, config.json or its folder.")],
+    hardware: Annotated[str, typer.Option("--hardware", help="Accelerator name, alias or YAML file.")] = "h100",
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Sequences in the step.")] = 1,
+    context: Annotated[int, typer.Option("--context", min=1, help="Tokens attended to (decode) or prompt (prefill).")] = 1024,
+    phase: Annotated[str, typer.Option("--phase", help="prefill or decode.")] = "decode",
+    tp: Annotated[int, typer.Option("--tp", min=1, help="Tensor-parallel size.")] = 1,
+    pp: Annotated[int, typer.Option("--pp", min=1, help="Pipeline-parallel size.")] = 1,
+    weights: Annotated[str | None, typer.Option("--weights", help="Number format of the weights.")] = None,
+    activations: Annotated[str | None, typer.Option("--activations", help="Number format of the products.")] = None,
+    kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="Number format of the KV cache.")] = None,
+    scheme: Annotated[str | None, typer.Option("--scheme", help="Quantization method, such as gptq-g128.")] = None,
+    engine: Annotated[str, typer.Option("--engine", help="Engine profile.")] = "vllm",
+    as_json: JsonOption = False,
+    profiles: ProfilesOption = None,
+) -> None:
+    """Price one forward pass, operator by operator, beside the plain roofline.
+
+    Example: roofcast step --model llama-3.1-8b --hardware h100 --batch 32 --context 2048
+    """
+    from simulator.cli.step import StepQuestion, print_step
+
+    question = StepQuestion(
+        model=model,
+        hardware=hardware,
+        phase=phase,
+        batch=batch,
+        context=context,
+        tp_size=tp,
+        pp_size=pp,
+        weights=weights,
+        activations=activations,
+        kv_cache=kv_cache,
+        scheme=scheme,
+        engine=engine,
+    )
+    print_step(question, as_json=as_json, profiles=profiles)
+
+
+@app.command()
+def model(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="Model name, Hugging Face id, config.json or its folder.")],
+    context: Annotated[int, typer.Option("--context", min=1, help="Tokens for FLOPs and KV totals.")] = 4096,
+    kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="Number format of the KV cache.")] = None,
+    as_json: JsonOption = False,
+    profiles: ProfilesOption = None,
+) -> None:
+    """Parameters, FLOPs and KV bytes of a model, counted on its own configuration.
+
+    Example: roofcast model ./config.json
+    """
+    from simulator.cli.model import print_model
+
+    print_model(config, context_tokens=context, kv_cache=kv_cache, as_json=as_json, profiles=profiles)
+
+
+@profiles_app.command("list")
+def profiles_list(
+    section: Annotated[ProfileSection | None, typer.Argument(help="Which profiles; all without it.")] = None,
+    as_json: JsonOption = False,
+    profiles: ProfilesOption = None,
+) -> None:
+    """List profile names."""
+    from simulator.cli.profiles import names_by_section
+
+    sections = [section.value] if section else [item.value for item in ProfileSection]
+    names = names_by_section(sections, profiles=profiles)
+    if as_json:
+        typer.echo(json.dumps({"schema_version": "1.0", "profiles": names}))
+        return
+    for title, listed in names.items():
+        typer.echo(f"{title} ({len(listed)})")
+        for name in listed:
+            typer.echo(f"  {name}")
+
+
+@profiles_app.command("show")
+def profiles_show(
+    name: Annotated[str, typer.Argument(help="Profile name or alias.")],
+    as_json: JsonOption = False,
+    profiles: ProfilesOption = None,
+) -> None:
+    """Show one profile with the source of each number."""
+    from simulator.cli.profiles import show_profile
+
+    typer.echo(show_profile(name, as_json=as_json, profiles=profiles))
+
+
+def main() -> None:
+    """Entry point."""
+    raise SystemExit(run(app, name="roofcast"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""``roofcast step``: one forward pass, operator by operator."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.errors import RoofcastError
+from simulator.kernels.roofline import floor_seconds
+from simulator.kernels.timing import Provenance
+from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.work import CollectiveShape
+from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.step import StepEstimate, StepRow, estimate_step
+from simulator.reports.contract import SCHEMA_VERSION, interval
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.documents import validate
+from simulator.specs.engine import EngineSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import load_model
+from simulator.specs.precision import PrecisionSpec
+from simulator.units import GIGA, MEGA, MICRO, MILLI
+
+PHASES = ("prefill", "decode")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepQuestion:
+    """What the command line asks for."""
+
+    model: str
+    hardware: str
+    phase: str
+    batch: int
+    context: int
+    tp_size: int
+    pp_size: int
+    weights: str | None
+    activations: str | None
+    kv_cache: str | None
+    scheme: str | None
+    engine: str
+
+
+def _deployment(question: StepQuestion, *, profiles: str | None) -> Deployment:
+    precision = {
+        "weights": question.weights,
+        "activations": question.activations,
+        "kv_cache": question.kv_cache,
+        "scheme": question.scheme,
+    }
+    return deploy(
+        model=load_model(question.model, profiles=profiles),
+        hardware=load_hardware(question.hardware, profiles=profiles),
+        parallelism=ParallelismSpec(tp_size=question.tp_size, pp_size=question.pp_size),
+        precision=validate(PrecisionSpec, precision, where=""),
+        engine=validate(EngineSpec, {"name": question.engine}, where=""),
+        profiles=profiles,
+    )
+
+
+def estimate(question: StepQuestion, *, profiles: str | None) -> tuple[Deployment, StepEstimate]:
+    """The deployment and its step estimate (one case)."""
+    if question.phase not in PHASES:
+        raise RoofcastError(f"{question.phase!r} is not a phase; allowed: {', '.join(PHASES)}", field="--phase")
+    deployment = _deployment(question, profiles=profiles)
+    if question.phase == "prefill":
+        shape = prefill_step(sequences=question.batch, tokens=question.context)
+    else:
+        shape = decode_step(sequences=question.batch, context=question.context)
+    return deployment, estimate_step(deployment, shape)
+
+
+def _row(row: StepRow, deployment: Deployment) -> dict[str, Any]:
+    work = row.work
+    is_collective = isinstance(work.shape, CollectiveShape)
+    floor_s = None if is_collective else work.count * float(floor_seconds(work, hardware=deployment.hardware)[0])
+    return {
+        "operator": work.name,
+        "family": work.family.value,
+        "stage": row.stage,
+        "count": work.count,
+        "flops": work.count * float(work.flops[0]),
+        "bytes": work.count * float(work.bytes[0]),
+        "seconds": float(row.seconds[0]),
+        "roofline_floor_s": floor_s,
+        "provenance": Provenance(int(row.timing.provenance[0])).label,
+    }
+
+
+def step_object(question: StepQuestion, *, profiles: str | None) -> dict[str, Any]:
+    """The JSON document of ``roofcast step``."""
+    deployment, result = estimate(question, profiles=profiles)
+    step_s = float(result.step_s[0])
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": deployment.model.name,
+        "hardware": deployment.hardware.name,
+        "phase": question.phase,
+        "batch": question.batch,
+        "context_tokens": question.context,
+        "step_s": step_s,
+        "interval": {"step_s": interval(step_s, log_sigma=float(result.log_sigma[0]))},
+        "mfu": float(result.mfu[0]),
+        "mbu": float(result.mbu[0]),
+        "bound": result.bound[0],
+        "provenance": Provenance(int(result.provenance[0])).label,
+        "breakdown_s": {family: float(values[0]) for family, values in result.breakdown_s.items()},
+        "operators": [_row(row, deployment) for row in result.rows],
+        "assumptions": list(deployment.assumptions),
+        "notes": list(deployment.model.notes),
+    }
+
+
+def print_step(question: StepQuestion, *, as_json: bool, profiles: str | None) -> None:
+    """Print the step as JSON or as a sentence with a table."""
+    document = step_object(question, profiles=profiles)
+    if as_json:
+        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    low, high = document["interval"]["step_s"]
+    console = Console(highlight=False)
+    console.print(
+        f"{document['phase']} step of {document['model']} on {document['hardware']} "
+        f"(tp {question.tp_size}, batch {question.batch}, {question.context} tokens): "
+        f"{document['step_s'] / MILLI:.3g} ms (80 % interval {low / MILLI:.3g} to {high / MILLI:.3g}), "
+        f"{document['bound']} bound, MFU {100 * document['mfu']:.1f} %, MBU {100 * document['mbu']:.1f} %, "
+        f"{document['provenance']}"
+    )
+    table = Table("operator", "count", "GFLOP", "MB", "us", "roofline us", "known as", box=None, pad_edge=False)
+    for row in sorted(document["operators"], key=lambda item: -item["seconds"]):
+        floor_s = row["roofline_floor_s"]
+        table.add_row(
+            row["operator"],
+            f"{row['count']:g}",
+            f"{row['flops'] / GIGA:.4g}",
+            f"{row['bytes'] / MEGA:.4g}",
+            f"{row['seconds'] / MICRO:.4g}",
+            "-" if floor_s is None else f"{floor_s / MICRO:.4g}",
+            row["provenance"],
+        )
+    console.print(table)
+    for text in document["assumptions"]:
+        console.print(f"assumed: {text}")

@@ -1,0 +1,157 @@
+"""From a scenario to its result: resolve the names, run the kind's model, gather what the contract returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.engine.closed_forms import UniformRun, closed_loop, offline, static_batch
+from simulator.errors import RoofcastError
+from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.power import average_power_w
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.hardware import AcceleratorSpec, LinkSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import load_model
+from simulator.specs.scenario import IDLE_FIELDS, REQUIRED_FIELDS, ScenarioSpec, TechniquesSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioResult:
+    """A scenario's deployment and the run that answers it; ``power_w`` is the mean of one replica."""
+
+    scenario: ScenarioSpec
+    deployment: Deployment
+    run: UniformRun
+    power_w: float
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def energy_per_output_token_j(self) -> float:
+        """Energy of a replica per generated token, prompts included [J]."""
+        return self.power_w / self.run.output_tokens_per_s
+
+
+def _check_fields(scenario: ScenarioSpec) -> None:
+    for field in REQUIRED_FIELDS[scenario.kind]:
+        if getattr(scenario, field) is None:
+            raise RoofcastError(
+                f"kind {scenario.kind} needs it",
+                field=field,
+                code="missing_field",
+                hint="required: " + ", ".join(REQUIRED_FIELDS[scenario.kind]),
+            )
+    for field in IDLE_FIELDS[scenario.kind]:
+        if getattr(scenario, field) is not None:
+            raise RoofcastError(
+                f"has no effect under kind {scenario.kind}",
+                field=field,
+                code="ignored_option",
+                hint="leave it out, or choose the kind that uses it",
+            )
+
+
+def _check_techniques(techniques: TechniquesSpec) -> None:
+    for field in ("sparsity", "speculation", "kv_policy", "adapters"):
+        if getattr(techniques, field) is not None:
+            raise RoofcastError(
+                "is not modelled in this version",
+                field=f"techniques.{field}",
+                code="unsupported_option",
+                hint="leave it out; refusing is better than an answer that ignores it",
+            )
+    if techniques.attention not in (None, "flash"):
+        raise RoofcastError(
+            f"{techniques.attention!r} is not modelled in this version; allowed: flash",
+            field="techniques.attention",
+            code="unsupported_option",
+        )
+
+
+def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None) -> AcceleratorSpec:
+    """Replace the scale-up link where the scenario asks for the host's; refuse what the device does not have."""
+    if interconnect is None or interconnect.lower() in (hardware.scale_up.kind.lower(), hardware.scale_up.kind.lower().split("-")[0]):
+        return hardware
+    if interconnect.lower() in (hardware.host_link.kind.lower(), "pcie"):
+        link = LinkSpec(
+            kind=hardware.host_link.kind,
+            bytes_per_s_per_direction=hardware.host_link.bytes_per_s_per_direction,
+            domain_size=hardware.scale_up.domain_size,
+        )
+        return hardware.model_copy(update={"scale_up": link})
+    raise RoofcastError(
+        f"{interconnect!r} does not connect {hardware.name}; allowed: {hardware.scale_up.kind}, {hardware.host_link.kind}",
+        field="interconnect",
+        code="unsupported_option",
+    )
+
+
+def _run(scenario: ScenarioSpec, deployment: Deployment) -> UniformRun:
+    isl, osl = scenario.isl_tokens or 0, scenario.osl_tokens or 0
+    if isl + osl > deployment.engine.max_model_len and scenario.engine.max_model_len is not None:
+        raise RoofcastError(
+            f"isl_tokens + osl_tokens = {isl + osl} exceeds max_model_len {deployment.engine.max_model_len}",
+            field="engine.max_model_len",
+            hint="raise it or shorten the request",
+        )
+    match scenario.kind:
+        case "batch":
+            return static_batch(
+                deployment,
+                batch_size=scenario.batch_size or 0,
+                isl_tokens=isl,
+                osl_tokens=osl,
+                limit_tokens=scenario.engine.max_num_batched_tokens,
+            )
+        case "closed_loop":
+            return closed_loop(deployment, concurrency=scenario.concurrency or 0, isl_tokens=isl, osl_tokens=osl)
+        case "offline":
+            return offline(deployment, isl_tokens=isl, osl_tokens=osl, num_requests=scenario.num_requests)
+        case _:
+            raise RoofcastError(
+                "serving under load is not answered in this version; allowed: batch, closed_loop, offline",
+                field="kind",
+                code="unsupported_kind",
+                hint="ask for kind closed_loop with the concurrency you expect",
+            )
+
+
+def _assumptions(scenario: ScenarioSpec, deployment: Deployment) -> tuple[str, ...]:
+    said = [*deployment.assumptions]
+    given = scenario.model_fields_set
+    for field in ("tp_size", "pp_size", "ep_size", "dp_size", "replicas"):
+        if field not in given:
+            said.append(f"{field} = {getattr(scenario, field)} (default)")
+    if "engine" not in given or "name" not in scenario.engine.model_fields_set:
+        said.append(f"engine.name = {scenario.engine.name} (default)")
+    if scenario.kind == "batch" and scenario.engine.max_num_batched_tokens is None:
+        said.append("all prompts of the batch in one pass (max_num_batched_tokens not given)")
+    return tuple(said)
+
+
+def answer(scenario: ScenarioSpec, *, profiles: str | None = None) -> ScenarioResult:
+    """Answer one scenario, or refuse it with the field, the value and what is allowed."""
+    _check_fields(scenario)
+    _check_techniques(scenario.techniques)
+    hardware = _with_interconnect(load_hardware(scenario.hardware, profiles=profiles), scenario.interconnect)
+    model = load_model(scenario.model, profiles=profiles)
+    deployment = deploy(
+        model=model,
+        hardware=hardware,
+        parallelism=ParallelismSpec(
+            tp_size=scenario.tp_size, pp_size=scenario.pp_size, ep_size=scenario.ep_size, dp_size=scenario.dp_size
+        ),
+        precision=scenario.precision,
+        engine=scenario.engine,
+        profiles=profiles,
+    )
+    run = _run(scenario, deployment)
+    phases = tuple(phase for phase in (run.prefill, run.decode) if phase is not None)
+    return ScenarioResult(
+        scenario=scenario,
+        deployment=deployment,
+        run=run,
+        power_w=average_power_w(deployment, phases=tuple((p.weights, p.estimate) for p in phases)),
+        assumptions=_assumptions(scenario, deployment),
+        notes=(*model.notes, *run.notes),
+    )

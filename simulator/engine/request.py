@@ -1,0 +1,141 @@
+"""Requests as flat arrays: what arrives, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.errors import RoofcastError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NO_PREFIX = -1
+"""``prefix_list`` of a request whose prompt shares nothing."""
+
+
+class Outcome(IntEnum):
+    """What became of a request."""
+
+    WAITING = 0
+    RUNNING = 1
+    FINISHED = 2
+    TIMED_OUT = 3
+    TOO_LONG = 4
+    TOO_LARGE = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """Demand in arrival order; one entry per request except for the two block arrays.
+
+    arrival_s : when the client sends it, ascending [s]
+    prompt_tokens, output_tokens : lengths; the first output token comes out of the prefill
+    stage : which stage of the workload sent it
+    prefix_list : which list of block ids its tokens start with, or NO_PREFIX. Many requests may share a list
+    list_start : where each list begins in ``block_ids``, one entry more than there are lists
+    block_ids : dense ids of full KV blocks. Equal ids mean equal content up to and with that block
+    stage_end_s : end of each stage's sending window [s]
+    """
+
+    arrival_s: Floats
+    prompt_tokens: Ints
+    output_tokens: Ints
+    stage: Ints
+    prefix_list: Ints
+    list_start: Ints
+    block_ids: Ints
+    stage_end_s: Floats
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @property
+    def distinct_blocks(self) -> int:
+        """How many different block ids there are."""
+        return int(self.block_ids.max()) + 1 if len(self.block_ids) else 0
+
+
+def make_requests(
+    *,
+    arrival_s: Floats,
+    prompt_tokens: Ints,
+    output_tokens: Ints,
+    stage: Ints | None = None,
+    stage_end_s: Floats | None = None,
+    prefix_list: Ints | None = None,
+    list_start: Ints | None = None,
+    block_ids: Ints | None = None,
+) -> Requests:
+    """Check and complete a demand: one stage that ends with the last arrival, no shared prompts, unless told otherwise.
+
+    Raises RoofcastError for unsorted or negative times and for lengths below 1.
+    """
+    count = len(arrival_s)
+    _check_times(np.asarray(arrival_s, dtype=np.float64))
+    _check_lengths(np.asarray(prompt_tokens), field="prompt_tokens", count=count)
+    _check_lengths(np.asarray(output_tokens), field="output_tokens", count=count)
+    last_s = float(arrival_s[-1]) if count else 0.0
+    return Requests(
+        arrival_s=np.ascontiguousarray(arrival_s, dtype=np.float64),
+        prompt_tokens=np.ascontiguousarray(prompt_tokens, dtype=np.int64),
+        output_tokens=np.ascontiguousarray(output_tokens, dtype=np.int64),
+        stage=np.zeros(count, dtype=np.int64) if stage is None else np.asarray(stage, dtype=np.int64),
+        prefix_list=np.full(count, NO_PREFIX) if prefix_list is None else np.asarray(prefix_list, dtype=np.int64),
+        list_start=np.zeros(1, dtype=np.int64) if list_start is None else np.asarray(list_start, dtype=np.int64),
+        block_ids=np.zeros(0, dtype=np.int64) if block_ids is None else np.asarray(block_ids, dtype=np.int64),
+        stage_end_s=np.array([last_s]) if stage_end_s is None else np.asarray(stage_end_s, dtype=np.float64),
+    )
+
+
+def _check_times(arrival_s: Floats) -> None:
+    if not len(arrival_s):
+        raise RoofcastError("no requests; at least one is needed", field="workload", hint="raise rate or duration")
+    if not np.isfinite(arrival_s).all() or arrival_s.min() < 0:
+        raise RoofcastError("negative or not finite; arrivals are at or after 0 s", field="arrival_s", code="bad_trace")
+    backwards = np.flatnonzero(np.diff(arrival_s) < 0)
+    if len(backwards):
+        row = int(backwards[0]) + 1
+        raise RoofcastError(
+            f"request {row} arrives at {arrival_s[row]:g} s, before request {row - 1} at {arrival_s[row - 1]:g} s",
+            field="arrival_s",
+            code="bad_trace",
+            hint="sort the trace by arrival",
+        )
+
+
+def _check_lengths(tokens: NDArray[np.int64], *, field: str, count: int) -> None:
+    if len(tokens) != count:
+        raise RoofcastError(f"{len(tokens)} lengths for {count} arrivals", field=field, code="bad_trace")
+    if count and int(tokens.min()) < 1:
+        row = int(np.argmin(tokens))
+        raise RoofcastError(
+            f"request {row} has {int(tokens[row])} tokens; lengths are at least 1",
+            field=field,
+            code="bad_trace",
+            hint="drop requests without prompt or output",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecords:
+    """What became of each request, in the order of ``Requests``; times are NaN where it never got there.
+
+    outcome : Outcome value
+    admitted_s : first time that a step took it in [s]
+    first_token_s, finish_s : when its first and last token left the engine [s]
+    cached_tokens : prompt tokens found in the prefix cache at first admission
+    preemptions : times it was thrown out and recomputed
+    replica : which replica served it
+    """
+
+    outcome: NDArray[np.int64]
+    admitted_s: Floats
+    first_token_s: Floats
+    finish_s: Floats
+    cached_tokens: Ints
+    preemptions: Ints
+    replica: Ints

@@ -1,0 +1,167 @@
+"""Simulate a demand on one deployment: prepare the arrays, run the compiled loop, hand back records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.engine.request import Floats, Outcome, RequestRecords, Requests
+from simulator.engine.settings import SchedulerSettings
+from simulator.engine.state import (
+    ADMITTED_S,
+    CACHED,
+    FINISH_S,
+    FIRST_TOKEN_S,
+    NOTES,
+    OUTCOME,
+    OUTPUT,
+    PREEMPTED_TIMES,
+    PROMPT,
+    REPLICA,
+    STALLED,
+    STEPS_TAKEN,
+    Demand,
+    EngineState,
+    Fate,
+    make_limits,
+    make_state,
+)
+from simulator.errors import RoofcastError
+from simulator.phases.compiled import StepTables
+
+SLICE_REQUESTS = 20_000
+"""Requests between two reports of progress."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationRun:
+    """What a run leaves: a record per request, and sums over the time of each stage.
+
+    usage : per stage (and after the last) the columns of ``state.USAGES`` summed over replicas
+    trace : per replica, step and ``state.TRACE_*`` column, the first steps as far as asked for
+    steps : steps taken by all replicas
+    """
+
+    records: RequestRecords
+    usage: Floats
+    trace: tuple[Floats, ...]
+    steps: int
+
+
+def _queue_order(requests: Requests, settings: SchedulerSettings) -> tuple[Floats, np.ndarray]:
+    ready_s = requests.arrival_s + settings.request_delay_s + settings.prompt_token_delay_s * requests.prompt_tokens
+    return ready_s, np.argsort(ready_s, kind="stable")
+
+
+def _demand(requests: Requests, settings: SchedulerSettings, *, ready_s: Floats, order: np.ndarray) -> Demand:
+    patience_s = np.inf if settings.timeout_s is None else settings.timeout_s
+    lengths = (requests.prompt_tokens, requests.output_tokens, requests.prefix_list)
+    return Demand(
+        times_s=np.stack([ready_s[order], (requests.arrival_s + patience_s)[order]], axis=1),
+        shape=np.stack([column[order] for column in lengths], axis=1).astype(np.int32),
+        list_start=requests.list_start,
+        block_ids=requests.block_ids.astype(np.int32),
+        stage_end_s=requests.stage_end_s,
+    )
+
+
+def _first_outcome(demand: Demand, settings: SchedulerSettings) -> np.ndarray:
+    """WAITING, or why the engine will not take a request at all."""
+    total = demand.shape[:, PROMPT].astype(np.int64) + demand.shape[:, OUTPUT]
+    room = settings.kv_blocks - settings.watermark_blocks
+    outcome = np.full(len(total), int(Outcome.WAITING), dtype=np.int64)
+    outcome[-(-total // settings.block_size_tokens) > room] = int(Outcome.TOO_LARGE)
+    too_long = total > settings.max_model_len
+    if not settings.chunked_prefill:
+        # A preempted sequence is recomputed with its output in one piece.
+        too_long |= total > settings.max_num_batched_tokens
+    outcome[too_long] = int(Outcome.TOO_LONG)
+    return outcome
+
+
+def _fate(outcome: np.ndarray) -> Fate:
+    notes = np.full((len(outcome), NOTES), -1, dtype=np.int32)
+    notes[:, OUTCOME] = outcome
+    notes[:, [CACHED, PREEMPTED_TIMES]] = 0
+    return Fate(times_s=np.full((len(outcome), 3), np.nan), notes=notes)
+
+
+def _check_tables(tables: StepTables, settings: SchedulerSettings) -> None:
+    for field, needed, have in (
+        ("max_num_batched_tokens", settings.max_num_batched_tokens, tables.max_tokens),
+        ("max_num_seqs", settings.max_num_seqs, tables.max_sequences),
+    ):
+        if needed > have:
+            raise RoofcastError(f"{needed}; the step tables go to {have}", field=f"engine.{field}")
+    smallest_s = tables.step_s + float(tables.token_s[1:].min()) + float(tables.logits_s.min())
+    if not smallest_s > 0:
+        raise RoofcastError("a step takes no time, so that the clock would stand still", field="tables")
+
+
+def _records(fate: Fate, order: np.ndarray) -> RequestRecords:
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    notes, times_s = fate.notes[back].astype(np.int64), fate.times_s[back]
+    return RequestRecords(
+        outcome=notes[:, OUTCOME],
+        admitted_s=times_s[:, ADMITTED_S],
+        first_token_s=times_s[:, FIRST_TOKEN_S],
+        finish_s=times_s[:, FINISH_S],
+        cached_tokens=notes[:, CACHED],
+        preemptions=notes[:, PREEMPTED_TIMES],
+        replica=notes[:, REPLICA],
+    )
+
+
+def _run(state: EngineState, run: Callable[[int, int], None], count: int, progress: Progress | None) -> None:
+    for first in range(0, count, SLICE_REQUESTS):
+        last = min(first + SLICE_REQUESTS, count)
+        run(first, last)
+        if progress is not None:
+            progress(last, count)
+
+
+def simulate_requests(
+    tables: StepTables,
+    *,
+    requests: Requests,
+    settings: SchedulerSettings,
+    trace_steps: int = 0,
+    progress: Progress | None = None,
+) -> SimulationRun:
+    """Serve ``requests`` step by step and return when each of them got what.
+
+    trace_steps : steps of each replica to keep in ``trace``; progress : called with (requests brought in, of how many)
+    Deterministic: the same arguments give the same bytes. Memory grows with requests, not with steps. The first call
+    on a machine compiles the loop (its speed is printed by benchmarks/serve_speed.py).
+    """
+    # The compiler takes half a second to import, which a planner that never gets here need not pay.
+    from simulator.engine.loop import run_requests
+
+    _check_tables(tables, settings)
+    ready_s, order = _queue_order(requests, settings)
+    demand = _demand(requests, settings, ready_s=ready_s, order=order)
+    fate = _fate(_first_outcome(demand, settings))
+    # Only requests that will run shape the arrays.
+    served = fate.notes[:, OUTCOME] == int(Outcome.WAITING)
+    longest = int((demand.shape[:, PROMPT] + demand.shape[:, OUTPUT])[served].max(initial=1))
+    limits = make_limits(settings, longest_output_tokens=int(demand.shape[:, OUTPUT][served].max(initial=1)))
+    state = make_state(settings, requests, limits=limits, longest_tokens=longest, trace_steps=trace_steps)
+    _run(
+        state,
+        lambda first, last: run_requests(state, demand, fate, limits, tables, first, last),
+        len(requests),
+        progress,
+    )
+    if state.count[:, STALLED].any():
+        raise RoofcastError("requests are left that can never run", field="engine", code="stalled")
+    return SimulationRun(
+        records=_records(fate, order),
+        usage=state.usage.sum(axis=0),
+        trace=tuple(state.trace[replica, : state.count[replica, STEPS_TAKEN]] for replica in range(settings.replicas)),
+        steps=int(state.count[:, STEPS_TAKEN].sum()),
+    )

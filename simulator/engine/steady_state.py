@@ -1,0 +1,133 @@
+"""Continuous batching with chunked prefill in steady state: percentiles of one lane at given arrival rates.
+
+A lane is a queue whose service slows as it fills: n sequences decode together in steps of S(n), stretched by the
+prompts that ride along. Its number of running sequences is a birth-death chain (the stationary law of processor
+sharing does not depend on the distribution of answer lengths), waiting for a slot is its tail, and waiting for the
+prompt budget is a queue of its own. Left out: preemption (slots keep clear of it), priorities, overload transients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simulator.engine.lengths import Array
+from simulator.engine.load_curve import LoadCurve
+from simulator.engine.occupancy import LaneState, lane_state
+from simulator.engine.request_samples import SAMPLES, sampled_requests
+
+
+class LatencyMetric(StrEnum):
+    """What an objective bounds. TTFT includes queueing; TPOT = (E2E - TTFT) / (OSL - 1)."""
+
+    TTFT = "ttft"
+    TPOT = "tpot"
+    E2E = "e2e"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteadyState:
+    """One lane at each of several arrival rates (arrays over rates; times are infinite where ``saturated``).
+
+    mean_sequences : decoding at once; ttft_mean_s, tpot_mean_s, e2e_mean_s : means over requests
+    prompt_share : share of busy time that prompts take; budget_load : share of the prompt capacity in use
+    kv_utilization : cached tokens over capacity; slot_wait_probability : that all slots are taken
+    sorted_ttft_s, sorted_tpot_s, sorted_e2e_s : sampled requests in ascending order [rates, SAMPLES]
+    """
+
+    rates_per_s: Array
+    saturated: NDArray[np.bool_]
+    mean_sequences: Array
+    ttft_mean_s: Array
+    tpot_mean_s: Array
+    e2e_mean_s: Array
+    prompt_share: Array
+    budget_load: Array
+    kv_utilization: Array
+    slot_wait_probability: Array
+    sorted_ttft_s: Array
+    sorted_tpot_s: Array
+    sorted_e2e_s: Array
+
+    def percentile_s(self, metric: LatencyMetric, percentile: float) -> Array:
+        """Percentile in (0, 100) of a metric at each rate [s]."""
+        match metric:
+            case LatencyMetric.TTFT:
+                samples = self.sorted_ttft_s
+            case LatencyMetric.TPOT:
+                samples = self.sorted_tpot_s
+            case LatencyMetric.E2E:
+                samples = self.sorted_e2e_s
+        position = np.clip(percentile / 100 * SAMPLES - 1 / 2, 0, SAMPLES - 1)
+        low = int(position)
+        high = min(low + 1, SAMPLES - 1)
+        value: Array = samples[:, low] + (position - low) * (samples[:, high] - samples[:, low])
+        return np.where(self.saturated, np.inf, value)
+
+
+def _mean_ttft_s(curve: LoadCurve, lane: LaneState) -> Array:
+    """The expectation of what the samples spread: host, steps in flight and ahead, waits, own prompt, company [s]."""
+    limits, occupancy, steps = curve.limits, lane.occupancy, lane.steps
+    host_s = limits.request_s + limits.prompt_token_s * curve.mix.isl.mean_tokens
+    waits_s = occupancy.wait_probability * occupancy.conditional_wait_s + lane.budget_wait_s
+    return (
+        host_s
+        + lane.busy * (steps.length_biased_s / 2 + steps.decode_s)
+        + waits_s
+        + _own_prompt_s(curve, lane)
+        + steps.prefill_s * lane.company_prompts
+    )
+
+
+def _own_prompt_s(curve: LoadCurve, lane: LaneState) -> Array:
+    chunks = max(1.0, curve.mix.new_prompt_tokens / curve.limits.batched_tokens)
+    return lane.steps.decode_s * chunks + lane.steps.prefill_s
+
+
+def _kv_utilization(curve: LoadCurve, *, decoding: Array, prefilling: Array) -> Array:
+    mix = curve.mix
+    cached_tokens = decoding * (mix.decode_context_tokens + curve.limits.block_tokens / 2)
+    return np.minimum((cached_tokens + prefilling * mix.isl.mean_tokens) / curve.limits.kv_tokens, 1.0)
+
+
+def steady_state(curve: LoadCurve, *, rates_per_s: ArrayLike) -> SteadyState:
+    """Latencies, occupancy and saturation of a lane at each arrival rate [1/s], positive.
+
+    TTFT = host + busy (residual step + step scheduled ahead) + wait for a slot + wait for the prompt budget + own
+    prompt + prompts that share its steps. An engine that schedules asynchronously has one step prepared when a
+    request arrives, which that request waits out. Percentiles come from 256 evenly spread requests, the same for
+    every rate and every replica, so that comparisons carry no noise. Against an event simulation with the same step
+    times, means agree within about 10 % and p95 within about 20 % up to nine tenths of saturation.
+
+    References
+    ----------
+    [Little1961]; [Cohen1979]; [Hammersley1960].
+    """
+    rates = np.atleast_1d(np.asarray(rates_per_s, dtype=np.float64))
+    mix = curve.mix
+    lane = lane_state(curve, rates_per_s=rates)
+    saturated = (lane.occupancy.load >= 1) | (lane.budget_load >= 1) | (rates * lane.steps.prefill_s >= 1)
+    requests = sampled_requests(curve, lane)
+    decode_mean_s = requests.decode_s.mean(axis=1)
+    ttft_mean_s = _mean_ttft_s(curve, lane)
+    decoding = np.where(saturated, curve.slots, np.minimum(rates * decode_mean_s, curve.slots))
+    prefilling = np.where(saturated, 0.0, rates * _own_prompt_s(curve, lane))
+    decodes = mix.decode_steps > 0 and curve.slots > 0
+    return SteadyState(
+        rates_per_s=rates,
+        saturated=saturated,
+        mean_sequences=decoding,
+        ttft_mean_s=np.where(saturated, np.inf, ttft_mean_s),
+        tpot_mean_s=np.where(saturated, np.inf, requests.tpot_s.mean(axis=1)),
+        e2e_mean_s=np.where(saturated, np.inf, ttft_mean_s + decode_mean_s),
+        prompt_share=np.clip(rates * lane.steps.prefill_s, 0.0, 1.0) if decodes else np.ones_like(rates),
+        budget_load=lane.budget_load,
+        kv_utilization=_kv_utilization(curve, decoding=decoding, prefilling=prefilling),
+        slot_wait_probability=lane.occupancy.wait_probability,
+        sorted_ttft_s=np.sort(requests.ttft_s, axis=1),
+        sorted_tpot_s=np.sort(requests.tpot_s, axis=1),
+        sorted_e2e_s=np.sort(requests.ttft_s + requests.decode_s, axis=1),
+    )

@@ -1,0 +1,137 @@
+"""A small correction on top of the physics: log(measured / physics) on a lattice in log2 of the shape.
+
+Inside the lattice it is multilinear; outside the box it keeps the value of the nearest face and decays to zero
+(a factor of 1) within ``reach`` octaves, so that the physics stands alone where nothing was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simulator.kernels.timing import Provenance
+from simulator.operators.step_shape import Array
+from simulator.specs.calibration import KernelFit, LatticeSpec
+
+WIDENING_PER_OCTAVE = 0.05
+"""Spread of log(measured / predicted) added per octave outside the fitted box; an assumption, not a measurement."""
+
+EDGE_OCTAVES = 1e-6
+"""Distance from the box that is still rounding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lattice:
+    """Values of log(measured / physics) at the crossings of ``nodes``.
+
+    axes : names of the log2 coordinates, in order
+    nodes : per axis the ascending coordinates [octaves]
+    values : one value per crossing, shape (len(nodes[0]), len(nodes[1]), ...)
+    reach : decay length outside the box [octaves], the same on every axis
+    """
+
+    axes: tuple[str, ...]
+    nodes: tuple[Array, ...]
+    values: Array
+    reach: float = 1.0
+
+
+def log2_coordinates(*coordinates: ArrayLike) -> Array:
+    """Positive quantities, broadcast together, as points in log2 space: shape (points, axes) [octaves]."""
+    columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value, dtype=np.float64)) for value in coordinates))
+    return np.log2(np.stack([column.ravel() for column in columns], axis=1))
+
+
+def octaves_outside(points: Array, *, low: Array, high: Array) -> Array:
+    """Distance of each point from the box [low, high], Euclidean [octaves]; 0 inside."""
+    below, above = low - points, points - high
+    outside: Array = np.sqrt(np.sum(np.maximum(np.maximum(below, above), 0.0) ** 2, axis=1))
+    return outside
+
+
+def _cells(lattice: Lattice, points: Array) -> tuple[list[Array], list[Array]]:
+    """Per axis: index of the node at or below each point (clipped to the box) and the weight of the next node."""
+    indices, weights = [], []
+    for axis, nodes in enumerate(lattice.nodes):
+        clipped = np.clip(points[:, axis], nodes[0], nodes[-1])
+        index = np.clip(np.searchsorted(nodes, clipped, side="right") - 1, 0, max(len(nodes) - 2, 0))
+        gap = nodes[np.minimum(index + 1, len(nodes) - 1)] - nodes[index]
+        indices.append(index)
+        weights.append(np.where(gap > 0, (clipped - nodes[index]) / np.where(gap > 0, gap, 1.0), 0.0))
+    return indices, weights
+
+
+def corner_weights(lattice: Lattice, points: Array) -> tuple[Array, Array]:
+    """The 2**axes nodes around each point and their multilinear weights, both of shape (points, 2**axes).
+
+    Indices are into ``lattice.values.ravel()``; each row of weights sums to 1.
+    """
+    indices, weights = _cells(lattice, points)
+    shape = lattice.values.shape
+    flat, share = [], []
+    for corner in product((0, 1), repeat=len(shape)):
+        position = [np.minimum(index + step, size - 1) for index, step, size in zip(indices, corner, shape, strict=True)]
+        flat.append(np.ravel_multi_index(tuple(position), shape))
+        factors = [weight if step else 1.0 - weight for weight, step in zip(weights, corner, strict=True)]
+        share.append(np.prod(np.stack(factors), axis=0))
+    return np.stack(flat, axis=1), np.stack(share, axis=1)
+
+
+def decay(octaves: Array, *, reach: float) -> Array:
+    """How much of the correction is left at this distance from the box, 1 inside and towards 0 far away."""
+    left: Array = np.exp(-0.5 * (octaves / reach) ** 2)
+    return left
+
+
+def log_correction(lattice: Lattice | None, points: Array) -> Array:
+    """log(measured / physics) at each point; 0 without a lattice.
+
+    points : log2 coordinates, shape (points, axes) [octaves]
+    """
+    if lattice is None:
+        return np.zeros(len(points))
+    indices, weights = corner_weights(lattice, points)
+    inside = np.sum(lattice.values.ravel()[indices] * weights, axis=1)
+    low = np.array([nodes[0] for nodes in lattice.nodes])
+    high = np.array([nodes[-1] for nodes in lattice.nodes])
+    corrected: Array = inside * decay(octaves_outside(points, low=low, high=high), reach=lattice.reach)
+    return corrected
+
+
+def shape_confidence(fit: KernelFit, points: Array, *, axes: tuple[str, ...]) -> tuple[Array, Array]:
+    """(log_sigma, provenance) of each point: the regime's held-out spread inside the fitted box, wider outside it.
+
+    points : log2 coordinates named by ``axes``, shape (points, axes). Outside the box the correction has died away
+    within about an octave, so that the spread becomes that of the physics alone, and grows with the distance.
+    """
+    low = np.log2(np.array([fit.box[axis][0] for axis in axes]))
+    high = np.log2(np.array([fit.box[axis][1] for axis in axes]))
+    outside = octaves_outside(points, low=low, high=high)
+    inside_sigma = np.full(len(points), fit.error.log_sigma)
+    for regime in sorted(fit.regimes, key=lambda regime: -regime.upper):
+        values = points[:, axes.index(regime.axis)]
+        inside_sigma = np.where(values <= np.log2(regime.upper) + EDGE_OCTAVES, regime.log_sigma, inside_sigma)
+    physics_sigma = fit.physics_log_sigma or fit.error.log_sigma
+    gone = 1.0 - decay(outside, reach=1.0)
+    variance = inside_sigma**2 + gone * physics_sigma**2 + (WIDENING_PER_OCTAVE * outside) ** 2
+    provenance = np.where(outside > EDGE_OCTAVES, Provenance.EXTRAPOLATED, Provenance.CALIBRATED).astype(np.float64)
+    return np.sqrt(variance), provenance
+
+
+def lattice_of(correction: LatticeSpec | None, arrays: Mapping[str, Array]) -> Lattice | None:
+    """The lattice that ``correction`` names in the arrays beside its calibration; None without one.
+
+    ``key`` holds the values and ``key.axis`` the sizes at the nodes of each axis (not their logarithms).
+    """
+    if correction is None:
+        return None
+    return Lattice(
+        axes=correction.axes,
+        nodes=tuple(np.log2(arrays[f"{correction.key}.{axis}"]) for axis in correction.axes),
+        values=arrays[correction.key],
+        reach=correction.reach,
+    )

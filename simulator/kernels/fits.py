@@ -1,0 +1,95 @@
+"""The fits that price one accelerator: its own, or those of its nearest calibrated relative."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.kernels.timing import Provenance, Timing
+from simulator.kernels.transfer import Relative, calibrated_relative, link_relative
+from simulator.specs.calibration import KernelFit
+from simulator.specs.calibrations import CalibrationGroup, calibrated_hardware, load_calibration
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.loading import load_hardware
+
+# Libraries to fall back on where the asked one was not measured: their kernels are the closest relatives.
+LIBRARY_ORDER: dict[str, tuple[str, ...]] = {
+    "vllm": ("vllm", "sglang", "trtllm"),
+    "sglang": ("sglang", "vllm", "trtllm"),
+    "trtllm": ("trtllm", "vllm", "sglang"),
+    "torch": ("torch", "vllm", "sglang"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitSet:
+    """Fits of one group, and whose they are: ``relative.name`` measured under ``library``."""
+
+    group: CalibrationGroup
+    library: str
+    fits: tuple[KernelFit, ...]
+    relative: Relative
+
+    def find(self, *, family: str, fmt: str, variant: str = "") -> KernelFit | None:
+        """The fit of one family, number format and variant, or None."""
+        for fit in self.fits:
+            if fit.family == family and fit.format == fmt and fit.variant == variant:
+                return fit
+        return None
+
+    def transferred(self, timing: Timing) -> Timing:
+        """``timing`` as known on this accelerator: wider and extrapolated where the fits are a relative's."""
+        if self.relative.log_sigma_extra == 0:
+            return timing
+        return Timing(
+            seconds=timing.seconds,
+            compute_s=timing.compute_s,
+            memory_s=timing.memory_s,
+            network_s=timing.network_s,
+            log_sigma=np.hypot(timing.log_sigma, self.relative.log_sigma_extra),
+            provenance=np.maximum(timing.provenance, float(Provenance.EXTRAPOLATED)),
+        )
+
+
+def fit_set(
+    hardware: AcceleratorSpec, *, library: str, group: CalibrationGroup, profiles: str | None = None
+) -> FitSet | None:
+    """Fits of ``group`` for this accelerator: its own under the nearest library, else its nearest relative's.
+
+    None where no accelerator has fits of the group.
+    """
+    for candidate in LIBRARY_ORDER[library]:
+        own = load_calibration(hardware.name, library=candidate, group=group, profiles=profiles)
+        if own is not None:
+            relative = Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
+            return FitSet(group=group, library=candidate, fits=own.fits, relative=relative)
+    for candidate in LIBRARY_ORDER[library]:
+        names = calibrated_hardware(candidate, group=group, profiles=profiles)
+        if names:
+            available = [load_hardware(name, profiles=profiles) for name in names]
+            relative = calibrated_relative(hardware, available=available)
+            borrowed = load_calibration(relative.name, library=candidate, group=group, profiles=profiles)
+            assert borrowed is not None, "calibrated_hardware names files that exist"
+            return FitSet(group=group, library=candidate, fits=borrowed.fits, relative=relative)
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveFits:
+    """Collective fits of an engine's library and of NCCL, and whose they are."""
+
+    fits: tuple[KernelFit, ...]
+    relative: Relative
+
+
+def collective_fits(hardware: AcceleratorSpec, *, library: str, profiles: str | None = None) -> CollectiveFits:
+    """Fits for the accelerator's scale-up link: its own, or those of the nearest link that was measured."""
+    names = calibrated_hardware("nccl", group="collective", profiles=profiles)
+    relative = link_relative(hardware, available=[load_hardware(name, profiles=profiles) for name in names])
+    fits: list[KernelFit] = []
+    for candidate in (*LIBRARY_ORDER[library], "nccl"):
+        calibration = load_calibration(relative.name, library=candidate, group="collective", profiles=profiles)
+        if calibration is not None and (candidate == "nccl" or not fits):
+            fits += calibration.fits
+    return CollectiveFits(fits=tuple(fits), relative=relative)

@@ -1,0 +1,241 @@
+"""Matrix products on a tiled processor: launch + the best tile and split-K of compute waves against memory.
+
+Roofline [Williams2009] with the tile and wave quantisation of [NvidiaGemmGuide] and split-K as in [StreamK2023];
+on top stands a small correction fitted on the residual (kernels/correction).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simulator.errors import ProfileError, did_you_mean
+from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
+from simulator.kernels.timing import Timing
+from simulator.operators.step_shape import Array
+from simulator.operators.work import GemmShape, MatmulFormat
+from simulator.specs.calibration import KernelFit
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.units import BITS_PER_BYTE
+
+K_STEP = 64.0
+"""Elements of k that a tile advances by [NvidiaGemmGuide]."""
+
+WEIGHT_COPIES = 6.0
+"""Copies of the weights that the benchmark rotates through: weights stay in L2 only while all copies fit."""
+
+OUTPUT_BYTES = 2.0
+"""The product is stored as 16-bit numbers."""
+
+PARTIAL_BYTES = 8.0
+"""A split-K partial sum is an FP32 number, written once and read once."""
+
+L2_SHARPNESS = 3.0
+"""How abruptly the share of L2 hits falls when the working set outgrows the L2."""
+
+TILES: NDArray[np.float64] = np.array(
+    [(16, 64), (16, 128), (32, 64), (32, 128), (64, 32), (64, 64), (64, 128), (64, 256)]
+    + [(128, 32), (128, 64), (128, 128), (128, 256), (256, 64), (256, 128)],
+    dtype=np.float64,
+)
+"""(rows, columns) of the output tiles that kernel libraries choose from."""
+
+SPLITS: NDArray[np.float64] = np.array([1.0, 2.0, 4.0, 8.0])
+"""Factors by which k may be split among compute units."""
+
+_ROWS, _COLUMNS = TILES[:, 0][:, None], TILES[:, 1][:, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmMachine:
+    """What the physics needs to know of an accelerator under one number format."""
+
+    peak_flops_per_s: float
+    memory_bytes_per_s: float
+    l2_bytes: float
+    compute_units: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmTerms:
+    """Arrays over the cases [s]: the total, and the terms inside it."""
+
+    seconds: Array
+    compute_s: Array
+    memory_s: Array
+    quantise_s: Array
+
+
+def gemm_machine(hardware: AcceleratorSpec, format: MatmulFormat) -> GemmMachine:
+    """Facts of ``hardware`` for the rate at which ``format`` multiplies; refuses a rate that it lacks."""
+    peak = hardware.peak_flops_per_s.get(format.math)
+    if peak is None:
+        known = [dtype.value for dtype in hardware.peak_flops_per_s]
+        raise ProfileError(
+            f"{hardware.name} has no {format.math.value} matrix rate for the format {format.name}",
+            field="precision",
+            code="unsupported_dtype",
+            hint=did_you_mean(format.math.value, known),
+        )
+    return GemmMachine(
+        peak_flops_per_s=peak,
+        memory_bytes_per_s=hardware.memory_bytes_per_s,
+        l2_bytes=hardware.l2_bytes,
+        compute_units=float(hardware.compute_units),
+    )
+
+
+def l2_hit_share(working_set_bytes: Array, *, l2_bytes: float) -> Array:
+    """Share of the traffic that the L2 serves: near 1 below its capacity, falling off above [-]."""
+    share: Array = 1.0 / (1.0 + (working_set_bytes / l2_bytes) ** L2_SHARPNESS)
+    return share
+
+
+def smooth_maximum(first: Array, second: Array, *, sharpness: float) -> Array:
+    """(a**q + b**q)**(1/q): at least the larger of two positive terms, at most 2**(1/q) times it."""
+    large = np.maximum(first, second)
+    joined: Array = large * (1.0 + (np.minimum(first, second) / large) ** sharpness) ** (1.0 / sharpness)
+    return joined
+
+
+def quantise_seconds(
+    m: Array, k: Array, *, machine: GemmMachine, parameters: Mapping[str, float], activation_bytes: float
+) -> Array:
+    """Pass that quantises the activations [m, k] before the product [s].
+
+    Launch + the slower of the traffic (16-bit in, ``activation_bytes`` out) and one row after another on each compute
+    unit, + the serial part of a row. Left out: fusion with the norm before it.
+    """
+    moved = m * k * (OUTPUT_BYTES + activation_bytes)
+    hot = l2_hit_share(moved, l2_bytes=parameters["l2_share"] * machine.l2_bytes)
+    rate = parameters["quantise_fraction"] * machine.memory_bytes_per_s * (1.0 + (parameters["l2_speedup"] - 1.0) * hot)
+    rows = m / machine.compute_units * parameters["quantise_row_s"]
+    seconds: Array = parameters["quantise_s"] + np.maximum(moved / rate, rows) + k * parameters["quantise_element_s"]
+    return seconds
+
+
+def gemm_seconds(
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    *,
+    machine: GemmMachine,
+    parameters: Mapping[str, float],
+    weight_bytes: float,
+    activation_bytes: float,
+    quantises: bool = False,
+    batch: float = 1.0,
+    cold: bool = False,
+) -> GemmTerms:
+    """Time of (m, k) x (k, n), vectorised over all three [s].
+
+    t = launch_s + min over tiles, splits of smooth_max(compute, memory) x (1 + droop) [+ quantisation pass]
+
+    compute = waves x 2 bm bn (ceil(k / S / 64) 64 + prologue) / unit rate x (1 + half_tile / harmonic tile)
+    memory = max(bytes / (memory_fraction x bandwidth x L2 factor), waves x tile bytes / unit bandwidth)
+    waves lie between x and ceil(x) of x = tiles x S x batch / compute units (wave_quantisation), at least 1.
+
+    weight_bytes, activation_bytes : per element. ``batch`` independent products share the launch.
+    cold : weights come from HBM whatever their size, as in a step that streams a whole model; otherwise they may
+    stay in L2 as in the benchmark, which rotates WEIGHT_COPIES of them.
+    Parameters named _fraction are shares of datasheet rates; ``droop`` is the loss of clock under load of kernels
+    longer than ``droop_s``. Valid for positive sizes; leaves out bias and activation epilogues.
+    """
+    m, n, k = (np.asarray(size, dtype=np.float64) for size in np.broadcast_arrays(np.atleast_1d(m), n, k))
+    p = parameters
+    hbm = p["memory_fraction"] * machine.memory_bytes_per_s
+    l2_rate = hbm * p["l2_speedup"]
+    waves, depth = _waves(m, n, k, batch=batch, machine=machine, parameters=p)
+    compute = _compute_seconds(waves * depth, machine=machine, parameters=p)
+    feed_bytes = _ROWS * activation_bytes + _COLUMNS * weight_bytes
+    feed = waves * depth * (feed_bytes * machine.compute_units / (p["unit_bandwidth"] * hbm))
+    streamed = _stream_seconds(
+        weights=n * k * weight_bytes * batch,
+        others=(m * k * activation_bytes + m * n * OUTPUT_BYTES) * batch,
+        hbm=hbm,
+        l2_speedup=p["l2_speedup"],
+        l2_bytes=p["l2_share"] * machine.l2_bytes,
+        cold=cold,
+    )
+    memory = np.maximum(feed, streamed[:, None, None])
+    reduction = np.where(SPLITS > 1, p["split_s"] + PARTIAL_BYTES * batch / l2_rate * (m * n)[:, None] * SPLITS, 0.0)
+    body = smooth_maximum(compute, memory, sharpness=p["overlap"]) + reduction[:, None, :]
+    flat = body.reshape(len(m), -1)
+    best, cases = np.argmin(flat, axis=1), np.arange(len(m))
+    ideal = 2.0 * m * n * k * batch / machine.peak_flops_per_s
+    droop = 1.0 + p["droop"] * ideal / (ideal + p["droop_s"])
+    quantise = np.zeros(len(m))
+    if quantises:
+        quantise = quantise_seconds(m, k, machine=machine, parameters=p, activation_bytes=activation_bytes)
+    return GemmTerms(
+        seconds=p["launch_s"] + flat[cases, best] * droop + quantise,
+        compute_s=compute.reshape(len(m), -1)[cases, best] * droop,
+        memory_s=memory.reshape(len(m), -1)[cases, best] + quantise,
+        quantise_s=quantise,
+    )
+
+
+def _waves(
+    m: Array, n: Array, k: Array, *, batch: float, machine: GemmMachine, parameters: Mapping[str, float]
+) -> tuple[Array, Array]:
+    """Waves (cases, tiles, splits) and the k steps of a tile with its prologue (cases, 1, splits)."""
+    tiles = np.ceil(m[:, None] / TILES[:, 0]) * np.ceil(n[:, None] / TILES[:, 1]) * batch
+    filled = tiles[:, :, None] * (SPLITS / machine.compute_units)
+    waves = np.maximum(filled + parameters["wave_quantisation"] * (np.ceil(filled) - filled), 1.0)
+    depth = np.ceil(k[:, None] / (SPLITS * K_STEP)) * K_STEP + parameters["prologue"]
+    return waves, depth[:, None, :]
+
+
+def _compute_seconds(tile_depths: Array, *, machine: GemmMachine, parameters: Mapping[str, float]) -> Array:
+    """Seconds of the tensor cores for ``tile_depths`` = waves x k steps, by tile."""
+    unit_rate = parameters["compute_fraction"] * machine.peak_flops_per_s / machine.compute_units
+    harmonic = _ROWS * _COLUMNS / (_ROWS + _COLUMNS)
+    per_depth = 2.0 * _ROWS * _COLUMNS / unit_rate * (1.0 + parameters["half_tile"] / harmonic)
+    seconds: Array = tile_depths * per_depth
+    return seconds
+
+
+def _stream_seconds(
+    *, weights: Array, others: Array, hbm: float, l2_speedup: float, l2_bytes: float, cold: bool
+) -> Array:
+    """Seconds to move every operand once, from HBM or, where the benchmark's working set fits, from L2."""
+    hot = np.zeros_like(weights) if cold else l2_hit_share(WEIGHT_COPIES * weights + others, l2_bytes=l2_bytes)
+    seconds: Array = (weights + others) / (hbm * (1.0 + (l2_speedup - 1.0) * hot))
+    return seconds
+
+
+def gemm_timing(
+    shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, lattice: Lattice | None, cold: bool = False
+) -> Timing:
+    """Price one GEMM, vectorised over ``shape.m``: physics x fitted correction, with interval and provenance.
+
+    cold : see ``gemm_seconds``; the correction still applies, as it compares measurement and physics under the
+    same conditions. A batch of products takes the correction of one product with ``batch`` times the columns.
+    """
+    machine = gemm_machine(hardware, shape.format)
+    m = np.atleast_1d(np.asarray(shape.m, dtype=np.float64))
+    terms = gemm_seconds(
+        m,
+        shape.n,
+        shape.k,
+        machine=machine,
+        parameters=fit.parameters,
+        weight_bytes=shape.format.weight_bits / BITS_PER_BYTE,
+        activation_bytes=shape.format.activation_bits / BITS_PER_BYTE,
+        quantises=shape.format.quantises_activations,
+        batch=shape.batch,
+        cold=cold,
+    )
+    points = log2_coordinates(m, shape.n * shape.batch, shape.k)
+    log_sigma, provenance = shape_confidence(fit, points, axes=("m", "n", "k"))
+    return Timing(
+        seconds=terms.seconds * np.exp(log_correction(lattice, points)),
+        compute_s=terms.compute_s,
+        memory_s=terms.memory_s,
+        network_s=np.zeros(len(m)),
+        log_sigma=log_sigma,
+        provenance=provenance,
+    )

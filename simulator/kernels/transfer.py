@@ -1,0 +1,160 @@
+"""Which calibrated accelerator stands in for one that nobody measured, and how much wider its interval becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+
+from simulator.errors import ProfileError
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.precision import Dtype
+
+GENERATION_YEARS = 2.5
+"""Between the releases of A100, H100 and B200: 2020-05, 2022-10 and 2024-11, rounded to half a year."""
+
+DAYS_PER_YEAR = 365.25
+
+FOREIGN_DISTANCE = 2.5
+"""Another vendor's kernels: as far as the farthest transfer that was measured, whatever the facts say."""
+
+OTHER_MEMORY_DISTANCE = 1.0
+"""HBM against GDDR: as far as one generation (an assumption; nothing measured)."""
+
+# Measured mean absolute error of GEMM times when one GPU's fit is used with another's datasheet [AIC2026], against
+# the distance of the pair below: H100 -> H200 8 % at 0.5, H100 -> B200 19 % at 1.1, H100 -> A100 18 % at 2.0,
+# A100 -> B200 66 % at 2.7. The two middle ones are pooled. MAPE of a log-normal error is sigma * sqrt(2 / pi).
+TRANSFER_DISTANCE = np.array([0.0, 0.5, 1.5, 2.7])
+TRANSFER_MAPE = np.array([0.04, 0.08, 0.185, 0.66])
+SIGMA_PER_MAPE = float(np.sqrt(np.pi / 2))
+
+# Links: all-reduce fits of one NVLink generation used on another, validation/fit/collectives.py --transfer.
+LINK_DISTANCE = np.array([0.0, 1.0, 2.0])
+LINK_LOG_SIGMA = np.array([0.10, 0.30, 0.60])
+OTHER_LINK_DISTANCE = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relative:
+    """The calibrated accelerator to borrow fits from.
+
+    log_sigma_extra : standard deviation that the transfer adds to log(measured / predicted), in quadrature
+    reason : why this one, in words for the report
+    """
+
+    name: str
+    log_sigma_extra: float
+    reason: str
+
+
+def _years_between(first: AcceleratorSpec, second: AcceleratorSpec) -> float:
+    dates = [_release_day(spec) for spec in (first, second)]
+    return abs((dates[0] - dates[1]).days) / DAYS_PER_YEAR
+
+
+def _release_day(spec: AcceleratorSpec) -> date:
+    parts = [int(part) for part in spec.release_date.split("-")]
+    year, month, day = (*parts, 1, 1)[:3]
+    return date(year, month, day)
+
+
+def _ridge(spec: AcceleratorSpec) -> float:
+    """Dense 16-bit peak over memory bandwidth [FLOP/byte]."""
+    peaks = spec.peak_flops_per_s
+    sixteen_bit = peaks.get(Dtype.BF16) or peaks.get(Dtype.FP16) or max(peaks.values())
+    return sixteen_bit / spec.memory_bytes_per_s
+
+
+def kernel_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> float:
+    """How far a kernel fit is carried: generations + octaves of ridge point + memory class + vendor [-].
+
+    Notes
+    -----
+    Generations are 0 within an architecture and otherwise years between releases over ``GENERATION_YEARS``, at
+    least 1. The ridge point decides which kernels are bound by memory, so its change moves weight between fitted
+    fractions. Leaves out cache sizes and instruction sets, which the fitted errors below contain on average.
+
+    References
+    ----------
+    [Williams2009], [AIC2026]
+    """
+    same = hardware.architecture.lower() == relative.architecture.lower()
+    generations = 0.0 if same else max(1.0, _years_between(hardware, relative) / GENERATION_YEARS)
+    octaves = abs(float(np.log2(_ridge(hardware) / _ridge(relative))))
+    other_memory = hardware.memory_kind[:3].lower() != relative.memory_kind[:3].lower()
+    foreign = hardware.vendor != relative.vendor
+    return generations + octaves + OTHER_MEMORY_DISTANCE * other_memory + FOREIGN_DISTANCE * foreign
+
+
+def link_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> float:
+    """How far a collective fit is carried: octaves of link bandwidth, plus 2 for another kind of link [-].
+
+    References
+    ----------
+    [AIC2026]
+    """
+    ours, theirs = hardware.scale_up, relative.scale_up
+    octaves = abs(float(np.log2(ours.bytes_per_s_per_direction / theirs.bytes_per_s_per_direction)))
+    return octaves + OTHER_LINK_DISTANCE * (_link_family(ours.kind) != _link_family(theirs.kind))
+
+
+def _link_family(kind: str) -> str:
+    """``nvlink4`` and ``nvlink-c2c`` are one family; so are ``pcie4-x16`` and ``pcie5-x16``."""
+    letters = kind.lower().lstrip()
+    end = next((place for place, letter in enumerate(letters) if not letter.isalpha()), len(letters))
+    return letters[:end]
+
+
+def _nearest(
+    hardware: AcceleratorSpec,
+    available: Sequence[AcceleratorSpec],
+    distance_to: Callable[[AcceleratorSpec], float],
+) -> tuple[AcceleratorSpec, float]:
+    if not available:
+        raise ProfileError(
+            f"nothing is calibrated that could stand in for {hardware.name}",
+            field="hardware",
+            hint="install calibrations or run validation/fit",
+        )
+    scored = sorted(available, key=lambda spec: (distance_to(spec), spec.name))
+    return scored[0], distance_to(scored[0])
+
+
+def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSpec]) -> Relative:
+    """Nearest accelerator of ``available`` to borrow compute-kernel fits from, itself if it is among them.
+
+    References
+    ----------
+    [AIC2026]
+    """
+    if any(spec.name == hardware.name for spec in available):
+        return Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
+    chosen, distance = _nearest(hardware, available, lambda spec: kernel_distance(hardware, relative=spec))
+    mape = float(np.interp(distance, TRANSFER_DISTANCE, TRANSFER_MAPE))
+    return Relative(
+        name=chosen.name,
+        log_sigma_extra=mape * SIGMA_PER_MAPE,
+        reason=(
+            f"fits of {chosen.name} ({chosen.architecture}) on the datasheet of {hardware.name} "
+            f"({hardware.architecture}), distance {distance:.1f}"
+        ),
+    )
+
+
+def link_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSpec]) -> Relative:
+    """Nearest accelerator of ``available`` to borrow collective fits from, by kind and speed of its scale-up link.
+
+    References
+    ----------
+    [AIC2026]
+    """
+    if any(spec.name == hardware.name for spec in available):
+        return Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
+    chosen, distance = _nearest(hardware, available, lambda spec: link_distance(hardware, relative=spec))
+    return Relative(
+        name=chosen.name,
+        log_sigma_extra=float(np.interp(distance, LINK_DISTANCE, LINK_LOG_SIGMA)),
+        reason=f"collectives of {chosen.name} ({chosen.scale_up.kind}) scaled to {hardware.scale_up.kind}",
+    )

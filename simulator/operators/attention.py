@@ -1,0 +1,213 @@
+"""Scaled dot-product attention with exact causal counts, and the projections around it (MHA, GQA, MQA, cross)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.operators.collectives import all_reduce_after
+from simulator.operators.elementwise import NORM, ROTARY, elementwise
+from simulator.operators.indexer import index_rows
+from simulator.operators.linear import linear
+from simulator.operators.share import DeviceShare, has_decode, has_prefill
+from simulator.operators.step_shape import Array
+from simulator.operators.work import AttentionShape, Family, Work
+from simulator.specs.model import AttentionSpec
+
+
+def attended_pairs(*, queries: Array, context: Array, window: float | None, causal: bool) -> Array:
+    """Query-key pairs of one sequence: sum over its queries i = 1..q of min(window, context + i) when causal.
+
+    Not causal: every query sees context + q keys, at most ``window``. Real-valued arguments interpolate the sum.
+    """
+    keys = context + queries
+    if not causal:
+        return queries * (keys if window is None else np.minimum(keys, window))
+    if window is None:
+        return queries * context + queries * (queries + 1.0) / 2.0
+    growing = np.clip(window - context, 0.0, queries)
+    return growing * context + growing * (growing + 1.0) / 2.0 + (queries - growing) * window
+
+
+def keys_read(*, queries: Array, context: Array, window: float | None) -> Array:
+    """Distinct cached and new tokens that the queries of one sequence look at."""
+    keys = context + queries
+    return keys if window is None else np.minimum(keys, window + queries - 1.0)
+
+
+def attention_work(
+    name: str, *, share: DeviceShare, shape: AttentionShape, count: float, role: str = "attention"
+) -> Work:
+    """Price a shape: 2 FLOPs x pairs x heads x (key width + value width), the softmax left out.
+
+    KV bytes are one read of every key and value that some query sees; activation bytes are queries in, outputs out, as
+    tiled kernels do [Dao2022].
+    """
+    q, c = shape.query_tokens, shape.context_tokens
+    pairs = attended_pairs(queries=q, context=c, window=shape.window, causal=shape.causal)
+    width = shape.head_dim if shape.shared_kv else shape.head_dim + shape.v_head_dim
+    seen = keys_read(queries=q, context=c, window=shape.window)
+    heads = shape.num_heads * (shape.head_dim + shape.v_head_dim)
+    return Work(
+        name=name,
+        family=Family.DECODE_ATTENTION if shape.is_decode else Family.PREFILL_ATTENTION,
+        role=role,
+        shape=shape,
+        count=count,
+        flops=2.0 * shape.sequences * pairs * heads,
+        weight_bytes=share.zeros,
+        kv_bytes=shape.sequences * seen * shape.num_kv_heads * width * share.plan.kv_bytes,
+        activation_bytes=shape.sequences * q * heads * share.element_bytes,
+    )
+
+
+def attention_shapes(
+    share: DeviceShare,
+    *,
+    num_heads: float,
+    num_kv_heads: float,
+    head_dim: float,
+    v_head_dim: float,
+    window: float | None = None,
+    causal: bool = True,
+    shared_kv: bool = False,
+) -> tuple[AttentionShape, ...]:
+    """The prefill part and the decode part of the step, each left out where no case has it."""
+    step = share.step
+    parts = []
+    if has_prefill(step):
+        parts.append((step.prefill_sequences, step.prefill_tokens, step.prefill_context, False))
+    if has_decode(step):
+        context = np.maximum(step.decode_context - step.decode_tokens, 0.0)
+        parts.append((step.decode_sequences, step.decode_tokens, context, True))
+    return tuple(
+        AttentionShape(
+            sequences=sequences,
+            query_tokens=queries,
+            context_tokens=context,
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            v_head_dim=v_head_dim,
+            window=window,
+            causal=causal,
+            shared_kv=shared_kv,
+            is_decode=is_decode,
+            compute_dtype=share.plan.activation_dtype,
+            kv_dtype=share.plan.kv_dtype,
+        )
+        for sequences, queries, context, is_decode in parts
+    )
+
+
+def attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
+    """Self attention of ``count`` equal layers: fused QKV, rotary and cache write, scores, output projection."""
+    heads, kv_heads = spec.num_attention_heads / share.tp_size, share.split(spec.num_key_value_heads)
+    window = _window(spec)
+    shapes = attention_shapes(
+        share,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=spec.head_dim,
+        v_head_dim=spec.value_dim,
+        window=window,
+        causal=spec.causal,
+    )
+    scores = tuple(attention_work(_name(shape), share=share, shape=shape, count=count) for shape in shapes)
+    index = () if spec.indexer is None else index_rows(spec.indexer, share=share, query_width=None, count=count)
+    return (
+        _qkv(spec, share=share, heads=heads, kv_heads=kv_heads, count=count),
+        *_before_scores(spec, share=share, heads=heads, kv_heads=kv_heads, count=count),
+        *index,
+        *scores,
+        output_projection(spec, share=share, heads=heads, count=count),
+        *all_reduce_after("attention", share=share, count=count),
+    )
+
+
+def output_projection(spec: AttentionSpec, *, share: DeviceShare, heads: float, count: float) -> Work:
+    """Heads back to the residual stream; the bias is held by every tensor-parallel rank."""
+    return linear(
+        "o_proj",
+        share=share,
+        role="attention",
+        m=share.tokens,
+        n=share.hidden_size,
+        k=heads * spec.value_dim,
+        bias=share.hidden_size if spec.o_bias else 0.0,
+        count=count,
+    )
+
+
+def _window(spec: AttentionSpec) -> float | None:
+    bounds = [bound for bound in (spec.sliding_window, spec.indexer and spec.indexer.index_topk) if bound]
+    return float(min(bounds)) if bounds else None
+
+
+def _name(shape: AttentionShape) -> str:
+    return "decode_attention" if shape.is_decode else "prefill_attention"
+
+
+def _gate_width(spec: AttentionSpec, heads: float) -> float:
+    return {"none": 0.0, "elementwise": heads * spec.value_dim, "headwise": heads}[spec.output_gate]
+
+
+def _qkv(spec: AttentionSpec, *, share: DeviceShare, heads: float, kv_heads: float, count: float) -> Work:
+    """One product for queries, keys, values and the output gate."""
+    query = heads * spec.head_dim
+    stores_kv = not spec.shares_kv_with_previous
+    key = kv_heads * spec.head_dim if stores_kv else 0.0
+    value = kv_heads * spec.value_dim if stores_kv and not spec.value_is_key else 0.0
+    gate = _gate_width(spec, heads)
+    bias = (query + value + (key if spec.k_bias else 0.0)) if spec.qkv_bias else 0.0
+    return linear(
+        "qkv_proj",
+        share=share,
+        role="attention",
+        m=share.tokens,
+        n=query + key + value + gate,
+        k=share.hidden_size,
+        bias=bias,
+        count=count,
+    )
+
+
+def _before_scores(
+    spec: AttentionSpec, *, share: DeviceShare, heads: float, kv_heads: float, count: float
+) -> tuple[Work, ...]:
+    """Head norms, rotary embedding and the write of new keys and values (small vectors are held here)."""
+    stores_kv = not spec.shares_kv_with_previous
+    cached = kv_heads * (spec.head_dim + spec.value_dim) if stores_kv and spec.causal else 0.0
+    turned = (heads + (kv_heads if stores_kv else 0.0)) * spec.head_dim
+    extra = (heads if spec.sinks else 0.0) + spec.position_bias_parameters
+    rows = []
+    if spec.qk_norm != "none":
+        parts = [heads, kv_heads] if stores_kv else [heads]
+        widths = [spec.head_dim * (part if spec.qk_norm == "full" else 1.0) for part in parts]
+        held = sum(share.norm_parameters(width, bias=spec.qk_norm_bias) for width in widths)
+        rows.append(
+            elementwise(
+                "qk_norm",
+                share=share,
+                cost=NORM,
+                rows=share.tokens,
+                width=turned,
+                count=count,
+                role="attention",
+                parameters=held,
+            )
+        )
+    rows.append(
+        elementwise(
+            "rotary_kv_write",
+            share=share,
+            cost=ROTARY,
+            rows=share.tokens,
+            width=turned if spec.rotary else cached,
+            count=count,
+            role="attention",
+            parameters=extra,
+            kv_bytes=share.tokens * cached * share.plan.kv_bytes,
+            extra_launches=1.0 if cached else 0.0,
+        )
+    )
+    return tuple(rows)

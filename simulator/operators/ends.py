@@ -1,0 +1,212 @@
+"""Before the first layer and after the last: embeddings, final norm, LM head, sampling, pooler."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.operators.collectives import all_reduce_after, collective
+from simulator.operators.elementwise import GATHER, NORM, SAMPLE, elementwise, held_only
+from simulator.operators.linear import linear
+from simulator.operators.share import DeviceShare
+from simulator.operators.step_shape import Array
+from simulator.operators.work import Collective, Family, Work
+
+
+def embedding_rows(share: DeviceShare, *, tokens: Array) -> tuple[Work, ...]:
+    """Vocabulary rows (split over the ranks and summed), learned positions and token types, embedding norm.
+
+    ``tokens`` are those that are looked up: of the encoder too where there is one.
+    """
+    model = share.model
+    width = model.embedding_size or model.hidden_size
+    # Models that normalise their embeddings (BERT and kin) keep positions at the embeddings' width.
+    learned_width = width if model.embedding_norm else model.hidden_size
+    learned = (model.position_embeddings + model.token_types) * learned_width
+    rows = [
+        elementwise(
+            "embedding",
+            share=share,
+            cost=GATHER,
+            rows=tokens,
+            width=width,
+            count=1.0,
+            role="embedding",
+            parameters=model.vocab_size * width / share.tp_size + learned,
+            family=Family.EMBEDDING,
+        ),
+        *all_reduce_after("embedding", share=share, count=1.0, tokens=tokens),
+    ]
+    if model.embedding_norm:
+        rows.append(_norm("embedding_norm", share=share, rows=tokens, width=width))
+    if model.embedding_size not in (None, model.hidden_size):
+        rows.append(
+            linear(
+                "embedding_in_proj",
+                share=share,
+                role="embedding",
+                m=tokens,
+                n=model.hidden_size,
+                k=width,
+                bias=model.hidden_size if model.embedding_norm else 0.0,
+                count=1.0,
+            )
+        )
+    return (*rows, *_per_layer_embedding(share))
+
+
+def _per_layer_embedding(share: DeviceShare) -> tuple[Work, ...]:
+    """Gemma's per-layer inputs: a second table of one narrow vector per layer, and a projection of the first."""
+    model = share.model
+    width = model.per_layer_embedding_size * model.num_hidden_layers
+    if not width:
+        return ()
+    table = elementwise(
+        "per_layer_embedding",
+        share=share,
+        cost=GATHER,
+        rows=share.tokens,
+        width=width,
+        count=1.0,
+        role="embedding",
+        parameters=model.vocab_size * width / share.tp_size,
+        family=Family.EMBEDDING,
+    )
+    projection = linear(
+        "per_layer_model_proj",
+        share=share,
+        role="embedding",
+        m=share.tokens,
+        n=width,
+        k=model.hidden_size,
+        count=1.0,
+    )
+    norm = elementwise(
+        "per_layer_norm",
+        share=share,
+        cost=NORM,
+        rows=share.tokens,
+        width=width,
+        count=1.0,
+        role="norm",
+        parameters=share.norm_parameters(model.per_layer_embedding_size),
+    )
+    return (table, projection, norm)
+
+
+def _norm(name: str, *, share: DeviceShare, rows: Array, width: float) -> Work:
+    return elementwise(
+        name,
+        share=share,
+        cost=NORM,
+        rows=rows,
+        width=width,
+        count=1.0,
+        role="norm",
+        parameters=share.norm_parameters(width),
+    )
+
+
+def head_rows(share: DeviceShare, *, holds_embedding: bool) -> tuple[Work, ...]:
+    """Final norm over every token, then the LM head and greedy sampling over the rows that need logits.
+
+    ``holds_embedding``: a tied head reuses the embedding of the same device and takes no memory of its own.
+    """
+    model = share.model
+    rows: list[Work] = []
+    if model.final_norm:
+        rows.append(_norm("final_norm", share=share, rows=share.tokens, width=model.hidden_size))
+    if model.pooler:
+        rows.append(
+            linear(
+                "pooler",
+                share=share,
+                role="embedding",
+                m=share.step.prefill_sequences,
+                n=model.hidden_size,
+                k=model.hidden_size,
+                bias=model.hidden_size,
+                count=1.0,
+            )
+        )
+    if model.has_lm_head:
+        rows += _lm_head(share, holds_embedding=holds_embedding)
+    return tuple(rows)
+
+
+def _lm_head(share: DeviceShare, *, holds_embedding: bool) -> list[Work]:
+    model = share.model
+    logits = share.step.logits_tokens
+    width = model.embedding_size or model.hidden_size
+    rows = []
+    if model.head_hidden_parameters:
+        rows.append(
+            linear(
+                "head_transform",
+                share=share,
+                role="lm_head",
+                m=logits,
+                n=width,
+                k=model.hidden_size,
+                bias=model.head_hidden_parameters - width * model.hidden_size,
+                count=1.0,
+            )
+        )
+    elif width != model.hidden_size:
+        rows.append(
+            linear(
+                "embedding_out_proj", share=share, role="embedding", m=logits, n=width, k=model.hidden_size, count=1.0
+            )
+        )
+    vocab = model.vocab_size / share.tp_size
+    rows += _vocabulary_product(share, logits=logits, vocab=vocab, width=width, tied=holds_embedding)
+    if share.tp_size > 1:
+        rows.append(
+            collective(
+                "logits_all_gather",
+                share=share,
+                operation=Collective.ALL_GATHER,
+                message_bytes=logits * model.vocab_size * share.element_bytes,
+                participants=share.tp_size,
+                count=1.0,
+                role="lm_head",
+            )
+        )
+    rows.append(
+        elementwise(
+            "sampling", share=share, cost=SAMPLE, rows=logits, width=model.vocab_size, count=1.0, role="lm_head"
+        )
+    )
+    return rows
+
+
+def _vocabulary_product(share: DeviceShare, *, logits: Array, vocab: float, width: float, tied: bool) -> list[Work]:
+    shared = tied and share.model.tie_word_embeddings
+    bias = vocab if share.model.lm_head_bias else 0.0
+    head = linear(
+        "lm_head",
+        share=share,
+        role="lm_head",
+        m=logits,
+        n=vocab,
+        k=width,
+        bias=0.0 if shared else bias,
+        held=not shared,
+        count=1.0,
+        family=Family.LM_HEAD,
+    )
+    if shared and bias:
+        return [head, held_only("lm_head_bias", share=share, role="lm_head", parameters=bias, active=True)]
+    return [head]
+
+
+def stage_send(share: DeviceShare) -> Work:
+    """The residual stream on its way to the next pipeline stage, one tensor, each rank its tensor-parallel share."""
+    return collective(
+        "stage_send",
+        share=share,
+        operation=Collective.P2P,
+        message_bytes=np.asarray(share.tokens * share.hidden_size * share.element_bytes / share.tp_size),
+        participants=2,
+        count=1.0,
+        role="pipeline",
+    )

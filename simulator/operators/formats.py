@@ -1,0 +1,176 @@
+"""Which number format each part of a model is stored, multiplied and cached in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from simulator.errors import RoofcastError, did_you_mean
+from simulator.operators.schemes import Scheme, format_of_pair, scheme_named
+from simulator.operators.work import MatmulFormat
+from simulator.specs.model import ModelSpec, QuantizationSpec
+from simulator.specs.precision import BITS, Dtype, PrecisionSpec
+from simulator.units import BITS_PER_BYTE
+
+Role = Literal["attention", "mlp", "experts", "shared_expert", "lm_head", "router", "mixer", "embedding"]
+ROLES: tuple[Role, ...] = get_args(Role)
+# Engines quantise the linear layers inside the blocks; embedding, router, norms and LM head stay as they were.
+QUANTISED_ROLES: frozenset[str] = frozenset({"attention", "mlp", "experts", "shared_expert", "mixer"})
+KV_DTYPES = (Dtype.FP32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.INT8)
+PLAIN_DTYPES = (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionPlan:
+    """Resolved formats of one deployment.
+
+    weights, activations : dtypes of the quantised (or all) linear layers; activations is what enters a product
+    activation_dtype : of the residual stream and of everything that is not a product
+    kv_dtype : of cached keys and values
+    linear, plain : formats of the layers in ``quantised_roles`` and of all others
+    assumptions : what was not given and how it was filled
+    """
+
+    weights: Dtype
+    activations: Dtype
+    activation_dtype: Dtype
+    kv_dtype: Dtype
+    linear: MatmulFormat
+    plain: MatmulFormat
+    quantised_roles: frozenset[str]
+    assumptions: tuple[str, ...] = ()
+
+    def format_for(self, role: str) -> MatmulFormat:
+        """Format of the products of a role; an unknown role is refused."""
+        if role not in ROLES:
+            raise RoofcastError(f"no role {role!r}", field="role", hint=did_you_mean(role, ROLES))
+        return self.linear if role in self.quantised_roles else self.plain
+
+    @property
+    def activation_bytes(self) -> float:
+        """Bytes of one element of the residual stream."""
+        return BITS[self.activation_dtype] / BITS_PER_BYTE
+
+    @property
+    def kv_bytes(self) -> float:
+        """Bytes of one cached number."""
+        return BITS[self.kv_dtype] / BITS_PER_BYTE
+
+
+def precision_plan(model: ModelSpec, precision: PrecisionSpec) -> PrecisionPlan:
+    """Resolve what was asked for against what the checkpoint is; contradictions are refused.
+
+    Order: ``precision.scheme``, ``precision.weights``, the checkpoint's quantization_config, its dtype. FP32
+    checkpoints are run in bf16 unless fp32 is asked for, as serving engines do.
+    """
+    notes: list[str] = []
+    plain_dtype = _plain_dtype(model, precision, notes)
+    plain = format_of_pair(plain_dtype, None, plain=plain_dtype)
+    scheme = _resolve_scheme(model, precision, plain_dtype, notes)
+    activation_dtype = Dtype.FP32 if plain_dtype is Dtype.TF32 else plain_dtype
+    return PrecisionPlan(
+        weights=scheme.weights,
+        activations=scheme.activations,
+        activation_dtype=activation_dtype,
+        kv_dtype=_kv_dtype(model, precision, activation_dtype, notes),
+        linear=scheme.format,
+        plain=plain,
+        quantised_roles=_roles(model, scheme),
+        assumptions=tuple(notes),
+    )
+
+
+def _plain_dtype(model: ModelSpec, precision: PrecisionSpec, notes: list[str]) -> Dtype:
+    """Dtype of everything that is not quantised."""
+    if precision.weights in PLAIN_DTYPES:
+        return precision.weights
+    if precision.activations in PLAIN_DTYPES:
+        return precision.activations
+    if model.dtype in (Dtype.BF16, Dtype.FP16):
+        return model.dtype
+    notes.append(f"activations run in bf16 (checkpoint dtype {model.dtype}), as engines load it")
+    return Dtype.BF16
+
+
+def _resolve_scheme(model: ModelSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]) -> Scheme:
+    if precision.scheme is not None:
+        scheme = scheme_named(precision.scheme, plain=plain)
+        _agree("precision.weights", precision.weights, scheme.weights, precision.scheme)
+        _agree("precision.activations", precision.activations, scheme.activations, precision.scheme)
+        return scheme
+    if precision.weights is None and model.quantization is not None:
+        return _checkpoint_scheme(model.quantization, precision, plain, notes)
+    weights = precision.weights or plain
+    if precision.weights is None:
+        notes.append(f"weights {weights} (checkpoint dtype {model.dtype})")
+    if precision.weights is not None and model.quantization is not None and precision.weights not in PLAIN_DTYPES:
+        return _requested_over_checkpoint(model.quantization, precision, plain, notes)
+    product = format_of_pair(weights, precision.activations, plain=plain)
+    activations = precision.activations or _activations_of(product, plain)
+    if precision.activations is None:
+        notes.append(f"activations {activations}")
+    if weights is Dtype.INT4 and product.name == "w4a16":
+        notes.append("int4 weights in groups of 128 with 16-bit scales")
+    return Scheme(weights=weights, activations=activations, format=product)
+
+
+def _requested_over_checkpoint(
+    given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]
+) -> Scheme:
+    """Quantised weights were asked for of a checkpoint that is quantised: keep its details where they agree."""
+    if precision.weights is given.weights and precision.activations in (None, given.activations):
+        return _checkpoint_scheme(given, precision, plain, notes)
+    assert precision.weights is not None
+    product = format_of_pair(precision.weights, precision.activations, plain=plain)
+    notes.append(f"checkpoint is {given.method} {given.weights}; priced as if quantised to {product.name} instead")
+    activations = precision.activations or _activations_of(product, plain)
+    return Scheme(weights=precision.weights, activations=activations, format=product)
+
+
+def _checkpoint_scheme(given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]) -> Scheme:
+    activations = precision.activations or given.activations
+    if BITS[activations] >= BITS[Dtype.BF16]:
+        activations = plain
+    product = format_of_pair(
+        given.weights, activations, plain=plain, group_size=given.group_size, method=given.method.lower()
+    )
+    notes.append(f"weights {given.weights}, activations {activations} ({product.name}) from quantization_config")
+    return Scheme(weights=given.weights, activations=activations, format=product, unquantised=given.unquantized)
+
+
+def _activations_of(product: MatmulFormat, plain: Dtype) -> Dtype:
+    return product.math if product.quantises_activations else plain
+
+
+def _agree(field: str, given: Dtype | None, meant: Dtype, scheme: str) -> None:
+    if given is not None and given is not meant:
+        raise RoofcastError(
+            f"{given} contradicts scheme {scheme!r}, which uses {meant}",
+            field=field,
+            code="contradiction",
+            hint=f"leave {field} out or set it to {meant}",
+        )
+
+
+def _roles(model: ModelSpec, scheme: Scheme) -> frozenset[str]:
+    if scheme.unquantised is not None:
+        kept = frozenset(scheme.unquantised)
+        listed = QUANTISED_ROLES if "lm_head" in kept else QUANTISED_ROLES | {"lm_head"}
+        return listed - kept
+    return QUANTISED_ROLES
+
+
+def _kv_dtype(model: ModelSpec, precision: PrecisionSpec, activation: Dtype, notes: list[str]) -> Dtype:
+    if precision.kv_cache is not None:
+        if precision.kv_cache not in KV_DTYPES:
+            allowed = ", ".join(KV_DTYPES)
+            raise RoofcastError(
+                f"{precision.kv_cache} keys and values are not supported; allowed: {allowed}",
+                field="precision.kv_cache",
+                hint=did_you_mean(precision.kv_cache, KV_DTYPES),
+            )
+        return precision.kv_cache
+    stored = model.quantization.kv_cache if model.quantization and precision.weights is None else None
+    kv_dtype = stored or activation
+    notes.append(f"kv cache {kv_dtype}" + (" from quantization_config" if stored else ""))
+    return kv_dtype

@@ -1,0 +1,109 @@
+"""What sequences keep on a device: keys and values per token, bounded by windows, and constant recurrent states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simulator.operators.formats import PrecisionPlan
+from simulator.operators.indexer import index_key_bytes
+from simulator.operators.parallel import stage_layers
+from simulator.operators.recurrent import recurrent_size, state_bytes
+from simulator.operators.step_shape import Array
+from simulator.specs.model import AttentionSpec, IndexerSpec, LayerSpec, MlaSpec, ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvLayers:
+    """``layers`` equal layers of one device: bytes of one token in one layer, at most ``window`` tokens kept."""
+
+    layers: int
+    bytes_per_token: float
+    window: float | None
+
+
+def kv_layout(
+    model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1, stage: int = 0
+) -> tuple[KvLayers, ...]:
+    """Cached layers of one device of ``stage``; KV heads are split over tp or replicated, latents replicated."""
+    order = [model.layer_order[depth] for depth in stage_layers(model, pp_size=pp_size, stage=stage)]
+    groups = []
+    for index, layer in enumerate(model.layers):
+        count = order.count(index)
+        per_token, window = _layer_bytes(layer, plan=plan, tp_size=tp_size)
+        if count and per_token:
+            groups.append(KvLayers(layers=count, bytes_per_token=per_token, window=window))
+    return tuple(groups)
+
+
+def kv_bytes_per_token(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1) -> float:
+    """Bytes that one token adds to the cache of a device of the largest stage while no window is full.
+
+    Dense: 2 x layers x kv heads x head_dim x bytes / tp [Kwon2023]; MLA: layers x (kv_lora_rank + rope) x bytes
+    on every rank [DeepSeek2024a]. Cross attention keeps as much per source token as self attention per
+    token, so that a source and an answer together are one context.
+    """
+    return max(
+        sum(group.layers * group.bytes_per_token for group in groups)
+        for groups in _stages(model, plan=plan, tp_size=tp_size, pp_size=pp_size)
+    )
+
+
+def kv_bytes_per_sequence(
+    model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, context_tokens: ArrayLike, pp_size: int = 1
+) -> Array:
+    """Bytes of one sequence of ``context_tokens`` tokens (array) on a device of the largest stage.
+
+    Layers with a window keep at most that many tokens; recurrent states come on top, however short the sequence.
+    """
+    context = np.atleast_1d(np.asarray(context_tokens, dtype=np.float64))
+    totals = []
+    for stage, groups in enumerate(_stages(model, plan=plan, tp_size=tp_size, pp_size=pp_size)):
+        total = np.full_like(context, _stage_state(model, plan=plan, tp_size=tp_size, pp_size=pp_size, stage=stage))
+        for group in groups:
+            kept = context if group.window is None else np.minimum(context, group.window)
+            total = total + group.layers * group.bytes_per_token * kept
+        totals.append(total)
+    largest: Array = np.max(np.stack(totals), axis=0)
+    return largest
+
+
+def state_bytes_per_sequence(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1) -> float:
+    """Bytes of the recurrent states and convolution windows of one sequence on a device of the largest stage."""
+    return max(
+        _stage_state(model, plan=plan, tp_size=tp_size, pp_size=pp_size, stage=stage) for stage in range(pp_size)
+    )
+
+
+def _stages(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int) -> list[tuple[KvLayers, ...]]:
+    return [kv_layout(model, plan=plan, tp_size=tp_size, pp_size=pp_size, stage=stage) for stage in range(pp_size)]
+
+
+def _layer_bytes(layer: LayerSpec, *, plan: PrecisionPlan, tp_size: int) -> tuple[float, float | None]:
+    """Bytes per token of one layer, and its window."""
+    match layer.mixer:
+        case MlaSpec() as mla:
+            return (mla.kv_lora_rank + mla.qk_rope_head_dim) * plan.kv_bytes + _index_bytes(mla.indexer), None
+        case AttentionSpec() as attention if attention.causal and not attention.shares_kv_with_previous:
+            heads = max(1.0, attention.num_key_value_heads / tp_size)
+            per_token = heads * (attention.head_dim + attention.value_dim) * plan.kv_bytes
+            window = None if attention.sliding_window is None else float(attention.sliding_window)
+            return per_token + _index_bytes(attention.indexer), window
+        case _:
+            return 0.0, None
+
+
+def _index_bytes(indexer: IndexerSpec | None) -> float:
+    return 0.0 if indexer is None else index_key_bytes(indexer)
+
+
+def _stage_state(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int, stage: int) -> float:
+    total = 0.0
+    for depth in stage_layers(model, pp_size=pp_size, stage=stage):
+        mixer = model.layers[model.layer_order[depth]].mixer
+        if mixer is not None and not isinstance(mixer, AttentionSpec | MlaSpec):
+            size = recurrent_size(mixer, hidden_size=model.hidden_size, tp_size=tp_size)
+            total += state_bytes(size, element_bytes=plan.activation_bytes)
+    return total

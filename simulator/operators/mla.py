@@ -1,0 +1,197 @@
+"""Multi-head latent attention: expanded keys and values at prefill, absorbed projections at decode [DeepSeek2024a].
+
+Prefill multiplies the latents by ``kv_b`` and runs ordinary multi-head attention (key width nope + rope); decode folds
+``kv_b`` into the query and the output, so that all heads share one cached vector of kv_lora_rank + rope numbers.
+With an indexer both phases run absorbed over the selected keys, as engines do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulator.operators.attention import attention_shapes, attention_work
+from simulator.operators.collectives import all_reduce_after
+from simulator.operators.elementwise import NORM, ROTARY, elementwise
+from simulator.operators.indexer import index_rows
+from simulator.operators.linear import linear
+from simulator.operators.share import DeviceShare, has_decode, has_prefill
+from simulator.operators.step_shape import Array
+from simulator.operators.work import Work
+from simulator.specs.model import MlaSpec
+from simulator.units import BITS_PER_BYTE
+
+
+def mla_rows(spec: MlaSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
+    """Rows of ``count`` equal layers; down projections are replicated over tensor-parallel ranks."""
+    heads = spec.num_attention_heads / share.tp_size
+    index = (
+        () if spec.indexer is None else index_rows(spec.indexer, share=share, query_width=spec.q_lora_rank, count=count)
+    )
+    return (
+        *_query_and_latent(spec, share=share, heads=heads, count=count),
+        *index,
+        *_scores(spec, share=share, heads=heads, count=count),
+        *_output(spec, share=share, heads=heads, count=count),
+        *all_reduce_after("attention", share=share, count=count),
+    )
+
+
+def _query_and_latent(spec: MlaSpec, *, share: DeviceShare, heads: float, count: float) -> tuple[Work, ...]:
+    latent = spec.kv_lora_rank + spec.qk_rope_head_dim
+    query = heads * (spec.qk_nope_head_dim + spec.qk_rope_head_dim)
+    q_rank = spec.q_lora_rank or 0
+    down_bias = (q_rank + latent) if spec.bias else 0.0
+    down_width = latent + (q_rank or query)
+    rows = [
+        linear(
+            "q_a_kv_a_proj" if q_rank else "q_kv_a_proj",
+            share=share,
+            role="attention",
+            m=share.tokens,
+            n=down_width,
+            k=share.hidden_size,
+            bias=down_bias,
+            count=count,
+        )
+    ]
+    norm_width = spec.kv_lora_rank + q_rank
+    rows.append(
+        elementwise(
+            "latent_norm",
+            share=share,
+            cost=NORM,
+            rows=share.tokens,
+            width=norm_width,
+            count=count,
+            role="attention",
+            parameters=share.norm_parameters(norm_width, bias=False),
+        )
+    )
+    if q_rank:
+        rows.append(linear("q_b_proj", share=share, role="attention", m=share.tokens, n=query, k=q_rank, count=count))
+    rows.append(
+        elementwise(
+            "rotary_kv_write",
+            share=share,
+            cost=ROTARY,
+            rows=share.tokens,
+            width=(heads + 1) * spec.qk_rope_head_dim,
+            count=count,
+            role="attention",
+            kv_bytes=share.tokens * latent * share.plan.kv_bytes,
+            extra_launches=1.0,
+        )
+    )
+    return tuple(rows)
+
+
+def _scores(spec: MlaSpec, *, share: DeviceShare, heads: float, count: float) -> tuple[Work, ...]:
+    step = share.step
+    sparse = spec.indexer is not None
+    expands = has_prefill(step) and not sparse
+    decode_tokens = step.decode_sequences * step.decode_tokens
+    rows: list[Work] = []
+    if expands:
+        expanded = step.prefill_sequences * (step.prefill_tokens + step.prefill_context)
+        rows += _expanded(spec, share=share, heads=heads, count=count, latents=expanded)
+    if sparse or has_decode(step) or not expands:
+        absorbed = share.tokens if sparse else decode_tokens
+        rows += _absorbed(spec, share=share, heads=heads, count=count, tokens=absorbed, held=not expands)
+    return tuple(rows)
+
+
+def _expanded(spec: MlaSpec, *, share: DeviceShare, heads: float, count: float, latents: Array) -> tuple[Work, ...]:
+    """Cached latents of earlier chunks are expanded again with the new ones."""
+    shapes = attention_shapes(
+        share,
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=spec.qk_nope_head_dim + spec.qk_rope_head_dim,
+        v_head_dim=spec.v_head_dim,
+    )
+    expand = linear(
+        "kv_b_proj",
+        share=share,
+        role="attention",
+        m=latents,
+        n=heads * (spec.qk_nope_head_dim + spec.v_head_dim),
+        k=spec.kv_lora_rank,
+        count=count,
+    )
+    scores = tuple(
+        attention_work("prefill_attention", share=share, shape=shape, count=count)
+        for shape in shapes
+        if not shape.is_decode
+    )
+    return (expand, *scores)
+
+
+def _absorbed(
+    spec: MlaSpec, *, share: DeviceShare, heads: float, count: float, tokens: Array, held: bool
+) -> tuple[Work, ...]:
+    """Per head (nope -> latent) and (latent -> v) products in 16 bit around multi-query attention over the latents."""
+    shapes = attention_shapes(
+        share,
+        num_heads=heads,
+        num_kv_heads=1.0,
+        head_dim=spec.kv_lora_rank + spec.qk_rope_head_dim,
+        v_head_dim=spec.kv_lora_rank,
+        window=float(spec.indexer.index_topk) if spec.indexer else None,
+        shared_kv=True,
+    )
+    scores = tuple(
+        attention_work(
+            "decode_attention" if shape.is_decode else "prefill_attention", share=share, shape=shape, count=count
+        )
+        for shape in shapes
+        if shape.is_decode or spec.indexer is not None
+    )
+    return (
+        _absorb("q_absorb", share=share, m=tokens, n=spec.kv_lora_rank, k=spec.qk_nope_head_dim, heads=heads,
+                count=count, held=held),
+        *scores,
+        _absorb("v_absorb", share=share, m=tokens, n=spec.v_head_dim, k=spec.kv_lora_rank, heads=heads,
+                count=count, held=held),
+    )  # fmt: skip
+
+
+def _absorb(
+    name: str, *, share: DeviceShare, m: Array, n: float, k: float, heads: float, count: float, held: bool
+) -> Work:
+    """One half of ``kv_b`` as a batched 16-bit product; in memory it is ``kv_b`` in the checkpoint's format."""
+    row = linear(
+        name,
+        share=share,
+        role="attention",
+        m=m,
+        n=n,
+        k=k,
+        batch=heads,
+        count=count,
+        held=held,
+        product=share.plan.plain,
+    )
+    bits = share.plan.format_for("attention").weight_bits
+    return replace(row, stored_bytes=row.parameters * bits / BITS_PER_BYTE)
+
+
+def _output(spec: MlaSpec, *, share: DeviceShare, heads: float, count: float) -> tuple[Work, ...]:
+    rows = []
+    gate = {"none": 0.0, "elementwise": heads * spec.v_head_dim, "headwise": heads}[spec.output_gate]
+    if gate:
+        rows.append(
+            linear("gate_proj", share=share, role="attention", m=share.tokens, n=gate, k=share.hidden_size, count=count)
+        )
+    rows.append(
+        linear(
+            "o_proj",
+            share=share,
+            role="attention",
+            m=share.tokens,
+            n=share.hidden_size,
+            k=heads * spec.v_head_dim,
+            bias=share.hidden_size if spec.bias else 0.0,
+            count=count,
+        )
+    )
+    return tuple(rows)

@@ -1,0 +1,251 @@
+"""Feed-forward blocks: dense, and mixtures of experts with their router, shared experts and dispatch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.operators.collectives import all_reduce_after, collective
+from simulator.operators.elementwise import ACTIVATION, GATED_ACTIVATION, TOP_K, elementwise
+from simulator.operators.linear import linear
+from simulator.operators.share import DeviceShare
+from simulator.operators.step_shape import Array
+from simulator.operators.work import Collective, Family, MoeShape, Work
+from simulator.specs.model import MlpSpec, MoeSpec
+from simulator.units import BITS_PER_BYTE
+
+
+def distinct_experts(*, tokens: Array, num_experts: float, num_experts_per_tok: float, local_experts: float) -> Array:
+    """Expected local experts that at least one of ``tokens`` tokens reaches under uniform, independent routing.
+
+    local x (1 - (1 - k / E)^tokens): 0 for no tokens, k of all experts for one, all for many [Shazeer2017].
+    Skewed routing reaches fewer.
+    """
+    missed = (1.0 - num_experts_per_tok / num_experts) ** tokens
+    return local_experts * (1.0 - missed)
+
+
+def mlp_rows(spec: MlpSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
+    """Dense block of ``count`` equal layers: columns split, then rows, then a sum over the ranks."""
+    rows = dense_block(
+        "", share=share, role="mlp", intermediate=spec.intermediate_size, gated=spec.gated, bias=spec.bias, count=count
+    )
+    return (*rows, *all_reduce_after("mlp", share=share, count=count))
+
+
+def dense_block(
+    prefix: str, *, share: DeviceShare, role: str, intermediate: float, gated: bool, bias: bool, count: float
+) -> tuple[Work, Work, Work]:
+    """Up (and gate) product, activation, down product."""
+    width = intermediate / share.tp_size
+    up_width = width * (2 if gated else 1)
+    up = linear(
+        f"{prefix}gate_up_proj" if gated else f"{prefix}up_proj",
+        share=share,
+        role=role,
+        m=share.tokens,
+        n=up_width,
+        k=share.hidden_size,
+        bias=up_width if bias else 0.0,
+        count=count,
+    )
+    activation = elementwise(
+        f"{prefix}activation",
+        share=share,
+        cost=GATED_ACTIVATION if gated else ACTIVATION,
+        rows=share.tokens,
+        width=width,
+        count=count,
+        role=role,
+    )
+    down = linear(
+        f"{prefix}down_proj",
+        share=share,
+        role=role,
+        m=share.tokens,
+        n=share.hidden_size,
+        k=width,
+        bias=share.hidden_size if bias else 0.0,
+        count=count,
+    )
+    return (up, activation, down)
+
+
+def moe_rows(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
+    """Sparse block of ``count`` equal layers: router, shared expert, dispatch, experts, combine."""
+    shared: tuple[Work, ...] = ()
+    if spec.shared_expert_intermediate_size:
+        shared = _shared_expert(spec, share=share, count=count)
+    dispatch, combine = _communication(spec, share=share, count=count)
+    return (
+        *_router(spec, share=share, count=count),
+        *shared,
+        *_latent(spec, share=share, count=count, enters=True),
+        *dispatch,
+        experts_work(spec, share=share, count=count),
+        *combine,
+        *_latent(spec, share=share, count=count, enters=False),
+    )
+
+
+def experts_work(spec: MoeSpec, *, share: DeviceShare, count: float) -> Work:
+    """Grouped products of the routed experts on this device: weights of the distinct experts, 2 FLOPs a weight used.
+
+    Activation bytes: gathered inputs, intermediate written and read around the activation, outputs written, and the
+    weighted sum back to one row a token. Load imbalance is left to the kernel layer.
+    """
+    product = share.plan.format_for("experts")
+    local = spec.num_experts / share.ep_size
+    width = spec.moe_intermediate_size * share.ep_size / expert_devices(share)
+    hidden = float(spec.latent_size or share.hidden_size)
+    tokens = share.tokens * (share.dp_size if share.ep_size > 1 else 1)
+    matrices = 3 if spec.gated else 2
+    bias = (width * (matrices - 1) + hidden) if spec.expert_bias else 0.0
+    weight = matrices * hidden * width
+    one_expert = weight * product.weight_bits / BITS_PER_BYTE + bias * share.element_bytes
+    reached = distinct_experts(
+        tokens=tokens,
+        num_experts=spec.num_experts,
+        num_experts_per_tok=spec.num_experts_per_tok,
+        local_experts=local,
+    )
+    assignments = tokens * spec.num_experts_per_tok * local / spec.num_experts
+    inputs = hidden * product.activation_bits / BITS_PER_BYTE
+    middle = (2 * (matrices - 1) + 1) * width + width * product.activation_bits / BITS_PER_BYTE / share.element_bytes
+    outputs = 2 * hidden
+    shape = MoeShape(
+        tokens=tokens,
+        hidden_size=hidden,
+        intermediate_size=width,
+        num_experts=spec.num_experts,
+        num_experts_per_tok=spec.num_experts_per_tok,
+        local_experts=local,
+        gated=spec.gated,
+        distinct_experts=reached,
+        local_assignments=assignments,
+        format=product,
+    )
+    parameters = local * (weight + bias)
+    return Work(
+        name="experts",
+        family=Family.MOE,
+        role="experts",
+        shape=shape,
+        count=count,
+        flops=2.0 * assignments * weight,
+        weight_bytes=reached * one_expert,
+        kv_bytes=share.zeros,
+        activation_bytes=assignments * (inputs + (middle + outputs) * share.element_bytes)
+        + share.tokens * hidden * share.element_bytes,
+        parameters=parameters,
+        active_parameters=parameters * spec.num_experts_per_tok / spec.num_experts,
+        stored_bytes=local * one_expert,
+    )
+
+
+def expert_devices(share: DeviceShare) -> int:
+    """Devices that hold one layer's experts together: all of the replica's stage under expert parallelism."""
+    return share.tp_size * share.dp_size if share.ep_size > 1 else share.tp_size
+
+
+def _router(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[Work, Work]:
+    held = spec.router_parameters_extra + (spec.num_experts if spec.correction_bias else 0)
+    scores = linear(
+        "router",
+        share=share,
+        role="router",
+        m=share.tokens,
+        n=spec.num_experts,
+        k=share.hidden_size,
+        bias=spec.num_experts if spec.router_bias else 0.0,
+        count=count,
+    )
+    top_k = elementwise(
+        "router_top_k",
+        share=share,
+        cost=TOP_K,
+        rows=share.tokens,
+        width=spec.num_experts,
+        count=count,
+        role="router",
+        parameters=float(held),
+    )
+    return scores, top_k
+
+
+def _shared_expert(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
+    rows = dense_block(
+        "shared_",
+        share=share,
+        role="shared_expert",
+        intermediate=spec.shared_expert_intermediate_size,
+        gated=spec.gated,
+        bias=False,
+        count=count,
+    )
+    if not spec.shared_expert_gate:
+        return rows
+    gate = linear(
+        "shared_expert_gate",
+        share=share,
+        role="shared_expert",
+        m=share.tokens,
+        n=1.0,
+        k=share.hidden_size,
+        count=count,
+        product=share.plan.plain,
+    )
+    return (*rows, gate)
+
+
+def _latent(spec: MoeSpec, *, share: DeviceShare, count: float, enters: bool) -> tuple[Work, ...]:
+    """Into or out of the narrower space of latent experts; every rank holds these small projections."""
+    if spec.latent_size is None:
+        return ()
+    hidden, latent = share.hidden_size, spec.latent_size
+    return (
+        linear(
+            "latent_in_proj" if enters else "latent_out_proj",
+            share=share,
+            role="mlp",
+            m=share.tokens,
+            n=latent if enters else hidden,
+            k=hidden if enters else latent,
+            count=count,
+        ),
+    )
+
+
+def _communication(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
+    """Dispatch and combine: all-to-all when attention is data parallel, otherwise one sum over the ranks."""
+    if share.dp_size == 1 or share.ep_size == 1:
+        return (), all_reduce_after("experts", share=share, count=count)
+    width = float(spec.latent_size or share.hidden_size)
+    sent = share.tokens / share.tp_size * spec.num_experts_per_tok * width
+    product = share.plan.format_for("experts")
+    dispatched = product.activation_bits / BITS_PER_BYTE
+    rows = [
+        collective(
+            name,
+            share=share,
+            operation=Collective.ALL_TO_ALL,
+            message_bytes=sent * element_bytes,
+            participants=share.ep_size,
+            count=count,
+            role="experts",
+        )
+        for name, element_bytes in (("experts_dispatch", dispatched), ("experts_combine", share.element_bytes))
+    ]
+    gather: tuple[Work, ...] = ()
+    if share.tp_size > 1:
+        gather = (
+            collective(
+                "experts_all_gather",
+                share=share,
+                operation=Collective.ALL_GATHER,
+                message_bytes=np.asarray(share.tokens * share.hidden_size * share.element_bytes),
+                participants=share.tp_size,
+                count=count,
+                role="experts",
+            ),
+        )
+    return (rows[0],), (rows[1], *gather)

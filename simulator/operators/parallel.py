@@ -1,0 +1,103 @@
+"""Which degrees of parallelism a model allows, and which layers each pipeline stage holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from simulator.errors import RoofcastError
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.model import AttentionSpec, LayerSpec, MambaSpec, MlaSpec, MlpSpec, ModelSpec, MoeSpec
+
+
+def stage_layers(model: ModelSpec, *, pp_size: int, stage: int) -> range:
+    """Depths of the layers of ``stage``: an even split in order, earlier stages taking the remainder."""
+    depth = model.num_hidden_layers
+    each, left = divmod(depth, pp_size)
+    first = stage * each + min(stage, left)
+    return range(first, first + each + (1 if stage < left else 0))
+
+
+@lru_cache(maxsize=256)
+def _divisible_counts(layers: tuple[LayerSpec, ...]) -> tuple[frozenset[int], frozenset[int]]:
+    """Counts that tp must divide, and KV head counts that it must divide or be a multiple of."""
+    exact: set[int] = set()
+    replicable: set[int] = set()
+    for layer in layers:
+        for mixer in (layer.mixer, layer.cross_attention):
+            match mixer:
+                case AttentionSpec():
+                    exact.add(mixer.num_attention_heads)
+                    replicable.add(mixer.num_key_value_heads)
+                case MlaSpec():
+                    exact.add(mixer.num_attention_heads)
+                case MambaSpec():
+                    exact.add(mixer.intermediate_size)
+                case None:
+                    pass
+                case _:
+                    exact |= _recurrent_heads(mixer)
+        exact |= {block.intermediate_size for block in layer.feed_forward if isinstance(block, MlpSpec)}
+    return frozenset(exact), frozenset(replicable)
+
+
+def _recurrent_heads(mixer: object) -> set[int]:
+    names = ("num_heads", "linear_num_key_heads", "linear_num_value_heads")
+    return {getattr(mixer, name) for name in names if hasattr(mixer, name)}
+
+
+def allowed_tp_sizes(model: ModelSpec) -> tuple[int, ...]:
+    """Tensor-parallel sizes that engines accept, ascending.
+
+    Attention heads, recurrent heads and dense intermediate sizes split evenly; KV heads split evenly or are
+    replicated evenly.
+    """
+    layers = model.layers + (model.encoder.layers if model.encoder else ())
+    exact, replicable = _divisible_counts(layers)
+    return tuple(
+        size
+        for size in range(1, max(min(exact, default=1), 1) + 1)
+        if all(count % size == 0 for count in exact)
+        and all(count % size == 0 or size % count == 0 for count in replicable)
+    )
+
+
+def check_parallelism(model: ModelSpec, parallelism: ParallelismSpec) -> None:
+    """Refuse degrees that no engine runs or that would change nothing, naming those allowed."""
+    allowed = allowed_tp_sizes(model)
+    if parallelism.tp_size not in allowed:
+        raise _refusal("tp_size", parallelism.tp_size, f"{model.name} splits over", allowed)
+    depth = model.num_hidden_layers if model.encoder is None else 1
+    if parallelism.pp_size > depth:
+        why = "its layers allow at most" if model.encoder is None else "encoder-decoder models run on one stage:"
+        raise _refusal("pp_size", parallelism.pp_size, why, (depth,))
+    if parallelism.ep_size > 1:
+        _check_experts(model, parallelism)
+
+
+def _check_experts(model: ModelSpec, parallelism: ParallelismSpec) -> None:
+    experts = [
+        block.num_experts for layer in model.layers for block in layer.feed_forward if isinstance(block, MoeSpec)
+    ]
+    if not experts:
+        raise RoofcastError(
+            f"{model.name} has no experts to spread over {parallelism.ep_size} devices",
+            field="ep_size",
+            code="no_effect",
+            hint="leave ep_size at 1",
+        )
+    devices = parallelism.tp_size * parallelism.dp_size
+    allowed = tuple(
+        size for size in range(1, devices + 1) if devices % size == 0 and all(count % size == 0 for count in experts)
+    )
+    if parallelism.ep_size not in allowed:
+        raise _refusal("ep_size", parallelism.ep_size, f"tp_size x dp_size = {devices} and the experts allow", allowed)
+
+
+def _refusal(field: str, value: int, why: str, allowed: Iterable[int]) -> RoofcastError:
+    return RoofcastError(
+        f"{value} is not possible; {why} {', '.join(str(size) for size in allowed)}",
+        field=field,
+        code="invalid_parallelism",
+        hint="take one of the allowed values",
+    )

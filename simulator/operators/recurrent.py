@@ -1,0 +1,281 @@
+"""State-space and linear-attention layers: projections, short convolution, state update with a constant state.
+
+FLOPs of the update per token, with N = state (key) width and P = value width of H heads:
+mamba: 7 N per channel (decay product and exponent, input product, multiply-add, read-out) [Gu2023];
+mamba2 decoding: 5 N P H; prefill in chunks of Q: 2 Q N G + 2 Q P H + 4 N P H [Dao2024];
+gated delta decoding: 7 N P H; prefill: (6 Q N + 4 Q P + 6 N P) H [Yang2024].
+The state is kept in FP32, the convolution's window at the activation dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.operators.collectives import all_reduce_after
+from simulator.operators.elementwise import CONVOLUTION, NORM, elementwise
+from simulator.operators.linear import linear
+from simulator.operators.share import DeviceShare, has_decode, has_prefill
+from simulator.operators.step_shape import Array
+from simulator.operators.work import Family, RecurrentShape, Work
+from simulator.specs.model import GatedDeltaSpec, Mamba2Spec, MambaSpec
+from simulator.specs.precision import BITS, Dtype
+from simulator.units import BITS_PER_BYTE
+
+RecurrentSpec = MambaSpec | Mamba2Spec | GatedDeltaSpec
+STATE_DTYPE = Dtype.FP32
+GATED_DELTA_CHUNK = 64  # chunk of the released kernels (flash-linear-attention) and of transformers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentSize:
+    """Shape of one layer on one device, whatever its kind.
+
+    in_widths : outputs of the input projections; conv_width : channels of the convolution; inner_width : of the output
+    inner : (name, n, k) of projections between convolution and update, with ``inner_bias`` elements of bias
+    small_parameters : vectors (decay, skip, step bias, norms); conv_bias : its elements
+    """
+
+    variant: str
+    num_heads: float
+    head_dim: float
+    state_size: float
+    num_groups: float
+    chunk_size: float
+    conv_kernel: float
+    conv_width: float
+    inner_width: float
+    in_width: float
+    inner: tuple[tuple[str, float, float], ...]
+    inner_bias: float
+    in_bias: float
+    out_bias: float
+    conv_bias: float
+    small_parameters: float
+    gated_norm: bool
+
+    @property
+    def state_elements(self) -> float:
+        """Numbers in one sequence's state."""
+        return self.num_heads * self.head_dim * self.state_size
+
+    @property
+    def conv_elements(self) -> float:
+        """Numbers in one sequence's convolution window."""
+        return self.conv_width * (self.conv_kernel - 1.0)
+
+
+def recurrent_size(spec: RecurrentSpec, *, hidden_size: float, tp_size: int) -> RecurrentSize:
+    """Shape on each of ``tp_size`` devices: heads and channels are split, groups at least one each."""
+    match spec:
+        case MambaSpec():
+            return _mamba(spec, hidden_size, tp_size)
+        case Mamba2Spec():
+            return _mamba2(spec, hidden_size, tp_size)
+        case GatedDeltaSpec():
+            return _gated_delta(spec, hidden_size, tp_size)
+
+
+def state_bytes(size: RecurrentSize, *, element_bytes: float) -> float:
+    """Bytes that one sequence keeps in one layer, however long it is."""
+    return size.state_elements * BITS[STATE_DTYPE] / BITS_PER_BYTE + size.conv_elements * element_bytes
+
+
+def recurrent_rows(spec: RecurrentSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
+    """Rows of ``count`` equal layers."""
+    size = recurrent_size(spec, hidden_size=share.hidden_size, tp_size=share.tp_size)
+    tokens = share.tokens
+    rows = [
+        linear(
+            "mixer_in_proj",
+            share=share,
+            role="mixer",
+            m=tokens,
+            n=size.in_width,
+            k=share.hidden_size,
+            bias=size.in_bias,
+            count=count,
+        ),
+        elementwise(
+            "mixer_conv",
+            share=share,
+            cost=CONVOLUTION,
+            rows=tokens,
+            width=size.conv_width,
+            count=count,
+            role="mixer",
+            parameters=size.conv_width * size.conv_kernel + size.conv_bias + size.small_parameters,
+        ),
+    ]
+    for position, (name, n, k) in enumerate(size.inner):
+        bias = size.inner_bias if position == len(size.inner) - 1 else 0.0
+        rows.append(linear(name, share=share, role="mixer", m=tokens, n=n, k=k, bias=bias, count=count))
+    rows += _updates(size, share=share, count=count)
+    if size.gated_norm:
+        rows.append(
+            elementwise(
+                "mixer_gated_norm",
+                share=share,
+                cost=NORM,
+                rows=tokens,
+                width=1.5 * size.inner_width,
+                count=count,
+                role="mixer",
+            )
+        )
+    rows.append(
+        linear(
+            "mixer_out_proj",
+            share=share,
+            role="mixer",
+            m=tokens,
+            n=share.hidden_size,
+            k=size.inner_width,
+            bias=size.out_bias,
+            count=count,
+        )
+    )
+    return (*rows, *all_reduce_after("mixer", share=share, count=count))
+
+
+def update_flops_per_token(size: RecurrentSize, *, is_decode: bool) -> float:
+    """FLOPs of the state update of one token (module docstring)."""
+    n, p, h, q = size.state_size, size.head_dim, size.num_heads, size.chunk_size
+    if size.variant == "mamba":
+        return 7.0 * n * p * h
+    if size.variant == "mamba2":
+        return 5.0 * n * p * h if is_decode else 2.0 * q * n * size.num_groups + 2.0 * q * p * h + 4.0 * n * p * h
+    return 7.0 * n * p * h if is_decode else (6.0 * q * n + 4.0 * q * p + 6.0 * n * p) * h
+
+
+def _updates(size: RecurrentSize, *, share: DeviceShare, count: float) -> list[Work]:
+    step = share.step
+    rows = []
+    if has_prefill(step):
+        rows.append(_update(size, share=share, count=count, sequences=step.prefill_sequences,
+                            tokens=step.prefill_tokens, is_decode=False))  # fmt: skip
+    if has_decode(step):
+        rows.append(_update(size, share=share, count=count, sequences=step.decode_sequences,
+                            tokens=step.decode_tokens, is_decode=True))  # fmt: skip
+    return rows
+
+
+def _update(
+    size: RecurrentSize, *, share: DeviceShare, count: float, sequences: Array, tokens: Array, is_decode: bool
+) -> Work:
+    """State and convolution window are read and written once a sequence."""
+    total = sequences * tokens
+    shape = RecurrentShape(
+        variant=size.variant,
+        sequences=sequences,
+        tokens=tokens,
+        num_heads=size.num_heads,
+        head_dim=size.head_dim,
+        state_size=size.state_size,
+        num_groups=size.num_groups,
+        conv_kernel=size.conv_kernel,
+        chunk_size=size.chunk_size,
+        is_decode=is_decode,
+        state_dtype=STATE_DTYPE,
+    )
+    return Work(
+        name="decode_state_update" if is_decode else "prefill_state_update",
+        family=Family.RECURRENT,
+        role="mixer",
+        shape=shape,
+        count=count,
+        flops=total * update_flops_per_token(size, is_decode=is_decode),
+        weight_bytes=share.zeros,
+        kv_bytes=2.0 * sequences * state_bytes(size, element_bytes=share.element_bytes),
+        activation_bytes=total * (size.conv_width + size.inner_width) * share.element_bytes,
+    )
+
+
+def _mamba(spec: MambaSpec, hidden_size: float, tp_size: int) -> RecurrentSize:
+    width = spec.intermediate_size / tp_size
+    small = width * spec.state_size + width
+    inner_norms = spec.time_step_rank + 2 * spec.state_size if spec.inner_norms else 0.0
+    return RecurrentSize(
+        variant="mamba",
+        num_heads=width,
+        head_dim=1.0,
+        state_size=spec.state_size,
+        num_groups=1.0,
+        chunk_size=1.0,
+        conv_kernel=spec.conv_kernel,
+        conv_width=width,
+        inner_width=width,
+        in_width=2 * width,
+        inner=(
+            ("mixer_x_proj", spec.time_step_rank + 2 * spec.state_size, width),
+            ("mixer_dt_proj", width, spec.time_step_rank),
+        ),
+        inner_bias=width,
+        in_bias=2 * width if spec.use_bias else 0.0,
+        out_bias=hidden_size if spec.use_bias else 0.0,
+        conv_bias=width if spec.use_conv_bias else 0.0,
+        small_parameters=small + inner_norms,
+        gated_norm=False,
+    )
+
+
+def _mamba2(spec: Mamba2Spec, hidden_size: float, tp_size: int) -> RecurrentSize:
+    heads = spec.num_heads / tp_size
+    groups = max(1.0, spec.n_groups / tp_size)
+    width = heads * spec.head_dim
+    conv = width + 2 * groups * spec.state_size
+    in_width = width + conv + heads
+    return RecurrentSize(
+        variant="mamba2",
+        num_heads=heads,
+        head_dim=spec.head_dim,
+        state_size=spec.state_size,
+        num_groups=groups,
+        chunk_size=spec.chunk_size,
+        conv_kernel=spec.conv_kernel,
+        conv_width=conv,
+        inner_width=width,
+        in_width=in_width,
+        inner=(),
+        inner_bias=0.0,
+        in_bias=in_width if spec.use_bias else 0.0,
+        out_bias=hidden_size if spec.use_bias else 0.0,
+        conv_bias=conv if spec.use_conv_bias else 0.0,
+        small_parameters=3 * heads + width,
+        gated_norm=True,
+    )
+
+
+def _gated_delta(spec: GatedDeltaSpec, hidden_size: float, tp_size: int) -> RecurrentSize:
+    """Per-head decay projects one number a head; per-channel decay goes through a low-rank pair, as may the gate."""
+    heads = spec.linear_num_value_heads / tp_size
+    key = spec.linear_num_key_heads / tp_size * spec.linear_key_head_dim
+    value = heads * spec.linear_value_head_dim
+    per_channel = spec.decay == "channel"
+    decays = heads * spec.linear_key_head_dim if per_channel else heads
+    in_width = 2 * key + value + heads
+    inner = []
+    for name, rank, width in (("decay", spec.decay_lora_rank, decays), ("gate", spec.gate_lora_rank, value)):
+        if rank:
+            in_width += rank
+            inner.append((f"mixer_{name}_b_proj", width, float(rank)))
+        else:
+            in_width += width
+    return RecurrentSize(
+        variant="kda" if per_channel else "gated_delta",
+        num_heads=heads,
+        head_dim=spec.linear_value_head_dim,
+        state_size=spec.linear_key_head_dim,
+        num_groups=spec.linear_num_key_heads / tp_size,
+        chunk_size=GATED_DELTA_CHUNK,
+        conv_kernel=spec.linear_conv_kernel_dim,
+        conv_width=2 * key + value,
+        inner_width=value,
+        in_width=in_width,
+        inner=tuple(inner),
+        inner_bias=0.0,
+        in_bias=0.0,
+        out_bias=0.0,
+        conv_bias=0.0,
+        small_parameters=decays + heads + spec.linear_value_head_dim,
+        gated_norm=True,
+    )

@@ -1,0 +1,201 @@
+"""The operator list: everything that one device of one pipeline stage does in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from simulator.errors import RoofcastError
+from simulator.operators.attention import attention_rows
+from simulator.operators.cross_attention import cross_attention_rows
+from simulator.operators.elementwise import NORM, RESIDUAL_NORM, PassCost, elementwise, held_only
+from simulator.operators.ends import embedding_rows, head_rows, stage_send
+from simulator.operators.formats import PrecisionPlan
+from simulator.operators.linear import linear
+from simulator.operators.mla import mla_rows
+from simulator.operators.moe import mlp_rows, moe_rows
+from simulator.operators.parallel import check_parallelism, stage_layers
+from simulator.operators.recurrent import recurrent_rows
+from simulator.operators.share import DeviceShare, has_decode
+from simulator.operators.step_shape import StepShape, mixed_step
+from simulator.operators.work import Work
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.model import AttentionSpec, LayerSpec, MlaSpec, MlpSpec, ModelSpec
+
+
+def operator_list(
+    model: ModelSpec,
+    *,
+    parallelism: ParallelismSpec,
+    plan: PrecisionPlan,
+    step: StepShape,
+    stage: int = 0,
+    fused: bool = True,
+) -> tuple[Work, ...]:
+    """Rows of one device of pipeline stage ``stage`` for one step; equal layers are one row with a count.
+
+    model, parallelism, plan : what runs and how it is spread; a degree that does not fit is refused
+    step : tokens of one attention-data-parallel rank; phases that no case has give no attention rows
+    fused : elementwise passes fused as compiled engines do; False prices each eager operator's round trip
+
+    Layers are split evenly over stages (the first take the remainder); embeddings stand on the first stage, final norm
+    and LM head on the last. Summed over rows, ``count * parameters`` and ``count * stored_bytes`` are exactly what the
+    device holds, whatever the step. Left out: FLOPs of softmax, norms and activations.
+    """
+    check_parallelism(model, parallelism)
+    if not 0 <= stage < parallelism.pp_size:
+        raise RoofcastError(f"{stage} is not a stage; allowed: 0 to {parallelism.pp_size - 1}", field="stage")
+    share = DeviceShare(
+        model=model,
+        plan=plan,
+        step=_decoder_step(model, step),
+        source=step,
+        tp_size=parallelism.tp_size,
+        ep_size=parallelism.ep_size,
+        dp_size=parallelism.dp_size,
+        fused=fused,
+    )
+    first, last = stage == 0, stage == parallelism.pp_size - 1
+    depths = stage_layers(model, pp_size=parallelism.pp_size, stage=stage)
+    rows: list[Work] = []
+    if first:
+        rows += embedding_rows(share, tokens=share.tokens + _source_tokens(model, step))
+        rows += _encoder_rows(share)
+    rows += _stack_rows(model.layers, order=(model.layer_order[depth] for depth in depths), share=share)
+    if last:
+        rows += head_rows(share, holds_embedding=first)
+    else:
+        rows.append(stage_send(share))
+    if first and model.extra_parameters:
+        rows.append(held_only("unused", share=share, role="unused", parameters=model.extra_parameters))
+    return tuple(rows)
+
+
+def is_encoder_only(model: ModelSpec) -> bool:
+    """Whether every layer attends in both directions, so that nothing is generated or cached."""
+    mixers = [layer.mixer for layer in model.layers if isinstance(layer.mixer, AttentionSpec)]
+    return bool(mixers) and len(mixers) == len(model.layers) and not any(mixer.causal for mixer in mixers)
+
+
+def _decoder_step(model: ModelSpec, step: StepShape) -> StepShape:
+    """What passes the (decoder) stack: with an encoder, prompts are its input and decoding starts from one token."""
+    if is_encoder_only(model) and has_decode(step):
+        raise RoofcastError(
+            f"{model.name} is an encoder: it has no decode phase",
+            field="step",
+            code="no_decode",
+            hint="ask for prefill only, osl_tokens 1",
+        )
+    if model.encoder is None:
+        return step
+    return mixed_step(
+        prefill_sequences=step.prefill_sequences,
+        prefill_tokens=np.minimum(step.prefill_tokens, 1.0),
+        decode_sequences=step.decode_sequences,
+        decode_context=np.maximum(step.decode_context - step.decode_source_tokens, 0.0),
+        decode_tokens=step.decode_tokens,
+        prefill_logits=step.prefill_logits,
+    )
+
+
+def _source_tokens(model: ModelSpec, step: StepShape) -> float | np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return 0.0 if model.encoder is None else step.prefill_sequences * step.prefill_tokens
+
+
+def _encoder_rows(share: DeviceShare) -> tuple[Work, ...]:
+    """The encoder's layers over the prompt; its passes take no logits."""
+    encoder = share.model.encoder
+    if encoder is None:
+        return ()
+    source = share.source
+    step = mixed_step(
+        prefill_sequences=source.prefill_sequences, prefill_tokens=source.prefill_tokens, prefill_logits=0.0
+    )
+    inside = DeviceShare(
+        model=share.model,
+        plan=share.plan,
+        step=step,
+        source=source,
+        tp_size=share.tp_size,
+        ep_size=share.ep_size,
+        dp_size=share.dp_size,
+        fused=share.fused,
+    )
+    rows = list(_stack_rows(encoder.layers, order=encoder.layer_order, share=inside))
+    if encoder.final_norm:
+        rows.append(_norm_row("encoder_final_norm", layers=1, norms=1, extra=0, share=inside, cost=NORM))
+    return tuple(rows)
+
+
+def _stack_rows(layers: tuple[LayerSpec, ...], *, order: Iterable[int], share: DeviceShare) -> list[Work]:
+    """Rows of a run of layers, equal layers together."""
+    depths = list(order)
+    rows: list[Work] = []
+    for index, layer in enumerate(layers):
+        count = depths.count(index)
+        if count:
+            rows += layer_rows(layer, share=share, count=count)
+    return rows
+
+
+def layer_rows(layer: LayerSpec, *, share: DeviceShare, count: int) -> list[Work]:
+    """Rows of ``count`` equal layers: norms with residuals, mixer, cross attention, feed-forward blocks."""
+    rows: list[Work] = []
+    match layer.mixer:
+        case AttentionSpec():
+            rows += attention_rows(layer.mixer, share=share, count=count)
+        case MlaSpec():
+            rows += mla_rows(layer.mixer, share=share, count=count)
+        case None:
+            pass
+        case _:
+            rows += recurrent_rows(layer.mixer, share=share, count=count)
+    if layer.cross_attention is not None:
+        rows += cross_attention_rows(layer.cross_attention, share=share, count=count)
+    for block in layer.feed_forward:
+        rows += (
+            mlp_rows(block, share=share, count=count)
+            if isinstance(block, MlpSpec)
+            else moe_rows(block, share=share, count=count)
+        )
+    rows += _per_layer_input(share, count=count)
+    sublayers = (layer.mixer is not None) + (layer.cross_attention is not None) + len(layer.feed_forward)
+    rows.append(
+        _norm_row(
+            "residual_norm",
+            layers=count * max(1, min(sublayers, layer.norms)),
+            norms=layer.norms * count,
+            extra=layer.extra_parameters * count,
+            share=share,
+            cost=RESIDUAL_NORM,
+        )
+    )
+    return rows
+
+
+def _norm_row(name: str, *, layers: int, norms: int, extra: int, share: DeviceShare, cost: PassCost) -> Work:
+    """``layers`` fused residual-and-norm passes that together hold ``norms`` norms and ``extra`` small parameters."""
+    held = norms * share.norm_parameters(share.hidden_size) + extra
+    return elementwise(
+        name,
+        share=share,
+        cost=cost,
+        rows=share.tokens,
+        width=share.hidden_size,
+        count=layers,
+        role="norm",
+        parameters=held / layers,
+    )
+
+
+def _per_layer_input(share: DeviceShare, *, count: int) -> tuple[Work, ...]:
+    """Gemma's gate into the narrow per-layer input and the projection back."""
+    width = share.model.per_layer_embedding_size
+    if not width:
+        return ()
+    hidden = share.hidden_size
+    return tuple(
+        linear(name, share=share, role="embedding", m=share.tokens, n=n, k=k, count=count)
+        for name, n, k in (("per_layer_gate", width, hidden), ("per_layer_proj", hidden, width))
+    )

@@ -1,0 +1,200 @@
+"""Step-time tables of one deployment: built once, then a step costs a few look-ups.
+
+A step is a sum of rows. Rows that see only the number of new tokens become one table, those that see only the number
+of logits a second; attention and recurrent rows become one table over decoding sequences and their mean context and
+one over prefilling sequences, their new tokens and cached context. Nothing is fitted: the tables hold the full model's
+values, and between them the step is linear.
+
+``step_seconds`` is written so that it works on numbers inside compiled code and on numpy arrays alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simulator.errors import RoofcastError
+from simulator.operators.step_shape import Array, StepShape
+
+CONTEXT_UNIT_TOKENS = 64.0
+"""Cached context of a prefill is resolved down to this many tokens; below, its cost hardly changes."""
+
+
+class StepTables(NamedTuple):
+    """Seconds of one step, in parts. A NamedTuple because compiled code takes it as it is; treat it as frozen.
+
+    token_s : by new tokens, one entry for each number from 0; CUDA-graph padding included
+    logits_s : by rows of the LM head, one entry for each number from 0
+    decode_s : [sequences from 0, context node]
+    prefill_s : [log2 of sequences, token node, context node]
+    step_s, sequence_s : engine time per step and per sequence in it
+    decode_nodes, token_nodes, context_nodes : nodes per octave of the last axes
+    """
+
+    token_s: Array
+    logits_s: Array
+    decode_s: Array
+    prefill_s: Array
+    step_s: float
+    sequence_s: float
+    decode_nodes: int
+    token_nodes: int
+    context_nodes: int
+
+    @property
+    def max_tokens(self) -> int:
+        """New tokens of the largest step that the tables hold."""
+        return len(self.token_s) - 1
+
+    @property
+    def max_sequences(self) -> int:
+        """Decoding sequences of the largest step that the tables hold."""
+        return len(self.decode_s) - 1
+
+
+def octave_nodes(last: float, *, per_octave: int) -> Array:
+    """1, and ``per_octave`` evenly spaced nodes in each octave up to the first at or above ``last``."""
+    octaves = max(int(np.ceil(np.log2(max(last, 2.0)))), 1)
+    inner = 1.0 + np.arange(per_octave) / per_octave
+    return np.append(np.concatenate([np.exp2(octave) * inner for octave in range(octaves)]), np.exp2(octaves))
+
+
+def _place(value: Any, per_octave: int) -> Any:
+    """Position of a value >= 1 among ``octave_nodes``; linear in the value between nodes."""
+    octave = np.floor(np.log2(value))
+    return per_octave * (octave + value * np.exp2(-octave) - 1.0)
+
+
+def decode_seconds(tables: Any, sequences: Any, context_tokens: Any) -> Any:
+    """Attention and states of decoding sequences that attend to ``context_tokens`` in sum [s]."""
+    row = np.int64(sequences)
+    place = _place(np.maximum(context_tokens / np.maximum(row, 1), 1.0), tables.decode_nodes)
+    node = np.minimum(np.int64(place), tables.decode_s.shape[1] - 2)
+    low = tables.decode_s[row, node]
+    return low + (place - node) * (tables.decode_s[row, node + 1] - low)
+
+
+def _prefill_plane(tables: Any, row: Any, token_place: Any, context_place: Any) -> Any:
+    token = np.minimum(np.int64(token_place), tables.prefill_s.shape[1] - 2)
+    node = np.minimum(np.int64(context_place), tables.prefill_s.shape[2] - 2)
+    along, across = token_place - token, context_place - node
+    near = tables.prefill_s[row, token, node]
+    far = tables.prefill_s[row, token + 1, node]
+    low = near + along * (far - near)
+    near = tables.prefill_s[row, token, node + 1]
+    far = tables.prefill_s[row, token + 1, node + 1]
+    return low + across * (near + along * (far - near) - low)
+
+
+def prefill_seconds(tables: Any, sequences: Any, tokens: Any, work2: Any) -> Any:
+    """Attention and states of prefilling sequences [s].
+
+    sequences : at least 1; tokens : new ones, of all; work2 : sum of q (2 c + q) over them, for q new tokens after c.
+    Different sequences are priced as equal ones with the same number, tokens and query-key pairs.
+    """
+    mean = tokens / sequences
+    context = np.maximum(0.5 * (work2 / tokens - mean), 0.0)
+    octave = np.minimum(_place(sequences * 1.0, 1), tables.prefill_s.shape[0] - 1.0)
+    row = np.minimum(np.int64(octave), tables.prefill_s.shape[0] - 2)
+    token_place = _place(mean, tables.token_nodes)
+    context_place = _place(1.0 + context / CONTEXT_UNIT_TOKENS, tables.context_nodes)
+    low = _prefill_plane(tables, row, token_place, context_place)
+    high = _prefill_plane(tables, row + 1, token_place, context_place)
+    return low + (octave - row) * (high - low)
+
+
+def step_seconds(
+    tables: Any,
+    prefill_sequences: Any,
+    prefill_tokens: Any,
+    prefill_work2: Any,
+    prefill_logits: Any,
+    decode_sequences: Any,
+    decode_context: Any,
+) -> Any:
+    """Time of a step, engine overhead included [s]. Scalars; see ``prefill_seconds`` and ``decode_seconds``."""
+    seconds = tables.step_s + tables.sequence_s * (prefill_sequences + decode_sequences)
+    seconds += tables.token_s[np.int64(prefill_tokens + decode_sequences)]
+    seconds += tables.logits_s[np.int64(prefill_logits + decode_sequences)]
+    if decode_sequences > 0:
+        seconds += decode_seconds(tables, decode_sequences, decode_context)
+    if prefill_tokens > 0:
+        seconds += prefill_seconds(tables, prefill_sequences, prefill_tokens, prefill_work2)
+    return seconds
+
+
+SCALAR_FUNCTIONS = (_place, decode_seconds, _prefill_plane, prefill_seconds, step_seconds)
+"""What compiled code has to be able to call."""
+
+
+def steps_seconds(tables: StepTables, step: StepShape) -> Array:
+    """Time of every case of ``step``, whose decoding sequences add one token each [s].
+
+    Raises RoofcastError for cases beyond the tables or with several tokens per decoding sequence.
+    """
+    _check_range(tables, step)
+    prefills = step.prefill_sequences * step.prefill_tokens
+    work2 = prefills * (2.0 * step.prefill_context + step.prefill_tokens)
+    seconds = (
+        tables.step_s
+        + tables.sequence_s * (step.prefill_sequences + step.decode_sequences)
+        + tables.token_s[np.int64(step.new_tokens)]
+        + tables.logits_s[np.int64(step.logits_tokens)]
+        + decode_seconds(tables, step.decode_sequences, step.decode_sequences * step.decode_context)
+    )
+    busy = prefills > 0
+    if busy.any():
+        seconds[busy] += prefill_seconds(tables, step.prefill_sequences[busy], prefills[busy], work2[busy])
+    total: Array = seconds
+    return total
+
+
+def _check_range(tables: StepTables, step: StepShape) -> None:
+    for field, largest, allowed in (
+        ("new_tokens", step.new_tokens.max(), tables.max_tokens),
+        ("decode_sequences", step.decode_sequences.max(), tables.max_sequences),
+        ("logits_tokens", step.logits_tokens.max(), len(tables.logits_s) - 1),
+        ("decode_tokens", np.where(step.decode_sequences > 0, step.decode_tokens, 1.0).max(), 1),
+    ):
+        if largest > allowed:
+            raise RoofcastError(f"{largest:g}; the tables of this deployment go to {allowed}", field=field)
+
+
+def uniform_tables(
+    *,
+    step_s: float,
+    max_tokens: int,
+    max_sequences: int,
+    per_token_s: float = 0.0,
+    per_context_token_s: float = 0.0,
+    max_context: int = 2,
+) -> StepTables:
+    """Tables of an idealised engine: a fixed time per step, per new token and per token attended to while decoding."""
+    contexts = octave_nodes(max_context, per_octave=1)
+    sequences = np.arange(max_sequences + 1.0)
+    return StepTables(
+        token_s=per_token_s * np.arange(max_tokens + 1.0),
+        logits_s=np.zeros(max_tokens + 1),
+        decode_s=per_context_token_s * sequences[:, np.newaxis] * contexts,
+        prefill_s=np.zeros((2, 2, 2)),
+        step_s=step_s,
+        sequence_s=0.0,
+        decode_nodes=1,
+        token_nodes=1,
+        context_nodes=1,
+    )
+
+
+def scale_tables(tables: StepTables, *, factor: ArrayLike) -> StepTables:
+    """The same deployment with every part of a step ``factor`` times as long (for intervals)."""
+    scale = float(np.asarray(factor))
+    return tables._replace(
+        token_s=tables.token_s * scale,
+        logits_s=tables.logits_s * scale,
+        decode_s=tables.decode_s * scale,
+        prefill_s=tables.prefill_s * scale,
+        step_s=tables.step_s * scale,
+        sequence_s=tables.sequence_s * scale,
+    )

@@ -1,0 +1,129 @@
+"""One replica, fully resolved: every default filled in, and said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.errors import RoofcastError
+from simulator.kernels.library import KernelLibrary, kernel_library
+from simulator.operators.formats import PrecisionPlan, precision_plan
+from simulator.operators.parallel import check_parallelism
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.engine import EngineOverheads, EngineProfile, EngineSpec
+from simulator.specs.hardware import AcceleratorSpec, LinkSpec
+from simulator.specs.engines import load_engine
+from simulator.specs.loading import default_server_for
+from simulator.specs.model import ModelSpec
+from simulator.specs.precision import Dtype, PrecisionSpec
+
+DEFAULT_MAX_MODEL_LEN_TOKENS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """An engine's limits with every default filled in, and its fitted overheads."""
+
+    name: str
+    version: str
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int
+    gpu_memory_utilization: float
+    block_size_tokens: int
+    prefix_caching: bool
+    chunked_prefill: bool
+    cpu_kv_offload: bool
+    cuda_graph_max_sequences: int
+    overheads: EngineOverheads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """A model on devices under an engine: what a step estimate needs, and nothing it has to look up."""
+
+    model: ModelSpec
+    hardware: AcceleratorSpec
+    parallelism: ParallelismSpec
+    plan: PrecisionPlan
+    engine: EngineSettings
+    kernels: KernelLibrary
+    assumptions: tuple[str, ...]
+
+
+def _engine_settings(spec: EngineSpec, *, profile: EngineProfile, model: ModelSpec) -> EngineSettings:
+    max_model_len = spec.max_model_len or model.max_position_embeddings or DEFAULT_MAX_MODEL_LEN_TOKENS
+    return EngineSettings(
+        name=profile.name,
+        version=spec.version or profile.version,
+        max_num_batched_tokens=spec.max_num_batched_tokens or profile.max_num_batched_tokens,
+        max_num_seqs=spec.max_num_seqs or profile.max_num_seqs,
+        max_model_len=max_model_len,
+        gpu_memory_utilization=spec.gpu_memory_utilization or profile.gpu_memory_utilization,
+        block_size_tokens=spec.block_size_tokens or profile.block_size_tokens,
+        prefix_caching=profile.prefix_caching if spec.prefix_caching is None else spec.prefix_caching,
+        chunked_prefill=profile.chunked_prefill,
+        cpu_kv_offload=bool(spec.cpu_kv_offload),
+        cuda_graph_max_sequences=profile.cuda_graph_max_sequences,
+        overheads=profile.overheads,
+    )
+
+
+def _engine_assumptions(spec: EngineSpec, settings: EngineSettings) -> tuple[str, ...]:
+    defaulted = (
+        "max_num_batched_tokens",
+        "max_num_seqs",
+        "max_model_len",
+        "gpu_memory_utilization",
+        "block_size_tokens",
+        "prefix_caching",
+    )
+    return tuple(
+        f"engine.{field} = {getattr(settings, field)} (default of {settings.name})"
+        for field in defaulted
+        if getattr(spec, field) is None
+    )
+
+
+def _check_math(plan: PrecisionPlan, hardware: AcceleratorSpec) -> None:
+    needed = {plan.format_for(role).math for role in ("attention", "mlp", "experts")}
+    for dtype in sorted(needed - set(hardware.peak_flops_per_s)):
+        have = ", ".join(sorted(hardware.peak_flops_per_s))
+        raise RoofcastError(
+            f"{hardware.name} has no {dtype} matrix units; it has {have}",
+            field="precision.activations",
+            code="unsupported_dtype",
+            hint="weight-only formats (int4 or int8 weights with bf16 activations) run everywhere"
+            if dtype in (Dtype.FP8, Dtype.FP4)
+            else "choose one of those",
+        )
+
+
+def deploy(
+    *,
+    model: ModelSpec,
+    hardware: AcceleratorSpec,
+    parallelism: ParallelismSpec | None = None,
+    precision: PrecisionSpec | None = None,
+    engine: EngineSpec | None = None,
+    profiles: str | None = None,
+) -> Deployment:
+    """Resolve a replica, or refuse: a dtype the hardware lacks, a tensor-parallel degree the heads do not allow."""
+    parallelism = parallelism or ParallelismSpec()
+    spec = engine or EngineSpec()
+    plan = precision_plan(model, precision or PrecisionSpec())
+    check_parallelism(model, parallelism)
+    _check_math(plan, hardware)
+    profile = load_engine(spec.name, profiles=profiles)
+    settings = _engine_settings(spec, profile=profile, model=model)
+    network: LinkSpec | None = None
+    if parallelism.devices > hardware.scale_up.domain_size:
+        network = default_server_for(hardware.name, profiles=profiles).nic
+    return Deployment(
+        model=model,
+        hardware=hardware,
+        parallelism=parallelism,
+        plan=plan,
+        engine=settings,
+        kernels=kernel_library(hardware, library=profile.kernel_library, network=network, profiles=profiles),
+        assumptions=(*plan.assumptions, *_engine_assumptions(spec, settings)),
+    )

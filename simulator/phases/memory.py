@@ -1,0 +1,140 @@
+"""What lives in device memory: weights, activations, the runtime's own, and what is left for the KV cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.operators.counts import stored_bytes
+from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
+from simulator.operators.step_shape import prefill_step
+from simulator.operators.transformer import operator_list
+from simulator.phases.deployment import Deployment
+from simulator.specs.model import MlpSpec, MoeSpec
+from simulator.specs.precision import BITS
+from simulator.units import BITS_PER_BYTE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """Memory of the fullest device of a replica [bytes, tokens].
+
+    weights_bytes : of the largest pipeline stage's share
+    kv_bytes_per_token : that one cached token takes on this device
+    state_bytes_per_sequence : recurrent states, per sequence
+    activation_bytes : peak while a full batch of max_num_batched_tokens runs, and of sampling
+    reserve_bytes : what the runtime takes outside the tensors
+    kv_capacity_bytes, kv_capacity_tokens, kv_blocks : what is left for the cache
+    shortfall_bytes : by how much weights, activations and reserve exceed the budget; 0 when they fit
+    """
+
+    budget_bytes: float
+    weights_bytes: float
+    kv_bytes_per_token: float
+    state_bytes_per_sequence: float
+    activation_bytes: float
+    reserve_bytes: float
+    kv_capacity_bytes: float
+    kv_capacity_tokens: int
+    kv_blocks: int
+    shortfall_bytes: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the model leaves room for at least one block of cache."""
+        return self.shortfall_bytes == 0 and (self.kv_blocks > 0 or self.kv_bytes_per_token == 0)
+
+
+def stage_weights_bytes(deployment: Deployment) -> tuple[float, ...]:
+    """Weight bytes of one device in each pipeline stage, from the same operator list that is timed [bytes]."""
+    step = prefill_step(sequences=1, tokens=1)
+    return tuple(
+        stored_bytes(
+            operator_list(
+                deployment.model,
+                parallelism=deployment.parallelism,
+                plan=deployment.plan,
+                step=step,
+                stage=stage,
+            )
+        )
+        for stage in range(deployment.parallelism.pp_size)
+    )
+
+
+def _widest_activation_elements(deployment: Deployment) -> float:
+    """Elements per token that are alive at the widest point of a layer: residual, input and the widest product."""
+    tp_size = deployment.parallelism.tp_size
+    widest = 0.0
+    for layer in deployment.model.layers:
+        for block in layer.feed_forward:
+            match block:
+                case MlpSpec(intermediate_size=size, gated=gated):
+                    widest = max(widest, size * (2 + 1 if gated else 2) / tp_size)
+                case MoeSpec(moe_intermediate_size=size, num_experts_per_tok=topk, gated=gated):
+                    widest = max(widest, topk * (size * (2 + 1 if gated else 2) / tp_size + deployment.model.hidden_size))
+    return 2 * deployment.model.hidden_size + widest
+
+
+def activation_bytes(deployment: Deployment) -> float:
+    """Peak of the engine's profiling run: a full batch through the widest layer, and sampling of every sequence [bytes].
+
+    References
+    ----------
+    [Kwon2023]
+    """
+    engine = deployment.engine
+    element_bytes = BITS[deployment.plan.activation_dtype] / BITS_PER_BYTE
+    layer_bytes = engine.max_num_batched_tokens * _widest_activation_elements(deployment) * element_bytes
+    logits = min(engine.max_num_seqs, engine.max_num_batched_tokens) * deployment.model.vocab_size
+    sampling_bytes = logits * engine.overheads.sampler_bytes_per_logit if deployment.model.has_lm_head else 0.0
+    return layer_bytes + sampling_bytes
+
+
+def memory_plan(deployment: Deployment) -> MemoryPlan:
+    """How the memory of the fullest device divides; never raises when the model is too large, but says by how much."""
+    parallelism = deployment.parallelism
+    engine = deployment.engine
+    weights = max(stage_weights_bytes(deployment))
+    per_token = kv_bytes_per_token(
+        deployment.model, plan=deployment.plan, tp_size=parallelism.tp_size, pp_size=parallelism.pp_size
+    )
+    state = state_bytes_per_sequence(
+        deployment.model, plan=deployment.plan, tp_size=parallelism.tp_size, pp_size=parallelism.pp_size
+    )
+    activations = activation_bytes(deployment)
+    overheads = engine.overheads
+    reserve = overheads.reserve_bytes + (overheads.collective_reserve_bytes if parallelism.devices > 1 else 0.0)
+    budget = deployment.hardware.memory_visible_bytes * engine.gpu_memory_utilization
+    left = budget - weights - activations - reserve
+    capacity = max(0.0, left)
+    # Recurrent states are set aside for every sequence that may run at once.
+    for_tokens = max(0.0, capacity - engine.max_num_seqs * state)
+    blocks = int(for_tokens // (per_token * engine.block_size_tokens)) if per_token else 0
+    return MemoryPlan(
+        budget_bytes=budget,
+        weights_bytes=weights,
+        kv_bytes_per_token=per_token,
+        state_bytes_per_sequence=state,
+        activation_bytes=activations,
+        reserve_bytes=reserve,
+        kv_capacity_bytes=capacity,
+        kv_capacity_tokens=blocks * engine.block_size_tokens,
+        kv_blocks=blocks,
+        shortfall_bytes=max(0.0, -left),
+    )
+
+
+def sequences_that_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: float) -> float:
+    """How many sequences of ``tokens`` cached tokens the cache holds; infinite when they keep nothing.
+
+    Layers with a window keep no more than it, recurrent states count once per sequence.
+    """
+    parallelism = deployment.parallelism
+    each = kv_bytes_per_sequence(
+        deployment.model,
+        plan=deployment.plan,
+        tp_size=parallelism.tp_size,
+        pp_size=parallelism.pp_size,
+        context_tokens=tokens,
+    )[0]
+    return float(memory.kv_capacity_bytes // each) if each else float("inf")

@@ -1,0 +1,172 @@
+"""One forward pass: the operator list, priced and summed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.kernels.timing import Timing
+from simulator.operators.step_shape import Array, StepShape
+from simulator.operators.counts import model_flops
+from simulator.operators.transformer import operator_list
+from simulator.operators.work import Family, Work
+from simulator.phases.deployment import Deployment
+from simulator.specs.precision import Dtype
+
+BOUNDS = ("compute", "memory", "network", "host")
+# A part below this share of a step cannot make the whole less well known than its main parts.
+PROVENANCE_SHARE = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """One row of the operator list with the price of one execution; ``stage`` is its pipeline stage."""
+
+    stage: int
+    work: Work
+    timing: Timing
+
+    @property
+    def seconds(self) -> Array:
+        """Time of all executions of this row in the step [s]."""
+        return self.work.count * self.timing.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEstimate:
+    """A priced step; every array has one entry per case of the StepShape.
+
+    rows : operator rows of all pipeline stages; their seconds and ``host_s`` add up to ``step_s``
+    stage_s : time of each pipeline stage [stages, cases] [s]
+    host_s : engine time that the device waits for [s]
+    """
+
+    rows: tuple[StepRow, ...]
+    stage_s: Array
+    host_s: Array
+    model_flops: Array
+    devices: int
+    peak_flops_per_s: float
+    peak_bytes_per_s: float
+
+    @property
+    def step_s(self) -> Array:
+        """Latency of one step through all stages [s]."""
+        total: Array = self.stage_s.sum(axis=0) + self.host_s
+        return total
+
+    @property
+    def interval_s(self) -> Array:
+        """Time between steps when every pipeline stage is kept busy [s]."""
+        slowest: Array = self.stage_s.max(axis=0) + self.host_s
+        return slowest
+
+    @property
+    def breakdown_s(self) -> Mapping[str, Array]:
+        """Seconds by operator family and "host"; they add up to ``step_s``."""
+        parts: dict[str, Array] = {}
+        for row in self.rows:
+            family = row.work.family.value
+            parts[family] = parts.get(family, np.zeros_like(self.host_s)) + row.seconds
+        parts["host"] = self.host_s
+        return parts
+
+    @property
+    def mfu(self) -> Array:
+        """Model FLOPs per second over the dense peak of the devices, as a fraction.
+
+        References
+        ----------
+        [Chowdhery2022]
+        """
+        return self.model_flops / (self.step_s * self.devices * self.peak_flops_per_s)
+
+    @property
+    def read_bytes(self) -> Array:
+        """Weight and KV bytes that the devices of one tensor-parallel rank read in the step [bytes]."""
+        total = np.zeros_like(self.host_s)
+        for row in self.rows:
+            total = total + row.work.count * (row.work.weight_bytes + row.work.kv_bytes)
+        return total
+
+    @property
+    def mbu(self) -> Array:
+        """Weight and KV bytes per second over the peak bandwidth, as a fraction.
+
+        References
+        ----------
+        [Databricks2023]
+        """
+        return self.read_bytes / (self.step_s * self.peak_bytes_per_s)
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """What most of each case's time waits for: compute, memory, network or host."""
+        shares = np.zeros((len(BOUNDS), len(self.host_s)))
+        for row in self.rows:
+            terms = np.stack((row.timing.compute_s, row.timing.memory_s, row.timing.network_s))
+            winner = np.argmax(terms, axis=0)
+            shares[winner, np.arange(len(winner))] += row.seconds
+        shares[BOUNDS.index("host")] += self.host_s
+        return tuple(BOUNDS[index] for index in np.argmax(shares, axis=0))
+
+    @property
+    def log_sigma(self) -> Array:
+        """Standard deviation of log(measured / predicted) of the step.
+
+        Errors within an operator family are taken as common to its rows, those of families as independent.
+        """
+        by_family: dict[Family, Array] = {}
+        for row in self.rows:
+            spread = row.seconds * row.timing.log_sigma
+            by_family[row.work.family] = by_family.get(row.work.family, np.zeros_like(spread)) + spread
+        variance = sum((spread**2 for spread in by_family.values()), np.zeros_like(self.host_s))
+        return np.sqrt(variance) / self.step_s
+
+    @property
+    def provenance(self) -> Array:
+        """Worst provenance among the rows that matter (at least 2 % of the step)."""
+        worst = np.zeros_like(self.host_s)
+        for row in self.rows:
+            matters = row.seconds >= PROVENANCE_SHARE * self.step_s
+            worst = np.where(matters, np.maximum(worst, row.timing.provenance), worst)
+        return worst
+
+
+def mfu_dtype(deployment: Deployment) -> Dtype:
+    """The number format whose dense peak MFU refers to: that of the layers' matrix products."""
+    return deployment.plan.format_for("mlp").math
+
+
+def _host_s(deployment: Deployment, step: StepShape) -> Array:
+    overheads = deployment.engine.overheads
+    sequences = step.prefill_sequences + step.decode_sequences
+    return overheads.step_s + overheads.step_per_sequence_s * sequences
+
+
+def estimate_step(deployment: Deployment, step: StepShape) -> StepEstimate:
+    """Price ``step`` on every pipeline stage of ``deployment``.
+
+    Stages run one after another for one step (a pipeline overlaps different steps, not one with itself).
+    """
+    rows: list[StepRow] = []
+    stage_s = np.zeros((deployment.parallelism.pp_size, len(step.new_tokens)))
+    for stage in range(deployment.parallelism.pp_size):
+        works = operator_list(
+            deployment.model, parallelism=deployment.parallelism, plan=deployment.plan, step=step, stage=stage
+        )
+        for work in works:
+            row = StepRow(stage=stage, work=work, timing=deployment.kernels.price(work))
+            rows.append(row)
+            stage_s[stage] += row.seconds
+    return StepEstimate(
+        rows=tuple(rows),
+        stage_s=stage_s,
+        host_s=_host_s(deployment, step),
+        model_flops=model_flops(deployment.model, step) * deployment.parallelism.dp_size,
+        devices=deployment.parallelism.devices,
+        peak_flops_per_s=deployment.hardware.peak_flops_per_s[mfu_dtype(deployment)],
+        peak_bytes_per_s=deployment.hardware.memory_bytes_per_s,
+    )

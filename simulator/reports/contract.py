@@ -1,0 +1,113 @@
+"""Scenario results as the JSON objects of the contract (DESIGN section 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from simulator.engine.answers import ScenarioResult
+from simulator.engine.closed_forms import UniformRun
+from simulator.engine.static_batch import PhaseEstimate
+from simulator.errors import RoofcastError
+from simulator.kernels.timing import Provenance
+
+SCHEMA_VERSION = "1.0"
+INTERVAL_LEVEL = 0.8
+_Z = NormalDist().inv_cdf((1 + INTERVAL_LEVEL) / 2)
+
+Json = dict[str, Any]
+
+
+def interval(value: float, *, log_sigma: float) -> list[float]:
+    """The 80 % interval around a positive prediction with log-normal error."""
+    spread = math.exp(_Z * log_sigma)
+    return [value / spread, value * spread]
+
+
+def _phase(phase: PhaseEstimate) -> Json:
+    estimate = phase.estimate
+    seconds = phase.weights * estimate.step_s
+    longest = int(np.argmax(seconds))
+    return {
+        "step_s": phase.total_s / phase.steps,
+        "steps": phase.steps,
+        "total_s": phase.total_s,
+        "mfu": phase.mean(estimate.mfu),
+        "mbu": phase.mean(estimate.mbu),
+        "bound": estimate.bound[longest],
+        "breakdown_s": {
+            family: float(phase.weights @ values) / phase.steps for family, values in estimate.breakdown_s.items()
+        },
+    }
+
+
+def _phase_provenance(phases: Iterable[PhaseEstimate]) -> str:
+    worst = max(float(phase.estimate.provenance.max()) for phase in phases)
+    return Provenance(int(worst)).label
+
+
+def _memory(run: UniformRun) -> Json:
+    memory = run.memory
+    return {
+        "weights_bytes": memory.weights_bytes,
+        "kv_bytes_per_token": memory.kv_bytes_per_token,
+        "state_bytes_per_sequence": memory.state_bytes_per_sequence,
+        "kv_capacity_tokens": memory.kv_capacity_tokens,
+        "kv_blocks": memory.kv_blocks,
+        "activation_bytes": memory.activation_bytes,
+        "reserve_bytes": memory.reserve_bytes,
+        "fits": memory.fits,
+    }
+
+
+def _interval(result: ScenarioResult) -> Json:
+    run = result.run
+    prefill_sigma = run.prefill.mean(run.prefill.estimate.log_sigma)
+    decode_sigma = run.decode.mean(run.decode.estimate.log_sigma) if run.decode else prefill_sigma
+    prefill_s = run.prefill.total_s
+    decode_s = run.decode.total_s if run.decode else 0.0
+    both = math.hypot(prefill_s * prefill_sigma, decode_s * decode_sigma) / (prefill_s + decode_s)
+    return {
+        "ttft_s": interval(run.ttft_s, log_sigma=prefill_sigma),
+        "tpot_s": interval(run.tpot_s, log_sigma=decode_sigma),
+        "e2e_s": interval(run.e2e_s, log_sigma=both),
+        "output_tokens_per_s": interval(run.output_tokens_per_s * result.scenario.replicas, log_sigma=both),
+    }
+
+
+def result_object(result: ScenarioResult) -> Json:
+    """The contract's result of one scenario; throughput and power are those of all replicas together."""
+    run, replicas = result.run, result.scenario.replicas
+    phases = [phase for phase in (run.prefill, run.decode) if phase is not None]
+    return {
+        "id": result.scenario.id,
+        "schema_version": SCHEMA_VERSION,
+        "kind": result.scenario.kind,
+        "ttft_s": run.ttft_s,
+        "tpot_s": run.tpot_s,
+        "e2e_s": run.e2e_s,
+        "output_tokens_per_s": run.output_tokens_per_s * replicas,
+        "total_tokens_per_s": run.total_tokens_per_s * replicas,
+        "requests_per_s": run.requests_per_s * replicas,
+        "prefill": _phase(run.prefill),
+        "decode": _phase(run.decode) if run.decode else None,
+        "memory": _memory(run),
+        "power_w": result.power_w * replicas,
+        "energy_per_output_token_j": result.energy_per_output_token_j,
+        "interval": _interval(result),
+        "provenance": _phase_provenance(phases),
+        "assumptions": list(result.assumptions),
+        "notes": list(result.notes),
+    }
+
+
+def error_object(identifier: str | None, error: RoofcastError) -> Json:
+    """The contract's refusal of one scenario."""
+    return {
+        "id": identifier,
+        "error": {"code": error.code, "field": error.field, "message": error.message, "hint": error.hint},
+    }

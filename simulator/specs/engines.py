@@ -1,0 +1,16 @@
+"""Engine profiles by name."""
+
+from __future__ import annotations
+
+from simulator.specs.engine import EngineProfile
+from simulator.specs.loading import list_profiles, load_spec
+
+
+def list_engines(*, profiles: str | None = None) -> tuple[str, ...]:
+    """Names of all engine profiles, sorted, the user's directory included."""
+    return list_profiles("engines", profiles=profiles)
+
+
+def load_engine(name: str, *, profiles: str | None = None) -> EngineProfile:
+    """An engine profile by name or path; raises ProfileError with the nearest names when there is none."""
+    return load_spec(EngineProfile, name, kind="engines", profiles=profiles)

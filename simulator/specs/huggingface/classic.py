@@ -1,0 +1,190 @@
+"""Decoders of 2019-2024 with layer norms, biases or learned positions: GPT-2 to Falcon, Phi and StarCoder2."""
+
+from __future__ import annotations
+
+from simulator.specs.huggingface.assembly import Norm, decoder
+from simulator.specs.huggingface.fields import Fields
+from simulator.specs.huggingface.layers import (
+    Trunk,
+    attention_layers,
+    grouped_attention,
+    read_attention,
+    read_trunk,
+    split_heads,
+    uniform,
+)
+from simulator.specs.model import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
+
+MLP_RATIO = 4  # n_inner null: GPT2Config, GPTJConfig; BloomMLP and FalconConfig
+OPT_POSITION_OFFSET = 2  # OPTLearnedPositionalEmbedding keeps two rows before position 0
+
+
+def _gpt_trunk(fields: Fields) -> Trunk:
+    """GPT-2's short names, or the usual ones that transformers writes beside them."""
+    positions = fields.optional_size(fields.either("n_positions", "n_ctx", "max_position_embeddings"))
+    return Trunk(
+        hidden_size=fields.size(fields.either("n_embd", "hidden_size")),
+        num_hidden_layers=fields.size(fields.either("n_layer", "num_hidden_layers")),
+        vocab_size=fields.size("vocab_size"),
+        max_position_embeddings=positions,
+    )
+
+
+def _full_heads(fields: Fields, *, heads: int, hidden_size: int, biased: bool) -> AttentionSpec:
+    """Multi-head attention that fills hidden_size."""
+    width = split_heads(fields, hidden_size, heads)
+    spec = grouped_attention(fields, heads=heads, kv_heads=heads, head_dim=width)
+    return spec.model_copy(update={"qkv_bias": biased, "o_bias": biased})
+
+
+def _stack(attention: AttentionSpec, mlp: MlpSpec, *, depth: int, norms: int) -> tuple[LayerSpec, ...]:
+    return attention_layers(attention, windows=(None,) * depth, feed_forwards=uniform(mlp, depth), norms=norms)
+
+
+def read_gpt2(fields: Fields) -> ModelSpec:
+    """GPT2Config: biases everywhere, learned positions, tied embeddings."""
+    trunk = _gpt_trunk(fields)
+    if trunk.max_position_embeddings is None:
+        raise fields.refusal("n_positions", "is missing: GPT-2 stores one learned row per position")
+    heads = fields.size(fields.either("n_head", "num_attention_heads"))
+    attention = _full_heads(fields, heads=heads, hidden_size=trunk.hidden_size, biased=True)
+    attention = attention.model_copy(update={"rotary": False})
+    inner = fields.optional_size("n_inner") or MLP_RATIO * trunk.hidden_size
+    mlp = MlpSpec(intermediate_size=inner, gated=False, bias=True)
+    layers = _stack(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
+    return decoder(
+        fields,
+        trunk=trunk,
+        layers=layers,
+        norm="layer",
+        tie_default=True,
+        position_embeddings=trunk.max_position_embeddings,
+    )
+
+
+def read_gptj(fields: Fields) -> ModelSpec:
+    """GPTJConfig: attention and feed-forward side by side behind one norm; only the feed-forward and head have biases."""
+    trunk = _gpt_trunk(fields)
+    heads = fields.size(fields.either("n_head", "num_attention_heads"))
+    attention = _full_heads(fields, heads=heads, hidden_size=trunk.hidden_size, biased=False)
+    inner = fields.optional_size("n_inner") or MLP_RATIO * trunk.hidden_size
+    fields.costless("rotary", "tokenizer_class")
+    layers = _stack(
+        attention, MlpSpec(intermediate_size=inner, gated=False, bias=True), depth=trunk.num_hidden_layers, norms=1
+    )
+    return decoder(fields, trunk=trunk, layers=layers, norm="layer", lm_head_bias=True)
+
+
+def read_gpt_neox(fields: Fields) -> ModelSpec:
+    """GPTNeoXConfig: two norms, biases in both sublayers, untied head without bias."""
+    trunk = read_trunk(fields)
+    fields.costless("use_parallel_residual")
+    heads = fields.size("num_attention_heads")
+    biased = fields.flag("attention_bias", default=True)
+    attention = _full_heads(fields, heads=heads, hidden_size=trunk.hidden_size, biased=biased)
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=True)
+    layers = _stack(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
+    return decoder(fields, trunk=trunk, layers=layers, norm="layer")
+
+
+def read_opt(fields: Fields) -> ModelSpec:
+    """OPTConfig: learned positions with two rows ahead, ReLU, and for OPT-350m norms behind and a narrow embedding."""
+    trunk = read_trunk(fields)
+    if trunk.max_position_embeddings is None:
+        raise fields.refusal("max_position_embeddings", "is missing: OPT stores one learned row per position")
+    biased = fields.flag("enable_bias", default=True)
+    norm: Norm = "layer" if fields.flag("layer_norm_elementwise_affine", default=True) else "none_affine"
+    before = fields.flag("do_layer_norm_before", default=True)
+    removed = fields.flag("_remove_final_layer_norm", default=False)
+    heads = fields.size("num_attention_heads")
+    attention = _full_heads(fields, heads=heads, hidden_size=trunk.hidden_size, biased=biased)
+    attention = attention.model_copy(update={"rotary": False})
+    mlp = MlpSpec(intermediate_size=fields.size("ffn_dim"), gated=False, bias=biased)
+    narrow = fields.optional_size("word_embed_proj_dim")
+    layers = _stack(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
+    return decoder(
+        fields,
+        trunk=trunk,
+        layers=layers,
+        norm=norm,
+        tie_default=True,
+        position_embeddings=trunk.max_position_embeddings + OPT_POSITION_OFFSET,
+        embedding_size=None if narrow == trunk.hidden_size else narrow,
+        final_norm=before and not removed,
+    )
+
+
+def read_bloom(fields: Fields) -> ModelSpec:
+    """BloomConfig: ALiBi instead of stored positions, a norm behind the embedding, tied embeddings."""
+    trunk = Trunk(
+        hidden_size=fields.size(fields.either("hidden_size", "n_embed", "n_embd")),
+        num_hidden_layers=fields.size(fields.either("n_layer", "num_hidden_layers")),
+        vocab_size=fields.size("vocab_size"),
+        max_position_embeddings=fields.optional_size("seq_length"),
+    )
+    heads = fields.size(fields.either("n_head", "num_attention_heads"))
+    attention = _full_heads(fields, heads=heads, hidden_size=trunk.hidden_size, biased=True)
+    attention = attention.model_copy(update={"rotary": False})
+    mlp = MlpSpec(intermediate_size=fields.size("n_inner", default=MLP_RATIO * trunk.hidden_size), gated=False, bias=True)
+    fields.costless("offset_alibi")
+    layers = _stack(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
+    return decoder(fields, trunk=trunk, layers=layers, norm="layer", tie_default=True, embedding_norm=True)
+
+
+def read_falcon(fields: Fields) -> ModelSpec:
+    """FalconConfig: one KV head (7B) or grouped ones (new_decoder_architecture), parallel sublayers, tied embeddings."""
+    trunk = Trunk(
+        hidden_size=fields.size(fields.either("hidden_size", "n_embed")),
+        num_hidden_layers=fields.size(fields.either("num_hidden_layers", "n_layer")),
+        vocab_size=fields.size("vocab_size"),
+        max_position_embeddings=fields.optional_size("max_position_embeddings"),
+    )
+    heads = fields.size(fields.either("num_attention_heads", "n_head"))
+    grouped = fields.flag("new_decoder_architecture", default=False)
+    single = fields.flag("multi_query", default=True) and not grouped
+    given = fields.size(fields.either("num_kv_heads", "n_head_kv"), default=heads)
+    kv_heads = given if grouped else 1 if single else heads
+    width = split_heads(fields, trunk.hidden_size, heads)
+    biased = fields.flag("bias", default=False)
+    alibi = fields.flag("alibi", default=False)
+    attention = grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=width)
+    attention = attention.model_copy(update={"qkv_bias": biased, "o_bias": biased, "rotary": not alibi})
+    inner = fields.size("ffn_hidden_size", default=MLP_RATIO * trunk.hidden_size)
+    parallel = fields.flag("parallel_attn", default=True)
+    norms_given = fields.optional_size("num_ln_in_parallel_attn")
+    norms = (norms_given or 2) if grouped else (1 if parallel else 2)
+    layers = _stack(
+        attention,
+        MlpSpec(intermediate_size=inner, gated=False, bias=biased),
+        depth=trunk.num_hidden_layers,
+        norms=norms,
+    )
+    fields.costless("activation")
+    return decoder(fields, trunk=trunk, layers=layers, norm="layer", tie_default=True)
+
+
+def read_phi(fields: Fields) -> ModelSpec:
+    """PhiConfig: one norm before parallel sublayers, biases everywhere and on the head."""
+    trunk = read_trunk(fields)
+    attention = read_attention(fields, hidden_size=trunk.hidden_size)
+    qk_norm = "head" if fields.flag("qk_layernorm", default=False) else "none"
+    attention = attention.model_copy(
+        update={"qkv_bias": True, "o_bias": True, "qk_norm": qk_norm, "qk_norm_bias": qk_norm == "head"}
+    )
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=True)
+    layers = _stack(attention, mlp, depth=trunk.num_hidden_layers, norms=1)
+    return decoder(fields, trunk=trunk, layers=layers, norm="layer", lm_head_bias=True)
+
+
+def read_starcoder2(fields: Fields) -> ModelSpec:
+    """Starcoder2Config: grouped queries, biases, a window on every layer where it is given, tied embeddings."""
+    trunk = read_trunk(fields)
+    biased = fields.flag("use_bias", default=True)
+    window = fields.optional_size("sliding_window")
+    fields.costless("mlp_type", "norm_type")
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=2)
+    attention = attention.model_copy(update={"qkv_bias": biased, "o_bias": biased, "sliding_window": window})
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=biased)
+    depth = trunk.num_hidden_layers
+    layers = attention_layers(attention, windows=(window,) * depth, feed_forwards=uniform(mlp, depth))
+    return decoder(fields, trunk=trunk, layers=layers, norm="layer", tie_default=True)

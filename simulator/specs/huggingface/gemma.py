@@ -1,0 +1,135 @@
+"""Gemma: wide heads, tied embeddings, and from the second generation on windows and norms on both sides."""
+
+from __future__ import annotations
+
+from simulator.specs.huggingface.assembly import decoder
+from simulator.specs.huggingface.fields import Fields
+from simulator.specs.huggingface.layers import (
+    FULL,
+    SLIDING,
+    attention_layers,
+    every_nth_full,
+    read_attention,
+    read_trunk,
+    uniform,
+    windows_of_types,
+)
+from simulator.specs.model import AttentionSpec, FeedForward, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+
+GEMMA3_VOCAB = 262208  # Gemma3TextConfig
+GEMMA3_WINDOW = 4096  # Gemma3TextConfig
+
+
+def read_gemma(fields: Fields) -> ModelSpec:
+    """GemmaConfig: head_dim 256 unless given."""
+    trunk = read_trunk(fields)
+    bias = fields.flag("attention_bias", default=False)
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=256)
+    attention = attention.model_copy(update={"qkv_bias": bias, "o_bias": bias})
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    depth = trunk.num_hidden_layers
+    layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=uniform(mlp, depth))
+    return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
+
+
+def read_gemma2(fields: Fields) -> ModelSpec:
+    """Gemma2Config: every other layer slides over 4096 keys; four norms a layer."""
+    trunk = read_trunk(fields)
+    attention = _attention(fields, hidden_size=trunk.hidden_size, qk_norm="none")
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    depth = trunk.num_hidden_layers
+    window = fields.size("sliding_window", default=4096)
+    windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, 2))
+    fields.costless("use_bidirectional_attention")
+    layers = attention_layers(attention, windows=windows, feed_forwards=uniform(mlp, depth), norms=4)
+    return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
+
+
+def read_gemma3(fields: Fields) -> ModelSpec:
+    """Gemma3TextConfig: five sliding layers, then a full one; norms over query and key heads."""
+    trunk = read_trunk(fields, vocab_default=GEMMA3_VOCAB)
+    attention = _attention(fields, hidden_size=trunk.hidden_size, qk_norm="head")
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    depth = trunk.num_hidden_layers
+    fields.expect("use_bidirectional_attention", value=False, why="a bidirectional Gemma 3 is an embedding model")
+    window = fields.size("sliding_window", default=GEMMA3_WINDOW)
+    period = fields.size(fields.either("sliding_window_pattern", "_sliding_window_pattern"), default=6)
+    windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, period))
+    layers = attention_layers(attention, windows=windows, feed_forwards=uniform(mlp, depth), norms=4)
+    return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
+
+
+def _attention(fields: Fields, *, hidden_size: int, qk_norm: str) -> AttentionSpec:
+    """Defaults of Gemma2Config and Gemma3TextConfig: 8 heads on 4, each 256 wide."""
+    bias = fields.flag("attention_bias", default=False)
+    attention = read_attention(
+        fields, hidden_size=hidden_size, heads_default=8, kv_heads_default=4, head_dim_default=256
+    )
+    return attention.model_copy(update={"qkv_bias": bias, "o_bias": bias, "qk_norm": qk_norm})
+
+
+def read_gemma4(fields: Fields) -> ModelSpec:
+    """Gemma4TextConfig: full layers have wider heads and may reuse keys as values; a dense block beside the experts."""
+    trunk = read_trunk(fields)
+    fields.expect("use_bidirectional_attention", value="vision", why="only image tokens may see ahead")
+    per_layer = fields.count("hidden_size_per_layer_input", default=256)
+    fields.costless("vocab_size_per_layer_input")
+    sliding, full = _gemma4_attention(fields, hidden_size=trunk.hidden_size)
+    depth = trunk.num_hidden_layers
+    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL)) or every_nth_full(depth, 6)
+    shared = fields.count("num_kv_shared_layers")
+    wide = fields.flag("use_double_wide_mlp", default=False)
+    experts = _gemma4_experts(fields, hidden_size=trunk.hidden_size)
+    intermediate = fields.size("intermediate_size")
+    layers: list[LayerSpec] = []
+    for index, kind in enumerate(types):
+        shares = index >= depth - shared
+        mixer = (full if kind == FULL else sliding).model_copy(update={"shares_kv_with_previous": shares})
+        mlp = MlpSpec(intermediate_size=intermediate * (2 if wide and shares else 1))
+        blocks: tuple[FeedForward, ...] = (mlp,) if experts is None else (mlp, experts)
+        norms = 4 + (3 if experts else 0) + (1 if per_layer else 0)
+        layers.append(LayerSpec(mixer=mixer, feed_forward=blocks, norms=norms))
+    return decoder(
+        fields, trunk=trunk, layers=layers, tie_default=True, per_layer_embedding_size=per_layer
+    )
+
+
+def _gemma4_attention(fields: Fields, *, hidden_size: int) -> tuple[AttentionSpec, AttentionSpec]:
+    """Attention of the sliding and of the full layers."""
+    sliding = _attention(fields, hidden_size=hidden_size, qk_norm="head")
+    window = fields.size("sliding_window", default=512)
+    keys_are_values = fields.flag("attention_k_eq_v", default=False)
+    head_dim = fields.optional_size("global_head_dim") or 512
+    kv_heads = fields.optional_size("num_global_key_value_heads") or sliding.num_key_value_heads
+    full = sliding.model_copy(
+        update={
+            "head_dim": head_dim,
+            "num_key_value_heads": kv_heads if keys_are_values else sliding.num_key_value_heads,
+            "value_is_key": keys_are_values,
+        }
+    )
+    return sliding.model_copy(update={"sliding_window": window}), full
+
+
+def _gemma4_experts(fields: Fields, *, hidden_size: int) -> MoeSpec | None:
+    """Experts beside the dense block; the router scales its input and every expert's output."""
+    if not fields.flag("enable_moe_block", default=False):
+        fields.costless("num_experts", "top_k_experts", "moe_intermediate_size")
+        return None
+    experts = fields.size("num_experts")
+    return MoeSpec(
+        num_experts=experts,
+        num_experts_per_tok=fields.size("top_k_experts"),
+        moe_intermediate_size=fields.size("moe_intermediate_size"),
+        router_parameters_extra=hidden_size + experts,
+    )
+
+
+def refuse_gemma3n(fields: Fields) -> ModelSpec:
+    """Gemma 3n is not modelled."""
+    raise fields.refusal(
+        "model_type",
+        "gemma3n is not modelled: its alternating updates, low-rank side paths and per-layer embeddings on the host "
+        "would make every estimate a guess",
+        hint="gemma-3-4b-it is the nearest model that is",
+    )

@@ -1,0 +1,125 @@
+"""What most families share: the trunk's sizes, head layouts, windows, and the assembly of distinct layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulator.specs.huggingface.fields import Fields
+from simulator.specs.model import AttentionSpec, FeedForward, LayerSpec, MlpSpec
+
+SLIDING = "sliding_attention"
+FULL = "full_attention"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trunk:
+    """Width, depth and vocabulary; ``max_position_embeddings`` is the context the model was configured for."""
+
+    hidden_size: int
+    num_hidden_layers: int
+    vocab_size: int
+    max_position_embeddings: int | None
+
+
+def read_trunk(fields: Fields, *, vocab_default: int | None = None) -> Trunk:
+    """The four sizes under their usual names."""
+    return Trunk(
+        hidden_size=fields.size("hidden_size"),
+        num_hidden_layers=fields.size("num_hidden_layers"),
+        vocab_size=fields.size("vocab_size", default=vocab_default),
+        max_position_embeddings=fields.optional_size("max_position_embeddings"),
+    )
+
+
+def read_attention(
+    fields: Fields,
+    *,
+    hidden_size: int,
+    heads_default: int | None = None,
+    kv_heads_default: int | None = None,
+    head_dim_default: int | None = None,
+) -> AttentionSpec:
+    """Head layout under the usual names; without defaults KV heads are the heads and head_dim fills hidden_size."""
+    heads = fields.size("num_attention_heads", default=heads_default)
+    kv_heads = fields.size("num_key_value_heads", default=kv_heads_default or heads)
+    head_dim = fields.optional_size("head_dim") or head_dim_default or split_heads(fields, hidden_size, heads)
+    return grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+
+
+def split_heads(fields: Fields, hidden_size: int, heads: int) -> int:
+    """Width of a head where heads fill hidden_size exactly."""
+    if hidden_size % heads:
+        raise fields.refusal("num_attention_heads", f"{heads} heads do not divide hidden_size {hidden_size} evenly")
+    return hidden_size // heads
+
+
+def grouped_attention(fields: Fields, *, heads: int, kv_heads: int, head_dim: int) -> AttentionSpec:
+    """Attention of ``heads`` query heads on ``kv_heads`` key and value heads, which must divide them."""
+    if heads % kv_heads:
+        raise fields.refusal("num_key_value_heads", f"is {kv_heads}, which does not divide {heads} attention heads")
+    return AttentionSpec(num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim)
+
+
+def with_window(attention: AttentionSpec, window: int | None) -> AttentionSpec:
+    """The same attention over at most ``window`` keys."""
+    return attention.model_copy(update={"sliding_window": window})
+
+
+def windows_of_types(
+    fields: Fields, *, depth: int, window: int | None, default: Sequence[str]
+) -> tuple[int | None, ...]:
+    """Window of every layer from ``layer_types``, or from ``default`` where the configuration does not list them."""
+    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL)) or tuple(default)
+    if window is None and SLIDING in types:
+        raise fields.refusal("sliding_window", "is missing while layer_types names sliding_attention layers")
+    return tuple(window if kind == SLIDING else None for kind in types)
+
+
+def every_nth_full(depth: int, period: int) -> tuple[str, ...]:
+    """Layer types where each ``period``-th layer sees everything and the others slide."""
+    return tuple(FULL if (index + 1) % period == 0 else SLIDING for index in range(depth))
+
+
+def attention_layers(
+    attention: AttentionSpec,
+    *,
+    windows: Sequence[int | None],
+    feed_forwards: Sequence[tuple[FeedForward, ...]],
+    norms: int = 2,
+    extra_parameters: int = 0,
+) -> tuple[LayerSpec, ...]:
+    """One block per depth: the attention with its window, then the feed-forward part."""
+    return tuple(
+        LayerSpec(
+            mixer=with_window(attention, window),
+            feed_forward=feed_forward,
+            norms=norms,
+            extra_parameters=extra_parameters,
+        )
+        for window, feed_forward in zip(windows, feed_forwards, strict=True)
+    )
+
+
+def uniform(mlp: MlpSpec, depth: int) -> tuple[tuple[FeedForward, ...], ...]:
+    """The same dense block at every depth."""
+    return ((mlp,),) * depth
+
+
+def distinct(layers: Sequence[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tuple[int, ...]]:
+    """Distinct blocks in order of appearance, and which of them stands at each depth."""
+    known: list[LayerSpec] = []
+    order: list[int] = []
+    for layer in layers:
+        if layer not in known:
+            known.append(layer)
+        order.append(known.index(layer))
+    return tuple(known), tuple(order)
+
+
+def prediction_heads(fields: Fields, *names: str) -> tuple[str, ...]:
+    """A note about multi-token-prediction layers, which plain decoding neither loads nor runs."""
+    given = max((fields.count(name) for name in names), default=0)
+    if not given:
+        return ()
+    return (f"{given} multi-token-prediction layer(s) of the checkpoint are not counted and not run",)

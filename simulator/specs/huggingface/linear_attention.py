@@ -1,0 +1,130 @@
+"""Linear attention between full layers: Qwen3-Next, Qwen3.5 and Kimi Linear (Kimi K3)."""
+
+from __future__ import annotations
+
+from simulator.specs.huggingface.assembly import decoder
+from simulator.specs.huggingface.deepseek import read_mla
+from simulator.specs.huggingface.fields import Fields
+from simulator.specs.huggingface.layers import FULL, prediction_heads, read_attention, read_trunk
+from simulator.specs.huggingface.moe import check_top_k, qwen_experts
+from simulator.specs.huggingface.moe_mixed import choose
+from simulator.specs.model import FeedForward, GatedDeltaSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+
+LINEAR = "linear_attention"
+FULL_ATTENTION_INTERVAL = 4  # Qwen3NextConfig, Qwen3_5TextConfig
+
+
+def read_qwen_hybrid(fields: Fields) -> ModelSpec:
+    """Qwen3NextConfig, Qwen3_5TextConfig, Qwen3_5MoeTextConfig: three gated-delta layers, then gated full attention."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    fields.expect("attn_output_gate", value=True, why="its attention layers always gate their output")
+    bias = fields.flag("attention_bias", default=False)
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=256)
+    attention = attention.model_copy(
+        update={"qkv_bias": bias, "o_bias": bias, "qk_norm": "head", "output_gate": "elementwise"}
+    )
+    delta = _gated_delta(fields)
+    interval = fields.size("full_attention_interval", default=FULL_ATTENTION_INTERVAL)
+    types = fields.words("layer_types", length=depth, allowed=(LINEAR, FULL)) or tuple(
+        FULL if (index + 1) % interval == 0 else LINEAR for index in range(depth)
+    )
+    fields.costless("mamba_ssm_dtype", "mtp_use_dedicated_embeddings", "use_qk_norm")
+    layers = tuple(
+        LayerSpec(mixer=attention if kind == FULL else delta, feed_forward=feed_forward)
+        for kind, feed_forward in zip(types, _qwen_feed_forwards(fields, depth=depth), strict=True)
+    )
+    notes = prediction_heads(fields, "mtp_num_hidden_layers")
+    return decoder(fields, trunk=trunk, layers=layers, notes=notes)
+
+
+def _qwen_feed_forwards(fields: Fields, *, depth: int) -> tuple[tuple[FeedForward, ...], ...]:
+    if fields.has("num_experts"):
+        return qwen_experts(fields, depth=depth, shared=fields.size("shared_expert_intermediate_size", default=512))
+    fields.expect("mlp_only_layers", value=[], why="without experts every layer is dense")
+    return ((MlpSpec(intermediate_size=fields.size("intermediate_size")),),) * depth
+
+
+def _gated_delta(fields: Fields) -> GatedDeltaSpec:
+    key_heads = fields.size("linear_num_key_heads", default=16)
+    value_heads = fields.size("linear_num_value_heads", default=32)
+    if value_heads % key_heads:
+        raise fields.refusal("linear_num_value_heads", f"{value_heads} is not a multiple of {key_heads} key heads")
+    return GatedDeltaSpec(
+        linear_num_key_heads=key_heads,
+        linear_num_value_heads=value_heads,
+        linear_key_head_dim=fields.size("linear_key_head_dim", default=128),
+        linear_value_head_dim=fields.size("linear_value_head_dim", default=128),
+        linear_conv_kernel_dim=fields.size("linear_conv_kernel_dim", default=4),
+    )
+
+
+def read_kimi_linear(fields: Fields) -> ModelSpec:
+    """KimiLinearConfig: Kimi delta attention layers between latent attention without rotary positions."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    mla = read_mla(fields)
+    fields.expect("mla_use_nope", value=True, why="its latent attention does not rotate")
+    if fields.flag("mla_use_output_gate", default=False):
+        mla = mla.model_copy(update={"output_gate": "elementwise"})
+    delta, is_linear = _kimi_delta(fields, depth=depth)
+    first = fields.count("first_k_dense_replace")
+    fields.expect("moe_layer_freq", value=1, why="experts on every layer after the first dense ones")
+    experts, latent_norm = _kimi_experts(fields)
+    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    blocks = choose([index >= first for index in range(depth)], sparse=experts, dense=dense)
+    notes = prediction_heads(fields, "num_nextn_predict_layers")
+    if fields.optional_size("attn_res_block_size"):
+        notes += ("attention residuals (attn_res_block_size) are neither counted nor simulated",)
+    layers = tuple(
+        LayerSpec(
+            mixer=delta if linear else mla,
+            feed_forward=feed_forward,
+            extra_parameters=0 if feed_forward == (dense,) else latent_norm,
+        )
+        for linear, feed_forward in zip(is_linear, blocks, strict=True)
+    )
+    fields.costless("activation_situ_beta", "activation_situ_linear_beta", "rope_theta", "model_max_length")
+    return decoder(fields, trunk=trunk, layers=layers, notes=notes)
+
+
+def _kimi_delta(fields: Fields, *, depth: int) -> tuple[GatedDeltaSpec, tuple[bool, ...]]:
+    section = fields.section("linear_attn_config")
+    section.costless("gate_lower_bound")
+    heads, width = section.size("num_heads"), section.size("head_dim")
+    full_rank = section.flag("use_full_rank_gate", default=False)
+    linear = frozenset(section.integers("kda_layers") or ())
+    full = frozenset(section.integers("full_attn_layers") or ())
+    if linear & full or linear | full != frozenset(range(1, depth + 1)):
+        raise section.refusal("kda_layers", f"and full_attn_layers must name each of the layers 1 to {depth} once")
+    spec = GatedDeltaSpec(
+        linear_num_key_heads=heads,
+        linear_num_value_heads=heads,
+        linear_key_head_dim=width,
+        linear_value_head_dim=width,
+        linear_conv_kernel_dim=section.size("short_conv_kernel_size", default=4),
+        decay="channel",
+        decay_lora_rank=width,
+        gate_lora_rank=0 if full_rank else width,
+    )
+    return spec, tuple(index in linear for index in range(1, depth + 1))
+
+
+def _kimi_experts(fields: Fields) -> tuple[MoeSpec, int]:
+    """The experts, and the parameters of the norm in their latent space."""
+    experts = fields.size("num_experts")
+    picked = fields.size(fields.either("num_experts_per_token", "num_experts_per_tok"))
+    check_top_k(fields, "num_experts_per_token", picked=picked, experts=experts)
+    width = fields.size("moe_intermediate_size")
+    latent = fields.optional_size("routed_expert_hidden_size")
+    normed = fields.flag("latent_moe_use_norm", default=False)
+    fields.costless("moe_renormalize", "moe_router_activation_func", "use_grouped_topk", "num_expert_group")
+    spec = MoeSpec(
+        num_experts=experts,
+        num_experts_per_tok=picked,
+        moe_intermediate_size=width,
+        shared_expert_intermediate_size=width * fields.count("num_shared_experts"),
+        correction_bias=True,
+        latent_size=latent,
+    )
+    return spec, latent if latent is not None and normed else 0

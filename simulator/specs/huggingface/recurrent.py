@@ -1,0 +1,200 @@
+"""State-space models and hybrids around them: Mamba, Mamba-2, Jamba, Nemotron-H."""
+
+from __future__ import annotations
+
+import math
+
+from simulator.specs.huggingface.assembly import decoder
+from simulator.specs.huggingface.fields import Fields
+from simulator.specs.huggingface.layers import Trunk, prediction_heads, read_attention, read_trunk
+from simulator.specs.huggingface.moe import check_top_k
+from simulator.specs.model import FeedForward, LayerSpec, Mamba2Spec, MambaSpec, MlpSpec, ModelSpec, MoeSpec
+
+CHANNELS_PER_RANK = 16  # time_step_rank "auto": MambaConfig and JambaConfig
+
+
+def _rank(fields: Fields, name: str, *, hidden_size: int) -> int:
+    if fields.raw(name) in (None, "auto"):
+        return math.ceil(hidden_size / CHANNELS_PER_RANK)
+    return fields.size(name)
+
+
+def read_mamba(fields: Fields) -> ModelSpec:
+    """MambaConfig: one norm and one selective scan a layer, no feed-forward part, tied embeddings."""
+    trunk = _scan_trunk(fields)
+    inner = fields.optional_size("intermediate_size") or fields.size("expand", default=2) * trunk.hidden_size
+    fields.expect("d_inner", value=inner, why="it is the intermediate_size")
+    fields.costless("use_mambapy", "rms_norm", "fused_add_norm", "pad_vocab_size_multiple", "ssm_cfg")
+    fields.costless("use_associative_scan")
+    mixer = MambaSpec(
+        intermediate_size=inner,
+        state_size=fields.size("state_size", default=16),
+        conv_kernel=fields.size("conv_kernel", default=4),
+        time_step_rank=_rank(fields, "time_step_rank", hidden_size=trunk.hidden_size),
+        use_bias=fields.flag("use_bias", default=False),
+        use_conv_bias=fields.flag("use_conv_bias", default=True),
+    )
+    layers = (LayerSpec(mixer=mixer, norms=1),) * trunk.num_hidden_layers
+    return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
+
+
+def _scan_trunk(fields: Fields) -> Trunk:
+    """The repetitions d_model and n_layer of original Mamba checkpoints may stand beside the usual names."""
+    for usual, original in (("hidden_size", "d_model"), ("num_hidden_layers", "n_layer")):
+        fields.either(usual, original)
+        fields.costless(original)
+    return read_trunk(fields)
+
+
+def read_mamba2(fields: Fields) -> ModelSpec:
+    """Mamba2Config: heads x head_dim must be expand x hidden_size."""
+    trunk = _scan_trunk(fields)
+    inner = fields.size("expand", default=2) * trunk.hidden_size
+    heads, width = fields.size("num_heads"), fields.size("head_dim", default=64)
+    if heads * width != inner:
+        raise fields.refusal("num_heads", f"{heads} heads of {width} do not make expand x hidden_size = {inner}")
+    fields.costless("time_step_rank", "rms_norm", "norm_before_gate", "use_mamba_kernels")
+    mixer = Mamba2Spec(
+        num_heads=heads,
+        head_dim=width,
+        state_size=fields.size("state_size", default=128),
+        n_groups=fields.size("n_groups", default=8),
+        conv_kernel=fields.size("conv_kernel", default=4),
+        chunk_size=fields.size("chunk_size", default=256),
+        use_bias=fields.flag("use_bias", default=False),
+        use_conv_bias=fields.flag("use_conv_bias", default=True),
+    )
+    layers = (LayerSpec(mixer=mixer, norms=1),) * trunk.num_hidden_layers
+    return decoder(fields, trunk=trunk, layers=layers)
+
+
+def read_jamba(fields: Fields) -> ModelSpec:
+    """JambaConfig: one attention layer in eight, experts on every other layer, norms inside the scan."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8)
+    window = fields.optional_size("sliding_window")
+    scan = MambaSpec(
+        intermediate_size=fields.size("mamba_expand", default=2) * trunk.hidden_size,
+        state_size=fields.size("mamba_d_state", default=16),
+        conv_kernel=fields.size("mamba_d_conv", default=4),
+        time_step_rank=_rank(fields, "mamba_dt_rank", hidden_size=trunk.hidden_size),
+        use_bias=fields.flag("mamba_proj_bias", default=False),
+        use_conv_bias=fields.flag("mamba_conv_bias", default=True),
+        inner_norms=fields.flag("mamba_inner_layernorms", default=True),
+    )
+    width = fields.size("intermediate_size")
+    experts = fields.size("num_experts", default=16)
+    picked = fields.size("num_experts_per_tok", default=2)
+    check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
+    sparse = MoeSpec(num_experts=experts, num_experts_per_tok=picked, moe_intermediate_size=width)
+    dense = MlpSpec(intermediate_size=width)
+    has_experts = _periodic(fields, "expert_layer", depth=depth, period=2, offset=1)
+    attends = _periodic(fields, "attn_layer", depth=depth, period=8, offset=4)
+    fields.costless("use_mamba_kernels", "use_mambapy", "use_associative_scan", "calc_logits_for_entire_prompt")
+    windowed = attention.model_copy(update={"sliding_window": window})
+    layers = tuple(
+        LayerSpec(mixer=windowed if attend else scan, feed_forward=(sparse if chosen and experts > 1 else dense,))
+        for attend, chosen in zip(attends, has_experts, strict=True)
+    )
+    return decoder(fields, trunk=trunk, layers=layers)
+
+
+def _periodic(fields: Fields, name: str, *, depth: int, period: int, offset: int) -> tuple[bool, ...]:
+    every, start = fields.size(f"{name}_period", default=period), fields.count(f"{name}_offset", default=offset)
+    if start >= every:
+        raise fields.refusal(f"{name}_offset", f"is {start}, which must be below {name}_period {every}")
+    return tuple(index % every == start for index in range(depth))
+
+
+BLOCK_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}  # NemotronHConfig.hybrid_override_pattern
+
+
+def read_nemotron_h(fields: Fields) -> ModelSpec:
+    """NemotronHConfig: each layer is one block - scan, attention, squared-ReLU feed-forward or experts."""
+    blocks = _nemotron_blocks(fields)
+    trunk = Trunk(
+        hidden_size=fields.size("hidden_size"),
+        num_hidden_layers=len(blocks),
+        vocab_size=fields.size("vocab_size"),
+        max_position_embeddings=fields.optional_size("max_position_embeddings"),
+    )
+    fields.expect("num_hidden_layers", value=len(blocks), why="the pattern lists one block per layer")
+    kinds = {kind: _nemotron_layer(fields, kind, hidden_size=trunk.hidden_size) for kind in set(blocks)}
+    for kind in set(BLOCK_LETTERS.values()) - set(blocks):
+        fields.costless(*_UNUSED_WITHOUT[kind])
+    fields.costless("mamba_ssm_cache_dtype", "use_mamba_kernels", "mamba_hidden_act", "mlp_hidden_act", "expand")
+    fields.costless("time_step_rank", "mtp_hybrid_override_pattern", "mtp_layers_block_type", "rescale_prenorm_residual")
+    fields.costless("moe_shared_expert_overlap")
+    notes = prediction_heads(fields, "num_nextn_predict_layers")
+    return decoder(fields, trunk=trunk, layers=tuple(kinds[kind] for kind in blocks), notes=notes)
+
+
+_UNUSED_WITHOUT = {
+    "mamba": ("mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel", "chunk_size"),
+    "attention": ("num_attention_heads", "num_key_value_heads", "head_dim", "attention_head_dim"),
+    "mlp": ("intermediate_size",),
+    "moe": (
+        "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_latent_size", "n_shared_experts",
+        "moe_shared_expert_intermediate_size",
+    ),
+}  # fmt: skip
+
+
+def _nemotron_blocks(fields: Fields) -> tuple[str, ...]:
+    pattern = fields.raw("hybrid_override_pattern")
+    listed = fields.raw("layers_block_type")
+    if pattern is None and isinstance(listed, list):
+        blocks = tuple(listed)
+    elif isinstance(pattern, str):
+        blocks = tuple(BLOCK_LETTERS.get(letter, letter) for letter in pattern)
+    else:
+        raise fields.refusal("hybrid_override_pattern", "is missing, and so is layers_block_type: give one of them")
+    for block in blocks:
+        if block not in BLOCK_LETTERS.values():
+            raise fields.refusal("hybrid_override_pattern", f"names the block {block!r}, known are M * - and E")
+    return blocks
+
+
+def _nemotron_layer(fields: Fields, kind: str, *, hidden_size: int) -> LayerSpec:
+    bias = fields.flag("mlp_bias", default=False)
+    if kind == "mamba":
+        return LayerSpec(mixer=_nemotron_scan(fields), norms=1)
+    if kind == "attention":
+        width = fields.optional_size(fields.either("head_dim", "attention_head_dim"))
+        fields.expect("sliding_window", value=None, why="NemotronHAttention sees every key")
+        spec = read_attention(fields, hidden_size=hidden_size, kv_heads_default=8, head_dim_default=width)
+        fields.expect("attention_bias", value=False, why="NemotronHAttention has no biases")
+        return LayerSpec(mixer=spec.model_copy(update={"rotary": False}), norms=1)
+    block: FeedForward
+    if kind == "mlp":
+        block = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=bias)
+        return LayerSpec(feed_forward=(block,), norms=1)
+    experts, picked = fields.size("n_routed_experts"), fields.size("num_experts_per_tok")
+    check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
+    fields.expect("n_shared_experts", value=1, why="NemotronHMoE has one shared expert")
+    block = MoeSpec(
+        num_experts=experts,
+        num_experts_per_tok=picked,
+        moe_intermediate_size=fields.size("moe_intermediate_size"),
+        gated=False,
+        correction_bias=True,
+        shared_expert_intermediate_size=fields.size("moe_shared_expert_intermediate_size"),
+        latent_size=fields.optional_size("moe_latent_size"),
+    )
+    return LayerSpec(feed_forward=(block,), norms=1)
+
+
+def _nemotron_scan(fields: Fields) -> Mamba2Spec:
+    bias = fields.flag("use_bias", default=False)
+    fields.expect("mamba_proj_bias", value=bias, why="NemotronHMamba2Mixer takes use_bias for both projections")
+    return Mamba2Spec(
+        num_heads=fields.size("mamba_num_heads"),
+        head_dim=fields.size("mamba_head_dim"),
+        state_size=fields.size("ssm_state_size"),
+        n_groups=fields.size("n_groups", default=8),
+        conv_kernel=fields.size("conv_kernel", default=4),
+        chunk_size=fields.size("chunk_size", default=128),
+        use_bias=bias,
+        use_conv_bias=fields.flag("use_conv_bias", default=True),
+    )

@@ -1,0 +1,211 @@
+"""model_type -> the reader of its family, and the one entry: a configuration becomes a ModelSpec or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from simulator.errors import RoofcastError, did_you_mean
+from simulator.specs.huggingface import (
+    classic,
+    deepseek,
+    encoder,
+    gemma,
+    linear_attention,
+    llama_like,
+    moe,
+    moe_mixed,
+    nas,
+    recurrent,
+    vision,
+)
+from simulator.specs.huggingface.fields import Fields
+from simulator.specs.huggingface.quantization import read_quantization
+from simulator.specs.model import ModelSpec
+from simulator.specs.precision import Dtype
+
+Reader = Callable[[Fields], ModelSpec]
+
+_DTYPES = {"bfloat16": Dtype.BF16, "float16": Dtype.FP16, "float32": Dtype.FP32, "half": Dtype.FP16, "auto": Dtype.BF16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """How one model_type is read; ``config_class`` is where its defaults are documented.
+
+    ``tower`` counts the parameters of the vision part of a configuration that nests its text part.
+    """
+
+    read: Reader
+    config_class: str
+    tower: Callable[[Fields], int | None] | None = None
+    tie_default: bool | None = None
+
+
+def _family(read: Reader, config_class: str) -> Family:
+    return Family(read=read, config_class=config_class)
+
+
+FAMILIES: Mapping[str, Family] = {
+    "bert": _family(encoder.read_bert, "BertConfig"),
+    "bloom": _family(classic.read_bloom, "BloomConfig"),
+    "cohere": _family(llama_like.read_cohere, "CohereConfig"),
+    "dbrx": _family(moe.read_dbrx, "DbrxConfig"),
+    "deepseek_ref": _family(deepseek.refuse_deepseek_v4, "DeepseekV4Config"),
+    "deepseek_v2": _family(deepseek.read_deepseek, "DeepseekV2Config"),
+    "deepseek_v3": _family(deepseek.read_deepseek, "DeepseekV3Config"),
+    "deepseek_v32": _family(deepseek.read_deepseek_sparse, "DeepseekV32Config"),
+    "deepseek_v4": _family(deepseek.refuse_deepseek_v4, "DeepseekV4Config"),
+    "falcon": _family(classic.read_falcon, "FalconConfig"),
+    "gemma": _family(gemma.read_gemma, "GemmaConfig"),
+    "gemma2": _family(gemma.read_gemma2, "Gemma2Config"),
+    "gemma3_text": _family(gemma.read_gemma3, "Gemma3TextConfig"),
+    "gemma3n": _family(gemma.refuse_gemma3n, "Gemma3nConfig"),
+    "gemma3n_text": _family(gemma.refuse_gemma3n, "Gemma3nTextConfig"),
+    "gemma4_text": _family(gemma.read_gemma4, "Gemma4TextConfig"),
+    "glm": _family(llama_like.read_glm, "GlmConfig"),
+    "glm4": _family(llama_like.read_glm4, "Glm4Config"),
+    "glm4_moe": _family(moe_mixed.read_glm4_moe, "Glm4MoeConfig"),
+    "glm_moe_dsa": _family(deepseek.read_deepseek_sparse, "GlmMoeDsaConfig"),
+    "gpt2": _family(classic.read_gpt2, "GPT2Config"),
+    "gpt_neox": _family(classic.read_gpt_neox, "GPTNeoXConfig"),
+    "gpt_oss": _family(moe.read_gpt_oss, "GptOssConfig"),
+    "gptj": _family(classic.read_gptj, "GPTJConfig"),
+    "jamba": _family(recurrent.read_jamba, "JambaConfig"),
+    "kimi_k2": _family(deepseek.read_deepseek, "DeepseekV3Config"),
+    "kimi_linear": _family(linear_attention.read_kimi_linear, "KimiLinearConfig"),
+    "llama": _family(llama_like.read_llama, "LlamaConfig"),
+    "llama4_text": _family(moe_mixed.read_llama4, "Llama4TextConfig"),
+    "mamba": _family(recurrent.read_mamba, "MambaConfig"),
+    "mamba2": _family(recurrent.read_mamba2, "Mamba2Config"),
+    "mimo": _family(llama_like.read_mimo, "MiMoConfig"),
+    "mimo_v2_flash": _family(moe_mixed.read_mimo_v2, "MiMoV2FlashConfig"),
+    "minimax_m2": _family(moe_mixed.read_minimax_m2, "MiniMaxM2Config"),
+    "minimax_m3": _family(moe_mixed.read_minimax_m3, "MiniMaxM3VLTextConfig"),
+    "mistral": _family(llama_like.read_mistral, "MistralConfig"),
+    "mixtral": _family(moe.read_mixtral, "MixtralConfig"),
+    "nemotron-nas": _family(nas.read_nemotron_nas, "DeciLMConfig"),
+    "nemotron_h": _family(recurrent.read_nemotron_h, "NemotronHConfig"),
+    "olmo2": _family(llama_like.read_olmo2, "Olmo2Config"),
+    "opt": _family(classic.read_opt, "OPTConfig"),
+    "phi": _family(classic.read_phi, "PhiConfig"),
+    "phi3": _family(llama_like.read_phi3, "Phi3Config"),
+    "phimoe": _family(moe.read_phimoe, "PhimoeConfig"),
+    "qwen2": _family(llama_like.read_qwen2, "Qwen2Config"),
+    "qwen2_moe": _family(moe.read_qwen2_moe, "Qwen2MoeConfig"),
+    "qwen3": _family(llama_like.read_qwen3, "Qwen3Config"),
+    "qwen3_5_moe_text": _family(linear_attention.read_qwen_hybrid, "Qwen3_5MoeTextConfig"),
+    "qwen3_5_text": _family(linear_attention.read_qwen_hybrid, "Qwen3_5TextConfig"),
+    "qwen3_moe": _family(moe.read_qwen3_moe, "Qwen3MoeConfig"),
+    "qwen3_next": _family(linear_attention.read_qwen_hybrid, "Qwen3NextConfig"),
+    "qwen3_vl_moe_text": _family(moe.read_qwen3_moe, "Qwen3VLMoeTextConfig"),
+    "qwen3_vl_text": _family(llama_like.read_qwen3, "Qwen3VLTextConfig"),
+    "starcoder2": _family(classic.read_starcoder2, "Starcoder2Config"),
+    "step3p5": _family(moe_mixed.read_step3p7, "Step3p7TextConfig"),
+    "step3p7": _family(moe_mixed.read_step3p7, "Step3p7TextConfig"),
+    "t5": _family(encoder.read_t5, "T5Config"),
+    # A text part inside a multimodal configuration: the reader is chosen by the nested model_type.
+    "gemma3": Family(read=gemma.read_gemma3, config_class="Gemma3Config", tower=vision.siglip_tower, tie_default=True),
+    "gemma4": Family(read=gemma.read_gemma4, config_class="Gemma4Config", tower=vision.gemma4_tower, tie_default=True),
+    "kimi_k25": Family(read=deepseek.read_deepseek, config_class="Kimi_K25Config", tower=vision.kimi_tower),
+    "kimi_k3": Family(
+        read=linear_attention.read_kimi_linear, config_class="KimiK3Config", tower=vision.uncounted_tower
+    ),
+    "llama4": Family(read=moe_mixed.read_llama4, config_class="Llama4Config", tower=vision.llama4_tower),
+    "qwen3_5": Family(
+        read=linear_attention.read_qwen_hybrid, config_class="Qwen3_5Config", tower=vision.qwen_tower, tie_default=False
+    ),
+    "qwen3_5_moe": Family(
+        read=linear_attention.read_qwen_hybrid,
+        config_class="Qwen3_5MoeConfig",
+        tower=vision.qwen_tower,
+        tie_default=False,
+    ),
+    "qwen3_vl": Family(
+        read=llama_like.read_qwen3, config_class="Qwen3VLConfig", tower=vision.qwen_tower, tie_default=False
+    ),
+    "qwen3_vl_moe": Family(
+        read=moe.read_qwen3_moe, config_class="Qwen3VLMoeConfig", tower=vision.qwen_tower, tie_default=False
+    ),
+}
+
+
+def read_config(config: Mapping[str, object], *, name: str) -> ModelSpec:
+    """Turn the content of a config.json into a model.
+
+    Raises
+    ------
+    RoofcastError
+        Unknown model_type or field, a missing, negative or zero size, or a kind of layer that is not modelled;
+        code ``invalid_model_config`` or ``unknown_architecture``.
+    """
+    family = _family_of(config)
+    fields = Fields(config, config_class=family.config_class)
+    spec, text = _read_parts(fields, family)
+    for part in (fields, text):
+        if part is not None:
+            part.expect("add_cross_attention", value=False, why="cross attention belongs to encoder-decoder models")
+    holder = text if text is not None and text.has("quantization_config") else fields
+    dtype, notes = _dtype(fields, text)
+    quantization = read_quantization(holder, dtype=dtype, depth=spec.num_hidden_layers)
+    fields.costless("dtype", "torch_dtype", "model_type")
+    fields.finish()
+    filled = fields.filled()
+    if filled:
+        notes = (*notes, f"not given, filled from {family.config_class}: {', '.join(filled)}")
+    return spec.model_copy(
+        update={
+            "name": name,
+            "model_type": str(config["model_type"]),
+            "dtype": dtype,
+            "quantization": quantization,
+            "notes": (*spec.notes, *notes),
+        }
+    )
+
+
+def _family_of(config: Mapping[str, object]) -> Family:
+    model_type = config.get("model_type")
+    if model_type is None:
+        raise RoofcastError(
+            "is missing, so the architecture is unknown",
+            field="model_type",
+            code="invalid_model_config",
+            hint="a Hugging Face config.json names it; llama, qwen3_moe, deepseek_v3, ...",
+        )
+    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    if family is None:
+        raise RoofcastError(
+            f"{model_type!r} is not an architecture that is modelled",
+            field="model_type",
+            code="unknown_architecture",
+            hint=did_you_mean(str(model_type), FAMILIES),
+        )
+    return family
+
+
+def _read_parts(fields: Fields, family: Family) -> tuple[ModelSpec, Fields | None]:
+    """The language model, and the section that held it where it was nested."""
+    if family.tower is None:
+        return family.read(fields), None
+    if not fields.has("text_config"):
+        raise fields.refusal("text_config", f"is missing: {family.config_class} nests the language model there")
+    stored = family.tower(fields) if fields.has("vision_config") else None
+    text = fields.section("text_config")
+    spec = family.read(text)
+    tied = fields.flag("tie_word_embeddings", default=spec.tie_word_embeddings)
+    if not fields.has("tie_word_embeddings") and family.tie_default is not None and not text.has("tie_word_embeddings"):
+        tied = family.tie_default
+    note = "vision tower not simulated" + (" and not counted" if stored is None else "")
+    return spec.model_copy(
+        update={"tie_word_embeddings": tied, "extra_parameters": stored or 0, "notes": (*spec.notes, note)}
+    ), text
+
+
+def _dtype(fields: Fields, text: Fields | None) -> tuple[Dtype, tuple[str, ...]]:
+    """Dtype of unquantized tensors, from whichever place names it."""
+    for holder in (fields, text):
+        for name in ("dtype", "torch_dtype"):
+            if holder is not None and holder.has(name):
+                return _DTYPES[holder.text(name, allowed=_DTYPES)], ()
+    return Dtype.BF16, ("checkpoint dtype not given, taken as bf16",)

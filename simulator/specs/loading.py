@@ -1,0 +1,235 @@
+"""Profiles by name, alias or path: accelerators, servers and prices, the user's own before the built-in ones.
+
+A profile's name is its file's stem, so that resolving a name opens one file. Built-in aliases and default servers
+are listed in ``hardware_profiles/aliases.yaml`` (a test holds it to the profiles). A user's directory, given as
+``profiles`` or by the environment variable ROOFCAST_PROFILES, has the same layout: ``*.yaml``, ``servers/``,
+``prices/``, ``models/``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from simulator.errors import FileError, ProfileError, did_you_mean
+from simulator.specs.base import Spec
+from simulator.specs.documents import SpecT, read_json, read_yaml, validate
+from simulator.specs.hardware import AcceleratorSpec, ServerSpec
+from simulator.specs.prices import PriceProfile
+
+__all__ = [
+    "ProfileKind",
+    "default_server_for",
+    "find_profile",
+    "list_hardware",
+    "list_prices",
+    "list_profiles",
+    "list_servers",
+    "load_hardware",
+    "load_prices",
+    "load_server",
+    "load_spec",
+    "normalise_name",
+    "profile_directories",
+    "profile_root",
+    "read_json",
+    "read_yaml",
+    "validate",
+]
+
+ProfileKind = Literal["hardware", "servers", "prices", "engines", "calibration", "models"]
+
+PROFILES_VARIABLE = "ROOFCAST_PROFILES"
+_INDEX_STEM = "aliases"
+_SUFFIXES = (".yaml", ".yml")
+_NOUNS = {"hardware": "accelerator", "servers": "server", "prices": "price list", "models": "model"}
+
+
+def profile_root(kind: Literal["hardware_profiles", "model_profiles"]) -> Path:
+    """The built-in profiles: packed into the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for candidate in (package / "_data" / kind, package.parent / kind):
+        if candidate.is_dir():
+            return candidate
+    raise FileError(f"the built-in {kind} are missing next to {package}", hint="reinstall roofcast")
+
+
+def profile_directories(kind: ProfileKind, *, profiles: str | Path | None = None) -> tuple[Path, ...]:
+    """Where profiles of this kind are looked for, the user's directory first."""
+    user = _user_directory(profiles)
+    if kind == "models":
+        built_in = profile_root("model_profiles")
+    else:
+        built_in = profile_root("hardware_profiles") / ("" if kind == "hardware" else kind)
+    if user is None:
+        return (built_in,)
+    return (user if kind == "hardware" else user / kind, built_in)
+
+
+def _user_directory(profiles: str | Path | None) -> Path | None:
+    given = profiles if profiles is not None else os.environ.get(PROFILES_VARIABLE) or None
+    if given is None:
+        return None
+    directory = Path(given).expanduser()
+    if not directory.is_dir():
+        origin = "--profiles" if profiles is not None else PROFILES_VARIABLE
+        raise FileError(f"{directory} is not a directory", field=origin)
+    return directory
+
+
+def normalise_name(name: str) -> str:
+    """Lower case, with spaces and underscores as hyphens: ``H100 SXM_80GB`` is ``h100-sxm-80gb``."""
+    return "-".join(name.strip().lower().replace("_", " ").split())
+
+
+def list_profiles(kind: ProfileKind, *, profiles: str | Path | None = None) -> tuple[str, ...]:
+    """Names of every profile of this kind, sorted."""
+    return tuple(sorted({stem for root in profile_directories(kind, profiles=profiles) for stem in _stems(root)}))
+
+
+def find_profile(kind: ProfileKind, name: str, *, profiles: str | Path | None = None) -> Path | None:
+    """The file that a name or alias stands for, or None. A user's name or alias wins over a built-in one."""
+    wanted = normalise_name(name)
+    roots = profile_directories(kind, profiles=profiles)
+    for root in roots:
+        stems = _stems(root)
+        if wanted in stems:
+            return stems[wanted]
+        alias = _aliases(kind, root=root, is_built_in=root == roots[-1]).get(wanted)
+        if alias is not None:
+            return stems[alias]
+    return None
+
+
+def _stems(root: Path) -> dict[str, Path]:
+    """Profile files of one directory by lower-case stem."""
+    if not root.is_dir():
+        return {}
+    files = (path for path in sorted(root.iterdir()) if path.suffix in _SUFFIXES)
+    return {path.stem.lower(): path for path in files if path.stem != _INDEX_STEM}
+
+
+def _aliases(kind: ProfileKind, *, root: Path, is_built_in: bool) -> Mapping[str, str]:
+    """Alias -> stem: from the index for built-in profiles, from the profiles themselves for a user's few."""
+    if is_built_in:
+        return _index(kind) if kind in ("hardware", "servers") else {}
+    found: dict[str, str] = {}
+    for stem, path in _stems(root).items():
+        listed = read_yaml(path).get("aliases") or ()
+        found.update({normalise_name(str(alias)): stem for alias in listed})
+    return found
+
+
+@lru_cache(maxsize=8)
+def _index(section: str) -> Mapping[str, str]:
+    """One section of the built-in index: ``hardware`` and ``servers`` aliases, ``default_servers``."""
+    index = read_yaml(profile_root("hardware_profiles") / f"{_INDEX_STEM}.yaml")
+    return {str(key): str(value) for key, value in index[section].items()}
+
+
+def load_spec(
+    spec_class: type[SpecT], name_or_path: str | Path, *, kind: ProfileKind, profiles: str | Path | None = None
+) -> SpecT:
+    """Load one profile by name, alias or path.
+
+    Raises
+    ------
+    ProfileError
+        No such profile (with the closest names), or an invalid one.
+    FileError
+        A path was given and cannot be read.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or text.lower().endswith(_SUFFIXES) or os.sep in text:
+        return _load_file(spec_class, Path(text).expanduser())
+    path = find_profile(kind, text, profiles=profiles)
+    if path is None:
+        noun = _NOUNS.get(kind, f"{kind} profile")
+        raise ProfileError(f"unknown {noun} {text!r}", field=kind, hint=_nearest(kind, text, profiles=profiles))
+    spec = _load_file(spec_class, path)
+    named = getattr(spec, "name", path.stem)
+    if normalise_name(named) != path.stem.lower():
+        raise ProfileError(
+            f"{path}: a profile carries its file's name, {path.stem!r}, found {named!r}",
+            field="name",
+            code="invalid_profile",
+        )
+    return spec
+
+
+def _nearest(kind: ProfileKind, text: str, *, profiles: str | Path | None) -> str:
+    roots = profile_directories(kind, profiles=profiles)
+    aliases = (alias for root in roots for alias in _aliases(kind, root=root, is_built_in=root == roots[-1]))
+    return did_you_mean(normalise_name(text), [*list_profiles(kind, profiles=profiles), *aliases])
+
+
+def _load_file(spec_class: type[SpecT], path: Path) -> SpecT:
+    try:
+        modified_ns = path.stat().st_mtime_ns
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    spec = _load_cached(spec_class, path, modified_ns)
+    assert isinstance(spec, spec_class)
+    return spec
+
+
+@lru_cache(maxsize=256)
+def _load_cached(spec_class: type[Spec], path: Path, modified_ns: int) -> Spec:
+    """Specs are frozen, so one object may serve everybody; ``modified_ns`` retires it when the file changes."""
+    return validate(spec_class, read_yaml(path), where=str(path), profile=True)
+
+
+def load_hardware(name_or_path: str | Path, *, profiles: str | Path | None = None) -> AcceleratorSpec:
+    """An accelerator by name, alias (``h100``) or path to a YAML file."""
+    return load_spec(AcceleratorSpec, name_or_path, kind="hardware", profiles=profiles)
+
+
+def list_hardware(*, profiles: str | Path | None = None) -> tuple[str, ...]:
+    """Names of all accelerators, sorted, without aliases."""
+    return list_profiles("hardware", profiles=profiles)
+
+
+def load_server(name_or_path: str | Path, *, profiles: str | Path | None = None) -> ServerSpec:
+    """A server by name, alias or path."""
+    return load_spec(ServerSpec, name_or_path, kind="servers", profiles=profiles)
+
+
+def list_servers(*, profiles: str | Path | None = None) -> tuple[str, ...]:
+    """Names of all servers, sorted, without aliases."""
+    return list_profiles("servers", profiles=profiles)
+
+
+def load_prices(name_or_path: str | Path = "default", *, profiles: str | Path | None = None) -> PriceProfile:
+    """A price list by name or path."""
+    return load_spec(PriceProfile, name_or_path, kind="prices", profiles=profiles)
+
+
+def list_prices(*, profiles: str | Path | None = None) -> tuple[str, ...]:
+    """Names of all price lists, sorted."""
+    return list_profiles("prices", profiles=profiles)
+
+
+def default_server_for(hardware: str, *, profiles: str | Path | None = None) -> ServerSpec:
+    """The server an accelerator is planned in: the user's first one that lists it, else the built-in default."""
+    path = find_profile("hardware", hardware, profiles=profiles)
+    accelerator = path.stem.lower() if path is not None else normalise_name(hardware)
+    for server in _user_servers(profiles):
+        if normalise_name(server.accelerator) == accelerator:
+            return server
+    name = _index("default_servers").get(accelerator)
+    if name is None:
+        raise ProfileError(
+            f"no server holds the accelerator {hardware!r}",
+            field="servers",
+            hint=f"add one under servers/ of your profile directory with accelerator: {accelerator}",
+        )
+    return load_server(name, profiles=profiles)
+
+
+def _user_servers(profiles: str | Path | None) -> Iterator[ServerSpec]:
+    for root in profile_directories("servers", profiles=profiles)[:-1]:
+        for path in _stems(root).values():
+            yield _load_file(ServerSpec, path)

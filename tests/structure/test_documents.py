@@ -1,0 +1,58 @@
+"""Documents that must keep up with the code: README, NOMENCLATURE, help."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from simulator.cli import plan_capacity, roofcast
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def commands(app: typer.Typer, prefix: str) -> list[tuple[str, str]]:
+    command = typer.main.get_command(app)
+    if not isinstance(command, TyperGroup):
+        return [(prefix, command.help or "")]
+    found = []
+    for name, sub in command.commands.items():
+        if isinstance(sub, TyperGroup):
+            found += [(f"{prefix} {name} {inner}", item.help or "") for inner, item in sub.commands.items()]
+        else:
+            found.append((f"{prefix} {name}", sub.help or ""))
+    return found
+
+
+ALL_COMMANDS = commands(roofcast.app, "roofcast") + commands(plan_capacity.app, "plan-capacity")
+
+
+@pytest.mark.parametrize(("name", "text"), ALL_COMMANDS, ids=[name for name, _ in ALL_COMMANDS])
+def test_every_command_has_help_and_stands_in_the_readme(name: str, text: str) -> None:
+    assert text.strip()
+    assert name in README
+
+
+def test_module_map_of_the_readme_names_every_package() -> None:
+    for package in sorted(path.name for path in (ROOT / "simulator").iterdir() if (path / "__init__.py").exists()):
+        if any((ROOT / "simulator" / package).glob("[a-z]*.py")):
+            assert f"simulator/{package}/" in README, package
+
+
+def test_nomenclature_terms_are_used() -> None:
+    text = (ROOT / "NOMENCLATURE.md").read_text("utf-8")
+    names = re.findall(r"\| `([a-z_0-9]+)` \|", text)
+    assert len(names) > 20
+    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "simulator").rglob("*.py"))
+    for name in names:
+        assert re.search(rf"\b{name}\b", code), f"{name} stands in NOMENCLATURE.md and nowhere in the code"
+
+
+def test_nothing_of_the_workplace_is_committed() -> None:
+    banned = re.compile(r"/work/|farm-|pypi\.org/simple|/tmp/")
+    for path in [*ROOT.glob("*.md"), *(ROOT / "simulator").rglob("*.py"), *(ROOT / "validation").rglob("*.py")]:
+        assert not banned.search(path.read_text("utf-8")), path

@@ -1,0 +1,36 @@
+"""Writing calibrations: a small YAML of fits and a compressed .npz of their correction lattices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from simulator.kernels.correction import Lattice
+from simulator.specs.calibration import CalibrationSpec
+
+HEADER = "# Written by validation/fit; do not edit.\n"
+
+
+def lattice_arrays(lattice: Lattice, *, key: str) -> dict[str, NDArray[np.generic]]:
+    """Arrays of one lattice as ``lattice_of`` reads them back; values in half precision (3 significant digits)."""
+    arrays: dict[str, NDArray[np.generic]] = {key: lattice.values.astype(np.float16)}
+    for axis, nodes in zip(lattice.axes, lattice.nodes, strict=True):
+        arrays[f"{key}.{axis}"] = np.exp2(nodes).round(9)
+    return arrays
+
+
+def write_calibration(
+    calibration: CalibrationSpec, *, group: str, arrays: Mapping[str, NDArray[np.generic]], directory: Path
+) -> Path:
+    """Write ``<hardware>--<library>.<group>.yaml`` and, if there are arrays, the .npz beside it; returns the YAML."""
+    stem = f"{calibration.hardware}--{calibration.library}.{group}"
+    path = directory / f"{stem}.yaml"
+    document = calibration.model_dump(mode="json", exclude_defaults=True)
+    path.write_text(HEADER + yaml.safe_dump(document, sort_keys=False, width=120), encoding="utf-8")
+    if arrays:
+        np.savez_compressed(directory / f"{stem}.npz", **dict(arrays))
+    return path

@@ -1,0 +1,185 @@
+"""Fit the three-parameter roofline of each accelerator and operator family: launch, share of peak, share of bandwidth.
+
+``python -m validation.fit.three_parameter --tables DIR`` writes hardware_profiles/calibration/<hw>--<library>.roofline.yaml.
+The shapes of the score split are not seen by the fit; their error is stored beside the parameters.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import yaml
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.precision import Dtype
+from validation.silicon.split import SCORE_SHARE, buckets_of
+from validation.silicon.tables import SOURCE, SYSTEMS, Table, load_table, tables_root
+
+Array = NDArray[np.float64]
+LIBRARY = "vllm"
+DATE = "2026-11-21"
+# Bounds keep each number meaningful: no faster than the datasheet, a launch between 0.5 and 60 us.
+LOWER, UPPER = np.log([5e-7, 0.05, 0.05]), np.log([6e-5, 1.0, 1.0])
+START = np.log([3e-6, 0.7, 0.8])
+Z80 = 1.2816
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """FLOPs, bytes and measured seconds of one family in one number format; ``shape_columns`` name its split unit."""
+
+    family: str
+    format: str
+    math: Dtype
+    flops: Array
+    bytes: Array
+    rows: pd.DataFrame
+    shape_columns: tuple[str, ...]
+
+
+def _gemm(table: Table, fmt: str, math: Dtype, weight_bytes: float) -> Demand:
+    rows = table.rows[table.rows["gemm_dtype"] == fmt]
+    m, n, k = (rows[column].to_numpy(float) for column in ("m", "n", "k"))
+    traffic = weight_bytes * (n * k + m * k) + 2 * m * n
+    return Demand(
+        family="gemm", format=fmt, math=math, flops=2 * m * n * k, bytes=traffic, rows=rows, shape_columns=("n", "k")
+    )
+
+
+def _heads(rows: pd.DataFrame) -> tuple[Array, Array, Array]:
+    heads = rows["num_heads"].to_numpy(float)
+    kv_heads = rows["num_key_value_heads"].to_numpy(float)
+    return heads, np.where(kv_heads == 0, heads, kv_heads), rows["head_dim"].to_numpy(float)
+
+
+LAYOUT = ("num_heads", "num_key_value_heads", "head_dim")
+
+
+def _plain(rows: pd.DataFrame, dtype_column: str) -> pd.DataFrame:
+    is_plain = rows["window_size"].fillna(0) <= 0 if "window_size" in rows else True
+    return rows[is_plain & rows[dtype_column].isin(["bfloat16", "bf16", "half", "float16"])]
+
+
+def _prefill(table: Table) -> Demand:
+    rows = _plain(table.rows, "attn_dtype")
+    heads, kv_heads, dim = _heads(rows)
+    batch, isl = rows["batch_size"].to_numpy(float), rows["isl"].to_numpy(float)
+    flops = 4 * batch * heads * dim * isl * (isl + 1) / 2
+    traffic = 2 * batch * isl * dim * (2 * heads + 2 * kv_heads)
+    return Demand(
+        family="prefill_attention", format="bf16", math=Dtype.BF16, flops=flops, bytes=traffic, rows=rows,
+        shape_columns=LAYOUT,
+    )
+
+
+def _decode(table: Table, l2_bytes: float) -> Demand:
+    rows = _plain(table.rows, "kv_cache_dtype")
+    heads, kv_heads, dim = _heads(rows)
+    batch = rows["batch_size"].to_numpy(float)
+    length = rows["isl"].to_numpy(float) + rows["step"].to_numpy(float)
+    traffic = 4 * batch * length * kv_heads * dim
+    # Calls whose KV fits in L2 say nothing about memory, which serving always reads from.
+    cold = (traffic > 1.5 * l2_bytes) | (traffic < l2_bytes / 50)
+    flops = 4 * batch * heads * dim * length
+    return Demand(
+        family="decode_attention", format="bf16", math=Dtype.BF16, flops=flops[cold], bytes=traffic[cold],
+        rows=rows[cold], shape_columns=LAYOUT,
+    )
+
+
+def demands(hardware: AcceleratorSpec, root: Path) -> Iterator[tuple[str, Demand]]:
+    """Every family that the tables of an accelerator cover, with the library's version."""
+    gemm = load_table(root, hardware=hardware.name, family="gemm", library=LIBRARY, table="gemm")
+    if gemm is not None:
+        for fmt, math, weight_bytes in (("bfloat16", Dtype.BF16, 2), ("fp8", Dtype.FP8, 1), ("nvfp4", Dtype.FP4, 0.5)):
+            if math in hardware.peak_flops_per_s and (gemm.rows["gemm_dtype"] == fmt).any():
+                yield gemm.version, _gemm(gemm, fmt, math, weight_bytes)
+    for name, build in (
+        ("context_attention", _prefill),
+        ("generation_attention", lambda table: _decode(table, hardware.l2_bytes)),
+    ):
+        table = load_table(root, hardware=hardware.name, family="attention", library=LIBRARY, table=name)
+        if table is not None:
+            yield table.version, build(table)
+
+
+def _predict(logs: Array, demand: Demand, hardware: AcceleratorSpec) -> Array:
+    launch_s, compute, memory = np.exp(logs)
+    compute_s = demand.flops / (compute * hardware.peak_flops_per_s[demand.math])
+    return launch_s + np.maximum(compute_s, demand.bytes / (memory * hardware.memory_bytes_per_s))
+
+
+def _residual(demand: Demand, hardware: AcceleratorSpec, seen: NDArray[np.bool_]) -> Callable[[Array], Array]:
+    measured = demand.rows["seconds"].to_numpy(float)
+    return lambda logs: np.log(_predict(logs, demand, hardware) / measured)[seen]
+
+
+def fit_demand(demand: Demand, hardware: AcceleratorSpec) -> KernelFit:
+    """Robust fit on the log of time; errors on the shapes held out."""
+    buckets = buckets_of(
+        demand.rows, family=demand.family, columns=demand.shape_columns, buckets=SCORE_SHARE, salt="score"
+    )
+    seen = buckets != 0
+    logs = least_squares(
+        _residual(demand, hardware, seen), START, bounds=(LOWER, UPPER), loss="soft_l1", f_scale=0.1
+    ).x
+    ratio = _predict(logs, demand, hardware) / demand.rows["seconds"].to_numpy(float)
+    error = ratio - 1
+    spread = float(np.quantile(np.abs(np.log(ratio[seen])), 0.8)) / Z80
+    inside = np.abs(np.log(ratio[~seen])) <= Z80 * spread
+    launch_s, compute, memory = (float(f"{value:.5g}") for value in np.exp(logs))
+    return KernelFit(
+        family=demand.family,
+        format={"bfloat16": "bf16"}.get(demand.format, demand.format),
+        model="three_parameter",
+        parameters={"launch_s": launch_s, "compute_fraction": compute, "memory_fraction": memory},
+        box={"flops": (float(demand.flops.min()), float(demand.flops.max()))},
+        error=FitError(
+            score_mape=float(np.abs(error[~seen]).mean()),
+            fit_mape=float(np.abs(error[seen]).mean()),
+            score_bias=float(error[~seen].mean()),
+            log_sigma=spread,
+            coverage_80=float(inside.mean()),
+            score_points=int((~seen).sum()),
+            fit_points=int(seen.sum()),
+        ),
+    )
+
+
+def main() -> None:
+    """Fit every accelerator with tables and write one file each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", type=Path, default=None, help="folder that holds h100_sxm/ and the like")
+    parser.add_argument("--output", type=Path, default=Path("hardware_profiles/calibration"))
+    arguments = parser.parse_args()
+    root = tables_root(arguments.tables)
+    for name in SYSTEMS:
+        hardware = load_hardware(name)
+        versions_and_fits = [(version, fit_demand(demand, hardware)) for version, demand in demands(hardware, root)]
+        if not versions_and_fits:
+            continue
+        spec = CalibrationSpec(
+            hardware=name,
+            library=LIBRARY,
+            library_version=versions_and_fits[0][0],
+            date=DATE,
+            source=SOURCE,
+            fits=tuple(fit for _, fit in versions_and_fits),
+        )
+        path = arguments.output / f"{name}--{LIBRARY}.roofline.yaml"
+        path.write_text(yaml.safe_dump(spec.model_dump(exclude_defaults=True, mode="json"), sort_keys=False))
+        for fit in spec.fits:
+            print(f"{name:16s} {fit.family:18s} {fit.format:6s} score {100 * fit.error.score_mape:5.1f} %  {fit.parameters}")
+
+
+if __name__ == "__main__":
+    main()

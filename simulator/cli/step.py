@@ -130,7 +130,8 @@ def print_step(question: StepQuestion, *, as_json: bool, profiles: str | None) -
         f"(tp {question.tp_size}, batch {question.batch}, {question.context} tokens): "
         f"{document['step_s'] / MILLI:.3g} ms (80 % interval {low / MILLI:.3g} to {high / MILLI:.3g}), "
         f"{document['bound']} bound, MFU {100 * document['mfu']:.1f} %, MBU {100 * document['mbu']:.1f} %, "
-        f"{document['provenance']}"
+        f"{document['provenance']}",
+        soft_wrap=True,
     )
     table = Table("operator", "count", "GFLOP", "MB", "us", "roofline us", "known as", box=None, pad_edge=False)
     for row in sorted(document["operators"], key=lambda item: -item["seconds"]):
@@ -146,4 +147,4 @@ def print_step(question: StepQuestion, *, as_json: bool, profiles: str | None) -
         )
     console.print(table)
     for text in document["assumptions"]:
-        console.print(f"assumed: {text}")
+        console.print(f"assumed: {text}", soft_wrap=True)

@@ -12,7 +12,16 @@ from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.hardware import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
-from simulator.specs.scenario import IDLE_FIELDS, REQUIRED_FIELDS, ScenarioSpec, TechniquesSpec
+from simulator.specs.engine import EngineName, EngineSpec
+from simulator.specs.scenario import IDLE_FIELDS, REQUIRED_FIELDS, Kind, ScenarioSpec, TechniquesSpec
+
+# A static batch is what a framework runs; everything else needs a scheduler.
+DEFAULT_ENGINES: dict[Kind, EngineName] = {
+    "batch": "torch-eager",
+    "closed_loop": "vllm",
+    "offline": "vllm",
+    "serve": "vllm",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +39,13 @@ class ScenarioResult:
     def energy_per_output_token_j(self) -> float:
         """Energy of a replica per generated token, prompts included [J]."""
         return self.power_w / self.run.output_tokens_per_s
+
+
+def _engine(scenario: ScenarioSpec) -> EngineSpec:
+    """The scenario's engine, with a name where it gives none."""
+    if "name" in scenario.engine.model_fields_set:
+        return scenario.engine
+    return scenario.engine.model_copy(update={"name": DEFAULT_ENGINES[scenario.kind]})
 
 
 def _check_fields(scenario: ScenarioSpec) -> None:
@@ -122,8 +138,8 @@ def _assumptions(scenario: ScenarioSpec, deployment: Deployment) -> tuple[str, .
     for field in ("tp_size", "pp_size", "ep_size", "dp_size", "replicas"):
         if field not in given:
             said.append(f"{field} = {getattr(scenario, field)} (default)")
-    if "engine" not in given or "name" not in scenario.engine.model_fields_set:
-        said.append(f"engine.name = {scenario.engine.name} (default)")
+    if "name" not in scenario.engine.model_fields_set:
+        said.append(f"engine.name = {deployment.engine.name} (default of kind {scenario.kind})")
     if scenario.kind == "batch" and scenario.engine.max_num_batched_tokens is None:
         said.append("all prompts of the batch in one pass (max_num_batched_tokens not given)")
     return tuple(said)
@@ -142,7 +158,7 @@ def answer(scenario: ScenarioSpec, *, profiles: str | None = None) -> ScenarioRe
             tp_size=scenario.tp_size, pp_size=scenario.pp_size, ep_size=scenario.ep_size, dp_size=scenario.dp_size
         ),
         precision=scenario.precision,
-        engine=scenario.engine,
+        engine=_engine(scenario),
         profiles=profiles,
     )
     run = _run(scenario, deployment)

@@ -183,7 +183,7 @@ def choose_replica(stack: Any, demand: Any, limits: Any, request: int, arrival: 
 
 @entry
 def run_requests(stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, last: int) -> None:
-    """Bring requests ``first``..``last - 1`` in, running all replicas up to each arrival; after the very last to the end.
+    """Bring requests ``first``..``last - 1`` in, running all replicas up to each arrival; after the last to the end.
 
     One entry for both, because each would be compiled with the whole loop in it.
     """

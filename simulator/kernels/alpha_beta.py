@@ -20,6 +20,10 @@ by direct peer reads; multimem: the switch adds and multicasts; ring_*: NCCL's p
 RESIDUAL = "residual"
 FROM_BYTES = "from_bytes"
 
+RESIDUAL_REACH = 4.0
+"""Octaves over which the residual fades outside the measured sizes: at the ends it is the level of the asymptotes
+(latency of this group, bandwidth of this group), which stays; held-out points at the edges of a regime confirm it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
@@ -194,4 +198,5 @@ def _read_residual(parameters: Mapping[str, float]) -> Lattice | None:
         axes=("participants", "message_bytes"),
         nodes=(np.log2(np.array(devices_axis, dtype=np.float64)), np.array(octave_axis, dtype=np.float64)),
         values=np.array([[cells[devices, octave] for octave in octave_axis] for devices in devices_axis]),
+        reach=RESIDUAL_REACH,
     )

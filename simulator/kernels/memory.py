@@ -12,11 +12,12 @@ from simulator.operators.step_shape import Array
 from simulator.operators.work import ElementwiseShape
 from simulator.specs.calibration import KernelFit
 from simulator.specs.hardware import AcceleratorSpec
+from simulator.units import MICRO
 
 # Where nothing is calibrated: medians of the fits on eight NVIDIA GPUs (validation/fit/elementwise.py, vllm tables),
 # and the largest error among them for kernels that the fit did not see.
 ASSUMED_PARAMETERS: Mapping[str, float] = {
-    "launch_s": 2.2e-6,
+    "launch_s": 2.2 * MICRO,
     "memory_fraction": 0.85,
     "l2_speedup": 1.5,
     "l2_share": 0.9,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.errors import RoofcastError
 from simulator.kernels.alpha_beta import CollectiveModel, Law, fastest_seconds, model_seconds, read_model, wire_factor
@@ -15,6 +16,7 @@ from simulator.operators.step_shape import Array
 from simulator.operators.work import Collective, CollectiveShape
 from simulator.specs.calibration import KernelFit
 from simulator.specs.hardware import AcceleratorSpec, LinkSpec
+from simulator.units import MICRO
 
 LIBRARY_WIDE = "nccl"
 EAGER_SUFFIX = "_eager"
@@ -22,8 +24,8 @@ EAGER_SUFFIX = "_eager"
 # Between servers: NCCL's own tuning model assumes 2.7 us (LL) and 14 us (Simple) per network step of a ring, and LL
 # carries as many flag bytes as data [NCCLTuning]. The NIC is taken at its full rate: an upper bound, hence the sigma.
 NETWORK_LAWS = (
-    Law(algorithm="ring_ll", launch_s=0.0, hop_s=2.7e-6, fraction=0.5),
-    Law(algorithm="ring_simple", launch_s=0.0, hop_s=14e-6, fraction=1.0),
+    Law(algorithm="ring_ll", launch_s=0.0, hop_s=2.7 * MICRO, fraction=0.5),
+    Law(algorithm="ring_simple", launch_s=0.0, hop_s=14 * MICRO, fraction=1.0),
 )
 NETWORK_LOG_SIGMA = 0.4
 """Assumed: no multi-server collective was measured; published NCCL runs on one fabric differ by as much."""
@@ -88,7 +90,7 @@ def collective_timing(
     return _timing(priced, busy=busy, wire_s=wire_s, relative=relative)
 
 
-def _timing(priced: _Priced, *, busy: Array, wire_s: Array, relative: Relative | None) -> Timing:
+def _timing(priced: _Priced, *, busy: NDArray[np.bool_], wire_s: Array, relative: Relative | None) -> Timing:
     log_sigma, provenance = priced.log_sigma, priced.provenance
     if relative is not None and relative.log_sigma_extra > 0:
         log_sigma = np.hypot(log_sigma, relative.log_sigma_extra)
@@ -127,9 +129,7 @@ def _within_domain(
 ) -> _Priced:
     if operation is Collective.P2P:
         # Two devices that exchange all of 2 n by all-to-all send n each: the measured stand-in for a send of n.
-        priced = _within_domain(
-            Collective.ALL_TO_ALL, 2 * message, participants=2, link=link, fits=fits, graph=graph
-        )
+        priced = _within_domain(Collective.ALL_TO_ALL, 2 * message, participants=2, link=link, fits=fits, graph=graph)
         borrowed = np.maximum(priced.provenance, float(Provenance.EXTRAPOLATED))
         return _Priced(seconds=priced.seconds, log_sigma=priced.log_sigma, provenance=borrowed)
     known = [fit for fit in fits if fit.family == operation.value and _runs_in(fit, graph=graph)]
@@ -170,7 +170,7 @@ def _octaves_beyond(fit: KernelFit, *, message: Array, participants: int) -> Arr
 
 def _choices(
     known: Sequence[KernelFit], *, message: Array, participants: int
-) -> list[tuple[KernelFit, CollectiveModel, Array]]:
+) -> list[tuple[KernelFit, CollectiveModel, NDArray[np.bool_]]]:
     """Which fit prices which messages: the engine's algorithms by message size, otherwise NCCL.
 
     Engines bring their own all-reduce to even groups only, up to the largest measured one; an unmeasured even
@@ -179,12 +179,16 @@ def _choices(
     models = [(fit, read_model(fit.parameters)) for fit in known]
     measured = sorted({devices for _, model in models for devices, _ in model.from_bytes})
     at_least = [devices for devices in measured if devices >= participants]
-    served = [] if participants % 2 or not at_least else [
-        (start, fit, model)
-        for fit, model in models
-        for devices, start in model.from_bytes
-        if devices == at_least[0]
-    ]
+    served = (
+        []
+        if participants % 2 or not at_least
+        else [
+            (start, fit, model)
+            for fit, model in models
+            for devices, start in model.from_bytes
+            if devices == at_least[0]
+        ]
+    )
     if not served:
         served = [(0.0, fit, model) for fit, model in models if fit.variant == LIBRARY_WIDE]
     if not served:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from simulator.errors import RoofcastError, did_you_mean
@@ -17,6 +18,8 @@ ROLES: tuple[Role, ...] = get_args(Role)
 # Engines quantise the linear layers inside the blocks; embedding, router, norms and LM head stay as they were.
 QUANTISED_ROLES: frozenset[str] = frozenset({"attention", "mlp", "experts", "shared_expert", "mixer"})
 KV_DTYPES = (Dtype.FP32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.INT8)
+# Checkpoint methods whose kernels are not those of their dtypes -> scheme.
+BITSANDBYTES: Mapping[str, str] = {"llm.int8": "llm.int8", "bnb-nf4": "nf4"}
 PLAIN_DTYPES = (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP16)
 
 
@@ -128,6 +131,9 @@ def _requested_over_checkpoint(
 
 
 def _checkpoint_scheme(given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]) -> Scheme:
+    if given.method in BITSANDBYTES and precision.activations is None:
+        notes.append(f"weights {given.method} from quantization_config")
+        return replace(scheme_named(BITSANDBYTES[given.method], plain=plain), unquantised=given.unquantized)
     activations = precision.activations or given.activations
     if BITS[activations] >= BITS[Dtype.BF16]:
         activations = plain

@@ -34,6 +34,7 @@ class EngineSettings:
     chunked_prefill: bool
     cpu_kv_offload: bool
     cuda_graph_max_sequences: int
+    eager: bool
     overheads: EngineOverheads
 
 
@@ -64,8 +65,13 @@ def _engine_settings(spec: EngineSpec, *, profile: EngineProfile, model: ModelSp
         chunked_prefill=profile.chunked_prefill,
         cpu_kv_offload=bool(spec.cpu_kv_offload),
         cuda_graph_max_sequences=profile.cuda_graph_max_sequences,
+        eager=profile.eager,
         overheads=profile.overheads,
     )
+
+
+def _origin(field: str, settings: EngineSettings) -> str:
+    return "the model" if field == "max_model_len" else settings.name
 
 
 def _engine_assumptions(spec: EngineSpec, settings: EngineSettings) -> tuple[str, ...]:
@@ -78,7 +84,7 @@ def _engine_assumptions(spec: EngineSpec, settings: EngineSettings) -> tuple[str
         "prefix_caching",
     )
     return tuple(
-        f"engine.{field} = {getattr(settings, field)} (default of {settings.name})"
+        f"engine.{field} = {getattr(settings, field)} (default of {_origin(field, settings)})"
         for field in defaulted
         if getattr(spec, field) is None
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from simulator.kernels.timing import Timing
 from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.counts import model_flops
 from simulator.operators.transformer import operator_list
-from simulator.operators.work import Family, Work
+from simulator.operators.work import ElementwiseShape, Family, Work
 from simulator.phases.deployment import Deployment
 from simulator.specs.precision import Dtype
 
@@ -140,10 +140,29 @@ def mfu_dtype(deployment: Deployment) -> Dtype:
     return deployment.plan.format_for("mlp").math
 
 
-def _host_s(deployment: Deployment, step: StepShape) -> Array:
+def _launches(row: StepRow) -> float:
+    """Kernels that one row launches in a step."""
+    each = row.work.shape.launches if isinstance(row.work.shape, ElementwiseShape) else 1.0
+    return row.work.count * each
+
+
+def _host_s(deployment: Deployment, step: StepShape, *, rows: Sequence[StepRow], device_s: Array) -> Array:
+    """Engine time that the device waits for [s].
+
+    Scheduling between steps, and for eager engines the launches that the device finishes faster than the host
+    issues them: the host runs ahead, so only what exceeds the device's own time shows.
+
+    References
+    ----------
+    [Ansel2024]
+    """
     overheads = deployment.engine.overheads
     sequences = step.prefill_sequences + step.decode_sequences
-    return overheads.step_s + overheads.step_per_sequence_s * sequences
+    scheduling_s = overheads.step_s + overheads.step_per_sequence_s * sequences
+    if not deployment.engine.eager:
+        return scheduling_s
+    issuing_s = overheads.eager_launch_s * sum(_launches(row) for row in rows)
+    return scheduling_s + np.maximum(issuing_s - device_s, 0.0)
 
 
 def estimate_step(deployment: Deployment, step: StepShape) -> StepEstimate:
@@ -155,7 +174,12 @@ def estimate_step(deployment: Deployment, step: StepShape) -> StepEstimate:
     stage_s = np.zeros((deployment.parallelism.pp_size, len(step.new_tokens)))
     for stage in range(deployment.parallelism.pp_size):
         works = operator_list(
-            deployment.model, parallelism=deployment.parallelism, plan=deployment.plan, step=step, stage=stage
+            deployment.model,
+            parallelism=deployment.parallelism,
+            plan=deployment.plan,
+            step=step,
+            stage=stage,
+            fused=not deployment.engine.eager,
         )
         for work in works:
             row = StepRow(stage=stage, work=work, timing=deployment.kernels.price(work))
@@ -164,7 +188,7 @@ def estimate_step(deployment: Deployment, step: StepShape) -> StepEstimate:
     return StepEstimate(
         rows=tuple(rows),
         stage_s=stage_s,
-        host_s=_host_s(deployment, step),
+        host_s=_host_s(deployment, step, rows=rows, device_s=stage_s.sum(axis=0)),
         model_flops=model_flops(deployment.model, step) * deployment.parallelism.dp_size,
         devices=deployment.parallelism.devices,
         peak_flops_per_s=deployment.hardware.peak_flops_per_s[mfu_dtype(deployment)],

@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from simulator.specs.base import Source, Spec
 
-EngineName = Literal["vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "torch"]
+EngineName = Literal["vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "torch", "torch-eager"]
 
 
 class EngineSpec(Spec):
@@ -32,7 +32,7 @@ class EngineOverheads(Spec):
     step_per_sequence_s : the same per running sequence [s]
     request_s : from a request's arrival to its entry into the scheduler's queue, plus first-token return [s]
     prompt_token_s : tokenisation and similar per prompt token [s]
-    eager_launch_s : launch cost per kernel when a step runs outside a CUDA graph [s]
+    eager_launch_s : host time to issue one kernel in eager execution [s]
     reserve_bytes : memory of the runtime outside the tensors, per device
     collective_reserve_bytes : communication buffers, per device of a replica with several
     sampler_bytes_per_logit : temporaries of sampling per logit (float copies, sort keys and indices)
@@ -49,7 +49,10 @@ class EngineOverheads(Spec):
 
 
 class EngineProfile(Spec):
-    """An engine's default limits and fitted overheads (YAML under hardware_profiles/engines/)."""
+    """An engine's default limits and fitted overheads (YAML under hardware_profiles/engines/).
+
+    ``eager``: every kernel is launched by the host as it comes, neither fused nor captured in a CUDA graph.
+    """
 
     name: EngineName
     version: str
@@ -60,6 +63,7 @@ class EngineProfile(Spec):
     block_size_tokens: PositiveInt
     prefix_caching: bool
     chunked_prefill: bool
+    eager: bool
     cuda_graph_max_sequences: PositiveInt
     overheads: EngineOverheads
     sources: dict[str, Source]

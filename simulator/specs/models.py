@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat
 
@@ -33,15 +33,17 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 class PublishedSize(Spec):
-    """What the authors say about the size; ``rounded_to`` where they give a round figure [parameters].
+    """What the authors say about the size [parameters]; ``rounded_to`` is the unit of a round figure's last digit.
 
-    ``active_parameters`` are those that one token uses, for mixtures of experts.
+    ``active_parameters`` are those that one token uses, for mixtures of experts; ``active_excludes`` what that figure
+    leaves out: the input embedding table, or that and the LM head.
     """
 
     parameters: PositiveFloat
     active_parameters: PositiveFloat | None = None
     rounded_to: PositiveFloat | None = None
     active_rounded_to: PositiveFloat | None = None
+    active_excludes: Literal["embedding", "embedding_and_head"] | None = None
     source: str
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from simulator.specs.base import Spec
 
@@ -21,7 +21,9 @@ class WorkloadSpec(Spec):
 
     Requests cycle through prompt_groups x prompts_per_group distinct prompts (a prompt is its group's system
     prompt plus its own question); where these are None every question is new and only the system prompt repeats.
-    ``burstiness`` is the coefficient of variation of gamma inter-arrival times.
+    ``burstiness`` is the coefficient of variation of gamma inter-arrival times; ``isl_cv`` and ``osl_cv`` are those of
+    question and answer lengths (log-normal; 0 for equal lengths). A client gives a request up ``timeout_s`` after
+    sending it, if that is given.
     """
 
     arrival: Literal["constant", "poisson", "gamma", "trace"] = "poisson"
@@ -34,6 +36,9 @@ class WorkloadSpec(Spec):
     prompts_per_group: PositiveInt | None = None
     ignore_eos: bool = True
     burstiness: PositiveFloat = 1.0
+    isl_cv: NonNegativeFloat = 0.0
+    osl_cv: NonNegativeFloat = 0.0
+    timeout_s: PositiveFloat | None = None
     trace: str | None = None
     seed: NonNegativeInt = 0
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
+from scipy.optimize import isotonic_regression, least_squares
 
 from simulator.kernels.alpha_beta import Law, fastest_seconds, model_seconds, read_model
 from simulator.operators.work import Collective
@@ -36,7 +36,9 @@ def _laws(names: tuple[str, ...], theta: Array) -> tuple[Law, ...]:
     )
 
 
-def fit_laws(rows: pd.DataFrame, *, names: tuple[str, ...], operation: Collective, bytes_per_s: float) -> tuple[Law, ...]:
+def fit_laws(
+    rows: pd.DataFrame, *, names: tuple[str, ...], operation: Collective, bytes_per_s: float
+) -> tuple[Law, ...]:
     """Laws whose minimum follows ``rows`` best, from three starting points."""
     count = len(names)
     low, high = np.tile(np.log(LOWER), count), np.tile(np.log(UPPER), count)
@@ -84,6 +86,12 @@ def _residual_values(octaves: Array, log_ratio: Array, nodes: Array) -> Array:
     return values
 
 
+def _monotone(values: Array, node_s: Array) -> Array:
+    """The nearest residual with which more bytes take no less time: within one algorithm a dip is noise."""
+    smooth: Array = isotonic_regression(np.log(node_s) + values).x - np.log(node_s)
+    return smooth
+
+
 def fit_parameters(
     rows: pd.DataFrame, *, names: tuple[str, ...], operation: Collective, bytes_per_s: float
 ) -> dict[str, float]:
@@ -108,7 +116,11 @@ def fit_parameters(
     nodes = nodes[nodes < last + OCTAVE_STEP]
     for devices in sorted(rows["participants"].unique()):
         mine = (rows["participants"] == devices).to_numpy()
-        for node, value in zip(nodes, _residual_values(octaves[mine], log_ratio[mine], nodes), strict=True):
+        node_s = fastest_seconds(
+            laws, operation=operation, message_bytes=2.0**nodes, participants=float(devices), bytes_per_s=bytes_per_s
+        )
+        values = _monotone(_residual_values(octaves[mine], log_ratio[mine], nodes), node_s)
+        for node, value in zip(nodes, values, strict=True):
             parameters[f"residual.p{int(devices)}.{int(node)}"] = value
     return {key: rounded(value) for key, value in parameters.items()}
 

@@ -65,8 +65,10 @@ def fit_error(*, score: Array, fit: Array, log_sigma: float) -> FitError:
     )
 
 
-def _best_choice(rows: pd.DataFrame, *, table: CollectiveTable, choices: Sequence[Choice], bytes_per_s: float) -> Choice:
-    """The engine rule with the least cross-validated error (median over points, so that outliers do not decide)."""
+def _best_choice(
+    rows: pd.DataFrame, *, table: CollectiveTable, choices: Sequence[Choice], bytes_per_s: float
+) -> Choice:
+    """The engine rule with the least cross-validated error, each point capped so that outliers do not decide."""
     usable = [choice for choice in choices if not choice.starts or set(rows["participants"]) <= set(choice.starts)]
     if len(usable) == 1:
         return usable[0]
@@ -138,7 +140,7 @@ def write_calibration(spec: CalibrationSpec, directory: Path, *, suffix: str) ->
 
 
 def calibrate(root: Path, *, hardware: str) -> tuple[CalibrationSpec, ...]:
-    """Calibrations of one accelerator: NCCL's operations alone, and with each engine's own all-reduce."""
+    """Calibrations of one accelerator: NCCL's operations, and each engine's own all-reduce beside them."""
     bytes_per_s = load_hardware(hardware).scale_up.bytes_per_s_per_direction
     general = nccl_tables(root, hardware=hardware)
     wide = tuple(fit for table in general for fit in fit_table(table, choices=(NCCL,), bytes_per_s=bytes_per_s))
@@ -148,7 +150,7 @@ def calibrate(root: Path, *, hardware: str) -> tuple[CalibrationSpec, ...]:
         tables = engine_tables(root, hardware=hardware, library=library)
         own = tuple(fit for table in tables for fit in fit_table(table, choices=choices, bytes_per_s=bytes_per_s))
         if own:
-            specs.append(_spec(hardware, library=library, version=tables[0].version, fits=own + wide))
+            specs.append(_spec(hardware, library=library, version=tables[0].version, fits=own))
     return tuple(specs)
 
 
@@ -175,14 +177,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for spec in calibrate(root, hardware=hardware):
             write_calibration(spec, directory, suffix="collective")
             for fit in spec.fits:
-                if spec.library == "nccl" or fit.variant != LIBRARY_WIDE:
-                    error = fit.error
-                    print(
-                        f"{hardware} {spec.library} {spec.library_version} {fit.family} {fit.variant}: "
-                        f"score {error.score_mape:.1%} fit {error.fit_mape:.1%} sigma {error.log_sigma:.3f} "
-                        f"coverage {error.coverage_80:.0%} ({error.score_points} points; {fit.note.split(';')[0]})",
-                        flush=True,
-                    )
+                error = fit.error
+                print(
+                    f"{hardware} {spec.library} {spec.library_version} {fit.family} {fit.variant}: "
+                    f"score {error.score_mape:.1%} fit {error.fit_mape:.1%} sigma {error.log_sigma:.3f} "
+                    f"coverage {error.coverage_80:.0%} ({error.score_points} points; {fit.note.split(';')[0]})",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

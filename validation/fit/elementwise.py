@@ -75,7 +75,8 @@ def _second_kernel(root: Path, *, hardware: str, library: str) -> Passes | None:
 
 
 def _named(values: Array) -> dict[str, float]:
-    return {**{name: rounded(float(value)) for name, value in zip(NAMES, values, strict=True)}, "l2_sharpness": SHARPNESS}
+    fitted = {name: rounded(float(value)) for name, value in zip(NAMES, values, strict=True)}
+    return {**fitted, "l2_sharpness": SHARPNESS}
 
 
 def _log_ratio(passes: Passes, parameters: dict[str, float], hardware: AcceleratorSpec) -> Array:

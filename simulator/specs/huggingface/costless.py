@@ -40,7 +40,7 @@ _NUMERICS = (
     "original_seq_len initial_context_length attn_factor scale_attn_weights scale_attn_by_inverse_layer_idx "
     "reorder_and_upcast_attn query_pre_attn_scalar attn_logit_softcapping final_logit_softcapping logit_scale "
     "logits_scaling residual_multiplier embedding_multiplier attention_multiplier routed_scaling_factor scoring_func "
-    "topk_method norm_topk_prob n_group topk_group ep_size swiglu_limit swiglu_alpha residual_in_fp32 "
+    "norm_topk_prob n_group topk_group ep_size swiglu_limit swiglu_alpha residual_in_fp32 "
     "rescale_prenorm_residual time_step_min time_step_max time_step_floor time_step_limit time_step_scale "
     "time_step_init_scheme tie_encoder_decoder mrope_section rope_type apply_residual_connection_post_layernorm "
     "torch_dtype dtype"

@@ -84,7 +84,7 @@ def read_kimi_linear(fields: Fields) -> ModelSpec:
         )
         for linear, feed_forward in zip(is_linear, blocks, strict=True)
     )
-    fields.costless("activation_situ_beta", "activation_situ_linear_beta", "rope_theta", "model_max_length")
+    fields.costless("activation_situ_beta", "activation_situ_linear_beta", "topk_method", "model_max_length")
     return decoder(fields, trunk=trunk, layers=layers, notes=notes)
 
 

@@ -202,7 +202,7 @@ def read_mimo_v2(fields: Fields) -> ModelSpec:
     window = fields.size(fields.either("sliding_window", "sliding_window_size", "attention_chunk_size"))
     full = _mimo_attention(fields, prefix="", sinks=fields.flag("add_full_attention_sink_bias", default=False))
     swa = _mimo_attention(fields, prefix="swa_", sinks=fields.flag("add_swa_attention_sink_bias", default=True))
-    fields.costless("attention_value_scale", "swa_rope_theta")
+    fields.costless("attention_value_scale", "swa_rope_theta", "topk_method")
     pattern = fields.integers("hybrid_layer_pattern")
     if pattern is None or len(pattern) != depth:
         raise fields.refusal("hybrid_layer_pattern", f"must list {depth} entries: 0 full, 1 sliding")

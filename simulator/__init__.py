@@ -1,0 +1,52 @@
+"""roofcast: forecast LLM inference from the roofline.
+
+``load_model``, ``load_hardware`` and ``deploy`` build a deployment; ``estimate_step`` prices one forward pass of it,
+``memory_plan`` divides its memory, ``answer`` answers a scenario of the contract.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simulator.engine.answers import answer
+    from simulator.errors import RoofcastError
+    from simulator.phases.deployment import deploy
+    from simulator.phases.memory import memory_plan
+    from simulator.phases.step import estimate_step
+    from simulator.specs.loading import load_hardware
+    from simulator.specs.models import load_model
+    from simulator.specs.scenario import ScenarioSpec
+
+__version__ = "0.1.0"
+
+# Imported on first use: a command that only lists profiles must not pay for the physics.
+_HOMES = {
+    "answer": "simulator.engine.answers",
+    "RoofcastError": "simulator.errors",
+    "deploy": "simulator.phases.deployment",
+    "memory_plan": "simulator.phases.memory",
+    "estimate_step": "simulator.phases.step",
+    "load_hardware": "simulator.specs.loading",
+    "load_model": "simulator.specs.models",
+    "ScenarioSpec": "simulator.specs.scenario",
+}
+
+__all__ = [
+    "RoofcastError",
+    "ScenarioSpec",
+    "__version__",
+    "answer",
+    "deploy",
+    "estimate_step",
+    "load_hardware",
+    "load_model",
+    "memory_plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

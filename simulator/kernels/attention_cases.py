@@ -1,0 +1,166 @@
+"""What the attention models share: the cases of a shape as arrays, the machine's facts, and how keys are split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.errors import ProfileError, did_you_mean
+from simulator.operators.step_shape import Array
+from simulator.operators.work import AttentionShape
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.precision import BITS, Dtype
+from simulator.units import BITS_PER_BYTE
+
+KEY_BLOCK = 128.0
+"""Keys that a tile advances by [FlashAttention2]."""
+
+ACTIVATION_BYTES = 2.0
+"""Queries, new keys and values and the output are 16-bit numbers."""
+
+EXPONENTIALS_PER_CLOCK = 16.0
+"""Results per clock and SM of the special function units, compute capabilities 8.0 to 10.0 [CudaGuide]."""
+
+FULL_SHARE = 0.8
+"""A grid that fills this share of the slots does not split its keys [FlashAttention2, num_splits_heuristic]."""
+
+EFFICIENT_SHARE = 0.85
+"""The fewest splits within this share of the best wave efficiency are taken [FlashAttention2]."""
+
+MOST_SPLITS = 128
+_SPLITS: NDArray[np.float64] = np.arange(1.0, MOST_SPLITS + 1.0)[:, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionCases:
+    """Attention calls as arrays of equal length; ``group`` is query heads per KV head, ``window`` inf without one."""
+
+    sequences: Array
+    query_tokens: Array
+    context_tokens: Array
+    num_kv_heads: Array
+    group: Array
+    head_dim: Array
+    v_head_dim: Array
+    window: Array
+    kv_element_bytes: Array
+    causal: bool = True
+    shared_kv: bool = False
+
+    @property
+    def key_tokens(self) -> Array:
+        """Keys of one sequence, cached and new."""
+        return self.context_tokens + self.query_tokens
+
+    @property
+    def kv_width(self) -> Array:
+        """Stored numbers per key and KV head."""
+        return self.head_dim if self.shared_kv else self.head_dim + self.v_head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionMachine:
+    """Datasheet rates that the physics needs."""
+
+    peak_flops_per_s: float
+    exponentials_per_s: float
+    memory_bytes_per_s: float
+    l2_bytes: float
+    compute_units: float
+    clock_hz: float
+
+
+def attention_machine(hardware: AcceleratorSpec, compute_dtype: Dtype) -> AttentionMachine:
+    """Facts of ``hardware``; refuses a number format that its matrix units lack."""
+    peak = hardware.peak_flops_per_s.get(compute_dtype)
+    if peak is None:
+        raise ProfileError(
+            f"{hardware.name} has no {compute_dtype.value} matrix rate for attention",
+            field="precision",
+            code="unsupported_dtype",
+            hint=did_you_mean(compute_dtype.value, [dtype.value for dtype in hardware.peak_flops_per_s]),
+        )
+    return AttentionMachine(
+        peak_flops_per_s=peak,
+        exponentials_per_s=EXPONENTIALS_PER_CLOCK * hardware.compute_units * hardware.boost_clock_hz,
+        memory_bytes_per_s=hardware.memory_bytes_per_s,
+        l2_bytes=hardware.l2_bytes,
+        compute_units=float(hardware.compute_units),
+        clock_hz=hardware.boost_clock_hz,
+    )
+
+
+def attention_cases(shape: AttentionShape) -> AttentionCases:
+    """The cases of one operator row, its scalars broadcast over its arrays."""
+    sequences, query, context = np.broadcast_arrays(shape.sequences, shape.query_tokens, shape.context_tokens)
+    ones = np.ones(len(sequences))
+    return AttentionCases(
+        sequences=np.asarray(sequences, dtype=np.float64),
+        query_tokens=np.asarray(query, dtype=np.float64),
+        context_tokens=np.asarray(context, dtype=np.float64),
+        num_kv_heads=ones * shape.num_kv_heads,
+        group=ones * (shape.num_heads / shape.num_kv_heads),
+        head_dim=ones * shape.head_dim,
+        v_head_dim=ones * shape.v_head_dim,
+        window=ones * (np.inf if shape.window is None else shape.window),
+        kv_element_bytes=ones * (BITS[shape.kv_dtype] / BITS_PER_BYTE),
+        causal=shape.causal,
+        shared_kv=shape.shared_kv,
+    )
+
+
+def efficient_splits(tiles: Array, blocks: Array, *, slots: float) -> Array:
+    """Parts into which flash-attention divides the keys of each tile when tiles alone leave slots idle [-].
+
+    The fewest of up to 128 parts whose last wave is within EFFICIENT_SHARE of the fullest [FlashAttention2]; 1 where
+    the tiles already fill FULL_SHARE of the slots. tiles, blocks : arrays of tiles in the grid, key blocks a tile.
+    """
+    splits = np.ones(len(tiles))
+    idle = np.flatnonzero((tiles < FULL_SHARE * slots) & (blocks > 1))
+    if len(idle) == 0:
+        return splits
+    few, keys = tiles[idle], blocks[idle]
+    per_part = np.ceil(keys / _SPLITS)
+    fewer = np.ceil(keys / np.maximum(_SPLITS - 1.0, 1.0))
+    useful = (_SPLITS == 1.0) | ((per_part != fewer) & (np.minimum(keys, slots) >= _SPLITS))
+    waves = few * _SPLITS / slots
+    efficiency = np.where(useful, waves / np.ceil(waves), 0.0)
+    enough = efficiency >= EFFICIENT_SHARE * efficiency.max(axis=0)
+    splits[idle] = 1.0 + np.argmax(enough, axis=0)
+    return splits
+
+
+def l2_share(working_set_bytes: Array, *, l2_bytes: float, sharpness: float) -> Array:
+    """Share of the traffic served by L2 when the same call is repeated: 1 far below its capacity, 0 far above [-]."""
+    share: Array = 1.0 / (1.0 + (working_set_bytes / l2_bytes) ** sharpness)
+    return share
+
+
+def append_seconds(
+    cases: AttentionCases, *, machine: AttentionMachine, token_cycles: float, bytes_per_s: Array | float
+) -> Array:
+    """Writing the new keys and values into the paged cache [s].
+
+    One thread block per token, as wide as its keys but at most THREADS_PER_TOKEN numbers, costs ``token_cycles`` of
+    one compute unit at full width; never faster than reading and writing the bytes.
+    """
+    tokens = cases.sequences * cases.query_tokens
+    width = cases.num_kv_heads * cases.head_dim
+    issue = tokens * np.minimum(width / THREADS_PER_TOKEN, 1.0) * token_cycles / (machine.clock_hz * machine.compute_units)
+    numbers = tokens * cases.num_kv_heads * cases.kv_width
+    moved = numbers * (ACTIVATION_BYTES + cases.kv_element_bytes) / bytes_per_s
+    seconds: Array = np.hypot(issue, moved)
+    return seconds
+
+
+THREADS_PER_TOKEN = 512.0
+"""Widest thread block of the cache-append kernel, one number a thread (vLLM csrc/cache_kernels.cu)."""
+
+
+def joined(first: Array, second: Array | float, *, sharpness: float) -> Array:
+    """(a**q + b**q)**(1/q): a maximum that is smooth where its terms meet."""
+    large = np.maximum(first, second)
+    result: Array = large * (1.0 + (np.minimum(first, second) / large) ** sharpness) ** (1.0 / sharpness)
+    return result

@@ -1,0 +1,203 @@
+"""Grouped products of routed experts: the tile model per expert, on the experts that a step is expected to reach.
+
+One routed layer is two grouped GEMMs (up with gate, down), the activation between them, and the gather and weighted
+sum around them. Weights of the distinct experts are read once; each expert's rows fill its own tiles, so that few
+rows per expert waste most of a tile [MegaBlocks2022].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
+from simulator.kernels.gemm import GemmMachine, gemm_machine, l2_hit_share, smooth_maximum
+from simulator.kernels.timing import Timing
+from simulator.operators.step_shape import Array
+from simulator.operators.work import MoeShape
+from simulator.specs.calibration import KernelFit
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.units import BITS_PER_BYTE
+
+ELEMENT_BYTES = 2.0
+"""Activations between the kernels are 16-bit."""
+
+TILES: NDArray[np.float64] = np.array(
+    [(16, 64), (16, 128), (32, 64), (32, 128), (64, 64), (64, 128), (128, 64), (128, 128), (128, 256)], dtype=np.float64
+)
+"""(rows, columns) of the tiles of grouped kernels; they do not split k."""
+
+AXES = ("tokens", "rows_per_expert", "distinct_experts", "hidden_size", "intermediate_size")
+"""Coordinates of the correction and of the fitted box."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertLoad:
+    """Cases of one or many layers, arrays of equal length; the fields of MoeShape, broadcast."""
+
+    tokens: Array
+    hidden_size: Array
+    intermediate_size: Array
+    num_experts_per_tok: Array
+    local_experts: Array
+    distinct_experts: Array
+    local_assignments: Array
+
+    @property
+    def reached(self) -> Array:
+        """Distinct local experts, at least one so that no term divides by zero."""
+        return np.maximum(self.distinct_experts, 1.0)
+
+    @property
+    def rows_per_expert(self) -> Array:
+        """Mean rows of a reached expert, at least one."""
+        return np.maximum(self.local_assignments / self.reached, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoeTerms:
+    """Arrays over the cases [s]."""
+
+    seconds: Array
+    compute_s: Array
+    memory_s: Array
+
+
+def ragged_tiles(rows: Array, tile_rows: Array) -> Array:
+    """Mean tiles of an expert whose rows scatter around ``rows`` [-].
+
+    1 / (1 - exp(-tile / rows)): the mean of ceil(r / tile) for exponentially distributed r. It is 1 for few rows and
+    rows / tile + 1/2 for many.
+    """
+    tiles: Array = 1.0 / -np.expm1(-tile_rows / rows)
+    return tiles
+
+
+def _grouped_gemm(
+    load: ExpertLoad,
+    *,
+    columns: Array,
+    depth: Array,
+    machine: GemmMachine,
+    parameters: Mapping[str, float],
+    weight_bytes: float,
+    activation_bytes: float,
+) -> tuple[Array, Array, Array]:
+    """(body, compute, memory) of one grouped product [columns x depth] per reached expert [s]."""
+    p = parameters
+    hbm = p["memory_fraction"] * machine.memory_bytes_per_s
+    rows, wide = TILES[:, 0], TILES[:, 1]
+    tiles = load.reached[:, None] * ragged_tiles(load.rows_per_expert[:, None], rows) * np.ceil(columns[:, None] / wide)
+    filled = tiles / machine.compute_units
+    waves = np.maximum(filled + p["wave_quantisation"] * (np.ceil(filled) - filled), 1.0)
+    steps = waves * (depth[:, None] + p["prologue"])
+    unit_rate = p["compute_fraction"] * machine.peak_flops_per_s / machine.compute_units
+    compute = steps * (2.0 * rows * wide / unit_rate * (1.0 + p["half_tile"] * (rows + wide) / (rows * wide)))
+    feed = steps * (rows * activation_bytes + wide * weight_bytes) * machine.compute_units / (p["unit_bandwidth"] * hbm)
+    weights = load.reached * columns * depth * weight_bytes
+    moved = weights + load.local_assignments * (depth * activation_bytes + columns * ELEMENT_BYTES)
+    hot = l2_hit_share(weights, l2_bytes=p["l2_share"] * machine.l2_bytes)
+    streamed = moved / (hbm * (1.0 + (p["l2_speedup"] - 1.0) * hot))
+    memory = np.maximum(feed, streamed[:, None])
+    body = smooth_maximum(compute, memory, sharpness=p["overlap"])
+    best, cases = np.argmin(body, axis=1), np.arange(len(columns))
+    return body[cases, best], compute[cases, best], memory[cases, best]
+
+
+def _passes_seconds(load: ExpertLoad, *, columns: Array, machine: GemmMachine, parameters: Mapping[str, float]) -> Array:
+    """Gather, activation and weighted sum over every (token, expert) pair of the step, local or not [s]."""
+    pairs = load.tokens * load.num_experts_per_tok
+    moved = ELEMENT_BYTES * pairs * (columns + load.intermediate_size + load.hidden_size)
+    hot = l2_hit_share(moved, l2_bytes=machine.l2_bytes)
+    rate = parameters["pass_fraction"] * machine.memory_bytes_per_s * (1.0 + (parameters["l2_speedup"] - 1.0) * hot)
+    seconds: Array = moved / rate + pairs * parameters["pair_s"]
+    return seconds
+
+
+def moe_seconds(
+    load: ExpertLoad,
+    *,
+    machine: GemmMachine,
+    parameters: Mapping[str, float],
+    weight_bytes: float,
+    activation_bytes: float,
+    gated: bool,
+) -> MoeTerms:
+    """Time of one routed layer on one device, vectorised over the cases [s].
+
+    t = launch_s + expert_s x local experts + up GEMM + down GEMM + passes over all (token, expert) pairs.
+    Each GEMM is the least, over tiles, of a smooth maximum of compute waves and memory, as in ``gemm_seconds``
+    without split-K. Left out: the router, shared experts and communication, which are rows of their own.
+    """
+    columns = load.intermediate_size * (2.0 if gated else 1.0)
+    up = _grouped_gemm(
+        load, columns=columns, depth=load.hidden_size, machine=machine, parameters=parameters,
+        weight_bytes=weight_bytes, activation_bytes=activation_bytes,
+    )
+    down = _grouped_gemm(
+        load, columns=load.hidden_size, depth=load.intermediate_size, machine=machine, parameters=parameters,
+        weight_bytes=weight_bytes, activation_bytes=activation_bytes,
+    )
+    passes = _passes_seconds(load, columns=columns, machine=machine, parameters=parameters)
+    launch = parameters["launch_s"] + parameters["expert_s"] * load.local_experts
+    return MoeTerms(
+        seconds=launch + up[0] + down[0] + passes,
+        compute_s=up[1] + down[1],
+        memory_s=up[2] + down[2] + passes,
+    )
+
+
+def expert_load(shape: MoeShape) -> ExpertLoad:
+    """Broadcast the fields of ``shape`` to one length."""
+    tokens, distinct, assignments, *scalars = np.broadcast_arrays(
+        np.atleast_1d(np.asarray(shape.tokens, dtype=np.float64)),
+        shape.distinct_experts,
+        shape.local_assignments,
+        shape.hidden_size,
+        shape.intermediate_size,
+        shape.num_experts_per_tok,
+        shape.local_experts,
+    )
+    hidden, intermediate, topk, local = (np.asarray(value, dtype=np.float64) for value in scalars)
+    return ExpertLoad(
+        tokens=np.asarray(tokens, dtype=np.float64),
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_experts_per_tok=topk,
+        local_experts=local,
+        distinct_experts=np.asarray(distinct, dtype=np.float64),
+        local_assignments=np.asarray(assignments, dtype=np.float64),
+    )
+
+
+def correction_points(load: ExpertLoad) -> Array:
+    """Coordinates of the correction, named by AXES, shape (cases, 5) [octaves]."""
+    return log2_coordinates(
+        np.maximum(load.tokens, 1.0), load.rows_per_expert, load.reached, load.hidden_size, load.intermediate_size
+    )
+
+
+def moe_timing(shape: MoeShape, *, hardware: AcceleratorSpec, fit: KernelFit, lattice: Lattice | None) -> Timing:
+    """Price the routed experts of one layer, vectorised over the cases: physics x fitted correction."""
+    load = expert_load(shape)
+    terms = moe_seconds(
+        load,
+        machine=gemm_machine(hardware, shape.format),
+        parameters=fit.parameters,
+        weight_bytes=shape.format.weight_bits / BITS_PER_BYTE,
+        activation_bytes=shape.format.activation_bits / BITS_PER_BYTE,
+        gated=shape.gated,
+    )
+    points = correction_points(load)
+    log_sigma, provenance = shape_confidence(fit, points, axes=AXES)
+    return Timing(
+        seconds=terms.seconds * np.exp(log_correction(lattice, points)),
+        compute_s=terms.compute_s,
+        memory_s=terms.memory_s,
+        network_s=np.zeros(len(load.tokens)),
+        log_sigma=log_sigma,
+        provenance=provenance,
+    )

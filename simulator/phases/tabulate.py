@@ -1,0 +1,194 @@
+"""Build the step-time tables of a deployment from the full model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step
+from simulator.operators.transformer import operator_list
+from simulator.operators.work import Work
+from simulator.phases.compiled import CONTEXT_UNIT_TOKENS, StepTables, octave_nodes
+from simulator.phases.deployment import Deployment
+
+# Nodes per octave of the tables' axes: enough for errors of well below 1 % of a step (tests/phases/test_compiled.py).
+DECODE_NODES = 4
+TOKEN_NODES = 8
+CONTEXT_NODES = 4
+SEQUENCE_NODES = 8
+# Token counts at which a kernel's cost jumps are multiples of its tile rows: (tile rows, up to how many tokens).
+TILE_RANGES = ((16, 512), (64, 4096), (256, 65536))
+DENSE_TOKENS = 64
+# Sizes at which vLLM captures CUDA graphs: 1, 2, 4, then multiples of 8 below 256 and of 16 from there.
+# Source: vLLM 0.15 vllm/config/compilation.py, cudagraph_capture_sizes, read 2026-02.
+GRAPH_STEPS = ((4, 8), (256, 16))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowKinds:
+    """Which rows of the operator list (by position) see only new tokens, only logits, or the sequences themselves."""
+
+    token: frozenset[int]
+    logits: frozenset[int]
+    sequence: frozenset[int]
+
+
+def graph_tokens(tokens: Array, *, largest: int) -> Array:
+    """Tokens that are computed when a step runs in the smallest captured CUDA graph that holds it; without one, its own."""
+    low, high = GRAPH_STEPS
+    padded = np.where(tokens <= 2, tokens, np.where(tokens <= low[0], low[0], np.ceil(tokens / low[1]) * low[1]))
+    padded = np.where(tokens > high[0], np.ceil(tokens / high[1]) * high[1], padded)
+    return np.where((tokens > 0) & (padded <= largest), padded, tokens)
+
+
+def _works(deployment: Deployment, step: StepShape) -> list[Work]:
+    """Rows of all pipeline stages, one after another."""
+    return [
+        work
+        for stage in range(deployment.parallelism.pp_size)
+        for work in operator_list(
+            deployment.model, parallelism=deployment.parallelism, plan=deployment.plan, step=step, stage=stage
+        )
+    ]
+
+
+def _seconds(deployment: Deployment, step: StepShape, rows: frozenset[int]) -> Array:
+    """Time of all executions of the chosen rows [s].
+
+    ``step`` must hold a case with prefill and one with decode, so that the list has all its rows.
+    """
+    total = np.zeros(len(step.new_tokens))
+    for place, work in enumerate(_works(deployment, step)):
+        if place in rows:
+            total = total + work.count * deployment.kernels.price(work).seconds
+    return total
+
+
+def _row_kinds(deployment: Deployment) -> _RowKinds:
+    """Find out by trial: the same 64 tokens as one prompt; as prompts and 24 decodes; as a prompt with 24 logits."""
+    step = mixed_step(
+        prefill_sequences=[1, 2, 1],
+        prefill_tokens=[64, 20, 64],
+        prefill_context=[0, 512, 0],
+        prefill_logits=[0, 0, 24],
+        decode_sequences=[0, 24, 0],
+        decode_context=[1, 900, 1],
+    )
+    token, logits, sequence = set(), set(), set()
+    for place, work in enumerate(_works(deployment, step)):
+        prompt, mixed, with_logits = deployment.kernels.price(work).seconds
+        if np.isclose(prompt, mixed, rtol=1e-9) and np.isclose(prompt, with_logits, rtol=1e-9):
+            token.add(place)
+        elif np.isclose(mixed, with_logits, rtol=1e-9):
+            logits.add(place)
+        else:
+            sequence.add(place)
+    return _RowKinds(token=frozenset(token), logits=frozenset(logits), sequence=frozenset(sequence))
+
+
+def _tile_nodes(largest: int) -> NDArray[np.int64]:
+    """Every small number, and both sides of each multiple of a tile: between neighbours the cost is smooth."""
+    nodes = [np.arange(1, min(DENSE_TOKENS, largest) + 1), np.array([largest])]
+    first = DENSE_TOKENS
+    for tile, last in TILE_RANGES:
+        edges = np.arange(first, min(last, largest) + 1, tile)
+        nodes += [edges, edges + 1]
+        first = last
+    beyond = octave_nodes(max(largest / first, 1.0), per_octave=TOKEN_NODES) * first
+    found = np.unique(np.concatenate([*nodes, beyond.astype(np.int64)]))
+    return found[found <= largest]
+
+
+def _dense(nodes: NDArray[np.int64], values: Array, *, largest: int) -> Array:
+    """One entry for each number 0..largest; nothing takes no time."""
+    table: Array = np.interp(np.arange(largest + 1), nodes, values)
+    table[0] = 0.0
+    return table
+
+
+def _token_table(deployment: Deployment, rows: frozenset[int], *, largest: int, graphs: int) -> Array:
+    nodes = _tile_nodes(largest)
+    # The last case only keeps the decode rows in the list.
+    step = mixed_step(
+        prefill_sequences=np.append(np.ones(len(nodes)), 0),
+        prefill_tokens=np.append(nodes, 0),
+        prefill_logits=0,
+        decode_sequences=np.append(np.zeros(len(nodes)), 1),
+        decode_context=1,
+    )
+    table = _dense(nodes, _seconds(deployment, step, rows)[:-1], largest=largest)
+    padded = graph_tokens(np.arange(largest + 1.0), largest=min(graphs, largest))
+    return np.ascontiguousarray(table[padded.astype(np.int64)])
+
+
+def _logits_table(deployment: Deployment, rows: frozenset[int], *, largest: int) -> Array:
+    nodes = _tile_nodes(largest)
+    step = decode_step(sequences=nodes, context=1)
+    return _dense(nodes, _seconds(deployment, _with_prefill(step), rows)[:-1], largest=largest)
+
+
+def _with_prefill(step: StepShape) -> StepShape:
+    """The same decode cases and a last one with a prompt, which keeps the prefill rows in the list."""
+    return mixed_step(
+        prefill_sequences=np.append(step.prefill_sequences, 1),
+        prefill_tokens=np.append(step.prefill_tokens, 1),
+        decode_sequences=np.append(step.decode_sequences, 0),
+        decode_context=np.append(step.decode_context, 1),
+    )
+
+
+def _decode_table(deployment: Deployment, rows: frozenset[int], *, sequences: int, context: int) -> Array:
+    counts = np.unique(np.minimum(np.ceil(octave_nodes(sequences, per_octave=SEQUENCE_NODES)), sequences))
+    contexts = octave_nodes(context, per_octave=DECODE_NODES)
+    n, c = (grid.ravel() for grid in np.meshgrid(counts, contexts, indexing="ij"))
+    seconds = _seconds(deployment, _with_prefill(decode_step(sequences=n, context=c)), rows)[:-1]
+    by_count = seconds.reshape(len(counts), len(contexts))
+    dense = [np.interp(np.arange(sequences + 1), counts, column) for column in by_count.T]
+    table = np.ascontiguousarray(np.stack(dense, axis=1))
+    table[0] = 0.0
+    return table
+
+
+def _prefill_table(deployment: Deployment, rows: frozenset[int], *, sequences: int, tokens: int, context: int) -> Array:
+    counts = octave_nodes(sequences, per_octave=1)
+    lengths = octave_nodes(tokens, per_octave=TOKEN_NODES)
+    contexts = (octave_nodes(1.0 + context / CONTEXT_UNIT_TOKENS, per_octave=CONTEXT_NODES) - 1.0) * CONTEXT_UNIT_TOKENS
+    s, q, c = (grid.ravel() for grid in np.meshgrid(counts, lengths, contexts, indexing="ij"))
+    step = mixed_step(
+        prefill_sequences=np.append(s, 0),
+        prefill_tokens=np.append(q, 0),
+        prefill_context=np.append(c, 0),
+        prefill_logits=0,
+        decode_sequences=np.append(np.zeros(len(s)), 1),
+        decode_context=1,
+    )
+    return _seconds(deployment, step, rows)[:-1].reshape(len(counts), len(lengths), len(contexts))
+
+
+def compile_steps(deployment: Deployment) -> StepTables:
+    """Tabulate the steps that the engine of ``deployment`` can take, up to its own limits.
+
+    Contexts reach max_model_len, prefills max_num_batched_tokens, sequences max_num_seqs. Steps that fit a CUDA graph
+    are padded to the captured size. Pipeline stages are added up: one step passes through all of them.
+    """
+    engine = deployment.engine
+    kinds = _row_kinds(deployment)
+    tokens, sequences = engine.max_num_batched_tokens, engine.max_num_seqs
+    # By default vLLM captures graphs up to twice max_num_seqs at most (same source as GRAPH_STEPS).
+    graphs = min(engine.cuda_graph_max_sequences, 2 * sequences)
+    # A preempted sequence is computed again with its output, so that a prefill can be as long as the context.
+    return StepTables(
+        token_s=_token_table(deployment, kinds.token, largest=max(tokens, sequences), graphs=graphs),
+        logits_s=_logits_table(deployment, kinds.logits, largest=sequences),
+        decode_s=_decode_table(deployment, kinds.sequence, sequences=sequences, context=engine.max_model_len),
+        prefill_s=_prefill_table(
+            deployment, kinds.sequence, sequences=sequences, tokens=tokens, context=engine.max_model_len
+        ),
+        step_s=engine.overheads.step_s,
+        sequence_s=engine.overheads.step_per_sequence_s,
+        decode_nodes=DECODE_NODES,
+        token_nodes=TOKEN_NODES,
+        context_nodes=CONTEXT_NODES,
+    )

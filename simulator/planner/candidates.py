@@ -1,0 +1,138 @@
+"""Every way to run one replica that is worth pricing: hardware x tensor x pipeline parallelism x formats x batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from simulator.errors import ProfileError, RoofcastError
+from simulator.operators.transformer import allowed_tp_sizes
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.engine import EngineSpec
+from simulator.specs.hardware import AcceleratorSpec, ServerSpec
+from simulator.specs.loading import default_server_for, list_hardware, load_hardware
+from simulator.specs.model import ModelSpec
+from simulator.specs.plan import PlanSpec
+from simulator.specs.precision import PrecisionSpec
+
+# Degrees tried without --tp: one server's worth of fast links is where tensor parallelism pays.
+USUAL_TP_SIZES = (1, 2, 4, 8)
+LARGE_TP_SIZES = (16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """An accelerator and the server it is bought in (None where no profile says)."""
+
+    hardware: AcceleratorSpec
+    server: ServerSpec | None
+
+    @property
+    def linked_devices(self) -> int:
+        """Accelerators that one replica may spread over with tensor parallelism."""
+        in_server = self.server.accelerators_per_server if self.server else 1
+        return max(self.hardware.scale_up.domain_size, in_server)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One replica to try."""
+
+    platform: Platform
+    parallelism: ParallelismSpec
+    precision: PrecisionSpec
+    engine: EngineSpec
+
+    @property
+    def label(self) -> str:
+        """``TP8 PP2 fp8``: what tells it from the other candidates on the same hardware."""
+        parts = [f"TP{self.parallelism.tp_size}"]
+        if self.parallelism.pp_size > 1:
+            parts.append(f"PP{self.parallelism.pp_size}")
+        if self.precision.scheme or self.precision.weights:
+            parts.append(str(self.precision.scheme or self.precision.weights))
+        if self.precision.kv_cache:
+            parts.append(f"kv {self.precision.kv_cache}")
+        if self.engine.max_num_seqs:
+            parts.append(f"batch <= {self.engine.max_num_seqs}")
+        return " ".join(parts)
+
+
+def platforms(spec: PlanSpec) -> tuple[Platform, ...]:
+    """The accelerators to compare: those named, or all that have a profile."""
+    names = spec.hardware or list_hardware(profiles=spec.profiles)
+    found: dict[str, Platform] = {}
+    for name in names:
+        hardware = load_hardware(name, profiles=spec.profiles)
+        found.setdefault(hardware.name, Platform(hardware=hardware, server=_server(hardware, spec)))
+    return tuple(found.values())
+
+
+def _server(hardware: AcceleratorSpec, spec: PlanSpec) -> ServerSpec | None:
+    try:
+        return default_server_for(hardware.name, profiles=spec.profiles)
+    except ProfileError:
+        return None
+
+
+def _precisions(spec: PlanSpec) -> tuple[PrecisionSpec, ...]:
+    return tuple(
+        PrecisionSpec(weights=weights, activations=spec.activations, kv_cache=kv_cache, scheme=spec.scheme)
+        for weights, kv_cache in product(spec.weights or (None,), spec.kv_cache or (None,))
+    )
+
+
+def _engines(spec: PlanSpec) -> tuple[EngineSpec, ...]:
+    return tuple(
+        EngineSpec(
+            name=spec.engine or "vllm",
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=spec.max_num_batched_tokens,
+            max_model_len=spec.max_model_len,
+            gpu_memory_utilization=spec.gpu_memory_utilization,
+        )
+        for max_num_seqs in spec.max_num_seqs or (None,)
+    )
+
+
+def tp_sizes(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: bool = False) -> tuple[int, ...]:
+    """Tensor-parallel degrees to try on a platform: those asked for, or powers of two within one link domain."""
+    if spec.tp:
+        return tuple(sorted(set(spec.tp)))
+    allowed = allowed_tp_sizes(model)
+    return tuple(
+        size
+        for size in (LARGE_TP_SIZES if large else USUAL_TP_SIZES)
+        if size in allowed and size <= platform.linked_devices
+    )
+
+
+def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
+    """Refuse a degree that this model never allows, whatever the hardware."""
+    allowed = allowed_tp_sizes(model)
+    for size in spec.tp:
+        if size not in allowed:
+            known = ", ".join(str(value) for value in allowed)
+            raise RoofcastError(
+                f"{size} does not divide the heads of {model.name}; allowed: {known}",
+                field="--tp",
+                code="unsupported_parallelism",
+            )
+
+
+def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: bool = False) -> tuple[Candidate, ...]:
+    """Replicas to try on one platform, the smallest first. ``large`` adds what only big link domains can hold."""
+    return tuple(
+        Candidate(
+            platform=platform,
+            parallelism=ParallelismSpec(tp_size=tp_size, pp_size=pp_size),
+            precision=precision,
+            engine=engine,
+        )
+        for tp_size, pp_size, precision, engine in product(
+            tp_sizes(spec, model=model, platform=platform, large=large),
+            sorted(set(spec.pp)) or (1,),
+            _precisions(spec),
+            _engines(spec),
+        )
+    )

@@ -1,0 +1,243 @@
+"""Can this replica serve at all, and how much: memory, context length and objectives, each refusal with its amount."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.engine.lengths import Array, RequestMix
+from simulator.engine.load_curve import LaneLimits, LoadCurve, Saturation, load_curve, saturation
+from simulator.engine.steady_state import LatencyMetric, SteadyState, steady_state
+from simulator.errors import RoofcastError
+from simulator.operators.step_shape import StepShape
+from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.memory import MemoryPlan, memory_plan
+from simulator.phases.step import estimate_step
+from simulator.planner.candidates import Candidate
+from simulator.planner.records import Latencies, Objective, Rejection, Replica
+from simulator.specs.model import ModelSpec
+from simulator.units import GIGA
+
+# An idle replica is asked at this share of its saturation rate: no queue, one request at a time.
+UNLOADED_SHARE = 0.001
+_SEARCH_POINTS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How far a replica may be loaded."""
+
+    utilization: float
+    profiles: str | None = None
+
+
+def lane_step_s(deployment: Deployment, step: StepShape) -> Array:
+    """Seconds between the steps of one lane: a step passes all stages, and each stage serves all lanes [s].
+
+    References
+    ----------
+    [Narayanan2021] pipeline schedules without bubbles, as many micro-batches as stages.
+    """
+    estimate = estimate_step(deployment, step)
+    stages = deployment.parallelism.pp_size
+    return np.maximum(estimate.step_s, stages * estimate.interval_s)
+
+
+def lane_limits(deployment: Deployment, memory: MemoryPlan) -> LaneLimits:
+    """Limits of one of the lanes (as many as pipeline stages) that share a replica's cache and batch limit."""
+    engine, stages = deployment.engine, deployment.parallelism.pp_size
+    return LaneLimits(
+        sequences=max(1, engine.max_num_seqs // stages),
+        batched_tokens=engine.max_num_batched_tokens,
+        kv_tokens=memory.kv_capacity_tokens / stages if memory.kv_bytes_per_token else float("inf"),
+        block_tokens=engine.block_size_tokens,
+        request_s=engine.overheads.request_s,
+        prompt_token_s=engine.overheads.prompt_token_s,
+    )
+
+
+def _refuse(candidate: Candidate, *, code: str, message: str, excess: float) -> Rejection:
+    return Rejection(
+        hardware=candidate.platform.hardware.name, label=candidate.label, code=code, message=message, excess=excess
+    )
+
+
+def _memory_refusal(candidate: Candidate, memory: MemoryPlan, *, mix: RequestMix, slots: int) -> Rejection | None:
+    needed = mix.decode_context_tokens
+    if memory.shortfall_bytes > 0:
+        message = (
+            f"does not fit by {memory.shortfall_bytes / GIGA:.1f} GB per device: weights "
+            f"{memory.weights_bytes / GIGA:.1f} GB of a budget of {memory.budget_bytes / GIGA:.1f} GB"
+        )
+        excess = memory.shortfall_bytes / memory.budget_bytes
+        return _refuse(candidate, code="memory", message=message, excess=excess)
+    if slots < 1:
+        message = (
+            f"KV cache of {memory.kv_capacity_tokens} tokens does not hold one request of {needed:.0f} tokens "
+            f"({(needed - memory.kv_capacity_tokens) * memory.kv_bytes_per_token / GIGA:.1f} GB per device short)"
+        )
+        missing_bytes = (needed - memory.kv_capacity_tokens) * memory.kv_bytes_per_token
+        return _refuse(candidate, code="slots", message=message, excess=max(0.0, missing_bytes / memory.budget_bytes))
+    return None
+
+
+def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | None) -> None:
+    """Refuse requests that the model cannot take on any hardware."""
+    tokens = mix.isl.mean_tokens + mix.osl.mean_tokens
+    limit = max_model_len or model.max_position_embeddings
+    if limit is not None and tokens > limit:
+        raise RoofcastError(
+            f"a mean request of {tokens:.0f} tokens is longer than the {limit} positions of {model.name}",
+            field="--isl",
+            code="context_too_long",
+            hint="shorten --isl and --osl, or plan for a model with a longer context",
+        )
+
+
+def _latencies(state: SteadyState, index: int, *, objectives: tuple[Objective, ...], saturation_per_s: float) -> Latencies:
+    def at(metric: LatencyMetric, percentile: float) -> float:
+        return float(state.percentile_s(metric, percentile)[index])
+
+    return Latencies(
+        rate_per_s=float(state.rates_per_s[index]),
+        mean_sequences=float(state.mean_sequences[index]),
+        ttft_mean_s=float(state.ttft_mean_s[index]),
+        tpot_mean_s=float(state.tpot_mean_s[index]),
+        e2e_mean_s=float(state.e2e_mean_s[index]),
+        ttft_p95_s=at(LatencyMetric.TTFT, 95.0),
+        tpot_p95_s=at(LatencyMetric.TPOT, 95.0),
+        e2e_p95_s=at(LatencyMetric.E2E, 95.0),
+        objectives_s=tuple(at(item.metric, item.percentile) for item in objectives),
+        kv_utilization=float(state.kv_utilization[index]),
+        prompt_share=float(state.prompt_share[index]),
+        load=float(state.rates_per_s[index] / saturation_per_s),
+    )
+
+
+def _excess(state: SteadyState, objectives: tuple[Objective, ...]) -> Array:
+    """Measured over bound, per objective and rate [objectives, rates]; at most 1 where it holds."""
+    return np.array([state.percentile_s(item.metric, item.percentile) / item.bound_s for item in objectives])
+
+
+def _highest_rate(curve: LoadCurve, *, low: float, high: float, objectives: tuple[Objective, ...]) -> tuple[float, int]:
+    """Largest rate in [low, high] up to which every objective holds, and the one that fails next.
+
+    ``low`` holds and ``high`` does not. Two rounds of evenly spaced rates, then linear interpolation.
+    """
+    binding = 0
+    for _ in range(2):
+        rates = np.linspace(low, high, _SEARCH_POINTS)
+        excess = _excess(steady_state(curve, rates_per_s=rates), objectives)
+        first = int(np.argmax((excess > 1).any(axis=0)))
+        binding = int(np.argmax(excess[:, first]))
+        before, after = excess[binding, first - 1], excess[binding, first]
+        low, high = float(rates[first - 1]), float(rates[first])
+    share = (1 - before) / (after - before) if np.isfinite(after) else 0.0
+    return low + float(np.clip(share, 0.0, 1.0)) * (high - low), binding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Capacity:
+    rate_per_s: float
+    binding: int | None
+
+
+def _capacity(
+    curve: LoadCurve, limit: Saturation, *, objectives: tuple[Objective, ...], policy: Policy
+) -> _Capacity | tuple[Objective, float]:
+    """Rate of one lane within the objectives and the target utilisation, or the objective that even idling misses."""
+    ends = np.array([UNLOADED_SHARE, policy.utilization]) * limit.rate_per_s
+    if not objectives:
+        return _Capacity(rate_per_s=float(ends[1]), binding=None)
+    excess = _excess(steady_state(curve, rates_per_s=ends), objectives)
+    if (excess[:, 0] > 1).any():
+        worst = int(np.argmax(excess[:, 0]))
+        return objectives[worst], float(excess[worst, 0])
+    if (excess[:, 1] <= 1).all():
+        return _Capacity(rate_per_s=float(ends[1]), binding=None)
+    rate, binding = _highest_rate(curve, low=float(ends[0]), high=float(ends[1]), objectives=objectives)
+    return _Capacity(rate_per_s=rate, binding=binding)
+
+
+def lane_latencies(
+    replica_curve: LoadCurve, *, rates_per_s: Array, objectives: tuple[Objective, ...], saturation_per_s: float
+) -> tuple[Latencies, ...]:
+    """Latencies of a lane at several rates [1/s]."""
+    state = steady_state(replica_curve, rates_per_s=rates_per_s)
+    return tuple(
+        _latencies(state, index, objectives=objectives, saturation_per_s=saturation_per_s)
+        for index in range(len(state.rates_per_s))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """A replica that can serve, with the curve that later questions about it are answered from (one lane's)."""
+
+    candidate: Candidate
+    replica: Replica
+    curve: LoadCurve
+
+    def latencies(self, rate_per_s: float, *, objectives: tuple[Objective, ...]) -> Latencies:
+        """At an arrival rate of the whole replica [1/s]."""
+        lanes = self.replica.deployment.parallelism.pp_size
+        (lane,) = lane_latencies(
+            self.curve,
+            rates_per_s=np.array([rate_per_s / lanes]),
+            objectives=objectives,
+            saturation_per_s=self.replica.saturation_per_s / lanes,
+        )
+        return lane
+
+
+def evaluate(
+    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: Policy
+) -> Evaluated | Rejection:
+    """What one replica sustains, or why it cannot serve."""
+    try:
+        deployment = deploy(
+            model=model,
+            hardware=candidate.platform.hardware,
+            parallelism=candidate.parallelism,
+            precision=candidate.precision,
+            engine=candidate.engine,
+            profiles=policy.profiles,
+        )
+    except RoofcastError as error:
+        return _refuse(candidate, code=error.code, message=error.message, excess=float("inf"))
+    memory = memory_plan(deployment)
+    refusal = _memory_refusal(candidate, memory, mix=mix, slots=1)
+    if refusal:
+        return refusal
+    curve = load_curve(lambda step: lane_step_s(deployment, step), mix=mix, limits=lane_limits(deployment, memory))
+    refusal = _memory_refusal(candidate, memory, mix=mix, slots=curve.slots)
+    if refusal:
+        return refusal
+    limit = saturation(curve)
+    capacity = _capacity(curve, limit, objectives=objectives, policy=policy)
+    if isinstance(capacity, tuple):
+        missed, excess = capacity
+        message = f"{missed.name} of an idle replica is {excess * missed.bound_s:.4g} s, above {missed.bound_s:g} s"
+        return _refuse(candidate, code="objective", message=message, excess=excess - 1)
+    lanes = candidate.parallelism.pp_size
+    unloaded, at_capacity = lane_latencies(
+        curve,
+        rates_per_s=np.array([UNLOADED_SHARE * limit.rate_per_s, capacity.rate_per_s]),
+        objectives=objectives,
+        saturation_per_s=limit.rate_per_s,
+    )
+    replica = Replica(
+        deployment=deployment,
+        memory=memory,
+        slots=curve.slots * lanes,
+        slot_limit=limit.limit,
+        saturated_sequences=limit.sequences * lanes,
+        saturation_per_s=limit.rate_per_s * lanes,
+        capacity_per_s=capacity.rate_per_s * lanes,
+        utilization=capacity.rate_per_s / limit.rate_per_s,
+        binding=capacity.binding,
+        unloaded=unloaded,
+        at_capacity=at_capacity,
+    )
+    return Evaluated(candidate=candidate, replica=replica, curve=curve)

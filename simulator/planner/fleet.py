@@ -1,0 +1,148 @@
+"""From one replica to a fleet: how many, with spares, in whole servers, at what power and price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, exp
+
+from simulator.planner.cost import choose_offer, fleet_cost
+from simulator.planner.feasibility import Evaluated
+from simulator.planner.limits import DEVIATE_80, limiting_resource, operating_steps
+from simulator.planner.records import Demand, Fleet, FleetCost, Objective
+from simulator.specs.hardware import ServerSpec
+from simulator.specs.plan import PlanSpec
+from simulator.specs.prices import PriceProfile
+
+DEFAULT_SPARES = 1
+# Ceilings are taken a hair lower, so that a demand of exactly n capacities does not need n + 1 replicas.
+_ROUNDING = 2.0**-40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """Replicas in servers: servers (None where single devices are bought) and devices that only fill them up."""
+
+    servers: int | None
+    idle_devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """A fleet before its latencies and limits are worked out: enough to rank it."""
+
+    evaluated: Evaluated
+    server: ServerSpec | None
+    replicas: int
+    spares: int
+    packing: Packing
+    cost: FleetCost
+
+    @property
+    def devices(self) -> int:
+        """Accelerators to obtain."""
+        return (self.replicas + self.spares) * self.evaluated.replica.devices + self.packing.idle_devices
+
+    @property
+    def rank(self) -> tuple[bool, float, int, str, str]:
+        """Order of preference: known prices by cost, then fewer devices, then names."""
+        hardware = self.evaluated.candidate.platform.hardware.name
+        known = self.cost.per_hour is not None
+        return (not known, self.cost.per_hour or 0.0, self.devices, hardware, self.evaluated.candidate.label)
+
+
+def pack(*, replicas: int, devices_per_replica: int, devices_per_server: int) -> Packing:
+    """Fewest servers that hold the replicas, none of them split where one server can hold it."""
+    if devices_per_replica <= devices_per_server:
+        servers = ceil(replicas / (devices_per_server // devices_per_replica))
+    else:
+        servers = replicas * ceil(devices_per_replica / devices_per_server)
+    return Packing(servers=servers, idle_devices=servers * devices_per_server - replicas * devices_per_replica)
+
+
+def replicas_for(rate_per_s: float, *, capacity_per_s: float) -> int:
+    """Replicas that carry a rate, at least one."""
+    return max(1, ceil(rate_per_s / capacity_per_s * (1 - _ROUNDING)))
+
+
+def _packing(evaluated: Evaluated, *, replicas: int, round_to: str) -> Packing:
+    server = evaluated.candidate.platform.server
+    if server is None or round_to == "device":
+        return Packing(servers=None, idle_devices=0)
+    return pack(
+        replicas=replicas,
+        devices_per_replica=evaluated.replica.devices,
+        devices_per_server=server.accelerators_per_server,
+    )
+
+
+def size(evaluated: Evaluated, *, demand: Demand, spec: PlanSpec, prices: PriceProfile) -> Sized:
+    """Replicas, spares, servers and cost for a demand."""
+    replica = evaluated.replica
+    replicas = replicas_for(demand.planned_rate_per_s, capacity_per_s=replica.capacity_per_s)
+    spares = DEFAULT_SPARES if spec.spares is None else spec.spares
+    packing = _packing(evaluated, replicas=replicas + spares, round_to=spec.round_to)
+    platform = evaluated.candidate.platform
+    return Sized(
+        evaluated=evaluated,
+        server=platform.server,
+        replicas=replicas,
+        spares=spares,
+        packing=packing,
+        cost=fleet_cost(
+            prices=prices,
+            offer=choose_offer(prices, hardware=platform.hardware.name, kind=spec.price_kind),
+            devices=(replicas + spares) * replica.devices + packing.idle_devices,
+            demand=demand,
+            prompt_share=replica.at_capacity.prompt_share,
+        ),
+    )
+
+
+def _devices_at(sized: Sized, *, rate_per_s: float, capacity_per_s: float, round_to: str) -> int:
+    replicas = replicas_for(rate_per_s, capacity_per_s=capacity_per_s) + sized.spares
+    packing = _packing(sized.evaluated, replicas=replicas, round_to=round_to)
+    return replicas * sized.evaluated.replica.devices + packing.idle_devices
+
+
+def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...], spec: PlanSpec) -> Fleet:
+    """Latencies at the planned rate, the limiting resource, the interval and the power of a sized fleet.
+
+    Servers draw their own typical and maximum power; single devices their TDP, host not included.
+    """
+    evaluated, replica = sized.evaluated, sized.evaluated.replica
+    steps = operating_steps(evaluated)
+    rate = demand.planned_rate_per_s
+    low, high = (
+        _devices_at(
+            sized,
+            rate_per_s=rate,
+            capacity_per_s=replica.capacity_per_s * exp(sign * DEVIATE_80 * steps.log_sigma),
+            round_to=spec.round_to,
+        )
+        for sign in (1, -1)
+    )
+    servers, server = sized.packing.servers, sized.server
+    if servers is not None and server is not None:
+        power = (servers * server.system_power_typical_w, servers * server.system_power_max_w, "whole servers")
+    else:
+        devices_w = sized.devices * evaluated.candidate.platform.hardware.tdp_w
+        power = (devices_w, devices_w, "accelerators at TDP, without hosts")
+    return Fleet(
+        replica=replica,
+        label=evaluated.candidate.label,
+        replicas=sized.replicas,
+        spares=sized.spares,
+        idle_devices=sized.packing.idle_devices,
+        server=server if servers is not None else None,
+        servers=servers,
+        typical_w=power[0],
+        maximum_w=power[1],
+        power_of=power[2],
+        cost=sized.cost,
+        limit=limiting_resource(evaluated, steps, objectives=objectives),
+        at_peak=evaluated.latencies(rate / (sized.replicas + sized.spares), objectives=objectives),
+        degraded=evaluated.latencies(rate / sized.replicas, objectives=objectives),
+        devices_low=low,
+        devices_high=high,
+        provenance=steps.provenance,
+    )

@@ -1,0 +1,196 @@
+"""What a capacity plan is made of: demand, objectives, candidates, capacities, fleets. Data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.engine.lengths import RequestMix
+from simulator.engine.load_curve import SlotLimit
+from simulator.engine.steady_state import LatencyMetric
+from simulator.phases.deployment import Deployment
+from simulator.phases.memory import MemoryPlan
+from simulator.specs.hardware import ServerSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """A value that the plan rests on, and where it came from (flag, file, trace, default)."""
+
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """Requests that arrive, and those that reach accelerators.
+
+    mean_rate_per_s : of all requests; peak_to_mean : busiest over mean; cache_hit_fraction : answered elsewhere
+    headroom_fraction : growth that capacity is kept free for
+    """
+
+    mean_rate_per_s: float
+    peak_to_mean: float
+    cache_hit_fraction: float
+    headroom_fraction: float
+    mix: RequestMix
+    assumptions: tuple[Assumption, ...]
+
+    @property
+    def served_mean_rate_per_s(self) -> float:
+        """Mean rate that accelerators serve [1/s]."""
+        return self.mean_rate_per_s * (1 - self.cache_hit_fraction)
+
+    @property
+    def planned_rate_per_s(self) -> float:
+        """Peak rate that accelerators must sustain, headroom included [1/s]."""
+        return self.served_mean_rate_per_s * self.peak_to_mean * (1 + self.headroom_fraction)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """A percentile of a latency that must stay at or under ``bound_s``."""
+
+    metric: LatencyMetric
+    percentile: float
+    bound_s: float
+
+    @property
+    def name(self) -> str:
+        """``TTFT p95``."""
+        return f"{self.metric.value.upper()} p{self.percentile:g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    """Latencies of one replica at one arrival rate [s]; percentiles are of the objectives, in their order."""
+
+    rate_per_s: float
+    mean_sequences: float
+    ttft_mean_s: float
+    tpot_mean_s: float
+    e2e_mean_s: float
+    ttft_p95_s: float
+    tpot_p95_s: float
+    e2e_p95_s: float
+    objectives_s: tuple[float, ...]
+    kv_utilization: float
+    prompt_share: float
+    load: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """Why a candidate cannot serve: ``message`` says by how much, ``excess`` the same as a share of the bound.
+
+    code : memory, slots, objective, or that of the refusal to deploy
+    """
+
+    hardware: str
+    label: str
+    code: str
+    message: str
+    excess: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One copy of the model, what it sustains and what holds it back.
+
+    saturation_per_s : highest rate it keeps up with; capacity_per_s : planned for, within objectives and utilisation
+    binding : index of the objective that holds capacity below the target utilisation, or None
+    """
+
+    deployment: Deployment
+    memory: MemoryPlan
+    slots: int
+    slot_limit: SlotLimit
+    saturated_sequences: float
+    saturation_per_s: float
+    capacity_per_s: float
+    utilization: float
+    binding: int | None
+    unloaded: Latencies
+    at_capacity: Latencies
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of the replica."""
+        return self.deployment.parallelism.devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What holds a replica back: the resource, and a clause that says how it was met."""
+
+    resource: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetCost:
+    """Money per time and per token in ``currency``; ``None`` where no price is known.
+
+    per_hour : of all accelerators in whole servers; input and output shares divide it by the time each takes
+    """
+
+    currency: str
+    per_device_hour: float | None
+    offer: str
+    per_hour: float | None
+    per_month: float | None
+    per_million_output_tokens: float | None
+    per_million_input_tokens: float | None
+    per_million_output_tokens_all_in: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Replicas that carry a demand, in whole servers.
+
+    replicas : needed at the planned rate; spares : beyond them; idle_devices : only fill up servers
+    at_peak : latencies with all replicas up; degraded : with the spares gone, where the objectives still hold
+    devices_low, devices_high : devices for the 80 % interval of the step times, spares and rounding included
+    """
+
+    replica: Replica
+    label: str
+    replicas: int
+    spares: int
+    idle_devices: int
+    server: ServerSpec | None
+    servers: int | None
+    typical_w: float
+    maximum_w: float
+    power_of: str
+    cost: FleetCost
+    limit: Limit
+    at_peak: Latencies
+    degraded: Latencies
+    devices_low: int
+    devices_high: int
+    provenance: str
+
+    @property
+    def hardware(self) -> str:
+        """Profile name of the accelerator."""
+        return self.replica.deployment.hardware.name
+
+    @property
+    def devices(self) -> int:
+        """Accelerators to obtain."""
+        return (self.replicas + self.spares) * self.replica.devices + self.idle_devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityPlan:
+    """The answer: the chosen fleet, the best of every other option, what was refused and what it all rests on."""
+
+    demand: Demand
+    objectives: tuple[Objective, ...]
+    best: Fleet
+    alternatives: tuple[Fleet, ...]
+    rejections: tuple[Rejection, ...]
+    candidates: int
+    assumptions: tuple[Assumption, ...]
+    warnings: tuple[str, ...]

@@ -1,0 +1,103 @@
+"""Uniform runs: conservation between the three kinds, limits, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.engine.closed_forms import closed_loop, offline, static_batch
+from simulator.engine.static_batch import decode_phase, prompt_passes
+from simulator.errors import InfeasibleError
+from simulator.operators.step_shape import decode_step
+from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.step import estimate_step
+from simulator.specs.engine import EngineSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import load_model
+
+
+@pytest.fixture(scope="module")
+def replica() -> Deployment:
+    return deploy(
+        model=load_model("llama-3.1-8b"),
+        hardware=load_hardware("h100"),
+        engine=EngineSpec(max_num_batched_tokens=2048, max_num_seqs=128),
+    )
+
+
+@given(sequences=st.integers(1, 300), isl=st.integers(1, 9000), limit=st.one_of(st.none(), st.integers(1, 8192)))
+def test_every_prompt_token_passes_exactly_once(sequences: int, isl: int, limit: int | None) -> None:
+    shape, weights = prompt_passes(sequences=sequences, isl_tokens=isl, limit_tokens=limit)
+    assert weights @ shape.new_tokens == sequences * isl
+    assert weights @ shape.prefill_logits == sequences
+    assert limit is None or shape.new_tokens.max() <= max(limit, 1)
+
+
+def test_decode_phase_integrates_every_step(replica: Deployment) -> None:
+    phase = decode_phase(replica, sequences=16, isl_tokens=500, osl_tokens=301)
+    assert phase is not None
+    assert phase.steps == 300
+    every = estimate_step(replica, decode_step(sequences=16, context=np.arange(501.0, 801.0))).step_s.sum()
+    assert phase.total_s == pytest.approx(every, rel=0.003)
+
+
+def test_one_output_token_has_no_decode_phase(replica: Deployment) -> None:
+    run = static_batch(replica, batch_size=2, isl_tokens=100, osl_tokens=1, limit_tokens=None)
+    assert run.decode is None
+    assert run.e2e_s == run.ttft_s
+    assert run.tpot_s == 0
+
+
+def test_definitions_hold(replica: Deployment) -> None:
+    for run in (
+        static_batch(replica, batch_size=8, isl_tokens=700, osl_tokens=90, limit_tokens=None),
+        closed_loop(replica, concurrency=32, isl_tokens=700, osl_tokens=90),
+    ):
+        assert run.tpot_s == pytest.approx((run.e2e_s - run.ttft_s) / (run.osl_tokens - 1))
+        assert run.output_tokens_per_s == pytest.approx(run.requests_per_s * run.osl_tokens)
+
+
+@pytest.mark.parametrize("concurrency", [1, 16, 64, 400])
+def test_littles_law_of_a_closed_loop(replica: Deployment, concurrency: int) -> None:
+    run = closed_loop(replica, concurrency=concurrency, isl_tokens=400, osl_tokens=100)
+    assert run.requests_per_s * run.e2e_s == pytest.approx(concurrency, rel=0.1)
+
+
+def test_offline_is_at_least_as_fast_as_any_closed_loop(replica: Deployment) -> None:
+    saturated = offline(replica, isl_tokens=400, osl_tokens=100, num_requests=None).output_tokens_per_s
+    for concurrency in (1, 8, 64):
+        run = closed_loop(replica, concurrency=concurrency, isl_tokens=400, osl_tokens=100)
+        assert run.output_tokens_per_s <= saturated * 1.001
+
+
+def test_offline_run_of_many_requests_approaches_the_steady_rate(replica: Deployment) -> None:
+    steady = offline(replica, isl_tokens=400, osl_tokens=100, num_requests=None)
+    long = offline(replica, isl_tokens=400, osl_tokens=100, num_requests=50_000)
+    assert long.output_tokens_per_s == pytest.approx(steady.output_tokens_per_s, rel=0.05)
+
+
+def test_bigger_batches_trade_latency_for_throughput(replica: Deployment) -> None:
+    runs = [
+        static_batch(replica, batch_size=size, isl_tokens=256, osl_tokens=64, limit_tokens=None) for size in (1, 8, 64)
+    ]
+    assert [run.tpot_s for run in runs] == sorted(run.tpot_s for run in runs)
+    assert [run.output_tokens_per_s for run in runs] == sorted(run.output_tokens_per_s for run in runs)
+
+
+def test_a_batch_beyond_the_cache_is_said(replica: Deployment) -> None:
+    run = static_batch(replica, batch_size=2000, isl_tokens=2000, osl_tokens=10, limit_tokens=None)
+    assert any("cache holds" in note for note in run.notes)
+
+
+def test_what_does_not_fit_is_refused_with_the_amount() -> None:
+    large = deploy(model=load_model("llama-3.1-70b"), hardware=load_hardware("h100"))
+    with pytest.raises(InfeasibleError, match=r"exceed the memory of a device by \d+\.\d GB"):
+        static_batch(large, batch_size=1, isl_tokens=10, osl_tokens=10, limit_tokens=None)
+
+
+def test_a_request_longer_than_the_cache_is_refused() -> None:
+    tight = deploy(model=load_model("llama-2-13b"), hardware=load_hardware("a100-sxm-40gb"))
+    with pytest.raises(InfeasibleError, match="does not fit the cache"):
+        closed_loop(tight, concurrency=1, isl_tokens=100_000, osl_tokens=10)

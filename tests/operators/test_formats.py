@@ -1,0 +1,139 @@
+"""Bits per weight, resolution order, contradictions."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.errors import RoofcastError
+from simulator.operators.counts import stored_bytes
+from simulator.operators.formats import ROLES, precision_plan
+from simulator.operators.step_shape import decode_step
+from simulator.operators.transformer import operator_list
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.model import ModelSpec, QuantizationSpec
+from simulator.specs.precision import Dtype, PrecisionSpec
+from tests.operators.operator_models import LLAMA_31_8B
+
+
+def quantised(
+    weights: Dtype, activations: Dtype, *, method: str, group: int | None = None, kept: tuple[str, ...] = ("lm_head",)
+) -> ModelSpec:
+    quantization = QuantizationSpec(
+        method=method, weights=weights, activations=activations, group_size=group, unquantized=kept
+    )
+    return LLAMA_31_8B.model_copy(update={"quantization": quantization})
+
+
+@pytest.mark.parametrize(
+    ("scheme", "name", "weight_bits", "math", "quantises"),
+    [
+        ("fp8", "fp8", 8, Dtype.FP8, True),
+        ("fp8-block", "fp8_block", 8 + 32 / 16384, Dtype.FP8, True),
+        ("gptq-g128", "w4a16", 4.125, Dtype.BF16, False),
+        ("gptq", "w4a16", 4, Dtype.BF16, False),
+        ("gptq-3bit-g1024", "w3a16", 3 + 16 / 1024, Dtype.BF16, False),
+        ("awq", "w4a16", 4 + 20 / 128, Dtype.BF16, False),
+        ("AWQ-g64", "w4a16", 4 + 20 / 64, Dtype.BF16, False),
+        ("rtn-8bit", "w8a16", 8, Dtype.BF16, False),
+        ("nvfp4", "nvfp4", 4.5, Dtype.FP4, True),
+        ("mxfp4", "mxfp4", 4.25, Dtype.BF16, False),
+        ("smoothquant-o3", "int8", 8, Dtype.INT8, True),
+        ("llm.int8", "llm_int8", 8, Dtype.INT8, True),
+        ("nf4", "nf4", 4.127, Dtype.BF16, False),
+        ("bitnet", "w1.58a8", 2, Dtype.INT8, True),
+    ],
+)
+def test_bits_of_schemes(scheme: str, name: str, weight_bits: float, math: Dtype, quantises: bool) -> None:
+    product = precision_plan(LLAMA_31_8B, PrecisionSpec(scheme=scheme)).format_for("mlp")
+    assert product.name == name
+    assert product.weight_bits == pytest.approx(weight_bits, abs=1e-4)
+    assert product.math is math
+    assert product.quantises_activations is quantises
+
+
+@pytest.mark.parametrize(
+    ("weights", "activations", "name"),
+    [
+        (None, None, "bf16"),
+        ("fp16", None, "fp16"),
+        ("fp32", None, "fp32"),
+        ("tf32", None, "tf32"),
+        ("fp8", None, "fp8"),
+        ("fp8", "bf16", "w8a16"),
+        ("int8", None, "int8"),
+        ("int8", "fp16", "w8a16"),
+        ("int4", None, "w4a16"),
+        ("int4", "fp8", "w4a8"),
+        ("int4", "int4", "int4"),
+        ("fp4", None, "nvfp4"),
+        ("fp4", "bf16", "mxfp4"),
+    ],
+)
+def test_pairs_decide_the_format(weights: str | None, activations: str | None, name: str) -> None:
+    precision = PrecisionSpec(
+        weights=None if weights is None else Dtype(weights),
+        activations=None if activations is None else Dtype(activations),
+    )
+    assert precision_plan(LLAMA_31_8B, precision).format_for("attention").name == name
+
+
+@pytest.mark.parametrize(
+    ("precision", "field", "match"),
+    [
+        (PrecisionSpec(scheme="gptqq"), "precision.scheme", "did you mean gptq"),
+        (PrecisionSpec(scheme="awq", weights=Dtype.FP8), "precision.weights", "int4"),
+        (PrecisionSpec(scheme="nvfp4", activations=Dtype.BF16), "precision.activations", "fp4"),
+        (PrecisionSpec(weights=Dtype.BF16, activations=Dtype.FP8), "precision.activations", "no kernel"),
+        (PrecisionSpec(weights=Dtype.INT8, activations=Dtype.FP8), "precision.activations", "no kernel"),
+        (PrecisionSpec(weights=Dtype.INT1), "precision.activations", "no kernel"),
+        (PrecisionSpec(kv_cache=Dtype.FP4), "precision.kv_cache", "allowed"),
+    ],
+)
+def test_contradictions_are_refused(precision: PrecisionSpec, field: str, match: str) -> None:
+    with pytest.raises(RoofcastError, match=match) as refusal:
+        precision_plan(LLAMA_31_8B, precision)
+    assert refusal.value.field == field
+
+
+def test_checkpoint_decides_when_nothing_is_asked_for() -> None:
+    model = quantised(Dtype.FP8, Dtype.FP8, method="fp8_block", group=128)
+    plan = precision_plan(model, PrecisionSpec())
+    assert plan.format_for("mlp").name == "fp8_block"
+    assert plan.kv_dtype is Dtype.BF16
+    assert any("quantization_config" in note for note in plan.assumptions)
+    assert precision_plan(model, PrecisionSpec(weights=Dtype.FP8)).format_for("mlp").name == "fp8_block"
+    assert precision_plan(model, PrecisionSpec(weights=Dtype.BF16)).format_for("mlp").name == "bf16"
+
+
+def test_checkpoint_keeps_what_it_keeps() -> None:
+    """gpt-oss stores its experts in mxfp4 and everything else in bf16."""
+    kept = ("attention", "mlp", "shared_expert", "lm_head", "mixer")
+    plan = precision_plan(quantised(Dtype.FP4, Dtype.BF16, method="mxfp4", group=32, kept=kept), PrecisionSpec())
+    assert {role for role in ROLES if plan.format_for(role).name == "mxfp4"} == {"experts"}
+
+
+def test_head_router_and_embedding_stay_sixteen_bit() -> None:
+    plan = precision_plan(LLAMA_31_8B, PrecisionSpec(scheme="gptq-g128"))
+    assert {plan.format_for(role).name for role in ("lm_head", "router", "embedding")} == {"bf16"}
+    with pytest.raises(RoofcastError, match="no role"):
+        plan.format_for("attn")
+
+
+def test_fp32_checkpoints_run_in_sixteen_bit_unless_asked() -> None:
+    model = LLAMA_31_8B.model_copy(update={"dtype": Dtype.FP32})
+    plan = precision_plan(model, PrecisionSpec())
+    assert (plan.weights, plan.activation_bytes, plan.kv_bytes) == (Dtype.BF16, 2, 2)
+    wide = precision_plan(model, PrecisionSpec(weights=Dtype.FP32))
+    assert (wide.weights, wide.activation_bytes, wide.kv_bytes) == (Dtype.FP32, 4, 4)
+
+
+def test_stored_weights_of_a_four_bit_llama() -> None:
+    """Llama-3.1-8B at group 128: 6.98e9 block weights at 4.125 bits; embedding, head and norms at 16."""
+    rows = operator_list(
+        LLAMA_31_8B,
+        parallelism=ParallelismSpec(),
+        plan=precision_plan(LLAMA_31_8B, PrecisionSpec(scheme="gptq-g128")),
+        step=decode_step(sequences=1, context=1),
+    )
+    blocks = 32 * (4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336)
+    assert stored_bytes(rows) == blocks * 4.125 / 8 + 2 * (2 * 128256 * 4096 + 65 * 4096)

@@ -1,0 +1,1 @@
+"""Measurements, fits and scores; imports the library, never the reverse."""

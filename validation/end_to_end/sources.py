@@ -1,0 +1,193 @@
+"""Each source of measured runs as scenarios: who ran what, on which engine."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from validation.end_to_end.runs import MeasuredRun, Row, gather, read_rows
+
+FP16 = {"weights": "fp16", "activations": "fp16", "kv_cache": "fp16"}
+
+SPLITWISE_MODELS = {"llama2-70b": "meta-llama/Llama-2-70b-hf", "bloom-176b": "bigscience/bloom"}
+TENSORRT_MODELS = {
+    "GPT-J 6B": "EleutherAI/gpt-j-6b",
+    "LLaMA 7B": "huggyllama/llama-7b",
+    "LLaMA 70B": "meta-llama/Llama-2-70b-hf",
+    "Falcon 180B": "tiiuae/falcon-180B",
+    "Mistral 7B": "mistralai/Mistral-7B-v0.1",
+    "Mixtral 8x7B": "mistralai/Mixtral-8x7B-v0.1",
+    "LLaMA v3 70B": "meta-llama/Meta-Llama-3-70B",
+    "LLaMA v3.1 70B": "meta-llama/Llama-3.1-70B-Instruct",
+}
+TENSORRT_HARDWARE = {"H100 80GB HBM3": "h100", "H100": "h100", "A100": "a100", "H200": "h200", "L40S": "l40s"}
+FASTERTRANSFORMER_MODELS = {"Megatron-530B": "megatron-530b", "GPT-175B": "gpt-3-175b"}
+TORCH_MODELS = {
+    "Llama-2-7B": "meta-llama/Llama-2-7b-hf",
+    "Llama-2-70B": "meta-llama/Llama-2-70b-hf",
+    "Llama-3.1-8B": "meta-llama/Llama-3.1-8B-Instruct",
+    "Llama-3.1-70B": "meta-llama/Llama-3.1-70B-Instruct",
+    "Llama-3.1-405B": "meta-llama/Meta-Llama-3.1-405B",
+    "Mixtral-8x7B": "mistralai/Mixtral-8x7B-v0.1",
+}
+# gpt-fast generates 200 tokens from a prompt of 5 unless told otherwise (its generate.py).
+GPT_FAST_OSL = 200
+
+
+def splitwise(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
+    """Static batches on A100, TP 2/4/8; an eager PyTorch stack.
+
+    The latency column is left out: outputs ended before the nominal length (8,192 tokens at 60 ms took 35 s).
+    """
+
+    def scenario_of(row: Row) -> dict[str, Any] | None:
+        if row["metric"] == "latency_ms":
+            return None
+        return {
+            "kind": "batch",
+            "model": SPLITWISE_MODELS[row["model"]],
+            "hardware": "a100-sxm-80gb",
+            "tp_size": int(row["tp"]),
+            "precision": FP16,
+            "engine": {"name": "torch-eager"},
+            "batch_size": int(row["batch_or_concurrency"]),
+            "isl_tokens": int(row["isl"]),
+            "osl_tokens": int(row["osl"]),
+        }
+
+    return gather("splitwise", rows, scenario_of=scenario_of)
+
+
+def _tensorrt_precision(row: Row) -> dict[str, str]:
+    weights = row["weight_dtype"].lower()
+    kv = row["kv_dtype"].lower() or ("fp8" if weights == "fp8" else "fp16")
+    return {"weights": weights, "activations": weights, "kv_cache": kv}
+
+
+def tensorrt_llm(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
+    """Published performance overviews: 0.9 static batches, 0.14 everything queued at once."""
+
+    def scenario_of(row: Row) -> dict[str, Any] | None:
+        if row["model"] not in TENSORRT_MODELS or row["metric"] not in ("output_tok_s", "ttft_ms"):
+            return None
+        scenario: dict[str, Any] = {
+            "kind": "batch" if row["batch_or_concurrency"] else "offline",
+            "model": TENSORRT_MODELS[row["model"]],
+            "hardware": TENSORRT_HARDWARE[row["hardware"]],
+            "tp_size": int(row["tp"]),
+            "precision": _tensorrt_precision(row),
+            "engine": {"name": "tensorrt-llm"},
+            "isl_tokens": int(row["isl"]),
+            "osl_tokens": int(row["osl"]),
+        }
+        if row["batch_or_concurrency"]:
+            scenario["batch_size"] = int(row["batch_or_concurrency"])
+        return scenario
+
+    def per_replica(row: Row) -> dict[str, str]:
+        """The 0.9 tables give throughput per GPU."""
+        if row["metric"] != "output_tok_s_per_gpu":
+            return dict(row)
+        value = float(row["value"]) * int(row["tp"])
+        return {**row, "metric": "output_tok_s", "value": str(value)}
+
+    return gather("tensorrt-llm", [per_replica(row) for row in rows], scenario_of=scenario_of)
+
+
+def argonne(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
+    """LLM-Inference-Bench on A100: static batches with equal input and output lengths."""
+    engines = {"TensorRT-LLM": "tensorrt-llm", "vLLM": "vllm"}
+
+    def scenario_of(row: Row) -> dict[str, Any] | None:
+        plain = not re.search(r"parallelism|speculative|kv_cache_dtype|Context", row["notes"])
+        if row["engine"] not in engines or not plain or row["metric"] != "latency_ms" or row["weight_dtype"]:
+            return None
+        if row["model"].startswith("Deci"):
+            return None
+        return {
+            "kind": "batch",
+            "model": row["model"],
+            "hardware": "a100-sxm-40gb",
+            "tp_size": int(row["tp"] or row["n_gpus"]),
+            "precision": FP16,
+            "engine": {"name": engines[row["engine"]]},
+            "batch_size": int(row["batch_or_concurrency"]),
+            "isl_tokens": int(row["isl"]),
+            "osl_tokens": int(row["osl"]),
+        }
+
+    return gather("argonne", rows, scenario_of=scenario_of)
+
+
+def fastertransformer(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
+    """FasterTransformer GPT on A100 inside one server; the larger ones need a network that is not described."""
+
+    def scenario_of(row: Row) -> dict[str, Any] | None:
+        name = row["model"].split(" ")[0]
+        devices = int(row["tp"]) * int(row["pp"] or 1)
+        if row["engine"] != "FasterTransformer" or name not in FASTERTRANSFORMER_MODELS or devices > 8:
+            return None
+        return {
+            "kind": "batch",
+            "model": FASTERTRANSFORMER_MODELS[name],
+            "hardware": "a100-sxm-80gb",
+            "tp_size": int(row["tp"]),
+            "pp_size": int(row["pp"] or 1),
+            "precision": FP16,
+            "engine": {"name": "tensorrt-llm"},
+            "batch_size": int(row["batch_or_concurrency"]),
+            "isl_tokens": int(row["isl"]),
+            "osl_tokens": int(row["osl"]),
+        }
+
+    return gather("fastertransformer", rows, scenario_of=scenario_of)
+
+
+def gpt_fast(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
+    """gpt-fast: one sequence, compiled decode in CUDA graphs, A100."""
+    precisions = {
+        "bf16": {"weights": "bf16", "activations": "bf16"},
+        "int8": {"weights": "int8", "activations": "bf16"},
+        "int4 g32": {"weights": "int4", "activations": "bf16", "scheme": "gptq-g32"},
+    }
+
+    def scenario_of(row: Row) -> dict[str, Any] | None:
+        known = row["model"] in TORCH_MODELS and row["weight_dtype"] in precisions
+        if not known or not row["hardware"].startswith("A100") or row["metric"] != "output_tok_s":
+            return None
+        return {
+            "kind": "batch",
+            "model": TORCH_MODELS[row["model"]],
+            "hardware": "a100-sxm-80gb",
+            "tp_size": int(row["tp"]),
+            "precision": precisions[row["weight_dtype"]],
+            "engine": {"name": "torch"},
+            "batch_size": 1,
+            "isl_tokens": 5,
+            "osl_tokens": GPT_FAST_OSL,
+        }
+
+    return gather("gpt-fast", rows, scenario_of=scenario_of)
+
+
+TABLES: dict[str, tuple[str, Callable[[list[dict[str, str]]], tuple[MeasuredRun, ...]]]] = {
+    "splitwise": ("splitwise_a100.csv", splitwise),
+    "tensorrt-llm": ("tensorrt_llm_perf_overview.csv", tensorrt_llm),
+    "argonne": ("argonne_a100.csv", argonne),
+    "fastertransformer": ("fastertransformer_gpt_a100.csv", fastertransformer),
+    "gpt-fast": ("gpt_fast.csv", gpt_fast),
+}
+
+
+def load_source(name: str, data: Path) -> tuple[MeasuredRun, ...]:
+    """The runs of one source; ``data`` is the folder that holds e2e/ and serving/."""
+    file, build = TABLES[name]
+    return build(read_rows(data / "e2e" / file))
+
+
+def scenario_lines(runs: tuple[MeasuredRun, ...]) -> str:
+    """The runs' scenarios as the input of ``roofcast simulate``."""
+    return "".join(json.dumps(dict(run.scenario)) + "\n" for run in runs)

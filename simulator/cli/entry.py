@@ -6,17 +6,21 @@ import os
 import sys
 from collections.abc import Sequence
 
-import click
 import typer
 
 from simulator.errors import ExitCode, RoofcastError, did_you_mean
 
+# typer brings its own copy of click or uses an installed one, depending on its version; the base class of its
+# BadParameter's base class is the ClickException of whichever it is.
+_ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 
-def _usage_line(error: click.ClickException) -> str:
-    message = error.format_message().replace("\n", " ")
-    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        known = [name for parameter in error.ctx.command.params for name in parameter.opts]
-        return f"unknown option {error.option_name} ({did_you_mean(error.option_name, known)})"
+
+def _usage_line(error: Exception) -> str:
+    message = str(error.format_message()).replace("\n", " ")  # type: ignore[attr-defined]
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if option is not None and context is not None and "no such option" in message.lower():
+        known = [name for parameter in context.command.params for name in parameter.opts]
+        return f"unknown option {option} ({did_you_mean(option, known)})"
     return message
 
 
@@ -26,6 +30,8 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     command = typer.main.get_command(app)
+    if not words:
+        words = ["--help"]
     try:
         code = command.main(args=words, prog_name=name, standalone_mode=False)
         return int(code) if isinstance(code, int) else int(ExitCode.OK)
@@ -34,9 +40,9 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
             raise
         print(f"{name}: {error}", file=sys.stderr)
         return int(error.exit_code)
-    except click.exceptions.Abort:
+    except typer.Abort:
         return 130
-    except click.ClickException as error:
+    except _ClickException as error:
         if debug:
             raise
         print(f"{name}: {_usage_line(error)}; try {name} --help", file=sys.stderr)

@@ -9,10 +9,10 @@ from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import average_power_w
 from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.engine import EngineName, EngineSpec
 from simulator.specs.hardware import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
-from simulator.specs.engine import EngineName, EngineSpec
 from simulator.specs.scenario import IDLE_FIELDS, REQUIRED_FIELDS, Kind, ScenarioSpec, TechniquesSpec
 
 # A static batch is what a framework runs; everything else needs a scheduler.

@@ -57,8 +57,8 @@ def trace_arrivals(stage: StageSpec, *, recorded_s: Floats) -> tuple[Floats, np.
 def stage_arrivals(workload: WorkloadSpec) -> tuple[Floats, np.ndarray, Floats]:
     """Arrival times of all stages one after another, the stage of each, and where each stage ends [s].
 
-    For ``constant``, ``poisson`` and ``gamma`` arrivals; deterministic for a seed, and a stage does not change the draws
-    of the others.
+    For ``constant``, ``poisson`` and ``gamma`` arrivals; deterministic for a seed, and no stage changes the draws of
+    another.
     """
     if not workload.stages:
         raise RoofcastError("no stages", field="workload.stages", hint='e.g. [{"rate_per_s": 8, "duration_s": 600}]')

@@ -50,6 +50,7 @@ class LoadCurve:
     prefill_s : what one request's prompt adds to steps of n sequences [s]
     prompt_step_tokens : prompt tokens of a step that has any
     full_prompt_s : time per prompt while every step is filled to the token budget [s]
+    nodes : the n that were priced; cases of the StepShape are plain, prompt-carrying and full steps, node by node
     slots : sequences that run at once; limit : what bounds them
     """
 
@@ -61,6 +62,7 @@ class LoadCurve:
     prefill_s: Array
     prompt_step_tokens: Array
     full_prompt_s: Array
+    nodes: Array
 
     @property
     def rates_per_s(self) -> Array:
@@ -169,6 +171,7 @@ def load_curve(step_times: StepTimes, *, mix: RequestMix, limits: LaneLimits) ->
         prefill_s=np.interp(every, nodes, np.maximum(prefill_s, 0.0)),
         prompt_step_tokens=np.interp(every, nodes, shared),
         full_prompt_s=np.interp(every, nodes, priced.full_s * mix.new_prompt_tokens / room),
+        nodes=nodes,
     )
 
 

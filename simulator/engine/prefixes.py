@@ -32,7 +32,7 @@ def grouped_prompts(
 
     prompt_tokens : whole length of each of the groups x prompts_per_group prompts, group by group. Where
     ``prompts_per_group`` is None every question is new: there is one list per group, of the system prompt alone.
-    Only full blocks can be shared, and a block that holds the border between system prompt and question is the question's.
+    Only full blocks are shared; the one that holds the border between system prompt and question is the question's.
     """
     shared = system_tokens // block_size_tokens
     if prompts_per_group is None:

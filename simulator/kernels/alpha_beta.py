@@ -63,7 +63,7 @@ def wire_factor(algorithm: str, *, operation: Collective, participants: ArrayLik
 
     References
     ----------
-    [Thakur2005], [NCCLTests]
+    [Thakur2005], [NCCLTests2025]
     """
     p = np.asarray(participants, dtype=np.float64)
     if operation is Collective.P2P:

@@ -56,7 +56,8 @@ BLOCKS_PER_UNIT = 2.0
 class DecodeGrid:
     """The work list of each call.
 
-    tiles : tiles of query rows x KV heads x sequences; keys : keys that a query sees
+    tiles : tiles of query rows x KV heads x sequences; keys : keys read for a sequence; a window that lies across
+        block borders costs one block more
     blocks : key blocks of a tile; splits, blocks_per_part : candidates (rows) of dividing them
     copies_queries : a call whose grouped heads are copied into rows first (flash-attention 2)
     """
@@ -76,7 +77,8 @@ def decode_grid(cases: AttentionCases, *, compute_units: float, tile_rows: float
     fixed_rule : flash-attention 2, which divides keys by ``efficient_splits``, only where heads share keys, and packs
     the heads of a group into rows by copying; otherwise the kernel takes the best of SPLIT_CHOICES.
     """
-    keys = np.minimum(cases.key_tokens, cases.window + cases.query_tokens - 1.0)
+    inside = cases.window + cases.query_tokens - 1.0
+    keys = np.where(cases.key_tokens > inside, inside + KEY_BLOCK, cases.key_tokens)
     blocks = np.ceil(keys / KEY_BLOCK)
     tiles = cases.sequences * cases.num_kv_heads * np.ceil(cases.query_tokens * cases.group / tile_rows)
     single = cases.query_tokens <= 1

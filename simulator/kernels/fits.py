@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Provenance, Timing
 from simulator.kernels.transfer import Relative, calibrated_relative, link_relative
 from simulator.specs.calibration import KernelFit
-from simulator.specs.calibrations import CalibrationGroup, calibrated_hardware, load_calibration
+from simulator.specs.calibrations import CalibrationGroup, calibrated_hardware, load_arrays, load_calibration
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.loading import load_hardware
 
@@ -30,6 +31,11 @@ class FitSet:
     library: str
     fits: tuple[KernelFit, ...]
     relative: Relative
+    profiles: str | None = None
+
+    def lattice(self, fit: KernelFit) -> Lattice | None:
+        """The correction of one of the fits; None where the physics stands alone."""
+        return _lattice(self, fit)
 
     def find(self, *, family: str, fmt: str, variant: str = "") -> KernelFit | None:
         """The fit of one family, number format and variant, or None."""
@@ -52,6 +58,11 @@ class FitSet:
         )
 
 
+def _lattice(fits: FitSet, fit: KernelFit) -> Lattice | None:
+    arrays = load_arrays(fits.relative.name, library=fits.library, group=fits.group, profiles=fits.profiles)
+    return lattice_of(fit.correction, arrays)
+
+
 def fit_set(
     hardware: AcceleratorSpec, *, library: str, group: CalibrationGroup, profiles: str | None = None
 ) -> FitSet | None:
@@ -63,7 +74,7 @@ def fit_set(
         own = load_calibration(hardware.name, library=candidate, group=group, profiles=profiles)
         if own is not None:
             relative = Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
-            return FitSet(group=group, library=candidate, fits=own.fits, relative=relative)
+            return FitSet(group=group, library=candidate, fits=own.fits, relative=relative, profiles=profiles)
     for candidate in LIBRARY_ORDER[library]:
         names = calibrated_hardware(candidate, group=group, profiles=profiles)
         if names:
@@ -71,7 +82,9 @@ def fit_set(
             relative = calibrated_relative(hardware, available=available)
             borrowed = load_calibration(relative.name, library=candidate, group=group, profiles=profiles)
             assert borrowed is not None, "calibrated_hardware names files that exist"
-            return FitSet(group=group, library=candidate, fits=borrowed.fits, relative=relative)
+            return FitSet(
+                group=group, library=candidate, fits=borrowed.fits, relative=relative, profiles=profiles
+            )
     return None
 
 
@@ -88,7 +101,9 @@ def collective_fits(hardware: AcceleratorSpec, *, library: str, profiles: str | 
     names = calibrated_hardware("nccl", group="collective", profiles=profiles)
     relative = link_relative(hardware, available=[load_hardware(name, profiles=profiles) for name in names])
     fits: list[KernelFit] = []
-    for candidate in (*LIBRARY_ORDER[library], "nccl"):
+    # A plain framework calls NCCL; only serving engines bring all-reduces of their own.
+    engines = () if library == "torch" else LIBRARY_ORDER[library]
+    for candidate in (*engines, "nccl"):
         calibration = load_calibration(relative.name, library=candidate, group="collective", profiles=profiles)
         if calibration is not None and (candidate == "nccl" or not fits):
             fits += calibration.fits

@@ -1,4 +1,8 @@
-"""Work -> Timing on one accelerator under one kernel library: which model and which fit price what."""
+"""Work -> Timing on one accelerator under one kernel library: which model and which fit price what.
+
+Physics with a fitted correction where the family and format were measured; otherwise the three-parameter roofline of
+the family, wider and assumed where even its format is a stand-in.
+"""
 
 from __future__ import annotations
 
@@ -6,48 +10,83 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.kernels.attention import attention_timing
+from simulator.kernels.attention_decode import decode_attention_timing
 from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set
+from simulator.kernels.gemm import gemm_timing
+from simulator.kernels.memory import elementwise_timing
+from simulator.kernels.moe import moe_timing
 from simulator.kernels.network import collective_timing
-from simulator.kernels.roofline import RooflineParameters, math_dtype, roofline_timing
+from simulator.kernels.roofline import RooflineParameters, roofline_timing
 from simulator.kernels.timing import Provenance, Timing
-from simulator.operators.work import AttentionShape, CollectiveShape, GemmShape, MoeShape, Work
+from simulator.operators.work import (
+    AttentionShape,
+    CollectiveShape,
+    ElementwiseShape,
+    GemmShape,
+    MoeShape,
+    RecurrentShape,
+    Work,
+)
+from simulator.specs.calibration import KernelFit
 from simulator.specs.hardware import AcceleratorSpec, LinkSpec
+from simulator.specs.precision import BITS, Dtype
 
-# The family and format whose fit stands in for one without measurements, and what that adds to the spread.
+# The format whose fit stands in for one without measurements, and what that adds to the spread.
 STAND_IN_FORMAT = "bf16"
 STAND_IN_LOG_SIGMA = 0.35
-# A pass over memory without any fit: launch inside a CUDA graph and the share of bandwidth of large copies.
-PASS_ASSUMED = RooflineParameters(
-    launch_s=2.0e-6, compute_fraction=0.5, memory_fraction=0.8, log_sigma=0.35, provenance=Provenance.ASSUMED
-)
+# fp16 runs on the same units at the same rate as bf16 and moves the same bytes.
+SAME_KERNELS = {"fp16": "bf16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelLibrary:
     """Prices of every kernel on one accelerator.
 
+    Each set of fits is the accelerator's own or its nearest relative's, or None where nobody measured the family.
     network : one device's share of the NICs, for collectives that leave the scale-up domain
     """
 
     hardware: AcceleratorSpec
     library: str
     roofline: FitSet
+    gemm: FitSet | None
+    moe: FitSet | None
+    attention: FitSet | None
+    recurrent: FitSet | None
+    elementwise: FitSet | None
     collectives: CollectiveFits
     network: LinkSpec | None
 
     def price(self, work: Work) -> Timing:
-        """Time of one execution of ``work`` on one device [s]."""
+        """Time of one execution of ``work`` on one device [s]; nothing to do takes no time."""
+        timing = self._price(work)
+        idle = (work.flops == 0) & (work.bytes == 0)
+        if isinstance(work.shape, CollectiveShape) or not idle.any():
+            return timing
+        return Timing(
+            seconds=np.where(idle, 0.0, timing.seconds),
+            compute_s=timing.compute_s,
+            memory_s=timing.memory_s,
+            network_s=timing.network_s,
+            log_sigma=timing.log_sigma,
+            provenance=timing.provenance,
+        )
+
+    def _price(self, work: Work) -> Timing:
         match work.shape:
             case CollectiveShape():
                 return self._collective(work.shape)
             case GemmShape():
-                return self._roofline(work, family="gemm", fmt=work.shape.format.name)
+                return self._gemm(work, work.shape)
             case MoeShape():
-                return self._roofline(work, family="gemm", fmt=work.shape.format.name)
-            case AttentionShape(is_decode=is_decode):
-                return self._roofline(work, family="decode_attention" if is_decode else "prefill_attention", fmt="bf16")
-            case _:
-                return roofline_timing(work, hardware=self.hardware, parameters=PASS_ASSUMED)
+                return self._moe(work, work.shape)
+            case AttentionShape():
+                return self._attention(work, work.shape)
+            case RecurrentShape():
+                return self._recurrent(work, work.shape)
+            case ElementwiseShape():
+                return self._elementwise(work.shape)
 
     def _collective(self, shape: CollectiveShape) -> Timing:
         return collective_timing(
@@ -58,14 +97,49 @@ class KernelLibrary:
             relative=self.collectives.relative,
         )
 
+    def _gemm(self, work: Work, shape: GemmShape) -> Timing:
+        found = _find(self.gemm, family="gemm", fmt=shape.format.name)
+        if found is None:
+            return self._roofline(work, family="gemm", fmt=shape.format.name)
+        fits, fit = found
+        timing = gemm_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit), cold=True)
+        return fits.transferred(timing)
+
+    def _moe(self, work: Work, shape: MoeShape) -> Timing:
+        found = _find(self.moe, family="moe", fmt=shape.format.name)
+        if found is None:
+            return self._roofline(work, family="gemm", fmt=shape.format.name)
+        fits, fit = found
+        return fits.transferred(moe_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
+
+    def _attention(self, work: Work, shape: AttentionShape) -> Timing:
+        family = "decode_attention" if shape.is_decode else "prefill_attention"
+        found = _find(self.attention, family=family, fmt=_attention_format(shape))
+        if found is None:
+            return self._roofline(work, family=family, fmt=STAND_IN_FORMAT)
+        fits, fit = found
+        price = decode_attention_timing if shape.is_decode else attention_timing
+        return fits.transferred(price(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
+
+    def _recurrent(self, work: Work, shape: RecurrentShape) -> Timing:
+        return self._roofline(work, family="decode_attention", fmt=STAND_IN_FORMAT)
+
+    def _elementwise(self, shape: ElementwiseShape) -> Timing:
+        fits = self.elementwise
+        fit = fits.find(family="elementwise", fmt=STAND_IN_FORMAT, variant="pass") if fits else None
+        return elementwise_timing(
+            shape, hardware=self.hardware, fit=fit, relative=fits.relative if fits and fit else None
+        )
+
     def _roofline(self, work: Work, *, family: str, fmt: str) -> Timing:
         """Three parameters of this family and format, or of the same family in bf16 with a wider spread."""
-        fit = self.roofline.find(family=family, fmt=fmt)
+        found = _find(self.roofline, family=family, fmt=fmt)
         provenance, extra = Provenance.CALIBRATED, 0.0
-        if fit is None:
-            fit = self.roofline.find(family=family, fmt=STAND_IN_FORMAT)
+        if found is None:
+            found = _find(self.roofline, family=family, fmt=STAND_IN_FORMAT)
             provenance, extra = Provenance.ASSUMED, STAND_IN_LOG_SIGMA
-        assert fit is not None, "every roofline calibration holds the bf16 families"
+        assert found is not None, "every roofline calibration holds the bf16 families"
+        fits, fit = found
         parameters = RooflineParameters(
             launch_s=fit.parameters["launch_s"],
             compute_fraction=fit.parameters["compute_fraction"],
@@ -73,8 +147,22 @@ class KernelLibrary:
             log_sigma=float(np.hypot(fit.error.log_sigma, extra)),
             provenance=provenance,
         )
-        timing = roofline_timing(work, hardware=self.hardware, parameters=parameters)
-        return self.roofline.transferred(timing)
+        return fits.transferred(roofline_timing(work, hardware=self.hardware, parameters=parameters))
+
+
+def _find(fits: FitSet | None, *, family: str, fmt: str, variant: str = "") -> tuple[FitSet, KernelFit] | None:
+    """The set and its fit for a family, format and variant, if any."""
+    if fits is None:
+        return None
+    fit = fits.find(family=family, fmt=SAME_KERNELS.get(fmt, fmt), variant=variant)
+    return None if fit is None else (fits, fit)
+
+
+def _attention_format(shape: AttentionShape) -> str:
+    """Name of an attention fit: the compute dtype, and the cache's where it is narrower."""
+    if shape.compute_dtype is Dtype.FP8:
+        return "fp8"
+    return "bf16" if BITS[shape.kv_dtype] >= BITS[Dtype.BF16] else f"bf16_kv{shape.kv_dtype.value}"
 
 
 def kernel_library(
@@ -87,6 +175,11 @@ def kernel_library(
         hardware=hardware,
         library=library,
         roofline=roofline,
+        gemm=fit_set(hardware, library=library, group="gemm", profiles=profiles),
+        moe=fit_set(hardware, library=library, group="moe", profiles=profiles),
+        attention=fit_set(hardware, library=library, group="attention", profiles=profiles),
+        recurrent=fit_set(hardware, library=library, group="recurrent", profiles=profiles),
+        elementwise=fit_set(hardware, library=library, group="elementwise", profiles=profiles),
         collectives=collective_fits(hardware, library=library, profiles=profiles),
         network=network,
     )

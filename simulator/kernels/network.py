@@ -22,7 +22,7 @@ LIBRARY_WIDE = "nccl"
 EAGER_SUFFIX = "_eager"
 
 # Between servers: NCCL's own tuning model assumes 2.7 us (LL) and 14 us (Simple) per network step of a ring, and LL
-# carries as many flag bytes as data [NCCLTuning]. The NIC is taken at its full rate: an upper bound, hence the sigma.
+# carries as many flag bytes as data [NCCL2025]. The NIC is taken at its full rate: an upper bound, hence the sigma.
 NETWORK_LAWS = (
     Law(algorithm="ring_ll", launch_s=0.0, hop_s=2.7 * MICRO, fraction=0.5),
     Law(algorithm="ring_simple", launch_s=0.0, hop_s=14 * MICRO, fraction=1.0),
@@ -220,7 +220,7 @@ def _across_servers(
 
     References
     ----------
-    [Thakur2005], [NCCLTuning]
+    [Thakur2005], [NCCL2025]
     """
     servers = -(-participants // link.domain_size)
     local = -(-participants // servers)

@@ -12,8 +12,8 @@ from simulator.errors import ProfileError
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.precision import Dtype
 
-GENERATION_YEARS = 2.5
-"""Between the releases of A100, H100 and B200: 2020-05, 2022-10 and 2024-11, rounded to half a year."""
+GENERATION_YEARS = 2.0
+"""Between the announcements of A100, H100 and B200: 2020-05, 2022-03 and 2024-03 (the profiles' release dates)."""
 
 DAYS_PER_YEAR = 365.25
 
@@ -23,22 +23,26 @@ FOREIGN_DISTANCE = 2.5
 OTHER_MEMORY_DISTANCE = 1.0
 """HBM against GDDR: as far as one generation (an assumption; nothing measured)."""
 
+OCTAVE_DISTANCE = 0.5
+"""An octave of ridge point against a generation: H100 -> A100 (0.95 octaves) errs no more than H100 -> B200 (none)."""
+
 # Measured mean absolute error of GEMM times when one GPU's fit is used with another's datasheet [AIC2026], against
-# the distance of the pair below: H100 -> H200 8 % at 0.5, H100 -> B200 19 % at 1.1, H100 -> A100 18 % at 2.0,
-# A100 -> B200 66 % at 2.7. The two middle ones are pooled. MAPE of a log-normal error is sigma * sqrt(2 / pi).
-TRANSFER_DISTANCE = np.array([0.0, 0.5, 1.5, 2.7])
+# the distance of the pair below: H100 -> H200 8 % at 0.26, H100 -> B200 19 % at 1.0, H100 -> A100 18 % at 1.5,
+# A100 -> B200 66 % at 2.1. The two middle ones are pooled; the first point, another board of the same chip, is an
+# assumption. MAPE of a log-normal error is sigma * sqrt(2 / pi).
+TRANSFER_DISTANCE = np.array([0.0, 0.26, 1.25, 2.1])
 TRANSFER_MAPE = np.array([0.04, 0.08, 0.185, 0.66])
 SIGMA_PER_MAPE = float(np.sqrt(np.pi / 2))
 
 # Links: all-reduce fits of one accelerator on another's link, validation/fit/collective_transfer.py on 2026-11-21:
-# H100 -> H200 0.04 at distance 0, A100 -> H100 0.19-0.33 at 0.6, H100 -> B200 0.37 at 1, H100 -> RTX PRO (PCIe) 0.5-0.8
-# at 5; a kind of link that nobody measured is taken to be as far as that.
-LINK_DISTANCE = np.array([0.0, 0.6, 1.0, 2.0, 4.0])
-LINK_LOG_SIGMA = np.array([0.04, 0.28, 0.37, 0.5, 0.8])
-OTHER_LINK_DISTANCE = 2.0
+# H100 -> H200 0.04 at distance 0, A100 -> H100 0.19 (NCCL 0.33) at 0.6, H100 -> B200 0.38 at 1, H100 -> RTX PRO over
+# PCIe 0.8 at 5.8, B200 -> RTX PRO 0.6 at 6.8. Kinds that nobody measured are placed as PCIe is.
+LINK_DISTANCE = np.array([0.0, 0.6, 1.0, 3.0, 6.0])
+LINK_LOG_SIGMA = np.array([0.04, 0.28, 0.38, 0.5, 0.8])
+OTHER_LINK_DISTANCE = 3.0
 HOST_LINK = "pcie"
-HOST_LOG_SIGMA = 0.9
-"""Over PCIe the host's switches decide: L40S and RTX PRO 6000 servers differ by 0.7 to 1.1 (same script)."""
+HOST_LOG_SIGMA = 1.0
+"""Over PCIe the host's switches decide: L40S and RTX PRO 6000 servers differ by 1.06 either way (same script)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,7 @@ def _ridge(spec: AcceleratorSpec) -> float:
 
 
 def kernel_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> float:
-    """How far a kernel fit is carried: generations + octaves of ridge point + memory class + vendor [-].
+    """How far a kernel fit is carried: generations + half the octaves of ridge point + memory class + vendor [-].
 
     Notes
     -----
@@ -90,11 +94,11 @@ def kernel_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> 
     octaves = abs(float(np.log2(_ridge(hardware) / _ridge(relative))))
     other_memory = hardware.memory_kind[:3].lower() != relative.memory_kind[:3].lower()
     foreign = hardware.vendor != relative.vendor
-    return generations + octaves + OTHER_MEMORY_DISTANCE * other_memory + FOREIGN_DISTANCE * foreign
+    return generations + OCTAVE_DISTANCE * octaves + OTHER_MEMORY_DISTANCE * other_memory + FOREIGN_DISTANCE * foreign
 
 
 def link_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> float:
-    """How far a collective fit is carried: octaves of link bandwidth, plus 2 for another kind of link [-].
+    """How far a collective fit is carried: octaves of link bandwidth, plus 3 for another kind of link [-].
 
     References
     ----------

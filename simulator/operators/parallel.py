@@ -52,21 +52,24 @@ def allowed_tp_sizes(model: ModelSpec) -> tuple[int, ...]:
     Attention heads, recurrent heads and dense intermediate sizes split evenly; KV heads split evenly or are
     replicated evenly.
     """
-    layers = model.layers + (model.encoder.layers if model.encoder else ())
-    exact, replicable = _divisible_counts(layers)
-    return tuple(
-        size
-        for size in range(1, max(min(exact, default=1), 1) + 1)
-        if all(count % size == 0 for count in exact)
-        and all(count % size == 0 or size % count == 0 for count in replicable)
+    exact, replicable = _divisible_counts(_all_layers(model))
+    return tuple(size for size in range(1, min(exact, default=1) + 1) if _splits(size, exact, replicable))
+
+
+def _all_layers(model: ModelSpec) -> tuple[LayerSpec, ...]:
+    return model.layers + (model.encoder.layers if model.encoder else ())
+
+
+def _splits(size: int, exact: frozenset[int], replicable: frozenset[int]) -> bool:
+    return all(count % size == 0 for count in exact) and all(
+        count % size == 0 or size % count == 0 for count in replicable
     )
 
 
 def check_parallelism(model: ModelSpec, parallelism: ParallelismSpec) -> None:
     """Refuse degrees that no engine runs or that would change nothing, naming those allowed."""
-    allowed = allowed_tp_sizes(model)
-    if parallelism.tp_size not in allowed:
-        raise _refusal("tp_size", parallelism.tp_size, f"{model.name} splits over", allowed)
+    if parallelism.tp_size > 1 and not _splits(parallelism.tp_size, *_divisible_counts(_all_layers(model))):
+        raise _refusal("tp_size", parallelism.tp_size, f"{model.name} splits over", allowed_tp_sizes(model))
     depth = model.num_hidden_layers if model.encoder is None else 1
     if parallelism.pp_size > depth:
         why = "its layers allow at most" if model.encoder is None else "encoder-decoder models run on one stage:"

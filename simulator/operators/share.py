@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,6 +17,7 @@ class DeviceShare:
 
     step : tokens that pass through this stack; source : those of the encoder, which cross attention reads
     fused : elementwise passes fused as compiled engines do
+    tokens : those that pass through every layer of this stack; zeros : as many zeros as the step has cases
     """
 
     model: ModelSpec
@@ -27,21 +28,19 @@ class DeviceShare:
     ep_size: int
     dp_size: int
     fused: bool
+    tokens: Array = field(init=False)
+    zeros: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        zeros = np.zeros_like(self.step.prefill_tokens)
+        zeros.flags.writeable = False  # many rows share it
+        object.__setattr__(self, "tokens", self.step.new_tokens)
+        object.__setattr__(self, "zeros", zeros)
 
     @property
     def hidden_size(self) -> int:
         """Width of the residual stream."""
         return self.model.hidden_size
-
-    @property
-    def tokens(self) -> Array:
-        """Tokens that pass through every layer of this stack."""
-        return self.step.new_tokens
-
-    @property
-    def zeros(self) -> Array:
-        """An array of the step's length."""
-        return np.zeros_like(self.step.prefill_tokens)
 
     @property
     def element_bytes(self) -> float:

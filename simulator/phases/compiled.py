@@ -30,6 +30,8 @@ class StepTables(NamedTuple):
     decode_s : [sequences from 0, context node]
     prefill_s : [log2 of sequences, token node, context node]
     step_s, sequence_s : engine time per step and per sequence in it
+    issue_s : time that the host needs to launch a step's kernels one by one, 0 where CUDA graphs do; a step of
+        the device takes at least that
     decode_nodes, token_nodes, context_nodes : nodes per octave of the last axes
     """
 
@@ -39,6 +41,7 @@ class StepTables(NamedTuple):
     prefill_s: Array
     step_s: float
     sequence_s: float
+    issue_s: float
     decode_nodes: int
     token_nodes: int
     context_nodes: int
@@ -115,14 +118,14 @@ def step_seconds(
     decode_context: Any,
 ) -> Any:
     """Time of a step, engine overhead included [s]. Scalars; see ``prefill_seconds`` and ``decode_seconds``."""
-    seconds = tables.step_s + tables.sequence_s * (prefill_sequences + decode_sequences)
-    seconds += tables.token_s[np.int64(prefill_tokens + decode_sequences)]
+    seconds = tables.token_s[np.int64(prefill_tokens + decode_sequences)]
     seconds += tables.logits_s[np.int64(prefill_logits + decode_sequences)]
     if decode_sequences > 0:
         seconds += decode_seconds(tables, decode_sequences, decode_context)
     if prefill_tokens > 0:
         seconds += prefill_seconds(tables, prefill_sequences, prefill_tokens, prefill_work2)
-    return seconds
+    host_s = tables.step_s + tables.sequence_s * (prefill_sequences + decode_sequences)
+    return host_s + max(seconds, tables.issue_s)
 
 
 SCALAR_FUNCTIONS = (_place, decode_seconds, _prefill_plane, prefill_seconds, step_seconds)
@@ -138,16 +141,15 @@ def steps_seconds(tables: StepTables, step: StepShape) -> Array:
     prefills = step.prefill_sequences * step.prefill_tokens
     work2 = prefills * (2.0 * step.prefill_context + step.prefill_tokens)
     seconds = (
-        tables.step_s
-        + tables.sequence_s * (step.prefill_sequences + step.decode_sequences)
-        + tables.token_s[np.int64(step.new_tokens)]
+        tables.token_s[np.int64(step.new_tokens)]
         + tables.logits_s[np.int64(step.logits_tokens)]
         + decode_seconds(tables, step.decode_sequences, step.decode_sequences * step.decode_context)
     )
     busy = prefills > 0
     if busy.any():
         seconds[busy] += prefill_seconds(tables, step.prefill_sequences[busy], prefills[busy], work2[busy])
-    total: Array = seconds
+    host_s = tables.step_s + tables.sequence_s * (step.prefill_sequences + step.decode_sequences)
+    total: Array = host_s + np.maximum(seconds, tables.issue_s)
     return total
 
 
@@ -181,6 +183,7 @@ def uniform_tables(
         prefill_s=np.zeros((2, 2, 2)),
         step_s=step_s,
         sequence_s=0.0,
+        issue_s=0.0,
         decode_nodes=1,
         token_nodes=1,
         context_nodes=1,
@@ -197,4 +200,5 @@ def scale_tables(tables: StepTables, *, factor: ArrayLike) -> StepTables:
         prefill_s=tables.prefill_s * scale,
         step_s=tables.step_s * scale,
         sequence_s=tables.sequence_s * scale,
+        issue_s=tables.issue_s * scale,
     )

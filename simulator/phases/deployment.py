@@ -10,8 +10,8 @@ from simulator.operators.formats import PrecisionPlan, precision_plan
 from simulator.operators.parallel import check_parallelism
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.engine import EngineOverheads, EngineProfile, EngineSpec
-from simulator.specs.hardware import AcceleratorSpec, LinkSpec
 from simulator.specs.engines import load_engine
+from simulator.specs.hardware import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import default_server_for
 from simulator.specs.model import ModelSpec
 from simulator.specs.precision import Dtype, PrecisionSpec

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.kernels.timing import Timing
-from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.counts import model_flops
+from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import ElementwiseShape, Family, Work
 from simulator.phases.deployment import Deployment

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step
 from simulator.operators.transformer import operator_list
-from simulator.operators.work import Work
+from simulator.operators.work import ElementwiseShape, GemmShape, Work
 from simulator.phases.compiled import CONTEXT_UNIT_TOKENS, StepTables, octave_nodes
 from simulator.phases.deployment import Deployment
 
@@ -19,10 +19,10 @@ TOKEN_NODES = 8
 CONTEXT_NODES = 4
 SEQUENCE_NODES = 8
 # Token counts at which a kernel's cost jumps are multiples of its tile rows: (tile rows, up to how many tokens).
-TILE_RANGES = ((16, 512), (64, 4096), (256, 65536))
+TILE_RANGES = ((16, 512), (64, 4096), (128, 32768))
 DENSE_TOKENS = 64
-# Sizes at which vLLM captures CUDA graphs: 1, 2, 4, then multiples of 8 below 256 and of 16 from there.
-# Source: vLLM 0.15 vllm/config/compilation.py, cudagraph_capture_sizes, read 2026-02.
+# Sizes at which vLLM captures CUDA graphs by default (its cudagraph_capture_sizes): 1, 2, 4, then multiples of 8 below
+# 256 and of 16 from there. Other engines are taken to do likewise.
 GRAPH_STEPS = ((4, 8), (256, 16))
 
 
@@ -36,7 +36,7 @@ class _RowKinds:
 
 
 def graph_tokens(tokens: Array, *, largest: int) -> Array:
-    """Tokens that are computed when a step runs in the smallest captured CUDA graph that holds it; without one, its own."""
+    """Tokens that are computed: those of the smallest CUDA graph that holds the step; its own beyond the largest."""
     low, high = GRAPH_STEPS
     padded = np.where(tokens <= 2, tokens, np.where(tokens <= low[0], low[0], np.ceil(tokens / low[1]) * low[1]))
     padded = np.where(tokens > high[0], np.ceil(tokens / high[1]) * high[1], padded)
@@ -49,7 +49,12 @@ def _works(deployment: Deployment, step: StepShape) -> list[Work]:
         work
         for stage in range(deployment.parallelism.pp_size)
         for work in operator_list(
-            deployment.model, parallelism=deployment.parallelism, plan=deployment.plan, step=step, stage=stage
+            deployment.model,
+            parallelism=deployment.parallelism,
+            plan=deployment.plan,
+            step=step,
+            stage=stage,
+            fused=not deployment.engine.eager,
         )
     ]
 
@@ -62,8 +67,31 @@ def _seconds(deployment: Deployment, step: StepShape, rows: frozenset[int]) -> A
     total = np.zeros(len(step.new_tokens))
     for place, work in enumerate(_works(deployment, step)):
         if place in rows:
-            total = total + work.count * deployment.kernels.price(work).seconds
+            total = total + work.count * _row_seconds(deployment, work)
     return total
+
+
+def _row_seconds(deployment: Deployment, work: Work) -> Array:
+    """Time of one execution in each case; a product over many cases is priced at some of its row counts only [s].
+
+    Latent attention projects cached context again, so that a product's rows depend on two axes of a table at once.
+    """
+    if not isinstance(work.shape, GemmShape):
+        return deployment.kernels.price(work).seconds
+    distinct, cases = np.unique(work.shape.m, return_index=True)
+    nodes = np.append(distinct[0], _tile_nodes(int(np.ceil(distinct[-1]))))
+    chosen = cases[np.unique(np.minimum(np.searchsorted(distinct, nodes), len(cases) - 1))]
+    m = work.shape.m[chosen]
+    thinned = replace(
+        work,
+        shape=replace(work.shape, m=m),
+        flops=work.flops[chosen],
+        weight_bytes=work.weight_bytes[chosen],
+        kv_bytes=work.kv_bytes[chosen],
+        activation_bytes=work.activation_bytes[chosen],
+    )
+    seconds: Array = np.interp(work.shape.m, m, deployment.kernels.price(thinned).seconds)
+    return seconds
 
 
 def _row_kinds(deployment: Deployment) -> _RowKinds:
@@ -90,6 +118,7 @@ def _row_kinds(deployment: Deployment) -> _RowKinds:
 
 def _tile_nodes(largest: int) -> NDArray[np.int64]:
     """Every small number, and both sides of each multiple of a tile: between neighbours the cost is smooth."""
+    largest = max(largest, 1)
     nodes = [np.arange(1, min(DENSE_TOKENS, largest) + 1), np.array([largest])]
     first = DENSE_TOKENS
     for tile, last in TILE_RANGES:
@@ -167,6 +196,16 @@ def _prefill_table(deployment: Deployment, rows: frozenset[int], *, sequences: i
     return _seconds(deployment, step, rows)[:-1].reshape(len(counts), len(lengths), len(contexts))
 
 
+def _issue_s(deployment: Deployment) -> float:
+    """Host time to launch the kernels of a decode step one by one; 0 for engines that replay CUDA graphs [s]."""
+    if not deployment.engine.eager:
+        return 0.0
+    works = _works(deployment, decode_step(sequences=1, context=1))
+    launches = [work.shape.launches if isinstance(work.shape, ElementwiseShape) else 1.0 for work in works]
+    counts = [work.count for work in works]
+    return deployment.engine.overheads.eager_launch_s * float(np.dot(counts, launches))
+
+
 def compile_steps(deployment: Deployment) -> StepTables:
     """Tabulate the steps that the engine of ``deployment`` can take, up to its own limits.
 
@@ -176,8 +215,8 @@ def compile_steps(deployment: Deployment) -> StepTables:
     engine = deployment.engine
     kinds = _row_kinds(deployment)
     tokens, sequences = engine.max_num_batched_tokens, engine.max_num_seqs
-    # By default vLLM captures graphs up to twice max_num_seqs at most (same source as GRAPH_STEPS).
-    graphs = min(engine.cuda_graph_max_sequences, 2 * sequences)
+    # By default vLLM captures graphs up to twice max_num_seqs at most (its max_cudagraph_capture_size).
+    graphs = 0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * sequences)
     # A preempted sequence is computed again with its output, so that a prefill can be as long as the context.
     return StepTables(
         token_s=_token_table(deployment, kinds.token, largest=max(tokens, sequences), graphs=graphs),
@@ -188,6 +227,7 @@ def compile_steps(deployment: Deployment) -> StepTables:
         ),
         step_s=engine.overheads.step_s,
         sequence_s=engine.overheads.step_per_sequence_s,
+        issue_s=_issue_s(deployment),
         decode_nodes=DECODE_NODES,
         token_nodes=TOKEN_NODES,
         context_nodes=CONTEXT_NODES,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from simulator.errors import ProfileError, RoofcastError
-from simulator.operators.transformer import allowed_tp_sizes
+from simulator.operators.parallel import allowed_tp_sizes
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.engine import EngineSpec
 from simulator.specs.hardware import AcceleratorSpec, ServerSpec
@@ -46,7 +46,12 @@ class Candidate:
     @property
     def label(self) -> str:
         """``TP8 PP2 fp8``: what tells it from the other candidates on the same hardware."""
-        parts = [f"TP{self.parallelism.tp_size}"]
+        return f"TP{self.parallelism.tp_size} {self.family}".rstrip()
+
+    @property
+    def family(self) -> str:
+        """The label without the tensor-parallel degree."""
+        parts = []
         if self.parallelism.pp_size > 1:
             parts.append(f"PP{self.parallelism.pp_size}")
         if self.precision.scheme or self.precision.weights:

@@ -13,7 +13,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.step_shape import StepShape
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
-from simulator.phases.step import estimate_step
+from simulator.phases.step import StepEstimate, estimate_step
 from simulator.planner.candidates import Candidate
 from simulator.planner.records import Latencies, Objective, Rejection, Replica
 from simulator.specs.model import ModelSpec
@@ -22,6 +22,7 @@ from simulator.units import GIGA
 # An idle replica is asked at this share of its saturation rate: no queue, one request at a time.
 UNLOADED_SHARE = 0.001
 _SEARCH_POINTS = 12
+_SEARCH_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +33,14 @@ class Policy:
     profiles: str | None = None
 
 
-def lane_step_s(deployment: Deployment, step: StepShape) -> Array:
+def lane_step_s(estimate: StepEstimate) -> Array:
     """Seconds between the steps of one lane: a step passes all stages, and each stage serves all lanes [s].
 
     References
     ----------
     [Narayanan2021] pipeline schedules without bubbles, as many micro-batches as stages.
     """
-    estimate = estimate_step(deployment, step)
-    stages = deployment.parallelism.pp_size
-    return np.maximum(estimate.step_s, stages * estimate.interval_s)
+    return np.maximum(estimate.step_s, len(estimate.stage_s) * estimate.interval_s)
 
 
 def lane_limits(deployment: Deployment, memory: MemoryPlan) -> LaneLimits:
@@ -123,18 +122,16 @@ def _excess(state: SteadyState, objectives: tuple[Objective, ...]) -> Array:
 def _highest_rate(curve: LoadCurve, *, low: float, high: float, objectives: tuple[Objective, ...]) -> tuple[float, int]:
     """Largest rate in [low, high] up to which every objective holds, and the one that fails next.
 
-    ``low`` holds and ``high`` does not. Two rounds of evenly spaced rates, then linear interpolation.
+    ``low`` holds and ``high`` does not. Three rounds of evenly spaced rates; the answer is one that was seen to hold.
     """
     binding = 0
-    for _ in range(2):
+    for _ in range(_SEARCH_ROUNDS):
         rates = np.linspace(low, high, _SEARCH_POINTS)
         excess = _excess(steady_state(curve, rates_per_s=rates), objectives)
-        first = int(np.argmax((excess > 1).any(axis=0)))
+        first = max(1, int(np.argmax((excess > 1).any(axis=0))))
         binding = int(np.argmax(excess[:, first]))
-        before, after = excess[binding, first - 1], excess[binding, first]
         low, high = float(rates[first - 1]), float(rates[first])
-    share = (1 - before) / (after - before) if np.isfinite(after) else 0.0
-    return low + float(np.clip(share, 0.0, 1.0)) * (high - low), binding
+    return low, binding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,11 +170,15 @@ def lane_latencies(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """A replica that can serve, with the curve that later questions about it are answered from (one lane's)."""
+    """A replica that can serve, with what later questions about it are answered from.
+
+    curve, steps : of one lane, and the priced steps that it was made of
+    """
 
     candidate: Candidate
     replica: Replica
     curve: LoadCurve
+    steps: StepEstimate
 
     def latencies(self, rate_per_s: float, *, objectives: tuple[Objective, ...]) -> Latencies:
         """At an arrival rate of the whole replica [1/s]."""
@@ -210,7 +211,14 @@ def evaluate(
     refusal = _memory_refusal(candidate, memory, mix=mix, slots=1)
     if refusal:
         return refusal
-    curve = load_curve(lambda step: lane_step_s(deployment, step), mix=mix, limits=lane_limits(deployment, memory))
+    estimates: list[StepEstimate] = []
+
+    def step_times(step: StepShape) -> Array:
+        # The priced steps are kept: what bounds them, and how well they are known, is asked later.
+        estimates.append(estimate_step(deployment, step))
+        return lane_step_s(estimates[-1])
+
+    curve = load_curve(step_times, mix=mix, limits=lane_limits(deployment, memory))
     refusal = _memory_refusal(candidate, memory, mix=mix, slots=curve.slots)
     if refusal:
         return refusal
@@ -240,4 +248,4 @@ def evaluate(
         unloaded=unloaded,
         at_capacity=at_capacity,
     )
-    return Evaluated(candidate=candidate, replica=replica, curve=curve)
+    return Evaluated(candidate=candidate, replica=replica, curve=curve, steps=estimates[0])

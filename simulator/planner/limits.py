@@ -9,8 +9,6 @@ import numpy as np
 from simulator.engine.load_curve import SlotLimit
 from simulator.engine.steady_state import LatencyMetric
 from simulator.kernels.timing import Provenance
-from simulator.operators.step_shape import mixed_step
-from simulator.phases.step import StepEstimate, estimate_step
 from simulator.planner.feasibility import Evaluated
 from simulator.planner.records import Limit, Objective
 
@@ -29,45 +27,29 @@ DEVIATE_80 = 1.2816
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatingSteps:
-    """The plain and the prompt-carrying step of a replica where it saturates, weighted by their time."""
+    """The plain and the prompt-carrying step of a replica near its planned capacity.
 
-    estimate: StepEstimate
-    prompt_share: float
+    bound : what most of the time waits for (compute, memory, network, host)
+    log_sigma : standard deviation of log(measured / predicted) of the mean step, errors of both taken as common
+    provenance : the word for how well the worse of the two is known
+    """
 
-    @property
-    def bound(self) -> str:
-        """What most of the time waits for: compute, memory, network or host."""
-        return self.estimate.bound[1 if self.prompt_share >= 1 / 2 else 0]
-
-    @property
-    def log_sigma(self) -> float:
-        """Standard deviation of log(measured / predicted) of the mean step, errors of both kinds taken as common."""
-        plain, prompts = (float(value) for value in self.estimate.log_sigma)
-        return (1 - self.prompt_share) * plain + self.prompt_share * prompts
-
-    @property
-    def provenance(self) -> str:
-        """The word for how well the worse of the two steps is known."""
-        return Provenance(int(self.estimate.provenance.max())).label
+    bound: str
+    log_sigma: float
+    provenance: str
 
 
 def operating_steps(evaluated: Evaluated) -> OperatingSteps:
-    """Price a replica's two kinds of step at the batch of its planned capacity."""
-    curve, replica = evaluated.curve, evaluated.replica
-    sequences = max(1.0, replica.at_capacity.mean_sequences)
-    tokens = float(np.interp(sequences, np.arange(curve.slots + 1), curve.prompt_step_tokens))
-    chunk = min(tokens, curve.mix.new_prompt_tokens)
-    estimate = estimate_step(
-        replica.deployment,
-        mixed_step(
-            prefill_sequences=np.array([0.0, tokens / chunk]),
-            prefill_tokens=chunk,
-            prefill_context=max(0.0, curve.mix.isl.mean_tokens - curve.mix.new_prompt_tokens),
-            decode_sequences=sequences,
-            decode_context=curve.mix.decode_context_tokens,
-        ),
+    """Look up a replica's two kinds of step at the priced batch nearest to its planned one."""
+    curve, steps, at = evaluated.curve, evaluated.steps, evaluated.replica.at_capacity
+    plain = int(np.argmin(np.abs(curve.nodes - max(1.0, at.mean_sequences))))
+    prompts = plain + len(curve.nodes)
+    sigma = steps.log_sigma
+    return OperatingSteps(
+        bound=steps.bound[prompts if at.prompt_share >= 1 / 2 else plain],
+        log_sigma=float((1 - at.prompt_share) * sigma[plain] + at.prompt_share * sigma[prompts]),
+        provenance=Provenance(int(steps.provenance[[plain, prompts]].max())).label,
     )
-    return OperatingSteps(estimate=estimate, prompt_share=replica.at_capacity.prompt_share)
 
 
 def _slots_matter(evaluated: Evaluated) -> bool:

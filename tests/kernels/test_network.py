@@ -284,4 +284,4 @@ def test_calibrated_times_are_physical(hardware, library):
             # Algorithm switches are not monotone (measured: B200 at 1 MiB); sixteen times the message hides them, up
             # to the noise of the latency plateau.
             sixteenfold = np.interp(np.log(16 * SIZES), np.log(SIZES), timing.seconds)
-            assert (sixteenfold >= 0.95 * timing.seconds).all()
+            assert (sixteenfold >= 0.99 * timing.seconds).all()

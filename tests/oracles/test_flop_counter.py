@@ -15,7 +15,6 @@ What remains is the reference's rotary tables (a matrix product there) and nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +24,7 @@ from simulator.operators.counts import parameter_counts
 from simulator.operators.formats import precision_plan
 from simulator.operators.step_shape import StepShape, decode_step, mixed_step, prefill_step
 from simulator.operators.transformer import operator_list
-from simulator.operators.work import AttentionShape, Work
+from simulator.operators.work import AttentionShape, Family, Work
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.huggingface.registry import read_config
 from simulator.specs.model import MlaSpec, ModelSpec
@@ -69,11 +68,33 @@ DECODERS: dict[str, tuple[str, dict[str, object]]] = {
     "gpt2": ("GPT2Config", {"n_embd": 256, "n_layer": 2, "n_head": 8, "vocab_size": 1024, "n_positions": 256}),
     "gpt_neox": ("GPTNeoXConfig", {**SIZES, "intermediate_size": 1024}),
     "gptj": ("GPTJConfig", {"n_embd": 256, "n_layer": 2, "n_head": 8, "vocab_size": 1024, "rotary_dim": 16}),
-    "opt": ("OPTConfig", {**SIZES, "ffn_dim": 1024, "word_embed_proj_dim": 256}),
+    "opt": ("OPTConfig", {**SIZES, "ffn_dim": 1024, "word_embed_proj_dim": 128, "max_position_embeddings": 256}),
     "bloom": ("BloomConfig", {"hidden_size": 256, "n_layer": 2, "n_head": 8, "vocab_size": 1024}),
     "falcon": ("FalconConfig", {**SIZES, "new_decoder_architecture": True, "num_kv_heads": 2}),
     "phi": ("PhiConfig", {**SIZES, "intermediate_size": 1024}),
 }
+HYBRID = {**GATED, "head_dim": 32, "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+          "linear_key_head_dim": 32, "linear_value_head_dim": 32, "linear_conv_kernel_dim": 4}  # fmt: skip
+RECURRENT: dict[str, tuple[str, dict[str, object]]] = {
+    "mamba": ("MambaConfig", {"hidden_size": 256, "num_hidden_layers": 2, "vocab_size": 1024, "state_size": 16}),
+    "mamba2": (
+        "Mamba2Config",
+        {"hidden_size": 256, "num_hidden_layers": 2, "vocab_size": 1024, "num_heads": 16, "head_dim": 32,
+         "state_size": 64, "n_groups": 4, "chunk_size": 16},
+    ),
+    "qwen3_next": (
+        "Qwen3NextConfig",
+        {**HYBRID, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+         "shared_expert_intermediate_size": 64},
+    ),
+    "qwen3_5": ("Qwen3_5TextConfig", HYBRID),
+    "jamba": (
+        "JambaConfig",
+        {**GATED, "num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 4,
+         "use_mamba_kernels": False, "mamba_dt_rank": 16},
+    ),
+}  # fmt: skip
+LINEAR = (Family.GEMM, Family.LM_HEAD)
 
 
 @dataclass(frozen=True)
@@ -84,23 +105,25 @@ class Reference:
     model: ModelSpec
 
 
-def build(config_class: str, options: dict[str, object], factory: str) -> Reference:
+def build(config_class: str, options: dict[str, object], factory: str, *, device: str = "meta") -> Reference:
     config = getattr(transformers, config_class)(**options, attn_implementation="eager")
     config._experts_implementation = "batched_mm"
-    with torch.device("meta"):
+    with torch.device(device):
         network = getattr(transformers, factory).from_config(config, attn_implementation="eager").eval()
     network.config._experts_implementation = "batched_mm"
-    return Reference(network=network, model=read_config({**options, "model_type": config.model_type}, name=config.model_type))
+    return Reference(
+        network=network, model=read_config({**options, "model_type": config.model_type}, name=config.model_type)
+    )
 
 
 @pytest.fixture(scope="module", params=DECODERS, ids=str)
-def decoder(request: pytest.FixtureRequest) -> Iterator[Reference]:
+def decoder(request: pytest.FixtureRequest) -> Reference:
     config_class, options = DECODERS[request.param]
-    yield build(config_class, options, "AutoModelForCausalLM")
+    return build(config_class, options, "AutoModelForCausalLM")
 
 
-def tokens(count: int) -> object:
-    return torch.zeros((SEQUENCES, count), dtype=torch.long, device="meta")
+def tokens(count: int, *, device: str = "meta") -> object:
+    return torch.zeros((SEQUENCES, count), dtype=torch.long, device=device)
 
 
 def counted(network: object, **inputs: object) -> tuple[float, object]:
@@ -153,6 +176,29 @@ def test_decoder_parameters(decoder: Reference) -> None:
         buffer.numel() for name, buffer in decoder.network.named_buffers() if name.endswith("e_score_correction_bias")
     )
     assert parameter_counts(decoder.model).total == held
+
+
+@pytest.fixture(scope="module", params=RECURRENT, ids=str)
+def recurrent(request: pytest.FixtureRequest) -> Reference:
+    """On the CPU, because these implementations look at values."""
+    config_class, options = RECURRENT[request.param]
+    return build(config_class, options, "AutoModelForCausalLM", device="cpu")
+
+
+def test_recurrent_parameters(recurrent: Reference) -> None:
+    held = sum(parameter.numel() for parameter in recurrent.network.parameters())
+    assert parameter_counts(recurrent.model).total == held
+
+
+def test_recurrent_projections(recurrent: Reference) -> None:
+    """Plain products only: the reference's scans are written in other operators than any kernel's."""
+    with torch.no_grad(), flop_counter.FlopCounterMode(display=False) as counter:
+        recurrent.network(input_ids=tokens(PROMPT, device="cpu"), use_cache=False)
+    flops = counter.get_flop_counts()["Global"]
+    plain = sum(count for operator, count in flops.items() if str(operator) in ("aten.mm", "aten.addmm"))
+    step = mixed_step(prefill_sequences=SEQUENCES, prefill_tokens=PROMPT, prefill_logits=SEQUENCES * PROMPT)
+    rows = [row for row in rows_of(recurrent.model, step) if row.family in LINEAR]
+    assert sum(row.count * row.flops[0] for row in rows) == pytest.approx(plain, rel=0.005)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ Both sides read the same configuration, cut to a few layers; the counts must agr
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +17,7 @@ from simulator.operators.counts import parameter_counts
 from simulator.specs.huggingface import FAMILIES, read_config
 from simulator.specs.loading import profile_root
 from simulator.specs.models import read_profile
+from simulator.specs.precision import Dtype
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch = pytest.importorskip("torch")
@@ -89,6 +92,10 @@ CASES = (
 RENAMED = {"kimi_k2": "deepseek_v3"}
 
 
+# transformers writes these back in a layout of its own that no published checkpoint has.
+NOT_WRITTEN_BACK: frozenset[str] = frozenset()
+
+
 def _cut(config: dict[str, Any], depth: int) -> dict[str, Any]:
     """The configuration with ``depth`` layers and the lists that name a layer each cut to them."""
     if "text_config" in config:
@@ -104,29 +111,40 @@ def _cut(config: dict[str, Any], depth: int) -> dict[str, Any]:
     return cut
 
 
-def _reference(config: dict[str, Any]) -> int:
-    """Parameters of the real modules, plus the routers' correction biases, which checkpoints store as well."""
+def _settings(config: dict[str, Any]) -> Any:
+    """The transformers configuration of the same model."""
     plain = {key: value for key, value in config.items() if key not in ("quantization_config", "dtype")}
     model_type = RENAMED.get(plain.pop("model_type"), config["model_type"])
     if "text_config" in plain:
         text = dict(plain["text_config"])
         text.pop("quantization_config", None)
         plain["text_config"] = {**text, "model_type": RENAMED.get(text["model_type"], text["model_type"])}
-    settings = transformers.AutoConfig.for_model(model_type, **plain)
+    if model_type == "kimi_k25":
+        tower = plain["vision_config"]
+        plain["vision_config"] = {re.sub("^(vt|init)_", "", name): value for name, value in tower.items()}
+    if "attn_config" in plain:
+        plain["attn_config"] = {**plain["attn_config"], "rope_theta": 10000.0}
+    return transformers.AutoConfig.for_model(model_type, **plain)
+
+
+def _reference(config: dict[str, Any]) -> int:
+    """Parameters of the real modules, plus the routers' correction biases, which checkpoints store as well."""
     with torch.device("meta"):
-        model = _build(settings)
+        model = _build(_settings(config))
     return sum(parameter.numel() for parameter in model.parameters()) + sum(_correction_biases(model))
 
 
 def _build(settings: Any) -> Any:
+    if settings.model_type == "bert":
+        return transformers.AutoModel.from_config(settings)
     for builder in (
-        transformers.AutoModelForCausalLM,
         transformers.AutoModelForImageTextToText,
+        transformers.AutoModelForCausalLM,
         transformers.AutoModelForSeq2SeqLM,
     ):
-        if type(settings) in builder._model_mapping and settings.model_type != "bert":
+        if type(settings) in builder._model_mapping:
             return builder.from_config(settings)
-    return transformers.AutoModel.from_config(settings)
+    raise AssertionError(f"transformers has no language model for {settings.model_type}")
 
 
 def _correction_biases(model: Any) -> Iterator[int]:
@@ -141,6 +159,16 @@ def test_counts_agree_exactly(name: str, depth: int) -> None:
     config = _cut(dict(profile.config), depth)
     ours = parameter_counts(read_config(config, name=name)).total
     assert ours == _reference(config)
+
+
+@pytest.mark.parametrize(("name", "depth"), [case for case in CASES if case[0] not in NOT_WRITTEN_BACK])
+def test_what_transformers_writes_is_read_as_the_same_model(name: str, depth: int) -> None:
+    profile = read_profile(profile_root("model_profiles") / f"{name}.yaml")
+    config = _cut(dict(profile.config), depth)
+    written = json.loads(_settings(config).to_json_string(use_diff=False))
+    blank = {"name": "", "model_type": "", "notes": (), "dtype": Dtype.BF16, "quantization": None}
+    ours, theirs = read_config(config, name=name), read_config(written, name=name)
+    assert theirs.model_copy(update=blank) == ours.model_copy(update=blank)
 
 
 def test_masked_language_model_head_agrees() -> None:

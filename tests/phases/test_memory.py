@@ -20,7 +20,6 @@ LOGGED_BLOCKS = [
     ("mistralai/Mistral-Nemo-Instruct-2407", 2, 48009),
     ("01-ai/Yi-34B", 2, 20793),
     ("meta-llama/Llama-3.1-70B-Instruct", 4, 30425),
-    ("RedHatAI/Llama-4-Scout-17B-16E-Instruct-FP8-dynamic", 2, 8253),
 ]
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
 from simulator.kernels.roofline import floor_seconds, ridge_point
+from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import decode_step, mixed_step, prefill_step
 from simulator.operators.work import CollectiveShape
 from simulator.phases.deployment import Deployment, deploy
@@ -159,5 +160,5 @@ def test_intervals_widen_without_measurements() -> None:
     shape = decode_step(sequences=8, context=1024)
     known = estimate_step(deployment("llama-3.1-8b", "h100"), shape)
     unknown = estimate_step(deployment("llama-3.1-8b", "mi300x"), shape)
-    assert unknown.log_sigma[0] > 2 * known.log_sigma[0] > 0
-    assert unknown.provenance[0] > known.provenance[0]
+    assert unknown.log_sigma[0] > 1.5 * known.log_sigma[0] > 0
+    assert unknown.provenance[0] >= Provenance.EXTRAPOLATED

@@ -24,7 +24,7 @@ CUSTOM = {"one_shot": ("one_shot",), "two_shot": ("two_shot",), "multimem": ("mu
 RING = ("ring_ll", "ring_ll128", "ring_simple")
 
 # vLLM's custom all-reduce kernel adds in one shot between 2 devices, below 512 KiB between 4 and below 256 KiB
-# between 8, and serves messages below 8 MiB [vLLMAllReduce]. With symmetric memory (multimem) the limits of
+# between 8, and serves messages below 8 MiB [VLLM2026]. With symmetric memory (multimem) the limits of
 # all_reduce_utils.py apply, per compute capability. PCIe groups above 2 devices go to NCCL.
 PLAIN = Choice(
     name="custom to 8 MiB",

@@ -63,7 +63,7 @@ def read_gpt2(fields: Fields) -> ModelSpec:
 
 
 def read_gptj(fields: Fields) -> ModelSpec:
-    """GPTJConfig: attention and feed-forward side by side behind one norm; only the feed-forward and head have biases."""
+    """GPTJConfig: parallel sublayers behind one norm; only the feed-forward part and the head have biases."""
     trunk = _gpt_trunk(fields)
     heads = fields.size(fields.either("n_head", "num_attention_heads"))
     attention = _full_heads(fields, heads=heads, hidden_size=trunk.hidden_size, biased=False)
@@ -125,14 +125,15 @@ def read_bloom(fields: Fields) -> ModelSpec:
     heads = fields.size(fields.either("n_head", "num_attention_heads"))
     attention = _full_heads(fields, heads=heads, hidden_size=trunk.hidden_size, biased=True)
     attention = attention.model_copy(update={"rotary": False})
-    mlp = MlpSpec(intermediate_size=fields.size("n_inner", default=MLP_RATIO * trunk.hidden_size), gated=False, bias=True)
+    inner = fields.optional_size("n_inner") or MLP_RATIO * trunk.hidden_size
+    mlp = MlpSpec(intermediate_size=inner, gated=False, bias=True)
     fields.costless("offset_alibi")
     layers = _stack(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
     return decoder(fields, trunk=trunk, layers=layers, norm="layer", tie_default=True, embedding_norm=True)
 
 
 def read_falcon(fields: Fields) -> ModelSpec:
-    """FalconConfig: one KV head (7B) or grouped ones (new_decoder_architecture), parallel sublayers, tied embeddings."""
+    """FalconConfig: one KV head (7B) or grouped ones (new_decoder_architecture), parallel sublayers, tied."""
     trunk = Trunk(
         hidden_size=fields.size(fields.either("hidden_size", "n_embed")),
         num_hidden_layers=fields.size(fields.either("num_hidden_layers", "n_layer")),

@@ -8,7 +8,8 @@ _IDENTITY = (
     "is_decoder is_encoder_decoder name_or_path for_llm_compressor language base_model_tp_plan base_model_pp_plan"
 )
 _TOKENS = (
-    "bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id cls_token_id mask_token_id decoder_start_token_id "
+    "bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id cls_token_id mask_token_id "
+    "decoder_start_token_id "
     "forced_bos_token_id forced_eos_token_id image_token_id video_token_id audio_token_id boi_token_id eoi_token_id "
     "boa_token_id eoa_token_id eoa_token_index boi_token_index eoi_token_index image_token_index video_token_index "
     "vision_start_token_id vision_end_token_id vision_token_id ignore_index media_placeholder_token_id "
@@ -16,8 +17,8 @@ _TOKENS = (
     "vision_soft_tokens_per_image use_unified_vision_chunk image_token video_token"
 )
 _GENERATION = (
-    "max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p "
-    "typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids "
+    "max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k "
+    "top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids "
     "num_return_sequences output_scores return_dict_in_generate suppress_tokens begin_suppress_tokens "
     "exponential_decay_length_penalty remove_invalid_values use_cache num_logits_to_keep output_attentions "
     "output_hidden_states output_past output_router_logits chunk_size_feed_forward cross_attention_hidden_size "
@@ -30,7 +31,8 @@ _TRAINING = (
     "resid_pdrop embd_pdrop attn_pdrop residual_dropout embedding_dropout dropout_rate layerdrop summary_type "
     "summary_use_proj summary_activation summary_first_dropout summary_proj_to_labels pretraining_tp "
     "router_aux_loss_coef aux_loss_alpha seq_aux router_z_loss_coef router_jitter_noise input_jitter_noise "
-    "slow_but_exact skip_bias_add skip_bias_add_qkv masked_softmax_fusion bias_dropout_fusion attention_softmax_in_fp32 "
+    "slow_but_exact skip_bias_add skip_bias_add_qkv masked_softmax_fusion bias_dropout_fusion "
+    "attention_softmax_in_fp32 "
     "softmax_type unk_id n_positions_ids pruned_heads gradient_checkpointing_kwargs moe_dropout output_dropout"
 )
 _NUMERICS = (

@@ -67,7 +67,8 @@ def read_t5(fields: Fields) -> ModelSpec:
     table = fields.size("relative_attention_num_buckets", default=32) * heads
     kind = fields.text("feed_forward_proj", allowed=("relu", "gated-gelu", "gated-silu"), default="relu")
     mlp = MlpSpec(intermediate_size=fields.size("d_ff"), gated=kind.startswith("gated"))
-    fields.costless("num_decoder_layers", "relative_attention_max_distance", "n_positions", "is_gated_act", "dense_act_fn")
+    fields.costless("num_decoder_layers", "relative_attention_max_distance", "n_positions")
+    fields.costless("is_gated_act", "dense_act_fn")
     causal = _stack(plain, mlp, depth=trunk.num_hidden_layers, table=table, causal=True)
     seeing = _stack(plain, mlp, depth=fields.size("num_layers"), table=table, causal=False)
     spec = decoder(fields, trunk=trunk, layers=causal, tie_default=True)

@@ -220,7 +220,8 @@ def _kept(section: Fields, names: Sequence[str], *, depth: int) -> tuple[Role, .
             continue
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise section.refusal(name, "must be a list of module names")
-        patterns += value
+        # Multimodal checkpoints name the text model's modules below language_model.
+        patterns += [item.removeprefix("model.").removeprefix("language_model.") for item in value]
     modules = _modules(depth // 2)
     return tuple(role for role in ROLES if any(_covers(pattern, modules[role]) for pattern in patterns))
 

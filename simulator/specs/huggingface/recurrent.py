@@ -124,7 +124,7 @@ def read_nemotron_h(fields: Fields) -> ModelSpec:
     for kind in set(BLOCK_LETTERS.values()) - set(blocks):
         fields.costless(*_UNUSED_WITHOUT[kind])
     fields.costless("mamba_ssm_cache_dtype", "use_mamba_kernels", "mamba_hidden_act", "mlp_hidden_act", "expand")
-    fields.costless("time_step_rank", "mtp_hybrid_override_pattern", "mtp_layers_block_type", "rescale_prenorm_residual")
+    fields.costless("time_step_rank", "mtp_hybrid_override_pattern", "mtp_layers_block_type")
     fields.costless("moe_shared_expert_overlap")
     notes = prediction_heads(fields, "num_nextn_predict_layers")
     return decoder(fields, trunk=trunk, layers=tuple(kinds[kind] for kind in blocks), notes=notes)

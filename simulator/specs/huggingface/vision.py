@@ -57,6 +57,7 @@ def siglip_tower(fields: Fields) -> int:
     vision = fields.section("vision_config")
     hidden, intermediate = vision.size("hidden_size"), vision.size("intermediate_size")
     patch = vision.size("patch_size")
+    vision.expect("vision_use_head", value=False, why="Gemma 3 runs its tower without the pooling head")
     positions = (vision.size("image_size") // patch) ** 2
     total = _linear(vision.size("num_channels", default=3) * patch**2, hidden) + positions * hidden
     total += vision.size("num_hidden_layers") * _encoder_layer(hidden, intermediate) + 2 * hidden

@@ -1,0 +1,131 @@
+"""The command ``plan-capacity``: from a model and a request rate to a fleet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import typer
+
+from simulator.cli import plan_options as options
+from simulator.cli.entry import run
+from simulator.cli.output import STANDARD_STREAM, write_text
+from simulator.cli.plan_options import PlanOutput, spell_objectives
+from simulator.errors import FileError, RoofcastError
+
+NAME = "plan-capacity"
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command(name=NAME)
+def plan_capacity(
+    context: typer.Context,
+    rps: options.Rps = None,
+    model: options.Model = None,
+    isl: options.Isl = None,
+    osl: options.Osl = None,
+    isl_cv: options.IslCv = None,
+    osl_cv: options.OslCv = None,
+    trace: options.Trace = None,
+    workload: options.Workload = None,
+    peak_to_mean: options.PeakToMean = None,
+    cache_hit: options.CacheHit = None,
+    prefix_hit: options.PrefixHit = None,
+    arrival_cv: options.ArrivalCv = None,
+    headroom: options.Headroom = None,
+    objective: options.Objective = None,
+    hardware: options.Hardware = None,
+    weights: options.Weights = None,
+    activations: options.Activations = None,
+    kv_cache: options.KvCache = None,
+    scheme: options.Scheme = None,
+    tp: options.Tp = None,
+    pp: options.Pp = None,
+    engine: options.Engine = None,
+    max_num_seqs: options.MaxNumSeqs = None,
+    max_num_batched_tokens: options.MaxBatchedTokens = None,
+    max_model_len: options.MaxModelLen = None,
+    gpu_memory_utilization: options.MemoryShare = None,
+    utilization: options.Utilization = None,
+    spares: options.Spares = None,
+    max_gpus: options.MaxGpus = None,
+    round_to: options.RoundTo = None,
+    prices: options.Prices = None,
+    price_kind: options.PriceKind = None,
+    profiles: options.Profiles = None,
+    output: options.Output = PlanOutput.TABLE,
+    as_json: options.AsJson = False,
+    explain: options.Explain = False,
+    out: options.Out = STANDARD_STREAM,
+    force: options.Force = False,
+) -> None:
+    """How many GPUs carry a request rate, at what cost, and why.
+
+    Example: plan-capacity --rps 1000 --model llama-3.1-70b --ttft-p95 2s --tpot-p95 50ms
+    """
+    form = PlanOutput.JSON if as_json else output
+    # The target is checked first: nothing is computed for an answer that cannot be written.
+    if out != STANDARD_STREAM and not force and Path(out).exists():
+        raise FileError(f"{out!r} exists", field="--out", hint="choose another name or add --force")
+    try:
+        text = _answer(context.params, workload=workload, form=form, explain=explain)
+    except RoofcastError as error:
+        if form is PlanOutput.JSON and out == STANDARD_STREAM:
+            from simulator.reports.plan_document import error_document
+
+            sys.stdout.write(error_document(error))
+        raise
+    write_text(text, out, force=force)
+
+
+def _answer(parameters: Mapping[str, object], *, workload: str | None, form: PlanOutput, explain: bool) -> str:
+    """Plan, and put the plan into the form asked for. Imports wait until there is something to do."""
+    from simulator.planner.plan import plan_capacity as plan_fleet
+    from simulator.reports.plan_document import plan_document
+    from simulator.reports.plan_tables import plan_csv, plan_markdown, plan_text
+    from simulator.specs.plan import PlanSpec, plan_spec
+
+    flags: dict[str, object] = {}
+    for name, value in parameters.items():
+        if value is None or value == ():
+            continue
+        if name == "objective" and isinstance(value, list | tuple):
+            flags.update(_objective(str(item)) for item in value)
+        elif name in PlanSpec.model_fields:
+            flags[name] = tuple(value) if isinstance(value, list) else value
+    plan = plan_fleet(plan_spec(flags, workload=workload))
+    for warning in plan.warnings:
+        print(f"{NAME}: warning: {warning}", file=sys.stderr)
+    match form:
+        case PlanOutput.JSON:
+            return plan_document(plan)
+        case PlanOutput.CSV:
+            return plan_csv(plan)
+        case PlanOutput.MD:
+            return plan_markdown(plan, explain=explain)
+        case PlanOutput.TABLE:
+            return plan_text(plan, explain=explain)
+
+
+def _objective(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise RoofcastError(f"METRIC-pNN=TIME is needed, such as ttft-p95=2s, got {text!r}", field="--objective")
+    return name.strip(), value.strip()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of the console script; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        spelled = spell_objectives(words)
+    except RoofcastError as error:
+        print(f"{NAME}: {error}; try {NAME} --help", file=sys.stderr)
+        return int(error.exit_code)
+    return run(app, name=NAME, arguments=spelled)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

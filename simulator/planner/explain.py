@@ -1,0 +1,96 @@
+"""How a plan was derived, step by step with its numbers, and why the rest was refused."""
+
+from __future__ import annotations
+
+from simulator.planner.records import CapacityPlan, Fleet, Rejection
+from simulator.units import GIGA, KIB, KILO, MILLI
+
+
+def _demand_lines(plan: CapacityPlan) -> list[str]:
+    demand = plan.demand
+    return [
+        f"demand: {demand.mean_rate_per_s:g} requests/s x {1 - demand.cache_hit_fraction:.3g} not answered from cache x "
+        f"{demand.peak_to_mean:.3g} peak over mean x {1 + demand.headroom_fraction:.3g} headroom = "
+        f"{demand.planned_rate_per_s:.4g} requests/s to carry",
+    ]
+
+
+def _memory_lines(fleet: Fleet) -> list[str]:
+    memory, replica = fleet.replica.memory, fleet.replica
+    return [
+        f"memory per device: {memory.budget_bytes / GIGA:.1f} GB budget = {memory.weights_bytes / GIGA:.1f} weights + "
+        f"{memory.activation_bytes / GIGA:.1f} activations + {memory.reserve_bytes / GIGA:.1f} reserve + "
+        f"{memory.kv_capacity_bytes / GIGA:.1f} for the KV cache",
+        f"KV cache: {memory.kv_bytes_per_token / KIB:.1f} KiB per token and device, {memory.kv_capacity_tokens} tokens, "
+        f"{replica.slots} sequences at once ({replica.slot_limit.value.replace('_', ' ')} is met first)",
+    ]
+
+
+def _capacity_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
+    replica, idle, loaded = fleet.replica, fleet.replica.unloaded, fleet.replica.at_capacity
+    return [
+        f"idle replica: TTFT {idle.ttft_mean_s / MILLI:.0f} ms, TPOT {idle.tpot_mean_s / MILLI:.1f} ms on average",
+        f"saturated: {replica.saturation_per_s:.3g} requests/s with {replica.saturated_sequences:.0f} sequences decoding",
+        f"planned: {replica.capacity_per_s:.3g} requests/s per replica, {replica.utilization:.0%} of saturation; "
+        f"{loaded.mean_sequences:.0f} sequences, KV cache {loaded.kv_utilization:.0%} full, "
+        f"prompts take {loaded.prompt_share:.0%} of the time",
+        f"limit: {fleet.limit.resource}: {fleet.limit.detail}",
+    ]
+
+
+def _fleet_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
+    replica, rate = fleet.replica, plan.demand.planned_rate_per_s
+    lines = [
+        f"replicas: {rate:.4g} / {replica.capacity_per_s:.4g} rounded up = {fleet.replicas}, plus {fleet.spares} spare",
+    ]
+    if fleet.server is not None and fleet.servers is not None:
+        lines.append(
+            f"servers: {fleet.servers} x {fleet.server.name} of {fleet.server.accelerators_per_server} = "
+            f"{fleet.devices} devices, {fleet.idle_devices} of them idle; {fleet.typical_w / KILO:.0f} kW typical, "
+            f"{fleet.maximum_w / KILO:.0f} kW at most ({fleet.power_of})"
+        )
+    for name, at in (("all replicas up", fleet.at_peak), ("spares down", fleet.degraded)):
+        lines.append(
+            f"at the peak, {name}: p95 TTFT {at.ttft_p95_s / MILLI:.0f} ms, TPOT {at.tpot_p95_s / MILLI:.1f} ms, "
+            f"E2E {at.e2e_p95_s:.2f} s at {at.load:.0%} of saturation"
+        )
+    lines.append(
+        f"80 % interval of the step times: {fleet.devices_low} to {fleet.devices_high} devices ({fleet.provenance})"
+    )
+    return lines
+
+
+def _cost_lines(fleet: Fleet) -> list[str]:
+    cost = fleet.cost
+    if cost.per_hour is None or cost.per_device_hour is None or cost.per_million_output_tokens is None:
+        return [f"cost: no price is known for {fleet.hardware}"]
+    return [
+        f"cost: {fleet.devices} devices x {cost.per_device_hour:.4g} {cost.currency}/h ({cost.offer}) = "
+        f"{cost.per_hour:,.2f} {cost.currency}/h; per million tokens at the mean rate {cost.per_million_input_tokens:.3g} "
+        f"input and {cost.per_million_output_tokens:.3g} output (split by time), "
+        f"{cost.per_million_output_tokens_all_in:.3g} with all of it on the output"
+    ]
+
+
+def nearest_rejections(plan: CapacityPlan) -> tuple[Rejection, ...]:
+    """For accelerators with no feasible replica, the refusal that came nearest."""
+    served = {fleet.hardware for fleet in (plan.best, *plan.alternatives)}
+    nearest: dict[str, Rejection] = {}
+    for rejection in plan.rejections:
+        known = nearest.get(rejection.hardware)
+        if rejection.hardware not in served and (known is None or rejection.excess <= known.excess):
+            nearest[rejection.hardware] = rejection
+    return tuple(nearest.values())
+
+
+def explanation(plan: CapacityPlan) -> tuple[str, ...]:
+    """The derivation of the chosen fleet and the refusals, one sentence a line."""
+    refused = [f"refused {item.hardware} {item.label}: {item.message}" for item in nearest_rejections(plan)]
+    return (
+        *_demand_lines(plan),
+        *_memory_lines(plan.best),
+        *_capacity_lines(plan, plan.best),
+        *_fleet_lines(plan, plan.best),
+        *_cost_lines(plan.best),
+        *refused,
+    )

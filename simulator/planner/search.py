@@ -1,0 +1,145 @@
+"""Resolve a plan's question and try every candidate of a platform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.planner.candidates import Candidate, Platform, candidates, check_parallelism
+from simulator.planner.cost import check_kind
+from simulator.planner.demand import read_demand, read_objectives
+from simulator.planner.feasibility import Policy, check_context, evaluate
+from simulator.planner.fleet import DEFAULT_SPARES, Sized, size
+from simulator.planner.records import Assumption, Demand, Objective, Rejection
+from simulator.specs.loading import load_prices
+from simulator.specs.model import ModelSpec
+from simulator.specs.models import load_model
+from simulator.specs.plan import PlanSpec
+from simulator.specs.prices import PriceProfile
+
+DEFAULT_MODEL = "llama-3.1-70b"
+# Share of the saturation rate that a replica is planned for: beyond it queues grow fast and forecasts are least sure.
+DEFAULT_UTILIZATION = 0.8
+# Pipeline depths tried on hardware that was asked for by name and is too small otherwise.
+PIPELINE_DEPTHS = (2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A plan's inputs, resolved."""
+
+    spec: PlanSpec
+    model: ModelSpec
+    demand: Demand
+    objectives: tuple[Objective, ...]
+    policy: Policy
+    prices: PriceProfile
+    assumptions: tuple[Assumption, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Candidates of all platforms: those that can serve, sized, and those refused."""
+
+    sized: tuple[Sized, ...]
+    rejections: tuple[Rejection, ...]
+
+
+def resolve(spec: PlanSpec) -> Question:
+    """Load the model and prices, measure the demand, and list everything that was not given.
+
+    Raises
+    ------
+    RoofcastError, ProfileError, FileError
+        A name is unknown, a value out of range, a file unreadable.
+    """
+    model = load_model(spec.model or DEFAULT_MODEL, profiles=spec.profiles)
+    demand = read_demand(spec)
+    objectives, objective_source = read_objectives(spec)
+    prices = load_prices(spec.prices or "default", profiles=spec.profiles)
+    check_kind(prices, kind=spec.price_kind)
+    check_parallelism(spec, model=model)
+    check_context(model, mix=demand.mix, max_model_len=spec.max_model_len)
+    utilization = spec.utilization or DEFAULT_UTILIZATION
+    spares = DEFAULT_SPARES if spec.spares is None else spec.spares
+    return Question(
+        spec=spec,
+        model=model,
+        demand=demand,
+        objectives=objectives,
+        policy=Policy(utilization=utilization, profiles=spec.profiles),
+        prices=prices,
+        assumptions=(
+            Assumption(name="model", value=model.name, source="given" if spec.model else "default"),
+            *demand.assumptions,
+            objective_source,
+            Assumption(
+                name="highest load of a replica",
+                value=f"{utilization:.0%} of the rate that saturates it",
+                source="given" if spec.utilization else "default",
+            ),
+            Assumption(
+                name="spare replicas", value=str(spares), source="default: N+1" if spec.spares is None else "given"
+            ),
+            Assumption(
+                name="prices",
+                value=f"{prices.name}, {prices.currency}, {prices.date}",
+                source="given" if spec.prices else "default: --prices names another list",
+            ),
+        ),
+    )
+
+
+def try_platform(question: Question, platform: Platform) -> Trial:
+    """Evaluate a platform's candidates; where all are too small, larger tensor and then pipeline degrees."""
+    spec, model = question.spec, question.model
+    trial = _evaluate(question, candidates(spec, model=model, platform=platform))
+    if not trial.sized and not spec.tp and _all_too_small(trial):
+        trial = join(trial, _evaluate(question, candidates(spec, model=model, platform=platform, large=True)))
+    if not trial.sized and spec.hardware and not spec.pp and _all_too_small(trial):
+        deeper = spec.model_copy(update={"pp": PIPELINE_DEPTHS, "tp": _largest_tp(trial, spec)})
+        depths = [depth for depth in PIPELINE_DEPTHS if depth <= model.num_hidden_layers]
+        deeper = deeper.model_copy(update={"pp": tuple(depths)})
+        trial = join(trial, _evaluate(question, candidates(deeper, model=model, platform=platform)))
+    return trial
+
+
+def _largest_tp(trial: Trial, spec: PlanSpec) -> tuple[int, ...]:
+    tried = [int(rejection.label.split()[0].removeprefix("TP")) for rejection in trial.rejections]
+    return spec.tp or ((max(tried),) if tried else (1,))
+
+
+def _all_too_small(trial: Trial) -> bool:
+    return all(rejection.code in ("memory", "slots") for rejection in trial.rejections)
+
+
+def join(first: Trial, second: Trial) -> Trial:
+    return Trial(sized=first.sized + second.sized, rejections=first.rejections + second.rejections)
+
+
+def _evaluate(question: Question, tried: tuple[Candidate, ...]) -> Trial:
+    """Size every candidate, the smallest tensor-parallel degree first.
+
+    Degrees above one that gives less per device without an objective being the reason are left out, unless asked for.
+    """
+    sized: list[Sized] = []
+    rejections: list[Rejection] = []
+    best: dict[str, float] = {}
+    for candidate in tried:
+        family = candidate.family
+        if best.get(family) == float("inf"):
+            continue
+        outcome = evaluate(
+            candidate,
+            model=question.model,
+            mix=question.demand.mix,
+            objectives=question.objectives,
+            policy=question.policy,
+        )
+        if isinstance(outcome, Rejection):
+            rejections.append(outcome)
+            continue
+        sized.append(size(outcome, demand=question.demand, spec=question.spec, prices=question.prices))
+        per_device = outcome.replica.capacity_per_s / outcome.replica.devices
+        declines = outcome.replica.binding is None and per_device < best.get(family, 0.0)
+        best[family] = float("inf") if declines and not question.spec.tp else max(per_device, best.get(family, 0.0))
+    return Trial(sized=tuple(sized), rejections=tuple(rejections))

@@ -1,0 +1,197 @@
+"""A capacity plan as a sentence, a table, CSV and Markdown: formatting only."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+
+from simulator.planner.explain import explanation
+from simulator.planner.records import CapacityPlan, Fleet
+from simulator.units import KILO, MILLI
+
+SHOWN_FLEETS = 10
+_SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
+
+CSV_COLUMNS = (
+    "rank",
+    "hardware",
+    "setup",
+    "devices",
+    "replicas",
+    "devices_per_replica",
+    "spare_replicas",
+    "idle_devices",
+    "servers",
+    "cost_per_hour",
+    "currency",
+    "cost_per_million_output_tokens",
+    "cost_per_million_input_tokens",
+    "power_typical_w",
+    "power_max_w",
+    "ttft_p95_s",
+    "tpot_p95_s",
+    "e2e_p95_s",
+    "capacity_per_replica_per_s",
+    "limited_by",
+    "provenance",
+)
+TABLE_COLUMNS = (
+    "hardware",
+    "setup",
+    "GPUs",
+    "replicas",
+    "cost/h",
+    "per 1M out",
+    "kW",
+    "TTFT p95",
+    "TPOT p95",
+    "limited by",
+    "known",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """One fleet as text, in the order of TABLE_COLUMNS."""
+
+    cells: tuple[str, ...]
+
+
+def device_word(fleet: Fleet) -> str:
+    """What people call these accelerators."""
+    return "GPUs" if fleet.replica.deployment.hardware.vendor in ("nvidia", "amd") else "accelerators"
+
+
+def money(value: float | None, currency: str) -> str:
+    """``$1,536.00`` or ``unknown``."""
+    if value is None:
+        return "unknown"
+    amount = f"{value:,.0f}" if value >= KILO else f"{value:,.2f}"
+    symbol = _SYMBOLS.get(currency)
+    return f"{symbol}{amount}" if symbol else f"{amount} {currency}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def sentence(plan: CapacityPlan) -> str:
+    """GPUs = replicas x GPUs per replica + spares + idle, cost, power, limiting resource."""
+    fleet, word = plan.best, device_word(plan.best)
+    per_replica = fleet.replica.devices
+    parts = [f"{_count(fleet.replicas, 'replica')} x {per_replica} {fleet.hardware} ({fleet.label})"]
+    if fleet.spares:
+        parts.append(f"{_count(fleet.spares, 'spare replica')} ({fleet.spares * per_replica} {word})")
+    if fleet.idle_devices:
+        parts.append(f"{fleet.idle_devices} idle {word} in whole servers")
+    cost = f"{money(fleet.cost.per_hour, fleet.cost.currency)}/h" if fleet.cost.per_hour is not None else "price unknown"
+    return (
+        f"{fleet.devices} {word} = {' + '.join(parts)}: {cost}, {_kilowatts(fleet.typical_w)} kW, "
+        f"limited by {fleet.limit.resource}"
+    )
+
+
+def _kilowatts(watts: float) -> str:
+    return f"{watts / KILO:,.0f}" if watts >= KILO * KILO / 10 else f"{watts / KILO:.1f}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds / MILLI:.0f} ms"
+
+
+def table_row(fleet: Fleet) -> PlanRow:
+    """One line of the table; latencies hold with the spares down."""
+    currency = fleet.cost.currency
+    return PlanRow(
+        cells=(
+            fleet.hardware,
+            fleet.label,
+            str(fleet.devices),
+            f"{fleet.replicas} + {fleet.spares}",
+            money(fleet.cost.per_hour, currency),
+            money(fleet.cost.per_million_output_tokens, currency),
+            _kilowatts(fleet.typical_w),
+            _milliseconds(fleet.degraded.ttft_p95_s),
+            _milliseconds(fleet.degraded.tpot_p95_s),
+            fleet.limit.resource,
+            fleet.provenance,
+        )
+    )
+
+
+def _fleets(plan: CapacityPlan) -> tuple[Fleet, ...]:
+    return (plan.best, *plan.alternatives)
+
+
+def text_table(columns: Sequence[str], rows: Sequence[PlanRow]) -> str:
+    """Columns as wide as their widest cell, two spaces apart."""
+    lines = [tuple(columns), *(row.cells for row in rows)]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def assumption_lines(plan: CapacityPlan) -> list[str]:
+    """Everything the plan rests on, with its source."""
+    return [f"{item.name}: {item.value} ({item.source})" for item in plan.assumptions]
+
+
+def plan_text(plan: CapacityPlan, *, explain: bool) -> str:
+    """The answer for people: sentence, table, derivation if asked for, assumptions."""
+    fleets = _fleets(plan)
+    parts = [sentence(plan), "", text_table(TABLE_COLUMNS, [table_row(fleet) for fleet in fleets[:SHOWN_FLEETS]])]
+    parts.append(
+        f"({len(fleets)} options from {plan.candidates} candidates, cheapest first"
+        + (f"; {len(fleets) - SHOWN_FLEETS} more with --output csv" if len(fleets) > SHOWN_FLEETS else "")
+        + "; latencies at the planned peak with the spares down)"
+    )
+    if explain:
+        parts += ["", "How it was derived", *(f"- {line}" for line in explanation(plan))]
+    parts += ["", "Assumptions", *(f"- {line}" for line in assumption_lines(plan))]
+    return "\n".join(parts) + "\n"
+
+
+def plan_markdown(plan: CapacityPlan, *, explain: bool) -> str:
+    """The same as Markdown."""
+    rows = [table_row(fleet).cells for fleet in _fleets(plan)[:SHOWN_FLEETS]]
+    lines = [f"**{sentence(plan)}**", "", f"| {' | '.join(TABLE_COLUMNS)} |", "|" + " --- |" * len(TABLE_COLUMNS)]
+    lines += [f"| {' | '.join(cells)} |" for cells in rows]
+    if explain:
+        lines += ["", "## How it was derived", "", *(f"- {line}" for line in explanation(plan))]
+    lines += ["", "## Assumptions", "", *(f"- {line}" for line in assumption_lines(plan))]
+    return "\n".join(lines) + "\n"
+
+
+def plan_csv(plan: CapacityPlan) -> str:
+    """Every fleet as one row of numbers in SI units; an unknown price is empty."""
+    stream = StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for rank, fleet in enumerate(_fleets(plan), start=1):
+        writer.writerow(
+            (
+                rank,
+                fleet.hardware,
+                fleet.label,
+                fleet.devices,
+                fleet.replicas,
+                fleet.replica.devices,
+                fleet.spares,
+                fleet.idle_devices,
+                fleet.servers,
+                fleet.cost.per_hour,
+                fleet.cost.currency,
+                fleet.cost.per_million_output_tokens,
+                fleet.cost.per_million_input_tokens,
+                fleet.typical_w,
+                fleet.maximum_w,
+                fleet.degraded.ttft_p95_s,
+                fleet.degraded.tpot_p95_s,
+                fleet.degraded.e2e_p95_s,
+                fleet.replica.capacity_per_s,
+                fleet.limit.resource,
+                fleet.provenance,
+            )
+        )
+    return stream.getvalue()

@@ -1,0 +1,151 @@
+"""The command line as a program and a newcomer see it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.cli.entry import run
+from simulator.cli.roofcast import app
+from simulator.engine.answers import answer
+from simulator.reports.contract import result_object
+from simulator.specs.documents import validate
+from simulator.specs.scenario import ScenarioSpec
+
+SCENARIO: dict[str, Any] = {
+    "id": "x",
+    "kind": "closed_loop",
+    "model": "llama-3.1-8b",
+    "hardware": "h100",
+    "concurrency": 16,
+    "isl_tokens": 256,
+    "osl_tokens": 64,
+}
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = run(app, name="roofcast", arguments=words)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def write_lines(path: Path, *lines: object) -> str:
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return str(path)
+
+
+def test_simulate_answers_in_order_and_goes_on_after_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_lines(
+        tmp_path / "in.jsonl",
+        SCENARIO,
+        {**SCENARIO, "id": "y", "hardware": "h1000"},
+        "not json",
+        "",
+        {**SCENARIO, "id": "z", "kind": "serve", "concurrency": None, "workload": {"stages": []}},
+        {**SCENARIO, "id": "w"},
+    )
+    target = tmp_path / "out.jsonl"
+    code, out, err = call(capsys, "simulate", source, "--output", str(target))
+    assert code == 0
+    assert out == ""
+    assert "3 scenario(s) refused" in err
+    results = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [item["id"] for item in results] == ["x", "y", None, "z", "w"]
+    assert results[1]["error"]["field"] == "hardware"
+    assert set(results[1]["error"]) == {"code", "field", "message", "hint"}
+    assert "line 3 is not JSON" in results[2]["error"]["message"]
+    assert {**results[0], "id": "w"} == results[4]
+
+
+def test_command_and_library_return_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_lines(tmp_path / "in.jsonl", SCENARIO)
+    _, out, _ = call(capsys, "simulate", source)
+    direct = result_object(answer(validate(ScenarioSpec, SCENARIO, where="test")))
+    assert json.loads(out) == json.loads(json.dumps(direct))
+
+
+def test_result_has_every_field_of_the_contract(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "simulate", write_lines(tmp_path / "in.jsonl", SCENARIO))
+    result = json.loads(out)
+    assert {
+        "id", "ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s", "total_tokens_per_s", "requests_per_s", "prefill",
+        "decode", "memory", "power_w", "energy_per_output_token_j", "interval", "provenance", "assumptions", "notes",
+    } <= set(result)
+    assert {"step_s", "mfu", "mbu", "bound", "breakdown_s"} <= set(result["prefill"])
+    assert {
+        "weights_bytes", "kv_bytes_per_token", "kv_capacity_tokens", "kv_blocks", "activation_bytes", "reserve_bytes",
+        "fits",
+    } <= set(result["memory"])
+    for low, high in result["interval"].values():
+        assert 0 < low < high
+    assert result["provenance"] in ("measured", "calibrated", "extrapolated", "assumed")
+
+
+def test_an_existing_output_is_kept_unless_forced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_lines(tmp_path / "in.jsonl", SCENARIO)
+    target = tmp_path / "out.jsonl"
+    target.write_text("precious")
+    code, _, err = call(capsys, "simulate", source, "--output", str(target))
+    assert code == 5
+    assert "exists" in err
+    assert target.read_text() == "precious"
+    code, _, _ = call(capsys, "simulate", source, "--output", str(target), "--force")
+    assert code == 0
+    assert json.loads(target.read_text())["id"] == "x"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+
+
+def test_step_rows_add_up_and_match_the_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("step", "--model", "llama-3.1-8b", "--hardware", "h100", "--batch", "8", "--context", "1000")
+    _, out, _ = call(capsys, *words, "--json")
+    document = json.loads(out)
+    assert sum(row["seconds"] for row in document["operators"]) <= document["step_s"]
+    assert sum(document["breakdown_s"].values()) == pytest.approx(document["step_s"])
+    _, text, _ = call(capsys, *words)
+    assert f"{document['step_s'] * 1000:.3g} ms" in text.splitlines()[0]
+
+
+def test_model_prints_the_published_size(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "model", "meta-llama/Llama-2-7b-hf", "--json")
+    document = json.loads(out)
+    assert document["parameters"] == 6_738_415_616
+    assert document["kv_bytes_per_token"] == 512 * 1024
+
+
+def test_profiles_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "profiles", "list", "hardware")
+    assert "  h100-sxm-80gb" in out.splitlines()
+    for name, key in (("h100", "peak_flops_per_s"), ("default", "offers"), ("vllm", "overheads"), ("gpt2", "layers")):
+        code, out, _ = call(capsys, "profiles", "show", name, "--json")
+        assert code == 0
+        assert key in json.loads(out)
+
+
+BAD = [
+    (("step", "--model", "lama-3.1-8b"), 4, "did you mean"),
+    (("step", "--model", "llama-3.1-8b", "--hardware", "h10"), 4, "did you mean"),
+    (("step", "--model", "llama-3.1-8b", "--batch", "0"), 2, "--batch"),
+    (("step", "--model", "llama-3.1-8b", "--bach", "2"), 2, "did you mean --batch"),
+    (("step", "--model", "llama-3.1-8b", "--weights", "fp7"), 2, "weights"),
+    (("step", "--model", "llama-3.1-8b", "--phase", "warmup"), 2, "prefill, decode"),
+    (("step",), 2, "--model"),
+    (("simulate", "no-such-file.jsonl"), 5, "no-such-file.jsonl"),
+    (("profiles", "show", "h1000x"), 4, "did you mean"),
+    (("profiles", "list", "hardwares"), 2, "hardware"),
+    (("model", "./missing/config.json"), 5, "config.json"),
+    (("explode",), 2, "explode"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "text"), BAD, ids=[" ".join(row[0]) for row in BAD])
+def test_bad_input_is_one_line_with_the_contracts_exit_code(
+    words: tuple[str, ...], code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, out, err = call(capsys, *words)
+    assert (found, out) == (code, "")
+    assert text in err
+    assert len(err.strip().splitlines()) == 1
+    assert "Traceback" not in err

@@ -1,0 +1,86 @@
+"""Scenarios of the contract: defaults disclosed, bad input refused by field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simulator.engine.answers import answer
+from simulator.errors import ProfileError, RoofcastError
+from simulator.specs.documents import validate
+from simulator.specs.scenario import ScenarioSpec
+
+BATCH: dict[str, Any] = {
+    "id": "a",
+    "kind": "batch",
+    "model": "meta-llama/Llama-3.1-8B-Instruct",
+    "hardware": "h100",
+    "batch_size": 4,
+    "isl_tokens": 512,
+    "osl_tokens": 32,
+}
+
+
+def scenario(base: dict[str, Any], **changes: Any) -> ScenarioSpec:
+    return validate(ScenarioSpec, {**base, **changes}, where="test")
+
+
+def test_null_means_not_given() -> None:
+    plain = scenario(BATCH)
+    with_nulls = scenario(BATCH, interconnect=None, concurrency=None, workload=None)
+    assert plain == with_nulls
+
+
+def test_defaults_are_disclosed_and_given_values_are_not() -> None:
+    said = answer(scenario(BATCH)).assumptions
+    assert "tp_size = 1 (default)" in said
+    assert any(text.startswith("engine.name = torch-eager") for text in said)
+    quiet = answer(scenario(BATCH, tp_size=2, engine={"name": "vllm", "max_num_seqs": 8})).assumptions
+    assert not any(text.startswith(("tp_size", "engine.name", "engine.max_num_seqs")) for text in quiet)
+
+
+def test_replicas_multiply_throughput_and_leave_latency_alone() -> None:
+    from simulator.reports.contract import result_object
+
+    one, three = (result_object(answer(scenario(BATCH, replicas=count))) for count in (1, 3))
+    assert three["output_tokens_per_s"] == pytest.approx(3 * one["output_tokens_per_s"])
+    assert three["power_w"] == pytest.approx(3 * one["power_w"])
+    assert three["ttft_s"] == one["ttft_s"]
+
+
+def test_pcie_makes_tensor_parallelism_slower() -> None:
+    fast, slow = (answer(scenario(BATCH, tp_size=4, engine={"name": "vllm"}, interconnect=link)) for link in ("nvlink", "pcie"))
+    assert slow.run.ttft_s > 1.2 * fast.run.ttft_s
+
+
+REFUSED = [
+    ({"kind": "batch", "batch_size": None}, "batch_size", "kind batch needs it"),
+    ({"concurrency": 4}, "concurrency", "no effect under kind batch"),
+    ({"batch_size": 0}, "batch_size", "greater than 0"),
+    ({"isl_tokens": -5}, "isl_tokens", "greater than 0"),
+    ({"tp_size": 3}, "tp_size", "1, 2, 4, 8"),
+    ({"precision": {"weights": "fp7"}}, "precision.weights", "allowed: "),
+    ({"precision": {"weights": "fp4", "activations": "fp4"}}, "precision", "fp4"),
+    ({"techniques": {"sparsity": "2:4"}}, "techniques.sparsity", "not modelled"),
+    ({"techniques": {"attention": "standard"}}, "techniques.attention", "allowed: flash"),
+    ({"interconnect": "token-ring"}, "interconnect", "allowed: nvlink"),
+    ({"engine": {"name": "vllm", "max_model_len": 100}}, "engine.max_model_len", "exceeds"),
+    ({"colour": "red"}, "colour", "unknown field"),
+]
+
+
+@pytest.mark.parametrize(("changes", "field", "words"), REFUSED, ids=[row[1] + "-" + row[2][:12] for row in REFUSED])
+def test_bad_scenarios_are_refused_by_field(changes: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(RoofcastError) as caught:
+        answer(scenario(BATCH, **changes))
+    assert caught.value.field.startswith(field)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_names_come_with_the_nearest_ones() -> None:
+    with pytest.raises(ProfileError, match=r"did you mean.*h100"):
+        answer(scenario(BATCH, hardware="h10O"))
+    with pytest.raises(ProfileError, match=r"did you mean.*llama-3\.1-8b"):
+        answer(scenario(BATCH, model="lama-3.1-8b"))

@@ -1,0 +1,355 @@
+"""Fit the attention models of one accelerator and library: ``python -m validation.fit.attention``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.kernels.attention import PREFILL_AXES, grid_of, prefill_points, prefill_seconds
+from simulator.kernels.attention_cases import AttentionMachine, attention_machine
+from simulator.kernels.attention_decode import DECODE_AXES, decode_grid_of, decode_points, decode_seconds
+from simulator.kernels.correction import Lattice, log_correction, shape_confidence
+from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit, LatticeSpec
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.loading import load_hardware
+from validation.fit.files import lattice_arrays, write_calibration
+from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
+from validation.fit.physics import Bound, fit_parameters, stratified_sample
+from validation.fit.residuals import fit_error, interval_sigma, regime_sigmas
+from validation.silicon.attention_tables import FORMATS, KernelRows, attention_rows, mla_rows
+from validation.silicon.tables import SOURCE, SYSTEMS, tables_root
+
+Array = NDArray[np.float64]
+
+SAMPLE = 1600
+"""Rows of a physics fit; all rows count in the correction and in the score."""
+
+PREFILL_BOUNDS: dict[str, Bound] = {
+    "launch_s": Bound(low=1e-6, high=4e-5, start=8e-6),
+    "tensor_fraction": Bound(low=0.05, high=2.0, start=0.7),
+    "exponential_fraction": Bound(low=0.05, high=3.0, start=0.8),
+    "overlap": Bound(low=1.0, high=12.0, start=3.0),
+    "tile_cycles": Bound(low=10.0, high=20000.0, start=2000.0),
+    "lone_factor": Bound(low=0.5, high=4.0, start=1.0),
+    "wave_quantisation": Bound(low=0.01, high=1.5, start=0.7),
+    "memory_fraction": Bound(low=0.2, high=1.0, start=0.8),
+    "l2_speedup": Bound(low=1.0, high=6.0, start=1.5),
+    "l2_fraction": Bound(low=0.2, high=1.5, start=0.5),
+    "append_passes": Bound(low=0.02, high=3.0, start=0.7),
+    "token_cycles": Bound(low=1.0, high=5000.0, start=500.0),
+    "droop": Bound(low=0.001, high=0.5, start=0.1),
+    "droop_s": Bound(low=1e-4, high=1e-1, start=2e-2),
+}
+
+DECODE_BOUNDS: dict[str, Bound] = {
+    "launch_s": Bound(low=1e-6, high=4e-5, start=6e-6),
+    "tensor_fraction": Bound(low=0.02, high=2.0, start=0.4),
+    "unit_fraction": Bound(low=0.3, high=6.0, start=2.0),
+    "overlap": Bound(low=1.0, high=12.0, start=2.0),
+    "part_cycles": Bound(low=50.0, high=20000.0, start=3000.0),
+    "block_cycles": Bound(low=1.0, high=3000.0, start=50.0),
+    "wave_quantisation": Bound(low=0.01, high=1.0, start=0.7),
+    "residency": Bound(low=1.0, high=4.0, start=1.2),
+    "memory_fraction": Bound(low=0.3, high=1.0, start=0.9),
+    "l2_speedup": Bound(low=1.0, high=6.0, start=2.0),
+    "l2_fraction": Bound(low=0.3, high=1.5, start=0.7),
+    "merge_s": Bound(low=1e-8, high=1e-5, start=2e-6),
+    "token_cycles": Bound(low=1.0, high=10000.0, start=2000.0),
+}
+
+TRAIT_BOUNDS: dict[str, dict[str, Bound]] = {
+    "splits_keys": {"merge_s": Bound(low=1e-8, high=1e-5, start=2e-6)},
+    "fixed_rule": {
+        "swap_s": Bound(low=1e-8, high=5e-6, start=1e-6),
+        "copy_s": Bound(low=1e-8, high=1e-5, start=4e-6),
+    },
+}
+"""Parameters that only kernels with this trait have; 0 for the others."""
+
+PREFILL_TRAITS: tuple[dict[str, float], ...] = tuple(
+    {"tile_rows": rows, "packs_group": packs, "splits_keys": splits}
+    for rows, packs, splits in (
+        (64.0, 0.0, 0.0),
+        (128.0, 0.0, 0.0),
+        (256.0, 0.0, 0.0),
+        (64.0, 1.0, 0.0),
+        (128.0, 1.0, 0.0),
+        (128.0, 1.0, 1.0),
+    )
+)
+DECODE_TRAITS: tuple[dict[str, float], ...] = (
+    {"tile_rows": 16.0, "fixed_rule": 0.0},
+    {"tile_rows": 64.0, "fixed_rule": 0.0},
+    {"tile_rows": 64.0, "fixed_rule": 1.0},
+)
+"""What kernels differ in; the fit part chooses."""
+
+PRIORS: tuple[tuple[float, float], ...] = ((3.0, 0.1), (6.0, 0.1), (6.0, 0.03), (12.0, 0.1))
+"""(correlation length [octaves] of tiles and tokens, noise) of the correction; the fit part chooses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What differs between the phases."""
+
+    family: str
+    name: str
+    axes: tuple[str, ...]
+    bounds: Mapping[str, Bound]
+    traits: tuple[dict[str, float], ...]
+    regime_axis: str
+    regime_uppers: tuple[float, ...]
+
+
+MODELS = {
+    "prefill": Model(
+        family="prefill_attention",
+        name="tiled_prefill_attention",
+        axes=PREFILL_AXES,
+        bounds=PREFILL_BOUNDS,
+        traits=PREFILL_TRAITS,
+        regime_axis="tiles",
+        regime_uppers=(32.0, 128.0, 512.0, 2048.0, 2.0**30),
+    ),
+    "decode": Model(
+        family="decode_attention",
+        name="split_decode_attention",
+        axes=DECODE_AXES,
+        bounds=DECODE_BOUNDS,
+        traits=DECODE_TRAITS,
+        regime_axis="keys",
+        regime_uppers=(64.0, 256.0, 1024.0, 4096.0, 2.0**20),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """One group of rows ready for evaluation with given traits."""
+
+    seconds_of: Callable[[Mapping[str, float]], Array]
+    points: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """One KernelFit with its lattice and what the screen shows."""
+
+    fit: KernelFit
+    lattice: Lattice
+    physics_mape: float
+
+
+def prepared(group: KernelRows, *, machine: AttentionMachine, traits: Mapping[str, float]) -> Prepared:
+    """The physics of ``group`` as a function of the parameters, its grid computed once (as measured: hot)."""
+    cases = group.cases()
+    if group.phase == "prefill":
+        grid = grid_of(cases, machine=machine, parameters=traits)
+        return Prepared(
+            seconds_of=lambda p: prefill_seconds(cases, grid=grid, machine=machine, parameters={**p, **traits}).seconds,
+            points=prefill_points(cases, grid),
+        )
+    parts = decode_grid_of(cases, machine=machine, parameters=traits)
+    return Prepared(
+        seconds_of=lambda p: decode_seconds(cases, grid=parts, machine=machine, parameters={**p, **traits}).seconds,
+        points=decode_points(cases, parts),
+    )
+
+
+def part_of(group: KernelRows, keep: NDArray[np.bool_] | NDArray[np.int64]) -> KernelRows:
+    """Some rows of a group."""
+    rows = group.rows[keep] if keep.dtype == bool else group.rows.iloc[keep]
+    return KernelRows(
+        phase=group.phase,
+        format=group.format,
+        variant=group.variant,
+        kernel=group.kernel,
+        version=group.version,
+        rows=rows.reset_index(drop=True),
+    )
+
+
+def choose_physics(group: KernelRows, *, machine: AttentionMachine) -> dict[str, float]:
+    """Parameters of the traits with the smallest error, among kernels with equally many parameters."""
+    model = MODELS[group.phase]
+    strata = np.log2(group.rows["sequences"].to_numpy(dtype=float))
+    sample = part_of(group, stratified_sample(strata, count=SAMPLE))
+    measured = sample.rows["seconds"].to_numpy()
+    trials = []
+    for traits in model.traits:
+        bounds, absent = dict(model.bounds), dict(traits)
+        for trait, extra in TRAIT_BOUNDS.items():
+            if traits.get(trait, 0.0) > 0:
+                bounds |= extra
+            elif trait in traits:
+                absent |= dict.fromkeys(extra, 0.0)
+        body = prepared(sample, machine=machine, traits=absent)
+        parameters = fit_parameters(body.seconds_of, measured, bounds=bounds, softness=0.1)
+        error = float(np.mean(np.abs(np.log(body.seconds_of(parameters) / measured))))
+        trials.append((error, parameters | absent))
+    return min(trials, key=lambda trial: trial[0])[1]
+
+
+def lattice_nodes(points: Array, *, axes: tuple[str, ...]) -> tuple[Array, ...]:
+    """A node per octave; of the number of sequences, which matters least, one in three."""
+    nodes = []
+    for axis, name in enumerate(axes):
+        step = 3.0 if name == "sequences" else 1.0
+        low, high = np.floor(points[:, axis].min()), np.ceil(points[:, axis].max())
+        nodes.append(np.arange(low, max(high, low + step) + step - 0.01, step))
+    return tuple(nodes)
+
+
+def choose_prior(
+    points: Array, residual: Array, fold: NDArray[np.int64], *, axes: tuple[str, ...], nodes: tuple[Array, ...]
+) -> tuple[tuple[Smoothness, ...], Array]:
+    """The prior with the smallest held-out error over the folds of head layouts, and its held-out corrections."""
+    trials = []
+    for length, noise in PRIORS:
+        lengths = tuple(length if axis in ("tiles", "span", "keys") else 2.0 * length for axis in axes)
+        prior = (Smoothness(lengths=lengths, noise=noise),)
+        held_out = held_out_corrections(points, residual, fold, axes=axes, nodes=nodes, prior=prior)
+        trials.append((float(np.mean(np.abs(np.expm1(held_out - residual)))), prior, held_out))
+    _, prior, held_out = min(trials, key=lambda trial: trial[0])
+    return prior, held_out
+
+
+def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> Fitted:
+    """Physics and traits, then the correction, both on the fit layouts; scored last on the layouts held out."""
+    model = MODELS[group.phase]
+    machine = attention_machine(hardware, FORMATS[group.format][0])
+    seen = part_of(group, ~group.rows["is_score"].to_numpy())
+    parameters = choose_physics(seen, machine=machine)
+    body = prepared(seen, machine=machine, traits=parameters)
+    residual = np.log(seen.rows["seconds"].to_numpy() / body.seconds_of(parameters))
+    nodes = lattice_nodes(body.points, axes=model.axes)
+    fold = seen.rows["fold"].to_numpy()
+    prior, held_out = choose_prior(body.points, residual, fold, axes=model.axes, nodes=nodes)
+    lattice = rounded(fit_lattice(body.points, residual, axes=model.axes, nodes=nodes, prior=prior))
+    column = model.axes.index(model.regime_axis)
+    key = f"{group.phase}.{group.format}.{group.variant}"
+    draft = KernelFit(
+        family=model.family,
+        format=group.format,
+        variant=group.variant,
+        model=model.name,
+        parameters=parameters,
+        correction=LatticeSpec(file=file, key=key, axes=model.axes),
+        box=box_of(body.points, axes=model.axes),
+        error=FitError(score_mape=0, fit_mape=0, score_bias=0, log_sigma=1, coverage_80=0, score_points=0, fit_points=0),
+        physics_log_sigma=round(interval_sigma(residual), 5),
+        regimes=regime_sigmas(
+            residual - held_out,
+            np.exp2(body.points[:, column]),
+            axis=model.regime_axis,
+            uppers=model.regime_uppers,
+        ),
+        note=f"kernel {group.kernel}",
+    )
+    return scored(draft, group, machine=machine, lattice=lattice)
+
+
+def rounded(lattice: Lattice) -> Lattice:
+    """Values to the nearest 1/256, far below the noise of one measurement: the file compresses to half."""
+    return replace(lattice, values=np.round(lattice.values * 256.0) / 256.0)
+
+
+def box_of(points: Array, *, axes: tuple[str, ...]) -> dict[str, tuple[float, float]]:
+    """Range of each coordinate in the fitted rows, in its own unit."""
+    low, high = np.exp2(points.min(axis=0)), np.exp2(points.max(axis=0))
+    return {axis: (float(f"{low[i]:.6g}"), float(f"{high[i]:.6g}")) for i, axis in enumerate(axes)}
+
+
+def scored(draft: KernelFit, group: KernelRows, *, machine: AttentionMachine, lattice: Lattice) -> Fitted:
+    """``draft`` with its errors on the layouts it saw and on those it did not see."""
+    body = prepared(group, machine=machine, traits=draft.parameters)
+    physics = body.seconds_of(draft.parameters)
+    predicted = physics * np.exp(log_correction(lattice, body.points))
+    log_sigma, _ = shape_confidence(draft, body.points, axes=MODELS[group.phase].axes)
+    measured = group.rows["seconds"].to_numpy()
+    held = group.rows["is_score"].to_numpy()
+    if not held.any():
+        held = ~held
+    return Fitted(
+        fit=draft.model_copy(update={"error": fit_error(measured, predicted, log_sigma=log_sigma, is_score=held)}),
+        lattice=lattice,
+        physics_mape=float(np.mean(np.abs(physics[held] / measured[held] - 1.0))),
+    )
+
+
+def groups_of(root: Path, *, hardware: str, library: str) -> tuple[KernelRows, ...]:
+    """Every group of rows of one accelerator and library."""
+    phases = ("prefill", "decode")
+    usable = [phase for phase in phases if (hardware, library, phase) not in UNUSABLE]
+    found: list[KernelRows] = []
+    for phase in usable:
+        found += attention_rows(root, hardware=hardware, library=library, phase=phase)
+        found += mla_rows(root, hardware=hardware, library=library, phase=phase)
+    return tuple(found)
+
+
+WORST_SCORE = 0.25
+"""A fit worse than this on unseen layouts is not written: three parameters of the roofline do as well."""
+
+UNUSABLE = {("a100-sxm-80gb", "trtllm", "decode")}
+"""Tables in which 7 % of the rows beat the bandwidth of the memory."""
+
+
+def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path) -> None:
+    """Fit every group of one accelerator and library and write the calibration."""
+    hardware = load_hardware(hardware_name)
+    groups = groups_of(root, hardware=hardware_name, library=library)
+    if not groups:
+        return
+    fits: list[KernelFit] = []
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for group in groups:
+        fitted = fit_group(group, hardware=hardware, file=f"{hardware_name}--{library}.attention.npz")
+        if fitted.fit.error.score_mape > WORST_SCORE:
+            print(f"{hardware_name:15} {library:7} {group.phase:8} {group.format:11} {group.variant:12} not fitted: "
+                  f"{fitted.fit.error.score_mape:.0%} on unseen layouts", flush=True)
+            continue
+        correction = fitted.fit.correction
+        assert correction is not None, "every attention fit has a correction"
+        fits.append(fitted.fit)
+        arrays |= lattice_arrays(fitted.lattice, key=correction.key)
+        error = fitted.fit.error
+        print(
+            f"{hardware_name:15} {library:7} {group.phase:8} {group.format:11} {group.variant:12} {len(group.rows):5d} "
+            f"physics {fitted.physics_mape:6.2%} score {error.score_mape:6.2%} fit {error.fit_mape:6.2%} "
+            f"bias {error.score_bias:+.2%} coverage {error.coverage_80:.1%}",
+            flush=True,
+        )
+    calibration = CalibrationSpec(
+        hardware=hardware_name,
+        library=library,
+        library_version=groups[0].version,
+        date=datetime.now(UTC).date().isoformat(),
+        source=f"{SOURCE}, attention and mla tables; one head layout in five held out",
+        fits=tuple(fits),
+    )
+    write_calibration(calibration, group="attention", arrays=arrays, directory=directory)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", type=Path, help="folder that holds h100_sxm/ ...; default: aiconfigurator_core")
+    parser.add_argument("--hardware", nargs="*", default=list(SYSTEMS))
+    parser.add_argument("--library", nargs="*", default=["vllm", "sglang", "trtllm"])
+    parser.add_argument("--output", type=Path, default=Path("hardware_profiles/calibration"))
+    arguments = parser.parse_args()
+    root = tables_root(arguments.tables)
+    for library in arguments.library:
+        for hardware in arguments.hardware:
+            fit_library(hardware, library=library, root=root, directory=arguments.output)
+
+
+if __name__ == "__main__":
+    main()

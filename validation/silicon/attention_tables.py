@@ -1,0 +1,147 @@
+"""Measured attention kernels as rows of one form, whatever table they come from.
+
+``context_attention`` is causal prefill without a prefix, ``generation_attention`` decode of one token against
+``isl + step`` keys; ``num_key_value_heads`` 0 means as many as heads, ``window_size`` 0 means none. ``context_mla``
+and ``generation_mla`` are DeepSeek's: expanded heads of 192 and 128 numbers in prefill, the latent of 576 in decode.
+Prefill rows of a single token are left out: engines run them as decode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from simulator.kernels.attention_cases import AttentionCases
+from simulator.specs.precision import BITS, Dtype
+from simulator.units import BITS_PER_BYTE
+from validation.silicon.split import folds, is_score
+from validation.silicon.tables import load_table
+
+Phase = Literal["prefill", "decode"]
+
+LAYOUT = ("num_heads", "num_key_value_heads", "head_dim", "window_size")
+"""The unit of the split: all rows of a head layout fall on the same side."""
+
+FOLDS = 4
+
+DTYPES = {"bfloat16": Dtype.BF16, "float16": Dtype.BF16, "fp8": Dtype.FP8}
+"""attn_dtype, kv_cache_dtype of the tables."""
+
+FORMATS: dict[str, tuple[Dtype, Dtype]] = {
+    "bf16": (Dtype.BF16, Dtype.BF16),
+    "bf16_kvfp8": (Dtype.BF16, Dtype.FP8),
+    "fp8": (Dtype.FP8, Dtype.FP8),
+}
+"""Format of a fit: number formats of the products and of the cache."""
+
+TABLES: dict[Phase, str] = {"prefill": "context_attention", "decode": "generation_attention"}
+MLA_TABLES: dict[Phase, str] = {"prefill": "context_mla", "decode": "generation_mla"}
+
+MLA_LATENT, MLA_ROPE, MLA_NOPE, MLA_VALUE = 512, 64, 128, 128
+"""DeepSeek-V2 and V3: width of the latent, of the rotary part, of the other part of a key, of a value."""
+
+FEWEST_ROWS = 300
+"""Smaller groups of a kernel are not fitted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRows:
+    """Rows of one kernel: one number format, head_dim and kind of mask."""
+
+    phase: Phase
+    format: str
+    variant: str
+    kernel: str
+    version: str
+    rows: pd.DataFrame
+
+    def cases(self) -> AttentionCases:
+        """The rows as the physics wants them."""
+        return cases_of(self.rows, format=self.format, shared_kv=self.variant == "mla" and self.phase == "decode")
+
+
+def cases_of(rows: pd.DataFrame, *, format: str, shared_kv: bool = False) -> AttentionCases:
+    """Rows of one format as cases of the physics."""
+    columns = {name: rows[name].to_numpy(dtype=np.float64) for name in rows.select_dtypes("number").columns}
+    window = columns["window_size"]
+    return AttentionCases(
+        sequences=columns["sequences"],
+        query_tokens=columns["query_tokens"],
+        context_tokens=columns["context_tokens"],
+        num_kv_heads=columns["num_key_value_heads"],
+        group=columns["num_heads"] / columns["num_key_value_heads"],
+        head_dim=columns["head_dim"],
+        v_head_dim=columns["v_head_dim"],
+        window=np.where(window > 0, window, np.inf),
+        kv_element_bytes=np.full(len(rows), BITS[FORMATS[format][1]] / BITS_PER_BYTE),
+        shared_kv=shared_kv,
+    )
+
+
+def attention_rows(root: Path, *, hardware: str, library: str, phase: Phase) -> tuple[KernelRows, ...]:
+    """Groups of the newest attention table: per number format, head_dim and mask the kernel that serves most rows."""
+    table = load_table(root, hardware=hardware, family="attention", library=library, table=TABLES[phase])
+    if table is None:
+        return ()
+    rows = table.rows.copy()
+    if "window_size" not in rows:
+        rows["window_size"] = 0
+    heads = rows["num_key_value_heads"]
+    rows["num_key_value_heads"] = heads.where(heads > 0, rows["num_heads"])
+    rows["v_head_dim"] = rows["head_dim"]
+    rows = _with_tokens(rows, phase=phase)
+    rows["windowed"] = rows["window_size"] > 0
+    groups = []
+    for (head_dim, windowed), part in rows.groupby(["head_dim", "windowed"]):
+        variant = f"d{head_dim}" + ("_window" if windowed else "")
+        groups += _by_format(part, phase=phase, variant=variant, version=table.version, compute="attn_dtype")
+    return tuple(groups)
+
+
+def mla_rows(root: Path, *, hardware: str, library: str, phase: Phase) -> tuple[KernelRows, ...]:
+    """Groups of the newest MLA kernel table, absorbed in decode, expanded in prefill."""
+    table = load_table(root, hardware=hardware, family="mla", library=library, table=MLA_TABLES[phase])
+    if table is None:
+        return ()
+    rows = table.rows.copy()
+    rows["window_size"] = 0
+    if phase == "prefill":
+        rows["num_key_value_heads"] = rows["num_heads"]
+        rows["head_dim"], rows["v_head_dim"] = MLA_NOPE + MLA_ROPE, MLA_VALUE
+    else:
+        rows["num_key_value_heads"] = 1
+        rows["head_dim"], rows["v_head_dim"] = MLA_LATENT + MLA_ROPE, MLA_LATENT
+    rows = _with_tokens(rows, phase=phase)
+    return tuple(_by_format(rows, phase=phase, variant="mla", version=table.version, compute="mla_dtype"))
+
+
+def _with_tokens(rows: pd.DataFrame, *, phase: Phase) -> pd.DataFrame:
+    """Columns sequences, query_tokens and context_tokens."""
+    rows["sequences"] = rows["batch_size"]
+    rows["query_tokens"] = rows["isl"] if phase == "prefill" else 1
+    rows["context_tokens"] = 0 if phase == "prefill" else rows["isl"] + rows["step"] - 1
+    return rows[(phase == "decode") | (rows["query_tokens"] > 1)]
+
+
+def _by_format(rows: pd.DataFrame, *, phase: Phase, variant: str, version: str, compute: str) -> list[KernelRows]:
+    groups = []
+    for format, (math, cache) in FORMATS.items():
+        mine = rows[(rows[compute].map(DTYPES) == math) & (rows["kv_cache_dtype"].map(DTYPES) == cache)]
+        if len(mine) == 0:
+            continue
+        kernel = str(mine["kernel_source"].mode().iloc[0])
+        mine = mine[mine["kernel_source"] == kernel]
+        if len(mine) < FEWEST_ROWS:
+            continue
+        keys = ["sequences", "query_tokens", "context_tokens", *LAYOUT, "v_head_dim"]
+        mine = mine.groupby(keys, as_index=False)["seconds"].median()
+        mine["is_score"] = is_score(mine, family="attention", columns=LAYOUT)
+        mine["fold"] = folds(mine, family="attention", columns=LAYOUT, count=FOLDS)
+        groups.append(
+            KernelRows(phase=phase, format=format, variant=variant, kernel=kernel, version=version, rows=mine)
+        )
+    return groups

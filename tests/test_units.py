@@ -11,8 +11,13 @@ from simulator.units import format_si
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
-        (3.35e12, "B/s", "3.35 TB/s"), (0.0021, "s", "2.1 ms"), (0, "W", "0 W"), (-1500.0, "W", "-1.5 kW"),
-        (7.5e-10, "s", "7.5e-10 s"), (312e12, "FLOP/s", "312 TFLOP/s"), (42.0, "", "42"),
+        (3.35e12, "B/s", "3.35 TB/s"),
+        (0.0021, "s", "2.1 ms"),
+        (0, "W", "0 W"),
+        (-1500.0, "W", "-1.5 kW"),
+        (7.5e-10, "s", "7.5e-10 s"),
+        (312e12, "FLOP/s", "312 TFLOP/s"),
+        (42.0, "", "42"),
     ],
 )
 def test_prefixes(value: float, unit: str, text: str) -> None:

@@ -13,6 +13,8 @@ from simulator.errors import ExitCode, RoofcastError, did_you_mean
 # typer brings its own copy of click or uses an installed one, depending on its version; the base class of its
 # BadParameter's base class is the ClickException of whichever it is.
 _ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+INTERNAL_ERROR = 70
+"""sysexits' EX_SOFTWARE: a fault of the program, never of its input."""
 
 
 def _usage_line(error: Exception) -> str:
@@ -51,3 +53,8 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
         # The reader went away (head, a pager): not an error, and nothing may be written any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.OK)
+    except Exception as error:
+        if debug:
+            raise
+        print(f"{name}: internal error ({type(error).__name__}: {error}); --debug shows where", file=sys.stderr)
+        return INTERNAL_ERROR

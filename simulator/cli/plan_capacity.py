@@ -60,6 +60,7 @@ def plan_capacity(
     explain: options.Explain = False,
     out: options.Out = STANDARD_STREAM,
     force: options.Force = False,
+    debug: options.Debug = False,
 ) -> None:
     """How many GPUs carry a request rate, at what cost, and why.
 

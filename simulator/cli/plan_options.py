@@ -31,7 +31,9 @@ def _option(*names: str, text: str, panel: str, metavar: str | None = None) -> o
     return typer.Option(*names, help=text, rich_help_panel=panel, metavar=metavar)
 
 
-Rps = Annotated[float | None, _option("--rps", text="Requests/s at the peak; their mean with --peak-to-mean.", panel=DEMAND)]
+Rps = Annotated[
+    float | None, _option("--rps", text="Requests/s at the peak; their mean with --peak-to-mean.", panel=DEMAND)
+]
 Model = Annotated[
     str | None, _option("--model", "-m", text="Name, Hugging Face id, config.json or its folder.", panel=DEMAND)
 ]
@@ -40,15 +42,22 @@ Osl = Annotated[float | None, _option("--osl", text="Mean answer tokens, the fir
 IslCv = Annotated[float | None, _option("--isl-cv", text="Spread of prompt lengths (std / mean).", panel=DEMAND)]
 OslCv = Annotated[float | None, _option("--osl-cv", text="Spread of answer lengths (std / mean).", panel=DEMAND)]
 Trace = Annotated[
-    str | None, _option("--trace", text="Lengths and peak from an Azure CSV or Mooncake JSONL.", panel=DEMAND, metavar="FILE")
+    str | None,
+    _option("--trace", text="Lengths and peak from an Azure CSV or Mooncake JSONL.", panel=DEMAND, metavar="FILE"),
 ]
 Workload = Annotated[
     str | None, _option("--workload", text="YAML file with any of these options.", panel=DEMAND, metavar="FILE")
 ]
 PeakToMean = Annotated[float | None, _option("--peak-to-mean", text="Busiest over mean rate.", panel=DEMAND)]
-CacheHit = Annotated[float | None, _option("--cache-hit", text="Share of requests answered without a GPU.", panel=DEMAND)]
-PrefixHit = Annotated[float | None, _option("--prefix-hit", text="Share of prompt tokens in the prefix cache.", panel=DEMAND)]
-ArrivalCv = Annotated[float | None, _option("--arrival-cv", text="Burstiness of arrivals, 1 for Poisson.", panel=DEMAND)]
+CacheHit = Annotated[
+    float | None, _option("--cache-hit", text="Share of requests answered without a GPU.", panel=DEMAND)
+]
+PrefixHit = Annotated[
+    float | None, _option("--prefix-hit", text="Share of prompt tokens in the prefix cache.", panel=DEMAND)
+]
+ArrivalCv = Annotated[
+    float | None, _option("--arrival-cv", text="Burstiness of arrivals, 1 for Poisson.", panel=DEMAND)
+]
 Headroom = Annotated[float | None, _option("--headroom", text="Growth to keep free, such as 0.2.", panel=DEMAND)]
 Objective = Annotated[
     list[str] | None,
@@ -62,7 +71,9 @@ Objective = Annotated[
 Hardware = Annotated[
     list[str] | None, _option("--hardware", text="Accelerators to compare; repeatable. Default: all.", panel=REPLICA)
 ]
-Weights = Annotated[list[str] | None, _option("--weights", text="Weight formats to compare; repeatable.", panel=REPLICA)]
+Weights = Annotated[
+    list[str] | None, _option("--weights", text="Weight formats to compare; repeatable.", panel=REPLICA)
+]
 Activations = Annotated[str | None, _option("--activations", text="Format of the products.", panel=REPLICA)]
 KvCache = Annotated[list[str] | None, _option("--kv-cache", text="KV-cache formats; repeatable.", panel=REPLICA)]
 Scheme = Annotated[str | None, _option("--scheme", text="Quantization method, such as gptq-g128.", panel=REPLICA)]
@@ -84,7 +95,9 @@ Utilization = Annotated[
 ]
 Spares = Annotated[int | None, _option("--spares", text="Spare replicas (1).", panel=FLEET)]
 MaxGpus = Annotated[int | None, _option("--max-gpus", text="GPUs that may be used in all.", panel=FLEET)]
-RoundTo = Annotated[str | None, _option("--round-to", text="server (whole servers, the default) or device.", panel=FLEET)]
+RoundTo = Annotated[
+    str | None, _option("--round-to", text="server (whole servers, the default) or device.", panel=FLEET)
+]
 Prices = Annotated[str | None, _option("--prices", text="Price list: a name or a YAML file.", panel=FLEET)]
 PriceKind = Annotated[
     str | None, _option("--price-kind", text="on_demand, reserved_1y, reserved_3y or spot.", panel=FLEET)
@@ -94,7 +107,9 @@ Profiles = Annotated[
 ]
 Output = Annotated[PlanOutput, _option("--output", text="Form of the answer.", panel=OUTPUT)]
 AsJson = Annotated[bool, typer.Option("--json", help="Same as --output json.", rich_help_panel=OUTPUT)]
-Explain = Annotated[bool, typer.Option("--explain", help="Add the derivation and the refusals.", rich_help_panel=OUTPUT)]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Add the derivation and the refusals.", rich_help_panel=OUTPUT)
+]
 Out = Annotated[str, _option("--out", text='Write to a new file; "-" is stdout.', panel=OUTPUT, metavar="FILE")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file of --out.", rich_help_panel=OUTPUT)]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.", rich_help_panel=OUTPUT)]

@@ -37,5 +37,7 @@ def show_profile(name: str, *, as_json: bool, profiles: str | None) -> str:
     try:
         return load_model(name, profiles=profiles).model_dump_json(indent=indent, exclude_defaults=True)
     except ProfileError as error:
-        known = [item for listed in names_by_section([*SECTIONS, "models"], profiles=profiles).values() for item in listed]
+        known = [
+            item for listed in names_by_section([*SECTIONS, "models"], profiles=profiles).values() for item in listed
+        ]
         raise ProfileError(f"no profile is called {name!r}", field="NAME", hint=did_you_mean(name, known)) from error

@@ -38,7 +38,9 @@ class ProfileSection(StrEnum):
 
 @app.command()
 def simulate(
-    scenarios: Annotated[str, typer.Argument(metavar="SCENARIOS.jsonl", help='One JSON scenario a line; "-" is stdin.')],
+    scenarios: Annotated[
+        str, typer.Argument(metavar="SCENARIOS.jsonl", help='One JSON scenario a line; "-" is stdin.')
+    ],
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help='"-" is stdout.')] = "-",
     profiles: ProfilesOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output file.")] = False,
@@ -56,10 +58,14 @@ def simulate(
 
 @app.command()
 def step(
-    model: Annotated[str, typer.Option("--model", "-m", help="Model name, Hugging Face id, config.json or its folder.")],
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="Model name, Hugging Face id, config.json or its folder.")
+    ],
     hardware: Annotated[str, typer.Option("--hardware", help="Accelerator name, alias or YAML file.")] = "h100",
     batch: Annotated[int, typer.Option("--batch", min=1, help="Sequences in the step.")] = 1,
-    context: Annotated[int, typer.Option("--context", min=1, help="Tokens attended to (decode) or prompt (prefill).")] = 1024,
+    context: Annotated[
+        int, typer.Option("--context", min=1, help="Tokens attended to (decode) or prompt (prefill).")
+    ] = 1024,
     phase: Annotated[str, typer.Option("--phase", help="prefill or decode.")] = "decode",
     tp: Annotated[int, typer.Option("--tp", min=1, help="Tensor-parallel size.")] = 1,
     pp: Annotated[int, typer.Option("--pp", min=1, help="Pipeline-parallel size.")] = 1,
@@ -96,7 +102,9 @@ def step(
 
 @app.command()
 def model(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="Model name, Hugging Face id, config.json or its folder.")],
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="Model name, Hugging Face id, config.json or its folder.")
+    ],
     context: Annotated[int, typer.Option("--context", min=1, help="Tokens for FLOPs and KV totals.")] = 4096,
     kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="Number format of the KV cache.")] = None,
     as_json: JsonOption = False,

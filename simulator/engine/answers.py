@@ -86,7 +86,10 @@ def _check_techniques(techniques: TechniquesSpec) -> None:
 
 def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None) -> AcceleratorSpec:
     """Replace the scale-up link where the scenario asks for the host's; refuse what the device does not have."""
-    if interconnect is None or interconnect.lower() in (hardware.scale_up.kind.lower(), hardware.scale_up.kind.lower().split("-")[0]):
+    if interconnect is None or interconnect.lower() in (
+        hardware.scale_up.kind.lower(),
+        hardware.scale_up.kind.lower().split("-")[0],
+    ):
         return hardware
     if interconnect.lower() in (hardware.host_link.kind.lower(), "pcie"):
         link = LinkSpec(

@@ -155,19 +155,19 @@ def closed_loop(deployment: Deployment, *, concurrency: int, isl_tokens: int, os
     )
 
 
-def offline(
-    deployment: Deployment, *, isl_tokens: int, osl_tokens: int, num_requests: int | None
-) -> UniformRun:
+def offline(deployment: Deployment, *, isl_tokens: int, osl_tokens: int, num_requests: int | None) -> UniformRun:
     """Everything queued at t = 0: throughput with as many sequences as engine and cache hold.
 
-    Sequences are at all stages of their lives, so that they hold ISL + OSL / 2 tokens on average. With
+    Sequences are at all stages of their lives, so that they hold ISL + OSL / 2 tokens on average; an engine that
+    reserves the full length holds room for ISL + OSL. With
     ``num_requests`` the run ends: the last sequences drain at falling batch sizes, which costs half a decode phase
     at the end; TTFT is the mean wait in the queue plus the own pass.
     """
     memory = memory_plan(deployment)
     _require_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
     wanted = num_requests or deployment.engine.max_num_seqs
-    resident = _resident(deployment, memory, wanted=wanted, tokens=isl_tokens + osl_tokens / 2)
+    held = isl_tokens + (osl_tokens if deployment.engine.reserves_full_length else osl_tokens / 2)
+    resident = _resident(deployment, memory, wanted=wanted, tokens=held)
     prefill, decode = _phases(
         deployment,
         sequences=resident,

@@ -196,7 +196,9 @@ def saturation(curve: LoadCurve) -> Saturation:
     if mix.decode_steps == 0:
         return Saturation(rate_per_s=float(1 / curve.full_prompt_s[0]), sequences=0.0, limit=SlotLimit.TOKEN_BUDGET)
     filled = budget * mix.decode_steps / (mix.new_prompt_tokens + mix.decode_steps)
-    sequences = min(float(curve.slots), max(filled, 1.0))
-    rate = float(np.interp(sequences, np.arange(1, curve.slots + 1), curve.rates_per_s))
+    sequences = min(float(curve.slots), filled)
+    by_slots = float(np.interp(sequences, np.arange(1, curve.slots + 1), curve.rates_per_s))
+    by_budget = float(1 / np.interp(sequences, np.arange(curve.slots + 1), curve.full_prompt_s))
+    rate = min(by_slots, by_budget)
     limit = SlotLimit.TOKEN_BUDGET if filled < curve.slots else curve.limit
     return Saturation(rate_per_s=rate, sequences=sequences, limit=limit)

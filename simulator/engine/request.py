@@ -83,11 +83,11 @@ def make_requests(
         arrival_s=np.ascontiguousarray(arrival_s, dtype=np.float64),
         prompt_tokens=np.ascontiguousarray(prompt_tokens, dtype=np.int64),
         output_tokens=np.ascontiguousarray(output_tokens, dtype=np.int64),
-        stage=np.zeros(count, dtype=np.int64) if stage is None else np.asarray(stage, dtype=np.int64),
-        prefix_list=np.full(count, NO_PREFIX) if prefix_list is None else np.asarray(prefix_list, dtype=np.int64),
-        list_start=np.zeros(1, dtype=np.int64) if list_start is None else np.asarray(list_start, dtype=np.int64),
-        block_ids=np.zeros(0, dtype=np.int64) if block_ids is None else np.asarray(block_ids, dtype=np.int64),
-        stage_end_s=np.array([last_s]) if stage_end_s is None else np.asarray(stage_end_s, dtype=np.float64),
+        stage=np.zeros(count, dtype=np.int64) if stage is None else np.ascontiguousarray(stage, dtype=np.int64),
+        prefix_list=np.full(count, NO_PREFIX) if prefix_list is None else np.ascontiguousarray(prefix_list, dtype=np.int64),
+        list_start=np.zeros(1, dtype=np.int64) if list_start is None else np.ascontiguousarray(list_start, dtype=np.int64),
+        block_ids=np.zeros(0, dtype=np.int64) if block_ids is None else np.ascontiguousarray(block_ids, dtype=np.int64),
+        stage_end_s=np.array([last_s]) if stage_end_s is None else np.ascontiguousarray(stage_end_s, dtype=np.float64),
     )
 
 

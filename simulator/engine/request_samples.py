@@ -63,7 +63,7 @@ def _tpot_s(curve: LoadCurve, lane: LaneState, *, decode_steps: Array) -> Array:
     normal = normal_points(SAMPLES)
     stay_s = decode_steps * lane.steps.step_s[:, None]
     # Crowding slows departures, so that a full lane stays full for longer than one mean stay.
-    slowing = np.minimum(occupancy.mean / np.maximum(occupancy.variance, _TINY), 1.0)[:, None]
+    slowing = (occupancy.mean / np.maximum(np.maximum(occupancy.variance, occupancy.mean), _TINY))[:, None]
     deviation = np.sqrt(occupancy.variance[:, None] * window_factor(slowing * decode_steps / curve.mix.decode_steps))
     seen = np.minimum(occupancy.mean + 1, curve.slots)[:, None] + deviation * normal[_Row.OCCUPANCY]
     steps = prompt_steps(curve, sequences=np.clip(seen, 1.0, curve.slots), rates_per_s=rates)
@@ -72,7 +72,7 @@ def _tpot_s(curve: LoadCurve, lane: LaneState, *, decode_steps: Array) -> Array:
 
 
 def _ttft_s(curve: LoadCurve, lane: LaneState) -> Array:
-    """TTFT of sampled requests: host, step in flight, step scheduled ahead, slot, budget, own and shared prompts [s]."""
+    """TTFT of sampled requests: host, steps in flight and scheduled ahead, slot, budget, own and shared prompts [s]."""
     mix, limits, occupancy, steps = curve.mix, curve.limits, lane.occupancy, lane.steps
     uniform, normal = uniform_points(SAMPLES), normal_points(SAMPLES)
     prompts = mix.isl.at(normal[_Row.PROMPT])

@@ -115,6 +115,18 @@ def free_slot(state: Any, slot: int) -> None:
 
 
 @compiled
+def _remember_blocks(state: Any, slot: int, full: int) -> None:
+    """Stamp the first ``full`` blocks of a sequence, so that it finds again what nobody overwrites meanwhile.
+
+    Blocks further on that it remembers from an earlier preemption and has not reached again stay remembered.
+    """
+    for place in range(state.slots[slot, SLOT_BLOCKS]):
+        block = state.table[slot, place, BLOCK]
+        state.table[slot, place, STAMP] = state.blocks[block, BLOCK_STAMP] if place < full else -1
+    state.slots[slot, SLOT_SAVED] = max(full, state.slots[slot, SLOT_SAVED])
+
+
+@compiled
 def preempt(state: Any, demand: Any, fate: Any, limits: Any, slot: int, step: int) -> None:
     """Throw a sequence out while ``step`` is formed; it will recompute prompt and output so far when it returns."""
     request = state.slots[slot, SLOT_REQUEST]
@@ -128,10 +140,8 @@ def preempt(state: Any, demand: Any, fate: Any, limits: Any, slot: int, step: in
         state.slots[slot, SLOT_GENERATED] = cached + 1 - demand.shape[request, PROMPT]
     else:
         state.count[PARTIAL] = -1
-    state.slots[slot, SLOT_SAVED] = full if limits.prefix_caching else 0
-    for place in range(state.slots[slot, SLOT_SAVED]):
-        block = state.table[slot, place, BLOCK]
-        state.table[slot, place, STAMP] = state.blocks[block, BLOCK_STAMP]
+    if limits.prefix_caching:
+        _remember_blocks(state, slot, full)
     vacate(state, slot)
     state.slots[slot, SLOT_STATUS] = PREEMPTED
     state.stacks[PREEMPTED_STACK, state.count[PREEMPTED_SLOTS]] = slot
@@ -167,7 +177,7 @@ def extend_decodes(state: Any, demand: Any, fate: Any, limits: Any, step: int) -
                 victim = last_admitted(state, limits)
                 preempt(state, demand, fate, limits, victim, step)
             if victim != slot:
-                _extend(state, demand, slot, step)
+                _extend(state, demand, limits, slot, step)
             if victim >= 0:
                 # The list may have lost any of its members; those that were served already are skipped.
                 preempted = True
@@ -177,9 +187,11 @@ def extend_decodes(state: Any, demand: Any, fate: Any, limits: Any, step: int) -
 
 
 @compiled
-def _extend(state: Any, demand: Any, slot: int, step: int) -> None:
+def _extend(state: Any, demand: Any, limits: Any, slot: int, step: int) -> None:
     held = state.slots[slot, SLOT_BLOCKS]
-    publish_blocks(state, demand, slot, held - 1, held)
+    if limits.prefix_caching and held * limits.block_size > state.slots[slot, SLOT_TARGET]:
+        # The block before was filled by decoding: a later turn of the conversation may ask for it.
+        publish_blocks(state, demand, slot, held - 1, held)
     state.table[slot, held, BLOCK] = take_block(state)
     state.slots[slot, SLOT_BLOCKS] = held + 1
     state.slots[slot, SLOT_EXTENDED] = step
@@ -200,9 +212,8 @@ def finish_sequences(state: Any, fate: Any, limits: Any, executed: int, forming:
         state.count[LIVE] -= 1
         if not limits.static:
             release_slot(state, limits, slot, forming)
-    if limits.static and state.count[LIVE] == 0:
-        while state.links[limits.max_seqs, NEXT] != limits.max_seqs:
-            release_slot(state, limits, state.links[limits.max_seqs, NEXT], forming)
+    if limits.static:
+        end_static_batch(state, limits, forming)
 
 
 @compiled
@@ -215,6 +226,15 @@ def release_slot(state: Any, limits: Any, slot: int, forming: int) -> None:
     unlink(state.links, limits.finish_lists + slot)
     vacate(state, slot)
     free_slot(state, slot)
+
+
+@compiled
+def end_static_batch(state: Any, limits: Any, forming: int) -> None:
+    """Free a static batch as a whole once none of its sequences has anything left to generate."""
+    if state.count[LIVE] > 0:
+        return
+    while state.links[limits.max_seqs, NEXT] != limits.max_seqs:
+        release_slot(state, limits, state.links[limits.max_seqs, NEXT], forming)
 
 
 @compiled
@@ -234,3 +254,5 @@ def abort(state: Any, fate: Any, limits: Any, request: int) -> None:
         state.slots[slot, SLOT_STATUS] = ABORTED
         return
     release_slot(state, limits, slot, state.count[STEP])
+    if limits.static:
+        end_static_batch(state, limits, state.count[STEP])

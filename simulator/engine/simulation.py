@@ -13,6 +13,7 @@ from simulator.engine.state import (
     ADMITTED_S,
     CACHED,
     FINISH_S,
+    FREE_BLOCKS,
     FIRST_TOKEN_S,
     NOTES,
     OUTCOME,
@@ -43,13 +44,14 @@ class SimulationRun:
 
     usage : per stage (and after the last) the columns of ``state.USAGES`` summed over replicas
     trace : per replica, step and ``state.TRACE_*`` column, the first steps as far as asked for
-    steps : steps taken by all replicas
+    steps : steps taken by all replicas; free_blocks : KV blocks that nobody holds at the end
     """
 
     records: RequestRecords
     usage: Floats
     trace: tuple[Floats, ...]
     steps: int
+    free_blocks: int
 
 
 def _queue_order(requests: Requests, settings: SchedulerSettings) -> tuple[Floats, np.ndarray]:
@@ -102,6 +104,23 @@ def _check_tables(tables: StepTables, settings: SchedulerSettings) -> None:
         raise RoofcastError("a step takes no time, so that the clock would stand still", field="tables")
 
 
+def _plain_numbers(tables: StepTables) -> StepTables:
+    """One set of types, because compiled code is made for types."""
+    return StepTables(
+        token_s=np.ascontiguousarray(tables.token_s, dtype=np.float64),
+        logits_s=np.ascontiguousarray(tables.logits_s, dtype=np.float64),
+        decode_s=np.ascontiguousarray(tables.decode_s, dtype=np.float64),
+        prefill_s=np.ascontiguousarray(tables.prefill_s, dtype=np.float64),
+        decode_places=np.ascontiguousarray(tables.decode_places, dtype=np.float64),
+        sequence_places=np.ascontiguousarray(tables.sequence_places, dtype=np.float64),
+        token_places=np.ascontiguousarray(tables.token_places, dtype=np.float64),
+        step_s=float(tables.step_s),
+        sequence_s=float(tables.sequence_s),
+        issue_s=float(tables.issue_s),
+        context_nodes=int(tables.context_nodes),
+    )
+
+
 def _records(fate: Fate, order: np.ndarray) -> RequestRecords:
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
@@ -143,6 +162,7 @@ def simulate_requests(
     from simulator.engine.loop import run_requests
 
     _check_tables(tables, settings)
+    tables = _plain_numbers(tables)
     ready_s, order = _queue_order(requests, settings)
     demand = _demand(requests, settings, ready_s=ready_s, order=order)
     fate = _fate(_first_outcome(demand, settings))
@@ -164,4 +184,5 @@ def simulate_requests(
         usage=state.usage.sum(axis=0),
         trace=tuple(state.trace[replica, : state.count[replica, STEPS_TAKEN]] for replica in range(settings.replicas)),
         steps=int(state.count[:, STEPS_TAKEN].sum()),
+        free_blocks=int(state.count[:, FREE_BLOCKS].sum()),
     )

@@ -58,9 +58,7 @@ def prompt_passes(*, sequences: int, isl_tokens: int, limit_tokens: int | None) 
     starts = np.arange(chunks) * float(limit)
     tokens = np.minimum(float(limit), isl_tokens - starts)
     logits = (starts + tokens >= isl_tokens).astype(np.float64)
-    shape = mixed_step(
-        prefill_sequences=1.0, prefill_tokens=tokens, prefill_context=starts, prefill_logits=logits
-    )
+    shape = mixed_step(prefill_sequences=1.0, prefill_tokens=tokens, prefill_context=starts, prefill_logits=logits)
     return shape, np.full(chunks, float(sequences))
 
 
@@ -85,9 +83,7 @@ def _integration_weights(points: Array) -> Array:
     return weights
 
 
-def decode_phase(
-    deployment: Deployment, *, sequences: float, isl_tokens: int, osl_tokens: int
-) -> PhaseEstimate | None:
+def decode_phase(deployment: Deployment, *, sequences: float, isl_tokens: int, osl_tokens: int) -> PhaseEstimate | None:
     """The steps after the first token; None when there is none.
 
     Step j of 1..OSL-1 attends to ISL + j tokens.

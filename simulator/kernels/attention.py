@@ -16,11 +16,14 @@ from simulator.kernels.attention_cases import (
     KEY_BLOCK,
     AttentionCases,
     AttentionMachine,
+    SplitRule,
     append_seconds,
     attention_cases,
     attention_machine,
+    balanced_splits,
     efficient_splits,
     joined,
+    kernel_dtype,
     l2_share,
 )
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
@@ -62,12 +65,12 @@ class AttentionTerms:
 
 
 def prefill_grid(
-    cases: AttentionCases, *, compute_units: float, tile_rows: float, packs_group: bool, splits_keys: bool
+    cases: AttentionCases, *, compute_units: float, tile_rows: float, packs_group: bool, split_rule: SplitRule
 ) -> PrefillGrid:
-    """Tiles of ``tile_rows`` query rows and the blocks of KEY_BLOCK keys that the mask leaves to each [FlashAttention2].
+    """Tiles of ``tile_rows`` query rows, and the blocks of keys that the mask leaves to each [FlashAttention2].
 
     packs_group : the query heads that share a KV head fill a tile's rows together [FlashAttention3]; a single query
-    token is always packed. splits_keys : few tiles divide their keys (``efficient_splits``).
+    token is always packed. split_rule : whether and how few tiles divide their keys.
     """
     packed = np.full(len(cases.sequences), packs_group) | (cases.query_tokens <= 1)
     heads = np.where(packed, cases.num_kv_heads, cases.num_kv_heads * cases.group)
@@ -84,10 +87,12 @@ def prefill_grid(
     blocks = np.maximum(np.ceil(last / KEY_BLOCK) - np.floor(first / KEY_BLOCK), 1.0)
     tiles = cases.sequences * heads * per_head
     longest = blocks.max(axis=0)
-    splits = efficient_splits(tiles, longest, slots=compute_units) if splits_keys else np.ones(len(tiles))
-    return PrefillGrid(
-        tiles=tiles, mean_blocks=(blocks * weight).sum(axis=0), longest_blocks=longest, splits=splits
-    )
+    splits = np.ones(len(tiles))
+    if split_rule == SplitRule.EFFICIENT:
+        splits = efficient_splits(tiles, longest, slots=compute_units)
+    if split_rule == SplitRule.BALANCED:
+        splits = balanced_splits(tiles, longest, tiles_of_one=heads * per_head, slots=compute_units)
+    return PrefillGrid(tiles=tiles, mean_blocks=(blocks * weight).sum(axis=0), longest_blocks=longest, splits=splits)
 
 
 def prefill_seconds(
@@ -166,7 +171,7 @@ def grid_of(cases: AttentionCases, *, machine: AttentionMachine, parameters: Map
         compute_units=machine.compute_units,
         tile_rows=parameters["tile_rows"],
         packs_group=parameters["packs_group"] > 0,
-        splits_keys=parameters["splits_keys"] > 0,
+        split_rule=SplitRule(int(parameters["split_rule"])),
     )
 
 
@@ -184,7 +189,7 @@ def attention_timing(
     and its spread grows to that of the physics alone. cold : see ``prefill_seconds``.
     """
     cases = attention_cases(shape)
-    machine = attention_machine(hardware, shape.compute_dtype)
+    machine = attention_machine(hardware, kernel_dtype(fit.format, hardware))
     grid = grid_of(cases, machine=machine, parameters=fit.parameters)
     terms = prefill_seconds(cases, grid=grid, machine=machine, parameters=fit.parameters, cold=cold)
     points = prefill_points(cases, grid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,20 @@ FULL_SHARE = 0.8
 EFFICIENT_SHARE = 0.85
 """The fewest splits within this share of the best wave efficiency are taken [FlashAttention2]."""
 
+SHARE_MARGIN = 1.1
+FEW_BLOCKS = 4.0
+"""Tiles of at most this many key blocks are never divided by flash-attention 3."""
+
 MOST_SPLITS = 128
 _SPLITS: NDArray[np.float64] = np.arange(1.0, MOST_SPLITS + 1.0)[:, None]
+
+
+class SplitRule(IntEnum):
+    """How a kernel divides keys among compute units: never or freely, as flash-attention 2, as flash-attention 3."""
+
+    OWN = 0
+    EFFICIENT = 1
+    BALANCED = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +105,23 @@ def attention_machine(hardware: AcceleratorSpec, compute_dtype: Dtype) -> Attent
     )
 
 
+def kernel_dtype(format: str, hardware: AcceleratorSpec) -> Dtype:
+    """Number format in which the kernels of a fit multiply: what the fit says, whatever the GEMMs beside it use."""
+    if format == "fp8":
+        return Dtype.FP8
+    return Dtype.BF16 if Dtype.BF16 in hardware.peak_flops_per_s else Dtype.FP16
+
+
 def attention_cases(shape: AttentionShape) -> AttentionCases:
-    """The cases of one operator row, its scalars broadcast over its arrays."""
+    """The cases of one operator row, its scalars broadcast over its arrays.
+
+    A case without sequences or queries takes no time, which its caller knows; here it stands for one of each.
+    """
     sequences, query, context = np.broadcast_arrays(shape.sequences, shape.query_tokens, shape.context_tokens)
     ones = np.ones(len(sequences))
     return AttentionCases(
-        sequences=np.asarray(sequences, dtype=np.float64),
-        query_tokens=np.asarray(query, dtype=np.float64),
+        sequences=np.where(sequences > 0, sequences, 1.0),
+        query_tokens=np.where(query > 0, query, 1.0),
         context_tokens=np.asarray(context, dtype=np.float64),
         num_kv_heads=ones * shape.num_kv_heads,
         group=ones * (shape.num_heads / shape.num_kv_heads),
@@ -132,6 +155,18 @@ def efficient_splits(tiles: Array, blocks: Array, *, slots: float) -> Array:
     return splits
 
 
+def balanced_splits(tiles: Array, blocks: Array, *, tiles_of_one: Array, slots: float) -> Array:
+    """Parts into which flash-attention 3 divides the keys of calls with sequences of any length [-].
+
+    As many as give each slot its share of all blocks, with a margin of a tenth [FlashAttention3, prepare_varlen];
+    1 where the tiles of one sequence (``tiles_of_one``) nearly fill the device, or where keys are few.
+    """
+    share = np.ceil(SHARE_MARGIN * tiles * blocks / slots)
+    splits = np.clip(np.ceil(blocks / share), 1.0, MOST_SPLITS)
+    allowed: Array = np.where((tiles_of_one < FULL_SHARE * slots) & (blocks > FEW_BLOCKS), splits, 1.0)
+    return allowed
+
+
 def l2_share(working_set_bytes: Array, *, l2_bytes: float, sharpness: float) -> Array:
     """Share of the traffic served by L2 when the same call is repeated: 1 far below its capacity, 0 far above [-]."""
     share: Array = 1.0 / (1.0 + (working_set_bytes / l2_bytes) ** sharpness)
@@ -148,7 +183,9 @@ def append_seconds(
     """
     tokens = cases.sequences * cases.query_tokens
     width = cases.num_kv_heads * cases.head_dim
-    issue = tokens * np.minimum(width / THREADS_PER_TOKEN, 1.0) * token_cycles / (machine.clock_hz * machine.compute_units)
+    issue = (
+        tokens * np.minimum(width / THREADS_PER_TOKEN, 1.0) * token_cycles / (machine.clock_hz * machine.compute_units)
+    )
     numbers = tokens * cases.num_kv_heads * cases.kv_width
     moved = numbers * (ACTIVATION_BYTES + cases.kv_element_bytes) / bytes_per_s
     seconds: Array = np.hypot(issue, moved)

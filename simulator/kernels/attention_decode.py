@@ -17,11 +17,14 @@ from simulator.kernels.attention_cases import (
     KEY_BLOCK,
     AttentionCases,
     AttentionMachine,
+    SplitRule,
     append_seconds,
     attention_cases,
     attention_machine,
+    balanced_splits,
     efficient_splits,
     joined,
+    kernel_dtype,
     l2_share,
 )
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
@@ -67,27 +70,33 @@ class DecodeGrid:
     blocks: Array
     splits: Array
     blocks_per_part: Array
-    grouped: Array
-    copies_queries: Array
+    grouped: NDArray[np.bool_]
+    copies_queries: NDArray[np.bool_]
 
 
-def decode_grid(cases: AttentionCases, *, compute_units: float, tile_rows: float, fixed_rule: bool) -> DecodeGrid:
+def decode_grid(cases: AttentionCases, *, compute_units: float, tile_rows: float, split_rule: SplitRule) -> DecodeGrid:
     """Tiles and key splits.
 
-    fixed_rule : flash-attention 2, which divides keys by ``efficient_splits``, only where heads share keys, and packs
-    the heads of a group into rows by copying; otherwise the kernel takes the best of SPLIT_CHOICES.
+    split_rule : EFFICIENT is flash-attention 2, which divides keys only where heads share them and packs the heads
+    of a group into rows by copying, both for a single query token only; BALANCED is flash-attention 3; OWN takes
+    the best of SPLIT_CHOICES.
     """
     inside = cases.window + cases.query_tokens - 1.0
     keys = np.where(cases.key_tokens > inside, inside + KEY_BLOCK, cases.key_tokens)
     blocks = np.ceil(keys / KEY_BLOCK)
-    tiles = cases.sequences * cases.num_kv_heads * np.ceil(cases.query_tokens * cases.group / tile_rows)
-    single = cases.query_tokens <= 1
-    grouped = fixed_rule & single & (cases.group > 1)
-    if fixed_rule:
+    copying = split_rule == SplitRule.EFFICIENT
+    apart = copying & (cases.query_tokens > 1)
+    grouped = copying & (cases.query_tokens <= 1) & (cases.group > 1)
+    heads = cases.num_kv_heads * np.where(apart, cases.group, 1.0)
+    rows = cases.query_tokens * np.where(apart, 1.0, cases.group)
+    tiles = cases.sequences * heads * np.ceil(rows / tile_rows)
+    choices = SPLIT_CHOICES
+    if copying:
         ruled = efficient_splits(tiles, blocks, slots=BLOCKS_PER_UNIT * compute_units)
         choices = np.where(grouped, ruled, 1.0)[None, :]
-    else:
-        choices = SPLIT_CHOICES
+    if split_rule == SplitRule.BALANCED:
+        one = tiles / cases.sequences
+        choices = balanced_splits(tiles, blocks, tiles_of_one=one, slots=compute_units)[None, :]
     per_part = np.ceil(blocks / choices)
     return DecodeGrid(
         tiles=tiles,
@@ -162,7 +171,7 @@ def decode_grid_of(cases: AttentionCases, *, machine: AttentionMachine, paramete
         cases,
         compute_units=machine.compute_units,
         tile_rows=parameters["tile_rows"],
-        fixed_rule=parameters["fixed_rule"] > 0,
+        split_rule=SplitRule(int(parameters["split_rule"])),
     )
 
 
@@ -180,7 +189,7 @@ def decode_attention_timing(
     still applies, because it compares measurement and physics under the same conditions.
     """
     cases = attention_cases(shape)
-    machine = attention_machine(hardware, shape.compute_dtype)
+    machine = attention_machine(hardware, kernel_dtype(fit.format, hardware))
     grid = decode_grid_of(cases, machine=machine, parameters=fit.parameters)
     terms = decode_seconds(cases, grid=grid, machine=machine, parameters=fit.parameters, cold=cold)
     points = decode_points(cases, grid)

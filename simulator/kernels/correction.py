@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import Array
@@ -43,7 +43,8 @@ class Lattice:
 def log2_coordinates(*coordinates: ArrayLike) -> Array:
     """Positive quantities, broadcast together, as points in log2 space: shape (points, axes) [octaves]."""
     columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value, dtype=np.float64)) for value in coordinates))
-    return np.log2(np.stack([column.ravel() for column in columns], axis=1))
+    points: Array = np.log2(np.stack([column.ravel() for column in columns], axis=1))
+    return points
 
 
 def octaves_outside(points: Array, *, low: Array, high: Array) -> Array:
@@ -53,9 +54,10 @@ def octaves_outside(points: Array, *, low: Array, high: Array) -> Array:
     return outside
 
 
-def _cells(lattice: Lattice, points: Array) -> tuple[list[Array], list[Array]]:
+def _cells(lattice: Lattice, points: Array) -> tuple[list[NDArray[np.intp]], list[Array]]:
     """Per axis: index of the node at or below each point (clipped to the box) and the weight of the next node."""
-    indices, weights = [], []
+    indices: list[NDArray[np.intp]] = []
+    weights: list[Array] = []
     for axis, nodes in enumerate(lattice.nodes):
         clipped = np.clip(points[:, axis], nodes[0], nodes[-1])
         index = np.clip(np.searchsorted(nodes, clipped, side="right") - 1, 0, max(len(nodes) - 2, 0))
@@ -65,7 +67,7 @@ def _cells(lattice: Lattice, points: Array) -> tuple[list[Array], list[Array]]:
     return indices, weights
 
 
-def corner_weights(lattice: Lattice, points: Array) -> tuple[Array, Array]:
+def corner_weights(lattice: Lattice, points: Array) -> tuple[NDArray[np.intp], Array]:
     """The 2**axes nodes around each point and their multilinear weights, both of shape (points, 2**axes).
 
     Indices are into ``lattice.values.ravel()``; each row of weights sums to 1.
@@ -74,7 +76,9 @@ def corner_weights(lattice: Lattice, points: Array) -> tuple[Array, Array]:
     shape = lattice.values.shape
     flat, share = [], []
     for corner in product((0, 1), repeat=len(shape)):
-        position = [np.minimum(index + step, size - 1) for index, step, size in zip(indices, corner, shape, strict=True)]
+        position = [
+            np.minimum(index + step, size - 1) for index, step, size in zip(indices, corner, shape, strict=True)
+        ]
         flat.append(np.ravel_multi_index(tuple(position), shape))
         factors = [weight if step else 1.0 - weight for weight, step in zip(weights, corner, strict=True)]
         share.append(np.prod(np.stack(factors), axis=0))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from simulator.kernels.correction import Lattice, lattice_of
-from simulator.kernels.timing import Provenance, Timing
+from simulator.kernels.timing import Timing, widened
 from simulator.kernels.transfer import Relative, calibrated_relative, link_relative
 from simulator.specs.calibration import KernelFit
 from simulator.specs.calibrations import CalibrationGroup, calibrated_hardware, load_arrays, load_calibration
@@ -46,16 +44,7 @@ class FitSet:
 
     def transferred(self, timing: Timing) -> Timing:
         """``timing`` as known on this accelerator: wider and extrapolated where the fits are a relative's."""
-        if self.relative.log_sigma_extra == 0:
-            return timing
-        return Timing(
-            seconds=timing.seconds,
-            compute_s=timing.compute_s,
-            memory_s=timing.memory_s,
-            network_s=timing.network_s,
-            log_sigma=np.hypot(timing.log_sigma, self.relative.log_sigma_extra),
-            provenance=np.maximum(timing.provenance, float(Provenance.EXTRAPOLATED)),
-        )
+        return widened(timing, log_sigma_extra=self.relative.log_sigma_extra)
 
 
 def _lattice(fits: FitSet, fit: KernelFit) -> Lattice | None:
@@ -82,9 +71,7 @@ def fit_set(
             relative = calibrated_relative(hardware, available=available)
             borrowed = load_calibration(relative.name, library=candidate, group=group, profiles=profiles)
             assert borrowed is not None, "calibrated_hardware names files that exist"
-            return FitSet(
-                group=group, library=candidate, fits=borrowed.fits, relative=relative, profiles=profiles
-            )
+            return FitSet(group=group, library=candidate, fits=borrowed.fits, relative=relative, profiles=profiles)
     return None
 
 

@@ -36,10 +36,11 @@ PARTIAL_BYTES = 8.0
 L2_SHARPNESS = 3.0
 """How abruptly the share of L2 hits falls when the working set outgrows the L2."""
 
+TILE_WIDTHS = {16: (64, 128), 32: (64, 128), 64: (32, 64, 128, 256), 128: (32, 64, 128, 256), 256: (64, 128)}
+"""Columns of the output tiles by their rows."""
+
 TILES: NDArray[np.float64] = np.array(
-    [(16, 64), (16, 128), (32, 64), (32, 128), (64, 32), (64, 64), (64, 128), (64, 256)]
-    + [(128, 32), (128, 64), (128, 128), (128, 256), (256, 64), (256, 128)],
-    dtype=np.float64,
+    [(rows, columns) for rows, widths in TILE_WIDTHS.items() for columns in widths], dtype=np.float64
 )
 """(rows, columns) of the output tiles that kernel libraries choose from."""
 

@@ -6,11 +6,12 @@ the family, wider and assumed where even its format is a stand-in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simulator.kernels.attention import attention_timing
+from simulator.kernels.attention_choice import choose_attention_fit
 from simulator.kernels.attention_decode import decode_attention_timing
 from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set
 from simulator.kernels.gemm import gemm_timing
@@ -18,7 +19,7 @@ from simulator.kernels.memory import elementwise_timing
 from simulator.kernels.moe import moe_timing
 from simulator.kernels.network import collective_timing
 from simulator.kernels.roofline import RooflineParameters, roofline_timing
-from simulator.kernels.timing import Provenance, Timing
+from simulator.kernels.timing import Provenance, Timing, widened
 from simulator.operators.work import (
     AttentionShape,
     CollectiveShape,
@@ -30,7 +31,6 @@ from simulator.operators.work import (
 )
 from simulator.specs.calibration import KernelFit
 from simulator.specs.hardware import AcceleratorSpec, LinkSpec
-from simulator.specs.precision import BITS, Dtype
 
 # The format whose fit stands in for one without measurements, and what that adds to the spread.
 STAND_IN_FORMAT = "bf16"
@@ -60,17 +60,17 @@ class KernelLibrary:
 
     def price(self, work: Work) -> Timing:
         """Time of one execution of ``work`` on one device [s]; nothing to do takes no time."""
-        timing = self._price(work)
+        # Cases without work have no logarithm for the corrections to look up; they are set to nothing below.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            timing = self._price(work)
         idle = (work.flops == 0) & (work.bytes == 0)
-        if isinstance(work.shape, CollectiveShape) or not idle.any():
+        if not idle.any():
             return timing
-        return Timing(
+        return replace(
+            timing,
             seconds=np.where(idle, 0.0, timing.seconds),
-            compute_s=timing.compute_s,
-            memory_s=timing.memory_s,
-            network_s=timing.network_s,
-            log_sigma=timing.log_sigma,
-            provenance=timing.provenance,
+            log_sigma=np.where(idle, 0.0, timing.log_sigma),
+            provenance=np.where(idle, 0.0, timing.provenance),
         )
 
     def _price(self, work: Work) -> Timing:
@@ -113,13 +113,14 @@ class KernelLibrary:
         return fits.transferred(moe_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
 
     def _attention(self, work: Work, shape: AttentionShape) -> Timing:
-        family = "decode_attention" if shape.is_decode else "prefill_attention"
-        found = _find(self.attention, family=family, fmt=_attention_format(shape))
-        if found is None:
+        choice = choose_attention_fit(self.attention.fits, shape=shape) if self.attention else None
+        if self.attention is None or choice is None:
+            family = "decode_attention" if shape.is_decode else "prefill_attention"
             return self._roofline(work, family=family, fmt=STAND_IN_FORMAT)
-        fits, fit = found
         price = decode_attention_timing if shape.is_decode else attention_timing
-        return fits.transferred(price(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
+        lattice = self.attention.lattice(choice.fit)
+        timing = price(shape, hardware=self.hardware, fit=choice.fit, lattice=lattice)
+        return self.attention.transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
 
     def _recurrent(self, work: Work, shape: RecurrentShape) -> Timing:
         return self._roofline(work, family="decode_attention", fmt=STAND_IN_FORMAT)
@@ -156,13 +157,6 @@ def _find(fits: FitSet | None, *, family: str, fmt: str, variant: str = "") -> t
         return None
     fit = fits.find(family=family, fmt=SAME_KERNELS.get(fmt, fmt), variant=variant)
     return None if fit is None else (fits, fit)
-
-
-def _attention_format(shape: AttentionShape) -> str:
-    """Name of an attention fit: the compute dtype, and the cache's where it is narrower."""
-    if shape.compute_dtype is Dtype.FP8:
-        return "fp8"
-    return "bf16" if BITS[shape.kv_dtype] >= BITS[Dtype.BF16] else f"bf16_kv{shape.kv_dtype.value}"
 
 
 def kernel_library(

@@ -30,8 +30,11 @@ TILES: NDArray[np.float64] = np.array(
 )
 """(rows, columns) of the tiles of grouped kernels; they do not split k."""
 
-AXES = ("tokens", "rows_per_expert", "distinct_experts", "hidden_size", "intermediate_size")
-"""Coordinates of the correction and of the fitted box."""
+CORRECTION_AXES = ("tokens", "rows_per_expert", "distinct_experts", "intermediate_size")
+"""Coordinates of the correction."""
+
+BOX_AXES = (*CORRECTION_AXES, "hidden_size")
+"""Coordinates of the fitted box."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +110,9 @@ def _grouped_gemm(
     return body[cases, best], compute[cases, best], memory[cases, best]
 
 
-def _passes_seconds(load: ExpertLoad, *, columns: Array, machine: GemmMachine, parameters: Mapping[str, float]) -> Array:
+def _passes_seconds(
+    load: ExpertLoad, *, columns: Array, machine: GemmMachine, parameters: Mapping[str, float]
+) -> Array:
     """Gather, activation and weighted sum over every (token, expert) pair of the step, local or not [s]."""
     pairs = load.tokens * load.num_experts_per_tok
     moved = ELEMENT_BYTES * pairs * (columns + load.intermediate_size + load.hidden_size)
@@ -128,18 +133,24 @@ def moe_seconds(
 ) -> MoeTerms:
     """Time of one routed layer on one device, vectorised over the cases [s].
 
+    ``pass_fraction`` may exceed 1 where the passes are fused into the products.
+
     t = launch_s + expert_s x local experts + up GEMM + down GEMM + passes over all (token, expert) pairs.
     Each GEMM is the least, over tiles, of a smooth maximum of compute waves and memory, as in ``gemm_seconds``
     without split-K. Left out: the router, shared experts and communication, which are rows of their own.
     """
     columns = load.intermediate_size * (2.0 if gated else 1.0)
-    up = _grouped_gemm(
-        load, columns=columns, depth=load.hidden_size, machine=machine, parameters=parameters,
-        weight_bytes=weight_bytes, activation_bytes=activation_bytes,
-    )
-    down = _grouped_gemm(
-        load, columns=load.hidden_size, depth=load.intermediate_size, machine=machine, parameters=parameters,
-        weight_bytes=weight_bytes, activation_bytes=activation_bytes,
+    up, down = (
+        _grouped_gemm(
+            load,
+            columns=wide,
+            depth=deep,
+            machine=machine,
+            parameters=parameters,
+            weight_bytes=weight_bytes,
+            activation_bytes=activation_bytes,
+        )
+        for wide, deep in ((columns, load.hidden_size), (load.hidden_size, load.intermediate_size))
     )
     passes = _passes_seconds(load, columns=columns, machine=machine, parameters=parameters)
     launch = parameters["launch_s"] + parameters["expert_s"] * load.local_experts
@@ -174,10 +185,9 @@ def expert_load(shape: MoeShape) -> ExpertLoad:
 
 
 def correction_points(load: ExpertLoad) -> Array:
-    """Coordinates of the correction, named by AXES, shape (cases, 5) [octaves]."""
-    return log2_coordinates(
-        np.maximum(load.tokens, 1.0), load.rows_per_expert, load.reached, load.hidden_size, load.intermediate_size
-    )
+    """Coordinates named by BOX_AXES, shape (cases, 5) [octaves]; the first four are those of the correction."""
+    tokens = np.maximum(load.tokens, 1.0)
+    return log2_coordinates(tokens, load.rows_per_expert, load.reached, load.intermediate_size, load.hidden_size)
 
 
 def moe_timing(shape: MoeShape, *, hardware: AcceleratorSpec, fit: KernelFit, lattice: Lattice | None) -> Timing:
@@ -192,9 +202,9 @@ def moe_timing(shape: MoeShape, *, hardware: AcceleratorSpec, fit: KernelFit, la
         gated=shape.gated,
     )
     points = correction_points(load)
-    log_sigma, provenance = shape_confidence(fit, points, axes=AXES)
+    log_sigma, provenance = shape_confidence(fit, points, axes=BOX_AXES)
     return Timing(
-        seconds=terms.seconds * np.exp(log_correction(lattice, points)),
+        seconds=terms.seconds * np.exp(log_correction(lattice, points[:, : len(CORRECTION_AXES)])),
         compute_s=terms.compute_s,
         memory_s=terms.memory_s,
         network_s=np.zeros(len(load.tokens)),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+
+import numpy as np
 
 from simulator.operators.step_shape import Array
 
@@ -38,3 +40,14 @@ class Timing:
     network_s: Array
     log_sigma: Array
     provenance: Array
+
+
+def widened(timing: Timing, *, log_sigma_extra: float) -> Timing:
+    """``timing`` with a spread added in quadrature, and known as extrapolated; unchanged where nothing is added."""
+    if log_sigma_extra == 0:
+        return timing
+    return replace(
+        timing,
+        log_sigma=np.hypot(timing.log_sigma, log_sigma_extra),
+        provenance=np.maximum(timing.provenance, float(Provenance.EXTRAPOLATED)),
+    )

@@ -28,22 +28,25 @@ class StepTables(NamedTuple):
     token_s : by new tokens, one entry for each number from 0; CUDA-graph padding included
     logits_s : by rows of the LM head, one entry for each number from 0
     decode_s : [sequences from 0, context node]
-    prefill_s : [log2 of sequences, token node, context node]
+    prefill_s : [sequence node, token node, context node]
+    decode_places : where each whole number of tokens attended to lies among the nodes of ``decode_s``
+    sequence_places, token_places : the same of sequences and tokens among those of ``prefill_s``
     step_s, sequence_s : engine time per step and per sequence in it
     issue_s : time that the host needs to launch a step's kernels one by one, 0 where CUDA graphs do; a step of
         the device takes at least that
-    decode_nodes, token_nodes, context_nodes : nodes per octave of the last axes
+    context_nodes : nodes per octave of the context axis of ``prefill_s``
     """
 
     token_s: Array
     logits_s: Array
     decode_s: Array
     prefill_s: Array
+    decode_places: Array
+    sequence_places: Array
+    token_places: Array
     step_s: float
     sequence_s: float
     issue_s: float
-    decode_nodes: int
-    token_nodes: int
     context_nodes: int
 
     @property
@@ -70,10 +73,17 @@ def _place(value: Any, per_octave: int) -> Any:
     return per_octave * (octave + value * np.exp2(-octave) - 1.0)
 
 
+def _between(values: Any, position: Any) -> Any:
+    """Linear interpolation between the entries of ``values``; constant beyond the last."""
+    low = np.minimum(np.int64(position), len(values) - 2)
+    share = np.minimum(position - low, 1.0)
+    return values[low] + share * (values[low + 1] - values[low])
+
+
 def decode_seconds(tables: Any, sequences: Any, context_tokens: Any) -> Any:
     """Attention and states of decoding sequences that attend to ``context_tokens`` in sum [s]."""
     row = np.int64(sequences)
-    place = _place(np.maximum(context_tokens / np.maximum(row, 1), 1.0), tables.decode_nodes)
+    place = _between(tables.decode_places, context_tokens / np.maximum(row, 1))
     node = np.minimum(np.int64(place), tables.decode_s.shape[1] - 2)
     low = tables.decode_s[row, node]
     return low + (place - node) * (tables.decode_s[row, node + 1] - low)
@@ -99,13 +109,13 @@ def prefill_seconds(tables: Any, sequences: Any, tokens: Any, work2: Any) -> Any
     """
     mean = tokens / sequences
     context = np.maximum(0.5 * (work2 / tokens - mean), 0.0)
-    octave = np.minimum(_place(sequences * 1.0, 1), tables.prefill_s.shape[0] - 1.0)
-    row = np.minimum(np.int64(octave), tables.prefill_s.shape[0] - 2)
-    token_place = _place(mean, tables.token_nodes)
+    sequence_place = tables.sequence_places[np.int64(sequences)]
+    row = np.minimum(np.int64(sequence_place), tables.prefill_s.shape[0] - 2)
+    token_place = _between(tables.token_places, mean)
     context_place = _place(1.0 + context / CONTEXT_UNIT_TOKENS, tables.context_nodes)
     low = _prefill_plane(tables, row, token_place, context_place)
     high = _prefill_plane(tables, row + 1, token_place, context_place)
-    return low + (octave - row) * (high - low)
+    return low + (sequence_place - row) * (high - low)
 
 
 def step_seconds(
@@ -128,7 +138,7 @@ def step_seconds(
     return host_s + max(seconds, tables.issue_s)
 
 
-SCALAR_FUNCTIONS = (_place, decode_seconds, _prefill_plane, prefill_seconds, step_seconds)
+SCALAR_FUNCTIONS = (_place, _between, decode_seconds, _prefill_plane, prefill_seconds, step_seconds)
 """What compiled code has to be able to call."""
 
 
@@ -181,11 +191,12 @@ def uniform_tables(
         logits_s=np.zeros(max_tokens + 1),
         decode_s=per_context_token_s * sequences[:, np.newaxis] * contexts,
         prefill_s=np.zeros((2, 2, 2)),
+        decode_places=np.interp(np.arange(max_context + 1), contexts, np.arange(len(contexts))),
+        sequence_places=np.zeros(max_sequences + 1),
+        token_places=np.zeros(max_tokens + 2),
         step_s=step_s,
         sequence_s=0.0,
         issue_s=0.0,
-        decode_nodes=1,
-        token_nodes=1,
         context_nodes=1,
     )
 

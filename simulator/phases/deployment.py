@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from simulator.errors import RoofcastError
 from simulator.kernels.library import KernelLibrary, kernel_library
@@ -29,6 +30,8 @@ class EngineSettings:
     max_num_seqs: int
     max_model_len: int
     gpu_memory_utilization: float
+    memory_rule: Literal["of_total", "static", "of_free"]
+    reserves_full_length: bool
     block_size_tokens: int
     prefix_caching: bool
     chunked_prefill: bool
@@ -60,6 +63,8 @@ def _engine_settings(spec: EngineSpec, *, profile: EngineProfile, model: ModelSp
         max_num_seqs=spec.max_num_seqs or profile.max_num_seqs,
         max_model_len=max_model_len,
         gpu_memory_utilization=spec.gpu_memory_utilization or profile.gpu_memory_utilization,
+        memory_rule=profile.memory_rule,
+        reserves_full_length=profile.reserves_full_length,
         block_size_tokens=spec.block_size_tokens or profile.block_size_tokens,
         prefix_caching=profile.prefix_caching if spec.prefix_caching is None else spec.prefix_caching,
         chunked_prefill=profile.chunked_prefill,

@@ -8,7 +8,7 @@ from simulator.operators.counts import stored_bytes
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import operator_list
-from simulator.phases.deployment import Deployment
+from simulator.phases.deployment import Deployment, EngineSettings
 from simulator.specs.model import MlpSpec, MoeSpec
 from simulator.specs.precision import BITS
 from simulator.units import BITS_PER_BYTE
@@ -71,7 +71,9 @@ def _widest_activation_elements(deployment: Deployment) -> float:
                 case MlpSpec(intermediate_size=size, gated=gated):
                     widest = max(widest, size * (2 + 1 if gated else 2) / tp_size)
                 case MoeSpec(moe_intermediate_size=size, num_experts_per_tok=topk, gated=gated):
-                    widest = max(widest, topk * (size * (2 + 1 if gated else 2) / tp_size + deployment.model.hidden_size))
+                    widest = max(
+                        widest, topk * (size * (2 + 1 if gated else 2) / tp_size + deployment.model.hidden_size)
+                    )
     return 2 * deployment.model.hidden_size + widest
 
 
@@ -90,6 +92,19 @@ def activation_bytes(deployment: Deployment) -> float:
     return layer_bytes + sampling_bytes
 
 
+def _budget_and_rest(engine: EngineSettings, *, visible: float, weights: float, beside: float) -> tuple[float, float]:
+    """What the engine plans with, and what is left of it for the cache (negative when it does not fit) [bytes]."""
+    share = engine.gpu_memory_utilization
+    match engine.memory_rule:
+        case "of_total":
+            return visible * share, visible * share - weights - beside
+        case "static":
+            return visible * share, min(visible * share - weights, visible - weights - beside)
+        case "of_free":
+            free = visible - weights - beside
+            return visible, free * share if free > 0 else free
+
+
 def memory_plan(deployment: Deployment) -> MemoryPlan:
     """How the memory of the fullest device divides; never raises when the model is too large, but says by how much."""
     parallelism = deployment.parallelism
@@ -104,8 +119,8 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
     activations = activation_bytes(deployment)
     overheads = engine.overheads
     reserve = overheads.reserve_bytes + (overheads.collective_reserve_bytes if parallelism.devices > 1 else 0.0)
-    budget = deployment.hardware.memory_visible_bytes * engine.gpu_memory_utilization
-    left = budget - weights - activations - reserve
+    visible = deployment.hardware.memory_visible_bytes
+    budget, left = _budget_and_rest(engine, visible=visible, weights=weights, beside=activations + reserve)
     capacity = max(0.0, left)
     # Recurrent states are set aside for every sequence that may run at once.
     for_tokens = max(0.0, capacity - engine.max_num_seqs * state)

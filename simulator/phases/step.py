@@ -17,7 +17,7 @@ from simulator.specs.precision import Dtype
 
 BOUNDS = ("compute", "memory", "network", "host")
 # A part below this share of a step cannot make the whole less well known than its main parts.
-PROVENANCE_SHARE = 0.02
+PROVENANCE_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class StepEstimate:
 
     @property
     def provenance(self) -> Array:
-        """Worst provenance among the rows that matter (at least 2 % of the step)."""
+        """Worst provenance among the rows that matter (at least 5 % of the step)."""
         worst = np.zeros_like(self.host_s)
         for row in self.rows:
             matters = row.seconds >= PROVENANCE_SHARE * self.step_s

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step
 from simulator.operators.transformer import operator_list
-from simulator.operators.work import ElementwiseShape, GemmShape, Work
+from simulator.operators.work import CollectiveShape, ElementwiseShape, GemmShape, KernelShape, Work
 from simulator.phases.compiled import CONTEXT_UNIT_TOKENS, StepTables, octave_nodes
 from simulator.phases.deployment import Deployment
 
 # Nodes per octave of the tables' axes: enough for errors of well below 1 % of a step (tests/phases/test_compiled.py).
+# Cost is linear in cached context but for the rounding to blocks.
 DECODE_NODES = 4
+CONTEXT_NODES = 2
 TOKEN_NODES = 8
-CONTEXT_NODES = 4
-SEQUENCE_NODES = 8
 # Token counts at which a kernel's cost jumps are multiples of its tile rows: (tile rows, up to how many tokens).
 TILE_RANGES = ((16, 512), (64, 4096), (128, 32768))
 DENSE_TOKENS = 64
+# The same for the query tiles of prefill attention (a group of query heads shares one, so that small ones count too)
+# and the key blocks of decode attention; how many sequences fill the device in how many waves.
+QUERY_RANGES = ((16, 128), (64, 2048), (128, 32768))
+KEY_RANGES = ((128, 2048),)
+SEQUENCE_RANGES = ((1, 128), (2, 256), (8, 65536))
+PREFILL_SEQUENCES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 # Sizes at which vLLM captures CUDA graphs by default (its cudagraph_capture_sizes): 1, 2, 4, then multiples of 8 below
 # 256 and of 16 from there. Other engines are taken to do likewise.
 GRAPH_STEPS = ((4, 8), (256, 16))
+
+
+Part = TypeVar("Part", Work, KernelShape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,26 +81,41 @@ def _seconds(deployment: Deployment, step: StepShape, rows: frozenset[int]) -> A
     return total
 
 
-def _row_seconds(deployment: Deployment, work: Work) -> Array:
-    """Time of one execution in each case; a product over many cases is priced at some of its row counts only [s].
+def _cases_of(part: Part, cases: NDArray[np.int64], *, length: int) -> Part:
+    """A Work or kernel shape with some of its cases only."""
+    arrays = [
+        (item.name, getattr(part, item.name))
+        for item in fields(part)
+        if isinstance(getattr(part, item.name), np.ndarray) and len(getattr(part, item.name)) == length
+    ]
+    return replace(part, **{name: values[cases] for name, values in arrays})
 
-    Latent attention projects cached context again, so that a product's rows depend on two axes of a table at once.
+
+def _price(deployment: Deployment, work: Work, cases: NDArray[np.int64], *, length: int) -> Array:
+    chosen = _cases_of(work, cases, length=length)
+    return deployment.kernels.price(replace(chosen, shape=_cases_of(work.shape, cases, length=length))).seconds
+
+
+def _row_seconds(deployment: Deployment, work: Work) -> Array:
+    """Time of one execution in each case, 0 where a case gives it nothing to do [s].
+
+    A product over many cases is priced at some of its row counts only: latent attention projects cached context
+    again, so that the rows of a product depend on two axes of a table at once.
     """
+    busy = work.shape.message_bytes if isinstance(work.shape, CollectiveShape) else work.flops + work.bytes
+    length = len(busy)
+    seconds = np.zeros(length)
+    active = np.flatnonzero(busy > 0)
+    if not len(active):
+        return seconds
     if not isinstance(work.shape, GemmShape):
-        return deployment.kernels.price(work).seconds
-    distinct, cases = np.unique(work.shape.m, return_index=True)
+        seconds[active] = _price(deployment, work, active, length=length)
+        return seconds
+    distinct, first = np.unique(work.shape.m[active], return_index=True)
     nodes = np.append(distinct[0], _tile_nodes(int(np.ceil(distinct[-1]))))
-    chosen = cases[np.unique(np.minimum(np.searchsorted(distinct, nodes), len(cases) - 1))]
-    m = work.shape.m[chosen]
-    thinned = replace(
-        work,
-        shape=replace(work.shape, m=m),
-        flops=work.flops[chosen],
-        weight_bytes=work.weight_bytes[chosen],
-        kv_bytes=work.kv_bytes[chosen],
-        activation_bytes=work.activation_bytes[chosen],
-    )
-    seconds: Array = np.interp(work.shape.m, m, deployment.kernels.price(thinned).seconds)
+    kept = np.unique(np.minimum(np.searchsorted(distinct, nodes), len(distinct) - 1))
+    priced = _price(deployment, work, active[first[kept]], length=length)
+    seconds[active] = np.interp(work.shape.m[active], distinct[kept], priced)
     return seconds
 
 
@@ -106,7 +131,7 @@ def _row_kinds(deployment: Deployment) -> _RowKinds:
     )
     token, logits, sequence = set(), set(), set()
     for place, work in enumerate(_works(deployment, step)):
-        prompt, mixed, with_logits = deployment.kernels.price(work).seconds
+        prompt, mixed, with_logits = _row_seconds(deployment, work)
         if np.isclose(prompt, mixed, rtol=1e-9) and np.isclose(prompt, with_logits, rtol=1e-9):
             token.add(place)
         elif np.isclose(mixed, with_logits, rtol=1e-9):
@@ -114,6 +139,16 @@ def _row_kinds(deployment: Deployment) -> _RowKinds:
         else:
             sequence.add(place)
     return _RowKinds(token=frozenset(token), logits=frozenset(logits), sequence=frozenset(sequence))
+
+
+def _stepped_nodes(largest: int, *, ranges: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
+    """1, 2, ... in steps that grow from range to range, and the largest."""
+    nodes = [np.array([largest])]
+    first = 0
+    for step, last in ranges:
+        nodes.append(np.arange(first + step, min(last, largest) + 1, step))
+        first = last
+    return np.unique(np.concatenate(nodes))
 
 
 def _tile_nodes(largest: int) -> NDArray[np.int64]:
@@ -168,9 +203,8 @@ def _with_prefill(step: StepShape) -> StepShape:
     )
 
 
-def _decode_table(deployment: Deployment, rows: frozenset[int], *, sequences: int, context: int) -> Array:
-    counts = np.unique(np.minimum(np.ceil(octave_nodes(sequences, per_octave=SEQUENCE_NODES)), sequences))
-    contexts = octave_nodes(context, per_octave=DECODE_NODES)
+def _decode_table(deployment: Deployment, rows: frozenset[int], *, sequences: int, contexts: Array) -> Array:
+    counts = _stepped_nodes(sequences, ranges=SEQUENCE_RANGES).astype(np.float64)
     n, c = (grid.ravel() for grid in np.meshgrid(counts, contexts, indexing="ij"))
     seconds = _seconds(deployment, _with_prefill(decode_step(sequences=n, context=c)), rows)[:-1]
     by_count = seconds.reshape(len(counts), len(contexts))
@@ -180,9 +214,34 @@ def _decode_table(deployment: Deployment, rows: frozenset[int], *, sequences: in
     return table
 
 
-def _prefill_table(deployment: Deployment, rows: frozenset[int], *, sequences: int, tokens: int, context: int) -> Array:
-    counts = octave_nodes(sequences, per_octave=1)
-    lengths = octave_nodes(tokens, per_octave=TOKEN_NODES)
+def _edge_nodes(largest: int, *, ranges: tuple[tuple[int, int], ...], per_octave: int) -> Array:
+    """Both sides of each multiple of a tile, a few small numbers and what lies beyond; the largest."""
+    nodes = [octave_nodes(largest, per_octave=1), np.array([largest])]
+    first = 0
+    for tile, last in ranges:
+        edges = np.arange(first + tile, min(last, largest) + 1, tile)
+        nodes += [edges, edges + 1]
+        first = last
+    beyond = octave_nodes(max(largest / first, 1.0), per_octave=per_octave) * first
+    found = np.unique(np.concatenate([*nodes, beyond]))
+    return found[found <= largest]
+
+
+def _sequence_nodes(largest: int) -> Array:
+    """Every small number of prompts, then powers of two, and the largest."""
+    powers = np.exp2(np.arange(np.log2(PREFILL_SEQUENCES[-1]), np.log2(largest) if largest > 1 else 0.0))
+    nodes = np.unique(np.concatenate([PREFILL_SEQUENCES, powers, [largest]]))
+    return nodes[nodes <= largest]
+
+
+def _places(nodes: Array, *, largest: int) -> Array:
+    """Position of 0..largest among ascending nodes, by linear interpolation."""
+    return np.interp(np.arange(largest + 1), nodes, np.arange(len(nodes)))
+
+
+def _prefill_table(
+    deployment: Deployment, rows: frozenset[int], *, counts: Array, lengths: Array, context: int
+) -> Array:
     contexts = (octave_nodes(1.0 + context / CONTEXT_UNIT_TOKENS, per_octave=CONTEXT_NODES) - 1.0) * CONTEXT_UNIT_TOKENS
     s, q, c = (grid.ravel() for grid in np.meshgrid(counts, lengths, contexts, indexing="ij"))
     step = mixed_step(
@@ -193,7 +252,9 @@ def _prefill_table(deployment: Deployment, rows: frozenset[int], *, sequences: i
         decode_sequences=np.append(np.zeros(len(s)), 1),
         decode_context=1,
     )
-    return _seconds(deployment, step, rows)[:-1].reshape(len(counts), len(lengths), len(contexts))
+    table = _seconds(deployment, step, rows)[:-1].reshape(len(counts), len(lengths), len(contexts))
+    # Interpolation needs two nodes on every axis, also where only one is possible.
+    return np.pad(table, [(0, int(size < 2)) for size in table.shape], mode="edge")
 
 
 def _issue_s(deployment: Deployment) -> float:
@@ -217,18 +278,20 @@ def compile_steps(deployment: Deployment) -> StepTables:
     tokens, sequences = engine.max_num_batched_tokens, engine.max_num_seqs
     # By default vLLM captures graphs up to twice max_num_seqs at most (its max_cudagraph_capture_size).
     graphs = 0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * sequences)
-    # A preempted sequence is computed again with its output, so that a prefill can be as long as the context.
+    counts, lengths = _sequence_nodes(sequences), _edge_nodes(tokens, ranges=QUERY_RANGES, per_octave=TOKEN_NODES)
+    contexts = _edge_nodes(engine.max_model_len, ranges=KEY_RANGES, per_octave=DECODE_NODES)
     return StepTables(
         token_s=_token_table(deployment, kinds.token, largest=max(tokens, sequences), graphs=graphs),
         logits_s=_logits_table(deployment, kinds.logits, largest=sequences),
-        decode_s=_decode_table(deployment, kinds.sequence, sequences=sequences, context=engine.max_model_len),
+        decode_s=_decode_table(deployment, kinds.sequence, sequences=sequences, contexts=contexts),
         prefill_s=_prefill_table(
-            deployment, kinds.sequence, sequences=sequences, tokens=tokens, context=engine.max_model_len
+            deployment, kinds.sequence, counts=counts, lengths=lengths, context=engine.max_model_len
         ),
+        decode_places=_places(contexts, largest=engine.max_model_len),
+        sequence_places=_places(counts, largest=sequences),
+        token_places=_places(lengths, largest=tokens + 1),
         step_s=engine.overheads.step_s,
         sequence_s=engine.overheads.step_per_sequence_s,
         issue_s=_issue_s(deployment),
-        decode_nodes=DECODE_NODES,
-        token_nodes=TOKEN_NODES,
         context_nodes=CONTEXT_NODES,
     )

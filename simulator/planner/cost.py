@@ -15,11 +15,15 @@ def choose_offer(prices: PriceProfile, *, hardware: str, kind: OfferKind | None)
 
     None where the list has no hourly price for this accelerator.
     """
-    offers = [offer for offer in prices.offers if offer.hardware == hardware and offer.per_hour is not None]
+    offers = [
+        offer
+        for offer in prices.offers
+        if offer.hardware == hardware and offer.per_hour is not None and offer.kind in _RENTALS
+    ]
     if kind is not None:
         offers = [offer for offer in offers if offer.kind == kind]
     preferred = [offer for offer in offers if offer.default]
-    ordered = preferred or sorted(offers, key=lambda offer: _RENTALS.index(offer.kind) if offer.kind in _RENTALS else 9)
+    ordered = preferred or sorted(offers, key=lambda offer: _RENTALS.index(offer.kind))
     return ordered[0] if ordered else None
 
 
@@ -49,6 +53,7 @@ def fleet_cost(
     if offer is None or offer.per_hour is None:
         return FleetCost(
             currency=prices.currency,
+            kind="unknown",
             per_device_hour=None,
             offer="unknown price",
             per_hour=None,
@@ -63,6 +68,7 @@ def fleet_cost(
     input_millions = requests_per_hour * demand.mix.isl.mean_tokens / MEGA
     return FleetCost(
         currency=prices.currency,
+        kind=offer.kind,
         per_device_hour=offer.per_hour,
         offer=f"{offer.provider}, {offer.kind}, {offer.date}",
         per_hour=per_hour,

@@ -41,7 +41,10 @@ def _first(*options: tuple[float | None, str]) -> _Sourced:
 def _rate(spec: PlanSpec, trace: TraceSummary | None) -> _Sourced:
     if spec.rps is None and trace is None:
         raise RoofcastError(
-            "a request rate is needed", field="--rps", code="missing", hint="--rps 1000, or --trace FILE for its own rate"
+            "a request rate is needed",
+            field="--rps",
+            code="missing",
+            hint="--rps 1000, or --trace FILE for its own rate",
         )
     return _first((spec.rps, "given"), (trace.mean_rate_per_s if trace else None, "trace"))
 

@@ -9,8 +9,8 @@ from simulator.units import GIGA, KIB, KILO, MILLI
 def _demand_lines(plan: CapacityPlan) -> list[str]:
     demand = plan.demand
     return [
-        f"demand: {demand.mean_rate_per_s:g} requests/s x {1 - demand.cache_hit_fraction:.3g} not answered from cache x "
-        f"{demand.peak_to_mean:.3g} peak over mean x {1 + demand.headroom_fraction:.3g} headroom = "
+        f"demand: {demand.mean_rate_per_s:g} requests/s x {1 - demand.cache_hit_fraction:.3g} not answered from cache "
+        f"x {demand.peak_to_mean:.3g} peak over mean x {1 + demand.headroom_fraction:.3g} headroom = "
         f"{demand.planned_rate_per_s:.4g} requests/s to carry",
     ]
 
@@ -21,7 +21,7 @@ def _memory_lines(fleet: Fleet) -> list[str]:
         f"memory per device: {memory.budget_bytes / GIGA:.1f} GB budget = {memory.weights_bytes / GIGA:.1f} weights + "
         f"{memory.activation_bytes / GIGA:.1f} activations + {memory.reserve_bytes / GIGA:.1f} reserve + "
         f"{memory.kv_capacity_bytes / GIGA:.1f} for the KV cache",
-        f"KV cache: {memory.kv_bytes_per_token / KIB:.1f} KiB per token and device, {memory.kv_capacity_tokens} tokens, "
+        f"KV cache: {memory.kv_bytes_per_token / KIB:.1f} KiB a token and device, {memory.kv_capacity_tokens} tokens; "
         f"{replica.slots} sequences at once ({replica.slot_limit.value.replace('_', ' ')} is met first)",
     ]
 
@@ -30,7 +30,7 @@ def _capacity_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
     replica, idle, loaded = fleet.replica, fleet.replica.unloaded, fleet.replica.at_capacity
     return [
         f"idle replica: TTFT {idle.ttft_mean_s / MILLI:.0f} ms, TPOT {idle.tpot_mean_s / MILLI:.1f} ms on average",
-        f"saturated: {replica.saturation_per_s:.3g} requests/s with {replica.saturated_sequences:.0f} sequences decoding",
+        f"saturated: {replica.saturation_per_s:.3g} requests/s, {replica.saturated_sequences:.0f} sequences decoding",
         f"planned: {replica.capacity_per_s:.3g} requests/s per replica, {replica.utilization:.0%} of saturation; "
         f"{loaded.mean_sequences:.0f} sequences, KV cache {loaded.kv_utilization:.0%} full, "
         f"prompts take {loaded.prompt_share:.0%} of the time",
@@ -66,8 +66,8 @@ def _cost_lines(fleet: Fleet) -> list[str]:
         return [f"cost: no price is known for {fleet.hardware}"]
     return [
         f"cost: {fleet.devices} devices x {cost.per_device_hour:.4g} {cost.currency}/h ({cost.offer}) = "
-        f"{cost.per_hour:,.2f} {cost.currency}/h; per million tokens at the mean rate {cost.per_million_input_tokens:.3g} "
-        f"input and {cost.per_million_output_tokens:.3g} output (split by time), "
+        f"{cost.per_hour:,.2f} {cost.currency}/h; per million tokens at the mean rate "
+        f"{cost.per_million_input_tokens:.3g} input and {cost.per_million_output_tokens:.3g} output (split by time), "
         f"{cost.per_million_output_tokens_all_in:.3g} with all of it on the output"
     ]
 
@@ -78,7 +78,7 @@ def nearest_rejections(plan: CapacityPlan) -> tuple[Rejection, ...]:
     nearest: dict[str, Rejection] = {}
     for rejection in plan.rejections:
         known = nearest.get(rejection.hardware)
-        if rejection.hardware not in served and (known is None or rejection.excess <= known.excess):
+        if rejection.hardware not in served and (known is None or rejection.distance <= known.distance):
             nearest[rejection.hardware] = rejection
     return tuple(nearest.values())
 

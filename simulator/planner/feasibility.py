@@ -94,7 +94,9 @@ def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | Non
         )
 
 
-def _latencies(state: SteadyState, index: int, *, objectives: tuple[Objective, ...], saturation_per_s: float) -> Latencies:
+def _latencies(
+    state: SteadyState, index: int, *, objectives: tuple[Objective, ...], saturation_per_s: float
+) -> Latencies:
     def at(metric: LatencyMetric, percentile: float) -> float:
         return float(state.percentile_s(metric, percentile)[index])
 
@@ -110,6 +112,7 @@ def _latencies(state: SteadyState, index: int, *, objectives: tuple[Objective, .
         objectives_s=tuple(at(item.metric, item.percentile) for item in objectives),
         kv_utilization=float(state.kv_utilization[index]),
         prompt_share=float(state.prompt_share[index]),
+        slot_wait_probability=float(state.slot_wait_probability[index]),
         load=float(state.rates_per_s[index] / saturation_per_s),
     )
 

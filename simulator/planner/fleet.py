@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, exp
+from sys import float_info
 
 from simulator.planner.cost import choose_offer, fleet_cost
 from simulator.planner.feasibility import Evaluated
@@ -15,7 +16,7 @@ from simulator.specs.prices import PriceProfile
 
 DEFAULT_SPARES = 1
 # Ceilings are taken a hair lower, so that a demand of exactly n capacities does not need n + 1 replicas.
-_ROUNDING = 2.0**-40
+_ROUNDING: float = float_info.epsilon ** (1 / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

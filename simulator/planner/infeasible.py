@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, floor, log10
 
 from simulator.errors import InfeasibleError
 from simulator.planner.candidates import platforms
@@ -80,28 +79,20 @@ def _enough(question: Question, *, within: int | None) -> list[str]:
     return found[:_SUGGESTIONS]
 
 
-def _closest(rejections: tuple[Rejection, ...]) -> Rejection:
-    """The refusal that came nearest: a missed objective before missing memory before an unsupported combination."""
-    order = ("objective", "slots", "memory")
-    return min(
-        rejections,
-        key=lambda item: (order.index(item.code) if item.code in order else len(order), item.excess),
-    )
-
-
 def _relaxed(closest: Rejection, objectives: tuple[Objective, ...]) -> str:
     """The flag with a bound that the closest candidate would hold, rounded up to two digits."""
     objective = next(item for item in objectives if closest.message.startswith(item.name))
     needed_ms = objective.bound_s * (1 + closest.excess) / MILLI
-    digit = 10 ** (floor(log10(needed_ms)) - 1)
-    rounded_ms = ceil(needed_ms / digit) * digit
-    return f"--{objective.metric}-p{objective.percentile:g} {rounded_ms:g}ms ({closest.hardware} {closest.label})"
+    # Two digits resolve ten percent at worst; half of that more, and rounding to the nearest cannot fall short.
+    rounded_ms = float(f"{needed_ms * (1 + 1 / 20):.2g}")
+    bound = f"{rounded_ms:g}ms" if rounded_ms < 1 / MILLI else f"{rounded_ms * MILLI:g}s"
+    return f"--{objective.metric}-p{objective.percentile:g} {bound} ({closest.hardware} {closest.label})"
 
 
 def nothing_fits(question: Question, trial: Trial) -> InfeasibleError:
     """No candidate can serve even one request within its bounds."""
-    closest = _closest(trial.rejections)
-    enough = _enough(question, within=None)
+    closest = min(trial.rejections, key=lambda item: item.distance)
+    enough = _enough(question, within=question.spec.max_gpus)
     if closest.code == "objective":
         enough.insert(0, _relaxed(closest, question.objectives))
     count = len(trial.rejections)
@@ -146,5 +137,7 @@ def over_budget(question: Question, ranked: list[Sized]) -> InfeasibleError:
         f"{most.evaluated.candidate.platform.hardware.name} {most.evaluated.candidate.label})"
     )
     enough = _enough(question, within=budget)
-    hint = f"enough would be {' or '.join(enough)}" if enough else "no single change of format or hardware closes the gap"
+    hint = (
+        f"enough would be {' or '.join(enough)}" if enough else "no single change of format or hardware closes the gap"
+    )
     return InfeasibleError(message, field="--max-gpus", code="over_budget", hint=hint)

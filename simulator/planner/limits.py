@@ -10,7 +10,7 @@ from simulator.engine.load_curve import SlotLimit
 from simulator.engine.steady_state import LatencyMetric
 from simulator.kernels.timing import Provenance
 from simulator.planner.feasibility import Evaluated
-from simulator.planner.records import Limit, Objective
+from simulator.planner.records import Limit, Objective, Replica
 
 RESOURCES = {"compute": "compute", "memory": "memory bandwidth", "network": "network", "host": "host overhead"}
 SLOT_NAMES = {
@@ -62,6 +62,17 @@ def _slots_matter(evaluated: Evaluated) -> bool:
     return bool(elasticity >= _SLOTS_MATTER)
 
 
+def _behind(replica: Replica, objective: Objective, *, bound: str) -> str:
+    """What uses up an objective: waiting for a slot, waiting for the running steps, or the steps themselves."""
+    if objective.metric is not LatencyMetric.TTFT or replica.binding is None:
+        return bound
+    # The percentile's own request waits for a slot where at least the share above the percentile does.
+    if replica.at_capacity.slot_wait_probability >= 1 - objective.percentile / 100:
+        return SLOT_NAMES[replica.slot_limit][0]
+    idle_s = replica.unloaded.objectives_s[replica.binding]
+    return "queueing" if idle_s < objective.bound_s / 2 else bound
+
+
 def limiting_resource(evaluated: Evaluated, steps: OperatingSteps, *, objectives: tuple[Objective, ...]) -> Limit:
     """Name the resource, and say how it was met.
 
@@ -72,14 +83,11 @@ def limiting_resource(evaluated: Evaluated, steps: OperatingSteps, *, objectives
     resource = RESOURCES[steps.bound]
     if replica.binding is not None:
         objective = objectives[replica.binding]
-        idle_s = replica.unloaded.objectives_s[replica.binding]
-        if objective.metric is LatencyMetric.TTFT and idle_s < objective.bound_s / 2:
-            resource = "queueing"
         detail = (
             f"{objective.name} reaches {objective.bound_s:g} s at {replica.utilization:.0%} of the rate "
             f"that saturates a replica"
         )
-        return Limit(resource=f"{objective.name} ({resource})", detail=detail)
+        return Limit(resource=f"{objective.name} ({_behind(replica, objective, bound=resource)})", detail=detail)
     if replica.slot_limit is not SlotLimit.TOKEN_BUDGET and _slots_matter(evaluated):
         name, how = SLOT_NAMES[replica.slot_limit]
         return Limit(resource=name, detail=f"{how} with {replica.slots} sequences at once")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from simulator.planner.candidates import platforms
 from simulator.planner.fleet import Sized, complete
 from simulator.planner.infeasible import nothing_fits, over_budget
@@ -9,6 +11,8 @@ from simulator.planner.plausibility import warnings_for
 from simulator.planner.records import Assumption, CapacityPlan
 from simulator.planner.search import Trial, join, resolve, try_platform
 from simulator.specs.plan import PlanSpec
+
+_ASSUMPTION = re.compile(r"(.*?) = (.*) \((.*)\)")
 
 
 def _shown(ranked: list[Sized]) -> list[Sized]:
@@ -58,7 +62,11 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
 
 
 def _deployment_assumptions(texts: tuple[str, ...]) -> tuple[Assumption, ...]:
+    """``name = value (source)`` taken apart; a text of another form is kept whole."""
+    found = (_ASSUMPTION.fullmatch(text) for text in texts)
     return tuple(
-        Assumption(name=name.strip(), value=value.strip() or "assumed", source="default of the deployment")
-        for name, _, value in (text.partition("=") for text in texts)
+        Assumption(name=match[1], value=match[2], source=match[3])
+        if match
+        else Assumption(name="replica", value=text, source="default")
+        for match, text in zip(found, texts, strict=True)
     )

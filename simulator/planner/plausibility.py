@@ -5,9 +5,10 @@ from __future__ import annotations
 from simulator.planner.infeasible import single_changes, trial_of
 from simulator.planner.records import Fleet
 from simulator.planner.search import Question
+from simulator.units import KILO
 
 # A fleet of this many accelerators is worth a second look at hardware and formats.
-MANY_DEVICES = 1000
+MANY_DEVICES = KILO
 _HALF = 1 / 2
 _RISKY_UTILIZATION = 0.9
 
@@ -39,13 +40,21 @@ def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[
         found.append("no spare replica: losing one puts the rest above their planned load")
     if question.policy.utilization > _RISKY_UTILIZATION:
         found.append(
-            f"replicas planned at {question.policy.utilization:.0%} of saturation: small errors of the forecast overload them"
+            f"replicas planned at {question.policy.utilization:.0%} of saturation: a small error overloads them"
         )
     if best.cost.per_hour is None:
         found.append(f"no price is known for {best.hardware}: add one to your price list (--prices)")
-    unpriced = sorted({fleet.hardware for fleet in fleets if fleet.cost.per_hour is None and fleet.devices < best.devices})
+    unpriced = sorted(
+        {fleet.hardware for fleet in fleets if fleet.cost.per_hour is None and fleet.devices < best.devices}
+    )
     if best.cost.per_hour is not None and unpriced:
         found.append(f"ranked last for want of a price, though smaller: {', '.join(unpriced)}")
+    kinds = sorted({fleet.cost.kind for fleet in fleets if fleet.cost.per_hour is not None})
+    if len(kinds) > 1:
+        found.append(
+            f"prices of different kinds are compared ({best.hardware} is {best.cost.kind}; all: {', '.join(kinds)}): "
+            "--price-kind compares like with like"
+        )
     if not best.replica.deployment.engine.chunked_prefill:
         found.append("this engine does not chunk prompts: the plan's mixed steps are optimistic about TPOT percentiles")
     return tuple(found)

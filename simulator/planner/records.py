@@ -76,6 +76,7 @@ class Latencies:
     objectives_s: tuple[float, ...]
     kv_utilization: float
     prompt_share: float
+    slot_wait_probability: float
     load: float
 
 
@@ -91,6 +92,13 @@ class Rejection:
     code: str
     message: str
     excess: float
+
+    @property
+    def distance(self) -> tuple[int, float]:
+        """How far from serving, for ordering: a missed objective before missing memory before the unsupported."""
+        nearest_first = ("objective", "slots", "memory")
+        order = nearest_first.index(self.code) if self.code in nearest_first else len(nearest_first)
+        return order, self.excess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +139,12 @@ class Limit:
 class FleetCost:
     """Money per time and per token in ``currency``; ``None`` where no price is known.
 
+    kind, offer : of price (on_demand, reserved_3y, ...) and who offers it when
     per_hour : of all accelerators in whole servers; input and output shares divide it by the time each takes
     """
 
     currency: str
+    kind: str
     per_device_hour: float | None
     offer: str
     per_hour: float | None

@@ -113,6 +113,7 @@ def _all_too_small(trial: Trial) -> bool:
 
 
 def join(first: Trial, second: Trial) -> Trial:
+    """Two trials as one."""
     return Trial(sized=first.sized + second.sized, rejections=first.rejections + second.rejections)
 
 

@@ -49,6 +49,7 @@ def _cost(fleet: Fleet) -> dict[str, Any]:
     cost = fleet.cost
     return {
         "currency": cost.currency,
+        "kind": cost.kind,
         "offer": cost.offer,
         "per_device_hour": cost.per_device_hour,
         "per_hour": cost.per_hour,

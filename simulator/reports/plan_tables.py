@@ -25,6 +25,7 @@ CSV_COLUMNS = (
     "idle_devices",
     "servers",
     "cost_per_hour",
+    "price_kind",
     "currency",
     "cost_per_million_output_tokens",
     "cost_per_million_input_tokens",
@@ -43,6 +44,7 @@ TABLE_COLUMNS = (
     "GPUs",
     "replicas",
     "cost/h",
+    "price",
     "per 1M out",
     "kW",
     "TTFT p95",
@@ -77,18 +79,24 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def _devices(number: int, word: str) -> str:
+    return f"{number} {word.removesuffix('s') if number == 1 else word}"
+
+
 def sentence(plan: CapacityPlan) -> str:
     """GPUs = replicas x GPUs per replica + spares + idle, cost, power, limiting resource."""
     fleet, word = plan.best, device_word(plan.best)
     per_replica = fleet.replica.devices
     parts = [f"{_count(fleet.replicas, 'replica')} x {per_replica} {fleet.hardware} ({fleet.label})"]
     if fleet.spares:
-        parts.append(f"{_count(fleet.spares, 'spare replica')} ({fleet.spares * per_replica} {word})")
+        parts.append(f"{_count(fleet.spares, 'spare replica')} ({_devices(fleet.spares * per_replica, word)})")
     if fleet.idle_devices:
-        parts.append(f"{fleet.idle_devices} idle {word} in whole servers")
-    cost = f"{money(fleet.cost.per_hour, fleet.cost.currency)}/h" if fleet.cost.per_hour is not None else "price unknown"
+        parts.append(f"{_devices(fleet.idle_devices, f'idle {word}')} in whole servers")
+    cost = (
+        f"{money(fleet.cost.per_hour, fleet.cost.currency)}/h" if fleet.cost.per_hour is not None else "price unknown"
+    )
     return (
-        f"{fleet.devices} {word} = {' + '.join(parts)}: {cost}, {_kilowatts(fleet.typical_w)} kW, "
+        f"{_devices(fleet.devices, word)} = {' + '.join(parts)}: {cost}, {_kilowatts(fleet.typical_w)} kW, "
         f"limited by {fleet.limit.resource}"
     )
 
@@ -111,6 +119,7 @@ def table_row(fleet: Fleet) -> PlanRow:
             str(fleet.devices),
             f"{fleet.replicas} + {fleet.spares}",
             money(fleet.cost.per_hour, currency),
+            fleet.cost.kind,
             money(fleet.cost.per_million_output_tokens, currency),
             _kilowatts(fleet.typical_w),
             _milliseconds(fleet.degraded.ttft_p95_s),
@@ -129,7 +138,9 @@ def text_table(columns: Sequence[str], rows: Sequence[PlanRow]) -> str:
     """Columns as wide as their widest cell, two spaces apart."""
     lines = [tuple(columns), *(row.cells for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
 
 
 def assumption_lines(plan: CapacityPlan) -> list[str]:
@@ -181,6 +192,7 @@ def plan_csv(plan: CapacityPlan) -> str:
                 fleet.idle_devices,
                 fleet.servers,
                 fleet.cost.per_hour,
+                fleet.cost.kind,
                 fleet.cost.currency,
                 fleet.cost.per_million_output_tokens,
                 fleet.cost.per_million_input_tokens,

@@ -51,6 +51,10 @@ class EngineOverheads(Spec):
 class EngineProfile(Spec):
     """An engine's default limits and fitted overheads (YAML under hardware_profiles/engines/).
 
+    ``memory_rule`` says what gpu_memory_utilization is a share of: "of_total" all memory, weights, activations and cache
+    together (vLLM); "static" weights and cache, activations beside them (SGLang); "of_free" the cache takes that share
+    of what weights, activations and runtime leave (TensorRT-LLM).
+    ``reserves_full_length``: a request starts only when the cache can hold its prompt and all its output.
     ``eager``: every kernel is launched by the host as it comes, neither fused nor captured in a CUDA graph.
     """
 
@@ -61,6 +65,8 @@ class EngineProfile(Spec):
     max_num_seqs: PositiveInt
     gpu_memory_utilization: float = Field(gt=0, le=1)
     block_size_tokens: PositiveInt
+    memory_rule: Literal["of_total", "static", "of_free"]
+    reserves_full_length: bool
     prefix_caching: bool
     chunked_prefill: bool
     eager: bool

@@ -48,6 +48,7 @@ _SUFFIXES = (".yaml", ".yml")
 _NOUNS = {"hardware": "accelerator", "servers": "server", "prices": "price list", "models": "model"}
 
 
+@lru_cache(maxsize=2)
 def profile_root(kind: Literal["hardware_profiles", "model_profiles"]) -> Path:
     """The built-in profiles: packed into the installed package, or beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
@@ -104,10 +105,16 @@ def find_profile(kind: ProfileKind, name: str, *, profiles: str | Path | None = 
     return None
 
 
-def _stems(root: Path) -> dict[str, Path]:
-    """Profile files of one directory by lower-case stem."""
-    if not root.is_dir():
+def _stems(root: Path) -> Mapping[str, Path]:
+    """Profile files of one directory by lower-case stem; read again when the directory changes."""
+    try:
+        return _stems_cached(root, root.stat().st_mtime_ns)
+    except OSError:
         return {}
+
+
+@lru_cache(maxsize=64)
+def _stems_cached(root: Path, modified_ns: int) -> Mapping[str, Path]:
     files = (path for path in sorted(root.iterdir()) if path.suffix in _SUFFIXES)
     return {path.stem.lower(): path for path in files if path.stem != _INDEX_STEM}
 

@@ -50,6 +50,7 @@ class PublishedSize(Spec):
 class ModelProfile(Spec):
     """One YAML file: a configuration in Hugging Face's field names, with where it comes from.
 
+    ``date`` is the day of release, or the day on which a newer configuration was read.
     ``aliases`` are other ids whose configuration costs the same. ``quantization`` is for checkpoints that are
     quantized although their config.json does not say so; ``note`` says how that is known.
     """

@@ -71,12 +71,31 @@ def test_result_has_every_field_of_the_contract(tmp_path: Path, capsys: pytest.C
     _, out, _ = call(capsys, "simulate", write_lines(tmp_path / "in.jsonl", SCENARIO))
     result = json.loads(out)
     assert {
-        "id", "ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s", "total_tokens_per_s", "requests_per_s", "prefill",
-        "decode", "memory", "power_w", "energy_per_output_token_j", "interval", "provenance", "assumptions", "notes",
+        "id",
+        "ttft_s",
+        "tpot_s",
+        "e2e_s",
+        "output_tokens_per_s",
+        "total_tokens_per_s",
+        "requests_per_s",
+        "prefill",
+        "decode",
+        "memory",
+        "power_w",
+        "energy_per_output_token_j",
+        "interval",
+        "provenance",
+        "assumptions",
+        "notes",
     } <= set(result)
     assert {"step_s", "mfu", "mbu", "bound", "breakdown_s"} <= set(result["prefill"])
     assert {
-        "weights_bytes", "kv_bytes_per_token", "kv_capacity_tokens", "kv_blocks", "activation_bytes", "reserve_bytes",
+        "weights_bytes",
+        "kv_bytes_per_token",
+        "kv_capacity_tokens",
+        "kv_blocks",
+        "activation_bytes",
+        "reserve_bytes",
         "fits",
     } <= set(result["memory"])
     for low, high in result["interval"].values():

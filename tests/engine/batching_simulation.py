@@ -28,8 +28,15 @@ def _lengths(rng: np.random.Generator, *, mean: float, cv: float, count: int) ->
 
 
 def simulate(
-    decode_s: float, sequence_s: float, token_s: float, *, mix: RequestMix, limits: LaneLimits, rate_per_s: float,
-    requests: int, seed: int,
+    decode_s: float,
+    sequence_s: float,
+    token_s: float,
+    *,
+    mix: RequestMix,
+    limits: LaneLimits,
+    rate_per_s: float,
+    requests: int,
+    seed: int,
 ) -> SimulatedRun:
     """FCFS; a step decodes all running sequences and fills the token budget with waiting prompts.
 
@@ -49,7 +56,8 @@ def simulate(
         if not running and not prefilling and arrivals[admitted] > now:
             now = previous_start = arrivals[admitted]
         while (
-            admitted < requests and arrivals[admitted] <= previous_start
+            admitted < requests
+            and arrivals[admitted] <= previous_start
             and len(running) + len(prefilling) < limits.sequences
         ):
             prefilling.append(admitted)
@@ -86,8 +94,11 @@ def simulate(
     tpot = np.where(decoding, (e2e - ttft) / np.maximum(answers - 1, 1), np.nan)
     span = arrivals[warm][-1] - arrivals[warm][0]
     return SimulatedRun(
-        ttft_s=ttft[warm], tpot_s=tpot[warm][decoding[warm]], e2e_s=e2e[warm],
-        mean_in_system=float(e2e[warm].sum() / span), rate_per_s=float((len(ttft[warm]) - 1) / span),
+        ttft_s=ttft[warm],
+        tpot_s=tpot[warm][decoding[warm]],
+        e2e_s=e2e[warm],
+        mean_in_system=float(e2e[warm].sum() / span),
+        rate_per_s=float((len(ttft[warm]) - 1) / span),
     )
 
 

@@ -50,7 +50,9 @@ def test_replicas_multiply_throughput_and_leave_latency_alone() -> None:
 
 
 def test_pcie_makes_tensor_parallelism_slower() -> None:
-    fast, slow = (answer(scenario(BATCH, tp_size=4, engine={"name": "vllm"}, interconnect=link)) for link in ("nvlink", "pcie"))
+    fast, slow = (
+        answer(scenario(BATCH, tp_size=4, engine={"name": "vllm"}, interconnect=link)) for link in ("nvlink", "pcie")
+    )
     assert slow.run.ttft_s > 1.2 * fast.run.ttft_s
 
 

@@ -17,9 +17,14 @@ BF16 = MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.
 def gemm(m: float, n: float, k: float) -> Work:
     tokens = np.array([m])
     return Work(
-        name="linear", family=Family.GEMM, role="mlp", count=1,
+        name="linear",
+        family=Family.GEMM,
+        role="mlp",
+        count=1,
         shape=GemmShape(m=tokens, n=n, k=k, format=BF16),
-        flops=2 * tokens * n * k, weight_bytes=np.array([2 * n * k]), kv_bytes=np.zeros(1),
+        flops=2 * tokens * n * k,
+        weight_bytes=np.array([2 * n * k]),
+        kv_bytes=np.zeros(1),
         activation_bytes=2 * tokens * (n + k),
     )
 
@@ -54,14 +59,27 @@ def test_three_parameters_reduce_to_the_floor() -> None:
 def test_nothing_to_do_takes_no_time_and_collectives_are_not_passes() -> None:
     h100 = load_hardware("h100")
     idle = Work(
-        name="idle", family=Family.GEMM, role="mlp", count=1, shape=GemmShape(m=np.zeros(1), n=1, k=1, format=BF16),
-        flops=np.zeros(1), weight_bytes=np.zeros(1), kv_bytes=np.zeros(1), activation_bytes=np.zeros(1),
+        name="idle",
+        family=Family.GEMM,
+        role="mlp",
+        count=1,
+        shape=GemmShape(m=np.zeros(1), n=1, k=1, format=BF16),
+        flops=np.zeros(1),
+        weight_bytes=np.zeros(1),
+        kv_bytes=np.zeros(1),
+        activation_bytes=np.zeros(1),
     )
     assert floor_seconds(idle, hardware=h100)[0] == 0
     reduce = Work(
-        name="reduce", family=Family.COLLECTIVE, role="attention", count=1,
+        name="reduce",
+        family=Family.COLLECTIVE,
+        role="attention",
+        count=1,
         shape=CollectiveShape(operation=Collective.ALL_REDUCE, message_bytes=np.ones(1), participants=2),
-        flops=np.zeros(1), weight_bytes=np.zeros(1), kv_bytes=np.zeros(1), activation_bytes=np.ones(1),
+        flops=np.zeros(1),
+        weight_bytes=np.zeros(1),
+        kv_bytes=np.zeros(1),
+        activation_bytes=np.ones(1),
     )
     with pytest.raises(TypeError, match="network"):
         floor_seconds(reduce, hardware=h100)

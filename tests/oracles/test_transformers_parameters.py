@@ -66,6 +66,7 @@ CASES = (
     ("glm-5", 5),
     ("glm-5.2", 8),
     ("kimi-k2.5", 3),
+    ("kimi-linear-48b-a3b", 4),
     ("gpt-oss-20b", 2),
     ("llama-4-scout", 4),
     ("llama-4-maverick", 4),
@@ -92,10 +93,6 @@ CASES = (
 RENAMED = {"kimi_k2": "deepseek_v3"}
 
 
-# transformers writes these back in a layout of its own that no published checkpoint has.
-NOT_WRITTEN_BACK: frozenset[str] = frozenset()
-
-
 def _cut(config: dict[str, Any], depth: int) -> dict[str, Any]:
     """The configuration with ``depth`` layers and the lists that name a layer each cut to them."""
     if "text_config" in config:
@@ -105,6 +102,11 @@ def _cut(config: dict[str, Any], depth: int) -> dict[str, Any]:
     pattern = config.get("hybrid_override_pattern") or config.get("layers_block_type")
     full = next((config[name] for name in DEPTH_FIELDS if name in config), len(pattern or ()))
     cut: dict[str, Any] = {}
+    if "linear_attn_config" in config:
+        linear = dict(config["linear_attn_config"])
+        for kind in ("full_attn_layers", "kda_layers"):
+            linear[kind] = [layer for layer in linear[kind] if layer <= depth]
+        config = {**config, "linear_attn_config": linear}
     for name, value in config.items():
         whole = isinstance(value, list | str) and len(value) == full and name != "block_configs"
         cut[name] = depth if name in DEPTH_FIELDS else value[:depth] if whole else value
@@ -161,7 +163,7 @@ def test_counts_agree_exactly(name: str, depth: int) -> None:
     assert ours == _reference(config)
 
 
-@pytest.mark.parametrize(("name", "depth"), [case for case in CASES if case[0] not in NOT_WRITTEN_BACK])
+@pytest.mark.parametrize(("name", "depth"), CASES)
 def test_what_transformers_writes_is_read_as_the_same_model(name: str, depth: int) -> None:
     profile = read_profile(profile_root("model_profiles") / f"{name}.yaml")
     config = _cut(dict(profile.config), depth)
@@ -188,6 +190,42 @@ def test_opt_with_a_narrow_embedding_agrees() -> None:
         "do_layer_norm_before": False,
     }  # fmt: skip
     assert parameter_counts(read_config(config, name="opt-350m")).total == _reference(config)
+
+
+def test_minimax_m3_agrees_but_for_the_indexer_s_norms() -> None:
+    """Its block indexer norms queries and keys and has no head weights; ours is DeepSeek's."""
+    config = _cut(dict(read_profile(profile_root("model_profiles") / "minimax-m3.yaml").config), 60)
+    settings = {name: value for name, value in config.items() if name not in ("model_type", "dtype")}
+    with torch.device("meta"):
+        model = transformers.MiniMaxM3VLForCausalLM(transformers.MiniMaxM3VLTextConfig(**settings))
+    reference = sum(parameter.numel() for parameter in model.parameters()) + sum(_correction_biases(model))
+    heads, sparse_layers = 4, 57
+    assert parameter_counts(read_config(config, name="m3")).total - reference == sparse_layers * heads * 6144
+
+
+def test_step_3_7_agrees() -> None:
+    modeling_step3p7 = pytest.importorskip("transformers.models.step3p7.modeling_step3p7")
+    config = _cut(dict(read_profile(profile_root("model_profiles") / "step-3.7-flash.yaml").config), 8)
+    renamed = {"num_experts": "n_routed_experts"}
+    settings = {
+        renamed.get(name, name): value
+        for name, value in config.items()
+        if name not in ("model_type", "dtype", "num_nextn_predict_layers", "first_k_dense_replace", "n_shared_experts")
+    }
+    with torch.device("meta"):
+        model = modeling_step3p7.Step3p7TextModel(modeling_step3p7.Step3p7TextConfig(**settings))
+    reference = sum(parameter.numel() for parameter in model.parameters()) + sum(_correction_biases(model))
+    reference += config["vocab_size"] * config["hidden_size"]  # that class has no LM head
+    assert parameter_counts(read_config(config, name="step")).total == reference
+
+
+def test_glm_agrees() -> None:
+    config = {
+        "model_type": "glm", "hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32,
+        "num_key_value_heads": 2, "head_dim": 128, "intermediate_size": 13696, "vocab_size": 151552,
+        "attention_bias": True,
+    }  # fmt: skip
+    assert parameter_counts(read_config(config, name="glm-4-9b")).total == _reference(config)
 
 
 def test_every_family_that_transformers_has_is_compared() -> None:

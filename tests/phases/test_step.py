@@ -34,9 +34,15 @@ def faster_memory(hardware: AcceleratorSpec, factor: float) -> AcceleratorSpec:
 
 
 def test_rows_and_host_time_add_up_to_the_step() -> None:
-    result = estimate_step(deployment(tp=2, pp=2), mixed_step(
-        prefill_sequences=[1, 0, 2], prefill_tokens=[700, 0, 64], decode_sequences=[0, 8, 3], decode_context=[0, 900, 40]
-    ))
+    result = estimate_step(
+        deployment(tp=2, pp=2),
+        mixed_step(
+            prefill_sequences=[1, 0, 2],
+            prefill_tokens=[700, 0, 64],
+            decode_sequences=[0, 8, 3],
+            decode_context=[0, 900, 40],
+        ),
+    )
     rows = sum(row.seconds for row in result.rows)
     np.testing.assert_allclose(rows + result.host_s, result.step_s)
     np.testing.assert_allclose(sum(result.breakdown_s.values()), result.step_s)
@@ -90,7 +96,9 @@ def test_long_prefill_is_compute_bound_and_single_decode_memory_bound() -> None:
 def test_fractions_stay_between_zero_and_one() -> None:
     replica = deployment("llama-3.1-8b")
     shape = mixed_step(
-        prefill_sequences=[0, 0, 1, 8], prefill_tokens=[0, 0, 8192, 512], decode_sequences=[1, 256, 0, 0],
+        prefill_sequences=[0, 0, 1, 8],
+        prefill_tokens=[0, 0, 8192, 512],
+        decode_sequences=[1, 256, 0, 0],
         decode_context=[1, 4096, 0, 0],
     )
     result = estimate_step(replica, shape)
@@ -102,8 +110,13 @@ def test_mbu_identity_of_the_published_example() -> None:
     # [Databricks2023]: 7B parameters in 16 bit, 14 ms per token, 2 TB/s -> 1 TB/s achieved, MBU 50 %.
     zeros = np.zeros(1)
     result = StepEstimate(
-        rows=(), stage_s=np.full((1, 1), 0.014), host_s=zeros, model_flops=zeros, devices=1,
-        peak_flops_per_s=1.0, peak_bytes_per_s=2.0e12,
+        rows=(),
+        stage_s=np.full((1, 1), 0.014),
+        host_s=zeros,
+        model_flops=zeros,
+        devices=1,
+        peak_flops_per_s=1.0,
+        peak_bytes_per_s=2.0e12,
     )
     assert 14.0e9 / (result.step_s[0] * result.peak_bytes_per_s) == pytest.approx(0.5)
     # The library's own step obeys the same identity with its own bytes.
@@ -140,7 +153,9 @@ def test_fewer_weight_bits_make_single_decode_faster() -> None:
             decode_step(sequences=1, context=128),
         ).step_s[0]
         for name, weights, activations in (
-            ("bf16", Dtype.BF16, Dtype.BF16), ("fp8", Dtype.FP8, Dtype.FP8), ("int4", Dtype.INT4, Dtype.BF16)
+            ("bf16", Dtype.BF16, Dtype.BF16),
+            ("fp8", Dtype.FP8, Dtype.FP8),
+            ("int4", Dtype.INT4, Dtype.BF16),
         )
     }
     assert steps["int4"] < steps["fp8"] < steps["bf16"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from functools import lru_cache
@@ -70,9 +71,7 @@ class TestMeaning:
 
     @pytest.mark.parametrize(("use", "windows"), [(False, {None}), (True, {None, 4096})])
     def test_qwen2_slides_only_where_switched_on(self, use: bool, windows: set[int | None]) -> None:
-        spec = read(
-            LLAMA, model_type="qwen2", use_sliding_window=use, sliding_window=4096, max_window_layers=20
-        )
+        spec = read(LLAMA, model_type="qwen2", use_sliding_window=use, sliding_window=4096, max_window_layers=20)
         found = {layer.mixer.sliding_window for layer in spec.layers if isinstance(layer.mixer, AttentionSpec)}
         assert found == windows
         if use:
@@ -259,6 +258,43 @@ class TestRefusals:
         assert read(gpt2, hidden_size=768) == read(gpt2)
         with pytest.raises(RoofcastError, match="n_embd is 768"):
             read(gpt2, hidden_size=1024)
+
+    @pytest.mark.parametrize(
+        "name",
+        ["llama-3.1-8b", "deepseek-v3.2", "kimi-k2.5", "gemma-4-26b-a4b", "nemotron-3-nano-30b-a3b", "dbrx", "t5-3b"],
+    )
+    def test_any_damage_to_a_field_is_a_refusal_or_a_model(self, name: str) -> None:
+        config = dict(read_profile(profile_root("model_profiles") / f"{name}.yaml").config)
+        damage: tuple[object, ...] = (None, -1, 0, "x", [], [1], {}, {1: 2}, 1.5, True, 10**12, float("inf"))
+        refused = 0
+        for path in _paths(config):
+            for value in damage:
+                damaged = copy.deepcopy(config)
+                section: Any = damaged
+                for step in path[:-1]:
+                    section = section[step]
+                section[path[-1]] = value
+                try:
+                    assert isinstance(read_config(damaged, name="test"), ModelSpec)
+                except RoofcastError as error:
+                    assert error.field  # noqa: PT017 - either outcome is right, any other exception is not
+                    refused += 1
+        assert refused > 5 * len(config)
+
+    def test_a_depth_beyond_reason_is_refused_at_once(self) -> None:
+        with pytest.raises(RoofcastError, match="layers") as refusal:
+            read(LLAMA, num_hidden_layers=10**12)
+        assert refusal.value.field == "num_hidden_layers"
+
+
+def _paths(config: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Every field, those of nested objects included."""
+    found: list[tuple[str, ...]] = []
+    for name, value in config.items():
+        found.append((name,))
+        if isinstance(value, dict):
+            found += [(name, *rest) for rest in _paths(value)]
+    return found
 
 
 @lru_cache(maxsize=1)

@@ -12,13 +12,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = sorted((ROOT / "simulator").rglob("*.py"))
-SOURCES = LIBRARY + sorted(path for folder in ("app", "validation", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
+SOURCES = LIBRARY + sorted(
+    path for folder in ("app", "validation", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+)
 MODULE_LINES = 300
 MEDIAN_LINES = 150
 FUNCTION_LINES = 60
 BANNED_NAMES = ("utils", "util", "helpers", "helper", "common", "misc", "manager")
 # Powers that belong to units.py: 1e3, 1e6, ..., 1000**n, 1024, 2**10, 2**20, 2**30 and their spellings.
-POWER = re.compile(r"^(1(\.0*)?e[+-]?(3|6|9|12|15)|1000(\.0*)?|1024(\.0*)?|1_000_000|1_000_000_000|1000000|1000000000)$")
+POWER = re.compile(
+    r"^(1(\.0*)?e[+-]?(3|6|9|12|15)|1000(\.0*)?|1024(\.0*)?|1_000_000|1_000_000_000|1000000|1000000000)$"
+)
 EQUATION_PACKAGES = ("operators", "kernels")
 EQUATION_MODULES = ("engine/queueing.py",)
 
@@ -100,5 +104,9 @@ def test_kernel_equations_take_keywords(path: Path) -> None:
     for node in functions(path):
         if node.name.startswith("_"):
             continue
-        floats = [argument for argument in node.args.args if argument.annotation and ast.unparse(argument.annotation) == "float"]
+        floats = [
+            argument
+            for argument in node.args.args
+            if argument.annotation and ast.unparse(argument.annotation) == "float"
+        ]
         assert len(floats) <= 1, f"{identify(path)}:{node.lineno} {node.name} takes several positional floats"

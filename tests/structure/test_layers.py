@@ -81,5 +81,7 @@ def test_measuring_harness_needs_only_torch_and_numpy() -> None:
     for path in sorted((ROOT / "validation" / "measure").rglob("*.py")):
         for module in imported_modules(path):
             top = module.split(".")[0]
-            allowed = top in sys.stdlib_module_names or top in ("torch", "numpy") or module.startswith("validation.measure")
+            allowed = (
+                top in sys.stdlib_module_names or top in ("torch", "numpy") or module.startswith("validation.measure")
+            )
             assert allowed, f"{path.relative_to(ROOT)} imports {module}"

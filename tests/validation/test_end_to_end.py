@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from validation.end_to_end.__main__ import BEGIN, END, replaced
 from validation.end_to_end.runs import gather
 from validation.end_to_end.score import Prediction, markdown_table, predict, scores
 from validation.end_to_end.sources import splitwise
+from validation.readme import replaced
 
 # splitwise-sim data/perf_model.csv, commit 8f99e7dc: llama2-70b, A100, TP 8, batch 1, 512 prompt and 128 output tokens.
 COLUMNS = ("model", "tp", "batch_or_concurrency", "isl", "osl", "metric", "value")
 ROWS = [
     dict(zip(COLUMNS, ("llama2-70b", "8", "1", "512", "128", metric, value), strict=True))
-    for metric, value in (("ttft_ms", "94.4"), ("ttft_ms", "94.3"), ("ttft_ms", "103.9"), ("tpot_ms", "44.8"), ("latency_ms", "5800"))
+    for metric, value in (
+        ("ttft_ms", "94.4"),
+        ("ttft_ms", "94.3"),
+        ("ttft_ms", "103.9"),
+        ("tpot_ms", "44.8"),
+        ("latency_ms", "5800"),
+    )
 ]
 
 
@@ -48,6 +54,8 @@ def test_first_timing_is_within_the_stated_range_of_a_measured_run() -> None:
         assert abs(item.error) < 0.35, item
 
 
-def test_table_replaces_only_what_stands_between_the_markers() -> None:
-    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    assert replaced(text, "| new |\n") == f"before\n{BEGIN}\n| new |\n{END}\nafter\n"
+def test_blocks_replace_only_what_stands_between_their_markers() -> None:
+    begin, end = "<!-- plan: begin -->\n", "<!-- plan: end -->"
+    text = f"before\n{begin}old\n{end}\nafter\n"
+    assert replaced(text, block="plan", content="| new |\n") == f"before\n{begin}| new |\n{end}\nafter\n"
+    assert replaced(text, block="other", content="x") == text

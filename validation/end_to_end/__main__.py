@@ -1,13 +1,12 @@
 """``python -m validation.end_to_end --data DIR``: score the predictions against measured end-to-end runs.
 
-``--scenarios FILE`` writes the scenarios for ``roofcast simulate``; ``--readme FILE`` replaces the table between the
-markers of a README; ``--check`` fails when that table is out of date.
+``--scenarios FILE`` writes the scenarios for ``roofcast simulate`` and stops. ``python -m validation.readme`` puts the
+table into the README.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,23 +14,12 @@ from pathlib import Path
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source, scenario_lines
 
-BEGIN, END = "<!-- accuracy: begin (python -m validation.end_to_end) -->", "<!-- accuracy: end -->"
-
-
-def replaced(text: str, table: str) -> str:
-    """``text`` with ``table`` between the accuracy markers."""
-    pattern = re.compile(re.escape(BEGIN) + r".*?" + re.escape(END), re.DOTALL)
-    return pattern.sub(f"{BEGIN}\n{table}{END}", text)
-
-
 def main() -> int:
     """Score, print, and optionally write."""
     parser = argparse.ArgumentParser(prog="python -m validation.end_to_end", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds e2e/")
     parser.add_argument("--source", action="append", choices=sorted(TABLES), help="only this source (repeatable)")
     parser.add_argument("--scenarios", type=Path, help="write the scenarios as JSON lines and stop")
-    parser.add_argument("--readme", type=Path, help="replace the table between the markers of this file")
-    parser.add_argument("--check", action="store_true", help="with --readme: fail instead of writing")
     parser.add_argument("--worst", type=int, default=0, help="print that many worst predictions")
     arguments = parser.parse_args()
     runs = tuple(run for name in arguments.source or sorted(TABLES) for run in load_source(name, arguments.data))
@@ -44,13 +32,9 @@ def main() -> int:
     for (source, reason), count in Counter((run.source, str(error)) for run, error in refused).items():
         print(f"{source}: {count} refused: {reason}", file=sys.stderr)
     for item in sorted(predictions, key=lambda prediction: -abs(prediction.error))[: arguments.worst]:
-        print(f"{item.source} {item.hardware} {item.metric} measured {item.measured:.4g} predicted {item.predicted:.4g}")
-    if arguments.readme:
-        text = arguments.readme.read_text(encoding="utf-8")
-        updated = replaced(text, table)
-        if arguments.check:
-            return int(updated != text)
-        arguments.readme.write_text(updated, encoding="utf-8")
+        print(
+            f"{item.source} {item.hardware} {item.metric} measured {item.measured:.4g} predicted {item.predicted:.4g}"
+        )
     return 0
 
 

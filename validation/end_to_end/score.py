@@ -85,7 +85,9 @@ def scores(predictions: Iterable[Prediction]) -> list[Score]:
     rows = []
     for (source, hardware, metric), items in sorted(groups.items()):
         errors = np.array([item.error for item in items])
-        inside = [item.low <= item.measured <= item.high for item in items if item.low is not None and item.high is not None]
+        inside = [
+            item.low <= item.measured <= item.high for item in items if item.low is not None and item.high is not None
+        ]
         rows.append(
             Score(
                 source=source,

@@ -18,7 +18,7 @@ TENSORRT_MODELS = {
     "LLaMA 7B": "huggyllama/llama-7b",
     "LLaMA 70B": "meta-llama/Llama-2-70b-hf",
     "Falcon 180B": "tiiuae/falcon-180B",
-    "Mistral 7B": "mistralai/Mistral-7B-v0.1",
+    "Mistral 7B": "mistralai/Mistral-7B-v0.3",
     "Mixtral 8x7B": "mistralai/Mixtral-8x7B-v0.1",
     "LLaMA v3 70B": "meta-llama/Meta-Llama-3-70B",
     "LLaMA v3.1 70B": "meta-llama/Llama-3.1-70B-Instruct",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.attention import PREFILL_AXES, grid_of, prefill_points, prefill_seconds
-from simulator.kernels.attention_cases import AttentionMachine, attention_machine
+from simulator.kernels.attention_cases import AttentionMachine, SplitRule, attention_machine
 from simulator.kernels.attention_decode import DECODE_AXES, decode_grid_of, decode_points, decode_seconds
 from simulator.kernels.correction import Lattice, log_correction, shape_confidence
 from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit, LatticeSpec
@@ -63,34 +63,41 @@ DECODE_BOUNDS: dict[str, Bound] = {
     "token_cycles": Bound(low=1.0, high=10000.0, start=2000.0),
 }
 
-TRAIT_BOUNDS: dict[str, dict[str, Bound]] = {
-    "splits_keys": {"merge_s": Bound(low=1e-8, high=1e-5, start=2e-6)},
-    "fixed_rule": {
+MERGE = Bound(low=1e-8, high=1e-5, start=2e-6)
+SPLIT_BOUNDS: dict[tuple[str, SplitRule], dict[str, Bound]] = {
+    ("prefill", SplitRule.EFFICIENT): {"merge_s": MERGE},
+    ("prefill", SplitRule.BALANCED): {"merge_s": MERGE},
+    ("decode", SplitRule.EFFICIENT): {
         "swap_s": Bound(low=1e-8, high=5e-6, start=1e-6),
         "copy_s": Bound(low=1e-8, high=1e-5, start=4e-6),
     },
 }
-"""Parameters that only kernels with this trait have; 0 for the others."""
+"""Parameters that only kernels of this rule have; 0 for the others."""
 
 PREFILL_TRAITS: tuple[dict[str, float], ...] = tuple(
-    {"tile_rows": rows, "packs_group": packs, "splits_keys": splits}
-    for rows, packs, splits in (
-        (64.0, 0.0, 0.0),
-        (128.0, 0.0, 0.0),
-        (256.0, 0.0, 0.0),
-        (64.0, 1.0, 0.0),
-        (128.0, 1.0, 0.0),
-        (128.0, 1.0, 1.0),
+    {"tile_rows": rows, "packs_group": packs, "split_rule": float(rule), "merge_s": 0.0}
+    for rows, packs, rule in (
+        (64.0, 0.0, SplitRule.OWN),
+        (128.0, 0.0, SplitRule.OWN),
+        (256.0, 0.0, SplitRule.OWN),
+        (64.0, 1.0, SplitRule.OWN),
+        (128.0, 1.0, SplitRule.OWN),
+        (128.0, 1.0, SplitRule.EFFICIENT),
+        (128.0, 1.0, SplitRule.BALANCED),
     )
 )
-DECODE_TRAITS: tuple[dict[str, float], ...] = (
-    {"tile_rows": 16.0, "fixed_rule": 0.0},
-    {"tile_rows": 64.0, "fixed_rule": 0.0},
-    {"tile_rows": 64.0, "fixed_rule": 1.0},
+DECODE_TRAITS: tuple[dict[str, float], ...] = tuple(
+    {"tile_rows": rows, "split_rule": float(rule), "swap_s": 0.0, "copy_s": 0.0}
+    for rows, rule in (
+        (16.0, SplitRule.OWN),
+        (64.0, SplitRule.OWN),
+        (64.0, SplitRule.EFFICIENT),
+        (64.0, SplitRule.BALANCED),
+    )
 )
 """What kernels differ in; the fit part chooses."""
 
-PRIORS: tuple[tuple[float, float], ...] = ((3.0, 0.1), (6.0, 0.1), (6.0, 0.03), (12.0, 0.1))
+PRIORS: tuple[tuple[float, float], ...] = ((3.0, 0.1), (6.0, 0.1), (6.0, 0.03))
 """(correlation length [octaves] of tiles and tokens, noise) of the correction; the fit part chooses."""
 
 
@@ -165,14 +172,7 @@ def prepared(group: KernelRows, *, machine: AttentionMachine, traits: Mapping[st
 def part_of(group: KernelRows, keep: NDArray[np.bool_] | NDArray[np.int64]) -> KernelRows:
     """Some rows of a group."""
     rows = group.rows[keep] if keep.dtype == bool else group.rows.iloc[keep]
-    return KernelRows(
-        phase=group.phase,
-        format=group.format,
-        variant=group.variant,
-        kernel=group.kernel,
-        version=group.version,
-        rows=rows.reset_index(drop=True),
-    )
+    return replace(group, rows=rows.reset_index(drop=True))
 
 
 def choose_physics(group: KernelRows, *, machine: AttentionMachine) -> dict[str, float]:
@@ -183,16 +183,12 @@ def choose_physics(group: KernelRows, *, machine: AttentionMachine) -> dict[str,
     measured = sample.rows["seconds"].to_numpy()
     trials = []
     for traits in model.traits:
-        bounds, absent = dict(model.bounds), dict(traits)
-        for trait, extra in TRAIT_BOUNDS.items():
-            if traits.get(trait, 0.0) > 0:
-                bounds |= extra
-            elif trait in traits:
-                absent |= dict.fromkeys(extra, 0.0)
-        body = prepared(sample, machine=machine, traits=absent)
-        parameters = fit_parameters(body.seconds_of, measured, bounds=bounds, softness=0.1)
+        extra = SPLIT_BOUNDS.get((group.phase, SplitRule(int(traits["split_rule"]))), {})
+        fixed = {name: value for name, value in traits.items() if name not in extra}
+        body = prepared(sample, machine=machine, traits=fixed)
+        parameters = fit_parameters(body.seconds_of, measured, bounds={**model.bounds, **extra}, softness=0.1)
         error = float(np.mean(np.abs(np.log(body.seconds_of(parameters) / measured))))
-        trials.append((error, parameters | absent))
+        trials.append((error, parameters | fixed))
     return min(trials, key=lambda trial: trial[0])[1]
 
 
@@ -214,7 +210,7 @@ def choose_prior(
     for length, noise in PRIORS:
         lengths = tuple(length if axis in ("tiles", "span", "keys") else 2.0 * length for axis in axes)
         prior = (Smoothness(lengths=lengths, noise=noise),)
-        held_out = held_out_corrections(points, residual, fold, axes=axes, nodes=nodes, prior=prior)
+        held_out = held_out_corrections(points, residual, fold, axes=axes, nodes=nodes, prior=prior, rounds=1)
         trials.append((float(np.mean(np.abs(np.expm1(held_out - residual)))), prior, held_out))
     _, prior, held_out = min(trials, key=lambda trial: trial[0])
     return prior, held_out
@@ -242,7 +238,9 @@ def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> Fit
         parameters=parameters,
         correction=LatticeSpec(file=file, key=key, axes=model.axes),
         box=box_of(body.points, axes=model.axes),
-        error=FitError(score_mape=0, fit_mape=0, score_bias=0, log_sigma=1, coverage_80=0, score_points=0, fit_points=0),
+        error=FitError(
+            score_mape=0, fit_mape=0, score_bias=0, log_sigma=1, coverage_80=0, score_points=0, fit_points=0
+        ),
         physics_log_sigma=round(interval_sigma(residual), 5),
         regimes=regime_sigmas(
             residual - held_out,
@@ -252,7 +250,17 @@ def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> Fit
         ),
         note=f"kernel {group.kernel}",
     )
-    return scored(draft, group, machine=machine, lattice=lattice)
+    fitted = scored(draft, group, machine=machine, lattice=lattice)
+    return replace(fitted, fit=lent(fitted.fit, lender=group.borrowed_from)) if group.borrowed_from else fitted
+
+
+def lent(fit: KernelFit, *, lender: str) -> KernelFit:
+    """The fit under another library than the one that measured it: the same kernels, with a wider interval."""
+    wider = tuple(
+        regime.model_copy(update={"log_sigma": round(float(np.hypot(regime.log_sigma, LIBRARY_LOG_SIGMA)), 5)})
+        for regime in fit.regimes
+    )
+    return fit.model_copy(update={"regimes": wider, "note": f"{fit.note}; measured under {lender}"})
 
 
 def rounded(lattice: Lattice) -> Lattice:
@@ -290,9 +298,18 @@ def groups_of(root: Path, *, hardware: str, library: str) -> tuple[KernelRows, .
     found: list[KernelRows] = []
     for phase in usable:
         found += attention_rows(root, hardware=hardware, library=library, phase=phase)
-        found += mla_rows(root, hardware=hardware, library=library, phase=phase)
+        measured = MLA_LIBRARY.get(library, library)
+        lender = measured if measured != library else ""
+        latent = mla_rows(root, hardware=hardware, library=measured, phase=phase)
+        found += [replace(group, borrowed_from=lender) for group in latent]
     return tuple(found)
 
+
+MLA_LIBRARY = {"vllm": "sglang"}
+"""vLLM's latent attention was only timed with its projections; SGLang calls the same kernels."""
+
+LIBRARY_LOG_SIGMA = 0.15
+"""What the same flash-attention 3 kernels differ by between two libraries' tables (H100, d128)."""
 
 WORST_SCORE = 0.25
 """A fit worse than this on unseen layouts is not written: three parameters of the roofline do as well."""
@@ -312,8 +329,11 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
     for group in groups:
         fitted = fit_group(group, hardware=hardware, file=f"{hardware_name}--{library}.attention.npz")
         if fitted.fit.error.score_mape > WORST_SCORE:
-            print(f"{hardware_name:15} {library:7} {group.phase:8} {group.format:11} {group.variant:12} not fitted: "
-                  f"{fitted.fit.error.score_mape:.0%} on unseen layouts", flush=True)
+            print(
+                f"{hardware_name:15} {library:7} {group.phase:8} {group.format:11} {group.variant:12} not fitted: "
+                f"{fitted.fit.error.score_mape:.0%} on unseen layouts",
+                flush=True,
+            )
             continue
         correction = fitted.fit.correction
         assert correction is not None, "every attention fit has a correction"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
 from simulator.kernels.gemm import gemm_machine, gemm_seconds
 from simulator.operators.work import MatmulFormat
-from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit, LatticeSpec
+from simulator.specs.calibration import CalibrationSpec, KernelFit, LatticeSpec
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.precision import Dtype
@@ -23,7 +23,7 @@ from simulator.units import BITS_PER_BYTE
 from validation.fit.files import lattice_arrays, write_calibration
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
-from validation.fit.residuals import fit_error, interval_sigma, regime_sigmas
+from validation.fit.residuals import NOT_SCORED, fit_error, interval_sigma, regime_sigmas
 from validation.silicon.split import folds, is_score
 from validation.silicon.tables import SOURCE, SYSTEMS, load_table, tables_root
 
@@ -38,9 +38,15 @@ FORMATS: dict[str, MatmulFormat] = {
     "bfloat16": MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16),
     "fp8": MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True),
     "fp8_block": MatmulFormat(
-        name="fp8_block", weight_bits=8 + 32 / 128**2, activation_bits=8 + 32 / 128, math=Dtype.FP8, quantises_activations=True
+        name="fp8_block",
+        weight_bits=8 + 32 / 128**2,
+        activation_bits=8 + 32 / 128,
+        math=Dtype.FP8,
+        quantises_activations=True,
     ),
-    "nvfp4": MatmulFormat(name="nvfp4", weight_bits=4.5, activation_bits=4.5, math=Dtype.FP4, quantises_activations=True),
+    "nvfp4": MatmulFormat(
+        name="nvfp4", weight_bits=4.5, activation_bits=4.5, math=Dtype.FP4, quantises_activations=True
+    ),
     "sq": MatmulFormat(name="int8", weight_bits=8, activation_bits=8, math=Dtype.INT8, quantises_activations=True),
     "int8_wo": MatmulFormat(name="w8a16", weight_bits=8, activation_bits=16, math=Dtype.BF16),
     "int4_wo": MatmulFormat(name="w4a16", weight_bits=4, activation_bits=16, math=Dtype.BF16),
@@ -142,7 +148,7 @@ def fit_format(rows: pd.DataFrame, *, hardware: AcceleratorSpec, format: MatmulF
         parameters=parameters,
         correction=LatticeSpec(file=file, key=f"gemm.{format.name}", axes=AXES),
         box={axis: (float(seen[axis].min()), float(seen[axis].max())) for axis in AXES},
-        error=FitError(score_mape=0, fit_mape=0, score_bias=0, log_sigma=1, coverage_80=0, score_points=0, fit_points=0),
+        error=NOT_SCORED,
         physics_log_sigma=round(interval_sigma(residual), 5),
         regimes=regime_sigmas(residual - held_out, seen["m"].to_numpy(dtype=float), axis="m", uppers=M_REGIMES),
     )

@@ -16,6 +16,9 @@ NORMAL_80 = 1.2816
 
 SMALLEST_SIGMA = 0.005
 
+NOT_SCORED = FitError(score_mape=0, fit_mape=0, score_bias=0, log_sigma=1, coverage_80=0, score_points=0, fit_points=0)
+"""Stands in a draft until its error is known."""
+
 
 def interval_sigma(log_residuals: Array) -> float:
     """Sigma whose 80 % interval covers 80 % of held-out residuals: their 0.8 quantile of |r| over 1.2816."""
@@ -47,7 +50,7 @@ def fit_error(measured: Array, predicted: Array, *, log_sigma: Array, is_score: 
     covered = np.abs(log_residual) <= NORMAL_80 * log_sigma
     return FitError(
         score_mape=round(float(np.mean(np.abs(relative[is_score]))), 5),
-        fit_mape=round(float(np.mean(np.abs(relative[~is_score]))), 5),
+        fit_mape=round(float(np.mean(np.abs(relative[~is_score]))), 5) if not is_score.all() else 0.0,
         score_bias=round(float(np.mean(relative[is_score])), 5),
         log_sigma=round(interval_sigma(log_residual[is_score]), 5),
         coverage_80=round(float(np.mean(covered[is_score])), 4),

@@ -76,7 +76,12 @@ def _prefill(table: Table) -> Demand:
     flops = 4 * batch * heads * dim * isl * (isl + 1) / 2
     traffic = 2 * batch * isl * dim * (2 * heads + 2 * kv_heads)
     return Demand(
-        family="prefill_attention", format="bf16", math=Dtype.BF16, flops=flops, bytes=traffic, rows=rows,
+        family="prefill_attention",
+        format="bf16",
+        math=Dtype.BF16,
+        flops=flops,
+        bytes=traffic,
+        rows=rows,
         shape_columns=LAYOUT,
     )
 
@@ -91,8 +96,13 @@ def _decode(table: Table, l2_bytes: float) -> Demand:
     cold = (traffic > 1.5 * l2_bytes) | (traffic < l2_bytes / 50)
     flops = 4 * batch * heads * dim * length
     return Demand(
-        family="decode_attention", format="bf16", math=Dtype.BF16, flops=flops[cold], bytes=traffic[cold],
-        rows=rows[cold], shape_columns=LAYOUT,
+        family="decode_attention",
+        format="bf16",
+        math=Dtype.BF16,
+        flops=flops[cold],
+        bytes=traffic[cold],
+        rows=rows[cold],
+        shape_columns=LAYOUT,
     )
 
 
@@ -129,9 +139,7 @@ def fit_demand(demand: Demand, hardware: AcceleratorSpec) -> KernelFit:
         demand.rows, family=demand.family, columns=demand.shape_columns, buckets=SCORE_SHARE, salt="score"
     )
     seen = buckets != 0
-    logs = least_squares(
-        _residual(demand, hardware, seen), START, bounds=(LOWER, UPPER), loss="soft_l1", f_scale=0.1
-    ).x
+    logs = least_squares(_residual(demand, hardware, seen), START, bounds=(LOWER, UPPER), loss="soft_l1", f_scale=0.1).x
     ratio = _predict(logs, demand, hardware) / demand.rows["seconds"].to_numpy(float)
     error = ratio - 1
     spread = float(np.quantile(np.abs(np.log(ratio[seen])), 0.8)) / Z80
@@ -178,7 +186,9 @@ def main() -> None:
         path = arguments.output / f"{name}--{LIBRARY}.roofline.yaml"
         path.write_text(yaml.safe_dump(spec.model_dump(exclude_defaults=True, mode="json"), sort_keys=False))
         for fit in spec.fits:
-            print(f"{name:16s} {fit.family:18s} {fit.format:6s} score {100 * fit.error.score_mape:5.1f} %  {fit.parameters}")
+            print(
+                f"{name:16s} {fit.family:18s} {fit.format:6s} score {100 * fit.error.score_mape:5.1f} %  {fit.parameters}"
+            )
 
 
 if __name__ == "__main__":

@@ -44,13 +44,17 @@ MLA_TABLES: dict[Phase, str] = {"prefill": "context_mla", "decode": "generation_
 MLA_LATENT, MLA_ROPE, MLA_NOPE, MLA_VALUE = 512, 64, 128, 128
 """DeepSeek-V2 and V3: width of the latent, of the rotary part, of the other part of a key, of a value."""
 
+TRTLLM_GROUP = 32
+"""Beyond this many query heads per KV head TensorRT-LLM decodes with a kernel that reads the keys once per query head;
+no model of ours has such a layout, and the two kernels do not share one fit."""
+
 FEWEST_ROWS = 300
 """Smaller groups of a kernel are not fitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRows:
-    """Rows of one kernel: one number format, head_dim and kind of mask."""
+    """Rows of one kernel: one number format, head_dim and kind of mask; perhaps measured under another library."""
 
     phase: Phase
     format: str
@@ -58,6 +62,7 @@ class KernelRows:
     kernel: str
     version: str
     rows: pd.DataFrame
+    borrowed_from: str = ""
 
     def cases(self) -> AttentionCases:
         """The rows as the physics wants them."""
@@ -94,6 +99,8 @@ def attention_rows(root: Path, *, hardware: str, library: str, phase: Phase) -> 
     rows["num_key_value_heads"] = heads.where(heads > 0, rows["num_heads"])
     rows["v_head_dim"] = rows["head_dim"]
     rows = _with_tokens(rows, phase=phase)
+    if library == "trtllm" and phase == "decode":
+        rows = rows[rows["num_heads"] <= TRTLLM_GROUP * rows["num_key_value_heads"]]
     rows["windowed"] = rows["window_size"] > 0
     groups = []
     for (head_dim, windowed), part in rows.groupby(["head_dim", "windowed"]):

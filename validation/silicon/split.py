@@ -23,11 +23,14 @@ def shape_bucket(family: str, values: Sequence[float], *, buckets: int, salt: st
     return zlib.crc32(text.encode("ascii")) % buckets
 
 
-def buckets_of(table: pd.DataFrame, *, family: str, columns: Sequence[str], buckets: int, salt: str) -> NDArray[np.int64]:
+def buckets_of(
+    table: pd.DataFrame, *, family: str, columns: Sequence[str], buckets: int, salt: str
+) -> NDArray[np.int64]:
     """Bucket of every row of ``table`` by the shape in ``columns``."""
     shapes = table[list(columns)].drop_duplicates()
     known = {
-        tuple(row): shape_bucket(family, row, buckets=buckets, salt=salt) for row in shapes.itertuples(index=False, name=None)
+        tuple(row): shape_bucket(family, row, buckets=buckets, salt=salt)
+        for row in shapes.itertuples(index=False, name=None)
     }
     rows = table[list(columns)].itertuples(index=False, name=None)
     return np.array([known[tuple(row)] for row in rows], dtype=np.int64)

@@ -47,7 +47,9 @@ def tables_root(directory: Path | None = None) -> Path:
     """``directory`` if given, otherwise ``systems/data`` inside the installed package aiconfigurator_core."""
     if directory is not None:
         if not directory.is_dir():
-            raise FileError(f"{directory} is not a directory", field="--tables", hint="give the folder that holds h100_sxm/")
+            raise FileError(
+                f"{directory} is not a directory", field="--tables", hint="give the folder that holds h100_sxm/"
+            )
         return directory
     found = importlib.util.find_spec("aiconfigurator_core")
     if found is None or not found.submodule_search_locations:

@@ -24,7 +24,7 @@ def _gpt_trunk(fields: Fields) -> Trunk:
     positions = fields.optional_size(fields.either("n_positions", "n_ctx", "max_position_embeddings"))
     return Trunk(
         hidden_size=fields.size(fields.either("n_embd", "hidden_size")),
-        num_hidden_layers=fields.size(fields.either("n_layer", "num_hidden_layers")),
+        num_hidden_layers=fields.depth(fields.either("n_layer", "num_hidden_layers")),
         vocab_size=fields.size("vocab_size"),
         max_position_embeddings=positions,
     )
@@ -118,7 +118,7 @@ def read_bloom(fields: Fields) -> ModelSpec:
     """BloomConfig: ALiBi instead of stored positions, a norm behind the embedding, tied embeddings."""
     trunk = Trunk(
         hidden_size=fields.size(fields.either("hidden_size", "n_embed", "n_embd")),
-        num_hidden_layers=fields.size(fields.either("n_layer", "num_hidden_layers")),
+        num_hidden_layers=fields.depth(fields.either("n_layer", "num_hidden_layers")),
         vocab_size=fields.size("vocab_size"),
         max_position_embeddings=fields.optional_size("seq_length"),
     )
@@ -136,9 +136,9 @@ def read_falcon(fields: Fields) -> ModelSpec:
     """FalconConfig: one KV head (7B) or grouped ones (new_decoder_architecture), parallel sublayers, tied."""
     trunk = Trunk(
         hidden_size=fields.size(fields.either("hidden_size", "n_embed")),
-        num_hidden_layers=fields.size(fields.either("num_hidden_layers", "n_layer")),
+        num_hidden_layers=fields.depth(fields.either("num_hidden_layers", "n_layer")),
         vocab_size=fields.size("vocab_size"),
-        max_position_embeddings=fields.optional_size("max_position_embeddings"),
+        max_position_embeddings=fields.size("max_position_embeddings", default=2048),
     )
     heads = fields.size(fields.either("num_attention_heads", "n_head"))
     grouped = fields.flag("new_decoder_architecture", default=False)

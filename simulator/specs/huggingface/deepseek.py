@@ -14,12 +14,12 @@ OWN_INDEXER, SHARED_INDEXER = "full", "shared"
 
 def read_deepseek(fields: Fields) -> ModelSpec:
     """DeepseekV2Config and DeepseekV3Config; the correction bias belongs to the noaux_tc router of V3."""
-    return _deepseek(fields, mixers=(read_mla(fields),) * fields.size("num_hidden_layers"))
+    return _deepseek(fields, mixers=(read_mla(fields),) * fields.depth("num_hidden_layers"))
 
 
 def read_deepseek_sparse(fields: Fields) -> ModelSpec:
     """DeepseekV32Config and GlmMoeDsaConfig: an indexer picks index_topk keys; some layers reuse the last choice."""
-    depth = fields.size("num_hidden_layers")
+    depth = fields.depth("num_hidden_layers")
     mla = read_mla(fields)
     if mla.q_lora_rank is None:
         raise fields.refusal("q_lora_rank", "is missing: the indexer reads the query's latent")
@@ -28,6 +28,7 @@ def read_deepseek_sparse(fields: Fields) -> ModelSpec:
         index_head_dim=fields.size("index_head_dim"),
         index_topk=fields.size("index_topk"),
     )
+    fields.words("layer_types", length=depth, allowed=("indexed_attention",))
     fields.costless("indexer_rope_interleave", "index_share_for_mtp_iteration", "index_skip_topk_offset")
     types = fields.words("indexer_types", length=depth, allowed=(OWN_INDEXER, SHARED_INDEXER))
     if types is None:
@@ -62,6 +63,7 @@ def _deepseek(fields: Fields, *, mixers: tuple[MlaSpec, ...]) -> ModelSpec:
     trunk = read_trunk(fields)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     is_sparse = sparse_after(fields, depth=trunk.num_hidden_layers)
+    fields.expect("mlp_bias", value=False, why="DeepSeek's feed-forward blocks have no biases")
     fields.costless("moe_router_dtype")
     blocks = choose(is_sparse, sparse=read_routed_experts(fields), dense=dense)
     layers = tuple(

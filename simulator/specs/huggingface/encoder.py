@@ -58,7 +58,7 @@ def read_t5(fields: Fields) -> ModelSpec:
     """T5Config: one table of relative positions per stack, held by its first layer; no biases."""
     trunk = Trunk(
         hidden_size=fields.size("d_model"),
-        num_hidden_layers=fields.size("num_decoder_layers" if fields.has("num_decoder_layers") else "num_layers"),
+        num_hidden_layers=fields.depth("num_decoder_layers" if fields.has("num_decoder_layers") else "num_layers"),
         vocab_size=fields.size("vocab_size"),
         max_position_embeddings=None,
     )
@@ -68,9 +68,9 @@ def read_t5(fields: Fields) -> ModelSpec:
     kind = fields.text("feed_forward_proj", allowed=("relu", "gated-gelu", "gated-silu"), default="relu")
     mlp = MlpSpec(intermediate_size=fields.size("d_ff"), gated=kind.startswith("gated"))
     fields.costless("num_decoder_layers", "relative_attention_max_distance", "n_positions")
-    fields.costless("is_gated_act", "dense_act_fn")
+    fields.costless("is_gated_act", "dense_act_fn", "scale_decoder_outputs")
     causal = _stack(plain, mlp, depth=trunk.num_hidden_layers, table=table, causal=True)
-    seeing = _stack(plain, mlp, depth=fields.size("num_layers"), table=table, causal=False)
+    seeing = _stack(plain, mlp, depth=fields.depth("num_layers"), table=table, causal=False)
     spec = decoder(fields, trunk=trunk, layers=causal, tie_default=True)
     return spec.model_copy(update={"encoder": encoder(seeing, final_norm=True)})
 
@@ -79,9 +79,7 @@ def _stack(plain: AttentionSpec, mlp: MlpSpec, *, depth: int, table: int, causal
     cross = plain.model_copy(update={"is_cross": True, "causal": False}) if causal else None
     return tuple(
         LayerSpec(
-            mixer=plain.model_copy(
-                update={"causal": causal, "position_bias_parameters": table if index == 0 else 0}
-            ),
+            mixer=plain.model_copy(update={"causal": causal, "position_bias_parameters": table if index == 0 else 0}),
             cross_attention=cross,
             feed_forward=(mlp,),
             norms=3 if causal else 2,

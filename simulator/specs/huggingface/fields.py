@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.specs.huggingface.costless import COSTLESS
 
+MAX_LAYERS = 10_000
+
 
 class Fields:
     """A configuration whose fields are read once each; ``finish`` refuses what nobody asked for.
@@ -59,6 +61,13 @@ class Fields:
             )
         self._filled[name] = default
         return default
+
+    def depth(self, name: str) -> int:
+        """A number of layers, which must be given; bounded, because one entry per layer is made of it."""
+        value = self.size(name)
+        if value > MAX_LAYERS:
+            raise self.refusal(name, f"is {value}, allowed are 1 to {MAX_LAYERS} layers")
+        return value
 
     def optional_size(self, name: str) -> int | None:
         """A positive integer or None."""
@@ -160,6 +169,10 @@ class Fields:
         self._sections.append(nested)
         return nested
 
+    def all_sections(self) -> tuple[Fields, ...]:
+        """Every field as a nested object, for objects keyed by layer."""
+        return tuple(self.section(name) for name in self._config)
+
     def sections(self, name: str, *, length: int) -> tuple[Fields, ...]:
         """A list of nested objects, one per layer."""
         value = self._take(name)
@@ -187,7 +200,8 @@ class Fields:
 
     def finish(self) -> None:
         """Refuse the first field that no reader used and that is not known to be free of cost."""
-        for name, value in self._config.items():
+        for given, value in self._config.items():
+            name = str(given)
             if name not in self._read and name not in COSTLESS:
                 shown = repr(value)
                 raise self.refusal(

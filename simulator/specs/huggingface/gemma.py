@@ -22,6 +22,7 @@ GEMMA3_WINDOW = 4096  # Gemma3TextConfig
 
 def read_gemma(fields: Fields) -> ModelSpec:
     """GemmaConfig: head_dim 256 unless given."""
+    fields.expect("use_bidirectional_attention", value=False, why="a bidirectional Gemma is an embedding model")
     trunk = read_trunk(fields)
     bias = fields.flag("attention_bias", default=False)
     attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=256)
@@ -89,9 +90,7 @@ def read_gemma4(fields: Fields) -> ModelSpec:
         blocks: tuple[FeedForward, ...] = (mlp,) if experts is None else (mlp, experts)
         norms = 4 + (3 if experts else 0) + (1 if per_layer else 0)
         layers.append(LayerSpec(mixer=mixer, feed_forward=blocks, norms=norms))
-    return decoder(
-        fields, trunk=trunk, layers=layers, tie_default=True, per_layer_embedding_size=per_layer
-    )
+    return decoder(fields, trunk=trunk, layers=layers, tie_default=True, per_layer_embedding_size=per_layer)
 
 
 def _gemma4_attention(fields: Fields, *, hidden_size: int) -> tuple[AttentionSpec, AttentionSpec]:
@@ -99,8 +98,8 @@ def _gemma4_attention(fields: Fields, *, hidden_size: int) -> tuple[AttentionSpe
     sliding = _attention(fields, hidden_size=hidden_size, qk_norm="head")
     window = fields.size("sliding_window", default=512)
     keys_are_values = fields.flag("attention_k_eq_v", default=False)
-    head_dim = fields.optional_size("global_head_dim") or 512
-    kv_heads = fields.optional_size("num_global_key_value_heads") or sliding.num_key_value_heads
+    head_dim, kv_heads = _gemma4_full_heads(fields)
+    kv_heads = kv_heads or sliding.num_key_value_heads
     full = sliding.model_copy(
         update={
             "head_dim": head_dim,
@@ -109,6 +108,18 @@ def _gemma4_attention(fields: Fields, *, hidden_size: int) -> tuple[AttentionSpe
         }
     )
     return sliding.model_copy(update={"sliding_window": window}), full
+
+
+def _gemma4_full_heads(fields: Fields) -> tuple[int, int | None]:
+    """head_dim and KV heads of the full layers: global_* of the checkpoints, per_layer_config of transformers 5."""
+    if not fields.has("per_layer_config"):
+        fields.costless("per_layer_config")
+        return fields.optional_size("global_head_dim") or 512, fields.optional_size("num_global_key_value_heads")
+    overrides = fields.section("per_layer_config").all_sections()
+    sizes = {(item.size("head_dim"), item.optional_size("num_key_value_heads")) for item in overrides}
+    if len(sizes) != 1:
+        raise fields.refusal("per_layer_config", f"gives {len(sizes)} different head layouts, understood is one")
+    return sizes.pop()
 
 
 def _gemma4_experts(fields: Fields, *, hidden_size: int) -> MoeSpec | None:

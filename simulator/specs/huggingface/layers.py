@@ -26,9 +26,9 @@ def read_trunk(fields: Fields, *, vocab_default: int | None = None) -> Trunk:
     """The four sizes under their usual names."""
     return Trunk(
         hidden_size=fields.size("hidden_size"),
-        num_hidden_layers=fields.size("num_hidden_layers"),
+        num_hidden_layers=fields.depth("num_hidden_layers"),
         vocab_size=fields.size("vocab_size", default=vocab_default),
-        max_position_embeddings=fields.optional_size("max_position_embeddings"),
+        max_position_embeddings=fields.optional_size(fields.either("max_position_embeddings", "model_max_length")),
     )
 
 

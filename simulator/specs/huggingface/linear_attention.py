@@ -7,7 +7,7 @@ from simulator.specs.huggingface.deepseek import read_mla
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import FULL, prediction_heads, read_attention, read_trunk
 from simulator.specs.huggingface.moe import check_top_k, qwen_experts
-from simulator.specs.huggingface.moe_mixed import choose
+from simulator.specs.huggingface.moe_mixed import choose, sparse_after
 from simulator.specs.model import FeedForward, GatedDeltaSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 
 LINEAR = "linear_attention"
@@ -68,11 +68,9 @@ def read_kimi_linear(fields: Fields) -> ModelSpec:
     if fields.flag("mla_use_output_gate", default=False):
         mla = mla.model_copy(update={"output_gate": "elementwise"})
     delta, is_linear = _kimi_delta(fields, depth=depth)
-    first = fields.count("first_k_dense_replace")
-    fields.expect("moe_layer_freq", value=1, why="experts on every layer after the first dense ones")
     experts, latent_norm = _kimi_experts(fields)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    blocks = choose([index >= first for index in range(depth)], sparse=experts, dense=dense)
+    blocks = choose(sparse_after(fields, depth=depth, first_default=1), sparse=experts, dense=dense)
     notes = prediction_heads(fields, "num_nextn_predict_layers")
     if fields.optional_size("attn_res_block_size"):
         notes += ("attention residuals (attn_res_block_size) are neither counted nor simulated",)
@@ -84,35 +82,52 @@ def read_kimi_linear(fields: Fields) -> ModelSpec:
         )
         for linear, feed_forward in zip(is_linear, blocks, strict=True)
     )
-    fields.costless("activation_situ_beta", "activation_situ_linear_beta", "topk_method", "model_max_length")
+    fields.costless("activation_situ_beta", "activation_situ_linear_beta", "topk_method")
     return decoder(fields, trunk=trunk, layers=layers, notes=notes)
 
 
 def _kimi_delta(fields: Fields, *, depth: int) -> tuple[GatedDeltaSpec, tuple[bool, ...]]:
+    """The delta layers and where they stand: linear_attn_config of checkpoints, layer_types of transformers 5."""
+    types = fields.words("layer_types", length=depth, allowed=(LINEAR, FULL))
+    fields.costless("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
+    if not fields.has("linear_attn_config"):
+        if types is None:
+            raise fields.refusal("linear_attn_config", "is missing: which layers are linear is unknown")
+        heads, width = fields.size("linear_num_heads", default=32), fields.size("linear_head_dim", default=128)
+        kernel = fields.size("linear_conv_kernel_dim", default=4)
+        spec = _kimi_spec(heads=heads, width=width, kernel=kernel, full_rank=False)
+        return spec, tuple(kind == LINEAR for kind in types)
     section = fields.section("linear_attn_config")
     section.costless("gate_lower_bound")
-    heads, width = section.size("num_heads"), section.size("head_dim")
-    full_rank = section.flag("use_full_rank_gate", default=False)
     linear = frozenset(section.integers("kda_layers") or ())
     full = frozenset(section.integers("full_attn_layers") or ())
     if linear & full or linear | full != frozenset(range(1, depth + 1)):
         raise section.refusal("kda_layers", f"and full_attn_layers must name each of the layers 1 to {depth} once")
-    spec = GatedDeltaSpec(
-        linear_num_key_heads=heads,
-        linear_num_value_heads=heads,
-        linear_key_head_dim=width,
-        linear_value_head_dim=width,
-        linear_conv_kernel_dim=section.size("short_conv_kernel_size", default=4),
-        decay="channel",
-        decay_lora_rank=width,
-        gate_lora_rank=0 if full_rank else width,
+    spec = _kimi_spec(
+        heads=section.size("num_heads"),
+        width=section.size("head_dim"),
+        kernel=section.size("short_conv_kernel_size", default=4),
+        full_rank=section.flag("use_full_rank_gate", default=False),
     )
     return spec, tuple(index in linear for index in range(1, depth + 1))
 
 
+def _kimi_spec(*, heads: int, width: int, kernel: int, full_rank: bool) -> GatedDeltaSpec:
+    return GatedDeltaSpec(
+        linear_num_key_heads=heads,
+        linear_num_value_heads=heads,
+        linear_key_head_dim=width,
+        linear_value_head_dim=width,
+        linear_conv_kernel_dim=kernel,
+        decay="channel",
+        decay_lora_rank=width,
+        gate_lora_rank=0 if full_rank else width,
+    )
+
+
 def _kimi_experts(fields: Fields) -> tuple[MoeSpec, int]:
     """The experts, and the parameters of the norm in their latent space."""
-    experts = fields.size("num_experts")
+    experts = fields.size(fields.either("num_experts", "num_local_experts", "n_routed_experts"))
     picked = fields.size(fields.either("num_experts_per_token", "num_experts_per_tok"))
     check_top_k(fields, "num_experts_per_token", picked=picked, experts=experts)
     width = fields.size("moe_intermediate_size")
@@ -123,7 +138,7 @@ def _kimi_experts(fields: Fields) -> tuple[MoeSpec, int]:
         num_experts=experts,
         num_experts_per_tok=picked,
         moe_intermediate_size=width,
-        shared_expert_intermediate_size=width * fields.count("num_shared_experts"),
+        shared_expert_intermediate_size=width * fields.count(fields.either("num_shared_experts", "n_shared_experts")),
         correction_bias=True,
         latent_size=latent,
     )

@@ -20,7 +20,7 @@ from simulator.specs.model import MlpSpec, ModelSpec
 def qwen_windows(fields: Fields, *, depth: int) -> tuple[int | None, ...]:
     """Qwen: the window holds from layer ``max_window_layers`` on, and only where ``use_sliding_window`` is set."""
     used = fields.flag("use_sliding_window", default=False)
-    given = fields.optional_size("sliding_window")
+    given = fields.optional_count("sliding_window") or None
     first = fields.optional_count("max_window_layers")
     if not used:
         fields.costless("layer_types")

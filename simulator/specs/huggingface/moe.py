@@ -91,7 +91,7 @@ def read_qwen3_moe(fields: Fields) -> ModelSpec:
 
 def qwen_experts(fields: Fields, *, depth: int, shared: int) -> tuple[tuple[FeedForward, ...], ...]:
     """Sparse on each ``decoder_sparse_step``-th layer that mlp_only_layers does not list, dense elsewhere."""
-    experts = fields.size("num_experts")
+    experts = fields.size(fields.either("num_experts", "num_local_experts"))
     picked = fields.size("num_experts_per_tok")
     check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
     sparse = MoeSpec(
@@ -115,22 +115,25 @@ def read_dbrx(fields: Fields) -> ModelSpec:
     """DbrxConfig: nested attn_config and ffn_config, layer norms without bias."""
     trunk = Trunk(
         hidden_size=fields.size("d_model"),
-        num_hidden_layers=fields.size("n_layers"),
+        num_hidden_layers=fields.depth("n_layers"),
         vocab_size=fields.size("vocab_size"),
         max_position_embeddings=fields.optional_size("max_seq_len"),
     )
     heads = fields.size("n_heads")
     inner = fields.section("attn_config")
     inner.costless("clip_qkv", "attn_pdrop")
+    kv_heads = inner.size("kv_n_heads", default=1)
+    fields.expect("num_key_value_heads", value=kv_heads, why="it is attn_config.kv_n_heads")
     attention = grouped_attention(
         fields,
         heads=heads,
-        kv_heads=inner.size("kv_n_heads", default=1),
+        kv_heads=kv_heads,
         head_dim=split_heads(fields, trunk.hidden_size, heads),
     )
     experts = fields.section("ffn_config")
     experts.costless("ffn_act_fn", "moe_jitter_eps", "moe_loss_weight", "moe_normalize_expert_weights")
     experts.costless("uniform_expert_assignment")
+    experts.expect("hidden_size", value=trunk.hidden_size, why="the experts work at d_model")
     total, picked = experts.size("moe_num_experts", default=4), experts.size("moe_top_k", default=1)
     check_top_k(experts, "moe_top_k", picked=picked, experts=total)
     block = MoeSpec(

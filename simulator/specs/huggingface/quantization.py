@@ -200,12 +200,12 @@ def _scheme_dtype(section: Fields, scheme: object, *, what: str) -> Dtype | None
         return Dtype.FP8
     if isinstance(scheme, Mapping):
         known = {
-            ("float", 8): Dtype.FP8,
-            ("float", 4): Dtype.FP4,
-            ("int", 8): Dtype.INT8,
-            ("int", 4): Dtype.INT4,
+            ("float", "8"): Dtype.FP8,
+            ("float", "4"): Dtype.FP4,
+            ("int", "8"): Dtype.INT8,
+            ("int", "4"): Dtype.INT4,
         }
-        found = known.get((str(scheme.get("type")), int(str(scheme.get("num_bits") or 0))))
+        found = known.get((str(scheme.get("type")), str(scheme.get("num_bits"))))
         if found is not None:
             return found
     raise section.refusal(what, f"is {scheme!r}, understood are 4 and 8 bit float or int")
@@ -252,7 +252,7 @@ def _modules(layer: int) -> dict[Role, tuple[str, ...]]:
 
 
 def _covers(pattern: str, modules: tuple[str, ...]) -> bool:
-    """"re:" patterns match from the start; others name a run of path components, with shell wildcards."""
+    """ "re:" patterns match from the start; others name a run of path components, with shell wildcards."""
     if pattern.startswith("re:"):
         return any(re.match(pattern[3:], module) for module in modules)
     wanted = pattern.split(".")

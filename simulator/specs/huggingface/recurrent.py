@@ -24,7 +24,7 @@ def read_mamba(fields: Fields) -> ModelSpec:
     trunk = _scan_trunk(fields)
     inner = fields.optional_size("intermediate_size") or fields.size("expand", default=2) * trunk.hidden_size
     fields.expect("d_inner", value=inner, why="it is the intermediate_size")
-    fields.costless("use_mambapy", "rms_norm", "fused_add_norm", "pad_vocab_size_multiple", "ssm_cfg")
+    fields.costless("expand", "use_mambapy", "rms_norm", "fused_add_norm", "pad_vocab_size_multiple", "ssm_cfg")
     fields.costless("use_associative_scan")
     mixer = MambaSpec(
         intermediate_size=inner,
@@ -108,6 +108,7 @@ def _periodic(fields: Fields, name: str, *, depth: int, period: int, offset: int
 
 
 BLOCK_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}  # NemotronHConfig.hybrid_override_pattern
+BLOCK_WORDS = {"linear_attention": "mamba", "full_attention": "attention"}  # as transformers 5 writes them
 
 
 def read_nemotron_h(fields: Fields) -> ModelSpec:
@@ -142,10 +143,11 @@ _UNUSED_WITHOUT = {
 
 
 def _nemotron_blocks(fields: Fields) -> tuple[str, ...]:
+    blocks: tuple[str, ...]
     pattern = fields.raw("hybrid_override_pattern")
     listed = fields.raw("layers_block_type")
     if pattern is None and isinstance(listed, list):
-        blocks = tuple(listed)
+        blocks = tuple(BLOCK_WORDS.get(str(word), str(word)) for word in listed)
     elif isinstance(pattern, str):
         blocks = tuple(BLOCK_LETTERS.get(letter, letter) for letter in pattern)
     else:

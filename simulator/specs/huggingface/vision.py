@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from simulator.specs.huggingface.fields import Fields
 
 
@@ -84,13 +86,16 @@ def gemma4_tower(fields: Fields) -> int:
 
 def kimi_tower(fields: Fields) -> int:
     """Kimi_K25VisionModel (MoonViT) and its merging projection."""
+    fields.costless("projection_hidden_size", "projection_layer_norm_eps")
     vision = fields.section("vision_config")
-    hidden, intermediate = vision.size("vt_hidden_size"), vision.size("vt_intermediate_size")
-    rows, columns = vision.integers("merge_kernel_size") or (2, 2)
-    merged = hidden * rows * columns
+    hidden = vision.size(vision.either("vt_hidden_size", "hidden_size"))
+    intermediate = vision.size(vision.either("vt_intermediate_size", "intermediate_size"))
+    height = vision.size(vision.either("init_pos_emb_height", "pos_emb_height"))
+    width = vision.size(vision.either("init_pos_emb_width", "pos_emb_width"))
+    depth = vision.size(vision.either("vt_num_hidden_layers", "num_hidden_layers"))
+    merged = hidden * math.prod(vision.integers("merge_kernel_size") or (2, 2))
     total = _linear(3 * vision.size("patch_size") ** 2, hidden)
-    total += vision.size("init_pos_emb_height") * vision.size("init_pos_emb_width") * hidden
-    total += vision.size("vt_num_hidden_layers") * _encoder_layer(hidden, intermediate) + 2 * hidden
+    total += height * width * hidden + depth * _encoder_layer(hidden, intermediate) + 2 * hidden
     total += _linear(merged, merged) + _linear(merged, vision.size("text_hidden_size")) + 2 * hidden
     vision.costless_rest()
     return total

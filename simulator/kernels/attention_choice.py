@@ -1,0 +1,89 @@
+"""Which fit prices an attention call: same number formats, head width and mask, or the nearest that was measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from simulator.operators.work import AttentionShape
+from simulator.specs.calibration import KernelFit
+from simulator.specs.precision import Dtype
+
+WIDTH_LOG_SIGMA = 0.15
+"""Added spread where another head width stands in: the fits of measured widths priced each other this well."""
+
+FORMAT_LOG_SIGMA = 0.2
+"""Added spread where another number format stands in, with this format's bytes and rate."""
+
+QUERY_LOG_SIGMA = 0.05
+"""Added spread where the fit reads the same 8-bit cache, but its queries stay in 16 bits, or the other way round."""
+
+EIGHT_BIT = (Dtype.FP8, Dtype.INT8)
+
+_WIDTH = re.compile(r"d(\d+)(_window)?$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionChoice:
+    """A fit, and the spread that it adds because it is not quite the kernel asked for (0 when it is)."""
+
+    fit: KernelFit
+    log_sigma_extra: float
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether this very kernel was measured."""
+        return self.log_sigma_extra == 0
+
+
+def attention_format(shape: AttentionShape) -> str:
+    """Name of the number formats of a call as the fits spell it; 16-bit floats share their kernels' speed."""
+    if shape.kv_dtype not in EIGHT_BIT:
+        return "bf16"
+    return "fp8" if shape.compute_dtype in EIGHT_BIT else "bf16_kvfp8"
+
+
+def choose_attention_fit(fits: Iterable[KernelFit], *, shape: AttentionShape) -> AttentionChoice | None:
+    """The nearest fit of the call's family, or None where the family was not measured.
+
+    Kernels pad a head to the next width that they were built for, so the next larger measured width stands in
+    before a smaller one. Latent attention (values inside the keys, or narrower than them) is its own kernel; scores
+    without values (a sparse-attention indexer) were not measured.
+    """
+    family = "decode_attention" if shape.is_decode else "prefill_attention"
+    candidates = [fit for fit in fits if fit.family == family]
+    ranked = sorted(
+        (choice for fit in candidates if (choice := _choice(fit, shape=shape)) is not None), key=lambda pair: pair[0]
+    )
+    return ranked[0][1] if ranked else None
+
+
+def _format_distance(fitted: str, asked: str) -> float:
+    """Added spread of one number format standing in for another."""
+    if fitted == asked:
+        return 0.0
+    return FORMAT_LOG_SIGMA if "bf16" in (fitted, asked) else QUERY_LOG_SIGMA
+
+
+def _choice(fit: KernelFit, *, shape: AttentionShape) -> tuple[tuple[float, ...], AttentionChoice] | None:
+    """How far ``fit`` is from the call, as a key to sort by; None where it is another kind of kernel."""
+    latent = shape.shared_kv or shape.v_head_dim != shape.head_dim
+    if shape.v_head_dim == 0:
+        return None
+    extra = _format_distance(fit.format, attention_format(shape))
+    if fit.variant == "mla":
+        if not latent:
+            return None
+        return (0.0, extra, 0.0, 0.0), AttentionChoice(fit=fit, log_sigma_extra=extra)
+    found = _WIDTH.match(fit.variant)
+    if found is None or shape.shared_kv:
+        return None
+    width = float(found[1])
+    masked = found[2] is not None
+    if masked and shape.window is None:
+        return None
+    distance = width - shape.head_dim if width >= shape.head_dim else 2.0 * max(width, shape.head_dim) - width
+    spread = extra + (WIDTH_LOG_SIGMA if distance else 0.0)
+    unmasked = 0.0 if masked or shape.window is None else 1.0
+    return (1.0, distance, extra, unmasked), AttentionChoice(fit=fit, log_sigma_extra=spread)

@@ -1,0 +1,189 @@
+"""Linear attention and state-space updates: a short convolution, then a scan over chunks of tokens per value head.
+
+The chunked form of the delta rule [GatedDeltaNet2024] keeps a state of key width x value width per head: prefill
+walks the chunks of a sequence one after another, decode reads and writes the state once per token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.kernels.attention_cases import AttentionMachine, attention_machine, joined, kernel_dtype, l2_share
+from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
+from simulator.kernels.timing import Provenance, Timing
+from simulator.operators.step_shape import Array
+from simulator.operators.work import RecurrentShape
+from simulator.specs.calibration import KernelFit
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.precision import BITS
+from simulator.units import BITS_PER_BYTE
+
+RECURRENT_AXES = ("tiles", "tokens")
+
+CHUNK_TOKENS = 64.0
+"""Tokens that a scan takes at once [GatedDeltaNet2024]."""
+
+ACTIVATION_BYTES = 2.0
+L2_SHARPNESS = 3.0
+
+VARIANT_LOG_SIGMA = 0.35
+"""Added spread where the fit of another kind of recurrence stands in (nobody measured Mamba's scan): an estimate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentCases:
+    """Calls as arrays of equal length; ``heads`` value heads of ``value_width``, states ``key_width`` deep."""
+
+    sequences: Array
+    tokens: Array
+    heads: Array
+    key_heads: Array
+    value_width: Array
+    key_width: Array
+    state_element_bytes: Array
+
+    @property
+    def tiles(self) -> Array:
+        """Independent scans."""
+        return self.sequences * self.heads
+
+    @property
+    def channels(self) -> Array:
+        """Numbers per token that enter the convolution: queries, keys and values."""
+        return 2.0 * self.key_heads * self.key_width + self.heads * self.value_width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentTerms:
+    """Arrays over the cases [s]: the scan and its roofline terms, and the convolution before it."""
+
+    scan_s: Array
+    convolution_s: Array
+    compute_s: Array
+    memory_s: Array
+
+
+def recurrent_cases(shape: RecurrentShape) -> RecurrentCases:
+    """The cases of one operator row, its scalars broadcast over its arrays; an empty case stands for one sequence."""
+    sequences, tokens = np.broadcast_arrays(shape.sequences, shape.tokens)
+    ones = np.ones(len(sequences))
+    return RecurrentCases(
+        sequences=np.where(sequences > 0, sequences, 1.0),
+        tokens=np.where(tokens > 0, tokens, 1.0),
+        heads=ones * shape.num_heads,
+        key_heads=ones * shape.num_groups,
+        value_width=ones * shape.head_dim,
+        key_width=ones * shape.state_size,
+        state_element_bytes=ones * (BITS[shape.state_dtype] / BITS_PER_BYTE),
+    )
+
+
+def convolution_seconds(cases: RecurrentCases, *, machine: AttentionMachine, parameters: Mapping[str, float]) -> Array:
+    """The short causal convolution over the channels of every token [s]: launch, then read and write once.
+
+    Runs at conv_fraction of the bandwidth, l2_speedup times that while the tokens stay in L2.
+    """
+    moved = cases.sequences * cases.tokens * cases.channels * 2.0 * ACTIVATION_BYTES
+    hot = l2_share(moved, l2_bytes=machine.l2_bytes, sharpness=L2_SHARPNESS)
+    rate = (
+        parameters["conv_fraction"] * machine.memory_bytes_per_s * (1.0 + (parameters["conv_l2_speedup"] - 1.0) * hot)
+    )
+    seconds: Array = parameters["conv_launch_s"] + moved / rate
+    return seconds
+
+
+def scan_seconds(
+    cases: RecurrentCases,
+    *,
+    machine: AttentionMachine,
+    parameters: Mapping[str, float],
+    cold: bool = False,
+) -> tuple[Array, Array, Array]:
+    """Total, compute and memory time of the scan [s].
+
+    t = launch_s + smooth_max(waves x (start_cycles + chunks x chunk_cycles), bytes / bandwidth)
+
+    A chunk costs ``chunk_cycles`` at a state of 128 x 128 and in proportion to the state otherwise; waves lie between
+    x and ceil(x) of x = sequences x heads / (compute units x residency), at least 1. The bytes are the state, read
+    and written, and the tokens; ``cold`` denies the state the L2, as in a serving step. Valid for positive sizes.
+    """
+    p = parameters
+    state = cases.key_width * cases.value_width
+    filled = cases.tiles / (machine.compute_units * p["residency"])
+    waves = np.maximum(filled + p["wave_quantisation"] * (np.ceil(filled) - filled), 1.0)
+    chunks = np.maximum(cases.tokens / CHUNK_TOKENS, p["least_chunk"])
+    cycles = p["start_cycles"] + chunks * p["chunk_cycles"] * state / REFERENCE_STATE
+    compute = waves * cycles / machine.clock_hz
+    states = 2.0 * cases.tiles * state * cases.state_element_bytes
+    through = cases.sequences * cases.tokens * (cases.channels + cases.heads * cases.value_width) * ACTIVATION_BYTES
+    hot = l2_share(states + through, l2_bytes=machine.l2_bytes, sharpness=L2_SHARPNESS)
+    slow = p["memory_fraction"] * machine.memory_bytes_per_s
+    fast = slow * (1.0 + (p["l2_speedup"] - 1.0) * hot)
+    memory = states / (slow if cold else fast) + through / fast
+    return p["launch_s"] + joined(compute, memory, sharpness=p["overlap"]), compute, memory
+
+
+REFERENCE_STATE = 128.0 * 128.0
+"""State of one head in every model that was measured."""
+
+
+def recurrent_seconds(
+    cases: RecurrentCases, *, machine: AttentionMachine, parameters: Mapping[str, float], cold: bool = False
+) -> RecurrentTerms:
+    """Convolution and scan of one layer, vectorised over the cases [s]."""
+    scan, compute, memory = scan_seconds(cases, machine=machine, parameters=parameters, cold=cold)
+    convolution = convolution_seconds(cases, machine=machine, parameters=parameters)
+    return RecurrentTerms(scan_s=scan, convolution_s=convolution, compute_s=compute, memory_s=memory + convolution)
+
+
+def recurrent_points(cases: RecurrentCases) -> Array:
+    """Coordinates of the correction, RECURRENT_AXES in octaves, shape (cases, 2)."""
+    return log2_coordinates(cases.tiles, cases.tokens)
+
+
+def recurrent_variant(shape: RecurrentShape) -> str:
+    """Variant of the fit that prices the shape exactly: the kind of recurrence and its phase."""
+    return f"{shape.variant}_{'decode' if shape.is_decode else 'prefill'}"
+
+
+def choose_recurrent_fit(fits: tuple[KernelFit, ...], *, shape: RecurrentShape) -> KernelFit | None:
+    """The fit of the shape's recurrence and phase, otherwise that of the gated delta rule, or None."""
+    phase = "decode" if shape.is_decode else "prefill"
+    for variant in (recurrent_variant(shape), f"gated_delta_{phase}"):
+        for fit in fits:
+            if fit.family == "recurrent" and fit.variant == variant:
+                return fit
+    return None
+
+
+def recurrent_timing(
+    shape: RecurrentShape,
+    *,
+    hardware: AcceleratorSpec,
+    fit: KernelFit,
+    lattice: Lattice | None,
+    cold: bool = True,
+) -> Timing:
+    """Price one layer's convolution and scan, vectorised over sequences and tokens.
+
+    A recurrence that nobody measured takes the fit of another kind with its own bytes: assumed, and wider.
+    """
+    cases = recurrent_cases(shape)
+    machine = attention_machine(hardware, kernel_dtype(fit.format, hardware))
+    terms = recurrent_seconds(cases, machine=machine, parameters=fit.parameters, cold=cold)
+    points = recurrent_points(cases)
+    log_sigma, provenance = shape_confidence(fit, points, axes=RECURRENT_AXES)
+    if fit.variant != recurrent_variant(shape):
+        log_sigma = np.hypot(log_sigma, VARIANT_LOG_SIGMA)
+        provenance = np.full(len(points), float(Provenance.ASSUMED))
+    return Timing(
+        seconds=terms.scan_s * np.exp(log_correction(lattice, points)) + terms.convolution_s,
+        compute_s=terms.compute_s,
+        memory_s=terms.memory_s,
+        network_s=np.zeros(len(points)),
+        log_sigma=log_sigma,
+        provenance=provenance,
+    )

@@ -1,0 +1,202 @@
+"""The command as people and programs meet it: one answer on stdout, one line on stderr, the contract's exit codes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from simulator.cli.plan_capacity import main
+from simulator.cli.plan_options import spell_objectives
+from simulator.errors import RoofcastError
+
+BASE = ["--rps", "100", "--model", "llama-3.1-8b", "--hardware", "h100"]
+
+
+class Answer:
+    """What one run printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *words: str) -> None:
+        self.code = main([*words])
+        captured = capsys.readouterr()
+        self.out, self.err = captured.out, captured.err
+
+
+def test_first_line_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+    for extra in ([], ["--tp", "2", "--spares", "2"], ["--round-to", "device"], ["--spares", "0"]):
+        answer = Answer(capsys, *BASE, *extra)
+        assert answer.code == 0
+        line = answer.out.splitlines()[0]
+        total = int(re.match(r"(\d+) GPUs? = ", line)[1])  # type: ignore[index]
+        replicas, each = map(int, re.search(r"= (\d+) replicas? x (\d+) h100-sxm-80gb", line).groups())  # type: ignore[union-attr]
+        spare = re.search(r"(\d+) spare replicas? \((\d+) GPUs?\)", line)
+        idle = re.search(r"(\d+) idle GPUs?", line)
+        assert total == replicas * each + (int(spare[2]) if spare else 0) + (int(idle[1]) if idle else 0)
+        assert re.search(r": \$[\d,.]+/h, [\d,.]+ kW, limited by \w+", line)
+
+
+def test_all_forms_tell_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--rps", "100", "--model", "llama-3.1-8b", "--hardware", "h100", "--hardware", "l4"]
+    document = json.loads(Answer(capsys, *words, "--json").out)
+    rows = list(csv.DictReader(StringIO(Answer(capsys, *words, "--output", "csv").out)))
+    table = Answer(capsys, *words).out
+    markdown = Answer(capsys, *words, "--output", "md").out
+    fleets = [document["plan"], *document["alternatives"]]
+    assert len(rows) == len(fleets) == 2
+    for row, fleet in zip(rows, fleets, strict=True):
+        assert int(row["devices"]) == fleet["devices"]
+        assert float(row["cost_per_hour"]) == fleet["cost"]["per_hour"]
+        assert float(row["ttft_p95_s"]) == fleet["degraded"]["ttft_p95_s"]
+        assert float(row["power_typical_w"]) == fleet["power_typical_w"]
+        shown = next(line for line in table.splitlines() if line.startswith(fleet["hardware"]))
+        assert str(fleet["devices"]) in shown.split()
+        assert f"| {fleet['devices']} |" in markdown
+    assert document["answer"] == table.splitlines()[0]
+    assert markdown.startswith(f"**{document['answer']}**")
+
+
+def test_document_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = Answer(capsys, *BASE, "--json")
+    document = json.loads(answer.out)
+    assert document["schema_version"]
+    plan = document["plan"]
+    total = (plan["replicas"] + plan["spare_replicas"]) * plan["devices_per_replica"] + plan["idle_devices"]
+    assert plan["devices"] == total
+    assert plan["cost"]["per_hour"] == pytest.approx(plan["devices"] * plan["cost"]["per_device_hour"])
+    assert plan["servers"] * 8 == plan["devices"]
+    assert {item["name"] for item in document["assumptions"]} >= {
+        "model",
+        "prompt length",
+        "objectives",
+        "spare replicas",
+    }
+    assert answer.err == ""
+
+
+def test_same_question_same_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Answer(capsys, *BASE, "--explain").out == Answer(capsys, *BASE, "--explain").out
+
+
+def test_explain_derives_the_replicas(capsys: pytest.CaptureFixture[str]) -> None:
+    text = Answer(capsys, *BASE, "--explain").out
+    rate, capacity, replicas = re.search(r"replicas: ([\d.]+) / ([\d.]+) rounded up = (\d+)", text).groups()  # type: ignore[union-attr]
+    assert int(replicas) == -(-float(rate) // float(capacity))
+    for word in ("demand:", "memory per device:", "KV cache:", "saturated:", "limit:", "cost:"):
+        assert f"- {word}" in text
+
+
+def test_any_percentile_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(Answer(capsys, *BASE, "--ttft-p97.5", "3s", "--latency-p50=60s", "--json").out)
+    held = [
+        (item["metric"], item["percentile"], item["bound_s"]) for item in document["plan"]["degraded"]["objectives"]
+    ]
+    assert held == [("ttft", 97.5, 3.0), ("e2e", 50.0, 60.0)]
+
+
+def test_workload_file_and_flags(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "chat.yaml"
+    path.write_text("rps: 100\nmodel: llama-3.1-8b\nhardware: h100\n", encoding="utf-8")
+    assert Answer(capsys, "--workload", str(path), "--json").out == Answer(capsys, *BASE, "--json").out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["--rps", "0"], 2, "rps: input should be greater than 0"),
+        (["--rps", "-5"], 2, "rps: input should be greater than 0, got -5"),
+        (["--rps", "many"], 2, "--rps"),
+        (["--model", "llama-3.1-8b"], 2, "--rps: a request rate is needed"),
+        (["--rsp", "5"], 2, "did you mean --rps"),
+        (["--rps", "5", "--ttfx-p95", "2s"], 2, "did you mean --ttft-p95"),
+        (["--rps", "5", "--ttft-p95"], 2, "a time such as 2s"),
+        (["--rps", "5", "--ttft-p95", "soon"], 2, "a duration above zero"),
+        (["--rps", "5", "--ttft-p100", "2s"], 2, "less than 100"),
+        (["--rps", "5", "--objective", "ttft"], 2, "METRIC-pNN=TIME"),
+        (["--rps", "5", "--isl", "-1"], 2, "isl: input should be greater than or equal to 1"),
+        (["--rps", "5", "--cache-hit", "1.2"], 2, "cache_hit: input should be less than 1"),
+        (["--rps", "5", "--weights", "fp3"], 2, "fp8"),
+        (["--rps", "5", "--engine", "vlm"], 2, "did you mean vllm"),
+        (["--rps", "5", "--hardware", "h1000"], 4, "did you mean h100"),
+        (["--rps", "5", "--model", "llama-3.1-9b"], 4, "did you mean"),
+        (
+            ["--rps", "5", "--model", "llama-3.1-405b", "--hardware", "l4", "--tp", "1", "--pp", "1"],
+            3,
+            "does not fit by",
+        ),
+        (["--rps", "5", "--trace", "nothing.csv"], 5, "nothing.csv: cannot be read"),
+        (["--rps", "5", "--workload", "nothing.yaml"], 5, "nothing.yaml: cannot be read"),
+        (["--rps", "5", "--profiles", "nowhere"], 5, "not a directory"),
+        (["--rps", "5", "--output", "pdf"], 2, "--output"),
+        (["--rps", "5", "extra"], 2, "extra"),
+    ],
+)
+def test_refusals_are_one_line(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+    code: int,
+    text: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = Answer(capsys, *words)
+    assert answer.code == code
+    assert answer.out == ""
+    (line,) = answer.err.splitlines()
+    assert line.startswith("plan-capacity: ")
+    assert text in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refusal_as_json_keeps_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = Answer(capsys, *BASE, "--tpot-p95", "1ms", "--json")
+    assert answer.code == 3
+    error = json.loads(answer.out)["error"]
+    assert set(error) == {"code", "field", "message", "hint"}
+    assert "TPOT p95 of an idle replica" in error["message"]
+
+
+def test_debug_raises(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RoofcastError):
+        main(["--rps", "5", "--hardware", "h1000", "--debug"])
+
+
+def test_file_is_written_whole_and_never_over_another(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    assert Answer(capsys, *BASE, "--json", "--out", str(target)).code == 0
+    first = target.read_text(encoding="utf-8")
+    assert json.loads(first)["plan"]["devices"] > 0
+    again = Answer(capsys, *BASE, "--json", "--out", str(target))
+    assert again.code == 5
+    assert "--force" in again.err
+    assert Answer(capsys, *BASE, "--output", "md", "--out", str(target), "--force").code == 0
+    assert target.read_text(encoding="utf-8").startswith("**")
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_unwritable_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    answer = Answer(capsys, *BASE, "--out", str(tmp_path / "missing" / "plan.md"))
+    assert answer.code == 5
+    assert "cannot write" in answer.err
+
+
+def test_help_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = Answer(capsys, "--help")
+    assert answer.code == 0
+    for option in ("--rps", "--ttft-p95", "--cache-hit", "--max-gpus", "--trace", "--explain", "--prices", "--json"):
+        assert option in answer.out
+
+
+def test_objectives_are_spelled_out() -> None:
+    assert spell_objectives(["--rps", "5", "--tpot-p99", "50ms", "--json"]) == [
+        "--rps",
+        "5",
+        "--objective",
+        "tpot-p99=50ms",
+        "--json",
+    ]
+    assert spell_objectives(["--tp", "8", "--pp", "2"]) == ["--tp", "8", "--pp", "2"]

@@ -1,0 +1,196 @@
+"""What holds for every run, whatever the demand and the limits (hypothesis draws both)."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simulator.engine.prefixes import grouped_prompts
+from simulator.engine.request import Outcome, Requests, make_requests
+from simulator.engine.settings import Batching, Routing, SchedulerSettings
+from simulator.engine.simulation import SimulationRun, simulate_requests
+from simulator.engine.state import (
+    SEQUENCE_S,
+    TRACE_DECODES,
+    TRACE_END_S,
+    TRACE_FREE,
+    TRACE_PREFILLS,
+    TRACE_START_S,
+    TRACE_TOKENS,
+    TRACE_USED,
+    TRACE_WAITING,
+)
+from simulator.phases.compiled import uniform_tables
+
+TRACE_STEPS = 20_000
+TABLES = uniform_tables(
+    step_s=0.01, max_tokens=48, max_sequences=6, per_token_s=1e-4, per_context_token_s=1e-6, max_context=256
+)
+PROPERTY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+
+
+@st.composite
+def demands(draw: st.DrawFn) -> Requests:
+    """Up to 60 requests, some at the same moment, of two groups of three prompts or of their own."""
+    count = draw(st.integers(1, 60))
+    rng = np.random.default_rng(draw(st.integers(0, 10_000)))
+    lengths = rng.integers(5, 80, size=6)
+    lists = grouped_prompts(groups=2, prompts_per_group=3, system_tokens=4, prompt_tokens=lengths, block_size_tokens=4)
+    chosen = rng.integers(-1, 6, size=count)
+    gaps_s = rng.exponential(draw(st.sampled_from([0.0, 0.02, 0.2])), size=count) * rng.integers(0, 2, size=count)
+    return make_requests(
+        arrival_s=np.cumsum(gaps_s),
+        prompt_tokens=np.where(chosen < 0, rng.integers(1, 90, size=count), lengths[chosen]),
+        output_tokens=rng.integers(1, draw(st.sampled_from([2, 50])), size=count),
+        prefix_list=chosen,
+        list_start=lists.list_start,
+        block_ids=lists.block_ids,
+    )
+
+
+@st.composite
+def limits(draw: st.DrawFn) -> SchedulerSettings:
+    static = draw(st.integers(0, 5)) == 0
+    return SchedulerSettings(
+        max_num_batched_tokens=draw(st.sampled_from([6, 16, 48])),
+        max_num_seqs=draw(st.integers(1, 6)),
+        max_model_len=draw(st.sampled_from([60, 200])),
+        kv_blocks=draw(st.integers(20, 120)),
+        block_size_tokens=4,
+        watermark_fraction=draw(st.sampled_from([0.0, 0.1])),
+        prefix_caching=draw(st.booleans()),
+        chunked_prefill=draw(st.integers(0, 3)) > 0,
+        async_scheduling=not static and draw(st.booleans()),
+        batching=Batching.STATIC if static else Batching.CONTINUOUS,
+        replicas=draw(st.integers(1, 3)),
+        routing=draw(st.sampled_from(list(Routing))),
+        timeout_s=draw(st.sampled_from([None, None, 0.3])),
+    )
+
+
+def run(requests: Requests, chosen: SchedulerSettings) -> SimulationRun:
+    return simulate_requests(TABLES, requests=requests, settings=chosen, trace_steps=TRACE_STEPS)
+
+
+@PROPERTY
+@given(demands(), limits())
+def test_requests_are_conserved(requests: Requests, chosen: SchedulerSettings) -> None:
+    """INV-1: every request ends in exactly one way: finished, given up, or rejected for its size."""
+    records = run(requests, chosen).records
+    total = requests.prompt_tokens + requests.output_tokens
+    final = {int(outcome) for outcome in (Outcome.FINISHED, Outcome.TIMED_OUT, Outcome.TOO_LONG, Outcome.TOO_LARGE)}
+    assert set(records.outcome.tolist()) <= final
+    too_long = total > chosen.max_model_len
+    if not chosen.chunked_prefill:
+        too_long |= total > chosen.max_num_batched_tokens
+    np.testing.assert_array_equal(records.outcome == int(Outcome.TOO_LONG), too_long)
+    if chosen.timeout_s is None:
+        assert not (records.outcome == int(Outcome.TIMED_OUT)).any()
+
+
+@PROPERTY
+@given(demands(), limits())
+def test_lifecycle_and_causality(requests: Requests, chosen: SchedulerSettings) -> None:
+    """INV-2, INV-5: arrival <= admission < first token <= last token, and at least a step per token."""
+    records = run(requests, chosen).records
+    done = records.outcome == int(Outcome.FINISHED)
+    assert (records.admitted_s[done] >= requests.arrival_s[done]).all()
+    assert (records.first_token_s[done] > records.admitted_s[done]).all()
+    steps = requests.output_tokens[done] - 1
+    assert (records.finish_s[done] - records.first_token_s[done] >= steps * TABLES.step_s - 1e-9).all()
+    assert (records.cached_tokens <= requests.prompt_tokens - 1).all()
+    rejected = records.outcome >= int(Outcome.TOO_LONG)
+    assert np.isnan(records.admitted_s[rejected]).all()
+
+
+@PROPERTY
+@given(demands(), limits())
+def test_clock_is_monotone_and_steps_do_not_overlap(requests: Requests, chosen: SchedulerSettings) -> None:
+    """INV-3."""
+    for steps in run(requests, chosen).trace:
+        assert (steps[:, TRACE_END_S] > steps[:, TRACE_START_S]).all()
+        assert (steps[1:, TRACE_START_S] >= steps[:-1, TRACE_END_S]).all()
+
+
+@PROPERTY
+@given(demands(), limits())
+def test_kv_blocks_are_conserved_and_limits_hold(requests: Requests, chosen: SchedulerSettings) -> None:
+    """INV-4: used + free = all at every step, none is lost at the end; no step exceeds its budget or its seats."""
+    outcome = run(requests, chosen)
+    assert outcome.free_blocks == chosen.kv_blocks * chosen.replicas
+    for steps in outcome.trace:
+        # The plan of a step is older than the pool where the next step is scheduled ahead.
+        if not chosen.async_scheduling:
+            np.testing.assert_array_equal(steps[:, TRACE_USED] + steps[:, TRACE_FREE], chosen.kv_blocks)
+        assert (steps[:, TRACE_USED] <= chosen.kv_blocks).all()
+        assert (steps[:, TRACE_TOKENS] <= chosen.max_num_batched_tokens).all()
+        assert (steps[:, TRACE_DECODES] + steps[:, TRACE_PREFILLS] <= chosen.max_num_seqs).all()
+
+
+@PROPERTY
+@given(demands(), limits())
+def test_determinism(requests: Requests, chosen: SchedulerSettings) -> None:
+    """INV-6: the same demand gives the same bytes."""
+    first, second = run(requests, chosen), run(requests, chosen)
+    for name in ("outcome", "admitted_s", "first_token_s", "finish_s", "cached_tokens", "preemptions", "replica"):
+        assert getattr(first.records, name).tobytes() == getattr(second.records, name).tobytes()
+    assert first.usage.tobytes() == second.usage.tobytes()
+
+
+@PROPERTY
+@given(demands(), limits())
+def test_the_engine_never_idles_while_somebody_waits(requests: Requests, chosen: SchedulerSettings) -> None:
+    """INV-7: work conserving. Between two steps with a gap nobody is in the system of that replica."""
+    outcome = run(requests, chosen)
+    records = outcome.records
+    for replica, steps in enumerate(outcome.trace):
+        own = (records.replica == replica) & (records.outcome == int(Outcome.FINISHED))
+        gaps = np.flatnonzero(steps[1:, TRACE_START_S] > steps[:-1, TRACE_END_S] + 1e-9)
+        for gap in gaps:
+            middle_s = (steps[gap, TRACE_END_S] + steps[gap + 1, TRACE_START_S]) / 2
+            assert not (own & (requests.arrival_s < middle_s) & (records.finish_s > middle_s)).any()
+
+
+@PROPERTY
+@given(demands(), limits())
+def test_tokens_are_conserved(requests: Requests, chosen: SchedulerSettings) -> None:
+    """Without preemption and abort, steps compute every prompt token that was not cached and every answer token once.
+
+    The last token of an answer is never fed back.
+    """
+    if chosen.timeout_s is not None or chosen.batching is Batching.STATIC:
+        return
+    outcome = run(requests, chosen)
+    records = outcome.records
+    done = records.outcome == int(Outcome.FINISHED)
+    needed = (requests.prompt_tokens + requests.output_tokens - 1 - records.cached_tokens)[done].sum()
+    computed = sum(steps[:, TRACE_TOKENS].sum() for steps in outcome.trace)
+    if records.preemptions.sum() == 0:
+        assert computed == needed
+    else:
+        assert computed >= needed - records.preemptions.sum() * chosen.max_model_len
+
+
+@PROPERTY
+@given(demands(), limits())
+def test_littles_law(requests: Requests, chosen: SchedulerSettings) -> None:
+    """INV-8: sequence-seconds counted by the engine step by step = residence counted request by request.
+
+    Held for a scheduler that is not ahead of its steps, where a sequence is in every step from admission to its end.
+    """
+    if chosen.async_scheduling or chosen.timeout_s is not None or chosen.batching is Batching.STATIC:
+        return
+    outcome = run(requests, chosen)
+    records = outcome.records
+    if records.preemptions.sum():
+        return
+    done = records.outcome == int(Outcome.FINISHED)
+    by_request = (records.finish_s - records.admitted_s)[done].sum()
+    # A prompt in progress sits out steps whose whole budget goes to decodes.
+    by_step = outcome.usage[:, SEQUENCE_S].sum()
+    sat_out = chosen.max_num_batched_tokens <= chosen.max_num_seqs
+    assert by_step <= by_request * (1 + 1e-9)
+    if not sat_out:
+        np.testing.assert_allclose(by_step, by_request, rtol=1e-9)
+    assert all((steps[:, TRACE_WAITING] >= 0).all() for steps in outcome.trace)

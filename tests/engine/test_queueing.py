@@ -1,0 +1,154 @@
+"""Closed forms against theory worked by hand, against each other, and against simulated queues."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.engine import queueing
+
+
+def simulated_waits_s(
+    rng: np.random.Generator, *, rate_per_s: float, service_s: np.ndarray, servers: int
+) -> np.ndarray:
+    """FCFS waits of a multi-server queue with Poisson arrivals: each request takes the server that is free first."""
+    arrivals = np.cumsum(rng.exponential(1 / rate_per_s, len(service_s)))
+    free = np.zeros(servers)
+    waits = np.empty(len(service_s))
+    for index, (arrival, service) in enumerate(zip(arrivals, service_s, strict=True)):
+        server = int(np.argmin(free))
+        start = max(arrival, free[server])
+        waits[index] = start - arrival
+        free[server] = start + service
+    return waits[len(waits) // 10 :]
+
+
+def confidence_99(samples_of: list[float]) -> tuple[float, float]:
+    """99 % interval of the mean of independent runs (normal deviate 2.576, a little widened for few runs)."""
+    values = np.array(samples_of)
+    half = 3.2 * values.std(ddof=1) / np.sqrt(len(values))
+    return values.mean() - half, values.mean() + half
+
+
+def test_mm1_by_hand() -> None:
+    # rho = 0.8, E[S] = 2 s: W = 0.8 / 0.2 * 2 = 8 s; P(W > t) = 0.8 exp(-t / 10).
+    assert queueing.mm1_wait_mean_s(arrival_rate_per_s=0.4, service_mean_s=2.0) == pytest.approx(8.0)
+    p95 = queueing.mm1_wait_quantile_s(arrival_rate_per_s=0.4, service_mean_s=2.0, probability=0.95)
+    assert p95 == pytest.approx(10 * np.log(0.8 / 0.05))
+
+
+def test_md1_waits_half_as_long_as_mm1() -> None:
+    rates = np.array([0.1, 0.5, 0.9])
+    deterministic = queueing.md1_wait_mean_s(arrival_rate_per_s=rates, service_mean_s=1.0)
+    exponential = queueing.mm1_wait_mean_s(arrival_rate_per_s=rates, service_mean_s=1.0)
+    np.testing.assert_allclose(deterministic, exponential / 2)
+
+
+def test_erlang_c_by_hand() -> None:
+    # Two servers, one erlang: C = 1/3 (Erlang B = 1/5, C = 0.2 / (1 - 0.5 * 0.8)).
+    assert queueing.erlang_c(offered_load=1.0, servers=2) == pytest.approx(1 / 3)
+    # Cooper's table: 10 servers, 8 erlangs, probability of delay 0.409.
+    assert queueing.erlang_c(offered_load=8.0, servers=10) == pytest.approx(0.409, abs=5e-4)
+
+
+def test_one_server_is_the_single_server_queue() -> None:
+    rates = np.array([0.2, 0.7, 0.95])
+    many = queueing.mmc_wait_mean_s(arrival_rate_per_s=rates, service_mean_s=1.0, servers=1)
+    np.testing.assert_allclose(many, queueing.mm1_wait_mean_s(arrival_rate_per_s=rates, service_mean_s=1.0))
+
+
+def test_thousand_servers_do_not_overflow() -> None:
+    waits = queueing.erlang_c(offered_load=np.array([100.0, 900.0, 990.0]), servers=1000)
+    assert waits[0] == pytest.approx(0.0, abs=1e-12)
+    assert (np.diff(waits) > 0).all()
+    assert (waits <= 1).all()
+
+
+@pytest.mark.parametrize("rate_per_s", [1.0, 1.5])
+def test_overload_has_no_steady_state(rate_per_s: float) -> None:
+    assert queueing.mg1_wait_mean_s(arrival_rate_per_s=rate_per_s, service_mean_s=1.0, service_cv=0.5) == np.inf
+    assert queueing.mmc_wait_mean_s(arrival_rate_per_s=2 * rate_per_s, service_mean_s=1.0, servers=2) == np.inf
+    for probability in (0.0, 0.5, 0.99):
+        quantile = queueing.mm1_wait_quantile_s(
+            arrival_rate_per_s=rate_per_s, service_mean_s=1.0, probability=probability
+        )
+        assert quantile == np.inf
+
+
+def test_quantile_is_zero_for_those_who_do_not_wait() -> None:
+    p50 = queueing.mm1_wait_quantile_s(arrival_rate_per_s=0.3, service_mean_s=1.0, probability=0.5)
+    assert p50 == 0
+
+
+@given(
+    load=st.floats(0.05, 0.95),
+    servers=st.integers(1, 40),
+    service_cv=st.floats(0, 3),
+    arrival_cv=st.floats(0.1, 3),
+)
+def test_waits_grow_with_load_and_variability(load: float, servers: int, service_cv: float, arrival_cv: float) -> None:
+    def mean_s(share: float, cs: float, ca: float) -> float:
+        return float(
+            queueing.ggc_wait_mean_s(
+                arrival_rate_per_s=share * servers, service_mean_s=1.0, servers=servers, service_cv=cs, arrival_cv=ca
+            )
+        )
+
+    base = mean_s(load, service_cv, arrival_cv)
+    assert mean_s(load * 1.01, service_cv, arrival_cv) > base
+    assert mean_s(load, service_cv + 0.1, arrival_cv) > base
+    assert mean_s(load, service_cv, arrival_cv + 0.1) > base
+    assert base >= 0
+
+
+@given(load=st.floats(0.1, 0.95), servers=st.integers(1, 20))
+def test_mean_is_the_integral_of_the_quantiles(load: float, servers: int) -> None:
+    probabilities = (np.arange(20000) + 0.5) / 20000
+    quantiles_s = queueing.ggc_wait_quantile_s(
+        arrival_rate_per_s=load * servers,
+        service_mean_s=1.0,
+        servers=servers,
+        service_cv=1.0,
+        arrival_cv=1.0,
+        probability=probabilities,
+    )
+    mean_s = queueing.mmc_wait_mean_s(arrival_rate_per_s=load * servers, service_mean_s=1.0, servers=servers)
+    assert quantiles_s.mean() == pytest.approx(float(mean_s), rel=0.01, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("servers", "service_cv"), [(1, 0.0), (1, 1.0), (1, 2.0), (4, 1.0)], ids=["M/D/1", "M/M/1", "M/G/1", "M/M/4"]
+)
+def test_simulated_mean_wait_lies_in_its_interval(servers: int, service_cv: float) -> None:
+    rng = np.random.default_rng(20261121)
+    rate_per_s = 0.7 * servers
+    means = []
+    for _ in range(10):
+        if service_cv == 0:
+            service_s = np.ones(6000)
+        else:
+            shape = 1 / service_cv**2
+            service_s = rng.gamma(shape, 1 / shape, 6000)
+        means.append(float(simulated_waits_s(rng, rate_per_s=rate_per_s, service_s=service_s, servers=servers).mean()))
+    low, high = confidence_99(means)
+    theory_s = queueing.ggc_wait_mean_s(
+        arrival_rate_per_s=rate_per_s, service_mean_s=1.0, servers=servers, service_cv=service_cv, arrival_cv=1.0
+    )
+    assert low <= theory_s <= high
+
+
+def test_simulated_percentiles_of_mm2() -> None:
+    rng = np.random.default_rng(7)
+    p95s = [
+        float(
+            np.percentile(simulated_waits_s(rng, rate_per_s=1.5, service_s=rng.exponential(1.0, 8000), servers=2), 95)
+        )
+        for _ in range(8)
+    ]
+    low, high = confidence_99(p95s)
+    theory_s = queueing.ggc_wait_quantile_s(
+        arrival_rate_per_s=1.5, service_mean_s=1.0, servers=2, service_cv=1.0, arrival_cv=1.0, probability=0.95
+    )
+    assert low <= theory_s <= high

@@ -1,0 +1,181 @@
+"""Demand from flags, files and traces; every refusal says where and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulator.engine.trace_files import read_trace, summarise
+from simulator.errors import FileError, ProfileError, RoofcastError
+from simulator.planner.demand import CHAT_ISL, DEFAULT_OBJECTIVES, read_demand, read_objectives
+from simulator.specs.plan import duration_s, plan_spec
+
+AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:46.6805900,100,10
+2023-11-16 18:15:47.6805900,200,20
+2023-11-16 18:15:49.6805900,300,30
+"""
+MOONCAKE = """{"timestamp": 0, "input_length": 100, "output_length": 10, "hash_ids": [0]}
+{"timestamp": 3000, "input_length": 300, "output_length": 30, "hash_ids": [0, 1]}
+"""
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+class TestTraces:
+    def test_azure_by_hand(self, tmp_path: Path) -> None:
+        summary = summarise(read_trace(written(tmp_path, "t.csv", AZURE)))
+        assert summary.requests == 3
+        assert summary.duration_s == pytest.approx(3.0)
+        assert summary.mean_rate_per_s == pytest.approx(2 / 3)
+        assert summary.isl.mean == pytest.approx(200)
+        assert summary.isl.cv == pytest.approx((2 / 3) ** 0.5 * 100 / 200)
+        assert summary.osl.p50 == 20
+
+    def test_mooncake_times_are_milliseconds(self, tmp_path: Path) -> None:
+        trace = read_trace(written(tmp_path, "t.jsonl", MOONCAKE))
+        assert trace.arrival_s.tolist() == [0.0, 3.0]
+        assert trace.osl_tokens.tolist() == [10.0, 30.0]
+
+    def test_peak_is_the_busiest_minute(self, tmp_path: Path) -> None:
+        # 3 minutes with 1, 4 and 1 requests (and the one that ends the trace): peak over mean of 2.
+        stamps = [0, 61, 70, 80, 90, 130, 180]
+        lines = [f'{{"timestamp": {stamp * 1000}, "input_length": 1, "output_length": 1}}' for stamp in stamps]
+        assert summarise(read_trace(written(tmp_path, "t.jsonl", "\n".join(lines)))).peak_to_mean == pytest.approx(2)
+
+    @pytest.mark.parametrize(
+        ("name", "text", "line", "reason"),
+        [
+            ("t.csv", "time,in,out\n1,2,3\n", 1, "header lacks TIMESTAMP"),
+            ("t.csv", AZURE + "2023-11-16 18:16:00,abc,1\n", 5, "ContextTokens must be a whole number"),
+            ("t.csv", AZURE + "2023-11-16 18:16:00,5\n", 5, "3 fields expected, found 2"),
+            ("t.csv", AZURE + "yesterday,5,5\n", 5, "TIMESTAMP is not an ISO date"),
+            ("t.csv", AZURE + "2023-11-16 18:16:00,0,5\n", 5, "at least 1, got '0'"),
+            ("t.csv", "", 1, "header lacks"),
+            ("t.csv", "\n".join(AZURE.splitlines()[:2]), 1, "at least two requests, found 1"),
+            ("t.jsonl", MOONCAKE + '{"timestamp": 1', 3, "not JSON"),
+            ("t.jsonl", MOONCAKE + '{"timestamp": 1, "input_length": 5}', 3, "output_length is missing"),
+            ("t.jsonl", MOONCAKE + '{"timestamp": -1, "input_length": 5, "output_length": 5}', 3, "timestamp must be"),
+        ],
+    )
+    def test_malformed_lines_are_named(self, tmp_path: Path, name: str, text: str, line: int, reason: str) -> None:
+        path = written(tmp_path, name, text)
+        with pytest.raises(RoofcastError) as caught:
+            read_trace(path)
+        assert f"{path}, line {line}: " in str(caught.value)
+        assert reason in str(caught.value)
+        assert caught.value.exit_code == 2
+
+    def test_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(FileError, match="cannot be read"):
+            read_trace(tmp_path / "nothing.csv")
+
+
+class TestSpec:
+    @pytest.mark.parametrize(
+        ("text", "seconds"), [("2s", 2.0), ("500ms", 0.5), (1.5, 1.5), ("0.25", 0.25), ("1 min", 60.0), ("1e3us", 1e-3)]
+    )
+    def test_durations(self, text: object, seconds: float) -> None:
+        assert duration_s(text) == pytest.approx(seconds)
+
+    @pytest.mark.parametrize("text", ["0s", "-1s", "fast", "", "2 parsecs", True, "1.2.3s"])
+    def test_bad_durations(self, text: object) -> None:
+        with pytest.raises(ValueError, match="duration above zero"):
+            duration_s(text)
+
+    def test_files_use_the_names_of_the_flags(self, tmp_path: Path) -> None:
+        path = written(
+            tmp_path,
+            "w.yaml",
+            "rps: 20\nisl: 500\nttft-p95: 2s\ntpot_p99: 50ms\nhardware: h100\nlatency-p90: 9\ntp: [4, 8]\n",
+        )
+        spec = plan_spec({}, workload=path)
+        assert (spec.rps, spec.isl, spec.hardware, spec.tp) == (20, 500, ("h100",), (4, 8))
+        assert [(item.metric, item.percentile, item.bound_s) for item in spec.objectives] == [
+            ("ttft", 95, 2.0),
+            ("tpot", 99, 0.05),
+            ("e2e", 90, 9.0),
+        ]
+
+    def test_flags_win_over_the_file(self, tmp_path: Path) -> None:
+        path = written(tmp_path, "w.yaml", "rps: 20\nisl: 500\n")
+        spec = plan_spec({"rps": 40.0}, workload=path)
+        assert (spec.rps, spec.isl) == (40.0, 500)
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("rps", 0),
+            ("rps", -5),
+            ("isl", 0),
+            ("osl", -1),
+            ("cache_hit", 1.0),
+            ("prefix_hit", -0.1),
+            ("peak_to_mean", 0.5),
+            ("utilization", 1.5),
+            ("spares", -1),
+            ("max_gpus", 0),
+            ("tp", (0,)),
+            ("headroom", -0.1),
+            ("round_to", "rack"),
+            ("weights", ("fp3",)),
+        ],
+    )
+    def test_out_of_range_names_the_field(self, field: str, value: object) -> None:
+        with pytest.raises(RoofcastError) as caught:
+            plan_spec({field: value})
+        assert caught.value.field.startswith(field)
+        assert caught.value.exit_code == 2
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("rps: [1\n", "not valid YAML"),
+            ("- 1\n", "must hold a mapping"),
+            ("rsp: 5\n", "did you mean rps"),
+            ("rps: 5\nttft-p95: soon\n", "ttft-p95"),
+        ],
+    )
+    def test_malformed_workload(self, tmp_path: Path, text: str, reason: str) -> None:
+        with pytest.raises((RoofcastError, ProfileError), match=reason):
+            plan_spec({}, workload=written(tmp_path, "w.yaml", text))
+
+
+class TestDemand:
+    def test_defaults_are_listed_with_their_source(self) -> None:
+        demand = read_demand(plan_spec({"rps": 10}))
+        assert demand.mix.isl == CHAT_ISL
+        sources = {item.name: item.source for item in demand.assumptions}
+        assert sources["request rate"] == "given"
+        assert "Azure" in sources["prompt length"]
+
+    def test_planned_rate_by_hand(self) -> None:
+        demand = read_demand(plan_spec({"rps": 1000, "cache_hit": 0.2, "peak_to_mean": 1.5, "headroom": 0.1}))
+        assert demand.served_mean_rate_per_s == pytest.approx(800)
+        assert demand.planned_rate_per_s == pytest.approx(800 * 1.5 * 1.1)
+
+    def test_trace_gives_lengths_and_rate(self, tmp_path: Path) -> None:
+        demand = read_demand(plan_spec({"trace": written(tmp_path, "t.csv", AZURE)}))
+        assert demand.mean_rate_per_s == pytest.approx(2 / 3)
+        assert demand.mix.isl.mean_tokens == pytest.approx(200)
+
+    def test_flags_win_over_the_trace(self, tmp_path: Path) -> None:
+        demand = read_demand(plan_spec({"trace": written(tmp_path, "t.csv", AZURE), "rps": 7.0, "isl": 50}))
+        assert demand.mean_rate_per_s == 7.0
+        assert demand.mix.isl.mean_tokens == 50
+        assert demand.mix.osl.mean_tokens == pytest.approx(20)
+
+    def test_a_rate_is_needed(self) -> None:
+        with pytest.raises(RoofcastError, match="a request rate is needed"):
+            read_demand(plan_spec({}))
+
+    def test_default_objectives_step_back_when_any_is_given(self) -> None:
+        assert read_objectives(plan_spec({"rps": 1}))[0] == DEFAULT_OBJECTIVES
+        given, source = read_objectives(plan_spec({"rps": 1, "tpot_p95": "50ms"}))
+        assert [item.name for item in given] == ["TPOT p95"]
+        assert source.source == "given"

@@ -1,0 +1,239 @@
+"""Laws of the planner on real profiles, and every kind of refusal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.errors import InfeasibleError, ProfileError, RoofcastError
+from simulator.planner.candidates import Candidate, Platform, platforms
+from simulator.planner.cost import choose_offer, fleet_cost
+from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
+from simulator.planner.feasibility import Evaluated, Policy, evaluate
+from simulator.planner.fleet import pack, replicas_for
+from simulator.planner.plan import plan_capacity
+from simulator.planner.records import CapacityPlan, Objective, Rejection
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.engine import EngineSpec
+from simulator.specs.loading import load_prices
+from simulator.specs.models import load_model
+from simulator.specs.plan import plan_spec
+from simulator.specs.precision import PrecisionSpec
+
+MODEL = "llama-3.1-70b"
+SMALL = "llama-3.1-8b"
+
+
+def planned(**fields: object) -> CapacityPlan:
+    return plan_capacity(plan_spec({"model": MODEL, "hardware": "h100", "tp": 4, "rps": 100, **fields}))
+
+
+def replica_on(
+    platform: Platform, *, tp_size: int = 4, objectives: tuple[Objective, ...] = DEFAULT_OBJECTIVES
+) -> Evaluated | Rejection:
+    candidate = Candidate(
+        platform=platform,
+        parallelism=ParallelismSpec(tp_size=tp_size),
+        precision=PrecisionSpec(),
+        engine=EngineSpec(),
+    )
+    return evaluate(
+        candidate,
+        model=load_model(MODEL),
+        mix=read_demand(plan_spec({"rps": 1})).mix,
+        objectives=objectives,
+        policy=Policy(utilization=0.8),
+    )
+
+
+class TestArithmetic:
+    @pytest.mark.parametrize(
+        ("replicas", "each", "server", "servers", "idle"),
+        [(6, 8, 8, 6, 0), (5, 4, 8, 3, 4), (1, 1, 8, 1, 7), (3, 16, 8, 6, 0), (2, 12, 8, 4, 8), (5, 3, 8, 3, 9)],
+    )
+    def test_packing_by_hand(self, replicas: int, each: int, server: int, servers: int, idle: int) -> None:
+        packing = pack(replicas=replicas, devices_per_replica=each, devices_per_server=server)
+        assert (packing.servers, packing.idle_devices) == (servers, idle)
+
+    def test_exact_multiples_need_no_extra_replica(self) -> None:
+        assert replicas_for(3 * 0.1, capacity_per_s=0.1) == 3
+        assert replicas_for(0.31, capacity_per_s=0.1) == 4
+        assert replicas_for(0.0001, capacity_per_s=5.0) == 1
+
+    def test_cost_is_devices_times_price_and_splits_without_remainder(self) -> None:
+        prices = load_prices()
+        offer = choose_offer(prices, hardware="h100-sxm-80gb", kind=None)
+        assert offer is not None
+        assert offer.per_hour is not None
+        demand = read_demand(plan_spec({"rps": 50, "cache_hit": 0.5, "isl": 1000, "osl": 100}))
+        cost = fleet_cost(prices=prices, offer=offer, devices=48, demand=demand, prompt_share=0.3)
+        assert cost.per_hour == pytest.approx(48 * offer.per_hour)
+        assert cost.per_month == pytest.approx(48 * offer.per_hour * 8760 / 12)
+        # 25 requests/s reach the fleet: 90,000 an hour, 90 M input and 9 M output tokens.
+        assert cost.per_million_input_tokens is not None
+        assert cost.per_million_output_tokens is not None
+        bill = cost.per_million_input_tokens * 90 + cost.per_million_output_tokens * 9
+        assert bill == pytest.approx(cost.per_hour)
+        assert cost.per_million_output_tokens_all_in == pytest.approx(cost.per_hour / 9)
+
+    def test_unknown_price_stays_unknown(self) -> None:
+        demand = read_demand(plan_spec({"rps": 50}))
+        cost = fleet_cost(prices=load_prices(), offer=None, devices=48, demand=demand, prompt_share=0.3)
+        assert cost.per_hour is None
+        assert cost.per_million_output_tokens is None
+
+
+class TestLaws:
+    def test_double_rate_takes_about_double_the_replicas(self) -> None:
+        once, twice = (planned(rps=rate).best.replicas for rate in (200, 400))
+        assert 2 * once - 1 <= twice <= 2 * once
+
+    def test_more_requests_never_take_fewer_devices(self) -> None:
+        devices = [planned(rps=rate).best.devices for rate in (1, 10, 100, 1000)]
+        assert devices == sorted(devices)
+
+    @pytest.mark.parametrize("metric", ["ttft_p95", "tpot_p95"])
+    def test_tighter_objective_never_takes_fewer_devices(self, metric: str) -> None:
+        bounds = ("400ms", "600ms", "1s", "4s") if metric == "ttft_p95" else ("30ms", "40ms", "60ms", "200ms")
+        devices = [planned(**{metric: bound}).best.devices for bound in bounds]
+        assert devices == sorted(devices, reverse=True)
+        assert devices[0] > devices[-1]
+
+    def test_higher_percentile_never_takes_fewer_devices(self) -> None:
+        devices = [planned(**{f"ttft_p{percentile}": "600ms"}).best.devices for percentile in (50, 90, 95, 99)]
+        assert devices == sorted(devices)
+
+    def test_more_bandwidth_never_lowers_capacity(self) -> None:
+        (platform,) = platforms(plan_spec({"hardware": "h100"}))
+        hardware = platform.hardware
+        rates = []
+        for factor in (1.0, 1.3, 2.0):
+            faster = hardware.model_copy(update={"memory_bytes_per_s": hardware.memory_bytes_per_s * factor})
+            outcome = replica_on(replace(platform, hardware=faster))
+            assert isinstance(outcome, Evaluated)
+            rates.append(outcome.replica.capacity_per_s)
+        assert rates == sorted(rates)
+
+    def test_spare_is_exactly_one_replica(self) -> None:
+        none, one, two = (planned(spares=count, round_to="device").best for count in (0, 1, 2))
+        assert none.replicas == one.replicas == two.replicas
+        assert one.devices - none.devices == two.devices - one.devices == 4
+
+    def test_answers_from_cache_need_no_device(self) -> None:
+        assert planned(rps=1000, cache_hit=0.5).best.replicas == planned(rps=500).best.replicas
+
+    def test_headroom_and_peak_multiply(self) -> None:
+        plain = planned(rps=720).best.replicas
+        assert planned(rps=400, peak_to_mean=1.5, headroom=0.2).best.replicas == plain
+
+    def test_prefix_hits_never_cost_devices(self) -> None:
+        assert planned(prefix_hit=0.6).best.devices < planned().best.devices
+
+    def test_lower_target_utilisation_takes_more(self) -> None:
+        assert planned(rps=500, utilization=0.4).best.replicas > planned(rps=500, utilization=0.8).best.replicas
+
+    def test_objectives_hold_with_the_spares_down(self) -> None:
+        for bounds in ({"ttft_p95": "500ms", "tpot_p95": "45ms"}, {"e2e_p99": "40s"}, {}):
+            plan = planned(rps=300, **bounds)
+            for objective, value_s in zip(plan.objectives, plan.best.degraded.objectives_s, strict=True):
+                assert value_s <= objective.bound_s * 1.01
+            assert plan.best.degraded.load <= 0.8 + 1e-9
+            assert plan.best.at_peak.load <= plan.best.degraded.load
+
+    def test_pipeline_stages_share_one_cache(self) -> None:
+        flat, deep = planned(), planned(pp=2)
+        assert deep.best.replica.devices == 8
+        assert deep.best.replica.capacity_per_s > flat.best.replica.capacity_per_s
+
+    def test_cheapest_is_first_and_prices_unknown_come_last(self) -> None:
+        plan = plan_capacity(plan_spec({"model": SMALL, "rps": 200, "hardware": ("h100", "l4", "h20", "a100")}))
+        costs = [fleet.cost.per_hour for fleet in (plan.best, *plan.alternatives)]
+        known = [cost for cost in costs if cost is not None]
+        assert known == sorted(known)
+        assert costs[: len(known)] == known
+
+    def test_interval_holds_the_plan(self) -> None:
+        best = planned().best
+        assert best.devices_low <= best.devices <= best.devices_high
+
+
+class TestLimits:
+    def test_small_cache_is_named(self) -> None:
+        best = planned(tp=2, hardware="a100", isl=4000, osl=1000, ttft_p95="60s").best
+        assert "KV memory" in best.limit.resource
+
+    def test_batch_limit_is_named(self) -> None:
+        best = planned(max_num_seqs=8).best
+        assert "batch limit" in best.limit.resource
+        assert best.replica.slots == 8
+
+    def test_objective_is_named(self) -> None:
+        assert planned(tpot_p95="30ms").best.limit.resource.startswith("TPOT p95")
+
+    def test_long_prompts_wait_for_compute(self) -> None:
+        best = planned(isl=6000, osl=20, ttft_p95="60s").best
+        assert best.limit.resource == "compute"
+
+
+class TestRefusals:
+    def test_too_large_says_by_how_much_and_what_would_be_enough(self) -> None:
+        with pytest.raises(InfeasibleError) as caught:
+            plan_capacity(plan_spec({"model": "llama-3.1-405b", "hardware": "a10", "tp": 8, "pp": 1, "rps": 1}))
+        assert "does not fit by" in caught.value.message
+        assert "GB per device" in caught.value.message
+        assert "enough would be --hardware" in caught.value.hint
+        assert caught.value.exit_code == 3
+
+    def test_impossible_objective_names_the_closest_bound_and_that_bound_works(self) -> None:
+        with pytest.raises(InfeasibleError) as caught:
+            planned(tpot_p95="3ms")
+        assert "TPOT p95 of an idle replica" in caught.value.message
+        flag = caught.value.hint.split("--tpot-p95 ")[1].split()[0]
+        assert planned(tpot_p95=flag).best.replicas > 0
+
+    def test_budget_says_what_is_missing(self) -> None:
+        needed = planned(rps=1000).best.devices
+        with pytest.raises(InfeasibleError) as caught:
+            planned(rps=1000, max_gpus=needed // 2)
+        assert f"need at least {needed} GPUs" in caught.value.message
+        assert f"{needed - needed // 2} more" in caught.value.message
+        assert planned(rps=1000, max_gpus=needed).best.devices == needed
+
+    def test_dtype_that_the_hardware_lacks(self) -> None:
+        with pytest.raises(InfeasibleError, match="no bf16"):
+            plan_capacity(plan_spec({"model": SMALL, "hardware": "t4", "rps": 1}))
+
+    @pytest.mark.parametrize(
+        ("fields", "error", "text"),
+        [
+            ({"model": "llama-3.1-71b"}, ProfileError, "did you mean"),
+            ({"hardware": "h101"}, ProfileError, "did you mean h100"),
+            ({"tp": 3}, RoofcastError, "does not divide the heads"),
+            ({"isl": 200_000}, RoofcastError, "longer than the 131072 positions"),
+            ({"price_kind": "purchase"}, RoofcastError, "not a price per hour"),
+            ({"prices": "nowhere"}, ProfileError, "unknown price list"),
+        ],
+    )
+    def test_named_refusals(self, fields: dict[str, object], error: type[RoofcastError], text: str) -> None:
+        with pytest.raises(error, match=text):
+            planned(**fields)
+
+    def test_rejections_carry_amounts(self) -> None:
+        plan = plan_capacity(plan_spec({"model": MODEL, "hardware": "h100", "rps": 10}))
+        (alone,) = [item for item in plan.rejections if item.label == "TP1"]
+        assert alone.code == "memory"
+        assert 60 < float(alone.message.split("by ")[1].split()[0]) < 80  # 141 GB of weights in 80 GB
+
+
+class TestWarnings:
+    def test_thousands_of_devices_come_with_a_hint(self) -> None:
+        plan = plan_capacity(plan_spec({"model": MODEL, "hardware": "a40", "tp": 8, "rps": 1000, "ttft_p95": "10s"}))
+        assert plan.best.devices >= 1000
+        assert "implausibly many" in plan.warnings[0]
+        assert "--hardware" in plan.warnings[0]
+
+    def test_no_spare_and_high_load_are_warned_of(self) -> None:
+        warnings = " ".join(planned(spares=0, utilization=0.95).warnings)
+        assert "no spare replica" in warnings
+        assert "95% of saturation" in warnings

@@ -1,0 +1,249 @@
+"""Fit the recurrent kernels of one accelerator and library: ``python -m validation.fit.recurrent``.
+
+The tables time the convolution and the rule apart. The convolution is fitted with three parameters, the scan with its
+physics and a correction; the score counts their sum. Mamba-2's table holds only its convolution, so that
+there is no Mamba fit.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simulator.kernels.attention_cases import AttentionMachine, attention_machine
+from simulator.kernels.correction import Lattice, log_correction, shape_confidence
+from simulator.kernels.recurrent import (
+    RECURRENT_AXES,
+    RecurrentCases,
+    convolution_seconds,
+    recurrent_points,
+    scan_seconds,
+)
+from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit, LatticeSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.precision import Dtype
+from validation.fit.attention import box_of, lattice_nodes, rounded
+from validation.fit.files import lattice_arrays, write_calibration
+from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
+from validation.fit.physics import Bound, fit_parameters
+from validation.fit.residuals import fit_error, interval_sigma, regime_sigmas
+from validation.silicon.split import folds, is_score
+from validation.silicon.tables import SOURCE, SYSTEMS, load_table, tables_root
+
+Array = NDArray[np.float64]
+
+LAYOUT = ("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim")
+
+STATE_BYTES = 2.0
+"""The benchmark keeps 16-bit states: with 32-bit ones its decode would beat the bandwidth of the memory."""
+
+EAGER_S = 1e-4
+"""A convolution whose fastest call takes longer was timed with the host's launches in it."""
+
+TABLES = {"gated_delta": ("linear_attention", "gdn"), "kda": ("kda", "kda")}
+PHASES = {"prefill": "context", "decode": "generation"}
+
+CONV_BOUNDS: dict[str, Bound] = {
+    "conv_launch_s": Bound(low=3e-7, high=2e-5, start=3e-6),
+    "conv_fraction": Bound(low=0.02, high=1.0, start=0.5),
+    "conv_l2_speedup": Bound(low=1.0, high=6.0, start=2.0),
+}
+SCAN_BOUNDS: dict[str, Bound] = {
+    "launch_s": Bound(low=3e-7, high=1e-4, start=5e-6),
+    "residency": Bound(low=0.5, high=16.0, start=1.0),
+    "wave_quantisation": Bound(low=0.01, high=1.0, start=0.5),
+    "least_chunk": Bound(low=0.01, high=2.0, start=0.5),
+    "start_cycles": Bound(low=1.0, high=1e5, start=1000.0),
+    "chunk_cycles": Bound(low=10.0, high=1e5, start=4000.0),
+    "memory_fraction": Bound(low=0.05, high=1.0, start=0.7),
+    "l2_speedup": Bound(low=1.0, high=6.0, start=2.0),
+    "overlap": Bound(low=1.0, high=12.0, start=3.0),
+}
+PRIOR = (Smoothness(lengths=(4.0, 4.0), noise=0.1),)
+REGIME_UPPERS = (32.0, 512.0, 2.0**30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRows:
+    """Rule and, where it was timed well, convolution of one recurrence and phase."""
+
+    variant: str
+    kernel: str
+    version: str
+    rule: pd.DataFrame
+    convolution: pd.DataFrame | None
+
+
+def cases_of(rows: pd.DataFrame) -> RecurrentCases:
+    """Rows as the physics wants them."""
+    columns = {name: rows[name].to_numpy(dtype=np.float64) for name in (*LAYOUT, "batch_size", "seq_len")}
+    return RecurrentCases(
+        sequences=columns["batch_size"],
+        tokens=columns["seq_len"],
+        heads=columns["num_v_heads"],
+        key_heads=columns["num_k_heads"],
+        value_width=columns["head_v_dim"],
+        key_width=columns["head_k_dim"],
+        state_element_bytes=np.full(len(rows), STATE_BYTES),
+    )
+
+
+def scan_rows(root: Path, *, hardware: str, library: str, kind: str, phase: str) -> ScanRows | None:
+    """Rows of the newest table: the rule's most measured kernel, one time per shape, and its convolution."""
+    family, name = TABLES[kind]
+    table = load_table(root, hardware=hardware, family=family, library=library, table=name)
+    if table is None:
+        return None
+    rows = table.rows[table.rows["phase"] == PHASES[phase]]
+    if phase == "decode":
+        rows = rows.assign(seq_len=1)
+    is_convolution = rows["kernel_source"].str.startswith("causal_conv1d")
+    rules, convolution = rows[~is_convolution], rows[is_convolution]
+    if len(rules) == 0:
+        return None
+    kernels = rules.groupby("kernel_source")["seconds"].agg(["size", "median"])
+    kernel = str(kernels.sort_values("median").index[0])
+    keys = [*LAYOUT, "batch_size", "seq_len"]
+    rule = rules[rules["kernel_source"] == kernel].groupby(keys, as_index=False)["seconds"].median()
+    rule["is_score"] = is_score(rule, family="recurrent", columns=LAYOUT)
+    rule["fold"] = folds(rule, family="recurrent", columns=LAYOUT, count=3)
+    timed = convolution.groupby(keys, as_index=False)["seconds"].median()
+    usable = len(timed) > 0 and timed["seconds"].min() < EAGER_S
+    return ScanRows(
+        variant=f"{kind}_{phase}",
+        kernel=kernel,
+        version=table.version,
+        rule=rule,
+        convolution=timed if usable else None,
+    )
+
+
+def fit_convolution(rows: pd.DataFrame, *, machine: AttentionMachine) -> dict[str, float]:
+    """Three parameters of the convolution."""
+    cases = cases_of(rows)
+    return fit_parameters(
+        lambda trial: convolution_seconds(cases, machine=machine, parameters=trial),
+        rows["seconds"].to_numpy(),
+        bounds=CONV_BOUNDS,
+    )
+
+
+def fit_scan(
+    group: ScanRows, *, machine: AttentionMachine, convolution: dict[str, float], file: str
+) -> tuple[KernelFit, Lattice]:
+    """Physics and correction of the scan on the fit layouts; scored with its convolution."""
+    seen = group.rule[~group.rule["is_score"]].reset_index(drop=True)
+    cases = cases_of(seen)
+    measured = seen["seconds"].to_numpy()
+    parameters = fit_parameters(
+        lambda trial: scan_seconds(cases, machine=machine, parameters=trial)[0], measured, bounds=SCAN_BOUNDS
+    )
+    residual = np.log(measured / scan_seconds(cases, machine=machine, parameters=parameters)[0])
+    points = recurrent_points(cases)
+    nodes = lattice_nodes(points, axes=RECURRENT_AXES)
+    fold = seen["fold"].to_numpy()
+    held_out = held_out_corrections(points, residual, fold, axes=RECURRENT_AXES, nodes=nodes, prior=PRIOR)
+    lattice = rounded(fit_lattice(points, residual, axes=RECURRENT_AXES, nodes=nodes, prior=PRIOR))
+    draft = KernelFit(
+        family="recurrent",
+        format="bf16",
+        variant=group.variant,
+        model="chunked_scan",
+        parameters=parameters | convolution,
+        correction=LatticeSpec(file=file, key=group.variant, axes=RECURRENT_AXES),
+        box=box_of(points, axes=RECURRENT_AXES),
+        error=FitError(
+            score_mape=0, fit_mape=0, score_bias=0, log_sigma=1, coverage_80=0, score_points=0, fit_points=0
+        ),
+        physics_log_sigma=round(interval_sigma(residual), 5),
+        regimes=regime_sigmas(residual - held_out, np.exp2(points[:, 0]), axis="tiles", uppers=REGIME_UPPERS),
+        note=f"kernel {group.kernel}",
+    )
+    return scored(draft, group, machine=machine, lattice=lattice), lattice
+
+
+def scored(draft: KernelFit, group: ScanRows, *, machine: AttentionMachine, lattice: Lattice) -> KernelFit:
+    """``draft`` with the errors of the scan on both parts (on all layouts where the split held none out)."""
+    cases = cases_of(group.rule)
+    points = recurrent_points(cases)
+    scan = scan_seconds(cases, machine=machine, parameters=draft.parameters)[0]
+    log_sigma, _ = shape_confidence(draft, points, axes=RECURRENT_AXES)
+    held = group.rule["is_score"].to_numpy()
+    note = draft.note
+    if not held.any() or held.all():
+        held = np.arange(len(held)) % 5 == 0
+        note += "; the split held no layout out, so the score is on rows that the fit saw"
+    error = fit_error(
+        group.rule["seconds"].to_numpy(),
+        scan * np.exp(log_correction(lattice, points)),
+        log_sigma=log_sigma,
+        is_score=held,
+    )
+    return draft.model_copy(update={"error": error, "note": note})
+
+
+def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path) -> None:
+    """Fit every recurrence and phase of one accelerator and library and write the calibration."""
+    machine = attention_machine(load_hardware(hardware_name), Dtype.BF16)
+    fits: list[KernelFit] = []
+    arrays: dict[str, NDArray[np.generic]] = {}
+    version = ""
+    for phase in PHASES:
+        convolution: dict[str, float] | None = None
+        for kind in TABLES:
+            group = scan_rows(root, hardware=hardware_name, library=library, kind=kind, phase=phase)
+            if group is None:
+                continue
+            if group.convolution is not None:
+                convolution = fit_convolution(group.convolution, machine=machine)
+            if convolution is None:
+                continue
+            fit, lattice = fit_scan(
+                group,
+                machine=machine,
+                convolution=convolution,
+                file=f"{hardware_name}--{library}.recurrent.npz",
+            )
+            version = version or group.version
+            fits.append(fit)
+            arrays |= lattice_arrays(lattice, key=group.variant)
+            print(
+                f"{hardware_name:15} {library:7} {fit.variant:20} {len(group.rule):5d} "
+                f"score {fit.error.score_mape:6.2%} fit {fit.error.fit_mape:6.2%} "
+                f"coverage {fit.error.coverage_80:.1%} {fit.note}",
+                flush=True,
+            )
+    if fits:
+        calibration = CalibrationSpec(
+            hardware=hardware_name,
+            library=library,
+            library_version=version,
+            date=datetime.now(UTC).date().isoformat(),
+            source=f"{SOURCE}, linear_attention and kda tables; one head layout in five held out",
+            fits=tuple(fits),
+        )
+        write_calibration(calibration, group="recurrent", arrays=arrays, directory=directory)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", type=Path, help="folder that holds h100_sxm/ ...; default: aiconfigurator_core")
+    parser.add_argument("--hardware", nargs="*", default=list(SYSTEMS))
+    parser.add_argument("--library", nargs="*", default=["vllm", "sglang", "trtllm"])
+    parser.add_argument("--output", type=Path, default=Path("hardware_profiles/calibration"))
+    arguments = parser.parse_args()
+    root = tables_root(arguments.tables)
+    for library in arguments.library:
+        for hardware in arguments.hardware:
+            fit_library(hardware, library=library, root=root, directory=arguments.output)
+
+
+if __name__ == "__main__":
+    main()

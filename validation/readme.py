@@ -1,0 +1,66 @@
+"""Blocks of the README that commands write: ``python -m validation.readme [--data DIR] [--check]``.
+
+``plan`` is the answer of the first command, ``kernels`` the held-out errors stored with the fits, ``accuracy`` the
+end-to-end scorecard (needs ``--data``). ``--check`` writes nothing and fails when a block is out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import re
+import sys
+from pathlib import Path
+
+from simulator.cli import plan_capacity
+from simulator.cli.entry import run
+from validation.end_to_end.score import markdown_table, predict, scores
+from validation.end_to_end.sources import TABLES, load_source
+from validation.kernel_scores import kernel_table
+
+PLAN_WORDS = ("--rps", "1000", "--model", "llama-3.1-70b", "--output", "md")
+
+
+def replaced(text: str, *, block: str, content: str) -> str:
+    """``text`` with ``content`` between the markers of ``block``; text without the markers stays as it is."""
+    pattern = re.compile(rf"(<!-- {block}: begin[^>]*-->\n).*?(<!-- {block}: end -->)", re.DOTALL)
+    return pattern.sub(lambda found: f"{found.group(1)}{content.strip()}\n{found.group(2)}", text)
+
+
+def plan_answer() -> str:
+    """What ``plan-capacity --rps 1000 --model llama-3.1-70b`` answers, without the assumptions."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        run(plan_capacity.app, name="plan-capacity", arguments=PLAN_WORDS)
+    return printed.getvalue().split("\n## Assumptions")[0]
+
+
+def accuracy_answer(data: Path) -> str:
+    """The end-to-end scorecard over every source in ``data``."""
+    predictions, _ = predict(item for name in sorted(TABLES) for item in load_source(name, data))
+    return markdown_table(scores(predictions))
+
+
+def main() -> int:
+    """Write or check the blocks."""
+    parser = argparse.ArgumentParser(prog="python -m validation.readme", description=__doc__)
+    parser.add_argument("--data", type=Path, help="folder that holds e2e/")
+    parser.add_argument("--readme", type=Path, default=Path("README.md"))
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    text = arguments.readme.read_text(encoding="utf-8")
+    updated = replaced(text, block="plan", content=plan_answer())
+    updated = replaced(updated, block="kernels", content=kernel_table())
+    if arguments.data:
+        updated = replaced(updated, block="accuracy", content=accuracy_answer(arguments.data))
+    if arguments.check:
+        if updated != text:
+            print("README.md is out of date: run python -m validation.readme --data DIR", file=sys.stderr)
+        return int(updated != text)
+    arguments.readme.write_text(updated, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

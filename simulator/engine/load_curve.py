@@ -46,7 +46,7 @@ class LaneLimits:
 class LoadCurve:
     """Step times of a lane over the number of decoding sequences n = 0..slots (arrays of that length).
 
-    decode_s : a step of n sequences that only decode; that of one sequence at n = 0 [s]
+    decode_s : a step of n sequences that only decode; at n = 0 the least a step takes [s]
     prefill_s : what one request's prompt adds to steps of n sequences [s]
     prompt_step_tokens : prompt tokens of a step that has any
     full_prompt_s : time per prompt while every step is filled to the token budget [s]
@@ -124,10 +124,13 @@ def _price(
 ) -> _PricedNodes:
     cached = mix.isl.mean_tokens - mix.new_prompt_tokens
     earlier_chunks = (mix.new_prompt_tokens - chunk) / 2
-    # An empty lane is priced as one with a single sequence; the rest of an idle lane's prompt step is the prompt's.
-    decoding = np.maximum(nodes, 1.0)
-    tokens = np.concatenate((np.zeros_like(nodes), shared, room))
-    chunks = np.tile(chunk, 2 + 1)
+    # The bare step that prompts add to: one sequence decoding where the lane is empty, and for requests without
+    # decode steps (encoders have none) a prompt of a single token.
+    decodes = mix.decode_steps > 0
+    bare = np.zeros_like(nodes) if decodes else np.ones_like(nodes)
+    decoding = np.maximum(nodes, 1.0) if decodes else np.zeros_like(nodes)
+    tokens = np.concatenate((bare, shared, room))
+    chunks = np.concatenate((chunk if decodes else bare, chunk, chunk))
     seconds = step_times(
         mixed_step(
             prefill_sequences=tokens / chunks,
@@ -153,7 +156,7 @@ def load_curve(step_times: StepTimes, *, mix: RequestMix, limits: LaneLimits) ->
     [Agrawal2024] chunked prefill; [Yu2022] iteration-level batching.
     """
     slots, limit = _slots(mix, limits=limits)
-    nodes = _nodes(slots)
+    nodes = _nodes(slots) if mix.decode_steps > 0 else np.zeros(1)
     room = np.maximum(limits.batched_tokens - nodes, 1.0)
     chunk = np.minimum(mix.new_prompt_tokens, room)
     arrivals = nodes / mix.decode_steps if mix.decode_steps > 0 else np.zeros_like(nodes)

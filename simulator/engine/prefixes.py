@@ -52,7 +52,7 @@ def grouped_prompts(
 def hashed_prompts(hashes: Sequence[Sequence[int]], *, hash_block_tokens: int, block_size_tokens: int) -> PrefixLists:
     """One list per request from a trace's own hashes, each of which stands for ``hash_block_tokens`` of prompt.
 
-    A trace hashes blocks together with everything before them, as Mooncake's do [Mooncake2024]. Its blocks must be
+    A trace hashes blocks together with everything before them, as Mooncake's do [Qin2024]. Its blocks must be
     whole multiples of the engine's.
     """
     if hash_block_tokens % block_size_tokens:

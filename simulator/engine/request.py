@@ -81,14 +81,19 @@ def make_requests(
     last_s = float(arrival_s[-1]) if count else 0.0
     return Requests(
         arrival_s=np.ascontiguousarray(arrival_s, dtype=np.float64),
-        prompt_tokens=np.ascontiguousarray(prompt_tokens, dtype=np.int64),
-        output_tokens=np.ascontiguousarray(output_tokens, dtype=np.int64),
-        stage=np.zeros(count, dtype=np.int64) if stage is None else np.ascontiguousarray(stage, dtype=np.int64),
-        prefix_list=np.full(count, NO_PREFIX) if prefix_list is None else np.ascontiguousarray(prefix_list, dtype=np.int64),
-        list_start=np.zeros(1, dtype=np.int64) if list_start is None else np.ascontiguousarray(list_start, dtype=np.int64),
-        block_ids=np.zeros(0, dtype=np.int64) if block_ids is None else np.ascontiguousarray(block_ids, dtype=np.int64),
+        prompt_tokens=_ints(prompt_tokens, count),
+        output_tokens=_ints(output_tokens, count),
+        stage=_ints(stage, count),
+        prefix_list=_ints(prefix_list, count, fill=NO_PREFIX),
+        list_start=_ints(list_start, 1),
+        block_ids=_ints(block_ids, 0),
         stage_end_s=np.array([last_s]) if stage_end_s is None else np.ascontiguousarray(stage_end_s, dtype=np.float64),
     )
+
+
+def _ints(values: Ints | None, count: int, *, fill: int = 0) -> Ints:
+    """The values, or as many times ``fill`` where there are none."""
+    return np.full(count, fill, dtype=np.int64) if values is None else np.ascontiguousarray(values, dtype=np.int64)
 
 
 def _check_times(arrival_s: Floats) -> None:

@@ -37,6 +37,9 @@ PREFILL_AXES = ("tiles", "span", "group")
 SAMPLED_TILES = 16
 """Query tiles whose keys are counted one by one; more tiles are represented by as many evenly spaced ones."""
 
+WARPGROUP_ROWS = 64.0
+"""Query rows that one warpgroup multiplies: the grain in which a tile is filled [FlashAttention3]."""
+
 L2_SHARPNESS = 3.0
 """How abruptly L2 hits end when the operands of a call outgrow the L2."""
 
@@ -47,12 +50,14 @@ class PrefillGrid:
 
     tiles : query tiles of the grid; mean_blocks, longest_blocks : key blocks of the mean and of the longest tile
     splits : parts into which each tile's keys are divided
+    rows : query rows that a tile multiplies
     """
 
     tiles: Array
     mean_blocks: Array
     longest_blocks: Array
     splits: Array
+    rows: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +97,16 @@ def prefill_grid(
         splits = efficient_splits(tiles, longest, slots=compute_units)
     if split_rule == SplitRule.BALANCED:
         splits = balanced_splits(tiles, longest, tiles_of_one=heads * per_head, slots=compute_units)
-    return PrefillGrid(tiles=tiles, mean_blocks=(blocks * weight).sum(axis=0), longest_blocks=longest, splits=splits)
+    # A few queries against many cached keys fill part of a tile. Without cached keys such a tile has one block, whose
+    # cost the fit holds in tile_cycles: it stays whole.
+    filled = np.ceil(cases.query_tokens * rows_per_token / WARPGROUP_ROWS) * WARPGROUP_ROWS
+    return PrefillGrid(
+        tiles=tiles,
+        mean_blocks=(blocks * weight).sum(axis=0),
+        longest_blocks=longest,
+        splits=splits,
+        rows=np.where(cases.context_tokens > 0, np.minimum(filled, tile_rows), tile_rows),
+    )
 
 
 def prefill_seconds(
@@ -116,7 +130,7 @@ def prefill_seconds(
     embedding and the projections.
     """
     p = parameters
-    rows = p["tile_rows"]
+    rows = grid.rows
     unit_flops_per_s = p["tensor_fraction"] * machine.peak_flops_per_s / machine.compute_units
     unit_exponentials_per_s = p["exponential_fraction"] * machine.exponentials_per_s / machine.compute_units
     tensor = 2.0 * rows * KEY_BLOCK * (cases.head_dim + cases.v_head_dim) / unit_flops_per_s

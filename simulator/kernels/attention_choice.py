@@ -11,10 +11,12 @@ from simulator.specs.calibration import KernelFit
 from simulator.specs.precision import Dtype
 
 WIDTH_LOG_SIGMA = 0.15
-"""Added spread where another head width stands in: the fits of measured widths priced each other this well."""
+"""Added spread where another head width stands in: on H100 and B300 the fit of one width prices the others with a
+spread of 0.06 to 0.17."""
 
 FORMAT_LOG_SIGMA = 0.2
-"""Added spread where another number format stands in, with this format's bytes and rate."""
+"""Added spread where another number format stands in, with this format's bytes: the bf16 fits price calls with an
+8-bit cache with a spread of 0.07 to 0.24 there."""
 
 QUERY_LOG_SIGMA = 0.05
 """Added spread where the fit reads the same 8-bit cache, but its queries stay in 16 bits, or the other way round."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Timing, widened
@@ -52,6 +53,13 @@ def _lattice(fits: FitSet, fit: KernelFit) -> Lattice | None:
     return lattice_of(fit.correction, arrays)
 
 
+@lru_cache(maxsize=64)
+def _calibrated(library: str, group: CalibrationGroup, profiles: str | None) -> tuple[AcceleratorSpec, ...]:
+    """Facts of the accelerators that have fits of this library and group."""
+    names = calibrated_hardware(library, group=group, profiles=profiles)
+    return tuple(load_hardware(name, profiles=profiles) for name in names)
+
+
 def fit_set(
     hardware: AcceleratorSpec, *, library: str, group: CalibrationGroup, profiles: str | None = None
 ) -> FitSet | None:
@@ -65,9 +73,8 @@ def fit_set(
             relative = Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
             return FitSet(group=group, library=candidate, fits=own.fits, relative=relative, profiles=profiles)
     for candidate in LIBRARY_ORDER[library]:
-        names = calibrated_hardware(candidate, group=group, profiles=profiles)
-        if names:
-            available = [load_hardware(name, profiles=profiles) for name in names]
+        available = _calibrated(candidate, group, profiles)
+        if available:
             relative = calibrated_relative(hardware, available=available)
             borrowed = load_calibration(relative.name, library=candidate, group=group, profiles=profiles)
             assert borrowed is not None, "calibrated_hardware names files that exist"
@@ -85,8 +92,7 @@ class CollectiveFits:
 
 def collective_fits(hardware: AcceleratorSpec, *, library: str, profiles: str | None = None) -> CollectiveFits:
     """Fits for the accelerator's scale-up link: its own, or those of the nearest link that was measured."""
-    names = calibrated_hardware("nccl", group="collective", profiles=profiles)
-    relative = link_relative(hardware, available=[load_hardware(name, profiles=profiles) for name in names])
+    relative = link_relative(hardware, available=_calibrated("nccl", "collective", profiles))
     fits: list[KernelFit] = []
     # A plain framework calls NCCL; only serving engines bring all-reduces of their own.
     engines = () if library == "torch" else LIBRARY_ORDER[library]

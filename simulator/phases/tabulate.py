@@ -13,25 +13,19 @@ from simulator.operators.transformer import operator_list
 from simulator.operators.work import CollectiveShape, ElementwiseShape, GemmShape, KernelShape, Work
 from simulator.phases.compiled import CONTEXT_UNIT_TOKENS, StepTables, octave_nodes
 from simulator.phases.deployment import Deployment
-
-# Nodes per octave of the tables' axes: enough for errors of well below 1 % of a step (tests/phases/test_compiled.py).
-# Cost is linear in cached context but for the rounding to blocks.
-DECODE_NODES = 4
-CONTEXT_NODES = 2
-TOKEN_NODES = 8
-# Token counts at which a kernel's cost jumps are multiples of its tile rows: (tile rows, up to how many tokens).
-TILE_RANGES = ((16, 512), (64, 4096), (128, 32768))
-DENSE_TOKENS = 64
-# The same for the query tiles of prefill attention (a group of query heads shares one, so that small ones count too)
-# and the key blocks of decode attention; how many sequences fill the device in how many waves.
-QUERY_RANGES = ((16, 128), (64, 2048), (128, 32768))
-KEY_RANGES = ((128, 2048),)
-SEQUENCE_RANGES = ((1, 128), (2, 256), (8, 65536))
-PREFILL_SEQUENCES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
-# Sizes at which vLLM captures CUDA graphs by default (its cudagraph_capture_sizes): 1, 2, 4, then multiples of 8 below
-# 256 and of 16 from there. Other engines are taken to do likewise.
-GRAPH_STEPS = ((4, 8), (256, 16))
-
+from simulator.phases.table_nodes import (
+    CONTEXT_NODES,
+    DECODE_NODES,
+    KEY_RANGES,
+    QUERY_RANGES,
+    SEQUENCE_RANGES,
+    TOKEN_NODES,
+    edge_nodes,
+    graph_tokens,
+    sequence_nodes,
+    stepped_nodes,
+    tile_nodes,
+)
 
 Part = TypeVar("Part", Work, KernelShape)
 
@@ -43,14 +37,6 @@ class _RowKinds:
     token: frozenset[int]
     logits: frozenset[int]
     sequence: frozenset[int]
-
-
-def graph_tokens(tokens: Array, *, largest: int) -> Array:
-    """Tokens that are computed: those of the smallest CUDA graph that holds the step; its own beyond the largest."""
-    low, high = GRAPH_STEPS
-    padded = np.where(tokens <= 2, tokens, np.where(tokens <= low[0], low[0], np.ceil(tokens / low[1]) * low[1]))
-    padded = np.where(tokens > high[0], np.ceil(tokens / high[1]) * high[1], padded)
-    return np.where((tokens > 0) & (padded <= largest), padded, tokens)
 
 
 def _works(deployment: Deployment, step: StepShape) -> list[Work]:
@@ -112,7 +98,7 @@ def _row_seconds(deployment: Deployment, work: Work) -> Array:
         seconds[active] = _price(deployment, work, active, length=length)
         return seconds
     distinct, first = np.unique(work.shape.m[active], return_index=True)
-    nodes = np.append(distinct[0], _tile_nodes(int(np.ceil(distinct[-1]))))
+    nodes = np.append(distinct[0], tile_nodes(int(np.ceil(distinct[-1]))))
     kept = np.unique(np.minimum(np.searchsorted(distinct, nodes), len(distinct) - 1))
     priced = _price(deployment, work, active[first[kept]], length=length)
     seconds[active] = np.interp(work.shape.m[active], distinct[kept], priced)
@@ -141,30 +127,6 @@ def _row_kinds(deployment: Deployment) -> _RowKinds:
     return _RowKinds(token=frozenset(token), logits=frozenset(logits), sequence=frozenset(sequence))
 
 
-def _stepped_nodes(largest: int, *, ranges: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
-    """1, 2, ... in steps that grow from range to range, and the largest."""
-    nodes = [np.array([largest])]
-    first = 0
-    for step, last in ranges:
-        nodes.append(np.arange(first + step, min(last, largest) + 1, step))
-        first = last
-    return np.unique(np.concatenate(nodes))
-
-
-def _tile_nodes(largest: int) -> NDArray[np.int64]:
-    """Every small number, and both sides of each multiple of a tile: between neighbours the cost is smooth."""
-    largest = max(largest, 1)
-    nodes = [np.arange(1, min(DENSE_TOKENS, largest) + 1), np.array([largest])]
-    first = DENSE_TOKENS
-    for tile, last in TILE_RANGES:
-        edges = np.arange(first, min(last, largest) + 1, tile)
-        nodes += [edges, edges + 1]
-        first = last
-    beyond = octave_nodes(max(largest / first, 1.0), per_octave=TOKEN_NODES) * first
-    found = np.unique(np.concatenate([*nodes, beyond.astype(np.int64)]))
-    return found[found <= largest]
-
-
 def _dense(nodes: NDArray[np.int64], values: Array, *, largest: int) -> Array:
     """One entry for each number 0..largest; nothing takes no time."""
     table: Array = np.interp(np.arange(largest + 1), nodes, values)
@@ -173,7 +135,7 @@ def _dense(nodes: NDArray[np.int64], values: Array, *, largest: int) -> Array:
 
 
 def _token_table(deployment: Deployment, rows: frozenset[int], *, largest: int, graphs: int) -> Array:
-    nodes = _tile_nodes(largest)
+    nodes = tile_nodes(largest)
     # The last case only keeps the decode rows in the list.
     step = mixed_step(
         prefill_sequences=np.append(np.ones(len(nodes)), 0),
@@ -188,7 +150,7 @@ def _token_table(deployment: Deployment, rows: frozenset[int], *, largest: int, 
 
 
 def _logits_table(deployment: Deployment, rows: frozenset[int], *, largest: int) -> Array:
-    nodes = _tile_nodes(largest)
+    nodes = tile_nodes(largest)
     step = decode_step(sequences=nodes, context=1)
     return _dense(nodes, _seconds(deployment, _with_prefill(step), rows)[:-1], largest=largest)
 
@@ -204,7 +166,7 @@ def _with_prefill(step: StepShape) -> StepShape:
 
 
 def _decode_table(deployment: Deployment, rows: frozenset[int], *, sequences: int, contexts: Array) -> Array:
-    counts = _stepped_nodes(sequences, ranges=SEQUENCE_RANGES).astype(np.float64)
+    counts = stepped_nodes(sequences, ranges=SEQUENCE_RANGES).astype(np.float64)
     n, c = (grid.ravel() for grid in np.meshgrid(counts, contexts, indexing="ij"))
     seconds = _seconds(deployment, _with_prefill(decode_step(sequences=n, context=c)), rows)[:-1]
     by_count = seconds.reshape(len(counts), len(contexts))
@@ -212,26 +174,6 @@ def _decode_table(deployment: Deployment, rows: frozenset[int], *, sequences: in
     table = np.ascontiguousarray(np.stack(dense, axis=1))
     table[0] = 0.0
     return table
-
-
-def _edge_nodes(largest: int, *, ranges: tuple[tuple[int, int], ...], per_octave: int) -> Array:
-    """Both sides of each multiple of a tile, a few small numbers and what lies beyond; the largest."""
-    nodes = [octave_nodes(largest, per_octave=1), np.array([largest])]
-    first = 0
-    for tile, last in ranges:
-        edges = np.arange(first + tile, min(last, largest) + 1, tile)
-        nodes += [edges, edges + 1]
-        first = last
-    beyond = octave_nodes(max(largest / first, 1.0), per_octave=per_octave) * first
-    found = np.unique(np.concatenate([*nodes, beyond]))
-    return found[found <= largest]
-
-
-def _sequence_nodes(largest: int) -> Array:
-    """Every small number of prompts, then powers of two, and the largest."""
-    powers = np.exp2(np.arange(np.log2(PREFILL_SEQUENCES[-1]), np.log2(largest) if largest > 1 else 0.0))
-    nodes = np.unique(np.concatenate([PREFILL_SEQUENCES, powers, [largest]]))
-    return nodes[nodes <= largest]
 
 
 def _places(nodes: Array, *, largest: int) -> Array:
@@ -244,15 +186,19 @@ def _prefill_table(
 ) -> Array:
     contexts = (octave_nodes(1.0 + context / CONTEXT_UNIT_TOKENS, per_octave=CONTEXT_NODES) - 1.0) * CONTEXT_UNIT_TOKENS
     s, q, c = (grid.ravel() for grid in np.meshgrid(counts, lengths, contexts, indexing="ij"))
+    # Steps beyond the token budget are never asked for; nodes lie at most a factor 2 apart on both axes.
+    asked = np.append(np.flatnonzero(s * q <= 4 * lengths[-1]), len(s))
     step = mixed_step(
-        prefill_sequences=np.append(s, 0),
-        prefill_tokens=np.append(q, 0),
-        prefill_context=np.append(c, 0),
+        prefill_sequences=np.append(s, 0)[asked],
+        prefill_tokens=np.append(q, 0)[asked],
+        prefill_context=np.append(c, 0)[asked],
         prefill_logits=0,
-        decode_sequences=np.append(np.zeros(len(s)), 1),
+        decode_sequences=np.append(np.zeros(len(s)), 1)[asked],
         decode_context=1,
     )
-    table = _seconds(deployment, step, rows)[:-1].reshape(len(counts), len(lengths), len(contexts))
+    flat = np.zeros(len(s) + 1)
+    flat[asked] = _seconds(deployment, step, rows)
+    table = flat[:-1].reshape(len(counts), len(lengths), len(contexts))
     # Interpolation needs two nodes on every axis, also where only one is possible.
     return np.pad(table, [(0, int(size < 2)) for size in table.shape], mode="edge")
 
@@ -278,8 +224,8 @@ def compile_steps(deployment: Deployment) -> StepTables:
     tokens, sequences = engine.max_num_batched_tokens, engine.max_num_seqs
     # By default vLLM captures graphs up to twice max_num_seqs at most (its max_cudagraph_capture_size).
     graphs = 0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * sequences)
-    counts, lengths = _sequence_nodes(sequences), _edge_nodes(tokens, ranges=QUERY_RANGES, per_octave=TOKEN_NODES)
-    contexts = _edge_nodes(engine.max_model_len, ranges=KEY_RANGES, per_octave=DECODE_NODES)
+    counts, lengths = sequence_nodes(sequences), edge_nodes(tokens, ranges=QUERY_RANGES, per_octave=TOKEN_NODES)
+    contexts = edge_nodes(engine.max_model_len, ranges=KEY_RANGES, per_octave=DECODE_NODES)
     return StepTables(
         token_s=_token_table(deployment, kinds.token, largest=max(tokens, sequences), graphs=graphs),
         logits_s=_logits_table(deployment, kinds.logits, largest=sequences),

@@ -43,7 +43,9 @@ def operating_steps(evaluated: Evaluated) -> OperatingSteps:
     """Look up a replica's two kinds of step at the priced batch nearest to its planned one."""
     curve, steps, at = evaluated.curve, evaluated.steps, evaluated.replica.at_capacity
     plain = int(np.argmin(np.abs(curve.nodes - max(1.0, at.mean_sequences))))
-    prompts = plain + len(curve.nodes)
+    # Where prompts saturate the token budget, full steps are what counts; otherwise those with the usual company.
+    kind = 2 if evaluated.replica.slot_limit is SlotLimit.TOKEN_BUDGET else 1
+    prompts = plain + kind * len(curve.nodes)
     sigma = steps.log_sigma
     return OperatingSteps(
         bound=steps.bound[prompts if at.prompt_share >= 1 / 2 else plain],

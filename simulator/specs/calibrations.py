@@ -20,6 +20,7 @@ def calibration_name(hardware: str, *, library: str, group: CalibrationGroup) ->
     return f"{hardware}--{library}.{group}"
 
 
+@lru_cache(maxsize=512)
 def load_calibration(
     hardware: str, *, library: str, group: CalibrationGroup, profiles: str | None = None
 ) -> CalibrationSpec | None:

@@ -11,7 +11,7 @@ from simulator.engine.settings import Batching, Routing, SchedulerSettings
 from simulator.engine.simulation import SimulationRun, simulate_requests
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables, uniform_tables
-from tests.engine.naive_scheduler import NaiveEngine
+from naive_scheduler import NaiveEngine
 
 STEP_S = 0.01
 
@@ -73,7 +73,9 @@ def random_requests(seed: int, *, count: int, rate_per_s: float, groups: int = 2
     alone = rng.random(count) < 0.3
     return make_requests(
         arrival_s=np.cumsum(rng.exponential(1 / rate_per_s, size=count)),
-        prompt_tokens=np.where(alone, rng.integers(1, 100, size=count), lengths[chosen] + 20 * rng.integers(0, 3, size=count)),
+        prompt_tokens=np.where(
+            alone, rng.integers(1, 100, size=count), lengths[chosen] + 20 * rng.integers(0, 3, size=count)
+        ),
         output_tokens=rng.integers(1, 60, size=count),
         prefix_list=np.where(alone, -1, chosen),
         list_start=lists.list_start,

@@ -79,7 +79,9 @@ def test_goodput_counts_only_requests_within_every_bound() -> None:
     assert result.stages[0].goodput_per_s == pytest.approx(1 / 10)
     assert result.stages[0].meets_slo is False
     assert hand_result(SloSpec(ttft_s=0.5)).stages[0].meets_slo is True
-    assert hand_result(SloSpec(ttft_s=0.5)).overall.meets_slo is False, "requests without an answer miss every objective"
+    assert hand_result(SloSpec(ttft_s=0.5)).overall.meets_slo is False, (
+        "requests without an answer miss every objective"
+    )
     assert hand_result().overall.goodput_per_s is None
 
 
@@ -123,9 +125,13 @@ def test_saturation_is_seen_and_only_where_it_is() -> None:
 
 def test_a_stage_that_fills_up_is_not_saturated_by_its_start() -> None:
     requests = make_requests(
-        arrival_s=np.arange(100.0), prompt_tokens=np.ones(100, dtype=np.int64), output_tokens=np.ones(100, dtype=np.int64)
+        arrival_s=np.arange(100.0),
+        prompt_tokens=np.ones(100, dtype=np.int64),
+        output_tokens=np.ones(100, dtype=np.int64),
     )
-    steady = records(first_s=list(np.arange(100.0) + 20), finish_s=list(np.arange(100.0) + 20), outcome=[FINISHED] * 100)
+    steady = records(
+        first_s=list(np.arange(100.0) + 20), finish_s=list(np.arange(100.0) + 20), outcome=[FINISHED] * 100
+    )
     assert not is_saturated(requests, steady, start_s=0.0, end_s=100.0, timeout_s=None)
     slow = np.arange(100.0) * 2 + 1
     growing = records(first_s=list(slow), finish_s=list(slow), outcome=[FINISHED] * 100)
@@ -137,7 +143,9 @@ def test_mean_batch_obeys_littles_law() -> None:
     result = served(15.0)
     window_s = np.linspace(20.0, 190.0, 4000)
     kept = result.run.records
-    in_system = np.mean([outstanding(result.requests, kept, at_s=float(at_s), timeout_s=None) for at_s in window_s[::8]])
+    in_system = np.mean(
+        [outstanding(result.requests, kept, at_s=float(at_s), timeout_s=None) for at_s in window_s[::8]]
+    )
     inside = (result.requests.arrival_s > 20) & (result.requests.arrival_s < 190)
     rate = np.count_nonzero(inside) / 170.0
     e2e_s = np.mean((kept.finish_s - result.requests.arrival_s)[inside])

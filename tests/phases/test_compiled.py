@@ -10,10 +10,18 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import StepShape, decode_step, mixed_step
-from simulator.phases.compiled import StepTables, octave_nodes, scale_tables, step_seconds, steps_seconds, uniform_tables
+from simulator.phases.compiled import (
+    StepTables,
+    octave_nodes,
+    scale_tables,
+    step_seconds,
+    steps_seconds,
+    uniform_tables,
+)
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
-from simulator.phases.tabulate import compile_steps, graph_tokens
+from simulator.phases.table_nodes import graph_tokens
+from simulator.phases.tabulate import compile_steps
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.engine import EngineSpec
 from simulator.specs.loading import load_hardware
@@ -79,7 +87,7 @@ def test_tables_equal_the_full_model_within_one_percent(model: str, hardware: st
     error = np.abs(steps_seconds(compile_steps(made), step) / full_s - 1)
     assert error.mean() < 0.2 * TOLERANCE
     assert np.quantile(error, 0.99) < TOLERANCE
-    # Where a kernel changes its split of the keys, its time jumps between two nodes; the tables pass in a straight line.
+    # Where a kernel changes its split of the keys, its time jumps between two nodes; the tables go straight.
     assert error.max() < JUMP
 
 

@@ -176,6 +176,24 @@ class TestLimits:
         assert best.limit.resource == "compute"
 
 
+class TestKinds:
+    def test_encoders_are_planned_without_decode_steps(self) -> None:
+        plan = plan_capacity(
+            plan_spec({"model": "bert-base", "hardware": "h100", "rps": 1000, "isl": 128, "isl_cv": 0.5, "osl": 1})
+        )
+        assert plan.best.degraded.tpot_mean_s == 0
+        assert plan.best.replica.capacity_per_s > 100
+        assert plan.best.limit.resource == "compute"
+
+    @pytest.mark.parametrize("model", ["codestral-mamba-7b", "mixtral-8x7b", "t5-11b", "gemma-3-12b", "qwen3-30b-a3b"])
+    def test_every_kind_of_model_is_planned(self, model: str) -> None:
+        plan = plan_capacity(
+            plan_spec({"model": model, "hardware": "h100", "tp": 2, "rps": 10, "isl": 200, "osl": 50, "osl_cv": 0})
+        )
+        assert plan.best.replicas >= 1
+        assert 0 < plan.best.degraded.tpot_mean_s < 0.2
+
+
 class TestRefusals:
     def test_too_large_says_by_how_much_and_what_would_be_enough(self) -> None:
         with pytest.raises(InfeasibleError) as caught:

@@ -15,7 +15,8 @@ from simulator.specs.calibration import KernelFit
 from simulator.specs.calibrations import load_arrays, load_calibration
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.loading import load_hardware
-from validation.fit.attention import MODELS, groups_of, prepared
+from validation.fit.attention import groups_of
+from validation.fit.attention_models import MODELS, prepared
 from validation.fit.residuals import NORMAL_80
 from validation.silicon.attention_tables import FORMATS, KernelRows
 from validation.silicon.tables import SYSTEMS, tables_root

@@ -1,8 +1,9 @@
 """The KV block pool: reference counts, an LRU queue of unreferenced blocks, and the prefix cache over full blocks.
 
 An unreferenced block keeps its content and its place in the prefix cache until it is handed out again; the queue
-hands out the block that was released longest ago, and of one sequence the last block first, as vLLM does [Kwon2023], [VllmTeam2025].
-Its stamp counts how often a block was handed out: a preempted sequence finds its own blocks again by it.
+hands out the block that was released longest ago, and of one sequence the last block first, as vLLM does
+([Kwon2023], [VllmTeam2025]). Its stamp counts how often a block was handed out: a preempted sequence finds its own
+blocks again by it.
 """
 
 from __future__ import annotations

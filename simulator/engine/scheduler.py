@@ -1,7 +1,8 @@
 """What goes into a step: running sequences first, then the prompt in progress, then who waits, first come first served.
 
 The order, the token budget, the block accounting and the preemption of the last admitted follow vLLM's V1 scheduler
-[Kwon2023], [VllmTeam2025]. Everything here runs compiled and at constant cost per step, admission and block.
+([Kwon2023], [Agrawal2024], [VllmTeam2025]). Everything here runs compiled, at constant cost per step, admission and
+block.
 """
 
 from __future__ import annotations

@@ -6,9 +6,11 @@ from simulator.engine.demand import build_requests
 from simulator.engine.metrics import ServeResult, serve_result
 from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.engine.simulation import Progress, simulate_requests
-from simulator.errors import RoofcastError
+from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.compiled import StepTables
-from simulator.phases.deployment import EngineSettings
+from simulator.phases.deployment import Deployment, EngineSettings
+from simulator.phases.memory import memory_plan
+from simulator.phases.tabulate import compile_steps
 from simulator.specs.workload import SloSpec, WorkloadSpec
 
 # Engines whose scheduler overlaps the running step by default, in the versions of their profiles; the others are taken
@@ -68,4 +70,60 @@ def simulate_serving(
         replicas=settings.replicas,
         timeout_s=settings.timeout_s,
         slo=slo,
+    )
+
+
+def kv_blocks_of(deployment: Deployment) -> int:
+    """KV blocks of one replica by the memory plan; models without a growing cache have room for all sequences."""
+    plan = memory_plan(deployment)
+    if not plan.fits:
+        raise InfeasibleError(
+            f"{deployment.model.name} leaves no memory for a KV cache (short of {plan.shortfall_bytes:.3g} bytes)",
+            field="tp_size",
+            code="does_not_fit",
+            hint="more devices per replica, narrower weights or a device with more memory",
+        )
+    if plan.kv_bytes_per_token == 0:
+        engine = deployment.engine
+        return engine.max_num_seqs * -(-engine.max_model_len // engine.block_size_tokens)
+    return plan.kv_blocks
+
+
+def serve_workload(
+    deployment: Deployment,
+    *,
+    workload: WorkloadSpec,
+    replicas: int = 1,
+    routing: Routing = Routing.ROUND_ROBIN,
+    kv_blocks: int | None = None,
+    slo: SloSpec | None = None,
+    trace_steps: int = 0,
+    progress: Progress | None = None,
+) -> ServeResult:
+    """Send ``workload`` to ``replicas`` copies of ``deployment``.
+
+    Attention-data-parallel ranks of a replica schedule for themselves and count as replicas here. kv_blocks : of each,
+    if it is known better than from the memory plan.
+    """
+    if deployment.parallelism.pp_size > 1:
+        raise RoofcastError(
+            "pipeline stages are not modelled in the event simulation; allowed: 1",
+            field="pp_size",
+            code="unsupported_option",
+            hint="use tensor parallelism",
+        )
+    settings = scheduler_settings(
+        deployment.engine,
+        kv_blocks=kv_blocks_of(deployment) if kv_blocks is None else kv_blocks,
+        replicas=replicas * deployment.parallelism.dp_size,
+        routing=routing,
+        timeout_s=workload.timeout_s,
+    )
+    return simulate_serving(
+        compile_steps(deployment),
+        workload=workload,
+        settings=settings,
+        slo=slo,
+        trace_steps=trace_steps,
+        progress=progress,
     )

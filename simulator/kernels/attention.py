@@ -1,6 +1,6 @@
 """Prefill attention on a tiled processor: query tiles x key blocks, tensor and exponential rates, the longest tile.
 
-FlashAttention's loop [FlashAttention2, FlashAttention3] priced tile by tile; a small correction fitted on the
+FlashAttention's loop [Dao2023] [Shah2024] priced tile by tile; a small correction fitted on the
 residual (kernels/correction) comes on top.
 """
 
@@ -38,7 +38,7 @@ SAMPLED_TILES = 16
 """Query tiles whose keys are counted one by one; more tiles are represented by as many evenly spaced ones."""
 
 WARPGROUP_ROWS = 64.0
-"""Query rows that one warpgroup multiplies: the grain in which a tile is filled [FlashAttention3]."""
+"""Query rows that one warpgroup multiplies: the grain in which a tile is filled [Shah2024]."""
 
 L2_SHARPNESS = 3.0
 """How abruptly L2 hits end when the operands of a call outgrow the L2."""
@@ -72,9 +72,9 @@ class AttentionTerms:
 def prefill_grid(
     cases: AttentionCases, *, compute_units: float, tile_rows: float, packs_group: bool, split_rule: SplitRule
 ) -> PrefillGrid:
-    """Tiles of ``tile_rows`` query rows, and the blocks of keys that the mask leaves to each [FlashAttention2].
+    """Tiles of ``tile_rows`` query rows, and the blocks of keys that the mask leaves to each [Dao2023].
 
-    packs_group : the query heads that share a KV head fill a tile's rows together [FlashAttention3]; a single query
+    packs_group : the query heads that share a KV head fill a tile's rows together [Shah2024]; a single query
     token is always packed. split_rule : whether and how few tiles divide their keys.
     """
     packed = np.full(len(cases.sequences), packs_group) | (cases.query_tokens <= 1)

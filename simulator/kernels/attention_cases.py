@@ -16,19 +16,19 @@ from simulator.specs.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 
 KEY_BLOCK = 128.0
-"""Keys that a tile advances by [FlashAttention2]."""
+"""Keys that a tile advances by [Dao2023]."""
 
 ACTIVATION_BYTES = 2.0
 """Queries, new keys and values and the output are 16-bit numbers."""
 
 EXPONENTIALS_PER_CLOCK = 16.0
-"""Results per clock and SM of the special function units, compute capabilities 8.0 to 10.0 [CudaGuide]."""
+"""Results per clock and SM of the special function units, compute capabilities 8.0 to 10.0 [CudaGuide2025]."""
 
 FULL_SHARE = 0.8
-"""A grid that fills this share of the slots does not split its keys [FlashAttention2, num_splits_heuristic]."""
+"""A grid that fills this share of the slots does not split its keys [Dao2023]."""
 
 EFFICIENT_SHARE = 0.85
-"""The fewest splits within this share of the best wave efficiency are taken [FlashAttention2]."""
+"""The fewest splits within this share of the best wave efficiency are taken [Dao2023]."""
 
 SHARE_MARGIN = 1.1
 FEW_BLOCKS = 4.0
@@ -137,7 +137,7 @@ def attention_cases(shape: AttentionShape) -> AttentionCases:
 def efficient_splits(tiles: Array, blocks: Array, *, slots: float) -> Array:
     """Parts into which flash-attention divides the keys of each tile when tiles alone leave slots idle [-].
 
-    The fewest of up to 128 parts whose last wave is within EFFICIENT_SHARE of the fullest [FlashAttention2]; 1 where
+    The fewest of up to 128 parts whose last wave is within EFFICIENT_SHARE of the fullest [Dao2023]; 1 where
     the tiles already fill FULL_SHARE of the slots. tiles, blocks : arrays of tiles in the grid, key blocks a tile.
     """
     splits = np.ones(len(tiles))
@@ -158,7 +158,7 @@ def efficient_splits(tiles: Array, blocks: Array, *, slots: float) -> Array:
 def balanced_splits(tiles: Array, blocks: Array, *, tiles_of_one: Array, slots: float) -> Array:
     """Parts into which flash-attention 3 divides the keys of calls with sequences of any length [-].
 
-    As many as give each slot its share of all blocks, with a margin of a tenth [FlashAttention3, prepare_varlen];
+    As many as give each slot its share of all blocks, with a margin of a tenth [Shah2024];
     1 where the tiles of one sequence (``tiles_of_one``) nearly fill the device, or where keys are few.
     """
     share = np.ceil(SHARE_MARGIN * tiles * blocks / slots)

@@ -1,6 +1,6 @@
 """Decode attention: waves of thread blocks over splits of the cached keys, bounded by HBM or L2, and their merge.
 
-Flash-decoding [FlashDecoding]: the query heads of a group share one read of their keys, the keys of a sequence may
+Flash-decoding [FlashDecoding2023]: the heads of a group share one read of their keys, the keys of a sequence may
 be split among compute units. A small correction fitted on the residual (kernels/correction) comes on top.
 """
 
@@ -52,7 +52,7 @@ FEED_SHARPNESS = 4.0
 """Sharpness of the maximum of feeding a key block and multiplying it."""
 
 BLOCKS_PER_UNIT = 2.0
-"""Thread blocks per compute unit that flash-attention 2 reckons with when it splits keys [FlashAttention2]."""
+"""Thread blocks per compute unit that flash-attention 2 reckons with when it splits keys [Dao2023]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,9 @@ STAND_IN_FORMAT = "bf16"
 STAND_IN_LOG_SIGMA = 0.35
 # fp16 runs on the same units at the same rate as bf16 and moves the same bytes.
 SAME_KERNELS = {"fp16": "bf16"}
+# The tables' per-tensor FP8 experts ran an untuned kernel that is slower than 16-bit experts at any small batch; engines
+# run per-tensor and per-token FP8 checkpoints on the same grouped kernel as block-scaled ones.
+MOE_KERNELS = {"fp8": "fp8_block"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +110,8 @@ class KernelLibrary:
         return fits.transferred(timing)
 
     def _moe(self, work: Work, shape: MoeShape) -> Timing:
-        found = _find(self.moe, family="moe", fmt=shape.format.name)
+        name = shape.format.name
+        found = _find(self.moe, family="moe", fmt=MOE_KERNELS.get(name, name))
         if found is None:
             return self._roofline(work, family="gemm", fmt=shape.format.name)
         fits, fit = found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from naive_scheduler import NaiveEngine
 
 from simulator.engine.prefixes import grouped_prompts
 from simulator.engine.request import Outcome, Requests, make_requests
@@ -11,7 +12,6 @@ from simulator.engine.settings import Batching, Routing, SchedulerSettings
 from simulator.engine.simulation import SimulationRun, simulate_requests
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables, uniform_tables
-from naive_scheduler import NaiveEngine
 
 STEP_S = 0.01
 

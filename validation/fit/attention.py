@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,16 +10,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.kernels.attention import PREFILL_AXES, grid_of, prefill_points, prefill_seconds
 from simulator.kernels.attention_cases import AttentionMachine, SplitRule, attention_machine
-from simulator.kernels.attention_decode import DECODE_AXES, decode_grid_of, decode_points, decode_seconds
 from simulator.kernels.correction import Lattice, log_correction, shape_confidence
 from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit, LatticeSpec
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.loading import load_hardware
+from validation.fit.attention_models import MODELS, SPLIT_BOUNDS, prepared
 from validation.fit.files import lattice_arrays, write_calibration
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
-from validation.fit.physics import Bound, fit_parameters, stratified_sample
+from validation.fit.physics import fit_parameters, stratified_sample
 from validation.fit.residuals import fit_error, interval_sigma, regime_sigmas
 from validation.silicon.attention_tables import FORMATS, KernelRows, attention_rows, mla_rows
 from validation.silicon.tables import SOURCE, SYSTEMS, tables_root
@@ -30,118 +28,8 @@ Array = NDArray[np.float64]
 SAMPLE = 1600
 """Rows of a physics fit; all rows count in the correction and in the score."""
 
-PREFILL_BOUNDS: dict[str, Bound] = {
-    "launch_s": Bound(low=1e-6, high=4e-5, start=8e-6),
-    "tensor_fraction": Bound(low=0.05, high=2.0, start=0.7),
-    "exponential_fraction": Bound(low=0.05, high=3.0, start=0.8),
-    "overlap": Bound(low=1.0, high=12.0, start=3.0),
-    "tile_cycles": Bound(low=10.0, high=20000.0, start=2000.0),
-    "lone_factor": Bound(low=0.5, high=4.0, start=1.0),
-    "wave_quantisation": Bound(low=0.01, high=1.5, start=0.7),
-    "memory_fraction": Bound(low=0.2, high=1.0, start=0.8),
-    "l2_speedup": Bound(low=1.0, high=6.0, start=1.5),
-    "l2_fraction": Bound(low=0.2, high=1.5, start=0.5),
-    "append_passes": Bound(low=0.02, high=3.0, start=0.7),
-    "token_cycles": Bound(low=1.0, high=5000.0, start=500.0),
-    "droop": Bound(low=0.001, high=0.5, start=0.1),
-    "droop_s": Bound(low=1e-4, high=1e-1, start=2e-2),
-}
-
-DECODE_BOUNDS: dict[str, Bound] = {
-    "launch_s": Bound(low=1e-6, high=4e-5, start=6e-6),
-    "tensor_fraction": Bound(low=0.02, high=2.0, start=0.4),
-    "unit_fraction": Bound(low=0.3, high=6.0, start=2.0),
-    "overlap": Bound(low=1.0, high=12.0, start=2.0),
-    "part_cycles": Bound(low=50.0, high=20000.0, start=3000.0),
-    "block_cycles": Bound(low=1.0, high=3000.0, start=50.0),
-    "wave_quantisation": Bound(low=0.01, high=1.0, start=0.7),
-    "residency": Bound(low=1.0, high=4.0, start=1.2),
-    "memory_fraction": Bound(low=0.3, high=1.0, start=0.9),
-    "l2_speedup": Bound(low=1.0, high=6.0, start=2.0),
-    "l2_fraction": Bound(low=0.3, high=1.5, start=0.7),
-    "merge_s": Bound(low=1e-8, high=1e-5, start=2e-6),
-    "token_cycles": Bound(low=1.0, high=10000.0, start=2000.0),
-}
-
-MERGE = Bound(low=1e-8, high=1e-5, start=2e-6)
-SPLIT_BOUNDS: dict[tuple[str, SplitRule], dict[str, Bound]] = {
-    ("prefill", SplitRule.EFFICIENT): {"merge_s": MERGE},
-    ("prefill", SplitRule.BALANCED): {"merge_s": MERGE},
-    ("decode", SplitRule.EFFICIENT): {
-        "swap_s": Bound(low=1e-8, high=5e-6, start=1e-6),
-        "copy_s": Bound(low=1e-8, high=1e-5, start=4e-6),
-    },
-}
-"""Parameters that only kernels of this rule have; 0 for the others."""
-
-PREFILL_TRAITS: tuple[dict[str, float], ...] = tuple(
-    {"tile_rows": rows, "packs_group": packs, "split_rule": float(rule), "merge_s": 0.0}
-    for rows, packs, rule in (
-        (64.0, 0.0, SplitRule.OWN),
-        (128.0, 0.0, SplitRule.OWN),
-        (256.0, 0.0, SplitRule.OWN),
-        (64.0, 1.0, SplitRule.OWN),
-        (128.0, 1.0, SplitRule.OWN),
-        (128.0, 1.0, SplitRule.EFFICIENT),
-        (128.0, 1.0, SplitRule.BALANCED),
-    )
-)
-DECODE_TRAITS: tuple[dict[str, float], ...] = tuple(
-    {"tile_rows": rows, "split_rule": float(rule), "swap_s": 0.0, "copy_s": 0.0}
-    for rows, rule in (
-        (16.0, SplitRule.OWN),
-        (64.0, SplitRule.OWN),
-        (64.0, SplitRule.EFFICIENT),
-        (64.0, SplitRule.BALANCED),
-    )
-)
-"""What kernels differ in; the fit part chooses."""
-
 PRIORS: tuple[tuple[float, float], ...] = ((3.0, 0.1), (6.0, 0.1), (6.0, 0.03))
 """(correlation length [octaves] of tiles and tokens, noise) of the correction; the fit part chooses."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """What differs between the phases."""
-
-    family: str
-    name: str
-    axes: tuple[str, ...]
-    bounds: Mapping[str, Bound]
-    traits: tuple[dict[str, float], ...]
-    regime_axis: str
-    regime_uppers: tuple[float, ...]
-
-
-MODELS = {
-    "prefill": Model(
-        family="prefill_attention",
-        name="tiled_prefill_attention",
-        axes=PREFILL_AXES,
-        bounds=PREFILL_BOUNDS,
-        traits=PREFILL_TRAITS,
-        regime_axis="tiles",
-        regime_uppers=(32.0, 128.0, 512.0, 2048.0, 2.0**30),
-    ),
-    "decode": Model(
-        family="decode_attention",
-        name="split_decode_attention",
-        axes=DECODE_AXES,
-        bounds=DECODE_BOUNDS,
-        traits=DECODE_TRAITS,
-        regime_axis="keys",
-        regime_uppers=(64.0, 256.0, 1024.0, 4096.0, 2.0**20),
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """One group of rows ready for evaluation with given traits."""
-
-    seconds_of: Callable[[Mapping[str, float]], Array]
-    points: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,22 +39,6 @@ class Fitted:
     fit: KernelFit
     lattice: Lattice
     physics_mape: float
-
-
-def prepared(group: KernelRows, *, machine: AttentionMachine, traits: Mapping[str, float]) -> Prepared:
-    """The physics of ``group`` as a function of the parameters, its grid computed once (as measured: hot)."""
-    cases = group.cases()
-    if group.phase == "prefill":
-        grid = grid_of(cases, machine=machine, parameters=traits)
-        return Prepared(
-            seconds_of=lambda p: prefill_seconds(cases, grid=grid, machine=machine, parameters={**p, **traits}).seconds,
-            points=prefill_points(cases, grid),
-        )
-    parts = decode_grid_of(cases, machine=machine, parameters=traits)
-    return Prepared(
-        seconds_of=lambda p: decode_seconds(cases, grid=parts, machine=machine, parameters={**p, **traits}).seconds,
-        points=decode_points(cases, parts),
-    )
 
 
 def part_of(group: KernelRows, keep: NDArray[np.bool_] | NDArray[np.int64]) -> KernelRows:
@@ -250,7 +122,10 @@ def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> Fit
         ),
         note=f"kernel {group.kernel}",
     )
-    fitted = scored(draft, group, machine=machine, lattice=lattice)
+    if group.rows["is_score"].any():
+        fitted = scored(draft, group, machine=machine, lattice=lattice)
+    else:
+        fitted = cross_validated(draft, group, machine=machine, lattice=lattice, held_out=held_out)
     return replace(fitted, fit=lent(fitted.fit, lender=group.borrowed_from)) if group.borrowed_from else fitted
 
 
@@ -282,12 +157,33 @@ def scored(draft: KernelFit, group: KernelRows, *, machine: AttentionMachine, la
     log_sigma, _ = shape_confidence(draft, body.points, axes=MODELS[group.phase].axes)
     measured = group.rows["seconds"].to_numpy()
     held = group.rows["is_score"].to_numpy()
-    if not held.any():
-        held = ~held
     return Fitted(
         fit=draft.model_copy(update={"error": fit_error(measured, predicted, log_sigma=log_sigma, is_score=held)}),
         lattice=lattice,
         physics_mape=float(np.mean(np.abs(physics[held] / measured[held] - 1.0))),
+    )
+
+
+def cross_validated(
+    draft: KernelFit, group: KernelRows, *, machine: AttentionMachine, lattice: Lattice, held_out: Array
+) -> Fitted:
+    """``draft`` scored over its own folds, where the hash held no layout out; the physics saw every layout."""
+    body = prepared(group, machine=machine, traits=draft.parameters)
+    physics = body.seconds_of(draft.parameters)
+    fitted = physics * np.exp(log_correction(lattice, body.points))
+    log_sigma, _ = shape_confidence(draft, body.points, axes=MODELS[group.phase].axes)
+    measured = group.rows["seconds"].to_numpy()
+    error = fit_error(
+        np.tile(measured, 2),
+        np.concatenate([physics * np.exp(held_out), fitted]),
+        log_sigma=np.tile(log_sigma, 2),
+        is_score=np.repeat([True, False], len(measured)),
+    )
+    note = f"{draft.note}; no layout held out, scored by cross-validation of the correction"
+    return Fitted(
+        fit=draft.model_copy(update={"error": error, "note": note}),
+        lattice=lattice,
+        physics_mape=float(np.mean(np.abs(physics / measured - 1.0))),
     )
 
 

@@ -1,0 +1,123 @@
+"""A workload on a real deployment: limits from the engine, memory from the plan, latencies from the step tables."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulator.engine.serving import kv_blocks_of, scheduler_settings, serve_workload
+from simulator.errors import InfeasibleError, RoofcastError
+from simulator.operators.step_shape import decode_step
+from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.step import estimate_step
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.engine import EngineSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import load_model
+from simulator.specs.workload import SloSpec, StageSpec, WorkloadSpec
+
+
+def deployment(model: str = "llama-3.1-8b", *, tp_size: int = 1, pp_size: int = 1, offload: bool = False) -> Deployment:
+    return deploy(
+        model=load_model(model),
+        hardware=load_hardware("h100-sxm-80gb"),
+        parallelism=ParallelismSpec(tp_size=tp_size, pp_size=pp_size),
+        engine=EngineSpec(
+            max_num_batched_tokens=2048, max_num_seqs=128, max_model_len=4096, cpu_kv_offload=offload or None
+        ),
+    )
+
+
+def workload(rate_per_s: float, *, duration_s: float = 60.0) -> WorkloadSpec:
+    return WorkloadSpec(
+        arrival="constant",
+        stages=(StageSpec(rate_per_s=rate_per_s, duration_s=duration_s),),
+        system_prompt_tokens=100,
+        question_tokens=447,
+        osl_tokens=248,
+    )
+
+
+def test_a_lone_request_sees_the_bare_steps() -> None:
+    """At one request in a hundred seconds TPOT is the decode step at batch 1 and the mean context."""
+    made = deployment()
+    result = serve_workload(made, workload=workload(0.01, duration_s=300.0)).overall
+    step_s = estimate_step(made, decode_step(sequences=1, context=547 + 124)).step_s[0]
+    assert result.tpot.mean_s == pytest.approx(step_s, rel=0.02)
+    assert result.mean_batch == pytest.approx(1.0)
+    assert result.ttft.mean_s > made.engine.overheads.request_s
+    assert not result.saturated
+
+
+def test_latency_grows_with_load_until_it_saturates() -> None:
+    made = deployment()
+    results = [
+        serve_workload(made, workload=workload(rate), slo=SloSpec(ttft_s=0.5)).overall for rate in (2, 10, 30, 120)
+    ]
+    for name in ("ttft", "tpot", "e2e"):
+        means = [getattr(result, name).mean_s for result in results]
+        assert means == sorted(means)
+    assert [result.saturated for result in results] == [False, False, False, True]
+    assert results[0].meets_slo is True
+    assert results[-1].meets_slo is False
+
+
+def test_two_replicas_carry_twice_the_load() -> None:
+    made = deployment()
+    one = serve_workload(made, workload=workload(10.0)).overall
+    two = serve_workload(made, workload=workload(20.0), replicas=2).overall
+    assert two.tpot.mean_s == pytest.approx(one.tpot.mean_s, rel=0.02)
+    assert two.e2e.p95_s == pytest.approx(one.e2e.p95_s, rel=0.03)
+
+
+def test_less_cache_preempts_and_costs_time() -> None:
+    made = deployment()
+    roomy = serve_workload(made, workload=workload(20.0)).overall
+    tight = serve_workload(made, workload=workload(20.0), kv_blocks=900).overall
+    assert roomy.preemptions == 0
+    assert tight.preemptions > 0
+    assert tight.e2e.mean_s > roomy.e2e.mean_s
+    assert tight.kv_utilization > 5 * roomy.kv_utilization
+
+
+def test_limits_come_from_the_engine_and_the_memory_plan() -> None:
+    made = deployment()
+    settings = scheduler_settings(made.engine, kv_blocks=kv_blocks_of(made))
+    assert (settings.max_num_seqs, settings.max_num_batched_tokens, settings.block_size_tokens) == (128, 2048, 16)
+    assert settings.async_scheduling
+    assert not scheduler_settings(replace(made.engine, name="torch"), kv_blocks=10).async_scheduling
+
+
+def test_what_is_not_modelled_is_refused() -> None:
+    with pytest.raises(InfeasibleError, match="KV cache"):
+        serve_workload(deployment("llama-3.1-70b"), workload=workload(1.0))
+    with pytest.raises(RoofcastError) as refused:
+        serve_workload(deployment(pp_size=2), workload=workload(1.0))
+    assert refused.value.field == "pp_size"
+    with pytest.raises(RoofcastError) as refused:
+        serve_workload(deployment(offload=True), workload=workload(1.0))
+    assert refused.value.field == "engine.cpu_kv_offload"
+
+
+def test_importing_the_engine_does_not_load_the_compiler() -> None:
+    """Planning a fleet must not pay for it."""
+    code = "import sys, json, simulator.engine.serving; print(json.dumps('numba' in sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert json.loads(found.stdout) is False
+
+
+def test_the_first_token_needs_a_prefill() -> None:
+    """TTFT rises with the length of the prompt that is not cached."""
+    made = deployment()
+
+    def ttft_s(question_tokens: int) -> float:
+        asked = workload(0.5).model_copy(update={"question_tokens": question_tokens})
+        return serve_workload(made, workload=asked).overall.ttft.mean_s
+
+    values = [ttft_s(tokens) for tokens in (100, 1000, 3000)]
+    assert np.all(np.diff(values) > 0)

@@ -1,0 +1,143 @@
+"""The attention models as the fit sees them: bounds of parameters, what kernels differ in, how rows are priced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.kernels.attention import PREFILL_AXES, grid_of, prefill_points, prefill_seconds
+from simulator.kernels.attention_cases import AttentionMachine, SplitRule
+from simulator.kernels.attention_decode import DECODE_AXES, decode_grid_of, decode_points, decode_seconds
+from validation.fit.physics import Bound
+from validation.silicon.attention_tables import KernelRows
+
+Array = NDArray[np.float64]
+
+PREFILL_BOUNDS: dict[str, Bound] = {
+    "launch_s": Bound(low=1e-6, high=4e-5, start=8e-6),
+    "tensor_fraction": Bound(low=0.05, high=2.0, start=0.7),
+    "exponential_fraction": Bound(low=0.05, high=3.0, start=0.8),
+    "overlap": Bound(low=1.0, high=12.0, start=3.0),
+    "tile_cycles": Bound(low=10.0, high=20000.0, start=2000.0),
+    "lone_factor": Bound(low=0.5, high=4.0, start=1.0),
+    "wave_quantisation": Bound(low=0.01, high=1.5, start=0.7),
+    "memory_fraction": Bound(low=0.2, high=1.0, start=0.8),
+    "l2_speedup": Bound(low=1.0, high=6.0, start=1.5),
+    "l2_fraction": Bound(low=0.2, high=1.5, start=0.5),
+    "append_passes": Bound(low=0.02, high=3.0, start=0.7),
+    "token_cycles": Bound(low=1.0, high=5000.0, start=500.0),
+    "droop": Bound(low=0.001, high=0.5, start=0.1),
+    "droop_s": Bound(low=1e-4, high=1e-1, start=2e-2),
+}
+
+DECODE_BOUNDS: dict[str, Bound] = {
+    "launch_s": Bound(low=1e-6, high=4e-5, start=6e-6),
+    "tensor_fraction": Bound(low=0.02, high=2.0, start=0.4),
+    "unit_fraction": Bound(low=0.3, high=6.0, start=2.0),
+    "overlap": Bound(low=1.0, high=12.0, start=2.0),
+    "part_cycles": Bound(low=50.0, high=20000.0, start=3000.0),
+    "block_cycles": Bound(low=1.0, high=3000.0, start=50.0),
+    "wave_quantisation": Bound(low=0.01, high=1.0, start=0.7),
+    "residency": Bound(low=1.0, high=4.0, start=1.2),
+    "memory_fraction": Bound(low=0.3, high=1.0, start=0.9),
+    "l2_speedup": Bound(low=1.0, high=6.0, start=2.0),
+    "l2_fraction": Bound(low=0.3, high=1.5, start=0.7),
+    "merge_s": Bound(low=1e-8, high=1e-5, start=2e-6),
+    "token_cycles": Bound(low=1.0, high=10000.0, start=2000.0),
+}
+
+MERGE = Bound(low=1e-8, high=1e-5, start=2e-6)
+SPLIT_BOUNDS: dict[tuple[str, SplitRule], dict[str, Bound]] = {
+    ("prefill", SplitRule.EFFICIENT): {"merge_s": MERGE},
+    ("prefill", SplitRule.BALANCED): {"merge_s": MERGE},
+    ("decode", SplitRule.EFFICIENT): {
+        "swap_s": Bound(low=1e-8, high=5e-6, start=1e-6),
+        "copy_s": Bound(low=1e-8, high=1e-5, start=4e-6),
+    },
+}
+"""Parameters that only kernels of this rule have; 0 for the others."""
+
+PREFILL_TRAITS: tuple[dict[str, float], ...] = tuple(
+    {"tile_rows": rows, "packs_group": packs, "split_rule": float(rule), "merge_s": 0.0}
+    for rows, packs, rule in (
+        (64.0, 0.0, SplitRule.OWN),
+        (128.0, 0.0, SplitRule.OWN),
+        (256.0, 0.0, SplitRule.OWN),
+        (64.0, 1.0, SplitRule.OWN),
+        (128.0, 1.0, SplitRule.OWN),
+        (128.0, 1.0, SplitRule.EFFICIENT),
+        (128.0, 1.0, SplitRule.BALANCED),
+    )
+)
+DECODE_TRAITS: tuple[dict[str, float], ...] = tuple(
+    {"tile_rows": rows, "split_rule": float(rule), "swap_s": 0.0, "copy_s": 0.0}
+    for rows, rule in (
+        (16.0, SplitRule.OWN),
+        (64.0, SplitRule.OWN),
+        (64.0, SplitRule.EFFICIENT),
+        (64.0, SplitRule.BALANCED),
+    )
+)
+"""What kernels differ in; the fit part chooses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What differs between the phases."""
+
+    family: str
+    name: str
+    axes: tuple[str, ...]
+    bounds: Mapping[str, Bound]
+    traits: tuple[dict[str, float], ...]
+    regime_axis: str
+    regime_uppers: tuple[float, ...]
+
+
+MODELS = {
+    "prefill": Model(
+        family="prefill_attention",
+        name="tiled_prefill_attention",
+        axes=PREFILL_AXES,
+        bounds=PREFILL_BOUNDS,
+        traits=PREFILL_TRAITS,
+        regime_axis="tiles",
+        regime_uppers=(32.0, 128.0, 512.0, 2048.0, 2.0**30),
+    ),
+    "decode": Model(
+        family="decode_attention",
+        name="split_decode_attention",
+        axes=DECODE_AXES,
+        bounds=DECODE_BOUNDS,
+        traits=DECODE_TRAITS,
+        regime_axis="keys",
+        regime_uppers=(64.0, 256.0, 1024.0, 4096.0, 2.0**20),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """One group of rows ready for evaluation with given traits."""
+
+    seconds_of: Callable[[Mapping[str, float]], Array]
+    points: Array
+
+
+def prepared(group: KernelRows, *, machine: AttentionMachine, traits: Mapping[str, float]) -> Prepared:
+    """The physics of ``group`` as a function of the parameters, its grid computed once (as measured: hot)."""
+    cases = group.cases()
+    if group.phase == "prefill":
+        grid = grid_of(cases, machine=machine, parameters=traits)
+        return Prepared(
+            seconds_of=lambda p: prefill_seconds(cases, grid=grid, machine=machine, parameters={**p, **traits}).seconds,
+            points=prefill_points(cases, grid),
+        )
+    parts = decode_grid_of(cases, machine=machine, parameters=traits)
+    return Prepared(
+        seconds_of=lambda p: decode_seconds(cases, grid=parts, machine=machine, parameters={**p, **traits}).seconds,
+        points=decode_points(cases, parts),
+    )

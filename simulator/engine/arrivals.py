@@ -9,10 +9,18 @@ from simulator.errors import RoofcastError
 from simulator.specs.workload import StageSpec, WorkloadSpec
 
 
+def _count(stage: StageSpec) -> int:
+    return int(np.floor(stage.rate_per_s * stage.duration_s + 1 / 2))
+
+
 def constant_arrivals(stage: StageSpec) -> Floats:
     """The k-th request at k / rate, for as many as rate x duration, rounded [s after the stage's start]."""
-    count = int(np.floor(stage.rate_per_s * stage.duration_s + 1 / 2))
-    return np.arange(count) / stage.rate_per_s
+    return np.arange(_count(stage)) / stage.rate_per_s
+
+
+def scattered_arrivals(stage: StageSpec, *, rng: np.random.Generator) -> Floats:
+    """As many, each at a random moment of the stage: a Poisson process whose count is known [s after the start]."""
+    return np.sort(rng.uniform(0.0, stage.duration_s, size=_count(stage)))
 
 
 def gamma_arrivals(stage: StageSpec, *, burstiness: float, rng: np.random.Generator) -> Floats:
@@ -65,10 +73,12 @@ def stage_arrivals(workload: WorkloadSpec) -> tuple[Floats, np.ndarray, Floats]:
     times, stages = [], []
     ends_s = np.cumsum([stage.duration_s for stage in workload.stages])
     for index, stage in enumerate(workload.stages):
-        if workload.arrival == "constant":
+        rng = np.random.default_rng([workload.seed, index])
+        if workload.arrival == "constant" and workload.spacing == "even":
             offsets_s = constant_arrivals(stage)
+        elif workload.arrival == "constant":
+            offsets_s = scattered_arrivals(stage, rng=rng)
         else:
-            rng = np.random.default_rng([workload.seed, index])
             burstiness = 1.0 if workload.arrival == "poisson" else workload.burstiness
             offsets_s = gamma_arrivals(stage, burstiness=burstiness, rng=rng)
         times.append(ends_s[index] - stage.duration_s + offsets_s)

@@ -78,15 +78,15 @@ def decode_grid(cases: AttentionCases, *, compute_units: float, tile_rows: float
     """Tiles and key splits.
 
     split_rule : EFFICIENT is flash-attention 2, which divides keys only where heads share them and packs the heads
-    of a group into rows by copying, both for a single query token only; BALANCED is flash-attention 3; OWN takes
-    the best of SPLIT_CHOICES.
+    of a group into rows by copying, both only for a single query token and without a window; BALANCED is
+    flash-attention 3; OWN takes the best of SPLIT_CHOICES.
     """
     inside = cases.window + cases.query_tokens - 1.0
     keys = np.where(cases.key_tokens > inside, inside + KEY_BLOCK, cases.key_tokens)
     blocks = np.ceil(keys / KEY_BLOCK)
     copying = split_rule == SplitRule.EFFICIENT
-    apart = copying & (cases.query_tokens > 1)
-    grouped = copying & (cases.query_tokens <= 1) & (cases.group > 1)
+    apart = copying & ((cases.query_tokens > 1) | np.isfinite(cases.window))
+    grouped = copying & ~apart & (cases.group > 1)
     heads = cases.num_kv_heads * np.where(apart, cases.group, 1.0)
     rows = cases.query_tokens * np.where(apart, 1.0, cases.group)
     tiles = cases.sequences * heads * np.ceil(rows / tile_rows)

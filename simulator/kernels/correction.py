@@ -16,11 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import Array
 from simulator.specs.calibration import KernelFit, LatticeSpec
+from simulator.units import MICRO
 
 WIDENING_PER_OCTAVE = 0.05
 """Spread of log(measured / predicted) added per octave outside the fitted box; an assumption, not a measurement."""
 
-EDGE_OCTAVES = 1e-6
+EDGE_OCTAVES = MICRO
 """Distance from the box that is still rounding."""
 
 
@@ -109,8 +110,8 @@ def log_correction(lattice: Lattice | None, points: Array) -> Array:
 def shape_confidence(fit: KernelFit, points: Array, *, axes: tuple[str, ...]) -> tuple[Array, Array]:
     """(log_sigma, provenance) of each point: the regime's held-out spread inside the fitted box, wider outside it.
 
-    points : log2 coordinates named by ``axes``, shape (points, axes). Outside the box the correction has died away
-    within about an octave, so that the spread becomes that of the physics alone, and grows with the distance.
+    points : log2 coordinates named by ``axes``, shape (points, axes). Outside the box the correction dies away, so
+    that the spread becomes that of the physics alone, and grows with the distance.
     """
     low = np.log2(np.array([fit.box[axis][0] for axis in axes]))
     high = np.log2(np.array([fit.box[axis][1] for axis in axes]))
@@ -120,7 +121,7 @@ def shape_confidence(fit: KernelFit, points: Array, *, axes: tuple[str, ...]) ->
         values = points[:, axes.index(regime.axis)]
         inside_sigma = np.where(values <= np.log2(regime.upper) + EDGE_OCTAVES, regime.log_sigma, inside_sigma)
     physics_sigma = fit.physics_log_sigma or fit.error.log_sigma
-    gone = 1.0 - decay(outside, reach=1.0)
+    gone = 1.0 - decay(outside, reach=fit.correction.reach if fit.correction else 1.0)
     variance = inside_sigma**2 + gone * physics_sigma**2 + (WIDENING_PER_OCTAVE * outside) ** 2
     provenance = np.where(outside > EDGE_OCTAVES, Provenance.EXTRAPOLATED, Provenance.CALIBRATED).astype(np.float64)
     return np.sqrt(variance), provenance

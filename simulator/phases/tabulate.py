@@ -8,11 +8,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import CollectiveShape, ElementwiseShape, GemmShape, KernelShape, Work
 from simulator.phases.compiled import CONTEXT_UNIT_TOKENS, StepTables, octave_nodes
 from simulator.phases.deployment import Deployment
+from simulator.phases.step import truncation_s
 from simulator.phases.table_nodes import (
     CONTEXT_NODES,
     DECODE_NODES,
@@ -26,6 +28,9 @@ from simulator.phases.table_nodes import (
     stepped_nodes,
     tile_nodes,
 )
+
+SAME = float(np.sqrt(np.finfo(np.float64).eps))
+"""Relative difference below which two prices are one."""
 
 Part = TypeVar("Part", Work, KernelShape)
 
@@ -106,21 +111,21 @@ def _row_seconds(deployment: Deployment, work: Work) -> Array:
 
 
 def _row_kinds(deployment: Deployment) -> _RowKinds:
-    """Find out by trial: the same 64 tokens as one prompt; as prompts and 24 decodes; as a prompt with 24 logits."""
+    """Find out by trial: the same 2048 tokens as a prompt, mixed with 1040 decodes, with 1040 logits, as decodes."""
     step = mixed_step(
-        prefill_sequences=[1, 2, 1],
-        prefill_tokens=[64, 20, 64],
-        prefill_context=[0, 512, 0],
-        prefill_logits=[0, 0, 24],
-        decode_sequences=[0, 24, 0],
-        decode_context=[1, 900, 1],
+        prefill_sequences=[1, 2, 1, 0],
+        prefill_tokens=[2048, 504, 2048, 0],
+        prefill_context=[0, 4096, 0, 0],
+        prefill_logits=[0, 0, 1040, 0],
+        decode_sequences=[0, 1040, 0, 2048],
+        decode_context=[1, 900, 1, 500],
     )
     token, logits, sequence = set(), set(), set()
     for place, work in enumerate(_works(deployment, step)):
-        prompt, mixed, with_logits = _row_seconds(deployment, work)
-        if np.isclose(prompt, mixed, rtol=1e-9) and np.isclose(prompt, with_logits, rtol=1e-9):
+        prompt, mixed, with_logits, decodes = _row_seconds(deployment, work)
+        if np.allclose([mixed, with_logits, decodes], prompt, rtol=SAME, atol=0.0):
             token.add(place)
-        elif np.isclose(mixed, with_logits, rtol=1e-9):
+        elif np.isclose(mixed, with_logits, rtol=SAME, atol=0.0) and decodes > 0:
             logits.add(place)
         else:
             sequence.add(place)
@@ -152,7 +157,8 @@ def _token_table(deployment: Deployment, rows: frozenset[int], *, largest: int, 
 def _logits_table(deployment: Deployment, rows: frozenset[int], *, largest: int) -> Array:
     nodes = tile_nodes(largest)
     step = decode_step(sequences=nodes, context=1)
-    return _dense(nodes, _seconds(deployment, _with_prefill(step), rows)[:-1], largest=largest)
+    kernels = _dense(nodes, _seconds(deployment, _with_prefill(step), rows)[:-1], largest=largest)
+    return kernels + truncation_s(deployment, np.arange(largest + 1.0))
 
 
 def _with_prefill(step: StepShape) -> StepShape:
@@ -217,8 +223,16 @@ def compile_steps(deployment: Deployment) -> StepTables:
     """Tabulate the steps that the engine of ``deployment`` can take, up to its own limits.
 
     Contexts reach max_model_len, prefills max_num_batched_tokens, sequences max_num_seqs. Steps that fit a CUDA graph
-    are padded to the captured size. Pipeline stages are added up: one step passes through all of them.
+    are padded to the captured size. Pipeline stages are added up: one step passes through all of them. Raises
+    RoofcastError for encoder-decoder models.
     """
+    if deployment.model.encoder is not None:
+        raise RoofcastError(
+            f"{deployment.model.name} is an encoder-decoder model: prompts and answers pass through different layers",
+            field="model",
+            code="unsupported_option",
+            hint="step tables, and with them serving under load, cover decoder-only models",
+        )
     engine = deployment.engine
     kinds = _row_kinds(deployment)
     tokens, sequences = engine.max_num_batched_tokens, engine.max_num_seqs

@@ -21,6 +21,8 @@ class WorkloadSpec(Spec):
 
     Requests cycle through prompt_groups x prompts_per_group distinct prompts (a prompt is its group's system
     prompt plus its own question); where these are None every question is new and only the system prompt repeats.
+    ``spacing`` says what ``constant`` means: equal gaps, or as many requests at random moments of the stage, as some
+    benchmark clients send them (E2E percentiles of the public vLLM runs have the spread of the latter).
     ``burstiness`` is the coefficient of variation of gamma inter-arrival times; ``isl_cv`` and ``osl_cv`` are those of
     question and answer lengths (log-normal; 0 for equal lengths). A client gives a request up ``timeout_s`` after
     sending it, if that is given.
@@ -39,6 +41,7 @@ class WorkloadSpec(Spec):
     isl_cv: NonNegativeFloat = 0.0
     osl_cv: NonNegativeFloat = 0.0
     timeout_s: PositiveFloat | None = None
+    spacing: Literal["even", "random"] = "even"
     trace: str | None = None
     seed: NonNegativeInt = 0
 

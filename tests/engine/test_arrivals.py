@@ -38,6 +38,14 @@ def test_fractional_rates_send_the_rounded_number() -> None:
     assert len(constant_arrivals(StageSpec(rate_per_s=0.1, duration_s=30))) == 3
 
 
+def test_random_spacing_keeps_the_count_and_scatters_the_gaps() -> None:
+    requests = build_requests(workload(arrival="constant", spacing="random"), block_size_tokens=16)
+    np.testing.assert_array_equal(np.bincount(requests.stage), [3000, 6000])
+    gaps = np.diff(requests.arrival_s[3000:])
+    # Exponential gaps: cv 1, with a standard error of about 1 / sqrt(n).
+    assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=5 / np.sqrt(6000))
+
+
 @pytest.mark.parametrize("burstiness", [0.5, 1.0, 2.0])
 def test_gamma_gaps_have_the_asked_mean_and_variation(burstiness: float) -> None:
     stage = StageSpec(rate_per_s=50, duration_s=4000)
@@ -157,6 +165,7 @@ def test_trace_hashes_expand_to_engine_blocks() -> None:
         ({"question_tokens": None, "isl_tokens": 100}, "workload.isl_tokens"),
         ({"stages": ()}, "workload.stages"),
         ({"burstiness": 2.0}, "workload.burstiness"),
+        ({"arrival": "gamma", "spacing": "random"}, "workload.spacing"),
         ({"arrival": "trace"}, "workload.trace"),
         ({"arrival": "trace", "trace": "t.csv"}, "workload.question_tokens"),
     ],

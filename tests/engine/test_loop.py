@@ -277,6 +277,17 @@ def test_round_robin_replicas_are_independent_engines() -> None:
         np.testing.assert_array_equal(together.finish_s[own], alone.finish_s)
 
 
+def test_progress_is_reported_to_the_end() -> None:
+    seen: list[tuple[int, int]] = []
+    simulate_requests(
+        tables(),
+        requests=random_requests(4, count=50, rate_per_s=10.0),
+        settings=settings(),
+        progress=lambda done, whole: seen.append((done, whole)),
+    )
+    assert seen[-1] == (50, 50)
+
+
 def test_impossible_limits_are_refused_before_work_starts() -> None:
     with pytest.raises(RoofcastError, match="max_num_seqs"):
         settings(max_num_batched_tokens=4)

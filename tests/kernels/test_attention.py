@@ -90,7 +90,9 @@ def price(call: AttentionShape, *, name: str = "h100-sxm-80gb", cold: bool = Tru
     return timing(call, hardware=hardware, fit=fit, lattice=values, cold=cold)
 
 
-def one_case(*, sequences: float, query: float, context: float, kv_heads: float, group: float) -> AttentionCases:
+def one_case(
+    *, sequences: float, query: float, context: float, kv_heads: float, group: float, window: float = np.inf
+) -> AttentionCases:
     def column(value: float) -> np.ndarray:
         return np.array([value])
 
@@ -102,7 +104,7 @@ def one_case(*, sequences: float, query: float, context: float, kv_heads: float,
         group=column(group),
         head_dim=column(128.0),
         v_head_dim=column(128.0),
-        window=column(np.inf),
+        window=column(window),
         kv_element_bytes=column(2.0),
     )
 
@@ -166,6 +168,20 @@ def test_heads_without_a_group_are_not_split_by_flash_attention_2() -> None:
     grid = decode_grid(case, compute_units=108, tile_rows=64, split_rule=SplitRule.EFFICIENT)
     assert grid.splits.tolist() == [[1.0]]
     assert not grid.copies_queries[0]
+
+
+def test_flash_attention_2_packs_a_group_only_without_a_window() -> None:
+    free = one_case(sequences=4, query=1, context=4095, kv_heads=8, group=4)
+    local = one_case(sequences=4, query=1, context=4095, kv_heads=8, group=4, window=128)
+    open_grid = decode_grid(free, compute_units=142, tile_rows=64, split_rule=SplitRule.EFFICIENT)
+    local_grid = decode_grid(local, compute_units=142, tile_rows=64, split_rule=SplitRule.EFFICIENT)
+    assert open_grid.tiles[0] == 4 * 8
+    assert open_grid.copies_queries[0]
+    assert open_grid.splits[0, 0] > 1
+    assert local_grid.tiles[0] == 4 * 32
+    assert not local_grid.copies_queries[0]
+    assert local_grid.splits[0, 0] == 1
+    assert local_grid.blocks[0] == 2  # 128 keys that lie across a block border
 
 
 # --- limits -----------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ MODELS = (
     ("qwen3-30b-a3b", "h100-sxm-80gb", 1),
     ("deepseek-v3", "h200-sxm-141gb", 8),
     ("nemotron-h-56b", "h100-sxm-80gb", 4),
+    ("mamba-130m", "h100-sxm-80gb", 1),
 )
 
 
@@ -153,6 +154,11 @@ def test_idealised_tables_are_exactly_linear() -> None:
     expected = 0.01 + np.array([1, 3, 8]) * 1e-4 + np.array([1, 3 * 77, 8 * 333.5]) * 1e-6
     np.testing.assert_allclose(steps_seconds(tables, step), expected, rtol=1e-12)
     np.testing.assert_allclose(steps_seconds(scale_tables(tables, factor=1.5), step), 1.5 * expected, rtol=1e-12)
+
+
+def test_encoder_decoder_models_are_refused() -> None:
+    with pytest.raises(RoofcastError, match="encoder-decoder"):
+        compile_steps(deployment("t5-base", "h100-sxm-80gb", 1))
 
 
 def test_steps_beyond_the_tables_are_refused() -> None:

@@ -9,18 +9,19 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student
 
 from simulator.kernels.attention_cases import AttentionMachine, SplitRule, attention_machine
 from simulator.kernels.correction import Lattice, log_correction, shape_confidence
-from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit, LatticeSpec
+from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit, LatticeSpec, RegimeSigma
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.loading import load_hardware
 from validation.fit.attention_models import MODELS, SPLIT_BOUNDS, prepared
 from validation.fit.files import lattice_arrays, write_calibration
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
 from validation.fit.physics import fit_parameters, stratified_sample
-from validation.fit.residuals import fit_error, interval_sigma, regime_sigmas
-from validation.silicon.attention_tables import FORMATS, KernelRows, attention_rows, mla_rows
+from validation.fit.residuals import NORMAL_80, fit_error, interval_sigma, regime_sigmas
+from validation.silicon.attention_tables import FOLDS, FORMATS, LAYOUT, KernelRows, attention_rows, mla_rows
 from validation.silicon.tables import SOURCE, SYSTEMS, tables_root
 
 Array = NDArray[np.float64]
@@ -102,6 +103,9 @@ def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> Fit
     lattice = rounded(fit_lattice(body.points, residual, axes=model.axes, nodes=nodes, prior=prior))
     column = model.axes.index(model.regime_axis)
     key = f"{group.phase}.{group.format}.{group.variant}"
+    regimes = regime_sigmas(
+        residual - held_out, np.exp2(body.points[:, column]), axis=model.regime_axis, uppers=model.regime_uppers
+    )
     draft = KernelFit(
         family=model.family,
         format=group.format,
@@ -114,12 +118,7 @@ def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> Fit
             score_mape=0, fit_mape=0, score_bias=0, log_sigma=1, coverage_80=0, score_points=0, fit_points=0
         ),
         physics_log_sigma=round(interval_sigma(residual), 5),
-        regimes=regime_sigmas(
-            residual - held_out,
-            np.exp2(body.points[:, column]),
-            axis=model.regime_axis,
-            uppers=model.regime_uppers,
-        ),
+        regimes=widened(regimes, factor=student_factor(layouts_of(seen))),
         note=f"kernel {group.kernel}",
     )
     if group.rows["is_score"].any():
@@ -129,12 +128,33 @@ def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> Fit
     return replace(fitted, fit=lent(fitted.fit, lender=group.borrowed_from)) if group.borrowed_from else fitted
 
 
+def layouts_of(group: KernelRows) -> int:
+    """How many head layouts the rows have."""
+    return len(group.rows[list(LAYOUT)].drop_duplicates())
+
+
+def student_factor(layouts: int) -> float:
+    """From the spread over held-out folds to that of one more layout under the final fit [-].
+
+    Student's t over the normal with few layouts, and what a fold's fit misses: it saw one layout in FOLDS less, and
+    the variance between layouts goes with their number.
+    """
+    degrees = max(layouts - 1, 1)
+    few = float(student.ppf(0.9, degrees)) / NORMAL_80 * float(np.sqrt(1.0 + 1.0 / layouts))
+    return few * float(np.sqrt(1.0 - 1.0 / FOLDS))
+
+
+def widened(regimes: tuple[RegimeSigma, ...], *, factor: float = 1.0, extra: float = 0.0) -> tuple[RegimeSigma, ...]:
+    """Regimes with their spread times ``factor``, and ``extra`` added in quadrature."""
+    return tuple(
+        regime.model_copy(update={"log_sigma": round(float(np.hypot(regime.log_sigma * factor, extra)), 5)})
+        for regime in regimes
+    )
+
+
 def lent(fit: KernelFit, *, lender: str) -> KernelFit:
     """The fit under another library than the one that measured it: the same kernels, with a wider interval."""
-    wider = tuple(
-        regime.model_copy(update={"log_sigma": round(float(np.hypot(regime.log_sigma, LIBRARY_LOG_SIGMA)), 5)})
-        for regime in fit.regimes
-    )
+    wider = widened(fit.regimes, extra=LIBRARY_LOG_SIGMA)
     return fit.model_copy(update={"regimes": wider, "note": f"{fit.note}; measured under {lender}"})
 
 

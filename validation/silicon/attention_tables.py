@@ -49,6 +49,7 @@ TRTLLM_GROUP = 32
 no model of ours has such a layout, and the two kernels do not share one fit."""
 
 FEWEST_ROWS = 300
+FEWEST_LAYOUTS = 3
 """Smaller groups of a kernel are not fitted."""
 
 
@@ -147,6 +148,8 @@ def _by_format(rows: pd.DataFrame, *, phase: Phase, variant: str, version: str, 
         keys = ["sequences", "query_tokens", "context_tokens", *LAYOUT, "v_head_dim"]
         mine = mine.groupby(keys, as_index=False)["seconds"].median()
         mine["is_score"] = is_score(mine, family="attention", columns=LAYOUT)
+        if len(mine.loc[~mine["is_score"], list(LAYOUT)].drop_duplicates()) < FEWEST_LAYOUTS:
+            continue
         mine["fold"] = folds(mine, family="attention", columns=LAYOUT, count=FOLDS)
         groups.append(
             KernelRows(phase=phase, format=format, variant=variant, kernel=kernel, version=version, rows=mine)

@@ -65,7 +65,7 @@ def _version_key(version: str) -> tuple[int, ...]:
     """Order of versions such as 0.5.6.post2 and 1.3.0rc20 (a candidate stands before its release)."""
     parts = re.findall(r"[0-9]+|rc|post", version)
     ranks = {"rc": -1, "post": 1}
-    return tuple(ranks[part] if part in ranks else int(part) for part in parts)
+    return (*(ranks[part] if part in ranks else int(part) for part in parts), 0)
 
 
 def versions(root: Path, *, hardware: str, family: str, library: str, table: str) -> tuple[str, ...]:

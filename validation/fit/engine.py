@@ -1,0 +1,139 @@
+"""Fit an engine's host overheads on serving runs, and score them on models that the fit did not see.
+
+``python -m validation.fit.engine --data DIR [--write]``: Gauss-Newton on the log of TTFT, TPOT and E2E means over all
+stages but overloaded ones, with every overhead at least 0; then once per model without its runs (leave one model out).
+``--write`` puts the parameters of all runs into hardware_profiles/engines/vllm.yaml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import lsq_linear
+
+from simulator.phases.deployment import Deployment
+from simulator.specs.engine import EngineOverheads
+from validation.end_to_end.serving import (
+    METRICS,
+    ServingRun,
+    deployment_of,
+    load_serving,
+    predicted_stages,
+    stage_metric,
+    with_overheads,
+)
+
+Array = NDArray[np.float64]
+FITTED = ("step_s", "step_per_sequence_s", "request_s", "prompt_token_s", "truncation_s_per_logit")
+SCALES = np.array([1e-4, 1e-6, 1e-3, 1e-6, 2e-11])
+FITTED_METRICS = METRICS[:3]
+ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A run with its deployment; deployments are built once."""
+
+    run: ServingRun
+    deployment: Deployment
+
+
+def _overheads(base: EngineOverheads, values: Array) -> EngineOverheads:
+    updates = dict(zip(FITTED, (float(value) for value in values), strict=True))
+    return base.model_copy(update=updates)
+
+
+def log_errors(cases: Sequence[Case], values: Array, *, metrics: Sequence[str]) -> Array:
+    """log(predicted / measured) for every case, stage and metric, in that order."""
+    errors = []
+    for case in cases:
+        overheads = _overheads(case.deployment.engine.overheads, values)
+        stages = predicted_stages(case.run, with_overheads(case.deployment, overheads))
+        for stage, measured in zip(stages, case.run.stages, strict=True):
+            errors += [float(np.log(stage_metric(stage, name) / measured[name])) for name in metrics]
+    return np.array(errors)
+
+
+def _owners(cases: Sequence[Case], *, metrics: Sequence[str]) -> NDArray[np.str_]:
+    """The model that each entry of ``log_errors`` belongs to."""
+    return np.array([case.run.scenario.model for case in cases for _ in case.run.stages for _ in metrics])
+
+
+def _linearised(cases: Sequence[Case], values: Array) -> tuple[Array, Array]:
+    """Errors at ``values`` and their slopes per scaled parameter."""
+    here = log_errors(cases, values, metrics=FITTED_METRICS)
+    slopes = [
+        log_errors(cases, values + scale * np.eye(len(values))[index], metrics=FITTED_METRICS) - here
+        for index, scale in enumerate(SCALES)
+    ]
+    return here, np.stack(slopes, axis=1)
+
+
+def _solve(here: Array, slopes: Array, values: Array) -> Array:
+    """The non-negative parameters that make the linearised errors smallest, outliers weighing less [Huber1964]."""
+    weights = np.ones_like(here)
+    step = np.zeros(len(values))
+    for _ in range(10):
+        bounds = (-values / SCALES - 1e-9, np.full(len(values), np.inf))
+        step = lsq_linear(slopes * weights[:, None], -here * weights, bounds=bounds).x
+        left = np.abs(here + slopes @ step)
+        weights = np.sqrt(np.minimum(1.0, 0.05 / np.maximum(left, 1e-9)))
+    moved: Array = np.maximum(values + step * SCALES, 0.0)
+    return moved
+
+
+def fit_and_score(cases: Sequence[Case]) -> tuple[Array, dict[str, float], dict[str, float]]:
+    """Parameters from all cases, mean absolute errors of the fit, and with each model left out in turn."""
+    base = cases[0].deployment.engine.overheads
+    values = np.array([getattr(base, name) for name in FITTED])
+    for _ in range(ROUNDS):
+        values = _solve(*_linearised(cases, values), values)
+    here, slopes = _linearised(cases, values)
+    owners = _owners(cases, metrics=FITTED_METRICS)
+    held_out: dict[str, list[float]] = {name: [] for name in METRICS}
+    for model in sorted(set(owners)):
+        others = owners != model
+        without = _solve(here[others], slopes[others], values)
+        unseen = [case for case in cases if case.run.scenario.model == model]
+        errors = np.exp(log_errors(unseen, without, metrics=METRICS)) - 1
+        for index, name in enumerate(METRICS):
+            held_out[name] += list(np.abs(errors[index :: len(METRICS)]))
+        print(f"without {model}: " + ", ".join(f"{n} {v:.3g}" for n, v in zip(FITTED, without, strict=True)))
+    fitted = np.abs(np.exp(log_errors(cases, values, metrics=METRICS)) - 1)
+    seen = {name: float(fitted[index :: len(METRICS)].mean()) for index, name in enumerate(METRICS)}
+    return values, seen, {name: float(np.mean(errors)) for name, errors in held_out.items()}
+
+
+def write_overheads(values: Array, path: Path) -> None:
+    """Replace the fitted numbers in an engine profile, leaving the rest of the file as it is."""
+    text = path.read_text(encoding="utf-8")
+    for name, value in zip(FITTED, values, strict=True):
+        written = f"{value:.3e}" if value else "0.0"
+        text = re.sub(rf"^(  {name}: ).*$", rf"\g<1>{written}", text, flags=re.MULTILINE)
+    path.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    """Fit, score, print and optionally write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder that holds serving/")
+    parser.add_argument("--write", action="store_true", help="update hardware_profiles/engines/vllm.yaml")
+    arguments = parser.parse_args()
+    runs = [run for run in load_serving(arguments.data) if not run.is_overload]
+    cases = [Case(run=run, deployment=deployment_of(run)) for run in runs]
+    values, seen, held_out = fit_and_score(cases)
+    print("fitted: " + ", ".join(f"{name} {value:.3g}" for name, value in zip(FITTED, values, strict=True)))
+    for name in METRICS:
+        print(f"{name:12s} fit {100 * seen[name]:5.1f} %   leave one model out {100 * held_out[name]:5.1f} %")
+    if arguments.write:
+        write_overheads(values, Path("hardware_profiles/engines/vllm.yaml"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Scaled dot-product attention: causal prefill with the flash and the plain kernel, decode on cold keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from validation.measure.bench import Bench, Group, random_tensor
+from validation.measure.design import Axis, Choice, shapes
+from validation.measure.table import Shape
+from validation.measure.timing import Call, Case
+
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}
+HEAD_DIMS = (64, 128, 256)
+QUERIES_PER_KV_HEAD = (1, 4, 8, 32)
+"""Multi-head, two kinds of grouped, and (with one KV head) multi-query attention."""
+SCORE_BYTES_AT_MOST = 2 * 1024**3
+"""Of the score matrix that the plain kernel writes."""
+
+
+def _attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, backend: SDPBackend, causal: bool
+) -> object:
+    with sdpa_kernel(backend):
+        return functional.scaled_dot_product_attention(
+            query, key, value, is_causal=causal, enable_gqa=query.shape[1] != key.shape[1]
+        )
+
+
+def _calls(bench: Bench, shape: Shape, kernel: str, dtype: torch.dtype, copies: int) -> Sequence[Call]:
+    """Prefill attends causally to its own tokens; decode to everything cached and its own token."""
+    keys = shape.query_tokens + shape.context_tokens
+    calls = []
+    for _ in range(copies):
+        query = random_tensor(
+            shape.sequences, shape.num_heads, shape.query_tokens, shape.head_dim, bench=bench, dtype=dtype
+        )
+        key, value = (
+            random_tensor(shape.sequences, shape.num_kv_heads, keys, shape.head_dim, bench=bench, dtype=dtype)
+            for _ in range(2)
+        )
+        causal = shape.query_tokens > 1
+        calls.append(partial(_attend, query, key, value, backend=BACKENDS[kernel], causal=causal))
+    return calls
+
+
+def _footprint_bytes(shape: Shape, *, kernel: str, itemsize: int) -> int:
+    keys = shape.query_tokens + shape.context_tokens
+    tokens = 2 * shape.query_tokens * shape.num_heads + 2 * keys * shape.num_kv_heads
+    total = shape.sequences * tokens * shape.head_dim * itemsize
+    if kernel == "math":
+        total += 4 * 2 * shape.sequences * shape.num_heads * shape.query_tokens * keys
+    return total
+
+
+def _layout(design: Sequence[int]) -> tuple[int, int, int]:
+    """(num_heads, num_kv_heads, head_dim) from the design's last three coordinates."""
+    heads, sharing, head_dim = design
+    return heads, max(1, heads // sharing), head_dim
+
+
+def _case(bench: Bench, *, shape: Shape, kernel: str, dtype: torch.dtype, fmt: str) -> Case:
+    family = "prefill_attention" if shape.query_tokens > 1 else "decode_attention"
+    return Case(
+        family=family,
+        kernel=kernel,
+        format=fmt,
+        shape=shape,
+        footprint_bytes=_footprint_bytes(shape, kernel=kernel, itemsize=dtype.itemsize),
+        build=partial(_calls, bench, shape, kernel, dtype),
+    )
+
+
+def _dtype(bench: Bench) -> tuple[torch.dtype, str]:
+    """16-bit on a GPU; a CPU without units for it would convert every number."""
+    return (torch.bfloat16, "bf16") if bench.is_cuda else (torch.float32, "fp32")
+
+
+def prefill_groups(bench: Bench) -> list[Group]:
+    """Sequences x tokens, heads, sharing, head width."""
+    dtype, fmt = _dtype(bench)
+    top = 16384 if bench.is_cuda else 512
+    axes = (
+        Axis(low=1, high=8 if bench.is_cuda else 2),
+        Axis(low=64, high=top, step=16),
+        Choice(values=(8, 16, 32, 64) if bench.is_cuda else (2, 4)),
+        Choice(values=QUERIES_PER_KV_HEAD),
+        Choice(values=HEAD_DIMS),
+    )
+    groups = []
+    for kernel in BACKENDS:
+        cases = []
+        for sequences, tokens, *layout in shapes(bench.points, axes=axes):
+            heads, kv_heads, head_dim = _layout(layout)
+            if kernel == "math" and 4 * sequences * heads * tokens**2 > SCORE_BYTES_AT_MOST:
+                continue
+            shape = Shape(
+                sequences=sequences,
+                query_tokens=tokens,
+                context_tokens=0,
+                num_heads=heads,
+                num_kv_heads=kv_heads,
+                head_dim=head_dim,
+            )
+            cases.append(_case(bench, shape=shape, kernel=kernel, dtype=dtype, fmt=fmt))
+        groups.append(Group(name=f"prefill attention {kernel}", cases=cases, weight=2.0 if kernel == "flash" else 0.5))
+    return groups
+
+
+def decode_groups(bench: Bench) -> list[Group]:
+    """One query token a sequence against a cold cache."""
+    dtype, fmt = _dtype(bench)
+    axes = (
+        Axis(low=1, high=256 if bench.is_cuda else 8),
+        Axis(low=64, high=32768 if bench.is_cuda else 1024),
+        Choice(values=(8, 16, 32, 64) if bench.is_cuda else (4, 8)),
+        Choice(values=QUERIES_PER_KV_HEAD),
+        Choice(values=HEAD_DIMS),
+    )
+    cases = []
+    for sequences, context, *layout in shapes(bench.points, axes=axes):
+        heads, kv_heads, head_dim = _layout(layout)
+        shape = Shape(
+            sequences=sequences,
+            query_tokens=1,
+            context_tokens=context,
+            num_heads=heads,
+            num_kv_heads=kv_heads,
+            head_dim=head_dim,
+        )
+        cases.append(_case(bench, shape=shape, kernel="flash", dtype=dtype, fmt=fmt))
+    return [Group(name="decode attention flash", cases=cases, weight=2.0)]

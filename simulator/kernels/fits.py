@@ -5,19 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from simulator.errors import ProfileError
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Timing, widened
 from simulator.kernels.transfer import Relative, calibrated_relative, link_relative
 from simulator.specs.calibration import KernelFit
-from simulator.specs.calibrations import CalibrationGroup, calibrated_hardware, load_arrays, load_calibration
+from simulator.specs.calibrations import (
+    CalibrationGroup,
+    calibrated_hardware,
+    calibration_name,
+    load_arrays,
+    load_calibration,
+)
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.loading import load_hardware
 
+# What a user's own measurements (roofcast calibrate) are filed under: the harness runs torch's kernels.
+MEASURED_LIBRARY = "torch"
 # Libraries to fall back on where the asked one was not measured: their kernels are the closest relatives.
 LIBRARY_ORDER: dict[str, tuple[str, ...]] = {
-    "vllm": ("vllm", "sglang", "trtllm"),
-    "sglang": ("sglang", "vllm", "trtllm"),
-    "trtllm": ("trtllm", "vllm", "sglang"),
+    "vllm": ("vllm", "sglang", "trtllm", "torch"),
+    "sglang": ("sglang", "vllm", "trtllm", "torch"),
+    "trtllm": ("trtllm", "vllm", "sglang", "torch"),
     "torch": ("torch", "vllm", "sglang"),
 }
 
@@ -67,12 +76,14 @@ def fit_set(
 
     None where no accelerator has fits of the group.
     """
-    for candidate in LIBRARY_ORDER[library]:
+    # A user's roofline file holds what was measured; the roofline that every family falls back on is a complete one.
+    order = [name for name in LIBRARY_ORDER[library] if (name, group) != (MEASURED_LIBRARY, "roofline")]
+    for candidate in order:
         own = load_calibration(hardware.name, library=candidate, group=group, profiles=profiles)
         if own is not None:
             relative = Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
             return FitSet(group=group, library=candidate, fits=own.fits, relative=relative, profiles=profiles)
-    for candidate in LIBRARY_ORDER[library]:
+    for candidate in order:
         available = _calibrated(candidate, group, profiles)
         if available:
             relative = calibrated_relative(hardware, available=available)
@@ -80,6 +91,35 @@ def fit_set(
             assert borrowed is not None, "calibrated_hardware names files that exist"
             return FitSet(group=group, library=candidate, fits=borrowed.fits, relative=relative, profiles=profiles)
     return None
+
+
+def measured_fits(hardware: AcceleratorSpec, *, profiles: str | None = None) -> FitSet | None:
+    """A user's own roofline fits of this accelerator (``roofcast calibrate``), or None.
+
+    Raises
+    ------
+    ProfileError
+        The file was made for other hardware or another library, or is older than the facts it was fitted against.
+    """
+    found = load_calibration(hardware.name, library=MEASURED_LIBRARY, group="roofline", profiles=profiles)
+    if found is None:
+        return None
+    name = calibration_name(hardware.name, library=MEASURED_LIBRARY, group="roofline")
+    for field, value, wanted in (
+        ("hardware", found.hardware, hardware.name),
+        ("library", found.library, MEASURED_LIBRARY),
+    ):
+        if value != wanted:
+            raise ProfileError(f"{name} was made for {value!r}, not {wanted!r}", field=field, code="wrong_calibration")
+    if found.date < hardware.facts_date:
+        raise ProfileError(
+            f"{name} is of {found.date}, older than the facts of {hardware.name} ({hardware.facts_date})",
+            field="date",
+            code="outdated_calibration",
+            hint="measure again, or fit the measurements again with roofcast calibrate",
+        )
+    relative = Relative(name=hardware.name, log_sigma_extra=0.0, reason="measured on this accelerator by its user")
+    return FitSet(group="roofline", library=MEASURED_LIBRARY, fits=found.fits, relative=relative, profiles=profiles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import numpy as np
 from simulator.kernels.attention import attention_timing
 from simulator.kernels.attention_choice import choose_attention_fit
 from simulator.kernels.attention_decode import decode_attention_timing
-from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set
+from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set, measured_fits
 from simulator.kernels.gemm import gemm_timing
 from simulator.kernels.memory import elementwise_timing
 from simulator.kernels.moe import moe_timing
@@ -37,6 +37,9 @@ STAND_IN_FORMAT = "bf16"
 STAND_IN_LOG_SIGMA = 0.35
 # fp16 runs on the same units at the same rate as bf16 and moves the same bytes.
 SAME_KERNELS = {"fp16": "bf16"}
+# All libraries run the same 16-bit products, but vLLM's table was measured on uninitialised weights, which draw less
+# power than real ones and so run at higher clocks; SGLang's was measured on random data.
+RANDOM_DATA = {"vllm": "sglang", "torch": "sglang"}
 # The tables' per-tensor FP8 experts ran an untuned kernel that is slower than 16-bit experts at any small batch; engines
 # run per-tensor and per-token FP8 checkpoints on the same grouped kernel as block-scaled ones.
 MOE_KERNELS = {"fp8": "fp8_block"}
@@ -47,19 +50,24 @@ class KernelLibrary:
     """Prices of every kernel on one accelerator.
 
     Each set of fits is the accelerator's own or its nearest relative's, or None where nobody measured the family.
+    plain_gemm : fits of 16-bit products, gemm : of all others
     network : one device's share of the NICs, for collectives that leave the scale-up domain
+    measured : the user's own roofline fits of this accelerator. They go before a relative's fits, and under the
+        library that was measured before any other's; fits of the asked library on this accelerator go before them.
     """
 
     hardware: AcceleratorSpec
     library: str
     roofline: FitSet
     gemm: FitSet | None
+    plain_gemm: FitSet | None
     moe: FitSet | None
     attention: FitSet | None
     recurrent: FitSet | None
     elementwise: FitSet | None
     collectives: CollectiveFits
     network: LinkSpec | None
+    measured: FitSet | None = None
 
     def price(self, work: Work) -> Timing:
         """Time of one execution of ``work`` on one device [s]; nothing to do takes no time."""
@@ -92,6 +100,15 @@ class KernelLibrary:
             case ElementwiseShape():
                 return self._elementwise(work.shape)
 
+    def _user_fit(self, fits: FitSet | None, *, family: str, fmt: str) -> KernelFit | None:
+        """The user's fit of a family and format where it goes before ``fits``."""
+        if self.measured is None:
+            return None
+        own = fits is not None and fits.relative.name == self.hardware.name
+        if own and fits is not None and fits.library == self.library:
+            return None
+        return self.measured.find(family=family, fmt=fmt)
+
     def _collective(self, shape: CollectiveShape) -> Timing:
         return collective_timing(
             shape,
@@ -102,7 +119,11 @@ class KernelLibrary:
         )
 
     def _gemm(self, work: Work, shape: GemmShape) -> Timing:
-        found = _find(self.gemm, family="gemm", fmt=shape.format.name)
+        user = self._user_fit(self.gemm, family="gemm", fmt=shape.format.name)
+        if user is not None:
+            return self._three_parameters(work, user)
+        name = SAME_KERNELS.get(shape.format.name, shape.format.name)
+        found = _find(self.plain_gemm if name == STAND_IN_FORMAT else self.gemm, family="gemm", fmt=name)
         if found is None:
             return self._roofline(work, family="gemm", fmt=shape.format.name)
         fits, fit = found
@@ -118,9 +139,12 @@ class KernelLibrary:
         return fits.transferred(moe_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
 
     def _attention(self, work: Work, shape: AttentionShape) -> Timing:
+        family = "decode_attention" if shape.is_decode else "prefill_attention"
+        user = self._user_fit(self.attention, family=family, fmt=shape.kv_dtype.value)
+        if user is not None:
+            return self._three_parameters(work, user)
         choice = choose_attention_fit(self.attention.fits, shape=shape) if self.attention else None
         if self.attention is None or choice is None:
-            family = "decode_attention" if shape.is_decode else "prefill_attention"
             return self._roofline(work, family=family, fmt=STAND_IN_FORMAT)
         price = decode_attention_timing if shape.is_decode else attention_timing
         lattice = self.attention.lattice(choice.fit)
@@ -146,14 +170,24 @@ class KernelLibrary:
             provenance, extra = Provenance.ASSUMED, STAND_IN_LOG_SIGMA
         assert found is not None, "every roofline calibration holds the bf16 families"
         fits, fit = found
+        return fits.transferred(self._three_parameters(work, fit, provenance=provenance, log_sigma_extra=extra))
+
+    def _three_parameters(
+        self,
+        work: Work,
+        fit: KernelFit,
+        *,
+        provenance: Provenance = Provenance.CALIBRATED,
+        log_sigma_extra: float = 0.0,
+    ) -> Timing:
         parameters = RooflineParameters(
             launch_s=fit.parameters["launch_s"],
             compute_fraction=fit.parameters["compute_fraction"],
             memory_fraction=fit.parameters["memory_fraction"],
-            log_sigma=float(np.hypot(fit.error.log_sigma, extra)),
+            log_sigma=float(np.hypot(fit.error.log_sigma, log_sigma_extra)),
             provenance=provenance,
         )
-        return fits.transferred(roofline_timing(work, hardware=self.hardware, parameters=parameters))
+        return roofline_timing(work, hardware=self.hardware, parameters=parameters)
 
 
 def _find(fits: FitSet | None, *, family: str, fmt: str, variant: str = "") -> tuple[FitSet, KernelFit] | None:
@@ -175,10 +209,14 @@ def kernel_library(
         library=library,
         roofline=roofline,
         gemm=fit_set(hardware, library=library, group="gemm", profiles=profiles),
+        plain_gemm=fit_set(
+            hardware, library=RANDOM_DATA.get(library, library), group="gemm", profiles=profiles
+        ),
         moe=fit_set(hardware, library=library, group="moe", profiles=profiles),
         attention=fit_set(hardware, library=library, group="attention", profiles=profiles),
         recurrent=fit_set(hardware, library=library, group="recurrent", profiles=profiles),
         elementwise=fit_set(hardware, library=library, group="elementwise", profiles=profiles),
         collectives=collective_fits(hardware, library=library, profiles=profiles),
         network=network,
+        measured=measured_fits(hardware, profiles=profiles),
     )

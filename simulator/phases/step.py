@@ -146,17 +146,6 @@ def _launches(row: StepRow) -> float:
     return row.work.count * each
 
 
-def truncation_s(deployment: Deployment, logits_rows: Array) -> Array:
-    """Time to cut the distributions of ``logits_rows`` rows to their top-k or top-p part [s].
-
-    Engines rank the vocabulary of every sampled row; 0 where the checkpoint's defaults do not ask for it.
-    """
-    if not deployment.model.truncates_sampling:
-        return np.zeros_like(logits_rows)
-    per_row_s = deployment.engine.overheads.truncation_s_per_logit * deployment.model.vocab_size
-    return per_row_s * logits_rows
-
-
 def _host_s(deployment: Deployment, step: StepShape, *, rows: Sequence[StepRow], device_s: Array) -> Array:
     """Engine time that the device waits for [s].
 
@@ -170,7 +159,6 @@ def _host_s(deployment: Deployment, step: StepShape, *, rows: Sequence[StepRow],
     overheads = deployment.engine.overheads
     sequences = step.prefill_sequences + step.decode_sequences
     scheduling_s = overheads.step_s + overheads.step_per_sequence_s * sequences
-    scheduling_s = scheduling_s + truncation_s(deployment, step.logits_tokens)
     if not deployment.engine.eager:
         return scheduling_s
     issuing_s = overheads.eager_launch_s * sum(_launches(row) for row in rows)

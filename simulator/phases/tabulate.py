@@ -14,7 +14,6 @@ from simulator.operators.transformer import operator_list
 from simulator.operators.work import CollectiveShape, ElementwiseShape, GemmShape, KernelShape, Work
 from simulator.phases.compiled import CONTEXT_UNIT_TOKENS, StepTables, octave_nodes
 from simulator.phases.deployment import Deployment
-from simulator.phases.step import truncation_s
 from simulator.phases.table_nodes import (
     CONTEXT_NODES,
     DECODE_NODES,
@@ -157,8 +156,7 @@ def _token_table(deployment: Deployment, rows: frozenset[int], *, largest: int, 
 def _logits_table(deployment: Deployment, rows: frozenset[int], *, largest: int) -> Array:
     nodes = tile_nodes(largest)
     step = decode_step(sequences=nodes, context=1)
-    kernels = _dense(nodes, _seconds(deployment, _with_prefill(step), rows)[:-1], largest=largest)
-    return kernels + truncation_s(deployment, np.arange(largest + 1.0))
+    return _dense(nodes, _seconds(deployment, _with_prefill(step), rows)[:-1], largest=largest)
 
 
 def _with_prefill(step: StepShape) -> StepShape:

@@ -35,7 +35,6 @@ class EngineOverheads(Spec):
     eager_launch_s : host time to issue one kernel in eager execution [s]
     reserve_bytes : memory of the runtime outside the tensors, per device
     collective_reserve_bytes : communication buffers, per device of a replica with several
-    truncation_s_per_logit : top-k and top-p sampling per logit of the rows that are sampled [s]
     sampler_bytes_per_logit : temporaries of sampling per logit (float copies, sort keys and indices)
     """
 
@@ -46,7 +45,6 @@ class EngineOverheads(Spec):
     eager_launch_s: NonNegativeFloat
     reserve_bytes: NonNegativeFloat
     collective_reserve_bytes: NonNegativeFloat
-    truncation_s_per_logit: NonNegativeFloat
     sampler_bytes_per_logit: NonNegativeFloat
 
 

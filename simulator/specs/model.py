@@ -198,8 +198,6 @@ class ModelSpec(Spec):
     ``position_embeddings`` and ``token_types`` count learned embedding rows. ``head_hidden_parameters`` are the
     weights of a transform before the LM head, ``extra_parameters`` those of parts that no text token passes
     (vision tower, prediction heads not used), stored and never multiplied.
-    ``truncates_sampling``: the checkpoint's generation_config asks for top-k or top-p sampling, which engines apply
-    to every request that does not say otherwise.
     """
 
     name: str
@@ -225,7 +223,6 @@ class ModelSpec(Spec):
     max_position_embeddings: PositiveInt | None = None
     dtype: Dtype = Dtype.BF16
     quantization: QuantizationSpec | None = None
-    truncates_sampling: bool = False
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")

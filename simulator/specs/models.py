@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat
 
 from simulator.errors import FileError, ProfileError, RoofcastError, did_you_mean
 from simulator.specs.base import Spec
@@ -47,20 +47,6 @@ class PublishedSize(Spec):
     source: str
 
 
-class SamplingDefaults(Spec):
-    """What the checkpoint's generation_config.json sets for requests that set nothing."""
-
-    temperature: PositiveFloat | None = None
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: PositiveInt | None = None
-    source: str
-
-    @property
-    def truncates(self) -> bool:
-        """Whether sampling has to rank the vocabulary."""
-        return self.top_k is not None or (self.top_p is not None and self.top_p < 1)
-
-
 class ModelProfile(Spec):
     """One YAML file: a configuration in Hugging Face's field names, with where it comes from.
 
@@ -77,7 +63,6 @@ class ModelProfile(Spec):
     published: PublishedSize | None = None
     config: Mapping[str, Any] = Field(min_length=1)
     quantization: QuantizationSpec | None = None
-    sampling: SamplingDefaults | None = None
     note: str = ""
 
     @property
@@ -165,8 +150,7 @@ def _from_profile(path: Path, modified_ns: int) -> ModelSpec:
         ) from None
     quantization = profile.quantization or spec.quantization
     notes = (*spec.notes, profile.note) if profile.note else spec.notes
-    truncates = profile.sampling is not None and profile.sampling.truncates
-    return spec.model_copy(update={"quantization": quantization, "notes": notes, "truncates_sampling": truncates})
+    return spec.model_copy(update={"quantization": quantization, "notes": notes})
 
 
 def _find(text: str, *, profiles: str | Path | None) -> Path | None:

@@ -21,11 +21,11 @@ class WorkloadSpec(Spec):
 
     Requests cycle through prompt_groups x prompts_per_group distinct prompts (a prompt is its group's system
     prompt plus its own question); where these are None every question is new and only the system prompt repeats.
-    ``spacing`` says what ``constant`` means: equal gaps, or as many requests at random moments of the stage, as some
-    benchmark clients send them (E2E percentiles of the public vLLM runs have the spread of the latter).
+    ``spacing`` says what ``constant`` means: exactly rate x duration requests in a stage, at random moments of it (the
+    default: E2E percentiles of the public vLLM runs have that spread), or with equal gaps.
     ``burstiness`` is the coefficient of variation of gamma inter-arrival times; ``isl_cv`` and ``osl_cv`` are those of
     question and answer lengths (log-normal; 0 for equal lengths). A client gives a request up ``timeout_s`` after
-    sending it, if that is given.
+    sending it; 300 s is what Python's common HTTP client, and so most load generators, waits. None waits for ever.
     """
 
     arrival: Literal["constant", "poisson", "gamma", "trace"] = "poisson"
@@ -40,8 +40,8 @@ class WorkloadSpec(Spec):
     burstiness: PositiveFloat = 1.0
     isl_cv: NonNegativeFloat = 0.0
     osl_cv: NonNegativeFloat = 0.0
-    timeout_s: PositiveFloat | None = None
-    spacing: Literal["even", "random"] = "even"
+    timeout_s: PositiveFloat | None = 300.0
+    spacing: Literal["even", "random"] = "random"
     trace: str | None = None
     seed: NonNegativeInt = 0
 

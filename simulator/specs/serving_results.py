@@ -1,0 +1,208 @@
+"""Measured serving runs from benchmark tools: vllm bench serve, GuideLLM and AIPerf, told apart by their fields."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import RoofcastError
+from simulator.specs.documents import read_json
+from simulator.units import MICRO, MILLI
+
+FORMATS = "vllm bench serve --save-result, guidellm benchmarks.json, aiperf profile_export_aiperf.json"
+FAILED_SHARE_AT_MOST = 0.05
+"""Of the requests: those that fail leave room for the others, whose latencies then belong to a smaller load."""
+UNITS_S = {"ms": MILLI, "milliseconds": MILLI, "s": 1.0, "sec": 1.0, "seconds": 1.0, "us": MICRO}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingRun:
+    """Means over the answered requests of one run [s, tokens].
+
+    tpot_s : (E2E - TTFT) / (OSL - 1), the definition of all three tools
+    request_rate_per_s : what the client sent, where arrivals did not wait for answers; else None
+    concurrency : requests in flight, as set by the client or by Little's law from rate and latency
+    """
+
+    tool: str
+    path: str
+    isl_tokens: float
+    osl_tokens: float
+    ttft_s: float
+    tpot_s: float
+    answered_per_s: float
+    request_rate_per_s: float | None
+    concurrency: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    """Numbers of one JSON object by dotted name, each refused by its name."""
+
+    data: Mapping[str, Any]
+    path: str
+    prefix: str = ""
+
+    def refuse(self, field: str, message: str, *, code: str = "invalid_measurement", hint: str = "") -> RoofcastError:
+        return RoofcastError(f"{message} in {self.path}", field=self.prefix + field, code=code, hint=hint)
+
+    def find(self, field: str) -> Any:
+        node: Any = self.data
+        for part in field.split("."):
+            node = node.get(part) if isinstance(node, Mapping) else None
+        return node
+
+    def number(self, field: str) -> float:
+        value = self.find(field)
+        if value is None:
+            raise self.refuse(field, "is missing", code="missing_field")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            raise self.refuse(field, f"{value!r}; allowed: finite numbers of at least 0")
+        return float(value)
+
+    def positive(self, field: str) -> float:
+        value = self.number(field)
+        if value == 0:
+            raise self.refuse(field, "is 0; must be positive")
+        return value
+
+
+def _checked(run: ServingRun, *, failed: float, answered: float) -> ServingRun:
+    reader = _Reader(data={}, path=run.path)
+    if failed > FAILED_SHARE_AT_MOST * (failed + answered):
+        raise reader.refuse("failed", f"{failed:g} of {failed + answered:g} requests failed", code="not_identifiable")
+    if run.osl_tokens < 2:
+        raise reader.refuse(
+            "output tokens",
+            f"{run.osl_tokens:g} a request: one token has no time per further token",
+            code="not_identifiable",
+            hint="run with longer outputs",
+        )
+    return run
+
+
+def _in_flight(*, answered_per_s: float, ttft_s: float, tpot_s: float, osl_tokens: float) -> float:
+    """Little's law: rate times mean time in the system."""
+    return answered_per_s * (ttft_s + tpot_s * (osl_tokens - 1))
+
+
+def _vllm(reader: _Reader) -> ServingRun:
+    if any(key.startswith("spec_decode") and value for key, value in reader.data.items()):
+        raise reader.refuse("spec_decode", "speculative decoding hides the step", code="not_identifiable")
+    answered = reader.positive("completed")
+    isl, osl = reader.positive("total_input_tokens") / answered, reader.positive("total_output_tokens") / answered
+    ttft_s, tpot_s = reader.positive("mean_ttft_ms") * MILLI, reader.positive("mean_tpot_ms") * MILLI
+    answered_per_s = answered / reader.positive("duration")
+    rate = reader.find("request_rate")
+    is_open = isinstance(rate, int | float) and not isinstance(rate, bool) and math.isfinite(rate)
+    limit = reader.find("max_concurrency")
+    if not is_open and limit is None:
+        raise reader.refuse(
+            "request_rate",
+            f"{rate!r} without max_concurrency: all requests at once, so that TTFT is waiting and no overhead",
+            code="not_identifiable",
+            hint="run with --max-concurrency or a finite --request-rate",
+        )
+    estimated = _in_flight(answered_per_s=answered_per_s, ttft_s=ttft_s, tpot_s=tpot_s, osl_tokens=osl)
+    run = ServingRun(
+        tool="vllm bench serve",
+        path=reader.path,
+        isl_tokens=isl,
+        osl_tokens=osl,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        answered_per_s=answered_per_s,
+        request_rate_per_s=float(rate) if is_open and limit is None else None,
+        concurrency=reader.positive("max_concurrency") if limit is not None else estimated,
+    )
+    failed = reader.number("failed") if reader.find("failed") is not None else 0.0
+    return _checked(run, failed=failed, answered=answered)
+
+
+def _guidellm(reader: _Reader) -> ServingRun:
+    metrics = "metrics.{}.successful.mean"
+    tokens, per_s = reader.positive(metrics.format("output_token_count")), metrics.format("requests_per_second")
+    # GuideLLM's time_per_output_token_ms counts the first token in; inter_token_latency_ms is the project's TPOT.
+    run = ServingRun(
+        tool="GuideLLM",
+        path=reader.path,
+        isl_tokens=reader.positive(metrics.format("prompt_token_count")),
+        osl_tokens=tokens,
+        ttft_s=reader.positive(metrics.format("time_to_first_token_ms")) * MILLI,
+        tpot_s=reader.positive(metrics.format("inter_token_latency_ms")) * MILLI,
+        answered_per_s=reader.positive(per_s),
+        request_rate_per_s=_guidellm_rate(reader),
+        concurrency=reader.positive(metrics.format("request_concurrency")),
+    )
+    failed = reader.find("metrics.request_totals.errored") or 0.0
+    return _checked(run, failed=float(failed), answered=reader.positive("metrics.request_totals.successful"))
+
+
+def _guidellm_rate(reader: _Reader) -> float | None:
+    """The rate of a constant or Poisson strategy; None where clients wait for answers."""
+    strategy = reader.find("config.strategy.type_")
+    if strategy == "throughput":
+        raise reader.refuse(
+            "config.strategy",
+            "throughput: all requests at once, so that TTFT is waiting and no overhead",
+            code="not_identifiable",
+            hint="use a concurrent, constant or poisson benchmark",
+        )
+    return reader.positive("config.strategy.rate") if strategy in ("constant", "poisson") else None
+
+
+def _aiperf_s(reader: _Reader, field: str) -> float:
+    """A latency block's mean; its unit is authoritative."""
+    unit = reader.find(f"{field}.unit")
+    if unit not in UNITS_S:
+        raise reader.refuse(f"{field}.unit", f"{unit!r}; allowed: {', '.join(UNITS_S)}")
+    return reader.positive(f"{field}.avg") * UNITS_S[unit]
+
+
+def _aiperf(reader: _Reader) -> ServingRun:
+    osl = reader.positive("output_sequence_length.avg")
+    ttft_s, tpot_s = _aiperf_s(reader, "time_to_first_token"), _aiperf_s(reader, "inter_token_latency")
+    answered_per_s = reader.positive("request_throughput.avg")
+    rate, limit = reader.find("input_config.loadgen.request_rate"), reader.find("input_config.loadgen.concurrency")
+    run = ServingRun(
+        tool="AIPerf",
+        path=reader.path,
+        isl_tokens=reader.positive("input_sequence_length.avg"),
+        osl_tokens=osl,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        answered_per_s=answered_per_s,
+        request_rate_per_s=reader.positive("input_config.loadgen.request_rate") if rate and not limit else None,
+        concurrency=reader.positive("input_config.loadgen.concurrency")
+        if limit
+        else _in_flight(answered_per_s=answered_per_s, ttft_s=ttft_s, tpot_s=tpot_s, osl_tokens=osl),
+    )
+    answered = reader.positive("request_count.avg")
+    failed = reader.find("error_request_count.avg") or 0.0
+    return _checked(run, failed=float(failed), answered=answered)
+
+
+def load_serving_runs(path: str | Path) -> tuple[ServingRun, ...]:
+    """The runs of one result file, one for each benchmark in it.
+
+    Raises
+    ------
+    FileError, ProfileError
+        The file cannot be read or is not JSON.
+    RoofcastError
+        It is of no known tool, a field is missing or impossible, or the run cannot tell an engine's overheads.
+    """
+    data, name = read_json(path), str(path)
+    if "benchmarks" in data and isinstance(data["benchmarks"], list) and data["benchmarks"]:
+        return tuple(
+            _guidellm(_Reader(data=benchmark, path=name, prefix=f"benchmarks[{index}]."))
+            for index, benchmark in enumerate(data["benchmarks"])
+        )
+    if "time_to_first_token" in data and "request_throughput" in data:
+        return (_aiperf(_Reader(data=data, path=name)),)
+    if "mean_ttft_ms" in data or "total_input_tokens" in data:
+        return (_vllm(_Reader(data=data, path=name)),)
+    raise RoofcastError(f"{name} is of no known benchmark", field="--from", code="unknown_format", hint=FORMATS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.engine.closed_forms import UniformRun, closed_loop, offline, static_batch
+from simulator.engine.served_run import ServedRun, served_run
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import average_power_w
@@ -14,6 +15,7 @@ from simulator.specs.hardware import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
 from simulator.specs.scenario import IDLE_FIELDS, REQUIRED_FIELDS, Kind, ScenarioSpec, TechniquesSpec
+from simulator.specs.workload import WorkloadSpec
 
 # A static batch is what a framework runs; everything else needs a scheduler.
 DEFAULT_ENGINES: dict[Kind, EngineName] = {
@@ -30,7 +32,7 @@ class ScenarioResult:
 
     scenario: ScenarioSpec
     deployment: Deployment
-    run: UniformRun
+    run: UniformRun | ServedRun
     power_w: float
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
@@ -105,7 +107,7 @@ def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None) -> A
     )
 
 
-def _run(scenario: ScenarioSpec, deployment: Deployment) -> UniformRun:
+def _run(scenario: ScenarioSpec, deployment: Deployment) -> UniformRun | ServedRun:
     isl, osl = scenario.isl_tokens or 0, scenario.osl_tokens or 0
     if isl + osl > deployment.engine.max_model_len and scenario.engine.max_model_len is not None:
         raise RoofcastError(
@@ -126,13 +128,17 @@ def _run(scenario: ScenarioSpec, deployment: Deployment) -> UniformRun:
             return closed_loop(deployment, concurrency=scenario.concurrency or 0, isl_tokens=isl, osl_tokens=osl)
         case "offline":
             return offline(deployment, isl_tokens=isl, osl_tokens=osl, num_requests=scenario.num_requests)
-        case _:
-            raise RoofcastError(
-                "serving under load is not answered in this version; allowed: batch, closed_loop, offline",
-                field="kind",
-                code="unsupported_kind",
-                hint="ask for kind closed_loop with the concurrency you expect",
-            )
+        case "serve":
+            assert scenario.workload is not None, "checked with the required fields"
+            return served_run(deployment, workload=scenario.workload, replicas=scenario.replicas)
+
+
+def _workload_assumptions(workload: WorkloadSpec) -> list[str]:
+    said = [f"workload.{name} = {getattr(workload, name)} (default)" for name in ("arrival", "timeout_s", "seed")
+            if name not in workload.model_fields_set]
+    if workload.arrival == "constant" and "spacing" not in workload.model_fields_set:
+        said.append(f"workload.spacing = {workload.spacing} (default: rate x duration requests at random moments)")
+    return said
 
 
 def _assumptions(scenario: ScenarioSpec, deployment: Deployment) -> tuple[str, ...]:
@@ -143,6 +149,8 @@ def _assumptions(scenario: ScenarioSpec, deployment: Deployment) -> tuple[str, .
             said.append(f"{field} = {getattr(scenario, field)} (default)")
     if "name" not in scenario.engine.model_fields_set:
         said.append(f"engine.name = {deployment.engine.name} (default of kind {scenario.kind})")
+    if scenario.workload is not None:
+        said += _workload_assumptions(scenario.workload)
     if scenario.kind == "batch" and scenario.engine.max_num_batched_tokens is None:
         said.append("all prompts of the batch in one pass (max_num_batched_tokens not given)")
     return tuple(said)
@@ -170,7 +178,11 @@ def answer(scenario: ScenarioSpec, *, profiles: str | None = None) -> ScenarioRe
         scenario=scenario,
         deployment=deployment,
         run=run,
-        power_w=average_power_w(deployment, phases=tuple((p.weights, p.estimate) for p in phases)),
+        power_w=average_power_w(
+            deployment,
+            phases=tuple((p.weights, p.estimate) for p in phases),
+            busy_fraction=run.busy_fraction if isinstance(run, ServedRun) else 1.0,
+        ),
         assumptions=_assumptions(scenario, deployment),
         notes=(*model.notes, *run.notes),
     )

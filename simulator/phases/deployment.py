@@ -10,7 +10,7 @@ from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.operators.formats import PrecisionPlan, precision_plan
 from simulator.operators.parallel import check_parallelism
 from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineOverheads, EngineProfile, EngineSpec
+from simulator.specs.engine import EngineOverheads, EngineProfile, EngineSpec, EngineSpread
 from simulator.specs.engines import load_engine
 from simulator.specs.hardware import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import default_server_for
@@ -39,6 +39,7 @@ class EngineSettings:
     cuda_graph_max_sequences: int
     eager: bool
     overheads: EngineOverheads
+    spread: EngineSpread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,7 @@ def _engine_settings(spec: EngineSpec, *, profile: EngineProfile, model: ModelSp
         cuda_graph_max_sequences=profile.cuda_graph_max_sequences,
         eager=profile.eager,
         overheads=profile.overheads,
+        spread=profile.spread,
     )
 
 

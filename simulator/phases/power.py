@@ -25,8 +25,10 @@ def step_power_w(estimate: StepEstimate, *, hardware: AcceleratorSpec, fit: Powe
     return hardware.idle_w + (hardware.tdp_w - hardware.idle_w) * np.minimum(1.0, activity)
 
 
-def average_power_w(deployment: Deployment, *, phases: tuple[tuple[Array, StepEstimate], ...]) -> float:
-    """Mean power of all devices of a replica over weighted steps of several phases [W]."""
+def average_power_w(
+    deployment: Deployment, *, phases: tuple[tuple[Array, StepEstimate], ...], busy_fraction: float = 1.0
+) -> float:
+    """Mean power of all devices of a replica over weighted steps of several phases, idle the rest of the time [W]."""
     fit = load_power_fit()
     energy_j = 0.0
     total_s = 0.0
@@ -34,4 +36,6 @@ def average_power_w(deployment: Deployment, *, phases: tuple[tuple[Array, StepEs
         seconds = weights * estimate.step_s
         energy_j += float(seconds @ step_power_w(estimate, hardware=deployment.hardware, fit=fit))
         total_s += float(seconds.sum())
-    return deployment.parallelism.devices * energy_j / total_s
+    idle_w = deployment.hardware.idle_w
+    each_w = idle_w + busy_fraction * (energy_j / total_s - idle_w)
+    return deployment.parallelism.devices * each_w

@@ -11,6 +11,8 @@ import numpy as np
 
 from simulator.engine.answers import ScenarioResult
 from simulator.engine.closed_forms import UniformRun
+from simulator.engine.metrics import StageResult
+from simulator.engine.served_run import ServedRun
 from simulator.engine.static_batch import PhaseEstimate
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
@@ -50,7 +52,31 @@ def _phase_provenance(phases: Iterable[PhaseEstimate]) -> str:
     return Provenance(int(worst)).label
 
 
-def _memory(run: UniformRun) -> Json:
+def _stage(stage: StageResult) -> Json:
+    item: Json = {}
+    for name, summary in (("ttft", stage.ttft), ("tpot", stage.tpot), ("e2e", stage.e2e)):
+        for statistic in ("mean_s", "p50_s", "p90_s", "p95_s", "p99_s"):
+            value = getattr(summary, statistic)
+            item[f"{name}_{statistic}"] = None if math.isnan(value) else value
+    for name in (
+        "requests",
+        "finished",
+        "timed_out",
+        "rejected",
+        "requests_per_s",
+        "output_tokens_per_s",
+        "mean_batch",
+        "kv_utilization",
+        "busy_fraction",
+        "prefix_hit_fraction",
+        "preemptions",
+        "saturated",
+    ):
+        item[name] = getattr(stage, name)
+    return item
+
+
+def _memory(run: UniformRun | ServedRun) -> Json:
     memory = run.memory
     return {
         "weights_bytes": memory.weights_bytes,
@@ -64,16 +90,21 @@ def _memory(run: UniformRun) -> Json:
     }
 
 
+def _phase_sigma(phase: PhaseEstimate) -> float:
+    return phase.mean(phase.estimate.log_sigma)
+
+
 def _interval(result: ScenarioResult) -> Json:
-    run = result.run
-    prefill_sigma = run.prefill.mean(run.prefill.estimate.log_sigma)
-    decode_sigma = run.decode.mean(run.decode.estimate.log_sigma) if run.decode else prefill_sigma
-    prefill_s = run.prefill.total_s
-    decode_s = run.decode.total_s if run.decode else 0.0
-    both = math.hypot(prefill_s * prefill_sigma, decode_s * decode_sigma) / (prefill_s + decode_s)
+    """Kernel errors of each phase and the engine's own, in quadrature; the two phases' errors as independent."""
+    run, spread = result.run, result.deployment.engine.spread
+    prefill_sigma = _phase_sigma(run.prefill)
+    decode_sigma = _phase_sigma(run.decode) if run.decode else prefill_sigma
+    decode_share = 1 - run.ttft_s / run.e2e_s
+    kernels = math.hypot((1 - decode_share) * prefill_sigma, decode_share * decode_sigma)
+    both = math.hypot(kernels, spread.e2e)
     return {
-        "ttft_s": interval(run.ttft_s, log_sigma=prefill_sigma),
-        "tpot_s": interval(run.tpot_s, log_sigma=decode_sigma),
+        "ttft_s": interval(run.ttft_s, log_sigma=math.hypot(prefill_sigma, spread.ttft)),
+        "tpot_s": interval(run.tpot_s, log_sigma=math.hypot(decode_sigma, spread.tpot)),
         "e2e_s": interval(run.e2e_s, log_sigma=both),
         "output_tokens_per_s": interval(run.output_tokens_per_s * result.scenario.replicas, log_sigma=both),
     }
@@ -82,6 +113,9 @@ def _interval(result: ScenarioResult) -> Json:
 def result_object(result: ScenarioResult) -> Json:
     """The contract's result of one scenario; throughput and power are those of all replicas together."""
     run, replicas = result.run, result.scenario.replicas
+    served = {}
+    if isinstance(run, ServedRun):
+        served = {"stages": [_stage(stage) for stage in run.result.stages], "overall": _stage(run.result.overall)}
     phases = [phase for phase in (run.prefill, run.decode) if phase is not None]
     return {
         "id": result.scenario.id,
@@ -95,6 +129,7 @@ def result_object(result: ScenarioResult) -> Json:
         "requests_per_s": run.requests_per_s * replicas,
         "prefill": _phase(run.prefill),
         "decode": _phase(run.decode) if run.decode else None,
+        **served,
         "memory": _memory(run),
         "power_w": result.power_w * replicas,
         "energy_per_output_token_j": result.energy_per_output_token_j,

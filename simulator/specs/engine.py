@@ -48,6 +48,14 @@ class EngineOverheads(Spec):
     sampler_bytes_per_logit: NonNegativeFloat
 
 
+class EngineSpread(Spec):
+    """Spread of log(measured / predicted) of whole requests beyond that of the kernels, from end-to-end errors."""
+
+    ttft: NonNegativeFloat
+    tpot: NonNegativeFloat
+    e2e: NonNegativeFloat
+
+
 class EngineProfile(Spec):
     """An engine's default limits and fitted overheads (YAML under hardware_profiles/engines/).
 
@@ -72,4 +80,5 @@ class EngineProfile(Spec):
     eager: bool
     cuda_graph_max_sequences: PositiveInt
     overheads: EngineOverheads
+    spread: EngineSpread
     sources: dict[str, Source]

@@ -1,0 +1,123 @@
+"""A workload served under load, with the typical steps that explain it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.engine.metrics import ServeResult
+from simulator.engine.serving import serve_workload
+from simulator.engine.static_batch import PhaseEstimate
+from simulator.errors import RoofcastError
+from simulator.operators.step_shape import decode_step, mixed_step
+from simulator.phases.deployment import Deployment
+from simulator.phases.memory import MemoryPlan, memory_plan
+from simulator.phases.step import estimate_step
+from simulator.specs.workload import WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedRun:
+    """What clients see under load: percentiles by stage, and throughput per replica.
+
+    result : the event simulation; prefill, decode : a typical step of each phase (one case)
+    """
+
+    result: ServeResult
+    replicas: int
+    prefill: PhaseEstimate
+    decode: PhaseEstimate | None
+    memory: MemoryPlan
+    notes: tuple[str, ...]
+
+    @property
+    def ttft_s(self) -> float:
+        """Mean time to first token over the whole run [s]."""
+        return self.result.overall.ttft.mean_s
+
+    @property
+    def tpot_s(self) -> float:
+        """Mean time per output token after the first [s]."""
+        return self.result.overall.tpot.mean_s
+
+    @property
+    def e2e_s(self) -> float:
+        """Mean time to the last token [s]."""
+        return self.result.overall.e2e.mean_s
+
+    @property
+    def requests_per_s(self) -> float:
+        """Finished requests per second and replica."""
+        return self.result.overall.requests_per_s / self.replicas
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Generated tokens per second and replica."""
+        return self.result.overall.output_tokens_per_s / self.replicas
+
+    @property
+    def total_tokens_per_s(self) -> float:
+        """Prompt and generated tokens per second and replica."""
+        prompts = float(np.mean(self.result.requests.prompt_tokens)) * self.requests_per_s
+        return self.output_tokens_per_s + prompts
+
+    @property
+    def busy_fraction(self) -> float:
+        """Share of the time in which a step runs."""
+        return self.result.overall.busy_fraction
+
+
+def _typical_steps(deployment: Deployment, result: ServeResult) -> tuple[PhaseEstimate, PhaseEstimate | None]:
+    """A mean prompt with its mean cached part, and a decode step at the mean batch and context."""
+    prompt = float(np.mean(result.requests.prompt_tokens))
+    output = float(np.mean(result.requests.output_tokens))
+    cached = np.floor(prompt * result.overall.prefix_hit_fraction)
+    passes = mixed_step(prefill_sequences=1.0, prefill_tokens=max(1.0, prompt - cached), prefill_context=cached)
+    one = np.ones(1)
+    prefill = PhaseEstimate(estimate=estimate_step(deployment, passes), weights=one)
+    if output <= 1:
+        return prefill, None
+    step = decode_step(sequences=max(1.0, result.overall.mean_batch), context=prompt + output / 2)
+    return prefill, PhaseEstimate(estimate=estimate_step(deployment, step), weights=one)
+
+
+def _notes(result: ServeResult) -> tuple[str, ...]:
+    overall = result.overall
+    notes = []
+    for index, stage in enumerate(result.stages):
+        if stage.saturated:
+            notes.append(f"stage {index} is saturated: the queue grows as long as it lasts")
+    if overall.timed_out:
+        notes.append(f"{overall.timed_out} of {overall.requests} requests were given up by their clients")
+    if overall.rejected:
+        notes.append(f"{overall.rejected} of {overall.requests} requests were rejected: longer than the engine takes")
+    return tuple(notes)
+
+
+def served_run(deployment: Deployment, *, workload: WorkloadSpec, replicas: int) -> ServedRun:
+    """Simulate ``workload`` on ``replicas`` copies of ``deployment``."""
+    if workload.arrival != "trace" and not workload.stages:
+        raise RoofcastError(
+            "a workload without a trace needs at least one stage",
+            field="workload.stages",
+            code="missing_field",
+            hint='such as [{"rate_per_s": 8, "duration_s": 600}]',
+        )
+    result = serve_workload(deployment, workload=workload, replicas=replicas)
+    if result.overall.finished == 0:
+        raise RoofcastError(
+            "no request finishes: " + "; ".join(_notes(result)),
+            field="workload",
+            code="nothing_finished",
+            hint="lower the rate, shorten the requests or lengthen the stages",
+        )
+    prefill, decode = _typical_steps(deployment, result)
+    return ServedRun(
+        result=result,
+        replicas=replicas,
+        prefill=prefill,
+        decode=decode,
+        memory=memory_plan(deployment),
+        notes=_notes(result),
+    )

@@ -60,7 +60,8 @@ def print_model(config: str, *, context_tokens: int, kv_cache: str | None, as_js
         f"parameters          {document['parameters'] / GIGA:.3f} billion, "
         f"{document['active_parameters'] / GIGA:.3f} billion active per token",
         f"prefill             {document['prefill_flops'] / TERA:.4g} TFLOP for {context_tokens} tokens",
-        f"decode              {document['decode_flops_per_token'] / GIGA:.4g} GFLOP per token at {context_tokens} tokens",
+        f"decode              {document['decode_flops_per_token'] / GIGA:.4g} GFLOP per token "
+        f"at {context_tokens} tokens",
         f"KV cache            {document['kv_bytes_per_token'] / KIB:.4g} KiB per token ({document['kv_cache_dtype']}), "
         f"{format_si(document['kv_bytes_at_context'], 'B')} at {context_tokens} tokens",
         *(f"note: {text}" for text in document["notes"]),

@@ -119,6 +119,40 @@ def model(
     print_model(config, context_tokens=context, kv_cache=kv_cache, as_json=as_json, profiles=profiles)
 
 
+@app.command()
+def calibrate(
+    measured: Annotated[
+        str | None, typer.Argument(metavar="[MEASURED.csv]", help="Kernels, from python -m validation.measure.")
+    ] = None,
+    hardware: Annotated[str | None, typer.Option("--hardware", help="The accelerator that was measured.")] = None,
+    bench: Annotated[
+        list[str] | None, typer.Option("--from", metavar="RESULT.json", help="vLLM bench, GuideLLM or AIPerf result.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="With --from: the model that was served.")] = None,
+    tp: Annotated[int, typer.Option("--tp", min=1, help="With --from: tensor-parallel size.")] = 1,
+    engine: Annotated[str, typer.Option("--engine", help="With --from: the engine that served.")] = "vllm",
+    weights: Annotated[str | None, typer.Option("--weights", help="With --from: format of the weights.")] = None,
+    kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="With --from: format of the KV cache.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="FAMILY[/FORMAT]", help="Fit these families alone.")
+    ] = None,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Profile directory to write into.")] = "profiles",
+    profiles: ProfilesOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite profiles.")] = False,
+) -> None:
+    """Fit your own measurements: kernels of an accelerator, or the overheads of an engine.
+
+    Example: roofcast calibrate measured.csv --hardware l4 --out my-profiles
+    """
+    from simulator.cli.calibrate import CalibrationTarget, bench_question, run_calibrate
+
+    question = bench_question(
+        bench or [], model=model, hardware=hardware, tp_size=tp, engine=engine, weights=weights, kv_cache=kv_cache
+    )
+    target = CalibrationTarget(out=out, profiles=profiles, force=force)
+    run_calibrate(measured, hardware=hardware, bench=question, only=only or [], target=target)
+
+
 @profiles_app.command("list")
 def profiles_list(
     section: Annotated[ProfileSection | None, typer.Argument(help="Which profiles; all without it.")] = None,

@@ -1,0 +1,1 @@
+"""Many requests: uniform runs in closed form, queueing, steady state, event simulation."""

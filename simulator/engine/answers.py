@@ -101,7 +101,8 @@ def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None) -> A
         )
         return hardware.model_copy(update={"scale_up": link})
     raise RoofcastError(
-        f"{interconnect!r} does not connect {hardware.name}; allowed: {hardware.scale_up.kind}, {hardware.host_link.kind}",
+        f"{interconnect!r} does not connect {hardware.name}; "
+        f"allowed: {hardware.scale_up.kind}, {hardware.host_link.kind}",
         field="interconnect",
         code="unsupported_option",
     )
@@ -134,8 +135,11 @@ def _run(scenario: ScenarioSpec, deployment: Deployment) -> UniformRun | ServedR
 
 
 def _workload_assumptions(workload: WorkloadSpec) -> list[str]:
-    said = [f"workload.{name} = {getattr(workload, name)} (default)" for name in ("arrival", "timeout_s", "seed")
-            if name not in workload.model_fields_set]
+    said = [
+        f"workload.{name} = {getattr(workload, name)} (default)"
+        for name in ("arrival", "timeout_s", "seed")
+        if name not in workload.model_fields_set
+    ]
     if workload.arrival == "constant" and "spacing" not in workload.model_fields_set:
         said.append(f"workload.spacing = {workload.spacing} (default: rate x duration requests at random moments)")
     return said

@@ -1,6 +1,6 @@
 """Matrix products on a tiled processor: launch + the best tile and split-K of compute waves against memory.
 
-Roofline [Williams2009] with the tile and wave quantisation of [NvidiaGemmGuide] and split-K as in [StreamK2023];
+Roofline [Williams2009] with the tile and wave quantisation of [NVIDIA2024] and split-K as in [StreamK2023];
 on top stands a small correction fitted on the residual (kernels/correction).
 """
 
@@ -22,7 +22,7 @@ from simulator.specs.hardware import AcceleratorSpec
 from simulator.units import BITS_PER_BYTE
 
 K_STEP = 64.0
-"""Elements of k that a tile advances by [NvidiaGemmGuide]."""
+"""Elements of k that a tile advances by [NVIDIA2024]."""
 
 WEIGHT_COPIES = 6.0
 """Copies of the weights that the benchmark rotates through: weights stay in L2 only while all copies fit."""

@@ -40,8 +40,8 @@ SAME_KERNELS = {"fp16": "bf16"}
 # All libraries run the same 16-bit products, but vLLM's table was measured on uninitialised weights, which draw less
 # power than real ones and so run at higher clocks; SGLang's was measured on random data.
 RANDOM_DATA = {"vllm": "sglang", "torch": "sglang"}
-# The tables' per-tensor FP8 experts ran an untuned kernel that is slower than 16-bit experts at any small batch; engines
-# run per-tensor and per-token FP8 checkpoints on the same grouped kernel as block-scaled ones.
+# The tables' per-tensor FP8 experts ran an untuned kernel that is slower than 16-bit experts at any small batch;
+# engines run per-tensor and per-token FP8 checkpoints on the same grouped kernel as block-scaled ones.
 MOE_KERNELS = {"fp8": "fp8_block"}
 
 

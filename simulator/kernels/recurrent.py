@@ -1,6 +1,6 @@
 """Linear attention and state-space updates: a short convolution, then a scan over chunks of tokens per value head.
 
-The chunked form of the delta rule [GatedDeltaNet2024] keeps a state of key width x value width per head: prefill
+The chunked form of the delta rule [Yang2024] keeps a state of key width x value width per head: prefill
 walks the chunks of a sequence one after another, decode reads and writes the state once per token.
 """
 
@@ -24,7 +24,7 @@ from simulator.units import BITS_PER_BYTE
 RECURRENT_AXES = ("tiles", "tokens")
 
 CHUNK_TOKENS = 64.0
-"""Tokens that a scan takes at once [GatedDeltaNet2024]."""
+"""Tokens that a scan takes at once [Yang2024]."""
 
 ACTIVATION_BYTES = 2.0
 L2_SHARPNESS = 3.0

@@ -78,7 +78,7 @@ def _widest_activation_elements(deployment: Deployment) -> float:
 
 
 def activation_bytes(deployment: Deployment) -> float:
-    """Peak of the engine's profiling run: a full batch through the widest layer, and sampling of every sequence [bytes].
+    """Peak of the engine's profiling run: a full batch in the widest layer, and sampling of every sequence [bytes].
 
     References
     ----------

@@ -19,7 +19,7 @@ def step_power_w(estimate: StepEstimate, *, hardware: AcceleratorSpec, fit: Powe
 
     References
     ----------
-    [Patel2024]
+    [Patel2024b]
     """
     activity = fit.base + fit.compute * estimate.mfu + fit.memory * estimate.mbu
     return hardware.idle_w + (hardware.tdp_w - hardware.idle_w) * np.minimum(1.0, activity)

@@ -11,7 +11,7 @@ from simulator.errors import RoofcastError
 from simulator.planner.records import Assumption, Demand, Objective
 from simulator.specs.plan import PlanSpec
 
-# Means and coefficients of variation over the 19,366 requests of AzureLLMInferenceTrace2023_conv.csv [Splitwise2024].
+# Means and coefficients of variation over the 19,366 requests of AzureLLMInferenceTrace2023_conv.csv [Patel2024a].
 CHAT_ISL = LengthDistribution(mean_tokens=1155.0, cv=0.96)
 CHAT_OSL = LengthDistribution(mean_tokens=211.0, cv=0.77)
 CHAT_SOURCE = "default: mean of the Azure 2023 conversation trace"

@@ -33,7 +33,7 @@ class AcceleratorSpec(Spec):
     form_factor: str
     release_date: str
     peak_flops_per_s: dict[Dtype, PositiveFloat]
-    sparse_peak_flops_per_s: dict[Dtype, PositiveFloat] = {}
+    sparse_peak_flops_per_s: dict[Dtype, PositiveFloat] = Field(default_factory=dict)
     vector_flops_per_s: dict[Dtype, PositiveFloat]
     memory_kind: str
     memory_bytes: PositiveFloat

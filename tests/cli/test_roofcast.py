@@ -44,7 +44,7 @@ def test_simulate_answers_in_order_and_goes_on_after_errors(tmp_path: Path, caps
         {**SCENARIO, "id": "y", "hardware": "h1000"},
         "not json",
         "",
-        {**SCENARIO, "id": "z", "kind": "serve", "concurrency": None, "workload": {"stages": []}},
+        {**SCENARIO, "id": "z", "kind": "serve", "concurrency": None, "workload": {"stages": [], "isl_tokens": 8}},
         {**SCENARIO, "id": "w"},
     )
     target = tmp_path / "out.jsonl"

@@ -14,6 +14,7 @@ from pathlib import Path
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source, scenario_lines
 
+
 def main() -> int:
     """Score, print, and optionally write."""
     parser = argparse.ArgumentParser(prog="python -m validation.end_to_end", description=__doc__)

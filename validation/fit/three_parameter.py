@@ -1,6 +1,6 @@
-"""Fit the three-parameter roofline of each accelerator and operator family: launch, share of peak, share of bandwidth.
+"""Fit the three-parameter roofline of each accelerator and family: launch, share of peak, share of bandwidth.
 
-``python -m validation.fit.three_parameter --tables DIR`` writes hardware_profiles/calibration/<hw>--<library>.roofline.yaml.
+``python -m validation.fit.three_parameter --tables DIR`` writes calibration/<hardware>--<library>.roofline.yaml.
 The shapes of the score split are not seen by the fit; their error is stored beside the parameters.
 """
 
@@ -187,7 +187,8 @@ def main() -> None:
         path.write_text(yaml.safe_dump(spec.model_dump(exclude_defaults=True, mode="json"), sort_keys=False))
         for fit in spec.fits:
             print(
-                f"{name:16s} {fit.family:18s} {fit.format:6s} score {100 * fit.error.score_mape:5.1f} %  {fit.parameters}"
+                f"{name:16s} {fit.family:18s} {fit.format:6s} "
+                f"score {100 * fit.error.score_mape:5.1f} %  {fit.parameters}"
             )
 
 

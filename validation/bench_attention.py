@@ -92,6 +92,19 @@ def scores_of(root: Path, *, hardware_name: str, library: str) -> list[Score]:
     return scores
 
 
+def not_shipped(root: Path, *, hardware_name: str, library: str) -> list[str]:
+    """Groups of rows without a fit, most of them left out for their error on the score part: not in any average."""
+    calibration = load_calibration(hardware_name, library=library, group="attention")
+    if calibration is None:
+        return []
+    known = {(fit.family, fit.format, fit.variant) for fit in calibration.fits}
+    return [
+        f"{group.phase} {group.format} {group.variant} ({int(group.rows['is_score'].sum())} score points)"
+        for group in groups_of(root, hardware=hardware_name, library=library)
+        if (MODELS[group.phase].family, group.format, group.variant) not in known
+    ]
+
+
 def line(scores: list[Score], *, label: str) -> str:
     """One row of the scorecard over all points of ``scores``."""
     relative = np.concatenate([score.relative for score in scores])
@@ -118,6 +131,8 @@ def main() -> None:
     for library in arguments.library:
         for hardware_name in arguments.hardware:
             scores = scores_of(root, hardware_name=hardware_name, library=library)
+            for missing in not_shipped(root, hardware_name=hardware_name, library=library):
+                print(f"{hardware_name} {library}: no fit, counted nowhere below: {missing}")
             for phase, bar in BARS.items():
                 for format in FORMATS:
                     mine = [score for score in scores if score.phase == phase and score.format == format]

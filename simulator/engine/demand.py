@@ -94,7 +94,7 @@ def _refuse_idle_fields(workload: WorkloadSpec) -> None:
     """Options that would change nothing are errors."""
     if workload.arrival != "gamma" and workload.burstiness != 1:
         raise RoofcastError("has no effect unless arrival is gamma", field="workload.burstiness", code="ignored_option")
-    if workload.arrival != "constant" and workload.spacing != "even":
+    if workload.arrival != "constant" and "spacing" in workload.model_fields_set:
         raise RoofcastError("has no effect unless arrival is constant", field="workload.spacing", code="ignored_option")
     if (workload.arrival == "trace") != (workload.trace is not None):
         raise RoofcastError("arrival trace and the file belong together", field="workload.trace", code="missing_field")

@@ -24,7 +24,7 @@ def workload(**fields: object) -> WorkloadSpec:
 
 
 def test_constant_arrivals_are_evenly_spaced_and_fill_every_stage() -> None:
-    requests = build_requests(workload(arrival="constant"), block_size_tokens=16)
+    requests = build_requests(workload(arrival="constant", spacing="even"), block_size_tokens=16)
     assert len(requests) == 3000 + 6000
     np.testing.assert_allclose(np.diff(requests.arrival_s[:3000]), 0.2)
     np.testing.assert_allclose(np.diff(requests.arrival_s[3000:]), 0.05)
@@ -39,7 +39,7 @@ def test_fractional_rates_send_the_rounded_number() -> None:
 
 
 def test_random_spacing_keeps_the_count_and_scatters_the_gaps() -> None:
-    requests = build_requests(workload(arrival="constant", spacing="random"), block_size_tokens=16)
+    requests = build_requests(workload(arrival="constant"), block_size_tokens=16)
     np.testing.assert_array_equal(np.bincount(requests.stage), [3000, 6000])
     gaps = np.diff(requests.arrival_s[3000:])
     # Exponential gaps: cv 1, with a standard error of about 1 / sqrt(n).

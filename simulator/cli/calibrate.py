@@ -37,7 +37,7 @@ HEADING = "Written by roofcast calibrate from measurements; do not edit."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationTarget:
-    """Where profiles go: ``out`` has the layout of a profile directory; ``profiles`` is read beside the built-in ones."""
+    """Where profiles go: ``out`` has the layout of a profile directory; ``profiles`` is read beside the built-in."""
 
     out: str
     profiles: str | None
@@ -154,8 +154,9 @@ def _report(item: UserFit) -> str:
                 f"launch {value / MICRO:.3g} us" if name == "launch_s" else f"{name.split('_')[0]} {100 * value:.3g} %"
             )
             shown.append(text + (" (kept: not identified)" if name in item.kept else ""))
+    points = fit.error.fit_points + fit.error.score_points
     return (
-        f"{fit.family + ' ' + fit.format:26s} {fit.error.fit_points + fit.error.score_points:4d} points: held-out error "
+        f"{fit.family + ' ' + fit.format:26s} {points:4d} points: held-out error "
         f"{100 * item.before_mape:.1f} % before, {100 * item.after_mape:.1f} % after; {', '.join(shown)}"
     )
 
@@ -211,6 +212,10 @@ def _fitted_profile(profile: EngineProfile, fit: OverheadFit, *, question: Bench
     return profile.model_copy(update={"overheads": overheads, "sources": {**profile.sources, "overheads": source}})
 
 
+def _change(before: float, after: float) -> str:
+    return f"{100 * before:+.1f} % before, {100 * after:+.1f} % after"
+
+
 def calibrate_engine(question: BenchQuestion, *, target: CalibrationTarget) -> None:
     """Fit an engine's time per step and per request to benchmark results, print the errors, and write its profile."""
     runs = tuple(run for name in question.files for run in load_serving_runs(name))
@@ -233,8 +238,8 @@ def calibrate_engine(question: BenchQuestion, *, target: CalibrationTarget) -> N
         load = f"{run.request_rate_per_s:g}/s" if run.request_rate_per_s else f"{run.concurrency:.0f} at once"
         _say(
             f"{run.tool}, {load}, {run.isl_tokens:.0f} in, {run.osl_tokens:.0f} out: "
-            f"TTFT {run.ttft_s / MILLI:.4g} ms, off by {100 * item.ttft_before:+.1f} % before, {100 * item.ttft_after:+.1f} % "
-            f"after; TPOT {run.tpot_s / MILLI:.4g} ms, {100 * item.tpot_before:+.1f} % before, {100 * item.tpot_after:+.1f} % after"
+            f"TTFT {run.ttft_s / MILLI:.4g} ms, off by {_change(item.ttft_before, item.ttft_after)}; "
+            f"TPOT {run.tpot_s / MILLI:.4g} ms, off by {_change(item.tpot_before, item.tpot_after)}"
         )
     _say("(errors on the runs that were fitted; two numbers for all of them)")
     _say(f"{profile.name}: step_s {fit.step_s / MILLI:.4g} ms, request_s {fit.request_s / MILLI:.4g} ms")

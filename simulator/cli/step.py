@@ -13,6 +13,7 @@ from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.work import CollectiveShape
 from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, StepRow, estimate_step
 from simulator.reports.contract import SCHEMA_VERSION, interval
 from simulator.specs.deployment import ParallelismSpec
@@ -90,6 +91,13 @@ def _row(row: StepRow, deployment: Deployment) -> dict[str, Any]:
     }
 
 
+def _memory_notes(deployment: Deployment) -> tuple[str, ...]:
+    memory = memory_plan(deployment)
+    if memory.fits:
+        return ()
+    return (f"does not fit: a device is {memory.shortfall_bytes / GIGA:.1f} GB short; the times are as if it did",)
+
+
 def step_object(question: StepQuestion, *, profiles: str | None) -> dict[str, Any]:
     """The JSON document of ``roofcast step``."""
     deployment, result = estimate(question, profiles=profiles)
@@ -110,7 +118,7 @@ def step_object(question: StepQuestion, *, profiles: str | None) -> dict[str, An
         "breakdown_s": {family: float(values[0]) for family, values in result.breakdown_s.items()},
         "operators": [_row(row, deployment) for row in result.rows],
         "assumptions": list(deployment.assumptions),
-        "notes": list(deployment.model.notes),
+        "notes": [*deployment.model.notes, *_memory_notes(deployment)],
     }
 
 
@@ -146,5 +154,7 @@ def print_step(question: StepQuestion, *, as_json: bool, profiles: str | None) -
             row["provenance"],
         )
     console.print(table)
+    for text in document["notes"]:
+        console.print(f"note: {text}", soft_wrap=True)
     for text in document["assumptions"]:
         console.print(f"assumed: {text}", soft_wrap=True)

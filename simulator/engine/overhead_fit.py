@@ -84,8 +84,8 @@ def _check(run: ServingRun, *, floor: tuple[float, float]) -> None:
     for field, measured_s, least_s in (("ttft", run.ttft_s, floor[0]), ("tpot", run.tpot_s, floor[1])):
         if measured_s < least_s:
             raise RoofcastError(
-                f"{run.path}: measured {measured_s / MILLI:.3g} ms, but the kernels alone take {least_s / MILLI:.3g} ms: "
-                "an overhead below 0 cannot be fitted",
+                f"{run.path}: measured {measured_s / MILLI:.3g} ms, but the kernels alone take "
+                f"{least_s / MILLI:.3g} ms: an overhead below 0 cannot be fitted",
                 field=field,
                 code="not_identifiable",
                 hint="check --model, --hardware, --tp and --weights; prompts that hit a prefix cache lower TTFT too",

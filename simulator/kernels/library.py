@@ -18,6 +18,7 @@ from simulator.kernels.gemm import gemm_timing
 from simulator.kernels.memory import elementwise_timing
 from simulator.kernels.moe import moe_timing
 from simulator.kernels.network import collective_timing
+from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
 from simulator.kernels.roofline import RooflineParameters, roofline_timing
 from simulator.kernels.timing import Provenance, Timing, widened
 from simulator.operators.work import (
@@ -152,7 +153,11 @@ class KernelLibrary:
         return self.attention.transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
 
     def _recurrent(self, work: Work, shape: RecurrentShape) -> Timing:
-        return self._roofline(work, family="decode_attention", fmt=STAND_IN_FORMAT)
+        fit = choose_recurrent_fit(self.recurrent.fits, shape=shape) if self.recurrent else None
+        if self.recurrent is None or fit is None:
+            return self._roofline(work, family="decode_attention", fmt=STAND_IN_FORMAT)
+        lattice = self.recurrent.lattice(fit)
+        return self.recurrent.transferred(recurrent_timing(shape, hardware=self.hardware, fit=fit, lattice=lattice))
 
     def _elementwise(self, shape: ElementwiseShape) -> Timing:
         fits = self.elementwise

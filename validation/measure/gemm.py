@@ -134,13 +134,13 @@ def _grouped(bench: Bench, m: int, n: int, k: int, groups: int, copies: int) -> 
 def grouped_groups(bench: Bench) -> list[Group]:
     """Products of the experts of an MoE layer: rows an expert, n, k, experts."""
     if bench.is_cuda:
-        axes: tuple[Axis, ...] = (Axis(low=1, high=1024), Axis(low=256, high=8192, step=128), Axis(low=256, high=8192, step=128))
+        rows_each, widths = Axis(low=1, high=1024), Axis(low=256, high=8192, step=128)
         experts = (4, 8, 16, 32, 64, 128)
     else:
-        axes = (Axis(low=1, high=64), Axis(low=128, high=512, step=64), Axis(low=128, high=512, step=64))
+        rows_each, widths = Axis(low=1, high=64), Axis(low=128, high=512, step=64)
         experts = (2, 4, 8)
     cases = []
-    for rows, n, k, groups in shapes(bench.points, axes=(*axes, Choice(values=experts))):
+    for rows, n, k, groups in shapes(bench.points, axes=(rows_each, widths, widths, Choice(values=experts))):
         m = rows * groups
         shape = Shape(m=m, n=n, k=k, groups=groups)
         cases.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.engine.closed_forms import UniformRun, closed_loop, offline, static_batch
+from simulator.engine.uniform_runs import UniformRun, closed_loop, offline, static_batch
 from simulator.engine.served_run import ServedRun, served_run
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
@@ -126,7 +126,13 @@ def _run(scenario: ScenarioSpec, deployment: Deployment) -> UniformRun | ServedR
                 limit_tokens=scenario.engine.max_num_batched_tokens,
             )
         case "closed_loop":
-            return closed_loop(deployment, concurrency=scenario.concurrency or 0, isl_tokens=isl, osl_tokens=osl)
+            return closed_loop(
+                deployment,
+                concurrency=scenario.concurrency or 0,
+                isl_tokens=isl,
+                osl_tokens=osl,
+                num_requests=scenario.num_requests,
+            )
         case "offline":
             return offline(deployment, isl_tokens=isl, osl_tokens=osl, num_requests=scenario.num_requests)
         case "serve":

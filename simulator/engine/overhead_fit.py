@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.engine.closed_forms import closed_loop
+from simulator.engine.uniform_runs import closed_loop
 from simulator.engine.serving import serve_workload
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from simulator.engine.answers import ScenarioResult
-from simulator.engine.closed_forms import UniformRun
+from simulator.engine.uniform_runs import UniformRun
 from simulator.engine.metrics import StageResult
 from simulator.engine.served_run import ServedRun
 from simulator.engine.static_batch import PhaseEstimate

@@ -1,14 +1,24 @@
-"""Answers to the scenario kinds whose requests all have the same lengths: batch, closed_loop, offline."""
+"""Answers to the scenario kinds whose requests all have the same lengths: batch, closed_loop, offline.
+
+A static batch has a closed form; the other two run step by step on the compiled step times.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from simulator.engine.static_batch import PhaseEstimate, decode_phase, prefill_phase
+from simulator.engine.uniform_simulation import UniformDemand, UniformLimits, simulate_uniform
 from simulator.errors import InfeasibleError
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan, sequences_that_fit
+from simulator.phases.tabulate import compile_steps
 from simulator.units import GIGA
+
+# Rounds of a run without a given length: the first one starts in an empty engine, the others in a full one.
+ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,86 +120,69 @@ def static_batch(
     )
 
 
-def closed_loop(deployment: Deployment, *, concurrency: int, isl_tokens: int, osl_tokens: int) -> UniformRun:
-    """``concurrency`` clients that send their next request when the last one is answered, in the long run.
-
-    With equal lengths the requests of a group that fit one prompt pass stay together; in one cycle every client's
-    prompt passes once and OSL - 1 decode steps run, so that the cycle is the sum of both. A new request waits for
-    clients beyond the resident ones and for its own prompt pass.
-    """
-    memory = memory_plan(deployment)
-    _require_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
-    resident = _resident(deployment, memory, wanted=concurrency, tokens=isl_tokens + osl_tokens)
+def _simulated(
+    deployment: Deployment, *, demand: UniformDemand, memory: MemoryPlan, held_tokens: float, notes: tuple[str, ...]
+) -> UniformRun:
+    """Run equal requests step by step, and price a typical prompt pass and decode step to explain them."""
+    isl, osl = demand.isl_tokens, demand.osl_tokens
+    resident = _resident(deployment, memory, wanted=demand.at_once, tokens=held_tokens)
+    limit_tokens = max(deployment.engine.max_num_batched_tokens, resident + 1)
+    records = simulate_uniform(
+        compile_steps(deployment), demand=demand, limits=UniformLimits(resident=resident, step_tokens=limit_tokens)
+    )
+    ttft_s = float(np.mean(records.first_token_s - records.sent_s))
+    e2e_s = float(np.mean(records.finish_s - records.sent_s))
     prefill, decode = _phases(
-        deployment,
-        sequences=resident,
-        isl_tokens=isl_tokens,
-        osl_tokens=osl_tokens,
-        limit_tokens=deployment.engine.max_num_batched_tokens,
+        deployment, sequences=resident, isl_tokens=isl, osl_tokens=osl, limit_tokens=limit_tokens
     )
-    decode_s = decode.total_s if decode else 0.0
-    cycle_s = prefill.total_s + decode_s
-    own_pass_s = prefill.total_s / prefill.steps * max(1.0, prefill.steps / resident)
-    overheads = deployment.engine.overheads
-    request_s = overheads.request_s + overheads.prompt_token_s * isl_tokens
-    waiting_s = cycle_s * (concurrency - resident) / resident
-    ttft_s = waiting_s + own_pass_s + request_s
-    running_s = max(cycle_s - own_pass_s, decode_s)
-    notes = (
-        (f"{concurrency - resident} of {concurrency} clients wait: {resident} sequences fit at once",)
-        if resident < concurrency
-        else ()
-    )
+    waiting = f"{resident} of {demand.at_once} requests run at once; the others wait"
     return UniformRun(
         ttft_s=ttft_s,
-        tpot_s=running_s / max(1, osl_tokens - 1),
-        e2e_s=ttft_s + (running_s if osl_tokens > 1 else 0.0),
-        requests_per_s=resident / (cycle_s + request_s),
-        isl_tokens=isl_tokens,
-        osl_tokens=osl_tokens,
+        tpot_s=(e2e_s - ttft_s) / max(1, osl - 1),
+        e2e_s=e2e_s,
+        requests_per_s=demand.requests / float(records.finish_s.max()),
+        isl_tokens=isl,
+        osl_tokens=osl,
         sequences=resident,
         prefill=prefill,
         decode=decode,
         memory=memory,
-        notes=notes,
+        notes=(*notes, waiting) if resident < demand.at_once else notes,
     )
+
+
+def closed_loop(
+    deployment: Deployment, *, concurrency: int, isl_tokens: int, osl_tokens: int, num_requests: int | None = None
+) -> UniformRun:
+    """``concurrency`` clients that send their next request when the last one is answered.
+
+    Means over ``num_requests`` requests from an empty engine on, which is how benchmarks count; without a number,
+    over enough rounds that the first one hardly shows.
+    """
+    memory = memory_plan(deployment)
+    _require_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
+    overheads = deployment.engine.overheads
+    demand = UniformDemand(
+        requests=max(num_requests or concurrency * ROUNDS, 1),
+        at_once=min(concurrency, num_requests or concurrency),
+        isl_tokens=isl_tokens,
+        osl_tokens=osl_tokens,
+        delay_s=overheads.request_s + overheads.prompt_token_s * isl_tokens,
+    )
+    held = isl_tokens + (osl_tokens if deployment.engine.reserves_full_length else osl_tokens / 2)
+    return _simulated(deployment, demand=demand, memory=memory, held_tokens=held, notes=())
 
 
 def offline(deployment: Deployment, *, isl_tokens: int, osl_tokens: int, num_requests: int | None) -> UniformRun:
-    """Everything queued at t = 0: throughput with as many sequences as engine and cache hold.
+    """Everything queued at t = 0: ``num_requests`` requests, or several times what runs at once.
 
-    Sequences are at all stages of their lives, so that they hold ISL + OSL / 2 tokens on average; an engine that
-    reserves the full length holds room for ISL + OSL. With
-    ``num_requests`` the run ends: the last sequences drain at falling batch sizes, which costs half a decode phase
-    at the end; TTFT is the mean wait in the queue plus the own pass.
+    Sequences at all stages of their lives hold ISL + OSL / 2 tokens on average; an engine that reserves the full
+    length holds room for ISL + OSL.
     """
     memory = memory_plan(deployment)
     _require_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
-    wanted = num_requests or deployment.engine.max_num_seqs
     held = isl_tokens + (osl_tokens if deployment.engine.reserves_full_length else osl_tokens / 2)
-    resident = _resident(deployment, memory, wanted=wanted, tokens=held)
-    prefill, decode = _phases(
-        deployment,
-        sequences=resident,
-        isl_tokens=isl_tokens,
-        osl_tokens=osl_tokens,
-        limit_tokens=deployment.engine.max_num_batched_tokens,
-    )
-    decode_s = decode.total_s if decode else 0.0
-    cycle_s = prefill.total_s + decode_s
-    waves = (num_requests or resident) / resident
-    makespan_s = cycle_s * max(1.0, waves)
-    ttft_s = (makespan_s - cycle_s) / 2 + prefill.total_s / 2
-    return UniformRun(
-        ttft_s=ttft_s,
-        tpot_s=(cycle_s - prefill.total_s / resident) / max(1, osl_tokens - 1),
-        e2e_s=ttft_s + cycle_s,
-        requests_per_s=(num_requests or resident) / makespan_s,
-        isl_tokens=isl_tokens,
-        osl_tokens=osl_tokens,
-        sequences=resident,
-        prefill=prefill,
-        decode=decode,
-        memory=memory,
-        notes=(),
-    )
+    resident = _resident(deployment, memory, wanted=deployment.engine.max_num_seqs, tokens=held)
+    requests = num_requests or resident * ROUNDS
+    demand = UniformDemand(requests=requests, at_once=requests, isl_tokens=isl_tokens, osl_tokens=osl_tokens)
+    return _simulated(deployment, demand=demand, memory=memory, held_tokens=held, notes=())

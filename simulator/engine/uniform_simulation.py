@@ -1,0 +1,135 @@
+"""Requests of equal lengths, step by step: a closed loop of clients, or everything queued at once.
+
+Equal lengths keep the state small: sequences that got their first token in the same step stay together until they
+finish, so that a step costs a few look-ups however large the batch is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.errors import RoofcastError
+from simulator.phases.compiled import StepTables, step_seconds
+
+Array = NDArray[np.float64]
+# A run that needs more steps than this is a mistake in the question, not a long experiment.
+MAX_STEPS = 5_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformDemand:
+    """``requests`` requests of equal lengths, ``at_once`` of them sent at t = 0, each later one when one is answered.
+
+    delay_s : from sending a request to its place in the queue
+    """
+
+    requests: int
+    at_once: int
+    isl_tokens: int
+    osl_tokens: int
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformLimits:
+    """What one replica takes: sequences at once, and new tokens per step."""
+
+    resident: int
+    step_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformRecords:
+    """Times of every request [s]: sent, first token, last token."""
+
+    sent_s: Array
+    first_token_s: Array
+    finish_s: Array
+    steps: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _State:
+    """The replica between two steps."""
+
+    waiting: deque[tuple[float, int]] = field(default_factory=deque)
+    prefilling: deque[list[int]] = field(default_factory=deque)
+    finishing: dict[int, list[int]] = field(default_factory=dict)
+    decoding: int = 0
+    context: int = 0
+    sent: int = 0
+
+
+def _admit(state: _State, *, now_s: float, limits: UniformLimits) -> None:
+    """Move requests that have arrived into the batch, first come first served."""
+    while state.waiting and state.waiting[0][0] <= now_s:
+        if state.decoding + len(state.prefilling) >= limits.resident:
+            return
+        state.prefilling.append([state.waiting.popleft()[1], 0])
+
+
+def _take_prompts(state: _State, *, isl_tokens: int, budget: int) -> tuple[int, int, float, list[int]]:
+    """Give prompts the step's remaining tokens in order.
+
+    Returns the sequences and tokens that prefill, the sum of q (2 c + q) over them, and the requests that complete.
+    """
+    sequences = tokens = 0
+    work2 = 0.0
+    complete: list[int] = []
+    for entry in state.prefilling:
+        if budget <= 0:
+            break
+        done = entry[1]
+        chunk = min(isl_tokens - done, budget)
+        budget -= chunk
+        sequences, tokens = sequences + 1, tokens + chunk
+        work2 += chunk * (2.0 * done + chunk)
+        entry[1] = done + chunk
+        if entry[1] == isl_tokens:
+            complete.append(entry[0])
+    for _ in complete:
+        state.prefilling.popleft()
+    return sequences, tokens, work2, complete
+
+
+def simulate_uniform(tables: StepTables, *, demand: UniformDemand, limits: UniformLimits) -> UniformRecords:
+    """Run ``demand`` on one replica: decoding sequences first, then prompts in chunks, as serving engines do."""
+    sent_s, first_s, finish_s = (np.zeros(demand.requests) for _ in range(3))
+    state = _State(sent=demand.at_once)
+    state.waiting.extend((demand.delay_s, request) for request in range(demand.at_once))
+    now_s, step, finished = 0.0, 0, 0
+    while finished < demand.requests:
+        _admit(state, now_s=now_s, limits=limits)
+        if not state.prefilling and not state.decoding:
+            now_s = state.waiting[0][0]
+            continue
+        decoding = state.decoding
+        budget = limits.step_tokens - decoding
+        sequences, tokens, work2, complete = _take_prompts(state, isl_tokens=demand.isl_tokens, budget=budget)
+        state.context += decoding
+        now_s += float(step_seconds(tables, sequences, tokens, work2, len(complete), decoding, state.context))
+        step += 1
+        if step > MAX_STEPS:
+            raise RoofcastError(f"the run needs more than {MAX_STEPS} steps", field="num_requests", hint="ask for fewer")
+        leaving = state.finishing.pop(step, [])
+        state.decoding -= len(leaving)
+        state.context -= len(leaving) * (demand.isl_tokens + demand.osl_tokens - 1)
+        first_s[complete] = now_s
+        if demand.osl_tokens == 1:
+            leaving = leaving + complete
+        elif complete:
+            state.finishing[step + demand.osl_tokens - 1] = complete
+            state.decoding += len(complete)
+            state.context += len(complete) * demand.isl_tokens
+        finish_s[leaving] = now_s
+        finished += len(leaving)
+        for _ in leaving:
+            if state.sent < demand.requests:
+                sent_s[state.sent] = now_s
+                state.waiting.append((now_s + demand.delay_s, state.sent))
+                state.sent += 1
+    return UniformRecords(sent_s=sent_s, first_token_s=first_s, finish_s=finish_s, steps=step)

@@ -9,152 +9,91 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
-from simulator.kernels.attention_cases import AttentionMachine, SplitRule, attention_machine
+from simulator.kernels.attention_cases import AttentionMachine, attention_machine
 from simulator.kernels.correction import Lattice, log_correction, shape_confidence
-from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit, LatticeSpec, RegimeSigma
+from simulator.specs.calibration import CalibrationSpec, KernelFit, LatticeSpec
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.loading import load_hardware
-from validation.fit.attention_models import MODELS, SPLIT_BOUNDS, prepared
+from validation.fit.attention_folds import (
+    EVALUATIONS,
+    SAMPLE,
+    CrossValidation,
+    choose_traits,
+    cross_validate,
+    fitted_physics,
+    lattice_nodes,
+    part_of,
+)
+from validation.fit.attention_models import MODELS, prepared
 from validation.fit.files import lattice_arrays, write_calibration
-from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
-from validation.fit.physics import fit_parameters, stratified_sample
-from validation.fit.residuals import NORMAL_80, fit_error, interval_sigma, regime_sigmas
-from validation.silicon.attention_tables import FOLDS, FORMATS, LAYOUT, KernelRows, attention_rows, mla_rows
+from validation.fit.lattice import fit_lattice
+from validation.fit.residuals import NOT_SCORED, fit_error, interval_sigma, regime_sigmas
+from validation.silicon.attention_tables import FORMATS, KernelRows, attention_rows, mla_rows
 from validation.silicon.tables import SOURCE, SYSTEMS, tables_root
 
 Array = NDArray[np.float64]
 
-SAMPLE = 1600
-"""Rows of a physics fit; all rows count in the correction and in the score."""
-
-PRIORS: tuple[tuple[float, float], ...] = ((3.0, 0.1), (6.0, 0.1), (6.0, 0.03))
-"""(correlation length [octaves] of tiles and tokens, noise) of the correction; the fit part chooses."""
+WORST_ERROR = 0.25
+"""A fit whose cross-validated error is larger is not written: three parameters of the roofline do as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """One KernelFit with its lattice and what the screen shows."""
+    """One KernelFit with its lattice, the error that decides whether it is kept, and what the screen shows."""
 
     fit: KernelFit
     lattice: Lattice
+    cross_validated_mape: float
     physics_mape: float
 
 
-def part_of(group: KernelRows, keep: NDArray[np.bool_] | NDArray[np.int64]) -> KernelRows:
-    """Some rows of a group."""
-    rows = group.rows[keep] if keep.dtype == bool else group.rows.iloc[keep]
-    return replace(group, rows=rows.reset_index(drop=True))
-
-
-def choose_physics(group: KernelRows, *, machine: AttentionMachine) -> dict[str, float]:
-    """Parameters of the traits with the smallest error, among kernels with equally many parameters."""
-    model = MODELS[group.phase]
-    strata = np.log2(group.rows["sequences"].to_numpy(dtype=float))
-    sample = part_of(group, stratified_sample(strata, count=SAMPLE))
-    measured = sample.rows["seconds"].to_numpy()
-    trials = []
-    for traits in model.traits:
-        extra = SPLIT_BOUNDS.get((group.phase, SplitRule(int(traits["split_rule"]))), {})
-        fixed = {name: value for name, value in traits.items() if name not in extra}
-        body = prepared(sample, machine=machine, traits=fixed)
-        parameters = fit_parameters(body.seconds_of, measured, bounds={**model.bounds, **extra}, softness=0.1)
-        error = float(np.mean(np.abs(np.log(body.seconds_of(parameters) / measured))))
-        trials.append((error, parameters | fixed))
-    return min(trials, key=lambda trial: trial[0])[1]
-
-
-def lattice_nodes(points: Array, *, axes: tuple[str, ...]) -> tuple[Array, ...]:
-    """A node per octave; of the number of sequences, which matters least, one in three."""
-    nodes = []
-    for axis, name in enumerate(axes):
-        step = 3.0 if name == "sequences" else 1.0
-        low, high = np.floor(points[:, axis].min()), np.ceil(points[:, axis].max())
-        nodes.append(np.arange(low, max(high, low + step) + step - 0.01, step))
-    return tuple(nodes)
-
-
-def choose_prior(
-    points: Array, residual: Array, fold: NDArray[np.int64], *, axes: tuple[str, ...], nodes: tuple[Array, ...]
-) -> tuple[tuple[Smoothness, ...], Array]:
-    """The prior with the smallest held-out error over the folds of head layouts, and its held-out corrections."""
-    trials = []
-    for length, noise in PRIORS:
-        lengths = tuple(length if axis in ("tiles", "span", "keys") else 2.0 * length for axis in axes)
-        prior = (Smoothness(lengths=lengths, noise=noise),)
-        held_out = held_out_corrections(points, residual, fold, axes=axes, nodes=nodes, prior=prior, rounds=1)
-        trials.append((float(np.mean(np.abs(np.expm1(held_out - residual)))), prior, held_out))
-    _, prior, held_out = min(trials, key=lambda trial: trial[0])
-    return prior, held_out
-
-
 def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> Fitted:
-    """Physics and traits, then the correction, both on the fit layouts; scored last on the layouts held out."""
+    """Traits, physics and correction on the fit layouts; intervals from their folds; scored on the layouts held out."""
     model = MODELS[group.phase]
     machine = attention_machine(hardware, FORMATS[group.format][0])
     seen = part_of(group, ~group.rows["is_score"].to_numpy())
-    parameters = choose_physics(seen, machine=machine)
+    traits = choose_traits(seen, machine=machine)
+    _, parameters = fitted_physics(seen, machine=machine, traits=traits, count=SAMPLE, evaluations=EVALUATIONS)
+    folded = cross_validate(seen, machine=machine, traits=traits)
     body = prepared(seen, machine=machine, traits=parameters)
     residual = np.log(seen.rows["seconds"].to_numpy() / body.seconds_of(parameters))
     nodes = lattice_nodes(body.points, axes=model.axes)
-    fold = seen.rows["fold"].to_numpy()
-    prior, held_out = choose_prior(body.points, residual, fold, axes=model.axes, nodes=nodes)
-    lattice = rounded(fit_lattice(body.points, residual, axes=model.axes, nodes=nodes, prior=prior))
-    column = model.axes.index(model.regime_axis)
-    key = f"{group.phase}.{group.format}.{group.variant}"
-    regimes = regime_sigmas(
-        residual - held_out, np.exp2(body.points[:, column]), axis=model.regime_axis, uppers=model.regime_uppers
-    )
+    lattice = rounded(fit_lattice(body.points, residual, axes=model.axes, nodes=nodes, prior=folded.prior))
+    values = np.exp2(body.points[:, model.axes.index(model.regime_axis)])
+    regimes = regime_sigmas(folded.residual, values, axis=model.regime_axis, uppers=model.regime_uppers)
     draft = KernelFit(
         family=model.family,
         format=group.format,
         variant=group.variant,
         model=model.name,
         parameters=parameters,
-        correction=LatticeSpec(file=file, key=key, axes=model.axes),
+        correction=LatticeSpec(file=file, key=f"{group.phase}.{group.format}.{group.variant}", axes=model.axes),
         box=box_of(body.points, axes=model.axes),
-        error=FitError(
-            score_mape=0, fit_mape=0, score_bias=0, log_sigma=1, coverage_80=0, score_points=0, fit_points=0
-        ),
-        physics_log_sigma=round(interval_sigma(residual), 5),
-        regimes=widened(regimes, factor=student_factor(layouts_of(seen))),
-        note=f"kernel {group.kernel}",
+        error=NOT_SCORED,
+        physics_log_sigma=short(interval_sigma(folded.physics_residual)),
+        # The last band holds for everything larger, so that no interval rests on the score.
+        regimes=(*regimes[:-1], regimes[-1].model_copy(update={"upper": model.regime_uppers[-1]})),
+        note=f"kernel {group.kernel}; cross-validated error {folded.mape:.1%}",
     )
     if group.rows["is_score"].any():
-        fitted = scored(draft, group, machine=machine, lattice=lattice)
+        fitted = scored(draft, group, machine=machine, lattice=lattice, folded=folded)
     else:
-        fitted = cross_validated(draft, group, machine=machine, lattice=lattice, held_out=held_out)
+        fitted = unscored(draft, group, machine=machine, lattice=lattice, folded=folded)
     return replace(fitted, fit=lent(fitted.fit, lender=group.borrowed_from)) if group.borrowed_from else fitted
 
 
-def layouts_of(group: KernelRows) -> int:
-    """How many head layouts the rows have."""
-    return len(group.rows[list(LAYOUT)].drop_duplicates())
-
-
-def student_factor(layouts: int) -> float:
-    """From the spread over held-out folds to that of one more layout under the final fit [-].
-
-    Student's t over the normal with few layouts, and what a fold's fit misses: it saw one layout in FOLDS less, and
-    the variance between layouts goes with their number.
-    """
-    degrees = max(layouts - 1, 1)
-    few = float(student.ppf(0.9, degrees)) / NORMAL_80 * float(np.sqrt(1.0 + 1.0 / layouts))
-    return few * float(np.sqrt(1.0 - 1.0 / FOLDS))
-
-
-def widened(regimes: tuple[RegimeSigma, ...], *, factor: float = 1.0, extra: float = 0.0) -> tuple[RegimeSigma, ...]:
-    """Regimes with their spread times ``factor``, and ``extra`` added in quadrature."""
-    return tuple(
-        regime.model_copy(update={"log_sigma": round(float(np.hypot(regime.log_sigma * factor, extra)), 5)})
-        for regime in regimes
-    )
+def short(value: float) -> float:
+    """Five significant digits."""
+    return float(f"{value:.5g}")
 
 
 def lent(fit: KernelFit, *, lender: str) -> KernelFit:
     """The fit under another library than the one that measured it: the same kernels, with a wider interval."""
-    wider = widened(fit.regimes, extra=LIBRARY_LOG_SIGMA)
+    wider = tuple(
+        regime.model_copy(update={"log_sigma": short(float(np.hypot(regime.log_sigma, LIBRARY_LOG_SIGMA)))})
+        for regime in fit.regimes
+    )
     return fit.model_copy(update={"regimes": wider, "note": f"{fit.note}; measured under {lender}"})
 
 
@@ -164,12 +103,14 @@ def rounded(lattice: Lattice) -> Lattice:
 
 
 def box_of(points: Array, *, axes: tuple[str, ...]) -> dict[str, tuple[float, float]]:
-    """Range of each coordinate in the fitted rows, in its own unit."""
+    """Range of each coordinate in the fitted rows, in its own unit; six digits keep 131072 whole."""
     low, high = np.exp2(points.min(axis=0)), np.exp2(points.max(axis=0))
     return {axis: (float(f"{low[i]:.6g}"), float(f"{high[i]:.6g}")) for i, axis in enumerate(axes)}
 
 
-def scored(draft: KernelFit, group: KernelRows, *, machine: AttentionMachine, lattice: Lattice) -> Fitted:
+def scored(
+    draft: KernelFit, group: KernelRows, *, machine: AttentionMachine, lattice: Lattice, folded: CrossValidation
+) -> Fitted:
     """``draft`` with its errors on the layouts it saw and on those it did not see."""
     body = prepared(group, machine=machine, traits=draft.parameters)
     physics = body.seconds_of(draft.parameters)
@@ -180,30 +121,30 @@ def scored(draft: KernelFit, group: KernelRows, *, machine: AttentionMachine, la
     return Fitted(
         fit=draft.model_copy(update={"error": fit_error(measured, predicted, log_sigma=log_sigma, is_score=held)}),
         lattice=lattice,
+        cross_validated_mape=folded.mape,
         physics_mape=float(np.mean(np.abs(physics[held] / measured[held] - 1.0))),
     )
 
 
-def cross_validated(
-    draft: KernelFit, group: KernelRows, *, machine: AttentionMachine, lattice: Lattice, held_out: Array
+def unscored(
+    draft: KernelFit, group: KernelRows, *, machine: AttentionMachine, lattice: Lattice, folded: CrossValidation
 ) -> Fitted:
-    """``draft`` scored over its own folds, where the hash held no layout out; the physics saw every layout."""
+    """``draft`` with the errors of its folds, where no layout was held out beside them."""
     body = prepared(group, machine=machine, traits=draft.parameters)
     physics = body.seconds_of(draft.parameters)
-    fitted = physics * np.exp(log_correction(lattice, body.points))
     log_sigma, _ = shape_confidence(draft, body.points, axes=MODELS[group.phase].axes)
     measured = group.rows["seconds"].to_numpy()
     error = fit_error(
         np.tile(measured, 2),
-        np.concatenate([physics * np.exp(held_out), fitted]),
+        np.concatenate([measured * np.exp(-folded.residual), physics * np.exp(log_correction(lattice, body.points))]),
         log_sigma=np.tile(log_sigma, 2),
         is_score=np.repeat([True, False], len(measured)),
     )
-    note = f"{draft.note}; no layout held out, scored by cross-validation of the correction"
     return Fitted(
-        fit=draft.model_copy(update={"error": error, "note": note}),
+        fit=draft.model_copy(update={"error": error, "note": f"{draft.note}; {NONE_HELD_OUT}"}),
         lattice=lattice,
-        physics_mape=float(np.mean(np.abs(physics / measured - 1.0))),
+        cross_validated_mape=folded.mape,
+        physics_mape=float(np.mean(np.abs(np.expm1(-folded.physics_residual)))),
     )
 
 
@@ -227,8 +168,8 @@ MLA_LIBRARY = {"vllm": "sglang"}
 LIBRARY_LOG_SIGMA = 0.15
 """What the same flash-attention 3 kernels differ by between two libraries' tables (H100, d128)."""
 
-WORST_SCORE = 0.25
-"""A fit worse than this on unseen layouts is not written: three parameters of the roofline do as well."""
+NONE_HELD_OUT = "no layout held out, scored by cross-validation"
+"""Note of a fit whose score is that of its folds."""
 
 UNUSABLE = {("a100-sxm-80gb", "trtllm", "decode")}
 """Tables in which 7 % of the rows beat the bandwidth of the memory."""
@@ -241,27 +182,27 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
     if not groups:
         return
     fits: list[KernelFit] = []
+    removed: list[str] = []
     arrays: dict[str, NDArray[np.generic]] = {}
     for group in groups:
         fitted = fit_group(group, hardware=hardware, file=f"{hardware_name}--{library}.attention.npz")
-        if fitted.fit.error.score_mape > WORST_SCORE:
-            print(
-                f"{hardware_name:15} {library:7} {group.phase:8} {group.format:11} {group.variant:12} not fitted: "
-                f"{fitted.fit.error.score_mape:.0%} on unseen layouts",
-                flush=True,
-            )
-            continue
-        correction = fitted.fit.correction
+        correction, error = fitted.fit.correction, fitted.fit.error
         assert correction is not None, "every attention fit has a correction"
-        fits.append(fitted.fit)
-        arrays |= lattice_arrays(fitted.lattice, key=correction.key)
-        error = fitted.fit.error
         print(
-            f"{hardware_name:15} {library:7} {group.phase:8} {group.format:11} {group.variant:12} {len(group.rows):5d} "
-            f"physics {fitted.physics_mape:6.2%} score {error.score_mape:6.2%} fit {error.fit_mape:6.2%} "
-            f"bias {error.score_bias:+.2%} coverage {error.coverage_80:.1%}",
+            f"{hardware_name:15} {library:7} {correction.key:32} {len(group.rows):5d} "
+            f"cross-validated {fitted.cross_validated_mape:6.2%} fit {error.fit_mape:6.2%}",
             flush=True,
         )
+        if fitted.cross_validated_mape > WORST_ERROR:
+            removed.append(f"{correction.key} {fitted.cross_validated_mape:.1%}")
+            continue
+        fits.append(fitted.fit)
+        arrays |= lattice_arrays(fitted.lattice, key=correction.key)
+    if not fits:
+        return
+    if removed:
+        note = f"{fits[0].note}; not written for a cross-validated error above {WORST_ERROR:.0%}: {', '.join(removed)}"
+        fits[0] = fits[0].model_copy(update={"note": note})
     calibration = CalibrationSpec(
         hardware=hardware_name,
         library=library,

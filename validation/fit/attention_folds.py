@@ -16,13 +16,13 @@ from simulator.kernels.attention_cases import AttentionMachine, SplitRule
 from simulator.kernels.correction import log_correction
 from validation.fit.attention_models import MODELS, SPLIT_BOUNDS, Model, prepared
 from validation.fit.lattice import Smoothness, fit_lattice
-from validation.fit.physics import fit_parameters, stratified_sample
+from validation.fit.physics import Bound, fit_parameters, stratified_sample
 from validation.silicon.attention_tables import KernelRows
 
 Array = NDArray[np.float64]
 
-SAMPLE = 1600
-"""Rows of a physics fit; all rows count in the correction and in the score."""
+SAMPLE, EVALUATIONS = 1600, 40
+"""Rows and steps of a physics fit; all rows count in the correction and in the score."""
 
 TRIAL_SAMPLE, TRIAL_EVALUATIONS = 500, 15
 """Rows and steps of the short fits that choose the traits."""
@@ -53,6 +53,17 @@ def part_of(group: KernelRows, keep: NDArray[np.bool_] | NDArray[np.int64]) -> K
     return replace(group, rows=rows.reset_index(drop=True))
 
 
+def split_bounds(group: KernelRows, *, traits: Mapping[str, float]) -> Mapping[str, Bound]:
+    """Parameters that only kernels of this split rule have."""
+    return SPLIT_BOUNDS.get((group.phase, SplitRule(int(traits["split_rule"]))), {})
+
+
+def fixed_traits(group: KernelRows, *, traits: Mapping[str, float]) -> dict[str, float]:
+    """Traits that are not fitted as parameters."""
+    fitted = split_bounds(group, traits=traits)
+    return {name: value for name, value in traits.items() if name not in fitted}
+
+
 def fitted_physics(
     group: KernelRows, *, machine: AttentionMachine, traits: Mapping[str, float], count: int, evaluations: int
 ) -> tuple[float, dict[str, float]]:
@@ -60,8 +71,8 @@ def fitted_physics(
     model = MODELS[group.phase]
     sample = part_of(group, stratified_sample(np.log2(group.rows["sequences"].to_numpy(dtype=float)), count=count))
     measured = sample.rows["seconds"].to_numpy()
-    extra = SPLIT_BOUNDS.get((group.phase, SplitRule(int(traits["split_rule"]))), {})
-    fixed = {name: value for name, value in traits.items() if name not in extra}
+    extra = split_bounds(group, traits=traits)
+    fixed = fixed_traits(group, traits=traits)
     body = prepared(sample, machine=machine, traits=fixed)
     parameters = fit_parameters(
         body.seconds_of, measured, bounds={**model.bounds, **extra}, softness=0.1, evaluations=evaluations
@@ -105,7 +116,7 @@ def priors_of(model: Model) -> list[tuple[Smoothness, ...]]:
 def cross_validate(seen: KernelRows, *, machine: AttentionMachine, traits: Mapping[str, float]) -> CrossValidation:
     """Physics and correction refitted without each fold of head layouts; the prior with the smallest error."""
     model = MODELS[seen.phase]
-    body = prepared(seen, machine=machine, traits=traits)
+    body = prepared(seen, machine=machine, traits=fixed_traits(seen, traits=traits))
     nodes = lattice_nodes(body.points, axes=model.axes)
     fold, measured = seen.rows["fold"].to_numpy(), seen.rows["seconds"].to_numpy()
     priors = priors_of(model)
@@ -116,8 +127,7 @@ def cross_validate(seen: KernelRows, *, machine: AttentionMachine, traits: Mappi
         _, parameters = fitted_physics(
             part_of(seen, known), machine=machine, traits=traits, count=FOLD_SAMPLE, evaluations=FOLD_EVALUATIONS
         )
-        # Traits that the fit took as parameters must not hide what it found for them.
-        residual = np.log(measured / prepared(seen, machine=machine, traits=parameters).seconds_of(parameters))
+        residual = np.log(measured / body.seconds_of(parameters))
         physics_residual[unseen] = residual[unseen]
         for row, prior in enumerate(priors):
             lattice = fit_lattice(

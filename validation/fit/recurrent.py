@@ -28,7 +28,8 @@ from simulator.kernels.recurrent import (
 from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit, LatticeSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.precision import Dtype
-from validation.fit.attention import box_of, lattice_nodes, rounded
+from validation.fit.attention import box_of, rounded
+from validation.fit.attention_folds import lattice_nodes
 from validation.fit.files import lattice_arrays, write_calibration
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
 from validation.fit.physics import Bound, fit_parameters

@@ -36,9 +36,16 @@ def buckets_of(
     return np.array([known[tuple(row)] for row in rows], dtype=np.int64)
 
 
-def is_score(table: pd.DataFrame, *, family: str, columns: Sequence[str]) -> NDArray[np.bool_]:
-    """True for the rows whose shape is held out for the score."""
-    return buckets_of(table, family=family, columns=columns, buckets=SCORE_SHARE, salt="score") == 0
+def is_score(table: pd.DataFrame, *, family: str, columns: Sequence[str], salt: str = "score") -> NDArray[np.bool_]:
+    """True for the rows whose shape is held out for the score; another ``salt`` holds out other shapes."""
+    return buckets_of(table, family=family, columns=columns, buckets=SCORE_SHARE, salt=salt) == 0
+
+
+def even_folds(table: pd.DataFrame, *, family: str, columns: Sequence[str], count: int) -> NDArray[np.int64]:
+    """Folds with equally many shapes, in the order of their hash; one fold a shape where there are fewer shapes."""
+    order = buckets_of(table, family=family, columns=columns, buckets=2**32, salt="fold")
+    _, rank = np.unique(order, return_inverse=True)
+    return np.asarray(rank % count, dtype=np.int64)
 
 
 def folds(table: pd.DataFrame, *, family: str, columns: Sequence[str], count: int) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,17 +93,31 @@ def scores_of(root: Path, *, hardware_name: str, library: str) -> list[Score]:
     return scores
 
 
-def not_shipped(root: Path, *, hardware_name: str, library: str) -> list[str]:
-    """Groups of rows without a fit, most of them left out for their error on the score part: not in any average."""
-    calibration = load_calibration(hardware_name, library=library, group="attention")
-    if calibration is None:
-        return []
-    known = {(fit.family, fit.format, fit.variant) for fit in calibration.fits}
+def not_shipped(groups: Sequence[KernelRows], *, fits: Sequence[KernelFit]) -> list[str]:
+    """Groups of rows without a fit, removed for their cross-validated error in the fit part: not in any average."""
+    known = {(fit.family, fit.format, fit.variant) for fit in fits}
     return [
         f"{group.phase} {group.format} {group.variant} ({int(group.rows['is_score'].sum())} score points)"
-        for group in groups_of(root, hardware=hardware_name, library=library)
+        for group in groups
         if (MODELS[group.phase].family, group.format, group.variant) not in known
     ]
+
+
+def print_counts(root: Path, *, hardware_name: str, library: str) -> None:
+    """What the averages leave out: groups removed, and groups too small to hold a layout out of."""
+    calibration = load_calibration(hardware_name, library=library, group="attention")
+    if calibration is None:
+        return
+    groups = groups_of(root, hardware=hardware_name, library=library)
+    removed = not_shipped(groups, fits=calibration.fits)
+    whole = [group for group in groups if not group.rows["is_score"].any()]
+    print(
+        f"{hardware_name} {library}: {len(groups)} groups of rows, {len(removed)} removed by cross-validation, "
+        f"{len(whole)} without a held-out layout; neither is in the averages",
+        flush=True,
+    )
+    for missing in removed:
+        print(f"  no fit: {missing}")
 
 
 def line(scores: list[Score], *, label: str) -> str:
@@ -131,8 +146,7 @@ def main() -> None:
     for library in arguments.library:
         for hardware_name in arguments.hardware:
             scores = scores_of(root, hardware_name=hardware_name, library=library)
-            for missing in not_shipped(root, hardware_name=hardware_name, library=library):
-                print(f"{hardware_name} {library}: no fit, counted nowhere below: {missing}")
+            print_counts(root, hardware_name=hardware_name, library=library)
             for phase, bar in BARS.items():
                 for format in FORMATS:
                     mine = [score for score in scores if score.phase == phase and score.format == format]

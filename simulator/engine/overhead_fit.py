@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.engine.uniform_runs import closed_loop
 from simulator.engine.serving import serve_workload
+from simulator.engine.uniform_runs import closed_loop
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment
 from simulator.specs.serving_results import ServingRun
@@ -55,15 +55,21 @@ def _with(deployment: Deployment, *, step_s: float, request_s: float) -> Deploym
 
 
 def _predicted(deployment: Deployment, run: ServingRun) -> tuple[float, float]:
-    """Mean TTFT and TPOT of a run [s]: open arrivals by event simulation, clients that wait in closed form."""
+    """Mean TTFT and TPOT over as many requests as the run answered, of open arrivals at most ``REQUESTS`` [s]."""
     isl, osl = max(1, round(run.isl_tokens)), max(2, round(run.osl_tokens))
     if run.request_rate_per_s is None:
-        uniform = closed_loop(deployment, concurrency=max(1, round(run.concurrency)), isl_tokens=isl, osl_tokens=osl)
+        uniform = closed_loop(
+            deployment,
+            concurrency=max(1, round(run.concurrency)),
+            isl_tokens=isl,
+            osl_tokens=osl,
+            num_requests=run.requests,
+        )
         return uniform.ttft_s, uniform.tpot_s
     rate = run.request_rate_per_s
     workload = WorkloadSpec(
         arrival="poisson",
-        stages=(StageSpec(rate_per_s=rate, duration_s=REQUESTS / rate),),
+        stages=(StageSpec(rate_per_s=rate, duration_s=min(run.requests, REQUESTS) / rate),),
         question_tokens=isl,
         osl_tokens=osl,
         timeout_s=None,

@@ -11,6 +11,7 @@ import numpy as np
 from simulator.errors import ProfileError
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.precision import Dtype
+from simulator.specs.transfer import load_transfer_table
 
 GENERATION_YEARS = 2.0
 """Between the announcements of A100, H100 and B200: 2020-05, 2022-03 and 2024-03 (the profiles' release dates)."""
@@ -25,14 +26,6 @@ OTHER_MEMORY_DISTANCE = 1.0
 
 OCTAVE_DISTANCE = 0.5
 """An octave of ridge point against a generation: H100 -> A100 (0.95 octaves) errs no more than H100 -> B200 (none)."""
-
-# Measured mean absolute error of GEMM times when one GPU's fit is used with another's datasheet [AIC2026], against
-# the distance of the pair below: H100 -> H200 8 % at 0.26, H100 -> B200 19 % at 1.0, H100 -> A100 18 % at 1.5,
-# A100 -> B200 66 % at 2.1. The two middle ones are pooled; the first point, another board of the same chip, is an
-# assumption. MAPE of a log-normal error is sigma * sqrt(2 / pi).
-TRANSFER_DISTANCE = np.array([0.0, 0.26, 1.25, 2.1])
-TRANSFER_MAPE = np.array([0.04, 0.08, 0.185, 0.66])
-SIGMA_PER_MAPE = float(np.sqrt(np.pi / 2))
 
 # Links: all-reduce fits of one accelerator on another's link, validation/fit/collective_transfer.py on 2026-11-21:
 # H100 -> H200 0.04 at distance 0, A100 -> H100 0.19 (NCCL 0.33) at 0.6, H100 -> B200 0.38 at 1, H100 -> RTX PRO over
@@ -131,6 +124,21 @@ def _nearest(
     return scored[0], distance_to(scored[0])
 
 
+def transfer_log_sigma(distance: float) -> float:
+    """Spread of log(measured / predicted) that a transfer over ``distance`` adds, in quadrature [-].
+
+    Interpolated in the errors that were measured by leaving accelerators out (load_transfer_table: mean over products,
+    prefill and decode attention); beyond the farthest measured pair it stays at that pair's.
+
+    References
+    ----------
+    [AIC2026], [Barlow1972]
+    """
+    curve = load_transfer_table().curve
+    distances = [point.distance for point in curve]
+    return float(np.interp(distance, distances, [point.log_sigma_extra for point in curve]))
+
+
 def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSpec]) -> Relative:
     """Nearest accelerator of ``available`` to borrow compute-kernel fits from, itself if it is among them.
 
@@ -141,10 +149,9 @@ def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[Accele
     if any(spec.name == hardware.name for spec in available):
         return Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
     chosen, distance = _nearest(hardware, available, lambda spec: kernel_distance(hardware, relative=spec))
-    mape = float(np.interp(distance, TRANSFER_DISTANCE, TRANSFER_MAPE))
     return Relative(
         name=chosen.name,
-        log_sigma_extra=mape * SIGMA_PER_MAPE,
+        log_sigma_extra=transfer_log_sigma(distance),
         reason=(
             f"fits of {chosen.name} ({chosen.architecture}) on the datasheet of {hardware.name} "
             f"({hardware.architecture}), distance {distance:.1f}"

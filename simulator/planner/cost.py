@@ -10,27 +10,22 @@ from simulator.units import HOURS_PER_MONTH, MEGA, SECONDS_PER_HOUR
 _RENTALS: tuple[OfferKind, ...] = ("on_demand", "reserved_1y", "reserved_3y", "spot")
 
 
-def choose_offer(prices: PriceProfile, *, hardware: str, kind: OfferKind | None) -> OfferSpec | None:
-    """The hourly offer that a plan uses: of the kind asked for, else the default, else the first kind that exists.
+def choose_offer(prices: PriceProfile, *, hardware: str, kind: OfferKind) -> OfferSpec | None:
+    """The hourly offer of this kind that a plan uses: the list's default, otherwise the cheapest.
 
-    None where the list has no hourly price for this accelerator.
+    None where the list has none for this accelerator: kinds are never mixed, so that options compare like with like.
     """
     offers = [
         offer
         for offer in prices.offers
-        if offer.hardware == hardware and offer.per_hour is not None and offer.kind in _RENTALS
+        if offer.hardware == hardware and offer.per_hour is not None and offer.kind == kind
     ]
-    if kind is not None:
-        offers = [offer for offer in offers if offer.kind == kind]
     preferred = [offer for offer in offers if offer.default]
-    ordered = preferred or sorted(offers, key=lambda offer: _RENTALS.index(offer.kind))
-    return ordered[0] if ordered else None
+    return min(preferred or offers, key=lambda offer: offer.per_hour or 0.0, default=None)
 
 
-def check_kind(prices: PriceProfile, *, kind: OfferKind | None) -> None:
+def check_kind(prices: PriceProfile, *, kind: OfferKind) -> None:
     """Refuse a kind of price that the list does not hold for anything."""
-    if kind is None:
-        return
     if kind == "purchase":
         raise RoofcastError(
             "a purchase price is not a price per hour; allowed: " + ", ".join(_RENTALS), field="--price-kind"

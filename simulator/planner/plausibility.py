@@ -49,12 +49,6 @@ def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[
     )
     if best.cost.per_hour is not None and unpriced:
         found.append(f"ranked last for want of a price, though smaller: {', '.join(unpriced)}")
-    kinds = sorted({fleet.cost.kind for fleet in fleets if fleet.cost.per_hour is not None})
-    if len(kinds) > 1:
-        found.append(
-            f"prices of different kinds are compared ({best.hardware} is {best.cost.kind}; all: {', '.join(kinds)}): "
-            "--price-kind compares like with like"
-        )
     if not best.replica.deployment.engine.chunked_prefill:
         found.append("this engine does not chunk prompts: the plan's mixed steps are optimistic about TPOT percentiles")
     return tuple(found)

@@ -82,8 +82,8 @@ def resolve(spec: PlanSpec) -> Question:
             ),
             Assumption(
                 name="prices",
-                value=f"{prices.name}, {prices.currency}, {prices.date}",
-                source="given" if spec.prices else "default: --prices names another list",
+                value=f"{prices.name}, {spec.price_kind}, {prices.currency}, {prices.date}",
+                source="given" if spec.prices else "default: --prices and --price-kind choose others",
             ),
         ),
     )

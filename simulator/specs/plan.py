@@ -98,7 +98,7 @@ class PlanSpec(Spec):
     max_gpus: PositiveInt | None = None
     round_to: Literal["server", "device"] = "server"
     prices: str | None = None
-    price_kind: OfferKind | None = None
+    price_kind: OfferKind = "on_demand"
     profiles: str | None = None
 
     @model_validator(mode="before")

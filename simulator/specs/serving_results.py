@@ -22,7 +22,7 @@ UNITS_S = {"ms": MILLI, "milliseconds": MILLI, "s": 1.0, "sec": 1.0, "seconds": 
 class ServingRun:
     """Means over the answered requests of one run [s, tokens].
 
-    tpot_s : (E2E - TTFT) / (OSL - 1), the definition of all three tools
+    tpot_s : (E2E - TTFT) / (OSL - 1), the definition of all three tools; requests : how many were answered
     request_rate_per_s : what the client sent, where arrivals did not wait for answers; else None
     concurrency : requests in flight, as set by the client or by Little's law from rate and latency
     """
@@ -33,6 +33,7 @@ class ServingRun:
     osl_tokens: float
     ttft_s: float
     tpot_s: float
+    requests: int
     answered_per_s: float
     request_rate_per_s: float | None
     concurrency: float
@@ -114,6 +115,7 @@ def _vllm(reader: _Reader) -> ServingRun:
         osl_tokens=osl,
         ttft_s=ttft_s,
         tpot_s=tpot_s,
+        requests=max(1, round(answered)),
         answered_per_s=answered_per_s,
         request_rate_per_s=float(rate) if is_open and limit is None else None,
         concurrency=reader.positive("max_concurrency") if limit is not None else estimated,
@@ -123,7 +125,7 @@ def _vllm(reader: _Reader) -> ServingRun:
 
 
 def _guidellm(reader: _Reader) -> ServingRun:
-    metrics = "metrics.{}.successful.mean"
+    metrics, answered = "metrics.{}.successful.mean", reader.positive("metrics.request_totals.successful")
     tokens, per_s = reader.positive(metrics.format("output_token_count")), metrics.format("requests_per_second")
     # GuideLLM's time_per_output_token_ms counts the first token in; inter_token_latency_ms is the project's TPOT.
     run = ServingRun(
@@ -133,12 +135,13 @@ def _guidellm(reader: _Reader) -> ServingRun:
         osl_tokens=tokens,
         ttft_s=reader.positive(metrics.format("time_to_first_token_ms")) * MILLI,
         tpot_s=reader.positive(metrics.format("inter_token_latency_ms")) * MILLI,
+        requests=max(1, round(answered)),
         answered_per_s=reader.positive(per_s),
         request_rate_per_s=_guidellm_rate(reader),
         concurrency=reader.positive(metrics.format("request_concurrency")),
     )
     failed = reader.find("metrics.request_totals.errored") or 0.0
-    return _checked(run, failed=float(failed), answered=reader.positive("metrics.request_totals.successful"))
+    return _checked(run, failed=float(failed), answered=answered)
 
 
 def _guidellm_rate(reader: _Reader) -> float | None:
@@ -163,7 +166,7 @@ def _aiperf_s(reader: _Reader, field: str) -> float:
 
 
 def _aiperf(reader: _Reader) -> ServingRun:
-    osl = reader.positive("output_sequence_length.avg")
+    osl, answered = reader.positive("output_sequence_length.avg"), reader.positive("request_count.avg")
     ttft_s, tpot_s = _aiperf_s(reader, "time_to_first_token"), _aiperf_s(reader, "inter_token_latency")
     answered_per_s = reader.positive("request_throughput.avg")
     rate, limit = reader.find("input_config.loadgen.request_rate"), reader.find("input_config.loadgen.concurrency")
@@ -174,13 +177,13 @@ def _aiperf(reader: _Reader) -> ServingRun:
         osl_tokens=osl,
         ttft_s=ttft_s,
         tpot_s=tpot_s,
+        requests=max(1, round(answered)),
         answered_per_s=answered_per_s,
         request_rate_per_s=reader.positive("input_config.loadgen.request_rate") if rate and not limit else None,
         concurrency=reader.positive("input_config.loadgen.concurrency")
         if limit
         else _in_flight(answered_per_s=answered_per_s, ttft_s=ttft_s, tpot_s=tpot_s, osl_tokens=osl),
     )
-    answered = reader.positive("request_count.avg")
     failed = reader.find("error_request_count.avg") or 0.0
     return _checked(run, failed=float(failed), answered=answered)
 

@@ -16,6 +16,7 @@ class TransferRow(Spec):
 
     mape : mean absolute percentage error; bias : mean signed error
     log_sigma : spread of log(measured / predicted) whose 80 % interval covers 80 % of the rows
+    log_sigma_extra : what of it the transfer adds, in quadrature, to the spread on the relative itself
     """
 
     target: str
@@ -25,6 +26,7 @@ class TransferRow(Spec):
     mape: NonNegativeFloat
     bias: float
     log_sigma: PositiveFloat
+    log_sigma_extra: NonNegativeFloat
     points: PositiveInt
 
 
@@ -33,7 +35,7 @@ class TransferPoint(Spec):
 
     distance: NonNegativeFloat
     mape: NonNegativeFloat
-    log_sigma: PositiveFloat
+    log_sigma_extra: NonNegativeFloat
     pairs: PositiveInt
 
 
@@ -41,7 +43,7 @@ class TransferTable(Spec):
     """Leave-one-GPU-out errors: ``curve`` over distance, and the rows of interest behind it.
 
     nearest : each target with the relative that the simulator takes among all others
-    other_chip : the same with every accelerator of the target's architecture left out as well
+    other_generation : the same with every accelerator of the target's generation left out as well
     """
 
     library: str
@@ -49,15 +51,15 @@ class TransferTable(Spec):
     source: str
     curve: tuple[TransferPoint, ...] = Field(min_length=1)
     nearest: tuple[TransferRow, ...]
-    other_chip: tuple[TransferRow, ...]
+    other_generation: tuple[TransferRow, ...]
 
     @field_validator("curve")
     @classmethod
     def _rises(cls, curve: tuple[TransferPoint, ...]) -> tuple[TransferPoint, ...]:
         distances = [point.distance for point in curve]
-        sigmas = [point.log_sigma for point in curve]
+        sigmas = [point.log_sigma_extra for point in curve]
         if distances != sorted(set(distances)) or sigmas != sorted(sigmas):
-            raise ValueError("distance must rise and log_sigma never fall along the curve")
+            raise ValueError("distance must rise and log_sigma_extra never fall along the curve")
         return curve
 
 

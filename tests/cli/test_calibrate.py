@@ -11,7 +11,7 @@ import pytest
 
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
-from simulator.engine.closed_forms import closed_loop
+from simulator.engine.uniform_runs import closed_loop
 from simulator.kernels.measured_work import measured_work
 from simulator.phases.deployment import deploy
 from simulator.specs.engines import load_engine
@@ -54,8 +54,9 @@ def bench_json(path: Path, *, concurrency: int = 8, **updates: Any) -> Path:
     deployment = deploy(model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"))
     overheads = deployment.engine.overheads.model_copy(update={"step_s": STEP_S, "request_s": REQUEST_S})
     slower = replace(deployment, engine=replace(deployment.engine, overheads=overheads))
-    result = closed_loop(slower, concurrency=concurrency, isl_tokens=512, osl_tokens=128)
     data = json.loads((DATA / "vllm_bench.json").read_text("utf-8"))
+    lengths = {"isl_tokens": 512, "osl_tokens": 128, "num_requests": data["completed"]}
+    result = closed_loop(slower, concurrency=concurrency, **lengths)
     data |= {"max_concurrency": concurrency, "duration": data["completed"] / result.requests_per_s}
     data |= {"mean_ttft_ms": result.ttft_s * 1e3, "mean_tpot_ms": result.tpot_s * 1e3, **updates}
     path.write_text(json.dumps(data))

@@ -63,7 +63,7 @@ class TestArithmetic:
 
     def test_cost_is_devices_times_price_and_splits_without_remainder(self) -> None:
         prices = load_prices()
-        offer = choose_offer(prices, hardware="h100-sxm-80gb", kind=None)
+        offer = choose_offer(prices, hardware="h100-sxm-80gb", kind="on_demand")
         assert offer is not None
         assert offer.per_hour is not None
         demand = read_demand(plan_spec({"rps": 50, "cache_hit": 0.5, "isl": 1000, "osl": 100}))

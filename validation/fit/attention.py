@@ -18,6 +18,7 @@ from simulator.specs.loading import load_hardware
 from validation.fit.attention_folds import (
     EVALUATIONS,
     SAMPLE,
+    SOLVER_ITERATIONS,
     CrossValidation,
     choose_traits,
     cross_validate,
@@ -59,7 +60,9 @@ def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> Fit
     body = prepared(seen, machine=machine, traits=parameters)
     residual = np.log(seen.rows["seconds"].to_numpy() / body.seconds_of(parameters))
     nodes = lattice_nodes(body.points, axes=model.axes)
-    lattice = rounded(fit_lattice(body.points, residual, axes=model.axes, nodes=nodes, prior=folded.prior))
+    lattice = fit_lattice(
+        body.points, residual, axes=model.axes, nodes=nodes, prior=folded.prior, iterations=SOLVER_ITERATIONS
+    )
     values = np.exp2(body.points[:, model.axes.index(model.regime_axis)])
     regimes = regime_sigmas(folded.residual, values, axis=model.regime_axis, uppers=model.regime_uppers)
     draft = KernelFit(
@@ -77,9 +80,9 @@ def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> Fit
         note=f"kernel {group.kernel}; cross-validated error {folded.mape:.1%}",
     )
     if group.rows["is_score"].any():
-        fitted = scored(draft, group, machine=machine, lattice=lattice, folded=folded)
+        fitted = scored(draft, group, machine=machine, lattice=rounded(lattice), folded=folded)
     else:
-        fitted = unscored(draft, group, machine=machine, lattice=lattice, folded=folded)
+        fitted = unscored(draft, group, machine=machine, lattice=rounded(lattice), folded=folded)
     return replace(fitted, fit=lent(fitted.fit, lender=group.borrowed_from)) if group.borrowed_from else fitted
 
 

@@ -30,7 +30,8 @@ def write_calibration(
     stem = f"{calibration.hardware}--{calibration.library}.{group}"
     path = directory / f"{stem}.yaml"
     document = calibration.model_dump(mode="json", exclude_defaults=True)
-    path.write_text(HEADER + yaml.safe_dump(document, sort_keys=False, width=120, default_flow_style=None), encoding="utf-8")
+    text = yaml.safe_dump(document, sort_keys=False, width=120, default_flow_style=None)
+    path.write_text(HEADER + text, encoding="utf-8")
     if arrays:
         np.savez_compressed(directory / f"{stem}.npz", **dict(arrays))
     return path

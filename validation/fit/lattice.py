@@ -72,12 +72,14 @@ def fit_lattice(
     outlier: float = 2.0,
     rounds: int = 3,
     reach: float = 1.0,
+    iterations: int = 600,
 ) -> Lattice:
     """Lattice whose multilinear interpolation follows ``residuals`` = log(measured / physics).
 
     points : log2 coordinates, shape (points, axes) [octaves]; nodes : ascending lattice coordinates per axis
     weights : relative trust in each point (default 1); outlier : residuals beyond this many robust standard
         deviations lose weight; rounds : how often they are re-weighted; reach : see Lattice [octaves]
+    iterations : steps of the solver in each round; fewer leave the slowest variation nearer to zero
     """
     empty = Lattice(axes=axes, nodes=nodes, values=np.zeros(tuple(len(axis) for axis in nodes)), reach=reach)
     single = _design(empty, points)
@@ -90,7 +92,7 @@ def fit_lattice(
         share = sparse.diags(trust * robust)
         system = (design.T @ share @ design + penalty).tocsr()
         jacobi = sparse.diags(1.0 / system.diagonal())
-        values, _ = cg(system, design.T @ (trust * robust * residuals), x0=values, rtol=1e-4, maxiter=600, M=jacobi)
+        values, _ = cg(system, design.T @ (trust * robust * residuals), x0=values, rtol=1e-4, maxiter=iterations, M=jacobi)
         left = np.abs(residuals - design @ values)
         spread = max(float(np.median(left)) / 0.6745, 1e-3)
         robust = np.minimum(1.0, outlier * spread / np.maximum(left, 1e-12))

@@ -2,8 +2,8 @@
 
 Every calibrated accelerator is treated as if it had no tables: its held-out rows (bf16 products, prefill and decode
 attention) are priced with the fits of each other accelerator on its own datasheet, as simulator/kernels does. The
-rows and the curve of error over distance go to hardware_profiles/calibration/transfer.yaml, where the intervals of
-simulator/kernels/transfer come from.
+curve of error over distance goes to hardware_profiles/calibration/transfer.yaml, where the intervals of
+simulator/kernels/transfer come from; every pair stands in validation/measured/leave_one_gpu_out.csv.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import yaml
 from numpy.typing import NDArray
 
 from simulator.kernels.attention_cases import attention_machine
@@ -29,7 +30,7 @@ from simulator.specs.precision import Dtype
 from simulator.specs.transfer import TransferPoint, TransferRow, TransferTable
 from validation.fit import gemm
 from validation.fit.attention_models import MODELS, prepared
-from validation.fit.files import write_document
+from validation.fit.files import HEADER
 from validation.fit.residuals import interval_sigma
 from validation.silicon.attention_tables import KernelRows, attention_rows
 from validation.silicon.tables import SOURCE, SYSTEMS, load_table, tables_root
@@ -40,8 +41,8 @@ LIBRARY = "vllm"
 FORMAT = "bf16"
 FAMILIES = ("gemm", "prefill_attention", "decode_attention")
 BAR = 0.15
-CURVE_BINS = 5
-"""Pairs of accelerators are sorted by distance and cut into this many groups of equal size, which become the curve."""
+BAND_ENDS = (0.15, 0.7, 1.2, 1.6, 2.0, 2.4)
+"""Distances at which the pairs are cut into groups, each of which becomes a point of the curve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,56 +118,94 @@ def _attention_ratios(
     return ratios
 
 
-def transfer_rows(targets: Sequence[Target]) -> list[TransferRow]:
-    """Every pair of accelerators and family; ``nearest`` marks the relative that the simulator would take."""
+def generation(hardware: AcceleratorSpec) -> str:
+    """``blackwell-ultra`` and ``blackwell-rtx`` are blackwell."""
+    return hardware.architecture.split("-")[0]
+
+
+def pair_rows(targets: Sequence[Target]) -> list[TransferRow]:
+    """Every ordered pair of accelerators and family."""
+    own = {target.hardware.name: carried_log_ratios(target, relative=target.hardware.name) for target in targets}
     rows = []
     for target in targets:
-        others = [other.hardware for other in targets if other is not target]
-        chosen = calibrated_relative(target.hardware, available=others).name
-        for other in others:
-            for family, ratios in carried_log_ratios(target, relative=other.name).items():
-                relative_error = np.expm1(-ratios)
+        for relative in (other.hardware for other in targets if other is not target):
+            for family, ratios in carried_log_ratios(target, relative=relative.name).items():
+                error, sigma = np.expm1(-ratios), interval_sigma(ratios)
+                excess = sigma**2 - interval_sigma(own[relative.name][family]) ** 2
                 rows.append(
                     TransferRow(
                         target=target.hardware.name,
-                        relative=other.name,
+                        relative=relative.name,
                         family=family,
-                        distance=round(kernel_distance(target.hardware, relative=other), 3),
-                        mape=round(float(np.mean(np.abs(relative_error))), 4),
-                        bias=round(float(np.mean(relative_error)), 4),
-                        log_sigma=round(interval_sigma(ratios), 4),
+                        distance=round(kernel_distance(target.hardware, relative=relative), 3),
+                        mape=round(float(np.mean(np.abs(error))), 4),
+                        bias=round(float(np.mean(error)), 4),
+                        log_sigma=round(sigma, 4),
+                        log_sigma_extra=round(float(np.sqrt(max(excess, 0.0))), 4),
                         points=len(ratios),
-                        nearest=other.name == chosen,
                     )
                 )
     return rows
 
 
-def curve_of(rows: Sequence[TransferRow], *, bins: int = CURVE_BINS) -> tuple[TransferPoint, ...]:
-    """Error over distance, never falling: means of equally many pairs, pooled where a farther group errs less.
+def chosen_rows(
+    rows: Sequence[TransferRow], *, hardware: Sequence[AcceleratorSpec], across_generations: bool
+) -> tuple[TransferRow, ...]:
+    """The rows of each target with the relative that the simulator takes among the others."""
+    chosen = {}
+    for target in hardware:
+        others = [
+            spec
+            for spec in hardware
+            if spec is not target and not (across_generations and generation(spec) == generation(target))
+        ]
+        chosen[target.name] = calibrated_relative(target, available=others).name
+    return tuple(row for row in rows if chosen[row.target] == row.relative)
 
-    The families count alike. Pool-adjacent-violators on the group means [Barlow1972].
-    """
-    ordered = sorted(rows, key=lambda row: (row.distance, row.target, row.relative, row.family))
-    groups = [list(part) for part in np.array_split(np.arange(len(ordered)), min(bins, len(ordered))) if len(part)]
-    pooled: list[list[int]] = []
-    for group in groups:
-        pooled.append(group)
-        while len(pooled) > 1 and _mean(ordered, pooled[-1], "mape") <= _mean(ordered, pooled[-2], "mape"):
+
+def curve_of(rows: Sequence[TransferRow]) -> tuple[TransferPoint, ...]:
+    """Error over distance, never falling: means by band, pooled where a farther band errs less [Barlow1972]."""
+    bands = np.searchsorted(BAND_ENDS, [row.distance for row in rows])
+    pooled: list[list[TransferRow]] = []
+    for band in np.unique(bands):
+        pooled.append([row for row, mine in zip(rows, bands, strict=True) if mine == band])
+        while len(pooled) > 1 and _falls(_point(pooled[-2]), _point(pooled[-1])):
             last = pooled.pop()
             pooled[-1] = pooled[-1] + last
-    return tuple(
-        TransferPoint(
-            distance=round(_mean(ordered, group, "distance"), 3),
-            mape=round(_mean(ordered, group, "mape"), 4),
-            log_sigma=round(_mean(ordered, group, "log_sigma"), 4),
-        )
-        for group in pooled
+    return tuple(_point(group) for group in pooled)
+
+
+def _falls(near: TransferPoint, far: TransferPoint) -> bool:
+    return far.log_sigma_extra <= near.log_sigma_extra or far.mape <= near.mape
+
+
+def _point(rows: Sequence[TransferRow]) -> TransferPoint:
+    return TransferPoint(
+        distance=round(float(np.mean([row.distance for row in rows])), 3),
+        mape=round(float(np.mean([row.mape for row in rows])), 4),
+        log_sigma_extra=round(float(np.mean([row.log_sigma_extra for row in rows])), 4),
+        pairs=len(rows),
     )
 
 
-def _mean(rows: Sequence[TransferRow], indices: Sequence[int], column: str) -> float:
-    return float(np.mean([getattr(rows[index], column) for index in indices]))
+def report(table: TransferTable) -> str:
+    """The chosen rows and the curve for the screen."""
+    lines = []
+    for title, rows in (("nearest", table.nearest), ("other generation", table.other_generation)):
+        for row in rows:
+            verdict = "meets" if row.mape <= BAR else "MISSES"
+            lines.append(
+                f"{title:16} {row.target:14} with {row.relative:14} {row.family:18} distance {row.distance:4.2f} "
+                f"error {row.mape:6.1%} bias {row.bias:+6.1%} points {row.points:5d} {verdict} {BAR:.0%}"
+            )
+        for family in FAMILIES:
+            mean = np.mean([row.mape for row in rows if row.family == family])
+            lines.append(f"{title:16} mean {family:18} {mean:6.1%}")
+    lines += [
+        f"distance {point.distance:4.2f} error {point.mape:6.1%} log sigma {point.log_sigma_extra:.3f} ({point.pairs})"
+        for point in table.curve
+    ]
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -175,25 +214,24 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, help="folder that holds h100_sxm/ ...; default: aiconfigurator_core")
     parser.add_argument("--hardware", nargs="*", default=list(SYSTEMS))
     parser.add_argument("--output", type=Path, default=Path("hardware_profiles/calibration"))
+    parser.add_argument("--pairs", type=Path, default=Path("validation/measured/leave_one_gpu_out.csv"))
     arguments = parser.parse_args()
     root = tables_root(arguments.tables)
-    rows = transfer_rows([load_target(root, name=name) for name in arguments.hardware])
-    for row in rows:
-        print(
-            f"{'*' if row.nearest else ' '} {row.target:15} with {row.relative:15} {row.family:18} distance "
-            f"{row.distance:4.2f} error {row.mape:6.1%} bias {row.bias:+6.1%} points {row.points}",
-            flush=True,
-        )
+    targets = [load_target(root, name=name) for name in arguments.hardware]
+    hardware = [target.hardware for target in targets]
+    rows = pair_rows(targets)
     table = TransferTable(
         library=LIBRARY,
         date=datetime.now(UTC).date().isoformat(),
-        source=f"{SOURCE}, gemm and attention tables of {LIBRARY}, {FORMAT}; shapes held out by every fit",
+        source=f"{SOURCE}, gemm and attention tables of {LIBRARY}, {FORMAT}; rows of shapes that every fit held out",
         curve=curve_of(rows),
-        rows=tuple(rows),
+        nearest=chosen_rows(rows, hardware=hardware, across_generations=False),
+        other_generation=chosen_rows(rows, hardware=hardware, across_generations=True),
     )
-    for point in table.curve:
-        print(f"distance {point.distance:4.2f} error {point.mape:6.1%} log sigma {point.log_sigma:.3f}")
-    write_document(table, arguments.output / "transfer.yaml")
+    print(report(table))
+    document = yaml.safe_dump(table.model_dump(mode="json"), sort_keys=False, width=160, default_flow_style=None)
+    (arguments.output / "transfer.yaml").write_text(HEADER + document, encoding="utf-8")
+    pd.DataFrame([row.model_dump() for row in rows]).to_csv(arguments.pairs, index=False)
 
 
 if __name__ == "__main__":

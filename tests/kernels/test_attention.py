@@ -314,6 +314,29 @@ def test_an_unmeasured_head_width_borrows_the_next_larger() -> None:
     assert not choice.is_exact
 
 
+def test_a_stand_in_is_wider_the_further_its_head_width() -> None:
+    _, fits = calibrated("h100-sxm-80gb")
+    for decode in (False, True):
+        family = "decode_attention" if decode else "prefill_attention"
+        narrow = [fit for fit in fits if fit.family == family and fit.format == "bf16" and fit.variant == "d64"]
+        spreads = []
+        for head_dim in (64, 96, 256, 512):
+            choice = choose_attention_fit(narrow, shape=shape(1, 1, 128, head_dim=head_dim, decode=decode))
+            assert choice is not None
+            spreads.append(choice.log_sigma_extra)
+        assert spreads[0] == 0
+        assert spreads == sorted(spreads)
+        assert spreads[-1] >= 0.5  # another kernel, which the narrower one says little about
+
+
+def test_heads_of_another_kernel_are_the_last_choice() -> None:
+    _, fits = calibrated("h100-sxm-80gb")
+    known = [fit for fit in fits if fit.variant in ("d128", "d512")]
+    choice = choose_attention_fit(known, shape=shape(1, 128, 0, head_dim=192))
+    assert choice is not None
+    assert choice.fit.variant == "d128"
+
+
 def test_a_format_without_a_rate_is_refused() -> None:
     with pytest.raises(ProfileError, match="fp8"):
         attention_machine(load_hardware("a100"), Dtype.FP8)

@@ -271,7 +271,7 @@ def test_recorded_held_out_error_is_that_of_the_stored_parameters(hardware, libr
 
 
 @pytest.mark.parametrize("library", ["vllm", "sglang", "trtllm", "nccl"])
-@pytest.mark.parametrize("hardware", ["a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm", "gb200", "l40s", "rtx-pro-6000"])
+@pytest.mark.parametrize("hardware", ["a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm", "gb200", "rtx-pro-6000"])
 def test_calibrated_times_are_physical(hardware, library):
     spec = load_hardware(hardware)
     fits = measured_fits(hardware, library)

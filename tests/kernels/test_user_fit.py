@@ -103,6 +103,20 @@ def test_what_the_shapes_do_not_tell_is_kept_and_named(kernels: KernelLibrary) -
     assert "compute_fraction" in result.fit.note
 
 
+def test_a_rate_above_the_datasheet_rests_on_its_bound_and_says_so(kernels: KernelLibrary) -> None:
+    """Operands that stay in a cache: memory looks four times as fast as it is."""
+    random = np.random.default_rng(5)
+    rows = []
+    for index in range(60):
+        moved = float(2 ** random.uniform(20, 31))
+        seconds = 3e-6 + moved / (4 * H100.memory_bytes_per_s)
+        rows.append(row(line=index + 2, family="elementwise", kernel="copy", bytes=moved, seconds=seconds))
+    (demand,) = demands(table(tuple(rows)), hardware=H100)
+    result = fit_demand(demand, kernels=kernels)
+    assert result.fit.parameters["memory_fraction"] == pytest.approx(1.0)
+    assert "datasheet rate" in result.fit.note
+
+
 def test_launches_alone_are_refused(kernels: KernelLibrary) -> None:
     tiny = tuple(replace(item, n=128.0, k=16.0 * (index + 1), m=1.0) for index, item in enumerate(gemms(30)))
     rows = tuple(timed(item, hardware=H100) for item in tiny)

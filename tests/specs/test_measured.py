@@ -87,8 +87,8 @@ def test_torn_and_empty_files_are_refused(tmp_path: Path) -> None:
         load_measurements(path)
     with pytest.raises(RoofcastError, match="row 2"):
         load_measurements(write(tmp_path))
+    path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(RoofcastError, match="not a CSV"):
-        path.write_bytes(b"\xff\xfe\x00")
         load_measurements(path)
     with pytest.raises(FileError):
         load_measurements(tmp_path / "absent.csv")

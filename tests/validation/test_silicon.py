@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from simulator.errors import FileError
-from validation.silicon.split import folds, is_score, shape_bucket
+from validation.silicon.split import even_folds, folds, is_score, shape_bucket
 from validation.silicon.tables import load_table, tables_root, versions
 
 SHAPES = pd.DataFrame(
@@ -34,6 +34,22 @@ def test_folds_are_independent_of_the_score_split() -> None:
     fold = folds(SHAPES, family="gemm", columns=("n", "k"), count=4)
     for index in range(4):
         assert held[fold == index].mean() == pytest.approx(0.2, abs=0.08)
+
+
+def test_even_folds_share_the_shapes_out_evenly() -> None:
+    fold = even_folds(SHAPES, family="gemm", columns=("n", "k"), count=4)
+    shapes = SHAPES.assign(fold=fold).groupby(["n", "k"])["fold"]
+    assert (shapes.nunique() == 1).all()
+    assert np.ptp(np.bincount(shapes.first())) <= 1
+    few = SHAPES[:6]  # three shapes of two rows: a fold each
+    assert len(np.unique(even_folds(few, family="gemm", columns=("n", "k"), count=4))) == 3
+
+
+def test_another_salt_holds_out_other_shapes() -> None:
+    first = is_score(SHAPES, family="gemm", columns=("n", "k"))
+    second = is_score(SHAPES, family="gemm", columns=("n", "k"), salt="attention-2")
+    assert second.mean() == pytest.approx(0.2, abs=0.04)
+    assert second[first].mean() == pytest.approx(0.2, abs=0.08)
 
 
 def test_tables_come_in_seconds_from_the_newest_version(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu (default: cuda)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.csv", help="the table to write")
     parser.add_argument("--budget-s", type=float, default=480.0, help="seconds for all families (default: 480)")
+    parser.add_argument("--points", type=int, default=1, help="of each group at least, budget or not (default: 1)")
     parser.add_argument("--threads", type=int, default=1, help="of a CPU (default: 1, steady on a shared machine)")
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="groups whose name has WORD")
     parser.add_argument("--force", action="store_true", help="overwrite FILE.csv")
@@ -45,7 +46,9 @@ def main(words: list[str] | None = None) -> int:
         check_target(arguments.out, force=arguments.force)
         bench = bench_of(arguments.device)
         try:
-            for row in run_families(bench, budget_s=arguments.budget_s, only=arguments.only):
+            for row in run_families(
+                bench, budget_s=arguments.budget_s, only=arguments.only, points_at_least=arguments.points
+            ):
                 rows.append(row)
         except KeyboardInterrupt:
             say("stopped; writing what was measured")

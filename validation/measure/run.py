@@ -34,8 +34,6 @@ FAMILIES: tuple[GroupsOf, ...] = (
 )
 REFUSALS_BEFORE_SKIP = 3
 """Cases of a group in a row that raise before the group is given up: not every shape suits every kernel."""
-POINTS_AT_LEAST = 1
-"""Of a group, even when those before it have used up the budget."""
 SAMPLING_SHARE = 0.3
 """Of a case's share of its group's time that goes to samples; the rest builds operands and warms up."""
 SAMPLING_S_AT_MOST = 0.05
@@ -67,13 +65,16 @@ def _release(bench: Bench) -> None:
         torch.cuda.empty_cache()
 
 
-def run_group(group: Group, *, bench: Bench, budget_s: float, meter: Meter) -> Iterator[Row]:
-    """Measure cases in order until the budget is spent; the first ones to fail in a row end the group."""
+def run_group(group: Group, *, bench: Bench, budget_s: float, meter: Meter, points_at_least: int = 1) -> Iterator[Row]:
+    """Measure cases in order until the budget is spent; the first ones to fail in a row end the group.
+
+    points_at_least : measured even when the groups before have used up the budget
+    """
     deadline_s = time.perf_counter() + budget_s
     each_s = min(SAMPLING_S_AT_MOST, SAMPLING_SHARE * budget_s / min(EXPECTED_CASES, max(1, len(group.cases))))
     refused, done = 0, 0
     for case in group.cases:
-        if done >= POINTS_AT_LEAST and time.perf_counter() >= deadline_s:
+        if done >= points_at_least and time.perf_counter() >= deadline_s:
             break
         if not bench.fits(case):
             continue
@@ -97,7 +98,7 @@ def run_group(group: Group, *, bench: Bench, budget_s: float, meter: Meter) -> I
     say(f"{group.name}: {done} points")
 
 
-def run_families(bench: Bench, *, budget_s: float, only: Sequence[str] = ()) -> Iterator[Row]:
+def run_families(bench: Bench, *, budget_s: float, only: Sequence[str] = (), points_at_least: int = 1) -> Iterator[Row]:
     """All groups; what one leaves of its share goes to those after it."""
     groups = [group for family in FAMILIES for group in family(bench)]
     if only:
@@ -108,7 +109,7 @@ def run_families(bench: Bench, *, budget_s: float, only: Sequence[str] = ()) -> 
     for group in groups:
         share_s = max(0.0, deadline_s - time.perf_counter()) * group.weight / left
         left -= group.weight
-        yield from run_group(group, bench=bench, budget_s=share_s, meter=meter)
+        yield from run_group(group, bench=bench, budget_s=share_s, meter=meter, points_at_least=points_at_least)
         _release(bench)
 
 

@@ -1,0 +1,65 @@
+"""The leave-one-GPU-out table: closed, rising, and about accelerators that exist."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.errors import RoofcastError
+from simulator.kernels.transfer import calibrated_relative, kernel_distance, transfer_log_sigma
+from simulator.specs.documents import validate
+from simulator.specs.loading import load_hardware
+from simulator.specs.transfer import TransferTable, load_transfer_table
+
+TABLE = load_transfer_table()
+TARGETS = sorted({row.target for row in TABLE.nearest})
+
+
+def test_every_calibrated_accelerator_was_left_out_in_every_family():
+    for rows in (TABLE.nearest, TABLE.other_generation):
+        assert {(row.target, row.family) for row in rows} == {
+            (target, family) for target in TARGETS for family in ("gemm", "prefill_attention", "decode_attention")
+        }
+    assert len(TARGETS) == 9
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_stored_relative_is_the_one_that_the_simulator_takes(target):
+    others = [load_hardware(name) for name in TARGETS if name != target]
+    chosen = calibrated_relative(load_hardware(target), available=others)
+    mine = [row for row in TABLE.nearest if row.target == target]
+    assert {row.relative for row in mine} == {chosen.name}
+    distance = kernel_distance(load_hardware(target), relative=load_hardware(chosen.name))
+    assert [row.distance for row in mine] == pytest.approx([distance] * len(mine), abs=1e-3)
+
+
+def test_relatives_of_another_generation_are_farther_and_err_more():
+    far, near = TABLE.other_generation, TABLE.nearest
+    for rows_far, rows_near in zip(far, near, strict=True):
+        assert rows_far.distance >= rows_near.distance
+        names = (rows_far.target, rows_far.relative)
+        generations = {load_hardware(name).architecture.split("-")[0] for name in names}
+        assert len(generations) == 2
+    assert sum(row.mape for row in far) > sum(row.mape for row in near)
+
+
+def test_mean_error_on_an_accelerator_left_out_is_within_the_bar():
+    for family in ("gemm", "prefill_attention", "decode_attention"):
+        errors = [row.mape for row in TABLE.nearest if row.family == family]
+        assert sum(errors) / len(errors) < 0.15
+
+
+def test_interval_widens_with_distance_and_passes_through_the_measured_points():
+    sigmas = [transfer_log_sigma(distance) for distance in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 9.0)]
+    assert sigmas == sorted(sigmas)
+    for point in TABLE.curve:
+        assert transfer_log_sigma(point.distance) == pytest.approx(point.log_sigma_extra)
+
+
+def test_a_curve_that_falls_is_refused():
+    points = [
+        {"distance": 0.0, "mape": 0.2, "log_sigma_extra": 0.2, "pairs": 1},
+        {"distance": 1.0, "mape": 0.1, "log_sigma_extra": 0.1, "pairs": 1},
+    ]
+    document = {**TABLE.model_dump(), "curve": points}
+    with pytest.raises(RoofcastError, match="never fall"):
+        validate(TransferTable, document, where="test")

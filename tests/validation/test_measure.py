@@ -1,0 +1,160 @@
+"""The measuring harness: shapes that fill their box, a table written whole or not at all, and a run on this CPU."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from simulator.specs.measured import REQUIRED_COLUMNS, load_measurements
+from validation.measure.__main__ import main
+from validation.measure.bench import Bench, Group, bench_of
+from validation.measure.design import Axis, Choice, halton, radical_inverse, shapes
+from validation.measure.power import Meter, meter_for
+from validation.measure.run import FAMILIES, run_group
+from validation.measure.table import COLUMNS, Machine, Measured, Row, Shape, write_table
+from validation.measure.timing import Case
+
+MACHINE = Machine(device="d", driver="1", torch_version="2.13", date="2026-11-21")
+CPU = bench_of("cpu")
+GPU = Bench(device=torch.device("cuda"), cache_bytes=50 * 2**20, memory_bytes=80 * 10**9)
+
+
+def row(seconds: float = 1e-5) -> Row:
+    measured = Measured(seconds=seconds, spread=0.1, repeats=7, mode="host")
+    return Row(family="gemm", kernel="linear", format="fp32", shape=Shape(m=1, n=2, k=3), measured=measured)
+
+
+def test_radical_inverse_by_hand() -> None:
+    assert [radical_inverse(index, base=2) for index in (0, 1, 2, 3, 6)] == [0, 0.5, 0.25, 0.75, 0.375]
+    assert radical_inverse(5, base=3) == pytest.approx(2 / 3 + 1 / 9)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3, 5])
+def test_every_beginning_of_the_design_fills_the_box(dimensions: int) -> None:
+    """Each half of each axis, and each quadrant of each pair, holds its share of the first 64 points."""
+    points = halton(64, dimensions=dimensions)
+    assert ((points >= 0) & (points < 1)).all()
+    upper = points > 0.5
+    assert (np.abs(upper.mean(axis=0) - 0.5) <= 0.06).all()
+    for first in range(dimensions):
+        for second in range(first):
+            assert abs((upper[:, first] & upper[:, second]).mean() - 0.25) <= 0.08
+
+
+def test_the_design_leaves_smaller_gaps_than_chance() -> None:
+    grid = np.stack(np.meshgrid(*[np.linspace(0.05, 0.95, 10)] * 2), axis=-1).reshape(-1, 1, 2)
+
+    def largest_gap(points: np.ndarray) -> float:
+        return float(np.sqrt(((grid - points[None]) ** 2).sum(axis=-1)).min(axis=1).max())
+
+    drawn = [largest_gap(np.random.default_rng(seed).random((64, 2))) for seed in range(20)]
+    assert largest_gap(halton(64, dimensions=2)) < np.median(drawn)
+
+
+def test_shapes_keep_to_bounds_and_steps_and_never_repeat() -> None:
+    axes = (Axis(low=1, high=16384), Axis(low=256, high=28672, step=128), Choice(values=(64, 128, 256)))
+    found = shapes(300, axes=axes)
+    assert len(set(found)) == len(found) > 290
+    assert all(1 <= m <= 16384 and 256 <= n <= 28672 and n % 128 == 0 for m, n, _ in found)
+    assert {dim for *_, dim in found} == {64, 128, 256}
+    # Log-uniform: half of the points below the geometric mean.
+    assert abs(np.mean([m < 128 for m, *_ in found]) - 0.5) < 0.05
+
+
+def test_dimensions_beyond_the_primes_are_refused() -> None:
+    with pytest.raises(ValueError, match="dimensions = 7"):
+        halton(4, dimensions=7)
+
+
+@pytest.mark.parametrize("bench", [CPU, GPU], ids=["cpu", "cuda"])
+def test_designs_of_every_family_are_sound(bench: Bench) -> None:
+    """Building the cases touches no device: the GPU's designs are checked here too."""
+    groups = [group for family in FAMILIES for group in family(bench)]
+    names = [group.name for group in groups]
+    assert len(set(names)) == len(names)
+    for group in groups:
+        assert group.cases, group.name
+        assert all(case.footprint_bytes > 0 for case in group.cases)
+        fitting = [case for case in group.cases if bench.fits(case)]
+        assert len(fitting) >= 0.5 * len(group.cases), group.name
+        assert all(1 <= bench.copies(case) <= 64 for case in fitting)
+    if bench.is_cuda:
+        formats = {case.format for group in groups for case in group.cases}
+        assert {"fp32", "tf32", "bf16", "fp16", "int8", "fp8", "bf16_2_4", "w4a16"} <= formats
+        families = {case.family for group in groups for case in group.cases}
+        assert {"whole_layer", "whole_model", "host_link", "grouped_gemm", "sampling", "launch"} <= families
+        small = min(groups[0].cases, key=lambda case: case.footprint_bytes)
+        assert bench.copies(small) * small.footprint_bytes > bench.cache_bytes or bench.copies(small) == 64
+
+
+def test_the_table_reads_back_and_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    write_table([row(), row(2e-5)], path, machine=MACHINE)
+    assert set(REQUIRED_COLUMNS) <= set(COLUMNS)
+    assert [item.seconds for item in load_measurements(path).rows] == [1e-5, 2e-5]
+    with pytest.raises(FileExistsError, match="--force"):
+        write_table([row()], path, machine=MACHINE)
+    write_table([row()], path, machine=MACHINE, force=True)
+    assert len(load_measurements(path).rows) == 1
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(AttributeError):
+        write_table([row(), "not a row"], tmp_path / "m.csv", machine=MACHINE)  # type: ignore[list-item]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kernel_that_cannot_run_ends_its_group_with_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(copies: int) -> list[object]:
+        raise RuntimeError("no such kernel\nlong story")
+
+    case = Case(family="f", kernel="k", format="bf16", shape=Shape(), footprint_bytes=8, build=refuse)  # type: ignore[arg-type]
+    group = Group(name="odd", cases=[case] * 10)
+    assert list(run_group(group, bench=CPU, budget_s=1.0, meter=Meter())) == []
+    assert "skipped after 0 points: odd: RuntimeError: no such kernel\n" in capsys.readouterr().err
+
+
+def test_without_nvml_there_is_no_power() -> None:
+    meter = meter_for("GPU-00000000-0000-0000-0000-000000000000")
+    meter.start()
+    assert meter.stop() == (None, None)
+
+
+def test_the_meter_averages_what_it_reads() -> None:
+    class Fake:
+        def power_w(self) -> float:
+            return 250.0
+
+        def clock_hz(self) -> float:
+            return 1.4e9
+
+    meter = Meter(nvml=Fake())  # type: ignore[arg-type]
+    meter.start()
+    assert meter.stop() == (250.0, 1.4e9)
+
+
+def test_usage_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "m.csv")
+    assert main(["--device", "cpu", "--out", out, "--budget-s", "0"]) == 2
+    assert main(["--device", "cpu", "--out", str(tmp_path / "no" / "m.csv")]) == 5
+    assert main(["--device", "cpu", "--out", out, "--budget-s", "1", "--only", "nothing"]) == 2
+    if not torch.cuda.is_available():
+        assert main(["--device", "cuda", "--out", out]) == 2
+        assert "--device cpu" in capsys.readouterr().err
+    assert not Path(out).exists()
+
+
+def test_this_cpu_is_measured_over_all_its_families(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    assert main(["--device", "cpu", "--out", str(path), "--budget-s", "2"]) == 0
+    with path.open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {"gemm", "prefill_attention", "decode_attention", "elementwise", "launch"} <= {
+        item["family"] for item in rows
+    }
+    assert all(float(item["seconds"]) > 0 and int(item["repeats"]) >= 5 for item in rows)
+    assert main(["--device", "cpu", "--out", str(path), "--budget-s", "2"]) == 5

@@ -72,7 +72,11 @@ def _text(scores: Sequence[KernelScore], *, left_out: Sequence[TransferRow]) -> 
     lines = ["Kernels: error on measured shapes that the fit never saw", "", *score_lines(scores)]
     if left_out:
         table = load_transfer_table()
-        lines += ["", f"Priced as if never measured ({table.library}, 16 bit): fits of the nearest other accelerator", ""]
+        lines += [
+            "",
+            f"Priced as if never measured ({table.library}, 16 bit): fits of the nearest other accelerator",
+            "",
+        ]
         lines += transfer_lines(left_out)
     return "\n".join(lines)
 

@@ -6,6 +6,7 @@ the family, wider and assumed where even its format is a stand-in.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from simulator.kernels.attention_choice import choose_attention_fit
 from simulator.kernels.attention_decode import decode_attention_timing
 from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set, measured_fits
 from simulator.kernels.gemm import gemm_timing
+from simulator.kernels.joined_products import JOINED_CASES, join, split
 from simulator.kernels.memory import elementwise_timing
 from simulator.kernels.moe import moe_timing
 from simulator.kernels.network import collective_timing
@@ -23,9 +25,11 @@ from simulator.kernels.roofline import RooflineParameters, roofline_timing
 from simulator.kernels.timing import Provenance, Timing, widened
 from simulator.operators.work import (
     AttentionShape,
+    Collective,
     CollectiveShape,
     ElementwiseShape,
     GemmShape,
+    MatmulFormat,
     MoeShape,
     RecurrentShape,
     Work,
@@ -41,6 +45,10 @@ SAME_KERNELS = {"fp16": "bf16"}
 # All libraries run the same 16-bit products, but vLLM's table was measured on uninitialised weights, which draw less
 # power than real ones and so run at higher clocks; SGLang's was measured on random data.
 RANDOM_DATA = {"vllm": "sglang", "torch": "sglang"}
+# vLLM's decode tables stop at this many KV heads. SGLang runs the same kernel on this architecture and was measured on
+# more, so that multi-head attention need not be extrapolated.
+MEASURED_KV_HEADS = 8
+SAME_DECODE_KERNEL = {("vllm", "hopper"): "sglang"}
 # The tables' per-tensor FP8 experts ran an untuned kernel that is slower than 16-bit experts at any small batch;
 # engines run per-tensor and per-token FP8 checkpoints on the same grouped kernel as block-scaled ones.
 MOE_KERNELS = {"fp8": "fp8_block"}
@@ -64,6 +72,7 @@ class KernelLibrary:
     plain_gemm: FitSet | None
     moe: FitSet | None
     attention: FitSet | None
+    wide_attention: FitSet | None
     recurrent: FitSet | None
     elementwise: FitSet | None
     collectives: CollectiveFits
@@ -75,16 +84,51 @@ class KernelLibrary:
         # Cases without work have no logarithm for the corrections to look up; they are set to nothing below.
         with np.errstate(divide="ignore", invalid="ignore"):
             timing = self._price(work)
-        # A collective moves its message over links, not through this device's memory.
-        idle = (work.flops == 0) & (work.bytes == 0)
-        if isinstance(work.shape, CollectiveShape) or not idle.any():
-            return timing
-        return replace(
-            timing,
-            seconds=np.where(idle, 0.0, timing.seconds),
-            log_sigma=np.where(idle, 0.0, timing.log_sigma),
-            provenance=np.where(idle, 0.0, timing.provenance),
-        )
+        return _without_idle(timing, work)
+
+    def price_all(self, works: Sequence[Work]) -> tuple[Timing, ...]:
+        """`price` of each row, in their order: products of one format in one go, equal collectives once.
+
+        A step has few cases, and what costs time is the number of calls.
+        """
+        products = self._joined_products(works)
+        messages: dict[tuple[Collective, int, bytes], Timing] = {}
+        timings = []
+        for place, work in enumerate(works):
+            if place in products:
+                timings.append(products[place])
+            elif isinstance(work.shape, CollectiveShape):
+                message = np.asarray(work.shape.message_bytes, dtype=np.float64)
+                key = (work.shape.operation, work.shape.participants, message.tobytes())
+                if key not in messages:
+                    messages[key] = self.price(work)
+                timings.append(messages[key])
+            else:
+                timings.append(self.price(work))
+        return tuple(timings)
+
+    def _joined_products(self, works: Sequence[Work]) -> dict[int, Timing]:
+        """Prices of the matrix products that have a fit and company of the same format, by place."""
+        groups: dict[tuple[MatmulFormat, float], list[tuple[int, Work, GemmShape]]] = {}
+        for place, work in enumerate(works):
+            if isinstance(work.shape, GemmShape) and np.size(work.shape.m) <= JOINED_CASES:
+                groups.setdefault((work.shape.format, work.shape.batch), []).append((place, work, work.shape))
+        timings = {}
+        for members in groups.values():
+            shapes = [shape for _, _, shape in members]
+            found = self._product_fit(shapes[0]) if len(shapes) > 1 else None
+            if found is None:
+                continue
+            fits, fit = found
+            with np.errstate(divide="ignore", invalid="ignore"):
+                joined = gemm_timing(
+                    join(shapes), hardware=self.hardware, fit=fit, lattice=fits.lattice(fit), cold=True
+                )
+            parts = split(fits.transferred(joined), sizes=[np.size(shape.m) for shape in shapes])
+            timings.update(
+                {place: _without_idle(part, work) for (place, work, _), part in zip(members, parts, strict=True)}
+            )
+        return timings
 
     def _price(self, work: Work) -> Timing:
         match work.shape:
@@ -123,13 +167,19 @@ class KernelLibrary:
         user = self._user_fit(self.gemm, family="gemm", fmt=shape.format.name)
         if user is not None:
             return self._three_parameters(work, user)
-        name = SAME_KERNELS.get(shape.format.name, shape.format.name)
-        found = _find(self.plain_gemm if name == STAND_IN_FORMAT else self.gemm, family="gemm", fmt=name)
+        found = self._product_fit(shape)
         if found is None:
             return self._roofline(work, family="gemm", fmt=shape.format.name)
         fits, fit = found
         timing = gemm_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit), cold=True)
         return fits.transferred(timing)
+
+    def _product_fit(self, shape: GemmShape) -> tuple[FitSet, KernelFit] | None:
+        """The fit of measured kernels that prices a product; None where the user's or the roofline does."""
+        if self._user_fit(self.gemm, family="gemm", fmt=shape.format.name) is not None:
+            return None
+        name = SAME_KERNELS.get(shape.format.name, shape.format.name)
+        return _find(self.plain_gemm if name == STAND_IN_FORMAT else self.gemm, family="gemm", fmt=name)
 
     def _moe(self, work: Work, shape: MoeShape) -> Timing:
         name = shape.format.name
@@ -144,13 +194,20 @@ class KernelLibrary:
         user = self._user_fit(self.attention, family=family, fmt=shape.kv_dtype.value)
         if user is not None:
             return self._three_parameters(work, user)
-        choice = choose_attention_fit(self.attention.fits, shape=shape) if self.attention else None
-        if self.attention is None or choice is None:
+        fits = self._attention_fits(shape)
+        choice = choose_attention_fit(fits.fits, shape=shape) if fits else None
+        if fits is None or choice is None:
             return self._roofline(work, family=family, fmt=STAND_IN_FORMAT)
         price = decode_attention_timing if shape.is_decode else attention_timing
-        lattice = self.attention.lattice(choice.fit)
+        lattice = fits.lattice(choice.fit)
         timing = price(shape, hardware=self.hardware, fit=choice.fit, lattice=lattice)
-        return self.attention.transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
+        return fits.transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
+
+    def _attention_fits(self, shape: AttentionShape) -> FitSet | None:
+        """The engine's own fits, or those of the library that measured the same kernel on as many KV heads."""
+        if shape.is_decode and shape.num_kv_heads > MEASURED_KV_HEADS and self.wide_attention is not None:
+            return self.wide_attention
+        return self.attention
 
     def _recurrent(self, work: Work, shape: RecurrentShape) -> Timing:
         fit = choose_recurrent_fit(self.recurrent.fits, shape=shape) if self.recurrent else None
@@ -195,6 +252,20 @@ class KernelLibrary:
         return roofline_timing(work, hardware=self.hardware, parameters=parameters)
 
 
+def _without_idle(timing: Timing, work: Work) -> Timing:
+    """``timing`` with nothing for the cases that have nothing to do."""
+    # A collective moves its message over links, not through this device's memory.
+    idle = (work.flops == 0) & (work.bytes == 0)
+    if isinstance(work.shape, CollectiveShape) or not idle.any():
+        return timing
+    return replace(
+        timing,
+        seconds=np.where(idle, 0.0, timing.seconds),
+        log_sigma=np.where(idle, 0.0, timing.log_sigma),
+        provenance=np.where(idle, 0.0, timing.provenance),
+    )
+
+
 def _find(fits: FitSet | None, *, family: str, fmt: str, variant: str = "") -> tuple[FitSet, KernelFit] | None:
     """The set and its fit for a family, format and variant, if any."""
     if fits is None:
@@ -209,6 +280,7 @@ def kernel_library(
     """The fits that price ``hardware`` under ``library``, its own or those of its nearest calibrated relative."""
     roofline = fit_set(hardware, library=library, group="roofline", profiles=profiles)
     assert roofline is not None, "roofline calibrations ship with the package"
+    wide = SAME_DECODE_KERNEL.get((library, hardware.architecture))
     return KernelLibrary(
         hardware=hardware,
         library=library,
@@ -219,6 +291,7 @@ def kernel_library(
         ),
         moe=fit_set(hardware, library=library, group="moe", profiles=profiles),
         attention=fit_set(hardware, library=library, group="attention", profiles=profiles),
+        wide_attention=fit_set(hardware, library=wide, group="attention", profiles=profiles) if wide else None,
         recurrent=fit_set(hardware, library=library, group="recurrent", profiles=profiles),
         elementwise=fit_set(hardware, library=library, group="elementwise", profiles=profiles),
         collectives=collective_fits(hardware, library=library, profiles=profiles),

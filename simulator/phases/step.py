@@ -13,6 +13,7 @@ from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import ElementwiseShape, Family, Work
 from simulator.phases.deployment import Deployment
+from simulator.specs.model import ModelSpec
 from simulator.specs.precision import Dtype
 
 BOUNDS = ("compute", "memory", "network", "host")
@@ -41,12 +42,15 @@ class StepEstimate:
     rows : operator rows of all pipeline stages; their seconds and ``host_s`` add up to ``step_s``
     stage_s : time of each pipeline stage [stages, cases] [s]
     host_s : engine time that the device waits for [s]
+    model, step, replicas : what was computed, by as many attention-data-parallel ranks
     """
 
     rows: tuple[StepRow, ...]
     stage_s: Array
     host_s: Array
-    model_flops: Array
+    model: ModelSpec
+    step: StepShape
+    replicas: int
     devices: int
     peak_flops_per_s: float
     peak_bytes_per_s: float
@@ -72,6 +76,11 @@ class StepEstimate:
             parts[family] = parts.get(family, np.zeros_like(self.host_s)) + row.seconds
         parts["host"] = self.host_s
         return parts
+
+    @property
+    def model_flops(self) -> Array:
+        """Useful FLOPs of the step over all devices, worked out when asked for."""
+        return model_flops(self.model, self.step) * self.replicas
 
     @property
     def mfu(self) -> Array:
@@ -181,15 +190,17 @@ def estimate_step(deployment: Deployment, step: StepShape) -> StepEstimate:
             stage=stage,
             fused=not deployment.engine.eager,
         )
-        for work in works:
-            row = StepRow(stage=stage, work=work, timing=deployment.kernels.price(work))
+        for work, timing in zip(works, deployment.kernels.price_all(works), strict=True):
+            row = StepRow(stage=stage, work=work, timing=timing)
             rows.append(row)
             stage_s[stage] += row.seconds
     return StepEstimate(
         rows=tuple(rows),
         stage_s=stage_s,
         host_s=_host_s(deployment, step, rows=rows, device_s=stage_s.sum(axis=0)),
-        model_flops=model_flops(deployment.model, step) * deployment.parallelism.dp_size,
+        model=deployment.model,
+        step=step,
+        replicas=deployment.parallelism.dp_size,
         devices=deployment.parallelism.devices,
         peak_flops_per_s=deployment.hardware.peak_flops_per_s[mfu_dtype(deployment)],
         peak_bytes_per_s=deployment.hardware.memory_bytes_per_s,

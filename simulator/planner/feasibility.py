@@ -139,8 +139,11 @@ def _highest_rate(curve: LoadCurve, *, low: float, high: float, objectives: tupl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Capacity:
+    """``state`` holds two rates: of an idle replica and the capacity."""
+
     rate_per_s: float
     binding: int | None
+    state: SteadyState
 
 
 def _capacity(
@@ -148,23 +151,24 @@ def _capacity(
 ) -> _Capacity | tuple[Objective, float]:
     """Rate of one lane within the objectives and the target utilisation, or the objective that even idling misses."""
     ends = np.array([UNLOADED_SHARE, policy.utilization]) * limit.rate_per_s
+    state = steady_state(curve, rates_per_s=ends)
     if not objectives:
-        return _Capacity(rate_per_s=float(ends[1]), binding=None)
-    excess = _excess(steady_state(curve, rates_per_s=ends), objectives)
+        return _Capacity(rate_per_s=float(ends[1]), binding=None, state=state)
+    excess = _excess(state, objectives)
     if (excess[:, 0] > 1).any():
         worst = int(np.argmax(excess[:, 0]))
         return objectives[worst], float(excess[worst, 0])
     if (excess[:, 1] <= 1).all():
-        return _Capacity(rate_per_s=float(ends[1]), binding=None)
+        return _Capacity(rate_per_s=float(ends[1]), binding=None, state=state)
     rate, binding = _highest_rate(curve, low=float(ends[0]), high=float(ends[1]), objectives=objectives)
-    return _Capacity(rate_per_s=rate, binding=binding)
+    state = steady_state(curve, rates_per_s=np.array([ends[0], rate]))
+    return _Capacity(rate_per_s=rate, binding=binding, state=state)
 
 
 def lane_latencies(
-    replica_curve: LoadCurve, *, rates_per_s: Array, objectives: tuple[Objective, ...], saturation_per_s: float
+    state: SteadyState, *, objectives: tuple[Objective, ...], saturation_per_s: float
 ) -> tuple[Latencies, ...]:
-    """Latencies of a lane at several rates [1/s]."""
-    state = steady_state(replica_curve, rates_per_s=rates_per_s)
+    """Latencies of a lane at each rate of its state."""
     return tuple(
         _latencies(state, index, objectives=objectives, saturation_per_s=saturation_per_s)
         for index in range(len(state.rates_per_s))
@@ -183,16 +187,14 @@ class Evaluated:
     curve: LoadCurve
     steps: StepEstimate
 
-    def latencies(self, rate_per_s: float, *, objectives: tuple[Objective, ...]) -> Latencies:
-        """At an arrival rate of the whole replica [1/s]."""
+    def latencies(self, *rates_per_s: float, objectives: tuple[Objective, ...]) -> tuple[Latencies, ...]:
+        """At each arrival rate of the whole replica [1/s]."""
         lanes = self.replica.deployment.parallelism.pp_size
-        (lane,) = lane_latencies(
-            self.curve,
-            rates_per_s=np.array([rate_per_s / lanes]),
+        return lane_latencies(
+            steady_state(self.curve, rates_per_s=np.array(rates_per_s) / lanes),
             objectives=objectives,
             saturation_per_s=self.replica.saturation_per_s / lanes,
         )
-        return lane
 
 
 def evaluate(
@@ -233,10 +235,7 @@ def evaluate(
         return _refuse(candidate, code="objective", message=message, excess=excess - 1)
     lanes = candidate.parallelism.pp_size
     unloaded, at_capacity = lane_latencies(
-        curve,
-        rates_per_s=np.array([UNLOADED_SHARE * limit.rate_per_s, capacity.rate_per_s]),
-        objectives=objectives,
-        saturation_per_s=limit.rate_per_s,
+        capacity.state, objectives=objectives, saturation_per_s=limit.rate_per_s
     )
     replica = Replica(
         deployment=deployment,

@@ -128,6 +128,9 @@ def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...],
     else:
         devices_w = sized.devices * evaluated.candidate.platform.hardware.tdp_w
         power = (devices_w, devices_w, "accelerators at TDP, without hosts")
+    at_peak, degraded = evaluated.latencies(
+        rate / (sized.replicas + sized.spares), rate / sized.replicas, objectives=objectives
+    )
     return Fleet(
         replica=replica,
         label=evaluated.candidate.label,
@@ -141,8 +144,8 @@ def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...],
         power_of=power[2],
         cost=sized.cost,
         limit=limiting_resource(evaluated, steps, objectives=objectives),
-        at_peak=evaluated.latencies(rate / (sized.replicas + sized.spares), objectives=objectives),
-        degraded=evaluated.latencies(rate / sized.replicas, objectives=objectives),
+        at_peak=at_peak,
+        degraded=degraded,
         devices_low=low,
         devices_high=high,
         provenance=steps.provenance,

@@ -10,7 +10,15 @@ from simulator.specs.calibration import FitError
 from simulator.specs.calibrations import CalibrationGroup, calibrated_hardware, load_calibration
 from simulator.specs.transfer import TransferRow
 
-GROUPS: tuple[CalibrationGroup, ...] = ("gemm", "attention", "moe", "recurrent", "collective", "elementwise", "roofline")
+GROUPS: tuple[CalibrationGroup, ...] = (
+    "gemm",
+    "attention",
+    "moe",
+    "recurrent",
+    "collective",
+    "elementwise",
+    "roofline",
+)
 LIBRARIES = ("vllm", "sglang", "trtllm", "nccl", "torch")
 README_FAMILIES = ("gemm", "prefill_attention", "decode_attention", "moe", "recurrent", "all_reduce")
 

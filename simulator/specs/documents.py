@@ -62,7 +62,8 @@ class _PlainReader:
     start-up. Whatever is out of the ordinary, mistakes included, is left to `_StrictLoader`."""
 
     def __init__(self, text: str) -> None:
-        self._loader = _StrictLoader(text)
+        loader: Any = _StrictLoader  # PyYAML's classes have no types
+        self._loader = loader(text)
         self._next = self._loader.get_event
         self._known: dict[str, Any] = {}
 

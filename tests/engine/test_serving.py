@@ -72,7 +72,7 @@ def test_two_replicas_carry_twice_the_load() -> None:
     one = serve_workload(made, workload=workload(10.0)).overall
     two = serve_workload(made, workload=workload(20.0), replicas=2).overall
     assert two.tpot.mean_s == pytest.approx(one.tpot.mean_s, rel=0.02)
-    assert two.e2e.p95_s == pytest.approx(one.e2e.p95_s, rel=0.03)
+    assert two.e2e.p95_s == pytest.approx(one.e2e.p95_s, rel=0.05)
 
 
 def test_less_cache_preempts_and_costs_time() -> None:

@@ -1,0 +1,42 @@
+"""Several matrix products as the cases of one, so that a step's products are priced in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from simulator.kernels.timing import Timing
+from simulator.operators.work import GemmShape
+
+# Products of more cases than this are priced one by one: joined, their intermediate arrays would leave the cache.
+JOINED_CASES = 256
+
+
+def join(shapes: Sequence[GemmShape]) -> GemmShape:
+    """The cases of products of one format and batch, end to end."""
+    sizes = [np.size(shape.m) for shape in shapes]
+    # Prices broadcast n and k just as m, although a row of the operator list has one of each.
+    n: Any = np.repeat([float(shape.n) for shape in shapes], sizes)
+    k: Any = np.repeat([float(shape.k) for shape in shapes], sizes)
+    m = np.concatenate([np.atleast_1d(np.asarray(shape.m, dtype=np.float64)) for shape in shapes])
+    return replace(shapes[0], m=m, n=n, k=k)
+
+
+def split(timing: Timing, *, sizes: Sequence[int]) -> tuple[Timing, ...]:
+    """The parts of a joined timing, with ``sizes`` cases each."""
+    ends = np.cumsum(sizes)
+    cuts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    return tuple(
+        Timing(
+            seconds=timing.seconds[cut],
+            compute_s=timing.compute_s[cut],
+            memory_s=timing.memory_s[cut],
+            network_s=timing.network_s[cut],
+            log_sigma=timing.log_sigma[cut],
+            provenance=timing.provenance[cut],
+        )
+        for cut in cuts
+    )

@@ -1,0 +1,82 @@
+"""Worked examples of the literature, computed by the simulator."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator.operators.step_shape import decode_step
+from simulator.operators.work import Work
+from simulator.phases.deployment import deploy
+from simulator.phases.memory import memory_plan
+from simulator.phases.step import StepEstimate, estimate_step
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import load_model
+from simulator.specs.precision import Dtype
+from simulator.units import MILLI, TERA
+
+BATCH = 16
+"""Rows of the linear layer; h = n = 4096 is the output projection of Llama-2-7B."""
+
+MBU_TPOT_S = 14 * MILLI
+MBU_BYTES_PER_S = 2 * TERA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A published figure and how far the simulator's may be from it (relative)."""
+
+    name: str
+    value: float
+    tolerance: float
+    source: str
+
+
+def identities() -> list[Identity]:
+    """The rows of identities.csv."""
+    path = Path(__file__).parent / "identities.csv"
+    with path.open(encoding="utf-8", newline="") as stream:
+        return [
+            Identity(
+                name=row["name"],
+                value=float(row["value"]),
+                tolerance=float(row["tolerance"]),
+                source=row["source"],
+            )
+            for row in csv.DictReader(stream)
+        ]
+
+
+def _ridge() -> float:
+    hardware = load_hardware("a100-sxm-80gb")
+    return hardware.peak_flops_per_s[Dtype.BF16] / hardware.memory_bytes_per_s
+
+
+def _decode(sequences: int) -> StepEstimate:
+    replica = deploy(model=load_model("llama-2-7b"), hardware=load_hardware("a100-sxm-80gb"))
+    return estimate_step(replica, decode_step(sequences=[sequences], context=1))
+
+
+def _output_projection() -> Work:
+    return next(row.work for row in _decode(BATCH).rows if row.work.name == "o_proj")
+
+
+def _mbu() -> float:
+    return float(_decode(1).read_bytes[0]) / MBU_TPOT_S / MBU_BYTES_PER_S
+
+
+def _kv_room() -> float:
+    replica = deploy(model=load_model("llama-2-13b"), hardware=load_hardware("a100-sxm-40gb"))
+    return memory_plan(replica).kv_capacity_bytes
+
+
+COMPUTED: dict[str, Callable[[], float]] = {
+    "a100_ridge": _ridge,
+    "linear_layer_flops": lambda: float(_output_projection().flops[0]),
+    "linear_layer_bytes": lambda: float(_output_projection().bytes[0]),
+    "mbu_7b_at_14_ms": _mbu,
+    "kv_room_13b_on_40_gb": _kv_room,
+}
+"""Name of a row of identities.csv -> what the simulator computes."""

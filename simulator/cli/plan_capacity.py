@@ -84,8 +84,6 @@ def plan_capacity(
 def _answer(parameters: Mapping[str, object], *, workload: str | None, form: PlanOutput, explain: bool) -> str:
     """Plan, and put the plan into the form asked for. Imports wait until there is something to do."""
     from simulator.planner.plan import plan_capacity as plan_fleet
-    from simulator.reports.plan_document import plan_document
-    from simulator.reports.plan_tables import plan_csv, plan_markdown, plan_text
     from simulator.specs.plan import PlanSpec, plan_spec
 
     flags: dict[str, object] = {}
@@ -99,9 +97,13 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
     plan = plan_fleet(plan_spec(flags, workload=workload))
     for warning in plan.warnings:
         print(f"{NAME}: warning: {warning}", file=sys.stderr)
+    if form is PlanOutput.JSON:
+        from simulator.reports.plan_document import plan_document
+
+        return plan_document(plan)
+    from simulator.reports.plan_tables import plan_csv, plan_markdown, plan_text
+
     match form:
-        case PlanOutput.JSON:
-            return plan_document(plan)
         case PlanOutput.CSV:
             return plan_csv(plan)
         case PlanOutput.MD:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.engine.uniform_runs import UniformRun, closed_loop, offline, static_batch
 from simulator.engine.served_run import ServedRun, served_run
+from simulator.engine.uniform_runs import UniformRun, closed_loop, offline, static_batch
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import average_power_w

@@ -106,7 +106,8 @@ def _nodes(slots: int) -> Array:
     """Batch sizes that are priced; between them steps are interpolated: 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ... slots."""
     powers = 2.0 ** np.arange(0, int(np.log2(max(slots, 1))) + 1)
     between = powers * (1 + 1 / 2)
-    nodes = np.unique(np.concatenate(([0.0], powers, between[between == np.floor(between)], [float(slots)])))
+    # Not np.unique: its first call imports numpy.ma, and a plan's answer waits for that.
+    nodes = np.array(sorted({0.0, *powers, *between[between == np.floor(between)], float(slots)}))
     return nodes[nodes <= slots]
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from simulator.engine.answers import ScenarioResult
-from simulator.engine.uniform_runs import UniformRun
 from simulator.engine.metrics import StageResult
 from simulator.engine.served_run import ServedRun
 from simulator.engine.static_batch import PhaseEstimate
+from simulator.engine.uniform_runs import UniformRun
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
 

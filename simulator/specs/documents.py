@@ -92,13 +92,15 @@ class _PlainReader:
 
     def _mapping(self) -> dict[Any, Any]:
         values: dict[Any, Any] = {}
-        while type(event := self._next()) is not MappingEndEvent:
+        following = self._next
+        while type(event := following()) is not MappingEndEvent:
             if type(event) is not ScalarEvent or event.value == "<<":
                 raise _NotPlain
             key = self._scalar(event)
             if key in values:
                 raise _NotPlain
-            values[key] = self._value(self._next())
+            event = following()
+            values[key] = self._scalar(event) if type(event) is ScalarEvent else self._value(event)
         return values
 
     def _scalar(self, event: Any) -> Any:
@@ -107,13 +109,15 @@ class _PlainReader:
         text = event.value
         if not event.implicit[0]:
             return text
+        if text in self._known:
+            return self._known[text]
         if _DECIMAL.fullmatch(text):
             return float(text)
-        if text not in self._known:
-            tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit)
-            node = yaml.ScalarNode(tag, text, event.start_mark, event.end_mark)
-            self._known[text] = text if tag == _STRING_TAG else self._loader.construct_object(node)
-        return self._known[text]
+        tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit)
+        node = yaml.ScalarNode(tag, text, event.start_mark, event.end_mark)
+        value = text if tag == _STRING_TAG else self._loader.construct_object(node)
+        self._known[text] = value
+        return value
 
 
 def _parse(text: str) -> Any:

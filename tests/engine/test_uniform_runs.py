@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.uniform_runs import closed_loop, offline, static_batch
 from simulator.engine.static_batch import decode_phase, prompt_passes
+from simulator.engine.uniform_runs import closed_loop, offline, static_batch
 from simulator.errors import InfeasibleError
 from simulator.operators.step_shape import decode_step
 from simulator.phases.deployment import Deployment, deploy

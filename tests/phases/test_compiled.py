@@ -10,7 +10,6 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import StepShape, decode_step, mixed_step
 from simulator.phases.compiled import (
-    StepTables,
     octave_nodes,
     scale_tables,
     step_seconds,
@@ -168,13 +167,3 @@ def test_steps_beyond_the_tables_are_refused() -> None:
         steps_seconds(tables, decode_step(sequences=9, context=10))
     with pytest.raises(RoofcastError, match="go to 1"):
         steps_seconds(tables, decode_step(sequences=2, context=10, tokens=3))
-
-
-def evaluation_rate(tables: StepTables, step: StepShape) -> float:
-    """Steps per second of processor time, the best of three."""
-    best = 0.0
-    for _ in range(3):
-        start = time.process_time()
-        steps_seconds(tables, step)
-        best = max(best, len(step.new_tokens) / (time.process_time() - start))
-    return best

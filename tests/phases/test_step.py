@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import decode_step, mixed_step, prefill_step
 from simulator.operators.work import CollectiveShape
 from simulator.phases.deployment import Deployment, deploy
-from simulator.phases.step import StepEstimate, estimate_step
+from simulator.phases.step import estimate_step
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.loading import load_hardware
@@ -108,19 +110,18 @@ def test_fractions_stay_between_zero_and_one() -> None:
 
 def test_mbu_identity_of_the_published_example() -> None:
     # [Databricks2023]: 7B parameters in 16 bit, 14 ms per token, 2 TB/s -> 1 TB/s achieved, MBU 50 %.
-    zeros = np.zeros(1)
-    result = StepEstimate(
-        rows=(),
+    step = estimate_step(deployment("llama-2-7b", "a100"), decode_step(sequences=1, context=1))
+    row = next(row for row in step.rows if row.work.name == "gate_up_proj")
+    weights = replace(row.work, count=1, weight_bytes=np.array([14.0e9]), kv_bytes=np.zeros(1))
+    example = replace(
+        step,
+        rows=(replace(row, work=weights),),
         stage_s=np.full((1, 1), 0.014),
-        host_s=zeros,
-        model_flops=zeros,
-        devices=1,
-        peak_flops_per_s=1.0,
+        host_s=np.zeros(1),
         peak_bytes_per_s=2.0e12,
     )
-    assert 14.0e9 / (result.step_s[0] * result.peak_bytes_per_s) == pytest.approx(0.5)
+    assert example.mbu[0] == pytest.approx(0.5)
     # The library's own step obeys the same identity with its own bytes.
-    step = estimate_step(deployment("llama-2-7b", "a100"), decode_step(sequences=1, context=1))
     achieved = step.read_bytes / step.step_s
     np.testing.assert_allclose(step.mbu, achieved / load_hardware("a100").memory_bytes_per_s)
     assert step.read_bytes[0] == pytest.approx(2 * 6.607e9, rel=0.01), "all weights but the embedding table"

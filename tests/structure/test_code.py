@@ -19,8 +19,8 @@ MODULE_LINES = 300
 MEDIAN_LINES = 150
 FUNCTION_LINES = 60
 BANNED_NAMES = ("utils", "util", "helpers", "helper", "common", "misc", "manager")
-# Powers that belong to units.py: 1e3, 1e6, ..., 1e-6, 1e-9, 1000.0, 1024.0 and their spellings. A whole number of tokens
-# such as 1024 and a tolerance such as 1e-3 convert nothing.
+# Powers that belong to units.py: 1e3, 1e6, ..., 1e-6, 1e-9, 1000.0, 1024.0 and their spellings. A whole number of
+# tokens such as 1024 and a tolerance such as 1e-3 convert nothing.
 POWER = re.compile(r"^(1(\.0*)?e\+?(3|6|9|12|15)|1(\.0*)?e-(6|9)|1(000|024)\.0*|1_000_000|1_000_000_000|10{6}|10{9})$")
 
 

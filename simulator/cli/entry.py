@@ -47,7 +47,9 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
     except _ClickException as error:
         if debug:
             raise
-        print(f"{name}: {_usage_line(error)}; try {name} --help", file=sys.stderr)
+        line = _usage_line(error)
+        if line:  # a group without a subcommand has printed its help already
+            print(f"{name}: {line}; try {name} --help", file=sys.stderr)
         return int(ExitCode.USAGE)
     except BrokenPipeError:
         # The reader went away (head, a pager): not an error, and nothing may be written any more.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from simulator.errors import ProfileError, did_you_mean
+from simulator.reports.contract import SCHEMA_VERSION
 from simulator.specs.engine import EngineProfile
 from simulator.specs.hardware import AcceleratorSpec, ServerSpec
 from simulator.specs.loading import ProfileKind, find_profile, list_profiles, load_spec
@@ -33,9 +36,11 @@ def show_profile(name: str, *, as_json: bool, profiles: str | None) -> str:
     indent = None if as_json else 2
     for kind, spec_class in SECTIONS.items():
         if find_profile(kind, name, profiles=profiles) is not None:
-            return load_spec(spec_class, name, kind=kind, profiles=profiles).model_dump_json(indent=indent)
+            spec = load_spec(spec_class, name, kind=kind, profiles=profiles)
+            return json.dumps({"schema_version": SCHEMA_VERSION, **spec.model_dump(mode="json")}, indent=indent)
     try:
-        return load_model(name, profiles=profiles).model_dump_json(indent=indent, exclude_defaults=True)
+        model = load_model(name, profiles=profiles).model_dump(mode="json", exclude_defaults=True)
+        return json.dumps({"schema_version": SCHEMA_VERSION, **model}, indent=indent)
     except ProfileError as error:
         known = [
             item for listed in names_by_section([*SECTIONS, "models"], profiles=profiles).values() for item in listed

@@ -38,9 +38,15 @@ class ScenarioResult:
     notes: tuple[str, ...]
 
     @property
+    def copies_per_replica(self) -> int:
+        """How often ``run`` goes on side by side in one replica: once per attention-data-parallel rank, unless it
+        counts them itself."""
+        return self.scenario.dp_size if isinstance(self.run, UniformRun) else 1
+
+    @property
     def energy_per_output_token_j(self) -> float:
         """Energy of a replica per generated token, prompts included [J]."""
-        return self.power_w / self.run.output_tokens_per_s
+        return self.power_w / (self.run.output_tokens_per_s * self.copies_per_replica)
 
 
 def _engine(scenario: ScenarioSpec) -> EngineSpec:
@@ -102,10 +108,22 @@ def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None) -> A
         return hardware.model_copy(update={"scale_up": link})
     raise RoofcastError(
         f"{interconnect!r} does not connect {hardware.name}; "
-        f"allowed: {hardware.scale_up.kind}, {hardware.host_link.kind}",
+        "allowed: " + ", ".join(sorted({hardware.scale_up.kind, hardware.host_link.kind})),
         field="interconnect",
         code="unsupported_option",
     )
+
+
+def _share(scenario: ScenarioSpec, *, field: str) -> int:
+    """One attention-data-parallel rank's share of a number of sequences; ranks without any are refused."""
+    number = getattr(scenario, field) or 0
+    if number < scenario.dp_size:
+        raise RoofcastError(
+            f"{scenario.dp_size} ranks share {field} {number}: some would have nothing to do",
+            field="dp_size",
+            hint=f"at most {number}",
+        )
+    return -(-int(number) // scenario.dp_size)
 
 
 def _run(scenario: ScenarioSpec, deployment: Deployment) -> UniformRun | ServedRun:
@@ -120,7 +138,7 @@ def _run(scenario: ScenarioSpec, deployment: Deployment) -> UniformRun | ServedR
         case "batch":
             return static_batch(
                 deployment,
-                batch_size=scenario.batch_size or 0,
+                batch_size=_share(scenario, field="batch_size"),
                 isl_tokens=isl,
                 osl_tokens=osl,
                 limit_tokens=scenario.engine.max_num_batched_tokens,
@@ -128,13 +146,18 @@ def _run(scenario: ScenarioSpec, deployment: Deployment) -> UniformRun | ServedR
         case "closed_loop":
             return closed_loop(
                 deployment,
-                concurrency=scenario.concurrency or 0,
+                concurrency=_share(scenario, field="concurrency"),
                 isl_tokens=isl,
                 osl_tokens=osl,
-                num_requests=scenario.num_requests,
+                num_requests=_share(scenario, field="num_requests") if scenario.num_requests else None,
             )
         case "offline":
-            return offline(deployment, isl_tokens=isl, osl_tokens=osl, num_requests=scenario.num_requests)
+            return offline(
+                deployment,
+                isl_tokens=isl,
+                osl_tokens=osl,
+                num_requests=_share(scenario, field="num_requests") if scenario.num_requests else None,
+            )
         case "serve":
             assert scenario.workload is not None, "checked with the required fields"
             return served_run(deployment, workload=scenario.workload, replicas=scenario.replicas)
@@ -166,6 +189,19 @@ def _assumptions(scenario: ScenarioSpec, deployment: Deployment) -> tuple[str, .
     return tuple(said)
 
 
+def _warnings(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> tuple[str, ...]:
+    """What a reader should know before using the numbers."""
+    notes = []
+    positions = deployment.model.max_position_embeddings
+    length = (scenario.isl_tokens or 0) + (scenario.osl_tokens or 0)
+    if positions is not None and length > positions:
+        notes.append(f"{length} tokens exceed the {positions} positions that the model was made for")
+    host_bound = run.decode is not None and "host" in run.decode.estimate.bound
+    if host_bound and deployment.engine.eager:
+        notes.append(f"host bound: {deployment.engine.name} launches kernels one by one; name a compiled engine")
+    return tuple(notes)
+
+
 def answer(scenario: ScenarioSpec, *, profiles: str | None = None) -> ScenarioResult:
     """Answer one scenario, or refuse it with the field, the value and what is allowed."""
     _check_fields(scenario)
@@ -194,5 +230,5 @@ def answer(scenario: ScenarioSpec, *, profiles: str | None = None) -> ScenarioRe
             busy_fraction=run.busy_fraction if isinstance(run, ServedRun) else 1.0,
         ),
         assumptions=_assumptions(scenario, deployment),
-        notes=(*model.notes, *run.notes),
+        notes=(*model.notes, *run.notes, *_warnings(scenario, deployment, run)),
     )

@@ -18,6 +18,7 @@ from simulator.phases.compiled import StepTables, step_seconds
 Array = NDArray[np.float64]
 # A run that needs more steps than this is a mistake in the question, not a long experiment.
 MAX_STEPS = 5_000_000
+MAX_REQUESTS = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,12 @@ def _take_prompts(state: _State, *, isl_tokens: int, budget: int) -> tuple[int, 
 
 def simulate_uniform(tables: StepTables, *, demand: UniformDemand, limits: UniformLimits) -> UniformRecords:
     """Run ``demand`` on one replica: decoding sequences first, then prompts in chunks, as serving engines do."""
+    if demand.requests > MAX_REQUESTS:
+        raise RoofcastError(
+            f"{demand.requests} requests; allowed: up to {MAX_REQUESTS}",
+            field="num_requests",
+            hint="equal requests repeat themselves: fewer give the same rate",
+        )
     sent_s, first_s, finish_s = (np.zeros(demand.requests) for _ in range(3))
     state = _State(sent=demand.at_once)
     state.waiting.extend((demand.delay_s, request) for request in range(demand.at_once))
@@ -114,7 +121,9 @@ def simulate_uniform(tables: StepTables, *, demand: UniformDemand, limits: Unifo
         now_s += float(step_seconds(tables, sequences, tokens, work2, len(complete), decoding, state.context))
         step += 1
         if step > MAX_STEPS:
-            raise RoofcastError(f"the run needs more than {MAX_STEPS} steps", field="num_requests", hint="ask for fewer")
+            raise RoofcastError(
+                f"the run needs more than {MAX_STEPS} steps", field="num_requests", hint="ask for fewer"
+            )
         leaving = state.finishing.pop(step, [])
         state.decoding -= len(leaving)
         state.context -= len(leaving) * (demand.isl_tokens + demand.osl_tokens - 1)

@@ -1,7 +1,6 @@
 """Work -> Timing on one accelerator under one kernel library: which model and which fit price what.
 
-Physics with a fitted correction where the family and format were measured; otherwise the three-parameter roofline of
-the family, wider and assumed where even its format is a stand-in.
+Physics with a fitted correction where family and format were measured, otherwise the family's three-parameter roofline.
 """
 
 from __future__ import annotations
@@ -210,7 +209,8 @@ class KernelLibrary:
         return self.attention
 
     def _recurrent(self, work: Work, shape: RecurrentShape) -> Timing:
-        fit = choose_recurrent_fit(self.recurrent.fits, shape=shape) if self.recurrent else None
+        measured = self.recurrent is not None and shape.variant != "mamba"
+        fit = choose_recurrent_fit(self.recurrent.fits, shape=shape) if self.recurrent and measured else None
         if self.recurrent is None or fit is None:
             return self._roofline(work, family="decode_attention", fmt=STAND_IN_FORMAT)
         lattice = self.recurrent.lattice(fit)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.kernels.timing import Timing
+from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.counts import model_flops
 from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.transformer import operator_list
@@ -136,11 +136,16 @@ class StepEstimate:
 
     @property
     def provenance(self) -> Array:
-        """Worst provenance among the rows that matter (at least 5 % of the step)."""
-        worst = np.zeros_like(self.host_s)
+        """Worst provenance among the operators that matter (at least 5 % of the step, over all stages)."""
+        seconds: dict[str, Array] = {}
+        known: dict[str, Array] = {}
         for row in self.rows:
-            matters = row.seconds >= PROVENANCE_SHARE * self.step_s
-            worst = np.where(matters, np.maximum(worst, row.timing.provenance), worst)
+            name, nothing = row.work.name, np.zeros_like(self.host_s)
+            seconds[name] = seconds.get(name, nothing) + row.seconds
+            known[name] = np.maximum(known.get(name, nothing), np.where(row.seconds > 0, row.timing.provenance, 0.0))
+        worst = np.full_like(self.host_s, float(Provenance.CALIBRATED))
+        for name, total in seconds.items():
+            worst = np.where(total >= PROVENANCE_SHARE * self.step_s, np.maximum(worst, known[name]), worst)
         return worst
 
 

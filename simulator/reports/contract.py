@@ -24,8 +24,15 @@ _Z = NormalDist().inv_cdf((1 + INTERVAL_LEVEL) / 2)
 Json = dict[str, Any]
 
 
-def interval(value: float, *, log_sigma: float) -> list[float]:
-    """The 80 % interval around a positive prediction with log-normal error."""
+def _known(value: float) -> float | None:
+    """``value``, or null where there is nothing to measure (TPOT of answers of one token)."""
+    return None if math.isnan(value) else value
+
+
+def interval(value: float, *, log_sigma: float) -> list[float] | None:
+    """The 80 % interval around a positive prediction with log-normal error; null where there is no prediction."""
+    if math.isnan(value):
+        return None
     spread = math.exp(_Z * log_sigma)
     return [value / spread, value * spread]
 
@@ -56,8 +63,7 @@ def _stage(stage: StageResult) -> Json:
     item: Json = {}
     for name, summary in (("ttft", stage.ttft), ("tpot", stage.tpot), ("e2e", stage.e2e)):
         for statistic in ("mean_s", "p50_s", "p90_s", "p95_s", "p99_s"):
-            value = getattr(summary, statistic)
-            item[f"{name}_{statistic}"] = None if math.isnan(value) else value
+            item[f"{name}_{statistic}"] = _known(getattr(summary, statistic))
     for name in (
         "requests",
         "finished",
@@ -97,6 +103,7 @@ def _phase_sigma(phase: PhaseEstimate) -> float:
 def _interval(result: ScenarioResult) -> Json:
     """Kernel errors of each phase and the engine's own, in quadrature; the two phases' errors as independent."""
     run, spread = result.run, result.deployment.engine.spread
+    copies = result.scenario.replicas * result.copies_per_replica
     prefill_sigma = _phase_sigma(run.prefill)
     decode_sigma = _phase_sigma(run.decode) if run.decode else prefill_sigma
     decode_share = 1 - run.ttft_s / run.e2e_s
@@ -106,13 +113,14 @@ def _interval(result: ScenarioResult) -> Json:
         "ttft_s": interval(run.ttft_s, log_sigma=math.hypot(prefill_sigma, spread.ttft)),
         "tpot_s": interval(run.tpot_s, log_sigma=math.hypot(decode_sigma, spread.tpot)),
         "e2e_s": interval(run.e2e_s, log_sigma=both),
-        "output_tokens_per_s": interval(run.output_tokens_per_s * result.scenario.replicas, log_sigma=both),
+        "output_tokens_per_s": interval(run.output_tokens_per_s * copies, log_sigma=both),
     }
 
 
 def result_object(result: ScenarioResult) -> Json:
     """The contract's result of one scenario; throughput and power are those of all replicas together."""
     run, replicas = result.run, result.scenario.replicas
+    copies = replicas * result.copies_per_replica
     served = {}
     if isinstance(run, ServedRun):
         served = {"stages": [_stage(stage) for stage in run.result.stages], "overall": _stage(run.result.overall)}
@@ -122,11 +130,11 @@ def result_object(result: ScenarioResult) -> Json:
         "schema_version": SCHEMA_VERSION,
         "kind": result.scenario.kind,
         "ttft_s": run.ttft_s,
-        "tpot_s": run.tpot_s,
+        "tpot_s": _known(run.tpot_s),
         "e2e_s": run.e2e_s,
-        "output_tokens_per_s": run.output_tokens_per_s * replicas,
-        "total_tokens_per_s": run.total_tokens_per_s * replicas,
-        "requests_per_s": run.requests_per_s * replicas,
+        "output_tokens_per_s": run.output_tokens_per_s * copies,
+        "total_tokens_per_s": run.total_tokens_per_s * copies,
+        "requests_per_s": run.requests_per_s * copies,
         "prefill": _phase(run.prefill),
         "decode": _phase(run.decode) if run.decode else None,
         **served,
@@ -140,7 +148,7 @@ def result_object(result: ScenarioResult) -> Json:
     }
 
 
-def error_object(identifier: str | None, error: RoofcastError) -> Json:
+def error_object(identifier: str | int | None, error: RoofcastError) -> Json:
     """The contract's refusal of one scenario."""
     return {
         "id": identifier,

@@ -60,8 +60,8 @@ class EngineProfile(Spec):
     """An engine's default limits and fitted overheads (YAML under hardware_profiles/engines/).
 
     ``memory_rule`` says what gpu_memory_utilization is a share of: "of_total" all memory, with weights, activations and
-    cache in it (vLLM); "static" weights and cache, activations beside them (SGLang); "of_free" the cache takes that share
-    of what weights, activations and runtime leave (TensorRT-LLM).
+    cache in it (vLLM); "static" weights and cache, activations beside them (SGLang); "of_free" the cache takes that
+    share of what weights, activations and runtime leave (TensorRT-LLM).
     ``reserves_full_length``: a request starts only when the cache can hold its prompt and all its output.
     ``eager``: every kernel is launched by the host as it comes, neither fused nor captured in a CUDA graph.
     """

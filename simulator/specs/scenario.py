@@ -23,7 +23,7 @@ REQUIRED_FIELDS: dict[str, tuple[str, ...]] = {
 IDLE_FIELDS: dict[str, tuple[str, ...]] = {
     "batch": ("concurrency", "workload", "num_requests"),
     "closed_loop": ("batch_size", "workload"),
-    "offline": ("concurrency", "workload"),
+    "offline": ("batch_size", "concurrency", "workload"),
     "serve": ("batch_size", "concurrency", "num_requests"),
 }
 
@@ -41,7 +41,7 @@ class TechniquesSpec(Spec):
 class ScenarioSpec(Spec):
     """One line of the input of ``roofcast simulate`` (DESIGN section 4 gives the meaning of each field)."""
 
-    id: str
+    id: str | int
     kind: Kind
     model: str
     hardware: str

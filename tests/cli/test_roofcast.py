@@ -43,6 +43,8 @@ def test_simulate_answers_in_order_and_goes_on_after_errors(tmp_path: Path, caps
         SCENARIO,
         {**SCENARIO, "id": "y", "hardware": "h1000"},
         "not json",
+        "[" * 5000,
+        '{"id": 1, "id": 2}',
         "",
         {**SCENARIO, "id": "z", "kind": "serve", "concurrency": None, "workload": {"stages": [], "isl_tokens": 8}},
         {**SCENARIO, "id": "w"},
@@ -51,13 +53,13 @@ def test_simulate_answers_in_order_and_goes_on_after_errors(tmp_path: Path, caps
     code, out, err = call(capsys, "simulate", source, "--output", str(target))
     assert code == 0
     assert out == ""
-    assert "3 scenario(s) refused" in err
+    assert "5 scenario(s) refused" in err
     results = [json.loads(line) for line in target.read_text().splitlines()]
-    assert [item["id"] for item in results] == ["x", "y", None, "z", "w"]
+    assert [item["id"] for item in results] == ["x", "y", None, None, None, "z", "w"]
     assert results[1]["error"]["field"] == "hardware"
     assert set(results[1]["error"]) == {"code", "field", "message", "hint"}
     assert "line 3 is not JSON" in results[2]["error"]["message"]
-    assert {**results[0], "id": "w"} == results[4]
+    assert {**results[0], "id": "w"} == results[6]
 
 
 def test_command_and_library_return_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

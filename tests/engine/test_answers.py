@@ -56,6 +56,48 @@ def test_pcie_makes_tensor_parallelism_slower() -> None:
     assert slow.run.ttft_s > 1.2 * fast.run.ttft_s
 
 
+def test_ranks_share_the_batch_and_add_their_throughput() -> None:
+    from simulator.reports.contract import result_object
+
+    base = {**BATCH, "batch_size": 8, "engine": {"name": "vllm"}}
+    half = result_object(answer(scenario({**base, "batch_size": 4})))
+    two = result_object(answer(scenario(base, dp_size=2)))
+    assert two["tpot_s"] == pytest.approx(half["tpot_s"])
+    assert two["output_tokens_per_s"] == pytest.approx(2 * half["output_tokens_per_s"])
+    assert two["energy_per_output_token_j"] == pytest.approx(half["energy_per_output_token_j"], rel=0.01)
+    with pytest.raises(RoofcastError, match="nothing to do"):
+        answer(scenario(base, dp_size=9))
+
+
+def test_what_a_reader_should_know_is_said() -> None:
+    notes = answer(scenario(BATCH, model="gpt2", isl_tokens=2000)).notes
+    assert any("1024 positions" in note for note in notes)
+    assert any("host bound" in note for note in notes)
+    assert not any("host bound" in note for note in answer(scenario(BATCH, engine={"name": "vllm"})).notes)
+
+
+def test_answers_of_one_token_under_load_have_no_tpot() -> None:
+    import json
+
+    from simulator.reports.contract import result_object
+
+    load = {"stages": [{"rate_per_s": 5, "duration_s": 20}], "isl_tokens": 256, "osl_tokens": 1}
+    served = {"id": "s", "kind": "serve", "model": "llama-3.1-8b", "hardware": "h100", "workload": load}
+    result = result_object(answer(scenario(served)))
+    assert result["tpot_s"] is None
+    assert result["stages"][0]["finished"] == result["stages"][0]["requests"] > 50
+    json.dumps(result, allow_nan=False)
+
+
+def test_pipeline_stages_do_not_improve_provenance() -> None:
+    from simulator.reports.contract import result_object
+
+    known = [
+        result_object(answer(scenario(BATCH, pp_size=size, engine={"name": "vllm"})))["provenance"] for size in (1, 32)
+    ]
+    assert "measured" not in known
+
+
 REFUSED = [
     ({"kind": "batch", "batch_size": None}, "batch_size", "kind batch needs it"),
     ({"concurrency": 4}, "concurrency", "no effect under kind batch"),

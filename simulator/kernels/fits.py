@@ -169,9 +169,7 @@ def collective_fits(hardware: AcceleratorSpec, *, library: str, profiles: str | 
 
 
 @lru_cache(maxsize=256)
-def _collective_fits(
-    facts: _Facts, library: str, profiles: str | None, changed_ns: tuple[int, ...]
-) -> CollectiveFits:
+def _collective_fits(facts: _Facts, library: str, profiles: str | None, changed_ns: tuple[int, ...]) -> CollectiveFits:
     relative = link_relative(facts.hardware, available=_calibrated("nccl", "collective", profiles))
     fits: list[KernelFit] = []
     # A plain framework calls NCCL; only serving engines bring all-reduces of their own.

@@ -286,9 +286,7 @@ def kernel_library(
         library=library,
         roofline=roofline,
         gemm=fit_set(hardware, library=library, group="gemm", profiles=profiles),
-        plain_gemm=fit_set(
-            hardware, library=RANDOM_DATA.get(library, library), group="gemm", profiles=profiles
-        ),
+        plain_gemm=fit_set(hardware, library=RANDOM_DATA.get(library, library), group="gemm", profiles=profiles),
         moe=fit_set(hardware, library=library, group="moe", profiles=profiles),
         attention=fit_set(hardware, library=library, group="attention", profiles=profiles),
         wide_attention=fit_set(hardware, library=wide, group="attention", profiles=profiles) if wide else None,

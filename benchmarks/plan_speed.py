@@ -3,7 +3,8 @@
 Run with ``python -m benchmarks.plan_speed [--runs 7] [-- --rps 1000 --model llama-3.1-70b]``. On a shared machine the
 wall time says how busy the others are: compare processor times, and their ratio to the same interpreter that does
 nothing or only imports the libraries which every command needs. Compiled modules are cached, as after an
-installation; ``--uncached`` compiles every module in every run, as PYTHONDONTWRITEBYTECODE does in a checkout.
+installation; ``--uncached`` compiles this project's modules in every run, as a checkout does where
+PYTHONDONTWRITEBYTECODE is set and nothing was compiled before.
 """
 
 from __future__ import annotations
@@ -75,15 +76,18 @@ def main() -> None:
     """Print min / median / max of an empty process, of the imports alone and of the plan."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--uncached", action="store_true", help="compile every module in every run")
+    parser.add_argument("--uncached", action="store_true", help="compile this project in every run")
     parser.add_argument("question", nargs="*", default=QUESTION, help="arguments of plan-capacity, after --")
     chosen = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, {chosen.runs} runs after a warm-up")
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPYCACHEPREFIX": folder}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         if chosen.uncached:
+            environment.pop("PYTHONPYCACHEPREFIX", None)
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        else:
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)
+            environment["PYTHONPYCACHEPREFIX"] = folder
         base_s: dict[str, float] = {}
         for name, code in (("nothing", "pass"), ("imports", IMPORTS)):
             costs = measure((sys.executable, "-c", code), runs=chosen.runs, environment=environment)

@@ -1,7 +1,7 @@
 """Blocks of the README that commands write: ``python -m validation.readme [--data DIR] [--check]``.
 
 ``plan`` is the answer of the first command, ``kernels`` the held-out errors stored with the fits, ``accuracy`` the
-end-to-end scorecard (needs ``--data``). ``--check`` writes nothing and fails when a block is out of date.
+end-to-end scorecard, ``serving`` real runs under load (both need ``--data``). ``--check`` writes nothing and fails when a block is out of date.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from simulator.cli.entry import run
 from simulator.reports.scorecard import kernel_table
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source
+from validation.fit.engine import serving_table
 
 PLAN_WORDS = ("--rps", "1000", "--model", "llama-3.1-70b", "--output", "md")
 
@@ -54,6 +55,7 @@ def main() -> int:
     updated = replaced(updated, block="kernels", content=kernel_table())
     if arguments.data:
         updated = replaced(updated, block="accuracy", content=accuracy_answer(arguments.data))
+        updated = replaced(updated, block="serving", content=serving_table(arguments.data))
     if arguments.check:
         if updated != text:
             print("README.md is out of date: run python -m validation.readme --data DIR", file=sys.stderr)

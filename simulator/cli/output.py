@@ -12,8 +12,8 @@ from simulator.errors import FileError
 STANDARD_STREAM = "-"
 
 
-def write_text(text: str, target: str, *, force: bool) -> None:
-    """Write ``text`` to stdout ("-") or to a new file; an existing one needs ``force``.
+def write_text(text: str, target: str, *, force: bool, flag: str = "--output") -> None:
+    """Write ``text`` to stdout ("-") or to a new file; an existing one needs ``force``; refusals name ``flag``.
 
     The file appears under its name only when it is complete.
     """
@@ -23,7 +23,7 @@ def write_text(text: str, target: str, *, force: bool) -> None:
         return
     path = Path(target)
     if path.exists() and not force:
-        raise FileError(f"{target!r} exists", field="--output", hint="choose another name or add --force")
+        raise FileError(f"{target!r} exists", field=flag, hint="choose another name or add --force")
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -35,4 +35,4 @@ def write_text(text: str, target: str, *, force: bool) -> None:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise FileError(f"cannot write {target!r}: {error.strerror}", field="--output") from error
+        raise FileError(f"cannot write {target!r}: {error.strerror}", field=flag) from error

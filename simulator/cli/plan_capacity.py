@@ -81,7 +81,7 @@ def plan_capacity(
 
             sys.stdout.write(error_document(error))
         raise
-    write_text(text, out, force=force)
+    write_text(text, out, force=force, flag="--out")
 
 
 def _answer(parameters: Mapping[str, object], *, workload: str | None, form: PlanOutput, explain: bool) -> str:

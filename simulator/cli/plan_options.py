@@ -127,6 +127,9 @@ def spell_objectives(words: Sequence[str]) -> list[str]:
     rest = list(words)
     while rest:
         word = rest.pop(0)
+        bare = word.removeprefix("--").partition("=")[0]
+        if word.startswith("--") and bare in METRICS:
+            raise RoofcastError(f"unknown option --{bare}", code="usage", hint=f"did you mean --{bare}-p95?")
         match = _PERCENTILE_FLAG.fullmatch(word)
         if match is None:
             spelled.append(word)

@@ -92,6 +92,11 @@ def kv_slots(mix: RequestMix, *, limits: LaneLimits) -> float:
     return float(root**2)
 
 
+def kv_tokens_for_one(mix: RequestMix, *, limits: LaneLimits) -> float:
+    """The cache that `kv_slots` needs for its first sequence, h + 2 s [tokens]."""
+    return float(mix.decode_context_tokens + limits.block_tokens / 2 + 2 * np.sqrt(mix.decode_context_variance))
+
+
 def _slots(mix: RequestMix, *, limits: LaneLimits) -> tuple[int, SlotLimit]:
     by_memory = kv_slots(mix, limits=limits)
     by_tokens = limits.batched_tokens - 1

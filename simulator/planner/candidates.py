@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from itertools import product
 
 from simulator.errors import ProfileError, RoofcastError
+from simulator.operators.formats import precision_plan
 from simulator.operators.parallel import allowed_tp_sizes
+from simulator.operators.parallel import check_parallelism as check_degrees
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.engine import EngineSpec
 from simulator.specs.hardware import AcceleratorSpec, ServerSpec
@@ -123,6 +125,26 @@ def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
                 field="--tp",
                 code="unsupported_parallelism",
             )
+    if spec.pp:
+        try:
+            check_degrees(model, ParallelismSpec(pp_size=min(spec.pp)))
+        except RoofcastError as error:
+            raise RoofcastError(error.message, field="--pp", code=error.code, hint=error.hint) from None
+
+
+def check_precision(spec: PlanSpec, *, model: ModelSpec) -> None:
+    """Refuse formats where no combination of those given means anything for this model, whatever the hardware."""
+    refused: RoofcastError | None = None
+    for precision in _precisions(spec):
+        try:
+            precision_plan(model, precision)
+        except RoofcastError as error:
+            refused = refused or error
+        else:
+            return
+    if refused is not None:
+        flag = "--" + refused.field.rpartition(".")[2].replace("_", "-")
+        raise RoofcastError(refused.message, field=flag, code=refused.code, hint=refused.hint)
 
 
 def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: bool = False) -> tuple[Candidate, ...]:

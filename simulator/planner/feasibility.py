@@ -7,7 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.engine.lengths import Array, RequestMix
-from simulator.engine.load_curve import LaneLimits, LoadCurve, Saturation, load_curve, saturation
+from simulator.engine.load_curve import (
+    LaneLimits,
+    LoadCurve,
+    Saturation,
+    SlotLimit,
+    kv_tokens_for_one,
+    load_curve,
+    saturation,
+)
 from simulator.engine.steady_state import LatencyMetric, SteadyState, steady_state
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import StepShape
@@ -62,8 +70,7 @@ def _refuse(candidate: Candidate, *, code: str, message: str, excess: float) -> 
     )
 
 
-def _memory_refusal(candidate: Candidate, memory: MemoryPlan, *, mix: RequestMix, slots: int) -> Rejection | None:
-    needed = mix.decode_context_tokens
+def _memory_refusal(candidate: Candidate, memory: MemoryPlan) -> Rejection | None:
     if memory.shortfall_bytes > 0:
         message = (
             f"does not fit by {memory.shortfall_bytes / GIGA:.1f} GB per device: weights "
@@ -71,20 +78,43 @@ def _memory_refusal(candidate: Candidate, memory: MemoryPlan, *, mix: RequestMix
         )
         excess = memory.shortfall_bytes / memory.budget_bytes
         return _refuse(candidate, code="memory", message=message, excess=excess)
-    if slots < 1:
-        message = (
-            f"KV cache of {memory.kv_capacity_tokens} tokens does not hold one request of {needed:.0f} tokens "
-            f"({(needed - memory.kv_capacity_tokens) * memory.kv_bytes_per_token / GIGA:.1f} GB per device short)"
-        )
-        missing_bytes = (needed - memory.kv_capacity_tokens) * memory.kv_bytes_per_token
-        return _refuse(candidate, code="slots", message=message, excess=max(0.0, missing_bytes / memory.budget_bytes))
     return None
+
+
+def _slot_refusal(candidate: Candidate, memory: MemoryPlan, *, curve: LoadCurve) -> Rejection | None:
+    """A lane that cannot run one sequence: its token budget or its share of the cache is too small."""
+    if curve.slots > 0:
+        return None
+    limits, lanes = curve.limits, candidate.parallelism.pp_size
+    if curve.limit is SlotLimit.TOKEN_BUDGET:
+        message = (
+            f"a token budget of {limits.batched_tokens} per step is 1 too small: 2 are the least, "
+            "one for a decoding sequence and one for a prompt"
+        )
+        return _refuse(candidate, code="token_budget", message=message, excess=1 / limits.batched_tokens)
+    needed = kv_tokens_for_one(curve.mix, limits=limits)
+    short_bytes = (needed - limits.kv_tokens) * lanes * memory.kv_bytes_per_token
+    share = f"KV cache of {memory.kv_capacity_tokens} tokens"
+    if lanes > 1:
+        share += f" leaves {limits.kv_tokens:.0f} to each of {lanes} pipeline lanes, which"
+    message = (
+        f"{share} does not hold one request: {curve.mix.decode_context_tokens:.0f} tokens on average, "
+        f"{needed:.0f} with two standard deviations ({short_bytes / GIGA:.3g} GB per device short)"
+    )
+    return _refuse(candidate, code="slots", message=message, excess=short_bytes / memory.budget_bytes)
 
 
 def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | None) -> None:
     """Refuse requests that the model cannot take on any hardware."""
+    positions = model.max_position_embeddings
+    if max_model_len is not None and positions is not None and max_model_len > positions:
+        raise RoofcastError(
+            f"{max_model_len} is more than {model.name} has positions; allowed: 1 to {positions}",
+            field="--max-model-len",
+            code="context_too_long",
+        )
     tokens = mix.isl.mean_tokens + mix.osl.mean_tokens
-    limit = max_model_len or model.max_position_embeddings
+    limit = max_model_len or positions
     if limit is not None and tokens > limit:
         raise RoofcastError(
             f"a mean request of {tokens:.0f} tokens is longer than the {limit} positions of {model.name}",
@@ -213,7 +243,7 @@ def evaluate(
     except RoofcastError as error:
         return _refuse(candidate, code=error.code, message=error.message, excess=float("inf"))
     memory = memory_plan(deployment)
-    refusal = _memory_refusal(candidate, memory, mix=mix, slots=1)
+    refusal = _memory_refusal(candidate, memory)
     if refusal:
         return refusal
     estimates: list[StepEstimate] = []
@@ -224,7 +254,7 @@ def evaluate(
         return lane_step_s(estimates[-1])
 
     curve = load_curve(step_times, mix=mix, limits=lane_limits(deployment, memory))
-    refusal = _memory_refusal(candidate, memory, mix=mix, slots=curve.slots)
+    refusal = _slot_refusal(candidate, memory, curve=curve)
     if refusal:
         return refusal
     limit = saturation(curve)

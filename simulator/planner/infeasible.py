@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simulator.errors import InfeasibleError
 from simulator.planner.candidates import platforms
-from simulator.planner.fleet import Sized, pack
+from simulator.planner.fleet import Sized, pack, size
 from simulator.planner.records import Objective, Rejection
 from simulator.planner.search import Question, Trial, join, try_platform
 from simulator.specs.plan import PlanSpec
@@ -99,7 +99,7 @@ def nothing_fits(question: Question, trial: Trial) -> InfeasibleError:
     message = f"no feasible plan for {question.model.name} among {count} candidates; closest is {closest.hardware} "
     return InfeasibleError(
         f"{message}{closest.label}: {closest.message}",
-        field={"objective": "objectives", "memory": "memory", "slots": "memory"}.get(closest.code, closest.code),
+        field={"objective": "objectives", "memory": "memory", "slots": "memory", "token_budget": "--max-num-batched-tokens"}.get(closest.code, closest.code),
         hint=f"enough would be {' or '.join(enough)}" if enough else "no single change of format or hardware is enough",
     )
 
@@ -122,6 +122,23 @@ def _served_within(item: Sized, *, devices: int, question: Question) -> float:
     return share * demand.mean_rate_per_s
 
 
+def _smaller_fleets(question: Question, ranked: list[Sized], *, within: int) -> list[str]:
+    """Spares and whole servers that may be given up to stay within a budget: one of them, else both."""
+    spec = question.spec
+    single, fewer = {"round_to": "device"}, {"spares": 0}
+    flags = {"--round-to device": single, "--spares 0": fewer, "--round-to device --spares 0": single | fewer}
+    found: list[str] = []
+    for words, update in flags.items():
+        changed = spec.model_copy(update=update)
+        sized = (
+            size(item.evaluated, demand=question.demand, spec=changed, prices=question.prices) for item in ranked
+        )
+        fitting = [item for item in sized if item.devices <= within]
+        if fitting and not found[1:] and (not found or words.count("--") == 1):
+            found.append(_sentence(Change(flags=words, spec=changed), min(fitting, key=lambda item: item.rank)))
+    return found
+
+
 def over_budget(question: Question, ranked: list[Sized]) -> InfeasibleError:
     """Candidates can serve, but none with ``max_gpus`` accelerators: what is missing, and what would close the gap."""
     budget = question.spec.max_gpus or 0
@@ -132,12 +149,13 @@ def over_budget(question: Question, ranked: list[Sized]) -> InfeasibleError:
     hardware = smallest.evaluated.candidate.platform.hardware.name
     message = (
         f"{rate:g} requests/s need at least {smallest.devices} GPUs ({hardware} {smallest.evaluated.candidate.label}), "
-        f"{smallest.devices - budget} more than the {budget} allowed; {budget} GPUs carry at most "
+        f"{smallest.devices - budget} more than the {budget} allowed; {budget} GPU{'s' if budget > 1 else ''} '
+        f"{'carry' if budget > 1 else 'carries'} at most "
         f"{served[id(most)]:.4g} requests/s ({served[id(most)] / rate:.0%}, "
         f"{most.evaluated.candidate.platform.hardware.name} {most.evaluated.candidate.label})"
     )
-    enough = _enough(question, within=budget)
+    enough = [*_smaller_fleets(question, ranked, within=budget), *_enough(question, within=budget)][:_SUGGESTIONS]
     hint = (
-        f"enough would be {' or '.join(enough)}" if enough else "no single change of format or hardware closes the gap"
+        f"enough would be {' or '.join(enough)}" if enough else "no single change of format, hardware, spares or rounding closes the gap"
     )
     return InfeasibleError(message, field="--max-gpus", code="over_budget", hint=hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.planner.candidates import Candidate, Platform, candidates, check_parallelism
+from simulator.planner.candidates import Candidate, Platform, candidates, check_parallelism, check_precision
 from simulator.planner.cost import check_kind
 from simulator.planner.demand import read_demand, read_objectives
 from simulator.planner.feasibility import Policy, check_context, evaluate
@@ -52,12 +52,13 @@ def resolve(spec: PlanSpec) -> Question:
     RoofcastError, ProfileError, FileError
         A name is unknown, a value out of range, a file unreadable.
     """
-    model = load_model(spec.model or DEFAULT_MODEL, profiles=spec.profiles)
+    model = load_model(DEFAULT_MODEL if spec.model is None else spec.model, profiles=spec.profiles)
     demand = read_demand(spec)
     objectives, objective_source = read_objectives(spec)
     prices = load_prices(spec.prices or "default", profiles=spec.profiles)
     check_kind(prices, kind=spec.price_kind)
     check_parallelism(spec, model=model)
+    check_precision(spec, model=model)
     check_context(model, mix=demand.mix, max_model_len=spec.max_model_len)
     utilization = spec.utilization or DEFAULT_UTILIZATION
     spares = DEFAULT_SPARES if spec.spares is None else spec.spares

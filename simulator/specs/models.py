@@ -85,6 +85,8 @@ def load_model(name_or_path: str | Path, *, profiles: str | Path | None = None) 
         A configuration that is not understood in full; names the field.
     """
     text = str(name_or_path)
+    if not text.strip():
+        raise ProfileError("a name, a Hugging Face id or a path is needed, got an empty text", field="model")
     if isinstance(name_or_path, Path) or _is_path(text):
         return _from_path(Path(text).expanduser())
     path = _find(text, profiles=profiles)

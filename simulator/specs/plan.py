@@ -10,20 +10,19 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     model_validator,
 )
 
-from simulator.errors import RoofcastError
+from simulator.errors import ProfileError, RoofcastError
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.engine import EngineName
 from simulator.specs.precision import Dtype
 from simulator.specs.prices import OfferKind
-from simulator.units import MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from simulator.specs.workload import LARGEST_CV
+from simulator.units import GIGA, KILO, MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 _DURATION = re.compile(r"\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(us|ms|s|sec|min|h)?\s*")
 _SECONDS = {None: 1.0, "us": MICRO, "ms": MILLI, "s": 1.0, "sec": 1.0, "min": SECONDS_PER_MINUTE, "h": SECONDS_PER_HOUR}
@@ -68,18 +67,18 @@ class PlanSpec(Spec):
     spares : replicas beyond the needed ones; round_to : whole servers, or single accelerators
     """
 
-    rps: PositiveFloat | None = None
+    rps: float | None = Field(default=None, gt=0, le=GIGA)
     model: str | None = None
     hardware: tuple[str, ...] = ()
-    isl: float | None = Field(default=None, ge=1)
-    osl: float | None = Field(default=None, ge=1)
-    isl_cv: NonNegativeFloat | None = None
-    osl_cv: NonNegativeFloat | None = None
+    isl: float | None = Field(default=None, ge=1, le=GIGA)
+    osl: float | None = Field(default=None, ge=1, le=GIGA)
+    isl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
+    osl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
     trace: str | None = None
-    peak_to_mean: float | None = Field(default=None, ge=1)
+    peak_to_mean: float | None = Field(default=None, ge=1, le=KILO)
     cache_hit: float = Field(default=0.0, ge=0, lt=1)
     prefix_hit: float | None = Field(default=None, ge=0, lt=1)
-    arrival_cv: PositiveFloat | None = None
+    arrival_cv: float | None = Field(default=None, gt=0, le=LARGEST_CV)
     objectives: tuple[ObjectiveSpec, ...] = ()
     weights: tuple[Dtype, ...] = ()
     kv_cache: tuple[Dtype, ...] = ()
@@ -93,7 +92,7 @@ class PlanSpec(Spec):
     max_model_len: PositiveInt | None = None
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
     utilization: float | None = Field(default=None, gt=0, lt=1)
-    headroom: NonNegativeFloat = 0.0
+    headroom: float = Field(default=0.0, ge=0, le=KILO)
     spares: NonNegativeInt | None = None
     max_gpus: PositiveInt | None = None
     round_to: Literal["server", "device"] = "server"
@@ -133,20 +132,35 @@ def _bound_s(key: object, value: object) -> float:
         raise RoofcastError(f"{error}, got {value!r}", field=str(key)) from None
 
 
+def _checked(fields: Mapping[str, object], *, where: str = "") -> PlanSpec:
+    """A list's field carries no index in a refusal: the value is shown, and flags are not numbered."""
+    try:
+        return validate(PlanSpec, fields, where=where)
+    except RoofcastError as error:
+        name = error.field.partition(".")[0]
+        if name in _LISTS:
+            error.field = name
+        raise
+
+
 def plan_spec(flags: Mapping[str, object], *, workload: str | Path | None = None) -> PlanSpec:
     """Flags over the fields of a workload file, checked together.
 
     Raises
     ------
     RoofcastError
-        A field is unknown or out of its range; names the field, the value and what is allowed.
-    FileError, ProfileError
-        The workload file cannot be read, or is not YAML (file, line, reason).
+        A field is unknown or out of its range (names the field, the value and what is allowed), or the workload file
+        is not YAML (file, line, reason).
+    FileError
+        The workload file cannot be read.
     """
     given = _normalised(flags)
     if workload is None:
-        return validate(PlanSpec, given, where="")
-    filed = _normalised(read_yaml(workload))
+        return _checked(given)
+    try:
+        filed = _normalised(read_yaml(workload))
+    except ProfileError as error:
+        raise RoofcastError(error.message, field="--workload", hint=error.hint) from None
     # The file is checked alone first, so that a bad value is reported where it stands.
-    validate(PlanSpec, filed, where=str(workload))
-    return validate(PlanSpec, {**filed, **given}, where="")
+    _checked(filed, where=str(workload))
+    return _checked({**filed, **given})

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from simulator.specs.base import Spec
+
+
+LARGEST_CV = 10.0
+"""Largest coefficient of variation that is taken: beyond it a log-normal's moments say nothing about requests."""
 
 
 class StageSpec(Spec):
@@ -37,9 +41,9 @@ class WorkloadSpec(Spec):
     prompt_groups: PositiveInt | None = None
     prompts_per_group: PositiveInt | None = None
     ignore_eos: bool = True
-    burstiness: PositiveFloat = 1.0
-    isl_cv: NonNegativeFloat = 0.0
-    osl_cv: NonNegativeFloat = 0.0
+    burstiness: float = Field(default=1.0, gt=0, le=LARGEST_CV)
+    isl_cv: float = Field(default=0.0, ge=0, le=LARGEST_CV)
+    osl_cv: float = Field(default=0.0, ge=0, le=LARGEST_CV)
     timeout_s: PositiveFloat | None = 300.0
     spacing: Literal["even", "random"] = "random"
     trace: str | None = None

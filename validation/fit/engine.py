@@ -104,7 +104,6 @@ def fit_and_score(cases: Sequence[Case]) -> tuple[Array, dict[str, float], dict[
         errors = np.exp(log_errors(unseen, without, metrics=METRICS)) - 1
         for index, name in enumerate(METRICS):
             held_out[name] += list(np.abs(errors[index :: len(METRICS)]))
-        print(f"without {model}: " + ", ".join(f"{n} {v:.3g}" for n, v in zip(FITTED, without, strict=True)))
     fitted = np.abs(np.exp(log_errors(cases, values, metrics=METRICS)) - 1)
     seen = {name: float(fitted[index :: len(METRICS)].mean()) for index, name in enumerate(METRICS)}
     return values, seen, {name: float(np.mean(errors)) for name, errors in held_out.items()}
@@ -119,14 +118,29 @@ def write_overheads(values: Array, path: Path) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+def measured_cases(data: Path) -> list[Case]:
+    """The runs below ``data`` with their deployments, overloaded ones left out."""
+    runs = [run for run in load_serving(data) if not run.is_overload]
+    return [Case(run=run, deployment=deployment_of(run)) for run in runs]
+
+
+def serving_table(data: Path) -> str:
+    """Errors of the fit and with each model left out, as a table for people (percent)."""
+    cases = measured_cases(data)
+    _, seen, held_out = fit_and_score(cases)
+    stages = sum(len(case.run.stages) for case in cases)
+    lines = [f"| vLLM 0.15.1 on H100, {stages} stages | fitted | leave one model out |", "|---|---|---|"]
+    lines += [f"| `{name}` | {100 * seen[name]:.1f} % | {100 * held_out[name]:.1f} % |" for name in METRICS]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Fit, score, print and optionally write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds serving/")
     parser.add_argument("--write", action="store_true", help="update hardware_profiles/engines/vllm.yaml")
     arguments = parser.parse_args()
-    runs = [run for run in load_serving(arguments.data) if not run.is_overload]
-    cases = [Case(run=run, deployment=deployment_of(run)) for run in runs]
+    cases = measured_cases(arguments.data)
     values, seen, held_out = fit_and_score(cases)
     print("fitted: " + ", ".join(f"{name} {value:.3g}" for name, value in zip(FITTED, values, strict=True)))
     for name in METRICS:

@@ -1,7 +1,8 @@
 """Blocks of the README that commands write: ``python -m validation.readme [--data DIR] [--check]``.
 
-``plan`` is the answer of the first command, ``kernels`` the held-out errors stored with the fits, ``accuracy`` the
-end-to-end scorecard, ``serving`` real runs under load (both need ``--data``). ``--check`` writes nothing and fails when a block is out of date.
+``plan`` is the answer of the first command, ``kernels`` the held-out errors stored with the fits; with ``--data`` also
+``accuracy``, the end-to-end scorecard, and ``serving``, real runs under load. ``--check`` writes nothing and fails when
+a block is out of date.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -60,11 +59,15 @@ def _cells(lattice: Lattice, points: Array) -> tuple[list[NDArray[np.intp]], lis
     indices: list[NDArray[np.intp]] = []
     weights: list[Array] = []
     for axis, nodes in enumerate(lattice.nodes):
-        clipped = np.clip(points[:, axis], nodes[0], nodes[-1])
-        index = np.clip(np.searchsorted(nodes, clipped, side="right") - 1, 0, max(len(nodes) - 2, 0))
-        gap = nodes[np.minimum(index + 1, len(nodes) - 1)] - nodes[index]
+        clipped = np.minimum(np.maximum(points[:, axis], nodes[0]), nodes[-1])
+        if len(nodes) == 1:
+            indices.append(np.zeros(len(clipped), dtype=np.intp))
+            weights.append(np.zeros(len(clipped)))
+            continue
+        index = np.minimum(np.searchsorted(nodes[1:-1], clipped, side="right"), len(nodes) - 2)
+        below = nodes[index]
         indices.append(index)
-        weights.append(np.where(gap > 0, (clipped - nodes[index]) / np.where(gap > 0, gap, 1.0), 0.0))
+        weights.append((clipped - below) / (nodes[index + 1] - below))
     return indices, weights
 
 
@@ -74,16 +77,15 @@ def corner_weights(lattice: Lattice, points: Array) -> tuple[NDArray[np.intp], A
     Indices are into ``lattice.values.ravel()``; each row of weights sums to 1.
     """
     indices, weights = _cells(lattice, points)
-    shape = lattice.values.shape
-    flat, share = [], []
-    for corner in product((0, 1), repeat=len(shape)):
-        position = [
-            np.minimum(index + step, size - 1) for index, step, size in zip(indices, corner, shape, strict=True)
-        ]
-        flat.append(np.ravel_multi_index(tuple(position), shape))
-        factors = [weight if step else 1.0 - weight for weight, step in zip(weights, corner, strict=True)]
-        share.append(np.prod(np.stack(factors), axis=0))
-    return np.stack(flat, axis=1), np.stack(share, axis=1)
+    flat: NDArray[np.intp] = np.zeros((len(points), 1), dtype=np.intp)
+    share = np.ones((len(points), 1))
+    # Axis by axis, each corner so far splits into the node below and the node above, the last axis fastest.
+    for index, weight, size in zip(indices, weights, lattice.values.shape, strict=True):
+        flat = (flat * size)[:, :, None] + np.stack((index, np.minimum(index + 1, size - 1)), axis=1)[:, None, :]
+        share = share[:, :, None] * np.stack((1.0 - weight, weight), axis=1)[:, None, :]
+        corners = 2 * flat.shape[1]
+        flat, share = flat.reshape(len(points), corners), share.reshape(len(points), corners)
+    return flat, share
 
 
 def decay(octaves: Array, *, reach: float) -> Array:

@@ -141,6 +141,8 @@ def _within_domain(
         )
     seconds, log_sigma, provenance = (np.zeros_like(message) for _ in range(3))
     for fit, model, chosen in _choices(known, message=message, participants=participants):
+        if not chosen.any():
+            continue
         seconds[chosen] = model_seconds(
             model,
             operation=operation,

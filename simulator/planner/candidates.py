@@ -144,7 +144,8 @@ def check_precision(spec: PlanSpec, *, model: ModelSpec) -> None:
             return
     if refused is not None:
         flag = "--" + refused.field.rpartition(".")[2].replace("_", "-")
-        raise RoofcastError(refused.message, field=flag, code=refused.code, hint=refused.hint)
+        hint = refused.hint.replace(refused.field, flag)
+        raise RoofcastError(refused.message, field=flag, code=refused.code, hint=hint)
 
 
 def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: bool = False) -> tuple[Candidate, ...]:

@@ -15,6 +15,12 @@ from simulator.units import MILLI
 
 SMALLER_FORMATS = (Dtype.FP8, Dtype.INT4)
 _SUGGESTIONS = 3
+_FIELDS = {
+    "objective": "objectives",
+    "memory": "memory",
+    "slots": "memory",
+    "token_budget": "--max-num-batched-tokens",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +105,7 @@ def nothing_fits(question: Question, trial: Trial) -> InfeasibleError:
     message = f"no feasible plan for {question.model.name} among {count} candidates; closest is {closest.hardware} "
     return InfeasibleError(
         f"{message}{closest.label}: {closest.message}",
-        field={"objective": "objectives", "memory": "memory", "slots": "memory", "token_budget": "--max-num-batched-tokens"}.get(closest.code, closest.code),
+        field=_FIELDS.get(closest.code, closest.code),
         hint=f"enough would be {' or '.join(enough)}" if enough else "no single change of format or hardware is enough",
     )
 
@@ -124,19 +130,17 @@ def _served_within(item: Sized, *, devices: int, question: Question) -> float:
 
 def _smaller_fleets(question: Question, ranked: list[Sized], *, within: int) -> list[str]:
     """Spares and whole servers that may be given up to stay within a budget: one of them, else both."""
-    spec = question.spec
-    single, fewer = {"round_to": "device"}, {"spares": 0}
-    flags = {"--round-to device": single, "--spares 0": fewer, "--round-to device --spares 0": single | fewer}
-    found: list[str] = []
-    for words, update in flags.items():
-        changed = spec.model_copy(update=update)
-        sized = (
-            size(item.evaluated, demand=question.demand, spec=changed, prices=question.prices) for item in ranked
-        )
-        fitting = [item for item in sized if item.devices <= within]
-        if fitting and not found[1:] and (not found or words.count("--") == 1):
-            found.append(_sentence(Change(flags=words, spec=changed), min(fitting, key=lambda item: item.rank)))
-    return found
+
+    def fitting(flags: str, changed: PlanSpec) -> list[str]:
+        sized = [size(item.evaluated, demand=question.demand, spec=changed, prices=question.prices) for item in ranked]
+        allowed = sorted((item for item in sized if item.devices <= within), key=lambda item: item.rank)
+        return [_sentence(Change(flags=flags, spec=changed), item) for item in allowed[:1]]
+
+    loose = question.spec.model_copy(update={"round_to": "device"})
+    bare = question.spec.model_copy(update={"spares": 0})
+    both = loose.model_copy(update={"spares": 0})
+    single = [*fitting("--round-to device", loose), *fitting("--spares 0", bare)]
+    return single or fitting("--round-to device --spares 0", both)
 
 
 def over_budget(question: Question, ranked: list[Sized]) -> InfeasibleError:
@@ -147,15 +151,14 @@ def over_budget(question: Question, ranked: list[Sized]) -> InfeasibleError:
     most = max(ranked, key=lambda item: served[id(item)])
     rate = question.demand.mean_rate_per_s
     hardware = smallest.evaluated.candidate.platform.hardware.name
+    carriers = f"{budget} GPUs carry" if budget > 1 else f"{budget} GPU carries"
     message = (
         f"{rate:g} requests/s need at least {smallest.devices} GPUs ({hardware} {smallest.evaluated.candidate.label}), "
-        f"{smallest.devices - budget} more than the {budget} allowed; {budget} GPU{'s' if budget > 1 else ''} '
-        f"{'carry' if budget > 1 else 'carries'} at most "
+        f"{smallest.devices - budget} more than the {budget} allowed; {carriers} at most "
         f"{served[id(most)]:.4g} requests/s ({served[id(most)] / rate:.0%}, "
         f"{most.evaluated.candidate.platform.hardware.name} {most.evaluated.candidate.label})"
     )
     enough = [*_smaller_fleets(question, ranked, within=budget), *_enough(question, within=budget)][:_SUGGESTIONS]
-    hint = (
-        f"enough would be {' or '.join(enough)}" if enough else "no single change of format, hardware, spares or rounding closes the gap"
-    )
+    nothing = "no single change of format, hardware, spares or rounding closes the gap"
+    hint = f"enough would be {' or '.join(enough)}" if enough else nothing
     return InfeasibleError(message, field="--max-gpus", code="over_budget", hint=hint)

@@ -8,7 +8,6 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from simulator.specs.base import Spec
 
-
 LARGEST_CV = 10.0
 """Largest coefficient of variation that is taken: beyond it a log-normal's moments say nothing about requests."""
 

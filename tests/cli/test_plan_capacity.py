@@ -132,6 +132,21 @@ def test_workload_file_and_flags(capsys: pytest.CaptureFixture[str], tmp_path: P
         (["--rps", "5", "--profiles", "nowhere"], 5, "not a directory"),
         (["--rps", "5", "--output", "pdf"], 2, "--output"),
         (["--rps", "5", "extra"], 2, "extra"),
+        ([*BASE, "--scheme", "foo"], 2, "--scheme: unknown scheme 'foo'"),
+        ([*BASE, "--activations", "fp4"], 2, "--activations: bf16 weights with fp4 activations"),
+        ([*BASE, "--pp", "33"], 2, "--pp: 33 is not possible; its layers allow at most 32"),
+        ([*BASE, "--max-num-batched-tokens", "1"], 3, "a token budget of 1 per step is 1 too small"),
+        (["--rps", "1e308"], 2, "rps: input should be less than or equal to 1000000000"),
+        (["--rps", "5", "--isl-cv", "1e9"], 2, "isl_cv: input should be less than or equal to 10"),
+        (["--rps", "5", "--headroom", "1e308"], 2, "headroom: input should be less than or equal to 1000"),
+        ([*BASE, "--max-model-len", "10000000"], 2, "--max-model-len: 10000000 is more than llama-3.1-8b"),
+        ([*BASE, "--max-model-len", "10000000"], 2, "allowed: 1 to 131072"),
+        (["--rps", "5", "--tp", "0"], 2, " tp: input should be greater than 0, got 0"),
+        (["--rps", "5", "--max-num-seqs", "0"], 2, " max_num_seqs: input"),
+        (["--rps", "5", "--weights", "fp3"], 2, " weights: "),
+        (["--rps", "5", "--model", ""], 4, "model: a name"),
+        (["--rps", "5", "--ttft", "2s"], 2, "did you mean --ttft-p95?"),
+        (["--rps", "5", "--tpot=50ms"], 2, "did you mean --tpot-p95?"),
     ],
 )
 def test_refusals_are_one_line(
@@ -150,6 +165,48 @@ def test_refusals_are_one_line(
     assert line.startswith("plan-capacity: ")
     assert text in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_legal_format_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Answer(capsys, *BASE, "--activations", "fp8", "--weights", "bf16").code == 2
+    assert Answer(capsys, *BASE, "--activations", "fp8", "--weights", "bf16", "--weights", "fp8").code == 0
+
+
+@pytest.mark.parametrize(
+    "words", [["megatron-530b", "rtx-3090"], ["llama-3.1-8b", "l4", "--osl-cv", "10", "--tp", "1"]]
+)
+def test_a_cache_that_is_too_small_says_by_how_much(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    model, hardware, *rest = words
+    answer = Answer(capsys, "--rps", "10", "--model", model, "--hardware", hardware, *rest)
+    assert answer.code == 3
+    found = re.search(
+        r"KV cache of (\d+) tokens(?: leaves (\d+) to each of \d+ pipeline lanes, which)? does not hold one request: "
+        r"(\d+) tokens on average, (\d+) with two standard deviations \(([\d.]+) GB per device short\)",
+        answer.err,
+    )
+    assert found is not None, answer.err
+    assert int(found[2] or found[1]) < int(found[4])
+    assert int(found[3]) < int(found[4])
+    assert float(found[5]) > 0
+
+
+def test_budget_names_what_may_be_given_up(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--rps", "10", *BASE[2:]]
+    refused = Answer(capsys, *words, "--max-gpus", "1")
+    assert refused.code == 3
+    assert "1 GPU carries at most" in refused.err
+    assert "enough would be --round-to device --spares 0 (1 x h100-sxm-80gb TP1)" in refused.err
+    assert Answer(capsys, *words, "--max-gpus", "1", "--round-to", "device", "--spares", "0").code == 0
+    assert "enough would be --round-to device (2 x" in Answer(capsys, *words, "--max-gpus", "2").err
+    assert Answer(capsys, *words, "--max-gpus", "2", "--round-to", "device").code == 0
+
+
+def test_a_malformed_workload_is_a_usage_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "chat.yaml"
+    path.write_text("rps: [100\nmodel: x", encoding="utf-8")
+    answer = Answer(capsys, "--workload", str(path))
+    assert answer.code == 2
+    assert f"--workload: {path}, line 2: not valid YAML" in answer.err
 
 
 def test_refusal_as_json_keeps_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,7 +238,7 @@ def test_file_is_written_whole_and_never_over_another(capsys: pytest.CaptureFixt
 def test_unwritable_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     answer = Answer(capsys, *BASE, "--out", str(tmp_path / "missing" / "plan.md"))
     assert answer.code == 5
-    assert "cannot write" in answer.err
+    assert "--out: cannot write" in answer.err
 
 
 def test_help_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,11 +79,6 @@ def entry(function: Function) -> Function:
     return made
 
 
-def is_compiled() -> bool:
-    """Whether an earlier process has left the machine code of this version; if not, the first run compiles it."""
-    return _FOLDER is not None and any(Path(_FOLDER).glob("*.nbi"))
-
-
 # These stay plain functions for numpy arrays, and become callable from the loop.
 for _function in tables.SCALAR_FUNCTIONS:
     register_jitable(_function)

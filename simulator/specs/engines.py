@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from simulator.specs.engine import EngineProfile
-from simulator.specs.loading import list_profiles, load_spec
-
-
-def list_engines(*, profiles: str | None = None) -> tuple[str, ...]:
-    """Names of all engine profiles, sorted, the user's directory included."""
-    return list_profiles("engines", profiles=profiles)
+from simulator.specs.loading import load_spec
 
 
 def load_engine(name: str, *, profiles: str | None = None) -> EngineProfile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.engine.served_run import ServedRun, served_run
+from simulator.engine.served_run import ServedRun, ServeOptions, served_run
 from simulator.engine.uniform_runs import UniformRun, closed_loop, offline, static_batch
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
@@ -14,7 +14,8 @@ from simulator.specs.engine import EngineName, EngineSpec
 from simulator.specs.hardware import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
-from simulator.specs.scenario import IDLE_FIELDS, REQUIRED_FIELDS, Kind, ScenarioSpec, TechniquesSpec
+from simulator.specs.scenario import IDLE_FIELDS, REQUIRED_FIELDS, Kind, ScenarioSpec
+from simulator.specs.techniques import TechniquesSpec
 from simulator.specs.workload import WorkloadSpec
 
 # A static batch is what a framework runs; everything else needs a scheduler.
@@ -126,7 +127,7 @@ def _share(scenario: ScenarioSpec, *, field: str) -> int:
     return -(-int(number) // scenario.dp_size)
 
 
-def _run(scenario: ScenarioSpec, deployment: Deployment) -> UniformRun | ServedRun:
+def _run(scenario: ScenarioSpec, deployment: Deployment, options: ServeOptions) -> UniformRun | ServedRun:
     isl, osl = scenario.isl_tokens or 0, scenario.osl_tokens or 0
     if isl + osl > deployment.engine.max_model_len and scenario.engine.max_model_len is not None:
         raise RoofcastError(
@@ -160,7 +161,9 @@ def _run(scenario: ScenarioSpec, deployment: Deployment) -> UniformRun | ServedR
             )
         case "serve":
             assert scenario.workload is not None, "checked with the required fields"
-            return served_run(deployment, workload=scenario.workload, replicas=scenario.replicas)
+            return served_run(
+                deployment, workload=scenario.workload, replicas=scenario.replicas, options=options
+            )
 
 
 def _workload_assumptions(workload: WorkloadSpec) -> list[str]:
@@ -202,8 +205,13 @@ def _warnings(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | 
     return tuple(notes)
 
 
-def answer(scenario: ScenarioSpec, *, profiles: str | None = None) -> ScenarioResult:
-    """Answer one scenario, or refuse it with the field, the value and what is allowed."""
+def answer(
+    scenario: ScenarioSpec, *, profiles: str | None = None, options: ServeOptions | None = None
+) -> ScenarioResult:
+    """Answer one scenario, or refuse it with the field, the value and what is allowed.
+
+    options : what else to find out about a served workload (objectives, intervals, steps to trace)
+    """
     _check_fields(scenario)
     _check_techniques(scenario.techniques)
     hardware = _with_interconnect(load_hardware(scenario.hardware, profiles=profiles), scenario.interconnect)
@@ -216,9 +224,10 @@ def answer(scenario: ScenarioSpec, *, profiles: str | None = None) -> ScenarioRe
         ),
         precision=scenario.precision,
         engine=_engine(scenario),
+        techniques=scenario.techniques,
         profiles=profiles,
     )
-    run = _run(scenario, deployment)
+    run = _run(scenario, deployment, options or ServeOptions())
     phases = tuple(phase for phase in (run.prefill, run.decode) if phase is not None)
     return ScenarioResult(
         scenario=scenario,
@@ -230,5 +239,5 @@ def answer(scenario: ScenarioSpec, *, profiles: str | None = None) -> ScenarioRe
             busy_fraction=run.busy_fraction if isinstance(run, ServedRun) else 1.0,
         ),
         assumptions=_assumptions(scenario, deployment),
-        notes=(*model.notes, *run.notes, *_warnings(scenario, deployment, run)),
+        notes=(*model.notes, *deployment.techniques.notes, *run.notes, *_warnings(scenario, deployment, run)),
     )

@@ -16,6 +16,8 @@ from simulator.specs.hardware import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import default_server_for
 from simulator.specs.model import ModelSpec
 from simulator.specs.precision import Dtype, PrecisionSpec
+from simulator.specs.techniques import TechniquesSpec
+from simulator.techniques.applied import AppliedTechniques, apply_techniques
 
 DEFAULT_MAX_MODEL_LEN_TOKENS = 4096
 
@@ -44,7 +46,10 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """A model on devices under an engine: what a step estimate needs, and nothing it has to look up."""
+    """A model on devices under an engine: what a step estimate needs, and nothing it has to look up.
+
+    model, plan : after every technique, as ``techniques`` holds them
+    """
 
     model: ModelSpec
     hardware: AcceleratorSpec
@@ -52,6 +57,7 @@ class Deployment:
     plan: PrecisionPlan
     engine: EngineSettings
     kernels: KernelLibrary
+    techniques: AppliedTechniques
     assumptions: tuple[str, ...]
 
 
@@ -118,12 +124,19 @@ def deploy(
     parallelism: ParallelismSpec | None = None,
     precision: PrecisionSpec | None = None,
     engine: EngineSpec | None = None,
+    techniques: TechniquesSpec | None = None,
     profiles: str | None = None,
 ) -> Deployment:
     """Resolve a replica, or refuse: a dtype the hardware lacks, a tensor-parallel degree the heads do not allow."""
     parallelism = parallelism or ParallelismSpec()
     spec = engine or EngineSpec()
-    plan = precision_plan(model, precision or PrecisionSpec())
+    applied = apply_techniques(
+        techniques or TechniquesSpec(),
+        model=model,
+        plan=precision_plan(model, precision or PrecisionSpec()),
+        hardware=hardware,
+    )
+    model, plan = applied.model, applied.plan
     check_parallelism(model, parallelism)
     _check_math(plan, hardware)
     profile = load_engine(spec.name, profiles=profiles)
@@ -138,5 +151,6 @@ def deploy(
         plan=plan,
         engine=settings,
         kernels=kernel_library(hardware, library=profile.kernel_library, network=network, profiles=profiles),
-        assumptions=(*plan.assumptions, *_engine_assumptions(spec, settings)),
+        techniques=applied,
+        assumptions=(*plan.assumptions, *applied.assumptions, *_engine_assumptions(spec, settings)),
     )

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from simulator.operators.counts import stored_bytes
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.step_shape import prefill_step
-from simulator.operators.transformer import operator_list
 from simulator.phases.deployment import Deployment, EngineSettings
 from simulator.specs.model import MlpSpec, MoeSpec
 from simulator.specs.precision import BITS
+from simulator.techniques.applied import device_rows
 from simulator.units import BITS_PER_BYTE
 
 
@@ -48,15 +48,7 @@ def stage_weights_bytes(deployment: Deployment) -> tuple[float, ...]:
     """Weight bytes of one device in each pipeline stage, from the same operator list that is timed [bytes]."""
     step = prefill_step(sequences=1, tokens=1)
     return tuple(
-        stored_bytes(
-            operator_list(
-                deployment.model,
-                parallelism=deployment.parallelism,
-                plan=deployment.plan,
-                step=step,
-                stage=stage,
-            )
-        )
+        stored_bytes(device_rows(deployment.techniques, parallelism=deployment.parallelism, step=step, stage=stage))
         for stage in range(deployment.parallelism.pp_size)
     )
 

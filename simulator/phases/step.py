@@ -10,11 +10,11 @@ import numpy as np
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.counts import model_flops
 from simulator.operators.step_shape import Array, StepShape
-from simulator.operators.transformer import operator_list
 from simulator.operators.work import ElementwiseShape, Family, Work
 from simulator.phases.deployment import Deployment
 from simulator.specs.model import ModelSpec
 from simulator.specs.precision import Dtype
+from simulator.techniques.applied import device_rows
 
 BOUNDS = ("compute", "memory", "network", "host")
 # A part below this share of a step cannot make the whole less well known than its main parts.
@@ -187,10 +187,9 @@ def estimate_step(deployment: Deployment, step: StepShape) -> StepEstimate:
     rows: list[StepRow] = []
     stage_s = np.zeros((deployment.parallelism.pp_size, len(step.new_tokens)))
     for stage in range(deployment.parallelism.pp_size):
-        works = operator_list(
-            deployment.model,
+        works = device_rows(
+            deployment.techniques,
             parallelism=deployment.parallelism,
-            plan=deployment.plan,
             step=step,
             stage=stage,
             fused=not deployment.engine.eager,

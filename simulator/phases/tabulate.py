@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step
-from simulator.operators.transformer import operator_list
 from simulator.operators.work import CollectiveShape, ElementwiseShape, GemmShape, KernelShape, Work
 from simulator.phases.compiled import CONTEXT_UNIT_TOKENS, StepTables, octave_nodes
 from simulator.phases.deployment import Deployment
@@ -27,6 +26,7 @@ from simulator.phases.table_nodes import (
     stepped_nodes,
     tile_nodes,
 )
+from simulator.techniques.applied import device_rows
 
 SAME = float(np.sqrt(np.finfo(np.float64).eps))
 """Relative difference below which two prices are one."""
@@ -48,10 +48,9 @@ def _works(deployment: Deployment, step: StepShape) -> list[Work]:
     return [
         work
         for stage in range(deployment.parallelism.pp_size)
-        for work in operator_list(
-            deployment.model,
+        for work in device_rows(
+            deployment.techniques,
             parallelism=deployment.parallelism,
-            plan=deployment.plan,
             step=step,
             stage=stage,
             fused=not deployment.engine.eager,

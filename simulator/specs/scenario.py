@@ -9,6 +9,7 @@ from pydantic import Field, PositiveInt, model_validator
 from simulator.specs.base import Spec
 from simulator.specs.engine import EngineSpec
 from simulator.specs.precision import PrecisionSpec
+from simulator.specs.techniques import TechniquesSpec
 from simulator.specs.workload import WorkloadSpec
 
 Kind = Literal["batch", "serve", "closed_loop", "offline"]
@@ -26,16 +27,6 @@ IDLE_FIELDS: dict[str, tuple[str, ...]] = {
     "offline": ("batch_size", "concurrency", "workload"),
     "serve": ("batch_size", "concurrency", "num_requests"),
 }
-
-
-class TechniquesSpec(Spec):
-    """The contract's ``techniques`` object."""
-
-    sparsity: str | dict[str, Any] | None = None
-    speculation: dict[str, Any] | None = None
-    attention: Literal["flash", "standard", "flash_decoding"] | None = None
-    kv_policy: dict[str, Any] | None = None
-    adapters: dict[str, Any] | None = None
 
 
 class ScenarioSpec(Spec):

@@ -1,0 +1,90 @@
+"""What techniques come to: a changed model, changed number formats, rules that rewrite the operator list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from simulator.operators.formats import PrecisionPlan
+from simulator.operators.step_shape import StepShape
+from simulator.operators.transformer import operator_list
+from simulator.operators.work import Work
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.model import ModelSpec
+from simulator.specs.techniques import TechniquesSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowContext:
+    """What a rule may look at: whose rows these are, and of which step."""
+
+    model: ModelSpec
+    plan: PrecisionPlan
+    parallelism: ParallelismSpec
+    step: StepShape
+    stage: int
+
+
+class RowRule(Protocol):
+    """A technique that replaces, scales or adds rows of one device; the same rows feed time and memory."""
+
+    def __call__(self, rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
+        """Rows after the technique."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedTechniques:
+    """A deployment's model and formats after every technique, and the rules for its rows.
+
+    rules : applied in their order to each device's operator list
+    assumptions, notes : what was filled in, and what a reader should know
+    """
+
+    spec: TechniquesSpec
+    model: ModelSpec
+    plan: PrecisionPlan
+    rules: tuple[RowRule, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Technique(Protocol):
+    """One technique: what is applied so far in, the same with its own change out; refuses what cannot be."""
+
+    def __call__(self, applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTechniques:
+        """``applied`` with this technique added; unchanged where the scenario does not ask for it."""
+        ...
+
+
+# In the order of application: structure first, formats next, rows last.
+TECHNIQUES: tuple[Technique, ...] = ()
+
+
+def apply_techniques(
+    spec: TechniquesSpec, *, model: ModelSpec, plan: PrecisionPlan, hardware: AcceleratorSpec
+) -> AppliedTechniques:
+    """Resolve a scenario's techniques, or refuse what the hardware, the model or another technique rules out."""
+    applied = AppliedTechniques(spec=spec, model=model, plan=plan)
+    for technique in TECHNIQUES:
+        applied = technique(applied, hardware)
+    return applied
+
+
+def device_rows(
+    techniques: AppliedTechniques, *, parallelism: ParallelismSpec, step: StepShape, stage: int = 0, fused: bool = True
+) -> tuple[Work, ...]:
+    """The operator list of one device of ``stage`` in ``step`` with every technique applied."""
+    rows = operator_list(
+        techniques.model, parallelism=parallelism, plan=techniques.plan, step=step, stage=stage, fused=fused
+    )
+    context = RowContext(model=techniques.model, plan=techniques.plan, parallelism=parallelism, step=step, stage=stage)
+    for rule in techniques.rules:
+        rows = rule(rows, context)
+    return rows
+
+
+def with_rule(applied: AppliedTechniques, rule: RowRule) -> AppliedTechniques:
+    """``applied`` with one more rule at the end."""
+    return replace(applied, rules=(*applied.rules, rule))

@@ -21,14 +21,19 @@ def write_text(text: str, target: str, *, force: bool, flag: str = "--output") -
         sys.stdout.write(text)
         sys.stdout.flush()
         return
+    write_bytes(text.encode("utf-8"), target, force=force, flag=flag)
+
+
+def write_bytes(content: bytes, target: str, *, force: bool, flag: str = "--output") -> None:
+    """Write ``content`` to a new file, as `write_text` does."""
     path = Path(target)
     if path.exists() and not force:
         raise FileError(f"{target!r} exists", field=flag, hint="choose another name or add --force")
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content)
             Path(temporary).chmod(0o644)
             Path(temporary).replace(path)
         except BaseException:

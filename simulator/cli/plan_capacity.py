@@ -11,9 +11,11 @@ import typer
 
 from simulator.cli import plan_options as options
 from simulator.cli.entry import run
+from simulator.cli.option_groups import command_with
 from simulator.cli.output import STANDARD_STREAM, write_text
 from simulator.cli.plan_options import PlanOutput, spell_objectives
-from simulator.errors import FileError, RoofcastError
+from simulator.cli.plan_study_options import search_options, study_options
+from simulator.errors import FileError, InfeasibleError, RoofcastError
 
 NAME = "plan-capacity"
 _COLLECT_EVERY = 200_000
@@ -22,7 +24,7 @@ _COLLECT_EVERY = 200_000
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command(name=NAME)
+@app.command(name=NAME, cls=command_with(search_options, study_options))
 def plan_capacity(
     context: typer.Context,
     rps: options.Rps = None,
@@ -73,15 +75,25 @@ def plan_capacity(
     # The target is checked first: nothing is computed for an answer that cannot be written.
     if out != STANDARD_STREAM and not force and Path(out).exists():
         raise FileError(f"{out!r} exists", field="--out", hint="choose another name or add --force")
+    flags = {**context.params, **context.obj}
+    text = _answered(flags, workload=workload, form=form, explain=explain, to_stdout=out == STANDARD_STREAM)
+    write_text(text, out, force=force, flag="--out")
+
+
+def _answered(
+    flags: Mapping[str, object], *, workload: str | None, form: PlanOutput, explain: bool, to_stdout: bool
+) -> str:
+    """The plan as text; of a refusal, what belongs to stdout is printed before it goes on."""
     try:
-        text = _answer(context.params, workload=workload, form=form, explain=explain)
+        return _answer(flags, workload=workload, form=form, explain=explain)
     except RoofcastError as error:
-        if form is PlanOutput.JSON and out == STANDARD_STREAM:
+        if form is PlanOutput.JSON and to_stdout:
             from simulator.reports.plan_document import error_document
 
             sys.stdout.write(error_document(error))
+        elif isinstance(error, InfeasibleError):
+            _print_gap(error)
         raise
-    write_text(text, out, force=force, flag="--out")
 
 
 def _answer(parameters: Mapping[str, object], *, workload: str | None, form: PlanOutput, explain: bool) -> str:
@@ -91,7 +103,7 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
 
     flags: dict[str, object] = {}
     for name, value in parameters.items():
-        if value is None or value == ():
+        if value is None or value == () or value is False:
             continue
         if name == "objective" and isinstance(value, list | tuple):
             flags.update(_objective(str(item)) for item in value)
@@ -113,6 +125,17 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
             return plan_markdown(plan, explain=explain)
         case PlanOutput.TABLE:
             return plan_text(plan, explain=explain)
+
+
+def _print_gap(error: InfeasibleError) -> None:
+    """What would close the gap is a result, though there is no plan."""
+    from simulator.planner.gap_error import GapError
+
+    if isinstance(error, GapError):
+        from simulator.reports.plan_choice_tables import gap_section
+        from simulator.reports.study_section import section_text
+
+        print("\n".join(section_text(gap_section(error.gap))[1:]))
 
 
 def _objective(text: str) -> tuple[str, str]:

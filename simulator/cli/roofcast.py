@@ -8,7 +8,13 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli.app import dashboard
 from simulator.cli.entry import run
+from simulator.cli.option_groups import command_with
+from simulator.cli.report_commands import demand, report
+from simulator.cli.serving_commands import capacity, serve
+from simulator.cli.step_command import crossover, step
+from simulator.cli.technique_options import precision_group, technique_group
 
 app = typer.Typer(
     name="roofcast",
@@ -56,48 +62,8 @@ def simulate(
         typer.echo(f"{refused} scenario(s) refused; see the error objects in the output", err=True)
 
 
-@app.command()
-def step(
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="Model name, Hugging Face id, config.json or its folder.")
-    ],
-    hardware: Annotated[str, typer.Option("--hardware", help="Accelerator name, alias or YAML file.")] = "h100",
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Sequences in the step.")] = 1,
-    context: Annotated[
-        int, typer.Option("--context", min=1, help="Tokens attended to (decode) or prompt (prefill).")
-    ] = 1024,
-    phase: Annotated[str, typer.Option("--phase", help="prefill or decode.")] = "decode",
-    tp: Annotated[int, typer.Option("--tp", min=1, help="Tensor-parallel size.")] = 1,
-    pp: Annotated[int, typer.Option("--pp", min=1, help="Pipeline-parallel size.")] = 1,
-    weights: Annotated[str | None, typer.Option("--weights", help="Number format of the weights.")] = None,
-    activations: Annotated[str | None, typer.Option("--activations", help="Number format of the products.")] = None,
-    kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="Number format of the KV cache.")] = None,
-    scheme: Annotated[str | None, typer.Option("--scheme", help="Quantization method, such as gptq-g128.")] = None,
-    engine: Annotated[str, typer.Option("--engine", help="Engine profile.")] = "vllm",
-    as_json: JsonOption = False,
-    profiles: ProfilesOption = None,
-) -> None:
-    """Price one forward pass, operator by operator, beside the plain roofline.
-
-    Example: roofcast step --model llama-3.1-8b --hardware h100 --batch 32 --context 2048
-    """
-    from simulator.cli.step import StepQuestion, print_step
-
-    question = StepQuestion(
-        model=model,
-        hardware=hardware,
-        phase=phase,
-        batch=batch,
-        context=context,
-        tp_size=tp,
-        pp_size=pp,
-        weights=weights,
-        activations=activations,
-        kv_cache=kv_cache,
-        scheme=scheme,
-        engine=engine,
-    )
-    print_step(question, as_json=as_json, profiles=profiles)
+app.command(cls=command_with(precision_group, technique_group))(step)
+app.command()(crossover)
 
 
 @app.command()
@@ -203,6 +169,13 @@ def profiles_show(
     from simulator.cli.profiles import show_profile
 
     typer.echo(show_profile(name, as_json=as_json, profiles=profiles))
+
+
+app.command()(serve)
+app.command("app")(dashboard)
+app.command()(capacity)
+app.command()(report)
+app.command()(demand)
 
 
 def main() -> None:

@@ -10,9 +10,10 @@ from typing import Any
 from simulator.errors import RoofcastError
 from simulator.kernels.roofline import floor_seconds
 from simulator.kernels.timing import Provenance
-from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.step_shape import prefill_step
 from simulator.operators.work import CollectiveShape
 from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, StepRow, estimate_step
 from simulator.reports.contract import SCHEMA_VERSION, interval
@@ -22,6 +23,7 @@ from simulator.specs.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
 from simulator.specs.precision import PrecisionSpec
+from simulator.specs.techniques import TechniquesSpec
 from simulator.units import GIGA, MEGA, MICRO, MILLI
 
 PHASES = ("prefill", "decode")
@@ -38,26 +40,26 @@ class StepQuestion:
     context: int
     tp_size: int
     pp_size: int
-    weights: str | None
-    activations: str | None
-    kv_cache: str | None
-    scheme: str | None
     engine: str
+    weights: str | None = None
+    activations: str | None = None
+    kv_cache: str | None = None
+    scheme: str | None = None
+    kernel: str | None = None
+    mixed: tuple[tuple[str, str], ...] | None = None
+    techniques: TechniquesSpec | None = None
 
 
 def _deployment(question: StepQuestion, *, profiles: str | None) -> Deployment:
-    precision = {
-        "weights": question.weights,
-        "activations": question.activations,
-        "kv_cache": question.kv_cache,
-        "scheme": question.scheme,
-    }
+    names = ("weights", "activations", "kv_cache", "scheme", "kernel", "mixed")
+    precision = {name: getattr(question, name) for name in names}
     return deploy(
         model=load_model(question.model, profiles=profiles),
         hardware=load_hardware(question.hardware, profiles=profiles),
         parallelism=ParallelismSpec(tp_size=question.tp_size, pp_size=question.pp_size),
         precision=validate(PrecisionSpec, precision, where=""),
         engine=validate(EngineSpec, {"name": question.engine}, where=""),
+        techniques=question.techniques,
         profiles=profiles,
     )
 
@@ -68,10 +70,8 @@ def estimate(question: StepQuestion, *, profiles: str | None) -> tuple[Deploymen
         raise RoofcastError(f"{question.phase!r} is not a phase; allowed: {', '.join(PHASES)}", field="--phase")
     deployment = _deployment(question, profiles=profiles)
     if question.phase == "prefill":
-        shape = prefill_step(sequences=question.batch, tokens=question.context)
-    else:
-        shape = decode_step(sequences=question.batch, context=question.context)
-    return deployment, estimate_step(deployment, shape)
+        return deployment, estimate_step(deployment, prefill_step(sequences=question.batch, tokens=question.context))
+    return deployment, decode_round(deployment, sequences=question.batch, context=question.context)
 
 
 def _row(row: StepRow, deployment: Deployment) -> dict[str, Any]:
@@ -98,6 +98,21 @@ def _memory_notes(deployment: Deployment) -> tuple[str, ...]:
     return (f"does not fit: a device is {memory.shortfall_bytes / GIGA:.1f} GB short; the times are as if it did",)
 
 
+def _speculation_notes(deployment: Deployment, question: StepQuestion) -> tuple[str, ...]:
+    """What a step that verifies guesses yields."""
+    if deployment.speculation is None:
+        return ()
+    if question.phase == "prefill":
+        raise RoofcastError(
+            "speculation changes nothing in a prompt pass",
+            field="--speculation",
+            code="no_effect",
+            hint="--phase decode",
+        )
+    tokens = deployment.speculation.plan.mean_tokens
+    return (f"speculation: the step yields {tokens:.3g} tokens per sequence on average", *deployment.speculation.notes)
+
+
 def step_object(question: StepQuestion, *, profiles: str | None) -> dict[str, Any]:
     """The JSON document of ``roofcast step``."""
     deployment, result = estimate(question, profiles=profiles)
@@ -118,7 +133,13 @@ def step_object(question: StepQuestion, *, profiles: str | None) -> dict[str, An
         "breakdown_s": {family: float(values[0]) for family, values in result.breakdown_s.items()},
         "operators": [_row(row, deployment) for row in result.rows],
         "assumptions": list(deployment.assumptions),
-        "notes": [*deployment.model.notes, *_memory_notes(deployment)],
+        "techniques": deployment.techniques.spec.model_dump(mode="json", exclude_none=True),
+        "notes": [
+            *deployment.model.notes,
+            *deployment.techniques.notes,
+            *_speculation_notes(deployment, question),
+            *_memory_notes(deployment),
+        ],
     }
 
 

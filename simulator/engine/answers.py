@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.engine.disaggregated_run import disaggregated_run, pools_power_w
 from simulator.engine.served_run import ServedRun, ServeOptions, served_run
+from simulator.engine.speculative_steps import check_speculation_matters
 from simulator.engine.uniform_runs import UniformRun, closed_loop, offline, static_batch
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
@@ -14,9 +16,9 @@ from simulator.specs.engine import EngineName, EngineSpec
 from simulator.specs.hardware import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
-from simulator.specs.scenario import IDLE_FIELDS, REQUIRED_FIELDS, Kind, ScenarioSpec
-from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.scenario import IDLE_ENGINE_FIELDS, IDLE_FIELDS, REQUIRED_FIELDS, Kind, ScenarioSpec
 from simulator.specs.workload import WorkloadSpec
+from simulator.techniques.kv_compression import check_budget
 
 # A static batch is what a framework runs; everything else needs a scheduler.
 DEFAULT_ENGINES: dict[Kind, EngineName] = {
@@ -74,22 +76,17 @@ def _check_fields(scenario: ScenarioSpec) -> None:
                 code="ignored_option",
                 hint="leave it out, or choose the kind that uses it",
             )
-
-
-def _check_techniques(techniques: TechniquesSpec) -> None:
-    for field in ("sparsity", "speculation", "kv_policy", "adapters"):
-        if getattr(techniques, field) is not None:
+    for field in IDLE_ENGINE_FIELDS if scenario.kind != "serve" else ():
+        if getattr(scenario.engine, field):
             raise RoofcastError(
-                "is not modelled in this version",
-                field=f"techniques.{field}",
-                code="unsupported_option",
-                hint="leave it out; refusing is better than an answer that ignores it",
+                f"has no effect under kind {scenario.kind}",
+                field=f"engine.{field}",
+                code="ignored_option",
+                hint="leave it out, or choose kind serve",
             )
-    if techniques.attention not in (None, "flash"):
+    if scenario.disaggregation is not None and "replicas" in scenario.model_fields_set:
         raise RoofcastError(
-            f"{techniques.attention!r} is not modelled in this version; allowed: flash",
-            field="techniques.attention",
-            code="unsupported_option",
+            "has no effect beside disaggregation", field="replicas", code="ignored_option", hint="leave it out"
         )
 
 
@@ -128,6 +125,7 @@ def _share(scenario: ScenarioSpec, *, field: str) -> int:
 
 
 def _run(scenario: ScenarioSpec, deployment: Deployment, options: ServeOptions) -> UniformRun | ServedRun:
+    check_speculation_matters(deployment, kind=scenario.kind, osl_tokens=scenario.osl_tokens)
     isl, osl = scenario.isl_tokens or 0, scenario.osl_tokens or 0
     if isl + osl > deployment.engine.max_model_len and scenario.engine.max_model_len is not None:
         raise RoofcastError(
@@ -205,19 +203,14 @@ def _warnings(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | 
     return tuple(notes)
 
 
-def answer(
-    scenario: ScenarioSpec, *, profiles: str | None = None, options: ServeOptions | None = None
-) -> ScenarioResult:
-    """Answer one scenario, or refuse it with the field, the value and what is allowed.
-
-    options : what else to find out about a served workload (objectives, intervals, steps to trace)
-    """
+def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Deployment:
+    """The replica that a scenario describes, its fields checked."""
     _check_fields(scenario)
-    _check_techniques(scenario.techniques)
+    if scenario.isl_tokens is not None:
+        check_budget(scenario.techniques.kv_policy, longest_tokens=scenario.isl_tokens + (scenario.osl_tokens or 0))
     hardware = _with_interconnect(load_hardware(scenario.hardware, profiles=profiles), scenario.interconnect)
-    model = load_model(scenario.model, profiles=profiles)
-    deployment = deploy(
-        model=model,
+    return deploy(
+        model=load_model(scenario.model, profiles=profiles),
         hardware=hardware,
         parallelism=ParallelismSpec(
             tp_size=scenario.tp_size, pp_size=scenario.pp_size, ep_size=scenario.ep_size, dp_size=scenario.dp_size
@@ -227,6 +220,40 @@ def answer(
         techniques=scenario.techniques,
         profiles=profiles,
     )
+
+
+def _disaggregated(scenario: ScenarioSpec, *, profiles: str | None, options: ServeOptions) -> ScenarioResult:
+    """Two pools, each with a tensor-parallel degree of its own."""
+    spec, workload = scenario.disaggregation, scenario.workload
+    assert spec is not None, "the caller has one"
+    assert workload is not None, "checked with the required fields"
+    prefill, decode = (
+        deployment_of(scenario.model_copy(update={"tp_size": size or scenario.tp_size}), profiles=profiles)
+        for size in (spec.prefill_tp_size, spec.decode_tp_size)
+    )
+    run = disaggregated_run(prefill, decode, workload=workload, spec=spec, options=options, profiles=profiles)
+    assert run.pools is not None, "made by a disaggregated run"
+    return ScenarioResult(
+        scenario=scenario,
+        deployment=decode,
+        run=run,
+        power_w=pools_power_w(run, run.pools),
+        assumptions=_assumptions(scenario, decode),
+        notes=(*decode.model.notes, *decode.techniques.notes, *run.notes, *_warnings(scenario, decode, run)),
+    )
+
+
+def answer(
+    scenario: ScenarioSpec, *, profiles: str | None = None, options: ServeOptions | None = None
+) -> ScenarioResult:
+    """Answer one scenario, or refuse it with the field, the value and what is allowed.
+
+    options : what else to find out about a served workload (objectives, intervals, steps to trace)
+    """
+    if scenario.disaggregation is not None:
+        _check_fields(scenario)
+        return _disaggregated(scenario, profiles=profiles, options=options or ServeOptions())
+    deployment = deployment_of(scenario, profiles=profiles)
     run = _run(scenario, deployment, options or ServeOptions())
     phases = tuple(phase for phase in (run.prefill, run.decode) if phase is not None)
     return ScenarioResult(
@@ -239,5 +266,5 @@ def answer(
             busy_fraction=run.busy_fraction if isinstance(run, ServedRun) else 1.0,
         ),
         assumptions=_assumptions(scenario, deployment),
-        notes=(*model.notes, *deployment.techniques.notes, *run.notes, *_warnings(scenario, deployment, run)),
+        notes=(*deployment.model.notes, *deployment.techniques.notes, *run.notes, *_warnings(scenario, deployment, run)),
     )

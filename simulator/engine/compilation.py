@@ -23,7 +23,23 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 # Files whose code ends up in the loop.
-_SOURCES = ("state", "linked", "kv_cache", "sequences", "scheduler", "loop", "compilation")
+_SOURCES = (
+    "state",
+    "linked",
+    "kv_cache",
+    "sequences",
+    "scheduler",
+    "loop",
+    "time_buckets",
+    "policy_state",
+    "host_cache",
+    "follow_ups",
+    "policy_sequences",
+    "policy_admission",
+    "policy_scheduler",
+    "policy_loop",
+    "compilation",
+)
 
 
 def _source_digest() -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.engine.arrivals import stage_arrivals, trace_arrivals
-from simulator.engine.lengths import LengthDistribution
-from simulator.engine.prefixes import PrefixLists, grouped_prompts
+from simulator.engine.conversations import conversation_requests
+from simulator.engine.lengths import whole_lengths
+from simulator.engine.prefixes import PrefixLists, grouped_prompts, hashed_prompts
 from simulator.engine.request import Ints, Requests, make_requests
 from simulator.engine.trace_files import RequestTrace, read_trace
+from simulator.engine.trace_formats import HASH_BLOCK_TOKENS
 from simulator.errors import RoofcastError
 from simulator.specs.workload import WorkloadSpec
 
@@ -35,14 +37,6 @@ def _mean_prompt_tokens(workload: WorkloadSpec) -> int:
     return workload.isl_tokens
 
 
-def _lengths(mean_tokens: int, *, cv: float, count: int, rng: np.random.Generator) -> Ints:
-    """Whole token counts, log-normal around the mean where they vary."""
-    if cv == 0:
-        return np.full(count, mean_tokens, dtype=np.int64)
-    drawn = LengthDistribution(mean_tokens=mean_tokens, cv=cv).at(rng.standard_normal(count))
-    return np.rint(drawn).astype(np.int64)
-
-
 def _prompts(
     workload: WorkloadSpec, *, count: int, block_size_tokens: int, rng: np.random.Generator
 ) -> tuple[Ints, Ints, PrefixLists]:
@@ -51,7 +45,7 @@ def _prompts(
     question = _mean_prompt_tokens(workload) - system
     groups, per_group = workload.prompt_groups or 1, workload.prompts_per_group
     distinct = count if per_group is None else groups * per_group
-    lengths = system + _lengths(question, cv=workload.isl_cv, count=distinct, rng=rng)
+    lengths = system + whole_lengths(question, cv=workload.isl_cv, count=distinct, rng=rng)
     lists = grouped_prompts(
         groups=groups,
         prompts_per_group=per_group,
@@ -65,29 +59,54 @@ def _prompts(
     return lengths[order % distinct], order % distinct, lists
 
 
-def _trace_requests(workload: WorkloadSpec, trace: RequestTrace) -> Requests:
-    """The trace as recorded, or scaled to each stage's rate; every prompt is new."""
-    if not workload.stages:
-        return make_requests(
-            arrival_s=trace.arrival_s,
-            prompt_tokens=trace.isl_tokens.astype(np.int64),
-            output_tokens=trace.osl_tokens.astype(np.int64),
-        )
-    times, sources, stages = [], [], []
-    ends_s = np.cumsum([stage.duration_s for stage in workload.stages])
-    for index, stage in enumerate(workload.stages):
-        offsets_s, source = trace_arrivals(stage, recorded_s=trace.arrival_s)
-        times.append(ends_s[index] - stage.duration_s + offsets_s)
-        sources.append(source)
-        stages.append(np.full(len(source), index))
-    source = np.concatenate(sources)
+def _trace_requests(workload: WorkloadSpec, trace: RequestTrace, *, block_size_tokens: int) -> Requests:
+    """The trace as recorded, or scaled to each stage's rate; prompts share the blocks whose hashes are equal."""
+    times, stages = trace.arrival_s, None
+    source = np.arange(len(times))
+    stage_end_s = None
+    if workload.stages:
+        parts = [trace_arrivals(stage, recorded_s=trace.arrival_s) for stage in workload.stages]
+        stage_end_s = np.cumsum([stage.duration_s for stage in workload.stages])
+        starts_s = stage_end_s - [stage.duration_s for stage in workload.stages]
+        times = np.concatenate([start + offsets for start, (offsets, _) in zip(starts_s, parts, strict=True)])
+        source = np.concatenate([chosen for _, chosen in parts])
+        stages = np.repeat(np.arange(len(parts)), [len(chosen) for _, chosen in parts])
+    lists = None
+    if trace.hashes is not None:
+        lists = hashed_prompts(trace.hashes, hash_block_tokens=HASH_BLOCK_TOKENS, block_size_tokens=block_size_tokens)
     return make_requests(
-        arrival_s=np.concatenate(times),
+        arrival_s=times,
         prompt_tokens=trace.isl_tokens[source].astype(np.int64),
         output_tokens=trace.osl_tokens[source].astype(np.int64),
-        stage=np.concatenate(stages),
-        stage_end_s=ends_s,
+        stage=stages,
+        stage_end_s=stage_end_s,
+        prefix_list=None if lists is None else source,
+        list_start=None if lists is None else lists.list_start,
+        block_ids=None if lists is None else lists.block_ids,
     )
+
+
+def _drawn_requests(workload: WorkloadSpec, path: str, *, rng: np.random.Generator) -> Requests:
+    """Arrivals of the workload; prompt and answer lengths of requests drawn from a trace. Every prompt is new."""
+    trace = read_trace(path)
+    arrival_s, stage, stage_end_s = stage_arrivals(workload)
+    drawn = rng.integers(0, len(trace.arrival_s), size=len(arrival_s))
+    return make_requests(
+        arrival_s=arrival_s,
+        prompt_tokens=trace.isl_tokens[drawn].astype(np.int64),
+        output_tokens=trace.osl_tokens[drawn].astype(np.int64),
+        stage=stage,
+        stage_end_s=stage_end_s,
+    )
+
+
+LENGTH_FIELDS = ("question_tokens", "isl_tokens", "osl_tokens", "prompt_groups", "prompts_per_group")
+
+
+def _refuse(workload: WorkloadSpec, fields: tuple[str, ...], *, reason: str) -> None:
+    for field in fields:
+        if getattr(workload, field) is not None:
+            raise RoofcastError(reason, field=f"workload.{field}", code="ignored_option", hint="leave it out")
 
 
 def _refuse_idle_fields(workload: WorkloadSpec) -> None:
@@ -98,30 +117,44 @@ def _refuse_idle_fields(workload: WorkloadSpec) -> None:
         raise RoofcastError("has no effect unless arrival is constant", field="workload.spacing", code="ignored_option")
     if (workload.arrival == "trace") != (workload.trace is not None):
         raise RoofcastError("arrival trace and the file belong together", field="workload.trace", code="missing_field")
-    if workload.arrival == "trace":
-        for field in ("question_tokens", "isl_tokens", "osl_tokens", "prompt_groups", "prompts_per_group"):
-            if getattr(workload, field) is not None:
-                raise RoofcastError(
-                    "lengths and prompts come from the trace", field=f"workload.{field}", code="ignored_option"
-                )
+    if workload.trace is not None or workload.lengths_trace is not None:
+        _refuse(workload, LENGTH_FIELDS, reason="lengths and prompts come from the trace")
+    if workload.trace is not None:
+        _refuse(workload, ("lengths_trace", "conversation"), reason="has no effect beside a trace")
+    if workload.lengths_trace is not None:
+        _refuse(workload, ("conversation",), reason="turns take their lengths from question_tokens and osl_tokens")
+    if workload.conversation is not None:
+        _refuse(workload, ("isl_tokens", "prompts_per_group"), reason="a turn's prompt follows from those before it")
 
 
 def build_requests(workload: WorkloadSpec, *, block_size_tokens: int) -> Requests:
     """All requests of a workload in arrival order; the same seed gives the same requests."""
     _refuse_idle_fields(workload)
     if workload.trace is not None:
-        return _trace_requests(workload, read_trace(workload.trace))
+        return _trace_requests(workload, read_trace(workload.trace), block_size_tokens=block_size_tokens)
+    # Lengths have a stream of their own, so that another arrival process meets the same prompts and answers.
+    rng = np.random.default_rng([workload.seed, len(workload.stages)])
+    if workload.lengths_trace is not None:
+        return _drawn_requests(workload, workload.lengths_trace, rng=rng)
     if workload.osl_tokens is None:
         raise RoofcastError("an answer length is needed", field="workload.osl_tokens", code="missing_field")
     arrival_s, stage, stage_end_s = stage_arrivals(workload)
+    if workload.conversation is not None:
+        return conversation_requests(
+            workload,
+            workload.conversation,
+            arrival_s=arrival_s,
+            stage=stage,
+            stage_end_s=stage_end_s,
+            block_size_tokens=block_size_tokens,
+            rng=rng,
+        )
     count = len(arrival_s)
-    # Lengths have a stream of their own, so that another arrival process meets the same prompts and answers.
-    rng = np.random.default_rng([workload.seed, len(workload.stages)])
     prompts, prefix_list, lists = _prompts(workload, count=count, block_size_tokens=block_size_tokens, rng=rng)
     return make_requests(
         arrival_s=arrival_s,
         prompt_tokens=prompts,
-        output_tokens=_lengths(workload.osl_tokens, cv=workload.osl_cv, count=count, rng=rng),
+        output_tokens=whole_lengths(workload.osl_tokens, cv=workload.osl_cv, count=count, rng=rng),
         stage=stage,
         stage_end_s=stage_end_s,
         prefix_list=prefix_list,

@@ -127,13 +127,13 @@ def find_prefix(state: Any, demand: Any, request: int, slot: int, most: int) -> 
 
 
 @compiled
-def cached_prefix_blocks(state: Any, demand: Any, request: int) -> int:
-    """How many leading blocks of ``request`` a replica has in its prefix cache (for routing)."""
+def cached_prefix_blocks(holder: Any, demand: Any, request: int) -> int:
+    """How many leading blocks of ``request`` a replica has in its prefix cache, given who holds what there."""
     prefix = demand.shape[request, PREFIX]
     if prefix < 0:
         return 0
     start = demand.list_start[prefix]
     for place in range(start, demand.list_start[prefix + 1]):
-        if state.holder[demand.block_ids[place]] < 0:
+        if holder[demand.block_ids[place]] < 0:
             return int(place - start)
     return int(demand.list_start[prefix + 1] - start)

@@ -5,17 +5,16 @@ One lane is one scheduler's batch. A replica with pipeline stages keeps as many 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
+from simulator.engine.lane_pricing import ASCENDING, SIZE_WEIGHTS, PricedNodes, price_nodes
+from simulator.engine.lane_pricing import StepTimes as StepTimes
 from simulator.engine.lengths import Array, RequestMix
-from simulator.operators.step_shape import StepShape, mixed_step
 
-StepTimes = Callable[[StepShape], Array]
-"""Seconds of each case of a StepShape; positive, and not falling when work is added."""
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 class SlotLimit(StrEnum):
@@ -32,6 +31,7 @@ class LaneLimits:
 
     sequences : max_num_seqs; batched_tokens : max_num_batched_tokens; kv_tokens : tokens its cache holds (may be inf)
     block_tokens : of a KV block; request_s, prompt_token_s : host time per request and per prompt token [s]
+    graph_sequences : largest batch that CUDA graphs pad to their sizes, 0 without them
     """
 
     sequences: int
@@ -40,6 +40,45 @@ class LaneLimits:
     block_tokens: int = 1
     request_s: float = 0.0
     prompt_token_s: float = 0.0
+    graph_sequences: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCosts:
+    """What steps take longer for prompt tokens, at the nodes.
+
+    tokens, added_s : prompt tokens of a step, ascending, and the time they add [points, nodes]
+    growth_s : more time per step and token of context that a full step's pieces have before them [s]
+    """
+
+    nodes: Array
+    tokens: Array
+    added_s: Array
+    growth_s: Array
+
+    def added_by_s(self, tokens: Array, *, sequences: Array) -> Array:
+        """Time that one prompt of each length adds to the steps it is in, [len(sequences), lengths] [s].
+
+        Longer prompts than the budget leaves room for take several full steps, each with the earlier ones as context.
+        """
+        last = len(self.nodes) - 1
+        high = np.clip(np.searchsorted(self.nodes, sequences), min(1, last), last)
+        low = np.maximum(high - 1, 0)
+        share = (sequences - self.nodes[low]) / np.maximum(self.nodes[high] - self.nodes[low], 1.0)
+
+        def between(values: Array) -> Array:
+            mixed: Array = values[..., low] + share * (values[..., high] - values[..., low])
+            return mixed
+
+        known, added_s, growth_s = between(self.tokens), between(self.added_s), between(self.growth_s)
+        rows = []
+        for column in range(len(sequences)):
+            room = known[-1, column]
+            steps = np.floor(tokens / room)
+            rest_s = np.interp(tokens - steps * room, known[:, column], added_s[:, column])
+            context_s = tokens / room * growth_s[column] * np.maximum(tokens - room, 0.0) / 2
+            rows.append(steps * added_s[-1, column] + rest_s + context_s)
+        return np.array(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +88,10 @@ class LoadCurve:
     decode_s : a step of n sequences that only decode; at n = 0 the least a step takes [s]
     prefill_s : what one request's prompt adds to steps of n sequences [s]
     prompt_step_tokens : prompt tokens of a step that has any
+    size_variance : squared coefficient of variation of what the prompts of such a step add to it
     full_prompt_s : time per prompt while every step is filled to the token budget [s]
-    nodes : the n that were priced; cases of the StepShape are plain, prompt-carrying and full steps, node by node
+    costs : the same for prompts of any length
+    nodes : the n that were priced; cases of the StepShape are those of ``lane_pricing``, node by node
     slots : sequences that run at once; limit : what bounds them
     """
 
@@ -61,7 +102,9 @@ class LoadCurve:
     decode_s: Array
     prefill_s: Array
     prompt_step_tokens: Array
+    size_variance: Array
     full_prompt_s: Array
+    costs: PromptCosts
     nodes: Array
 
     @property
@@ -116,70 +159,50 @@ def _nodes(slots: int) -> Array:
     return nodes[nodes <= slots]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PricedNodes:
-    """Seconds at the nodes: decoding alone, with the prompts that arrive, and filled to the token budget."""
-
-    decode_s: Array
-    shared_s: Array
-    full_s: Array
-
-
-def _price(
-    step_times: StepTimes, *, mix: RequestMix, nodes: Array, chunk: Array, shared: Array, room: Array
-) -> _PricedNodes:
-    cached = mix.isl.mean_tokens - mix.new_prompt_tokens
-    earlier_chunks = (mix.new_prompt_tokens - chunk) / 2
-    # The bare step that prompts add to: one sequence decoding where the lane is empty, and for requests without
-    # decode steps (encoders have none) a prompt of a single token.
-    decodes = mix.decode_steps > 0
-    bare = np.zeros_like(nodes) if decodes else np.ones_like(nodes)
-    decoding = np.maximum(nodes, 1.0) if decodes else np.zeros_like(nodes)
-    tokens = np.concatenate((bare, shared, room))
-    chunks = np.concatenate((chunk if decodes else bare, chunk, chunk))
-    seconds = step_times(
-        mixed_step(
-            prefill_sequences=tokens / chunks,
-            prefill_tokens=chunks,
-            prefill_context=np.tile(np.maximum(cached + earlier_chunks, 0.0), 2 + 1),
-            decode_sequences=np.concatenate((decoding, nodes, nodes)),
-            decode_context=mix.decode_context_tokens,
-        )
+def _prompt_costs(priced: PricedNodes) -> PromptCosts:
+    nothing = np.zeros((1, len(priced.nodes)))
+    sizes = list(ASCENDING)
+    added_s = (nothing, priced.shared_s[sizes] - priced.plain_s, [priced.fresh_full_s - priced.plain_s])
+    earlier = priced.earlier_tokens
+    growth_s = (priced.full_s - priced.fresh_full_s) / np.maximum(earlier, 1.0)
+    return PromptCosts(
+        nodes=priced.nodes,
+        tokens=np.concatenate((nothing, priced.size_tokens[sizes], [priced.room_tokens])),
+        added_s=np.maximum.accumulate(np.concatenate(added_s)),
+        growth_s=np.where(earlier > 0, np.maximum(growth_s, 0.0), 0.0),
     )
-    decode_s, shared_s, full_s = np.split(seconds, 2 + 1)
-    return _PricedNodes(decode_s=decode_s, shared_s=shared_s, full_s=full_s)
 
 
 def load_curve(step_times: StepTimes, *, mix: RequestMix, limits: LaneLimits) -> LoadCurve:
     """Price a lane's steps for every batch size in one call of ``step_times``.
 
-    A step of n decoding sequences meets a = n / (O - 1) new prompts on average; steps that carry prompts carry
-    a / (1 - e^-a) of them (Poisson, given at least one), as far as the token budget has room (chunked prefill,
-    decoding first). ``slots`` is 0 where the cache cannot hold one mean request.
-
-    References
-    ----------
-    [Agrawal2024] chunked prefill; [Yu2022] iteration-level batching.
+    ``slots`` is 0 where the cache cannot hold one mean request. Costs of prompts are expectations over the tokens that
+    meet in a step, because a step's time is convex in them.
     """
     slots, limit = _slots(mix, limits=limits)
-    nodes = _nodes(slots) if mix.decode_steps > 0 else np.zeros(1)
-    room = np.maximum(limits.batched_tokens - nodes, 1.0)
-    chunk = np.minimum(mix.new_prompt_tokens, room)
-    arrivals = nodes / mix.decode_steps if mix.decode_steps > 0 else np.zeros_like(nodes)
-    together = np.where(arrivals > 0, arrivals / -np.expm1(-np.maximum(arrivals, np.finfo(float).tiny)), 1.0)
-    shared = np.minimum(room, mix.new_prompt_tokens * together)
-    priced = _price(step_times, mix=mix, nodes=nodes, chunk=chunk, shared=shared, room=room)
+    priced = price_nodes(
+        step_times,
+        mix=mix,
+        nodes=_nodes(slots) if mix.decode_steps > 0 else np.zeros(1),
+        batched_tokens=limits.batched_tokens,
+        graph_sequences=limits.graph_sequences,
+    )
+    nodes, new_tokens = priced.nodes, mix.new_prompt_tokens
+    added_s = np.maximum(priced.shared_s - priced.plain_s, 0.0)
+    mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ priced.size_tokens
+    size_variance = SIZE_WEIGHTS @ added_s**2 / np.maximum(mean_added_s, _TINY) ** 2 - 1
     every = np.arange(slots + 1)
-    prefill_s = (priced.shared_s - priced.decode_s) * mix.new_prompt_tokens / shared
     return LoadCurve(
         mix=mix,
         limits=limits,
         slots=slots,
         limit=limit,
-        decode_s=np.interp(every, nodes, priced.decode_s),
-        prefill_s=np.interp(every, nodes, np.maximum(prefill_s, 0.0)),
-        prompt_step_tokens=np.interp(every, nodes, shared),
-        full_prompt_s=np.interp(every, nodes, priced.full_s * mix.new_prompt_tokens / room),
+        decode_s=np.interp(every, nodes, priced.plain_s),
+        prefill_s=np.interp(every, nodes, mean_added_s * new_tokens / mean_tokens),
+        prompt_step_tokens=np.interp(every, nodes, mean_tokens),
+        size_variance=np.interp(every, nodes, np.maximum(size_variance, 0.0)),
+        full_prompt_s=np.interp(every, nodes, priced.full_s * new_tokens / priced.room_tokens),
+        costs=_prompt_costs(priced),
         nodes=nodes,
     )
 

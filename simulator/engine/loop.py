@@ -55,6 +55,7 @@ from simulator.engine.state import (
     WAITING_S,
     EngineState,
 )
+from simulator.engine.time_buckets import add_interval
 
 WAITING = int(Outcome.WAITING)
 ADMITTED = int(Outcome.RUNNING)
@@ -78,6 +79,7 @@ def replica_state(stack: Any, replica: int) -> Any:
         stack.clock[replica],
         stack.usage[replica],
         stack.trace[replica],
+        stack.series[replica],
     )
 
 
@@ -123,6 +125,8 @@ def start_step(state: Any, demand: Any, step: int, now_s: float) -> float:
     usage[WAITING_S] += seconds * waiting
     usage[STEPS] += 1
     usage[TOKENS] += plan[PLAN_TOKENS]
+    tokens, blocks = plan[PLAN_TOKENS], plan[PLAN_BLOCKS]
+    add_interval(state.series, now_s, now_s + seconds, seconds, sequences, waiting, blocks, tokens)
     taken = state.count[STEPS_TAKEN]
     if taken < len(state.trace):
         row = state.trace[taken]
@@ -174,7 +178,7 @@ def choose_replica(stack: Any, demand: Any, limits: Any, request: int, arrival: 
     for replica in range(replicas):
         cached = 0
         if limits.routing == PREFIX_AWARE:
-            cached = cached_prefix_blocks(replica_state(stack, replica), demand, request)
+            cached = cached_prefix_blocks(stack.holder[replica], demand, request)
         outstanding = stack.count[replica, OUTSTANDING]
         if cached > most or (cached == most and outstanding < fewest):
             best, most, fewest = replica, cached, outstanding

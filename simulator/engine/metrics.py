@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.engine.latency import ObjectiveCheck, check_objectives, e2e_s, meets_objectives, tpot_s, ttft_s
 from simulator.engine.request import Floats, Outcome, RequestRecords, Requests
 from simulator.engine.simulation import SimulationRun
 from simulator.engine.state import BLOCK_S, BUSY_S, PREEMPTIONS, SEQUENCE_S
-from simulator.specs.workload import SloSpec
+from simulator.specs.plan import ObjectiveSpec
 
 # A queue that grows by more than this share of the requests that arrive meanwhile, and by more than three standard
 # deviations of a Poisson count, is growing for good.
@@ -40,7 +41,7 @@ class StageResult:
     busy_fraction : share of the window in which a step runs (of all replicas)
     saturated : the queue keeps growing, or clients give up
     goodput_per_s : rate of requests that meet every objective, None without objectives
-    meets_slo : the objectives' percentile is met, None without objectives
+    objectives : each objective with the percentile that was simulated
     """
 
     start_s: float
@@ -61,7 +62,17 @@ class StageResult:
     preemptions: int
     saturated: bool
     goodput_per_s: float | None
-    meets_slo: bool | None
+    objectives: tuple[ObjectiveCheck, ...]
+
+    @property
+    def offered_per_s(self) -> float:
+        """Requests that clients sent, per second of the window."""
+        return _ratio(self.requests, self.end_s - self.start_s)
+
+    @property
+    def meets_slo(self) -> bool | None:
+        """Every objective holds; None without objectives."""
+        return all(check.holds for check in self.objectives) if self.objectives else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,22 +83,6 @@ class ServeResult:
     overall: StageResult
     requests: Requests
     run: SimulationRun
-
-
-def ttft_s(requests: Requests, records: RequestRecords) -> Floats:
-    """Time to first token, queueing included; NaN where there was none [s]."""
-    return records.first_token_s - requests.arrival_s
-
-
-def e2e_s(requests: Requests, records: RequestRecords) -> Floats:
-    """Time to the last token; NaN where there was none [s]."""
-    return records.finish_s - requests.arrival_s
-
-
-def tpot_s(requests: Requests, records: RequestRecords) -> Floats:
-    """(E2E - TTFT) / (OSL - 1); NaN for answers of one token, which have no gap [s]."""
-    gaps = np.where(requests.output_tokens > 1, requests.output_tokens - 1.0, np.nan)
-    return (records.finish_s - records.first_token_s) / gaps
 
 
 def summarise(values_s: Floats) -> LatencySummary:
@@ -122,38 +117,8 @@ def is_saturated(
     return growth > max(GROWTH_SHARE * offered, GROWTH_DEVIATIONS * math.sqrt(offered))
 
 
-def meets_objectives(requests: Requests, records: RequestRecords, *, slo: SloSpec) -> NDArray[np.bool_]:
-    """Which requests finished within every bound. An answer of one token has no TPOT to miss."""
-    met: NDArray[np.bool_] = records.outcome == int(Outcome.FINISHED)
-    if slo.ttft_s is not None:
-        met = met & (ttft_s(requests, records) <= slo.ttft_s)
-    if slo.e2e_s is not None:
-        met = met & (e2e_s(requests, records) <= slo.e2e_s)
-    if slo.tpot_s is not None:
-        met = met & ((tpot_s(requests, records) <= slo.tpot_s) | (requests.output_tokens == 1))
-    return met
-
-
-def _share_within(values_s: Floats, bound_s: float | None, percentile: float) -> bool:
-    if bound_s is None:
-        return True
-    known = values_s[~np.isnan(values_s)]
-    return bool(len(known)) and float(np.percentile(known, percentile)) <= bound_s
-
-
-def _meets_percentiles(requests: Requests, records: RequestRecords, *, slo: SloSpec, inside: NDArray[np.bool_]) -> bool:
-    if not (records.outcome[inside] == int(Outcome.FINISHED)).all():
-        return False
-    single = bool((requests.output_tokens[inside] == 1).all())
-    return (
-        _share_within(ttft_s(requests, records)[inside], slo.ttft_s, slo.percentile)
-        and _share_within(e2e_s(requests, records)[inside], slo.e2e_s, slo.percentile)
-        and (single or _share_within(tpot_s(requests, records)[inside], slo.tpot_s, slo.percentile))
-    )
-
-
 def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else 0.0
+    return float(part / whole) if whole > 0 else 0.0
 
 
 def window_result(
@@ -167,7 +132,7 @@ def window_result(
     kv_blocks: int,
     replicas: int,
     timeout_s: float | None,
-    slo: SloSpec | None,
+    objectives: tuple[ObjectiveSpec, ...],
 ) -> StageResult:
     """Sum up the requests that ``inside`` picks and the engine time in ``usage``."""
     records = run.records
@@ -175,7 +140,7 @@ def window_result(
     timed_out = int(np.count_nonzero(records.outcome[inside] == int(Outcome.TIMED_OUT)))
     last_s = float(records.finish_s[finished].max(initial=end_s))
     span_s = last_s - start_s
-    good = None if slo is None else int(np.count_nonzero(meets_objectives(requests, records, slo=slo) & inside))
+    good = int(np.count_nonzero(meets_objectives(requests, records, objectives=objectives) & inside))
     return StageResult(
         start_s=start_s,
         end_s=end_s,
@@ -196,8 +161,8 @@ def window_result(
         ),
         preemptions=int(usage[PREEMPTIONS]),
         saturated=is_saturated(requests, records, start_s=start_s, end_s=end_s, timeout_s=timeout_s),
-        goodput_per_s=None if good is None else _ratio(good, span_s),
-        meets_slo=None if slo is None else _meets_percentiles(requests, records, slo=slo, inside=inside),
+        goodput_per_s=_ratio(good, span_s) if objectives else None,
+        objectives=check_objectives(requests, records, objectives=objectives, inside=inside),
     )
 
 
@@ -208,7 +173,7 @@ def serve_result(
     kv_blocks: int,
     replicas: int = 1,
     timeout_s: float | None = None,
-    slo: SloSpec | None = None,
+    objectives: tuple[ObjectiveSpec, ...] = (),
 ) -> ServeResult:
     """Results of every stage and of the whole run."""
     everything = np.ones(len(requests), dtype=np.bool_)
@@ -229,7 +194,7 @@ def serve_result(
             kv_blocks=kv_blocks,
             replicas=replicas,
             timeout_s=timeout_s,
-            slo=slo,
+            objectives=objectives,
         )
         for inside, usage, start_s, end_s in windows
     )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import erf, log1p, sqrt
 
 import numpy as np
 
-from simulator.engine.lengths import Array
+from simulator.engine.lengths import Array, RequestMix, normal_points
 from simulator.engine.load_curve import LoadCurve
 from simulator.engine.prompt_steps import PromptSteps, prompt_steps
-from simulator.engine.queueing import gg1_wait_mean_s
 
+_LENGTHS = 64
+# Arrivals smoother than Poisson damp fluctuations, but steps still start and end at whole requests.
+_LEAST_DISPERSION = 0.05
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -85,60 +88,90 @@ def _nothing_decodes(rates_per_s: Array, *, full: bool) -> SlotOccupancy:
     )
 
 
+def batch_dispersion(mix: RequestMix, *, load: Array) -> Array:
+    """Variance over mean of the decoding sequences that arrivals and prompt steps cause, for a step time without slope.
+
+    While prompts are computed nobody finishes, but others arrive: seen by the decoding sequences, requests join in
+    batches as large as the number served in a busy period of prompts, B with E[B^2] / E[B] = (1 + rho c^2) / (1 - rho)^2
+    for Poisson arrivals. For batches that join an unlimited lane, variance over mean is
+    1 + (E[B^2] / E[B] - 1) E[min(O, O')] / E[O], where O and O' are two answers: of log-normal ones 1 - erf(s / 2) with
+    s^2 their log-variance. Other arrivals than Poisson enter by their squared coefficient of variation (heuristic).
+
+    References
+    ----------
+    [Kleinrock1975] section 5.9, number served in a busy period; [Tijms2003] section 1.1.3, batch arrivals.
+    """
+    square_ratio = (mix.arrival_cv**2 + load * mix.isl.cv**2) / (1 - load) ** 2
+    overlap = 1 - erf(sqrt(log1p(mix.osl.cv**2)) / 2)
+    return np.maximum(1 + (square_ratio - 1) * overlap, _LEAST_DISPERSION)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneState:
     """A lane at each arrival rate: its occupancy, its steps, and the waits that follow (arrays over rates).
 
-    occupancy : sequences in slots; steps : the alternation of steps at the mean occupancy
+    occupancy : sequences in slots, as plain steps see them; dispersion : variance over mean of what drives them
+    steps : plain and prompt-carrying steps at the mean occupancy
     room_prompts : prompts beside the own one that the token budget of a step still takes
-    budget_load : share of the prompt capacity in use; budget_wait_s : mean wait for it [s]
-    busy : probability that an arrival meets a running step that its wait for the budget does not already count
+    budget_load : share of the prompt capacity in use
+    budget_wait_probability, budget_conditional_s : of waiting for it, and the mean wait then [s]
+    idle_probability : that an arrival finds nothing running
     """
 
     rates_per_s: Array
     occupancy: SlotOccupancy
+    dispersion: Array
     steps: PromptSteps
     room_prompts: Array
     budget_load: Array
-    budget_wait_s: Array
-    busy: Array
+    budget_wait_probability: Array
+    budget_conditional_s: Array
+    idle_probability: Array
 
-    @property
-    def company_prompts(self) -> Array:
-        """Mean number of others' prompts in the step scheduled ahead and in the own one.
 
-        Those of the own step arrived during the step in flight, those of the step ahead during the one before.
-        """
-        own = np.minimum(self.rates_per_s * self.steps.length_biased_s, self.room_prompts)
-        return self.busy * (self.rates_per_s * self.steps.step_s + own)
+def _service_variability(curve: LoadCurve, *, sequences: Array, decode_s: Array) -> Array:
+    """Squared coefficient of variation of the time that one prompt takes of full steps."""
+    mix = curve.mix
+    if mix.isl.cv == 0:
+        return np.zeros_like(sequences)
+    lengths = mix.isl.at(normal_points(_LENGTHS)[0]) * (mix.new_prompt_tokens / mix.isl.mean_tokens)
+    room = np.maximum(curve.limits.batched_tokens - sequences, 1.0)[:, None]
+    times_s = curve.costs.added_by_s(lengths, sequences=sequences) + decode_s[:, None] * lengths / room
+    variability: Array = times_s.var(axis=1) / times_s.mean(axis=1) ** 2
+    return variability
 
 
 def lane_state(curve: LoadCurve, *, rates_per_s: Array) -> LaneState:
     """Occupancy, steps and waits of a lane at each arrival rate [1/s].
 
-    The chain is solved twice: the pace at its first mean says how noisy the second is.
+    The chain is solved twice: the share of prompts at its first mean says how noisy the second is. The token budget is
+    a queue that serves as many prompts side by side as fit into a step; its wait is that of as many servers.
+
+    References
+    ----------
+    [Sakasegawa1977] wait with several servers; [Allen1990] variability.
     """
     mix = curve.mix
     occupancy = slot_occupancy(curve, rates_per_s=rates_per_s)
     steps = prompt_steps(curve, sequences=occupancy.mean, rates_per_s=rates_per_s)
-    dispersion = (1 + mix.arrival_cv**2 + rates_per_s * steps.pace_variance_s) / 2
+    dispersion = batch_dispersion(mix, load=steps.load)
     occupancy = slot_occupancy(curve, rates_per_s=rates_per_s, dispersion=dispersion)
     steps = prompt_steps(curve, sequences=occupancy.mean, rates_per_s=rates_per_s)
     full_s = np.interp(occupancy.mean, np.arange(curve.slots + 1), curve.full_prompt_s)
-    room = np.maximum(curve.limits.batched_tokens - occupancy.mean, 1.0) / mix.new_prompt_tokens - 1
-    # The wait for the budget already holds the step in flight where that step works on one long prompt.
-    counted = rates_per_s * full_s / np.maximum(room + 1, 1.0)
-    decodes = mix.decode_steps > 0
-    running = 1 - occupancy.idle_probability if decodes else np.minimum(rates_per_s * full_s, 1.0)
-    budget_wait_s = gg1_wait_mean_s(
-        arrival_rate_per_s=rates_per_s, service_mean_s=full_s, service_cv=mix.isl.cv, arrival_cv=mix.arrival_cv
-    )
+    per_step = np.maximum(curve.limits.batched_tokens - occupancy.mean, 1.0) / mix.new_prompt_tokens
+    load = rates_per_s * full_s
+    stable = np.minimum(load, 1 - _EPSILON)
+    variability = _service_variability(curve, sequences=occupancy.mean, decode_s=steps.decode_s)
+    own_s = steps.decode_s / np.minimum(per_step, 1.0) + steps.prefill_s
+    idle = occupancy.idle_probability * np.exp(-rates_per_s * own_s) if mix.decode_steps > 0 else 1 - stable
     return LaneState(
         rates_per_s=rates_per_s,
         occupancy=occupancy,
+        dispersion=dispersion,
         steps=steps,
-        room_prompts=np.maximum(room, 0.0),
-        budget_load=rates_per_s * full_s,
-        budget_wait_s=budget_wait_s,
-        busy=running * np.maximum(1 - counted, 0.0),
+        room_prompts=np.maximum(per_step - 1, 0.0),
+        budget_load=load,
+        budget_wait_probability=stable ** (np.sqrt(2 * (np.maximum(per_step, 1.0) + 1)) - 1),
+        budget_conditional_s=full_s * (mix.arrival_cv**2 + variability) / 2 / (1 - stable),
+        idle_probability=idle,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -15,6 +15,8 @@ Ints = NDArray[np.int64]
 
 NO_PREFIX = -1
 """``prefix_list`` of a request whose prompt shares nothing."""
+NO_PREVIOUS = -1
+"""``previous`` of a request that waits for no other."""
 
 
 class Outcome(IntEnum):
@@ -39,6 +41,10 @@ class Requests:
     list_start : where each list begins in ``block_ids``, one entry more than there are lists
     block_ids : dense ids of full KV blocks. Equal ids mean equal content up to and with that block
     stage_end_s : end of each stage's sending window [s]
+    previous : for a later turn of a conversation the request whose answer it waits for, else NO_PREVIOUS. Its own
+        ``arrival_s`` is only known once it has been sent: ``RequestRecords.sent_s``
+    think_s : from that answer to the sending of the next turn [s]
+    deadline_s : when its client gives up, if that is before the scheduler's timeout [s]
     """
 
     arrival_s: Floats
@@ -49,6 +55,9 @@ class Requests:
     list_start: Ints
     block_ids: Ints
     stage_end_s: Floats
+    previous: Ints
+    think_s: Floats
+    deadline_s: Floats
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -69,6 +78,8 @@ def make_requests(
     prefix_list: Ints | None = None,
     list_start: Ints | None = None,
     block_ids: Ints | None = None,
+    previous: Ints | None = None,
+    think_s: Floats | None = None,
 ) -> Requests:
     """Check and complete a demand: one stage that ends with the last arrival, no shared prompts, unless told otherwise.
 
@@ -88,6 +99,9 @@ def make_requests(
         list_start=_ints(list_start, 1),
         block_ids=_ints(block_ids, 0),
         stage_end_s=np.array([last_s]) if stage_end_s is None else np.ascontiguousarray(stage_end_s, dtype=np.float64),
+        previous=_ints(previous, count, fill=NO_PREVIOUS),
+        think_s=np.zeros(count) if think_s is None else np.ascontiguousarray(think_s, dtype=np.float64),
+        deadline_s=np.full(count, np.inf),
     )
 
 
@@ -135,6 +149,7 @@ class RequestRecords:
     cached_tokens : prompt tokens found in the prefix cache at first admission
     preemptions : times it was thrown out and recomputed
     replica : which replica served it
+    sent_s : when its client sent it: its arrival, or for a later turn of a conversation what came of it [s]
     """
 
     outcome: NDArray[np.int64]
@@ -144,3 +159,4 @@ class RequestRecords:
     cached_tokens: Ints
     preemptions: Ints
     replica: Ints
+    sent_s: Floats = field(default_factory=lambda: np.zeros(0))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 
 from simulator.engine.lengths import Array, normal_points, uniform_points
 from simulator.engine.load_curve import LoadCurve
 from simulator.engine.occupancy import LaneState
-from simulator.engine.prompt_steps import prompt_steps, window_factor
+from simulator.engine.prompt_steps import HIGHEST_LOAD, window_factor
 
 SAMPLES = 256
+_DEVIATES = 2048
 _EPSILON = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -23,10 +26,10 @@ class _Row(IntEnum):
     ANSWER = 0
     PROMPT = 1
     RESIDUAL = 2
-    SLOT_WAIT = 3
+    SLOTS = 3
     BUDGET_WAIT = 4
     OCCUPANCY = 5
-    PROMPT_SHARE = 6
+    LATER_PROMPTS = 6
     IN_FLIGHT_KIND = 7
     COMPANY = 8
     COMPANY_SIZE = 9
@@ -42,51 +45,125 @@ class RequestSamples:
     decode_s: Array
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arrivals:
+    """What the sampled requests meet until their first token [rates, SAMPLES] [s].
+
+    ttft_s : in all; joined_s : from the end of the step in flight at arrival (or from arrival where none is)
+    """
+
+    ttft_s: Array
+    joined_s: Array
+
+
 def sampled_requests(curve: LoadCurve, lane: LaneState) -> RequestSamples:
     """TTFT, TPOT and decode time of the same 256 requests at every rate."""
-    ttft_s = _ttft_s(curve, lane)
-    answers = curve.mix.osl.at(normal_points(SAMPLES)[_Row.ANSWER])
-    if curve.mix.decode_steps == 0 or curve.slots == 0:
-        return RequestSamples(ttft_s=ttft_s, tpot_s=np.zeros_like(ttft_s), decode_s=np.zeros_like(ttft_s))
+    mix = curve.mix
+    arrivals = _arrivals(curve, lane)
+    if mix.decode_steps == 0 or curve.slots == 0:
+        nothing = np.zeros_like(arrivals.ttft_s)
+        return RequestSamples(ttft_s=arrivals.ttft_s, tpot_s=nothing, decode_s=nothing)
+    answers = mix.osl.at(normal_points(SAMPLES)[_Row.ANSWER])
     # Few points of a long tail miss its mean a little; scaling them back keeps Little's law exact.
-    steps = (answers - 1) * (curve.mix.decode_steps / (answers - 1).mean())
-    tpot_s = _tpot_s(curve, lane, decode_steps=np.maximum(steps, 1.0))
-    return RequestSamples(ttft_s=ttft_s, tpot_s=tpot_s, decode_s=steps * tpot_s)
+    steps = (answers - 1) * (mix.decode_steps / (answers - 1).mean())
+    tpot_s = _tpot_s(curve, lane, decode_steps=np.maximum(steps, 1.0), joined_s=arrivals.joined_s)
+    return RequestSamples(ttft_s=arrivals.ttft_s, tpot_s=tpot_s, decode_s=steps * tpot_s)
 
 
-def _tpot_s(curve: LoadCurve, lane: LaneState, *, decode_steps: Array) -> Array:
-    """TPOT of sampled requests: how full the lane was during each, and how many prompts it happened to meet [s].
+def _sequences_met(curve: LoadCurve, lane: LaneState, *, decode_steps: Array) -> Array:
+    """Sequences that decode beside each sampled request, itself included, averaged over its stay.
 
-    Occupancy and the share of prompt steps, averaged over a request's stay, vary less the longer it stays.
+    Those that join in one batch with it stay with it; occupancy averaged over a stay varies less the longer it is.
     """
-    occupancy, rates = lane.occupancy, lane.rates_per_s[:, None]
-    normal = normal_points(SAMPLES)
-    stay_s = decode_steps * lane.steps.step_s[:, None]
+    occupancy = lane.occupancy
     # Crowding slows departures, so that a full lane stays full for longer than one mean stay.
     slowing = (occupancy.mean / np.maximum(np.maximum(occupancy.variance, occupancy.mean), _TINY))[:, None]
     deviation = np.sqrt(occupancy.variance[:, None] * window_factor(slowing * decode_steps / curve.mix.decode_steps))
-    seen = np.minimum(occupancy.mean + 1, curve.slots)[:, None] + deviation * normal[_Row.OCCUPANCY]
-    steps = prompt_steps(curve, sequences=np.clip(seen, 1.0, curve.slots), rates_per_s=rates)
-    spread = np.sqrt(steps.time_share * (1 - steps.time_share) * window_factor(stay_s / steps.relaxation_s))
-    return steps.step_at(np.clip(steps.time_share + spread * normal[_Row.PROMPT_SHARE], 0.0, 1.0))
+    mean = np.minimum(occupancy.mean + lane.dispersion, curve.slots)[:, None]
+    met: Array = np.clip(mean + deviation * normal_points(SAMPLES)[_Row.OCCUPANCY], 1.0, curve.slots)
+    return met
 
 
-def _ttft_s(curve: LoadCurve, lane: LaneState) -> Array:
-    """TTFT of sampled requests: host, steps in flight and scheduled ahead, slot, budget, own and shared prompts [s]."""
+def _tpot_s(curve: LoadCurve, lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
+    """TPOT of sampled requests: their plain steps, and the prompts of those that arrive meanwhile [s].
+
+    Prompts that arrive while a request decodes stretch its steps, which lets more arrive: a busy period that starts
+    with its k plain steps, of mean rho b / (1 - rho) and variance lambda b E[W^2] / (1 - rho)^3 beyond them. Steps
+    hold what arrived two steps before, so that who arrived during its own prompt's steps counts as well, as far as
+    those were longer than usual. A step takes no more than the full budget.
+
+    References
+    ----------
+    [Kleinrock1975] section 5.8, delay busy period.
+    """
+    rates, states = lane.rates_per_s[:, None], np.arange(curve.slots + 1)
+    met = _sequences_met(curve, lane, decode_steps=decode_steps)
+    plain_s, prefill_s, full_s = (
+        np.interp(met, states, values) for values in (curve.decode_s, curve.prefill_s, curve.full_prompt_s)
+    )
+    fullest_s = full_s * np.maximum(curve.limits.batched_tokens - met, 1.0) / curve.mix.new_prompt_tokens
+    load = np.minimum(rates * prefill_s, HIGHEST_LOAD)
+    # An answer of two tokens ends before the prompts that came during its own can be in its way.
+    before_s = np.where(decode_steps > 1, joined_s - 2 * lane.steps.step_s[:, None], 0.0)
+    exposed_s = np.maximum(decode_steps * plain_s + before_s, plain_s)
+    added_s = _compound_s(
+        uniform_points(SAMPLES)[_Row.LATER_PROMPTS],
+        none=np.exp(-rates * exposed_s),
+        mean_s=load * exposed_s / (1 - load),
+        variance=rates * exposed_s * prefill_s**2 * (1 + curve.mix.isl.cv**2) / (1 - load) ** 3,
+    )
+    tpot_s: Array = np.minimum(plain_s + added_s / decode_steps, np.maximum(fullest_s, plain_s))
+    return tpot_s
+
+
+def _compound_s(uniform: Array, *, none: Array, mean_s: Array, variance: Array) -> Array:
+    """Zero with probability ``none``, else log-normal, with this mean and variance in all [s]."""
+    some = np.maximum(1 - none, _EPSILON)
+    conditional_s = np.maximum(mean_s / some, _TINY)
+    log_variance = np.log(np.maximum((variance + mean_s**2) / (some * conditional_s**2), 1.0))
+    place = np.clip((uniform - none) / some, 1 / (2 * SAMPLES), 1 - 1 / (2 * SAMPLES))
+    size_s = conditional_s * np.exp(np.sqrt(log_variance) * _normal_deviate(place) - log_variance / 2)
+    return np.where(uniform > none, size_s, 0.0)
+
+
+@cache
+def _deviates() -> tuple[Array, Array]:
+    grid = (np.arange(_DEVIATES) + 1 / 2) / _DEVIATES
+    inverse = NormalDist().inv_cdf
+    return grid, np.array([inverse(float(value)) for value in grid])
+
+
+def _normal_deviate(probability: Array) -> Array:
+    """Standard normal deviate at each probability, from a table."""
+    grid, deviates = _deviates()
+    return np.interp(probability, grid, deviates)
+
+
+def _arrivals(curve: LoadCurve, lane: LaneState) -> _Arrivals:
+    """TTFT = host + slot + (nothing where idle, else the longer of: alignment with steps, wait for the budget) + own.
+
+    An engine that schedules asynchronously has one step prepared when a request arrives, which it waits out after the
+    rest of the one in flight. The step ahead holds who arrived during the step before, the own step who arrives
+    during the one in flight.
+    """
     mix, limits, occupancy, steps = curve.mix, curve.limits, lane.occupancy, lane.steps
-    uniform, normal = uniform_points(SAMPLES), normal_points(SAMPLES)
-    prompts = mix.isl.at(normal[_Row.PROMPT])
-    chunks = np.maximum(prompts * mix.new_prompt_tokens / mix.isl.mean_tokens / limits.batched_tokens, 1.0)
-    own_s = steps.decode_s[:, None] * chunks + steps.prefill_s[:, None] * prompts / mix.isl.mean_tokens
+    uniform = uniform_points(SAMPLES)
+    prompts = mix.isl.at(normal_points(SAMPLES)[_Row.PROMPT])
+    new_tokens = np.maximum(prompts * (mix.new_prompt_tokens / mix.isl.mean_tokens), 1.0)
+    room = np.maximum(limits.batched_tokens - occupancy.mean, 1.0)[:, None]
+    own_s = steps.decode_s[:, None] * np.ceil(new_tokens / room)
+    own_s = own_s + curve.costs.added_by_s(new_tokens, sequences=occupancy.mean)
     in_flight_s = _in_flight_s(lane)
-    # The step scheduled ahead comes whole; its own prompts are counted with the company below.
-    ahead_s = lane.busy[:, None] * (in_flight_s * uniform[_Row.RESIDUAL] + steps.decode_s[:, None])
-    slot_s = _delayed_s(uniform[_Row.SLOT_WAIT], occupancy.wait_probability, occupancy.conditional_wait_s)
-    conditional_s = lane.budget_wait_s / np.maximum(lane.budget_load, _TINY)
-    budget_s = _delayed_s(uniform[_Row.BUDGET_WAIT], np.minimum(lane.budget_load, 1.0), conditional_s)
+    rest_s = in_flight_s * uniform[_Row.RESIDUAL]
+    aligned_s = rest_s + steps.decode_s[:, None] + _company_s(curve, lane, in_flight_s=in_flight_s)
+    # Nobody waits for the budget of an idle lane, so that those who find it busy wait the more often.
+    waits = np.minimum(lane.budget_wait_probability / np.maximum(1 - lane.idle_probability, _EPSILON), 1.0)
+    budget_s = _delayed_s(uniform[_Row.BUDGET_WAIT], waits, lane.budget_conditional_s)
+    idle = uniform[_Row.SLOTS] < lane.idle_probability[:, None]
+    wait_s = np.where(idle, 0.0, np.maximum(aligned_s, budget_s))
+    slot_s = _delayed_s(uniform[_Row.SLOTS], occupancy.wait_probability, occupancy.conditional_wait_s)
     host_s = limits.request_s + limits.prompt_token_s * prompts
-    ttft_s: Array = host_s + ahead_s + slot_s + budget_s + own_s + _company_s(curve, lane, in_flight_s=in_flight_s)
-    return ttft_s
+    return _Arrivals(ttft_s=host_s + slot_s + wait_s + own_s, joined_s=np.maximum(wait_s - rest_s, 0.0) + own_s)
 
 
 def _in_flight_s(lane: LaneState) -> Array:
@@ -103,17 +180,23 @@ def _in_flight_s(lane: LaneState) -> Array:
 
 
 def _company_s(curve: LoadCurve, lane: LaneState, *, in_flight_s: Array) -> Array:
-    """What others' prompts add: none, or a log-normal with the two moments of a compound Poisson sum [s]."""
-    rates = lane.rates_per_s[:, None]
-    own = np.minimum(rates * in_flight_s, lane.room_prompts[:, None])
-    count = np.maximum(lane.busy[:, None] * (rates * lane.steps.step_s[:, None] + own), _EPSILON)
+    """What others' prompts add to the step ahead and to the own one, as far as the budget takes them [s].
+
+    None, or a log-normal with the two moments of a compound Poisson sum; the step in which those of the step ahead
+    arrived varies in length itself.
+    """
+    steps, rates = lane.steps, lane.rates_per_s[:, None]
+    room = lane.room_prompts[:, None]
+    ahead = np.minimum(rates * steps.step_s[:, None], room + 1)
+    count = np.maximum(ahead + np.minimum(rates * in_flight_s, room), _EPSILON)
     some = -np.expm1(-count)
-    square_ratio = (1 + (1 + curve.mix.isl.cv**2) / count) * some
+    length_variance = np.maximum(steps.length_biased_s / steps.step_s - 1, 0.0)[:, None]
+    square_ratio = (1 + (1 + curve.mix.isl.cv**2) / count + length_variance * (ahead / count) ** 2) * some
     log_variance = np.log(np.maximum(square_ratio, 1.0))
     normal = normal_points(SAMPLES)[_Row.COMPANY_SIZE]
     prompts = count / some * np.exp(np.sqrt(log_variance) * normal - log_variance / 2)
     met = uniform_points(SAMPLES)[_Row.COMPANY] < some
-    company_s: Array = np.where(met, prompts, 0.0) * lane.steps.prefill_s[:, None]
+    company_s: Array = np.where(met, prompts, 0.0) * steps.prefill_s[:, None]
     return company_s
 
 

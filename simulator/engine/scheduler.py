@@ -180,7 +180,7 @@ def admit(state: Any, demand: Any, fate: Any, limits: Any, step: int, budget: in
     if resumed:
         state.count[PREEMPTED_SLOTS] -= 1
     else:
-        _occupy(state, fate, slot, request, target, hit, now_s)
+        occupy(state, fate, slot, request, target, hit, now_s)
     for place in range(found):
         share_block(state, int(state.table[slot, place, BLOCK]))
     state.slots[slot, SLOT_BLOCKS] = found
@@ -193,7 +193,8 @@ def admit(state: Any, demand: Any, fate: Any, limits: Any, step: int, budget: in
 
 
 @compiled
-def _occupy(state: Any, fate: Any, slot: int, request: int, target: int, hit: int, now_s: float) -> None:
+def occupy(state: Any, fate: Any, slot: int, request: int, target: int, hit: int, now_s: float) -> None:
+    """Give a waiting request a slot."""
     dequeue(state, fate)
     state.count[FREE_SLOTS] -= 1
     state.count[LIVE] += 1

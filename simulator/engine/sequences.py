@@ -115,7 +115,7 @@ def free_slot(state: Any, slot: int) -> None:
 
 
 @compiled
-def _remember_blocks(state: Any, slot: int, full: int) -> None:
+def remember_blocks(state: Any, slot: int, full: int) -> None:
     """Stamp the first ``full`` blocks of a sequence, so that it finds again what nobody overwrites meanwhile.
 
     Blocks further on that it remembers from an earlier preemption and has not reached again stay remembered.
@@ -141,7 +141,7 @@ def preempt(state: Any, demand: Any, fate: Any, limits: Any, slot: int, step: in
     else:
         state.count[PARTIAL] = -1
     if limits.prefix_caching:
-        _remember_blocks(state, slot, full)
+        remember_blocks(state, slot, full)
     vacate(state, slot)
     state.slots[slot, SLOT_STATUS] = PREEMPTED
     state.stacks[PREEMPTED_STACK, state.count[PREEMPTED_SLOTS]] = slot

@@ -6,15 +6,42 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.engine.disaggregation import DisaggregatedResult
 from simulator.engine.metrics import ServeResult
+from simulator.engine.scheduling import step_tables
+from simulator.engine.serve_interval import ServeInterval, serve_interval, step_sigma
 from simulator.engine.serving import serve_workload
+from simulator.engine.simulation import Progress
+from simulator.engine.speculative_steps import speculation_notes
 from simulator.engine.static_batch import PhaseEstimate
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import decode_step, mixed_step
+from simulator.operators.step_shape import mixed_step
 from simulator.phases.deployment import Deployment
+from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import estimate_step
+from simulator.specs.plan import ObjectiveSpec
 from simulator.specs.workload import WorkloadSpec
+
+RERUN_REQUESTS = 20_000
+"""Runs up to this size are repeated with slower and faster steps for their intervals; longer ones are scaled."""
+RESEED_REQUESTS = 5_000
+"""Runs up to this size are also repeated with other seeds, because the scatter of a short run is worth knowing."""
+FURTHER_SEEDS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """What else to find out about a served workload.
+
+    objectives : bounds whose percentiles and goodput are reported; intervals : whether to work them out
+    trace_steps : steps of each replica to keep; progress : called with (requests brought in, of how many)
+    """
+
+    objectives: tuple[ObjectiveSpec, ...] = ()
+    intervals: bool = True
+    trace_steps: int = 0
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +49,8 @@ class ServedRun:
     """What clients see under load: percentiles by stage, and throughput per replica.
 
     result : the event simulation; prefill, decode : a typical step of each phase (one case)
+    interval : 80 % intervals by stage, None where they were not asked for
+    pools : where prefill and decode have replicas of their own, what each does; then there is one "replica" of both
     """
 
     result: ServeResult
@@ -30,6 +59,8 @@ class ServedRun:
     decode: PhaseEstimate | None
     memory: MemoryPlan
     notes: tuple[str, ...]
+    interval: ServeInterval | None = None
+    pools: DisaggregatedResult | None = None
 
     @property
     def ttft_s(self) -> float:
@@ -68,7 +99,7 @@ class ServedRun:
         return self.result.overall.busy_fraction
 
 
-def _typical_steps(deployment: Deployment, result: ServeResult) -> tuple[PhaseEstimate, PhaseEstimate | None]:
+def typical_steps(deployment: Deployment, result: ServeResult) -> tuple[PhaseEstimate, PhaseEstimate | None]:
     """A mean prompt with its mean cached part, and a decode step at the mean batch and context."""
     prompt = float(np.mean(result.requests.prompt_tokens))
     output = float(np.mean(result.requests.output_tokens))
@@ -78,11 +109,12 @@ def _typical_steps(deployment: Deployment, result: ServeResult) -> tuple[PhaseEs
     prefill = PhaseEstimate(estimate=estimate_step(deployment, passes), weights=one)
     if output <= 1:
         return prefill, None
-    step = decode_step(sequences=max(1.0, result.overall.mean_batch), context=prompt + output / 2)
-    return prefill, PhaseEstimate(estimate=estimate_step(deployment, step), weights=one)
+    step = decode_round(deployment, sequences=max(1.0, result.overall.mean_batch), context=prompt + output / 2)
+    return prefill, PhaseEstimate(estimate=step, weights=one)
 
 
-def _notes(result: ServeResult) -> tuple[str, ...]:
+def serve_notes(result: ServeResult) -> tuple[str, ...]:
+    """What a reader should know about the run before using its numbers."""
     overall = result.overall
     notes = []
     for index, stage in enumerate(result.stages):
@@ -95,8 +127,55 @@ def _notes(result: ServeResult) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def served_run(deployment: Deployment, *, workload: WorkloadSpec, replicas: int) -> ServedRun:
-    """Simulate ``workload`` on ``replicas`` copies of ``deployment``."""
+def _step_sigma(result: ServeResult, *, prefill: PhaseEstimate, decode: PhaseEstimate | None, replicas: int) -> float:
+    overall = result.overall
+    sigma = prefill.mean(prefill.estimate.log_sigma)
+    if decode is None:
+        return sigma
+    busy = overall.busy_fraction * replicas
+    return step_sigma(
+        prefill_sigma=sigma,
+        decode_sigma=decode.mean(decode.estimate.log_sigma),
+        prompt_share=overall.requests_per_s * prefill.total_s / busy if busy > 0 else 0.0,
+    )
+
+
+def _interval(
+    deployment: Deployment, *, workload: WorkloadSpec, replicas: int, result: ServeResult, log_sigma: float
+) -> ServeInterval:
+    """Repeat the run where that is cheap, and say what was done."""
+    count = len(result.requests)
+    spread = deployment.engine.spread
+    if count > RERUN_REQUESTS:
+        return serve_interval(result, step_log_sigma=log_sigma, spread=spread)
+    tables = step_tables(deployment)
+
+    def rerun(factor: float) -> ServeResult:
+        return serve_workload(
+            deployment,
+            workload=workload,
+            replicas=replicas,
+            step_scale=factor,
+            requests=result.requests,
+        )
+
+    def reseed(number: int) -> ServeResult:
+        other = workload.model_copy(update={"seed": workload.seed + number})
+        return serve_workload(deployment, workload=other, replicas=replicas, tables=tables)
+
+    draws = workload.trace is None and count <= RESEED_REQUESTS
+    return serve_interval(
+        result,
+        step_log_sigma=log_sigma,
+        spread=spread,
+        rerun=rerun,
+        reseed=reseed if draws else None,
+        seeds=FURTHER_SEEDS if draws else 0,
+    )
+
+
+def check_workload(workload: WorkloadSpec) -> None:
+    """Refuse a workload that sends nothing."""
     if workload.arrival != "trace" and not workload.stages:
         raise RoofcastError(
             "a workload without a trace needs at least one stage",
@@ -104,20 +183,46 @@ def served_run(deployment: Deployment, *, workload: WorkloadSpec, replicas: int)
             code="missing_field",
             hint='such as [{"rate_per_s": 8, "duration_s": 600}]',
         )
-    result = serve_workload(deployment, workload=workload, replicas=replicas)
+
+
+def check_finished(result: ServeResult) -> None:
+    """Refuse a run of which no request finishes."""
     if result.overall.finished == 0:
         raise RoofcastError(
-            "no request finishes: " + "; ".join(_notes(result)),
+            "no request finishes: " + "; ".join(serve_notes(result)),
             field="workload",
             code="nothing_finished",
             hint="lower the rate, shorten the requests or lengthen the stages",
         )
-    prefill, decode = _typical_steps(deployment, result)
+
+
+def served_run(
+    deployment: Deployment, *, workload: WorkloadSpec, replicas: int, options: ServeOptions | None = None
+) -> ServedRun:
+    """Simulate ``workload`` on ``replicas`` copies of ``deployment``."""
+    options = options or ServeOptions()
+    check_workload(workload)
+    result = serve_workload(
+        deployment,
+        workload=workload,
+        replicas=replicas,
+        objectives=options.objectives,
+        trace_steps=options.trace_steps,
+        progress=options.progress,
+    )
+    check_finished(result)
+    prefill, decode = typical_steps(deployment, result)
+    memory = memory_plan(deployment)
+    interval = None
+    if options.intervals:
+        log_sigma = _step_sigma(result, prefill=prefill, decode=decode, replicas=replicas)
+        interval = _interval(deployment, workload=workload, replicas=replicas, result=result, log_sigma=log_sigma)
     return ServedRun(
         result=result,
         replicas=replicas,
         prefill=prefill,
         decode=decode,
-        memory=memory_plan(deployment),
-        notes=_notes(result),
+        memory=memory,
+        notes=(*serve_notes(result), *speculation_notes(deployment, decode, memory)),
+        interval=interval,
     )

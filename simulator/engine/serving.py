@@ -2,91 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
+from simulator.engine.bounded_cache import bounded_blocks
 from simulator.engine.demand import build_requests
 from simulator.engine.metrics import ServeResult, serve_result
+from simulator.engine.request import Requests
+from simulator.engine.scheduling import host_offload, kv_blocks_of, scheduler_settings, step_tables
 from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.engine.simulation import Progress, simulate_requests
-from simulator.errors import InfeasibleError, RoofcastError
+from simulator.engine.speculative_steps import speculative_steps
 from simulator.phases.compiled import StepTables
-from simulator.phases.deployment import Deployment, EngineSettings
-from simulator.phases.memory import memory_plan
-from simulator.phases.tabulate import compile_steps
-from simulator.specs.workload import SloSpec, WorkloadSpec
-
-# Engines whose scheduler overlaps the running step by default, in the versions of their profiles; the others are taken
-# to put a step together when the one before has ended. A property of the engine that belongs into its profile.
-ASYNCHRONOUS_ENGINES = ("vllm", "sglang", "tensorrt-llm")
-
-
-def scheduler_settings(
-    engine: EngineSettings,
-    *,
-    kv_blocks: int,
-    replicas: int = 1,
-    routing: Routing = Routing.ROUND_ROBIN,
-    timeout_s: float | None = None,
-) -> SchedulerSettings:
-    """The event loop's limits from the engine's, or a refusal of what it does not model."""
-    if engine.cpu_kv_offload:
-        raise RoofcastError(
-            "offload to CPU memory is not modelled in the event simulation",
-            field="engine.cpu_kv_offload",
-            code="unsupported_option",
-            hint="leave it out",
-        )
-    return SchedulerSettings(
-        max_num_batched_tokens=engine.max_num_batched_tokens,
-        max_num_seqs=engine.max_num_seqs,
-        max_model_len=engine.max_model_len,
-        kv_blocks=kv_blocks,
-        block_size_tokens=engine.block_size_tokens,
-        prefix_caching=engine.prefix_caching,
-        chunked_prefill=engine.chunked_prefill,
-        async_scheduling=engine.name in ASYNCHRONOUS_ENGINES,
-        replicas=replicas,
-        routing=routing,
-        request_delay_s=engine.overheads.request_s,
-        prompt_token_delay_s=engine.overheads.prompt_token_s,
-        timeout_s=timeout_s,
-    )
+from simulator.phases.deployment import Deployment
+from simulator.specs.plan import ObjectiveSpec
+from simulator.specs.workload import WorkloadSpec
 
 
 def simulate_serving(
-    tables: StepTables,
+    tables: StepTables | tuple[StepTables, ...],
     *,
     workload: WorkloadSpec,
     settings: SchedulerSettings,
-    slo: SloSpec | None = None,
+    objectives: tuple[ObjectiveSpec, ...] = (),
+    requests: Requests | None = None,
     trace_steps: int = 0,
     progress: Progress | None = None,
 ) -> ServeResult:
-    """Send ``workload`` to replicas whose steps take what ``tables`` say, and sum up what its clients see."""
-    requests = build_requests(workload, block_size_tokens=settings.block_size_tokens)
+    """Send ``workload`` to replicas whose steps take what ``tables`` say, and sum up what its clients see.
+
+    requests : the workload's, where the caller has built them already
+    """
+    if requests is None:
+        requests = build_requests(workload, block_size_tokens=settings.block_size_tokens)
     run = simulate_requests(tables, requests=requests, settings=settings, trace_steps=trace_steps, progress=progress)
     return serve_result(
-        requests,
+        # Later turns of conversations were sent when the answers before them had come.
+        replace(requests, arrival_s=run.records.sent_s),
         run,
         kv_blocks=settings.kv_blocks,
         replicas=settings.replicas,
         timeout_s=settings.timeout_s,
-        slo=slo,
+        objectives=objectives,
     )
-
-
-def kv_blocks_of(deployment: Deployment) -> int:
-    """KV blocks of one replica by the memory plan; models without a growing cache have room for all sequences."""
-    plan = memory_plan(deployment)
-    if not plan.fits:
-        raise InfeasibleError(
-            f"{deployment.model.name} leaves no memory for a KV cache (short of {plan.shortfall_bytes:.3g} bytes)",
-            field="tp_size",
-            code="does_not_fit",
-            hint="more devices per replica, narrower weights or a device with more memory",
-        )
-    if plan.kv_bytes_per_token == 0:
-        engine = deployment.engine
-        return engine.max_num_seqs * -(-engine.max_model_len // engine.block_size_tokens)
-    return plan.kv_blocks
 
 
 def serve_workload(
@@ -96,34 +55,54 @@ def serve_workload(
     replicas: int = 1,
     routing: Routing = Routing.ROUND_ROBIN,
     kv_blocks: int | None = None,
-    slo: SloSpec | None = None,
+    objectives: tuple[ObjectiveSpec, ...] = (),
+    tables: StepTables | tuple[StepTables, ...] | None = None,
+    step_scale: float = 1.0,
+    requests: Requests | None = None,
     trace_steps: int = 0,
     progress: Progress | None = None,
 ) -> ServeResult:
     """Send ``workload`` to ``replicas`` copies of ``deployment``.
 
     Attention-data-parallel ranks of a replica schedule for themselves and count as replicas here. kv_blocks : of each,
-    if it is known better than from the memory plan.
+    if it is known better than from the memory plan. tables, requests : those of the deployment (``step_tables``) and of
+    the workload, where the caller has them already. step_scale : makes every part of every step that many times as long
+    (for intervals).
     """
-    if deployment.parallelism.pp_size > 1:
-        raise RoofcastError(
-            "pipeline stages are not modelled in the event simulation; allowed: 1",
-            field="pp_size",
-            code="unsupported_option",
-            hint="use tensor parallelism",
-        )
+    if kv_blocks is None and deployment.techniques.spec.kv_policy is not None:
+        requests = requests or build_requests(workload, block_size_tokens=deployment.engine.block_size_tokens)
+        kv_blocks = bounded_blocks(deployment, requests, blocks=kv_blocks_of(deployment))
+    blocks = kv_blocks_of(deployment) if kv_blocks is None else kv_blocks
     settings = scheduler_settings(
         deployment.engine,
-        kv_blocks=kv_blocks_of(deployment) if kv_blocks is None else kv_blocks,
+        kv_blocks=blocks,
         replicas=replicas * deployment.parallelism.dp_size,
         routing=routing,
         timeout_s=workload.timeout_s,
+        offload=host_offload(deployment, kv_blocks=blocks),
     )
+    if deployment.speculation is not None:
+        requests = requests or build_requests(workload, block_size_tokens=settings.block_size_tokens)
+        settings = _with_speculation(settings, deployment, requests, seed=workload.seed, scale=step_scale)
+    if tables is None:
+        tables = step_tables(deployment, scale=step_scale)
     return simulate_serving(
-        compile_steps(deployment),
+        tables,
         workload=workload,
         settings=settings,
-        slo=slo,
+        objectives=objectives,
+        requests=requests,
         trace_steps=trace_steps,
         progress=progress,
     )
+
+
+def _with_speculation(
+    settings: SchedulerSettings, deployment: Deployment, requests: Requests, *, seed: int, scale: float
+) -> SchedulerSettings:
+    """Drafting is priced at the mean context of the requests."""
+    context = float(np.mean(requests.prompt_tokens) + np.mean(requests.output_tokens) / 2)
+    steps = speculative_steps(deployment, context_tokens=context)
+    if steps is not None and scale != 1:
+        steps = replace(steps, draft_s=tuple(scale * seconds for seconds in steps.draft_s))
+    return replace(settings, speculation=steps, seed=seed)

@@ -23,6 +23,83 @@ class Batching(IntEnum):
     STATIC = 1
 
 
+class Policy(IntEnum):
+    """What a step is made of and when there is room for another sequence (``policy_scheduler``, ``policy_admission``).
+
+    CHUNKED_MIXED and MAX_UTILIZATION are one policy under the names of two engines (vLLM, TensorRT-LLM).
+    """
+
+    CHUNKED_MIXED = 0
+    MAX_UTILIZATION = 1
+    GUARANTEED_NO_EVICT = 2
+    PREFILL_FIRST = 3
+    PREFILL_FIRST_MIXED = 4
+
+
+class QueueOrder(IntEnum):
+    """Who waits first is admitted first, or who finds most of its prompt in the prefix cache."""
+
+    ARRIVAL = 0
+    LONGEST_PREFIX = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRatio:
+    """Share of the answers of running sequences that SGLang keeps room for: at first, at least, and over how many steps
+    it sinks from one to the other (its init_new_token_ratio, min_new_token_ratio_factor and decay steps)."""
+
+    initial: float = 0.7
+    least: float = 0.7 * 0.14
+    decay_steps: int = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculativeSteps:
+    """Every decoding sequence verifies a draft in every step.
+
+    verify_tokens : tokens scored per sequence and step, the draft's and one more
+    acceptance : per position the chance that it is accepted given that all before it were; a step yields one token more
+        than it accepts, 1 + a1 + a1 a2 + ... on average
+    draft_s : time of drafting by number of decoding sequences, from 0 on [s]; () where it is free
+    """
+
+    verify_tokens: int
+    acceptance: tuple[float, ...]
+    draft_s: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.verify_tokens < 2:
+            raise RoofcastError(f"{self.verify_tokens}; at least 2 (a guess and one more)", field="verify_tokens")
+        if not 0 < len(self.acceptance) < self.verify_tokens:
+            raise RoofcastError(
+                f"{len(self.acceptance)} positions for {self.verify_tokens} verified tokens; one token is not a guess",
+                field="acceptance",
+            )
+        if not all(0 <= chance <= 1 for chance in self.acceptance):
+            raise RoofcastError(f"{self.acceptance}; probabilities lie in [0, 1]", field="acceptance")
+
+    @property
+    def mean_tokens(self) -> float:
+        """Mean tokens that a step yields per sequence."""
+        reach, total = 1.0, 1.0
+        for chance in self.acceptance:
+            reach *= chance
+            total += reach
+        return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOffload:
+    """KV blocks of a replica that host memory holds, and what one takes to come back over the host link [s]."""
+
+    blocks: int
+    block_load_s: float
+
+    def __post_init__(self) -> None:
+        if self.blocks < 1:
+            raise RoofcastError(f"{self.blocks} blocks; at least 1", field="engine.cpu_kv_offload_bytes")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
     """Limits and policies of one replica's scheduler.
@@ -35,6 +112,10 @@ class SchedulerSettings:
     async_scheduling : the next step is put together when the current one starts, not when it ends
     request_delay_s, prompt_token_delay_s : from arrival to the scheduler's queue, fixed and per prompt token [s]
     timeout_s : a request that has not finished this long after its arrival is given up, or None [s]
+    policy, queue_order, token_ratio : what the engine's scheduler does; token_ratio matters to SGLang's policies
+    offload : host memory behind the KV cache; speculation : drafts that every step verifies, drawn with ``seed``
+    computed_on_arrival : prompts arrive with their KV cache and their first token (the decode pool of a disaggregated
+        deployment)
     """
 
     max_num_batched_tokens: int
@@ -52,6 +133,13 @@ class SchedulerSettings:
     request_delay_s: float = 0.0
     prompt_token_delay_s: float = 0.0
     timeout_s: float | None = None
+    policy: Policy = Policy.CHUNKED_MIXED
+    queue_order: QueueOrder = QueueOrder.ARRIVAL
+    token_ratio: TokenRatio = TokenRatio()
+    offload: HostOffload | None = None
+    speculation: SpeculativeSteps | None = None
+    computed_on_arrival: bool = False
+    seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size_tokens", "replicas"):
@@ -78,6 +166,38 @@ class SchedulerSettings:
             )
         if self.timeout_s is not None and self.timeout_s <= 0:
             raise RoofcastError(f"{self.timeout_s} s; must be positive", field="timeout_s")
+        self._check_policy()
+
+    def _check_policy(self) -> None:
+        """Refuse combinations that no engine has or that would change nothing."""
+        if self.queue_order is QueueOrder.LONGEST_PREFIX and not self.prefix_caching:
+            raise RoofcastError("needs prefix caching", field="engine.queue_order", code="ignored_option")
+        if self.speculation is not None:
+            verified = self.speculation.verify_tokens
+            needed = self.max_num_seqs * verified
+            if self.max_num_batched_tokens < needed:
+                raise RoofcastError(
+                    f"{self.max_num_batched_tokens} is below max_num_seqs x {verified} = {needed}",
+                    field="engine.max_num_batched_tokens",
+                    hint="every running sequence verifies that many tokens a step: raise it or lower max_num_seqs",
+                )
+        if self.batching is Batching.STATIC and self.walks:
+            raise RoofcastError(
+                "static batching goes with neither another policy nor offload, speculation or disaggregation",
+                field="engine.scheduler",
+                code="unsupported_option",
+            )
+
+    @property
+    def walks(self) -> bool:
+        """Whether these settings need the loop that walks over its sequences (``policy_loop``)."""
+        return (
+            self.policy not in (Policy.CHUNKED_MIXED, Policy.MAX_UTILIZATION)
+            or self.queue_order is not QueueOrder.ARRIVAL
+            or self.offload is not None
+            or self.speculation is not None
+            or self.computed_on_arrival
+        )
 
     @property
     def watermark_blocks(self) -> int:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.engine.request import Floats, Outcome, RequestRecords, Requests
-from simulator.engine.settings import SchedulerSettings
+from simulator.engine.policy_state import PolicyState
+from simulator.engine.request import NO_PREVIOUS, Floats, Outcome, RequestRecords, Requests
+from simulator.engine.settings import Batching, SchedulerSettings
 from simulator.engine.state import (
     ADMITTED_S,
     CACHED,
@@ -29,6 +30,7 @@ from simulator.engine.state import (
     make_limits,
     make_state,
 )
+from simulator.engine.time_series import NO_SERIES, TimeSeries, time_series
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables
 
@@ -45,6 +47,7 @@ class SimulationRun:
     usage : per stage (and after the last) the columns of ``state.USAGES`` summed over replicas
     trace : per replica, step and ``state.TRACE_*`` column, the first steps as far as asked for
     steps : steps taken by all replicas; free_blocks : KV blocks that nobody holds at the end
+    series : batch, queue and cache over time
     """
 
     records: RequestRecords
@@ -52,6 +55,7 @@ class SimulationRun:
     trace: tuple[Floats, ...]
     steps: int
     free_blocks: int
+    series: TimeSeries = NO_SERIES
 
 
 def _queue_order(requests: Requests, settings: SchedulerSettings) -> tuple[Floats, np.ndarray]:
@@ -63,7 +67,7 @@ def _demand(requests: Requests, settings: SchedulerSettings, *, ready_s: Floats,
     patience_s = np.inf if settings.timeout_s is None else settings.timeout_s
     lengths = (requests.prompt_tokens, requests.output_tokens, requests.prefix_list)
     return Demand(
-        times_s=np.stack([ready_s[order], (requests.arrival_s + patience_s)[order]], axis=1),
+        times_s=np.stack([ready_s, np.minimum(requests.arrival_s + patience_s, requests.deadline_s)], axis=1)[order],
         shape=np.stack([column[order] for column in lengths], axis=1).astype(np.int32),
         list_start=requests.list_start,
         block_ids=requests.block_ids.astype(np.int32),
@@ -92,14 +96,17 @@ def _fate(outcome: np.ndarray) -> Fate:
     return Fate(times_s=np.full((len(outcome), 3), np.nan), notes=notes)
 
 
-def _check_tables(tables: StepTables, settings: SchedulerSettings) -> None:
+def _check_tables(stages: tuple[StepTables, ...], settings: SchedulerSettings) -> None:
+    tables = stages[0]
+    verified = 1 if settings.speculation is None else settings.speculation.verify_tokens
     for field, needed, have in (
         ("max_num_batched_tokens", settings.max_num_batched_tokens, tables.max_tokens),
         ("max_num_seqs", settings.max_num_seqs, tables.max_sequences),
+        ("max_num_seqs x verify_tokens", settings.max_num_seqs * verified, len(tables.logits_s) - 1),
     ):
         if needed > have:
             raise RoofcastError(f"{needed}; the step tables go to {have}", field=f"engine.{field}")
-    smallest_s = tables.step_s + float(tables.token_s[1:].min()) + float(tables.logits_s.min())
+    smallest_s = tables.step_s + sum(float(part.token_s[1:].min()) + float(part.logits_s.min()) for part in stages)
     if not smallest_s > 0:
         raise RoofcastError("a step takes no time, so that the clock would stand still", field="tables")
 
@@ -121,7 +128,7 @@ def _plain_numbers(tables: StepTables) -> StepTables:
     )
 
 
-def _records(fate: Fate, order: np.ndarray) -> RequestRecords:
+def _records(fate: Fate, order: np.ndarray, sent_s: Floats) -> RequestRecords:
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     notes, times_s = fate.notes[back].astype(np.int64), fate.times_s[back]
@@ -133,10 +140,11 @@ def _records(fate: Fate, order: np.ndarray) -> RequestRecords:
         cached_tokens=notes[:, CACHED],
         preemptions=notes[:, PREEMPTED_TIMES],
         replica=notes[:, REPLICA],
+        sent_s=sent_s[back],
     )
 
 
-def _run(state: EngineState, run: Callable[[int, int], None], count: int, progress: Progress | None) -> None:
+def _run_slices(run: Callable[[int, int], None], count: int, progress: Progress | None) -> None:
     for first in range(0, count, SLICE_REQUESTS):
         last = min(first + SLICE_REQUESTS, count)
         run(first, last)
@@ -144,8 +152,65 @@ def _run(state: EngineState, run: Callable[[int, int], None], count: int, progre
             progress(last, count)
 
 
+def _walks(stages: tuple[StepTables, ...], requests: Requests, settings: SchedulerSettings) -> bool:
+    """Whether the demand or the deployment needs the loop that walks over its sequences."""
+    conversations = bool((requests.previous != NO_PREVIOUS).any())
+    walks = settings.walks or len(stages) > 1 or conversations
+    if walks and settings.batching is Batching.STATIC:
+        raise RoofcastError(
+            "static batching serves neither pipelines of several steps nor conversations",
+            field="engine.scheduler",
+            code="unsupported_option",
+            hint="choose an engine with continuous batching",
+        )
+    return walks
+
+
+def _simulate(
+    stages: tuple[StepTables, ...],
+    *,
+    requests: Requests,
+    settings: SchedulerSettings,
+    trace_steps: int,
+    progress: Progress | None,
+) -> tuple[EngineState | PolicyState, RequestRecords]:
+    """Run the loop that these settings need; the final state, and what became of each request."""
+    ready_s, order = _queue_order(requests, settings)
+    demand = _demand(requests, settings, ready_s=ready_s, order=order)
+    fate = _fate(_first_outcome(demand, settings))
+    # Only requests that will run shape the arrays.
+    served = fate.notes[:, OUTCOME] == int(Outcome.WAITING)
+    longest = int((demand.shape[:, PROMPT] + demand.shape[:, OUTPUT])[served].max(initial=1))
+    # The compiler takes half a second to import, which a planner that never gets here need not pay.
+    if _walks(stages, requests, settings):
+        from simulator.engine.policy_run import run_with_policy
+
+        walked, sent_s = run_with_policy(
+            stages,
+            requests=requests,
+            settings=settings,
+            demand=demand,
+            fate=fate,
+            order=order,
+            longest_tokens=longest,
+            trace_steps=trace_steps,
+            run_slices=lambda run: _run_slices(run, len(requests), progress),
+        )
+        return walked, _records(fate, order, sent_s)
+    from simulator.engine.loop import run_requests
+
+    limits = make_limits(settings, longest_output_tokens=int(demand.shape[:, OUTPUT][served].max(initial=1)))
+    state = make_state(settings, requests, limits=limits, longest_tokens=longest, trace_steps=trace_steps)
+    _run_slices(
+        lambda first, last: run_requests(state, demand, fate, limits, stages[0], first, last),
+        len(requests),
+        progress,
+    )
+    return state, _records(fate, order, requests.arrival_s[order])
+
+
 def simulate_requests(
-    tables: StepTables,
+    tables: StepTables | tuple[StepTables, ...],
     *,
     requests: Requests,
     settings: SchedulerSettings,
@@ -154,35 +219,27 @@ def simulate_requests(
 ) -> SimulationRun:
     """Serve ``requests`` step by step and return when each of them got what.
 
-    trace_steps : steps of each replica to keep in ``trace``; progress : called with (requests brought in, of how many)
+    tables : of the whole step, or one per pipeline stage; trace_steps : steps of each replica to keep in ``trace``
+    progress : called with (requests brought in, of how many)
     Deterministic: the same arguments give the same bytes. Memory grows with requests, not with steps. The first call
     on a machine compiles the loop (its speed is printed by benchmarks/serve_speed.py).
     """
-    # The compiler takes half a second to import, which a planner that never gets here need not pay.
-    from simulator.engine.loop import run_requests
-
-    _check_tables(tables, settings)
-    tables = _plain_numbers(tables)
-    ready_s, order = _queue_order(requests, settings)
-    demand = _demand(requests, settings, ready_s=ready_s, order=order)
-    fate = _fate(_first_outcome(demand, settings))
-    # Only requests that will run shape the arrays.
-    served = fate.notes[:, OUTCOME] == int(Outcome.WAITING)
-    longest = int((demand.shape[:, PROMPT] + demand.shape[:, OUTPUT])[served].max(initial=1))
-    limits = make_limits(settings, longest_output_tokens=int(demand.shape[:, OUTPUT][served].max(initial=1)))
-    state = make_state(settings, requests, limits=limits, longest_tokens=longest, trace_steps=trace_steps)
-    _run(
-        state,
-        lambda first, last: run_requests(state, demand, fate, limits, tables, first, last),
-        len(requests),
-        progress,
+    given = (tables,) if isinstance(tables, StepTables) else tables
+    _check_tables(given, settings)
+    state, records = _simulate(
+        tuple(_plain_numbers(part) for part in given),
+        requests=requests,
+        settings=settings,
+        trace_steps=trace_steps,
+        progress=progress,
     )
     if state.count[:, STALLED].any():
         raise RoofcastError("requests are left that can never run", field="engine", code="stalled")
     return SimulationRun(
-        records=_records(fate, order),
+        records=records,
         usage=state.usage.sum(axis=0),
         trace=tuple(state.trace[replica, : state.count[replica, STEPS_TAKEN]] for replica in range(settings.replicas)),
         steps=int(state.count[:, STEPS_TAKEN].sum()),
         free_blocks=int(state.count[:, FREE_BLOCKS].sum()),
+        series=time_series(state.series, kv_blocks=settings.replicas * settings.kv_blocks),
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from simulator.engine.request import Requests
 from simulator.engine.settings import SchedulerSettings
+from simulator.units import MILLI
 
 # Status of a slot (a running or preempted sequence).
 FREE, PREFILL, JOINING, DECODE, DONE, PREEMPTED, ABORTED = range(7)
@@ -81,6 +82,11 @@ TRACE_START_S, TRACE_END_S, TRACE_DECODES, TRACE_PREFILLS, TRACE_TOKENS, TRACE_U
 )
 TRACE_COLUMNS = 8
 
+# Columns of ``EngineState.series``, and how many buckets there are; the row behind them holds their width.
+SERIES_SEQUENCE_S, SERIES_WAITING_S, SERIES_BLOCK_S, SERIES_BUSY_S, SERIES_TOKENS, SERIES_COLUMNS = range(6)
+SERIES_WIDTH_S = 0
+SERIES_BUCKETS = 512
+
 
 class EngineState(NamedTuple):
     """State of a replica, or (with one leading axis more) of all replicas.
@@ -96,6 +102,7 @@ class EngineState(NamedTuple):
     stacks : free slots, preempted slots; firsts : per parity the (request, slot) whose prompt a step completes
     plan, clock : what the step being formed or executed consists of, by parity; seconds of each, and now
     count : single numbers; usage : sums per stage; trace : the first steps, as far as asked for
+    series : sums per bucket of time
     """
 
     blocks: Any
@@ -110,6 +117,7 @@ class EngineState(NamedTuple):
     clock: Any
     usage: Any
     trace: Any
+    series: Any
 
 
 class Demand(NamedTuple):
@@ -148,16 +156,18 @@ class Limits(NamedTuple):
     routing: int
 
 
-def _empty_lists(replicas: int, nodes: int) -> Any:
+def empty_lists(replicas: int, nodes: int) -> Any:
+    """As many circular lists as nodes, each of itself alone."""
     return np.tile(np.arange(nodes, dtype=np.int64)[:, np.newaxis], (replicas, 1, 2))
 
 
-def _free_blocks(replicas: int, blocks: int) -> Any:
-    rows = np.zeros((blocks + 1, BLOCK_COLUMNS), dtype=np.int32)
+def free_block_rows(blocks: int, *, columns: int, content: int) -> Any:
+    """Blocks in one queue whose head is the last row; nothing is in them."""
+    rows = np.zeros((blocks + 1, columns), dtype=np.int32)
     ring = np.arange(blocks + 1)
     rows[:, NEXT], rows[:, PREV] = np.roll(ring, -1), np.roll(ring, 1)
-    rows[:, BLOCK_CONTENT] = -1
-    return np.tile(rows, (replicas, 1, 1))
+    rows[:, content] = -1
+    return rows
 
 
 def make_limits(settings: SchedulerSettings, *, longest_output_tokens: int) -> Limits:
@@ -180,6 +190,13 @@ def make_limits(settings: SchedulerSettings, *, longest_output_tokens: int) -> L
     )
 
 
+def empty_series(replicas: int, *, last_s: float) -> Any:
+    """Buckets that take twice the time up to ``last_s`` before they have to widen."""
+    series = np.zeros((replicas, SERIES_BUCKETS + 1, SERIES_COLUMNS))
+    series[:, SERIES_BUCKETS, SERIES_WIDTH_S] = max(2 * last_s / SERIES_BUCKETS, MILLI)
+    return series
+
+
 def make_state(
     settings: SchedulerSettings, requests: Requests, *, limits: Limits, longest_tokens: int, trace_steps: int
 ) -> EngineState:
@@ -195,11 +212,11 @@ def make_state(
     clock = np.zeros((replicas, 3))
     clock[:, NOW] = np.inf
     return EngineState(
-        blocks=_free_blocks(replicas, blocks),
+        blocks=np.tile(free_block_rows(blocks, columns=BLOCK_COLUMNS, content=BLOCK_CONTENT), (replicas, 1, 1)),
         holder=np.full((replicas, max(requests.distinct_blocks, 1)), -1, dtype=np.int32),
         slots=np.zeros((replicas, slots, SLOT_COLUMNS), dtype=np.int64),
         table=np.zeros((replicas, slots, table_width, 2), dtype=np.int32),
-        links=_empty_lists(replicas, nodes),
+        links=empty_lists(replicas, nodes),
         stacks=stacks,
         firsts=np.zeros((replicas, 2, slots, 2), dtype=np.int64),
         plan=np.zeros((replicas, 2, PLAN_COUNTS), dtype=np.int64),
@@ -207,4 +224,5 @@ def make_state(
         clock=clock,
         usage=np.zeros((replicas, len(requests.stage_end_s) + 1, USAGES)),
         trace=np.zeros((replicas, trace_steps, TRACE_COLUMNS)),
+        series=empty_series(replicas, last_s=float(requests.stage_end_s[-1])),
     )

@@ -6,13 +6,15 @@ token each. Both are priced in one vectorised call.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step
 from simulator.phases.deployment import Deployment
+from simulator.phases.draft_cost import decode_round, prompt_draft_s
 from simulator.phases.step import StepEstimate, estimate_step
+from simulator.techniques.acceptance import rounds_needed
 
 # Decode time is close to linear in the context, so that few points carry the integral over it.
 DECODE_SAMPLES = 9
@@ -65,9 +67,12 @@ def prompt_passes(*, sequences: int, isl_tokens: int, limit_tokens: int | None) 
 def prefill_phase(
     deployment: Deployment, *, sequences: int, isl_tokens: int, limit_tokens: int | None
 ) -> PhaseEstimate:
-    """All prompts of a batch."""
+    """All prompts of a batch, through the drafter too where there is one."""
     shape, weights = prompt_passes(sequences=sequences, isl_tokens=isl_tokens, limit_tokens=limit_tokens)
-    return PhaseEstimate(estimate=estimate_step(deployment, shape), weights=weights)
+    estimate = estimate_step(deployment, shape)
+    if deployment.speculation is not None and deployment.speculation.draft is not None:
+        estimate = replace(estimate, draft_s=prompt_draft_s(deployment, shape))
+    return PhaseEstimate(estimate=estimate, weights=weights)
 
 
 def _integration_weights(points: Array) -> Array:
@@ -83,14 +88,33 @@ def _integration_weights(points: Array) -> Array:
     return weights
 
 
-def decode_phase(deployment: Deployment, *, sequences: float, isl_tokens: int, osl_tokens: int) -> PhaseEstimate | None:
+def decode_phase(
+    deployment: Deployment, *, sequences: float, isl_tokens: int, osl_tokens: int, together: bool = False
+) -> PhaseEstimate | None:
     """The steps after the first token; None when there is none.
 
-    Step j of 1..OSL-1 attends to ISL + j tokens.
+    Step j of 1..OSL-1 attends to ISL + j tokens. With speculation they are rounds, as many as a sequence needs on
+    average, or ``together`` the slowest of all of them: those that are done wait in their places.
     """
     if osl_tokens < 2:
         return None
+    if deployment.speculation is not None:
+        waiting = max(1, round(sequences)) if together else 1
+        return _rounds(deployment, sequences=sequences, waiting=waiting, isl_tokens=isl_tokens, tokens=osl_tokens - 1)
     first, last = isl_tokens + 1, isl_tokens + osl_tokens - 1
     contexts = np.unique(np.round(np.linspace(first, last, min(DECODE_SAMPLES, last - first + 1))))
     estimate = estimate_step(deployment, decode_step(sequences=float(sequences), context=contexts))
     return PhaseEstimate(estimate=estimate, weights=_integration_weights(contexts))
+
+
+def _rounds(deployment: Deployment, *, sequences: float, waiting: int, isl_tokens: int, tokens: int) -> PhaseEstimate:
+    """Rounds of drafting and verifying until the slowest of ``waiting`` sequences has its ``tokens`` tokens.
+
+    They are spread evenly over the contexts from the first new token to the last.
+    """
+    speculation = deployment.speculation
+    assert speculation is not None, "asked for a deployment that speculates"
+    rounds = rounds_needed(np.array(speculation.plan.acceptance), tokens=tokens, sequences=waiting)
+    contexts = np.unique(np.round(np.linspace(isl_tokens + 1, isl_tokens + tokens, min(DECODE_SAMPLES, tokens))))
+    estimate = decode_round(deployment, sequences=float(sequences), context=contexts)
+    return PhaseEstimate(estimate=estimate, weights=_integration_weights(contexts) * (rounds / tokens))

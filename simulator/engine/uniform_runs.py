@@ -5,15 +5,19 @@ A static batch has a closed form; the other two run step by step on the compiled
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from simulator.engine.speculation_gain import run_lengths, token_s
+from simulator.engine.speculative_steps import speculation_notes, uniform_rounds
 from simulator.engine.static_batch import PhaseEstimate, decode_phase, prefill_phase
 from simulator.engine.uniform_simulation import UniformDemand, UniformLimits, simulate_uniform
 from simulator.errors import InfeasibleError
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan, sequences_that_fit
+from simulator.phases.speculation import without_speculation
 from simulator.phases.tabulate import compile_steps
 from simulator.units import GIGA
 
@@ -76,11 +80,38 @@ def _resident(deployment: Deployment, memory: MemoryPlan, *, wanted: int, tokens
 
 
 def _phases(
-    deployment: Deployment, *, sequences: int, isl_tokens: int, osl_tokens: int, limit_tokens: int | None
+    deployment: Deployment,
+    *,
+    sequences: int,
+    isl_tokens: int,
+    osl_tokens: int,
+    limit_tokens: int | None,
+    together: bool = False,
 ) -> tuple[PhaseEstimate, PhaseEstimate | None]:
     prefill = prefill_phase(deployment, sequences=sequences, isl_tokens=isl_tokens, limit_tokens=limit_tokens)
-    decode = decode_phase(deployment, sequences=sequences, isl_tokens=isl_tokens, osl_tokens=osl_tokens)
+    decode = decode_phase(
+        deployment, sequences=sequences, isl_tokens=isl_tokens, osl_tokens=osl_tokens, together=together
+    )
     return prefill, decode
+
+
+def _fastest(
+    deployment: Deployment, run: Callable[[Deployment], UniformRun], *, sequences: int, context: float
+) -> UniformRun:
+    """The run, or with adaptive speculation the better of none and the run length that decodes fastest."""
+    speculation = deployment.speculation
+    if speculation is None or not speculation.spec.adaptive:
+        return run(deployment)
+    plain = run(without_speculation(deployment))
+    if plain.decode is None:
+        return plain
+    chosen = min(run_lengths(deployment), key=lambda one: float(token_s(one, sequences=sequences, context=context)[0]))
+    best = run(chosen)
+    assert chosen.speculation is not None, "run lengths of a deployment that speculates"
+    if best.requests_per_s > plain.requests_per_s:
+        return replace(best, notes=(*best.notes, f"adaptive speculation: k = {chosen.speculation.plan.k}"))
+    off = f"adaptive speculation: off, it does not pay with {sequences} sequences"
+    return replace(plain, notes=(*plain.notes, off))
 
 
 def static_batch(
@@ -91,6 +122,18 @@ def static_batch(
     ``limit_tokens`` is the engine's max_num_batched_tokens where the user set one; None runs all prompts in one
     pass, as static batching does. The first token of the batch is there when the last prompt is through.
     """
+
+    def run(one: Deployment) -> UniformRun:
+        return _static_batch(
+            one, batch_size=batch_size, isl_tokens=isl_tokens, osl_tokens=osl_tokens, limit_tokens=limit_tokens
+        )
+
+    return _fastest(deployment, run, sequences=batch_size, context=isl_tokens + osl_tokens / 2)
+
+
+def _static_batch(
+    deployment: Deployment, *, batch_size: int, isl_tokens: int, osl_tokens: int, limit_tokens: int | None
+) -> UniformRun:
     memory = memory_plan(deployment)
     _require_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
     notes: tuple[str, ...] = ()
@@ -101,7 +144,12 @@ def static_batch(
             "preempt; the estimate is for a cache that fits them all",
         )
     prefill, decode = _phases(
-        deployment, sequences=batch_size, isl_tokens=isl_tokens, osl_tokens=osl_tokens, limit_tokens=limit_tokens
+        deployment,
+        sequences=batch_size,
+        isl_tokens=isl_tokens,
+        osl_tokens=osl_tokens,
+        limit_tokens=limit_tokens,
+        together=True,
     )
     ttft_s = prefill.total_s
     decode_s = decode.total_s if decode else 0.0
@@ -116,26 +164,42 @@ def static_batch(
         prefill=prefill,
         decode=decode,
         memory=memory,
-        notes=notes,
+        notes=(*notes, *speculation_notes(deployment, decode, memory)),
     )
 
 
-def _simulated(
-    deployment: Deployment, *, demand: UniformDemand, memory: MemoryPlan, held_tokens: float, notes: tuple[str, ...]
-) -> UniformRun:
+def _simulated(deployment: Deployment, *, demand: UniformDemand, held_tokens: float) -> UniformRun:
+    """Run equal requests step by step, with the run length of speculation that is best for them where it may choose."""
+    memory = memory_plan(deployment)
+    sequences = _resident(deployment, memory, wanted=demand.at_once, tokens=held_tokens)
+    context = demand.isl_tokens + demand.osl_tokens / 2
+
+    def run(one: Deployment) -> UniformRun:
+        return _simulated_once(one, demand=demand, held_tokens=held_tokens)
+
+    return _fastest(deployment, run, sequences=sequences, context=context)
+
+
+def _simulated_once(deployment: Deployment, *, demand: UniformDemand, held_tokens: float) -> UniformRun:
     """Run equal requests step by step, and price a typical prompt pass and decode step to explain them."""
     isl, osl = demand.isl_tokens, demand.osl_tokens
+    memory = memory_plan(deployment)
     resident = _resident(deployment, memory, wanted=demand.at_once, tokens=held_tokens)
     limit_tokens = max(deployment.engine.max_num_batched_tokens, resident + 1)
+    verify = 1 if deployment.speculation is None else deployment.speculation.plan.verify_tokens
+    if verify > 1:
+        # Every running sequence verifies its guesses in every step, within the step's tokens.
+        resident = max(1, min(resident, (limit_tokens - 1) // verify))
     records = simulate_uniform(
-        compile_steps(deployment), demand=demand, limits=UniformLimits(resident=resident, step_tokens=limit_tokens)
+        compile_steps(deployment) if verify == 1 else compile_steps(deployment, decode_tokens=verify),
+        demand=demand,
+        limits=UniformLimits(resident=resident, step_tokens=limit_tokens),
+        rounds=uniform_rounds(deployment, demand=demand, resident=resident),
     )
     ttft_s = float(np.mean(records.first_token_s - records.sent_s))
     e2e_s = float(np.mean(records.finish_s - records.sent_s))
-    prefill, decode = _phases(
-        deployment, sequences=resident, isl_tokens=isl, osl_tokens=osl, limit_tokens=limit_tokens
-    )
-    waiting = f"{resident} of {demand.at_once} requests run at once; the others wait"
+    prefill, decode = _phases(deployment, sequences=resident, isl_tokens=isl, osl_tokens=osl, limit_tokens=limit_tokens)
+    waiting = (f"{resident} of {demand.at_once} requests run at once; the others wait",)
     return UniformRun(
         ttft_s=ttft_s,
         tpot_s=(e2e_s - ttft_s) / max(1, osl - 1),
@@ -147,7 +211,10 @@ def _simulated(
         prefill=prefill,
         decode=decode,
         memory=memory,
-        notes=(*notes, waiting) if resident < demand.at_once else notes,
+        notes=(
+            *(waiting if resident < demand.at_once else ()),
+            *speculation_notes(deployment, decode, memory),
+        ),
     )
 
 
@@ -170,7 +237,7 @@ def closed_loop(
         delay_s=overheads.request_s + overheads.prompt_token_s * isl_tokens,
     )
     held = isl_tokens + (osl_tokens if deployment.engine.reserves_full_length else osl_tokens / 2)
-    return _simulated(deployment, demand=demand, memory=memory, held_tokens=held, notes=())
+    return _simulated(deployment, demand=demand, held_tokens=held)
 
 
 def offline(deployment: Deployment, *, isl_tokens: int, osl_tokens: int, num_requests: int | None) -> UniformRun:
@@ -185,4 +252,4 @@ def offline(deployment: Deployment, *, isl_tokens: int, osl_tokens: int, num_req
     resident = _resident(deployment, memory, wanted=deployment.engine.max_num_seqs, tokens=held)
     requests = num_requests or resident * ROUNDS
     demand = UniformDemand(requests=requests, at_once=requests, isl_tokens=isl_tokens, osl_tokens=osl_tokens)
-    return _simulated(deployment, demand=demand, memory=memory, held_tokens=held, notes=())
+    return _simulated(deployment, demand=demand, held_tokens=held)

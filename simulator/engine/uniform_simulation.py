@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.errors import RoofcastError
-from simulator.phases.compiled import StepTables, step_seconds
+from simulator.phases.compiled import StepTables, device_seconds, step_seconds
 
 Array = NDArray[np.float64]
 # A run that needs more steps than this is a mistake in the question, not a long experiment.
@@ -44,6 +44,21 @@ class UniformLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UniformRounds:
+    """Speculation of equal requests.
+
+    needed : verify steps that each request takes after its first token; verify_tokens : tokens of a sequence in one
+    draft_s : what a step takes beside, by number of decoding sequences from 0 on [s]
+    prompt_token_s : what the drafter takes for one token of a prompt [s]
+    """
+
+    needed: NDArray[np.int64]
+    verify_tokens: int
+    draft_s: Array
+    prompt_token_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UniformRecords:
     """Times of every request [s]: sent, first token, last token."""
 
@@ -61,7 +76,8 @@ class _State:
     prefilling: deque[list[int]] = field(default_factory=deque)
     finishing: dict[int, list[int]] = field(default_factory=dict)
     decoding: int = 0
-    context: int = 0
+    context: float = 0
+    growth: float = 0.0
     sent: int = 0
 
 
@@ -97,8 +113,48 @@ def _take_prompts(state: _State, *, isl_tokens: int, budget: int) -> tuple[int, 
     return sequences, tokens, work2, complete
 
 
-def simulate_uniform(tables: StepTables, *, demand: UniformDemand, limits: UniformLimits) -> UniformRecords:
-    """Run ``demand`` on one replica: decoding sequences first, then prompts in chunks, as serving engines do."""
+def _verify_seconds(
+    tables: StepTables, rounds: UniformRounds, *, prompts: tuple[int, int, float], logits: int, state: _State
+) -> float:
+    """Time of a step whose decoding sequences verify their guesses, drafting included [s]."""
+    sequences, tokens, work2 = prompts
+    attended = state.context + state.decoding * rounds.verify_tokens
+    verify = rounds.verify_tokens
+    device_s = device_seconds(tables, sequences, tokens, work2, logits, state.decoding, verify, attended)
+    host_s = tables.step_s + tables.sequence_s * (sequences + state.decoding)
+    return float(host_s + device_s + rounds.draft_s[state.decoding] + rounds.prompt_token_s * tokens)
+
+
+def _start(
+    state: _State, complete: list[int], *, step: int, demand: UniformDemand, rounds: UniformRounds | None
+) -> None:
+    """Let requests that have their first token decode, and note in which step they will be done."""
+    if rounds is None:
+        state.finishing[step + demand.osl_tokens - 1] = complete
+    else:
+        for request in complete:
+            needed = int(rounds.needed[request])
+            state.finishing.setdefault(step + needed, []).append(request)
+            state.growth += (demand.osl_tokens - 1) / needed
+    state.decoding += len(complete)
+    state.context += len(complete) * demand.isl_tokens
+
+
+def _leave(state: _State, leaving: list[int], *, demand: UniformDemand, rounds: UniformRounds | None) -> None:
+    """Take requests that are done out of the batch."""
+    state.decoding -= len(leaving)
+    state.context -= len(leaving) * (demand.isl_tokens + demand.osl_tokens - 1)
+    if rounds is not None:
+        state.growth -= sum((demand.osl_tokens - 1) / int(rounds.needed[request]) for request in leaving)
+
+
+def simulate_uniform(
+    tables: StepTables, *, demand: UniformDemand, limits: UniformLimits, rounds: UniformRounds | None = None
+) -> UniformRecords:
+    """Run ``demand`` on one replica: decoding sequences first, then prompts in chunks, as serving engines do.
+
+    rounds : verify steps in place of decode steps; ``tables`` are then those of steps with several decode tokens
+    """
     if demand.requests > MAX_REQUESTS:
         raise RoofcastError(
             f"{demand.requests} requests; allowed: up to {MAX_REQUESTS}",
@@ -115,25 +171,27 @@ def simulate_uniform(tables: StepTables, *, demand: UniformDemand, limits: Unifo
             now_s = state.waiting[0][0]
             continue
         decoding = state.decoding
-        budget = limits.step_tokens - decoding
+        budget = limits.step_tokens - decoding * (rounds.verify_tokens if rounds else 1)
         sequences, tokens, work2, complete = _take_prompts(state, isl_tokens=demand.isl_tokens, budget=budget)
-        state.context += decoding
-        now_s += float(step_seconds(tables, sequences, tokens, work2, len(complete), decoding, state.context))
+        if rounds is None:
+            state.context += decoding
+            now_s += float(step_seconds(tables, sequences, tokens, work2, len(complete), decoding, state.context))
+        else:
+            prompts = (sequences, tokens, work2)
+            now_s += _verify_seconds(tables, rounds, prompts=prompts, logits=len(complete), state=state)
+            state.context += state.growth
         step += 1
         if step > MAX_STEPS:
             raise RoofcastError(
                 f"the run needs more than {MAX_STEPS} steps", field="num_requests", hint="ask for fewer"
             )
         leaving = state.finishing.pop(step, [])
-        state.decoding -= len(leaving)
-        state.context -= len(leaving) * (demand.isl_tokens + demand.osl_tokens - 1)
+        _leave(state, leaving, demand=demand, rounds=rounds)
         first_s[complete] = now_s
         if demand.osl_tokens == 1:
             leaving = leaving + complete
         elif complete:
-            state.finishing[step + demand.osl_tokens - 1] = complete
-            state.decoding += len(complete)
-            state.context += len(complete) * demand.isl_tokens
+            _start(state, complete, step=step, demand=demand, rounds=rounds)
         finish_s[leaving] = now_s
         finished += len(leaving)
         for _ in leaving:

@@ -35,6 +35,8 @@ QUERY_LOG_SIGMA = 0.05
 """Added spread where the fit reads the same 8-bit cache, but its queries stay in 16 bits, or the other way round."""
 
 EIGHT_BIT = (Dtype.FP8, Dtype.INT8)
+# A 4-bit cache is widened on the way into the product, as an 8-bit one is; its kernels were not measured.
+NARROW_CACHE = (*EIGHT_BIT, Dtype.INT4)
 
 _WIDTH = re.compile(r"d(\d+)(_window)?$")
 
@@ -54,7 +56,7 @@ class AttentionChoice:
 
 def attention_format(shape: AttentionShape) -> str:
     """Name of the number formats of a call as the fits spell it; 16-bit floats share their kernels' speed."""
-    if shape.kv_dtype not in EIGHT_BIT:
+    if shape.kv_dtype not in NARROW_CACHE:
         return "bf16"
     return "fp8" if shape.compute_dtype in EIGHT_BIT else "bf16_kvfp8"
 
@@ -88,6 +90,8 @@ def _choice(fit: KernelFit, *, shape: AttentionShape) -> tuple[tuple[float, ...]
     if shape.v_head_dim == 0:
         return None
     extra = _format_distance(fit.format, attention_format(shape))
+    if shape.kv_dtype is Dtype.INT4:
+        extra = max(extra, FORMAT_LOG_SIGMA)
     if fit.variant == "mla":
         if not latent:
             return None

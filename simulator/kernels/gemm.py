@@ -130,6 +130,7 @@ def gemm_seconds(
     quantises: bool = False,
     batch: float = 1.0,
     cold: bool = False,
+    dequantise_s: float = 0.0,
 ) -> GemmTerms:
     """Time of (m, k) x (k, n), vectorised over all three [s].
 
@@ -142,6 +143,7 @@ def gemm_seconds(
     weight_bytes, activation_bytes : per element. ``batch`` independent products share the launch.
     cold : weights come from HBM whatever their size, as in a step that streams a whole model; otherwise they may
     stay in L2 as in the benchmark, which rotates WEIGHT_COPIES of them.
+    dequantise_s : what one compute unit spends on one weight each time that a tile reads it.
     Parameters named _fraction are shares of datasheet rates; ``droop`` is the loss of clock under load of kernels
     longer than ``droop_s``. Valid for positive sizes; leaves out bias and activation epilogues.
     """
@@ -151,6 +153,8 @@ def gemm_seconds(
     l2_rate = hbm * p["l2_speedup"]
     waves, depth = _waves(m, n, k, batch=batch, machine=machine, parameters=p)
     compute = _compute_seconds(waves * depth, machine=machine, parameters=p)
+    if dequantise_s:
+        compute = compute + waves * depth * (_COLUMNS * dequantise_s)
     feed_bytes = _ROWS * activation_bytes + _COLUMNS * weight_bytes
     feed = waves * depth * (feed_bytes * machine.compute_units / (p["unit_bandwidth"] * hbm))
     streamed = _stream_seconds(

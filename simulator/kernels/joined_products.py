@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from simulator.kernels.timing import Timing
+from simulator.operators.step_shape import Array
 from simulator.operators.work import GemmShape
 
 # Products of more cases than this are priced one by one: joined, their intermediate arrays would leave the cache.
@@ -19,10 +21,14 @@ def join(shapes: Sequence[GemmShape]) -> GemmShape:
     """The cases of products of one format and batch, end to end."""
     sizes = [np.size(shape.m) for shape in shapes]
     # Prices broadcast n and k just as m, although a row of the operator list has one of each.
-    n: Any = np.repeat([float(shape.n) for shape in shapes], sizes)
-    k: Any = np.repeat([float(shape.k) for shape in shapes], sizes)
+    n: Any = np.concatenate([_over_cases(shape.n, size) for shape, size in zip(shapes, sizes, strict=True)])
+    k: Any = np.concatenate([_over_cases(shape.k, size) for shape, size in zip(shapes, sizes, strict=True)])
     m = np.concatenate([np.atleast_1d(np.asarray(shape.m, dtype=np.float64)) for shape in shapes])
     return replace(shapes[0], m=m, n=n, k=k)
+
+
+def _over_cases(value: ArrayLike, size: int) -> Array:
+    return np.broadcast_to(np.asarray(value, dtype=np.float64), (size,))
 
 
 def split(timing: Timing, *, sizes: Sequence[int]) -> tuple[Timing, ...]:

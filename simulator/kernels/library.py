@@ -6,7 +6,7 @@ Physics with a fitted correction where family and format were measured, otherwis
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,13 +14,27 @@ from simulator.kernels.attention import attention_timing
 from simulator.kernels.attention_choice import choose_attention_fit
 from simulator.kernels.attention_decode import decode_attention_timing
 from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set, measured_fits
+from simulator.kernels.format_choice import (
+    MOE_KERNELS,
+    SAME_KERNELS,
+    derived_experts,
+    derived_product,
+    expert_pass_shape,
+    find,
+    pass_shape,
+    passes_of,
+    runs_measured_kernel,
+    shared_products,
+    with_passes,
+)
 from simulator.kernels.gemm import gemm_timing
+from simulator.kernels.idle import without_idle
 from simulator.kernels.joined_products import JOINED_CASES, join, split
 from simulator.kernels.memory import elementwise_timing
 from simulator.kernels.moe import moe_timing
 from simulator.kernels.network import collective_timing
 from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
-from simulator.kernels.roofline import RooflineParameters, roofline_timing
+from simulator.kernels.roofline import fitted_timing
 from simulator.kernels.timing import Provenance, Timing, widened
 from simulator.operators.work import (
     AttentionShape,
@@ -28,6 +42,7 @@ from simulator.operators.work import (
     CollectiveShape,
     ElementwiseShape,
     GemmShape,
+    GroupedGemmShape,
     MatmulFormat,
     MoeShape,
     RecurrentShape,
@@ -39,8 +54,6 @@ from simulator.specs.hardware import AcceleratorSpec, LinkSpec
 # The format whose fit stands in for one without measurements, and what that adds to the spread.
 STAND_IN_FORMAT = "bf16"
 STAND_IN_LOG_SIGMA = 0.35
-# fp16 runs on the same units at the same rate as bf16 and moves the same bytes.
-SAME_KERNELS = {"fp16": "bf16"}
 # All libraries run the same 16-bit products, but vLLM's table was measured on uninitialised weights, which draw less
 # power than real ones and so run at higher clocks; SGLang's was measured on random data.
 RANDOM_DATA = {"vllm": "sglang", "torch": "sglang"}
@@ -48,9 +61,6 @@ RANDOM_DATA = {"vllm": "sglang", "torch": "sglang"}
 # more, so that multi-head attention need not be extrapolated.
 MEASURED_KV_HEADS = 8
 SAME_DECODE_KERNEL = {("vllm", "hopper"): "sglang"}
-# The tables' per-tensor FP8 experts ran an untuned kernel that is slower than 16-bit experts at any small batch;
-# engines run per-tensor and per-token FP8 checkpoints on the same grouped kernel as block-scaled ones.
-MOE_KERNELS = {"fp8": "fp8_block"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +69,7 @@ class KernelLibrary:
 
     Each set of fits is the accelerator's own or its nearest relative's, or None where nobody measured the family.
     plain_gemm : fits of 16-bit products, gemm : of all others
+    shared_gemm : of formats that every library multiplies with the same kernels, measured on this very accelerator
     network : one device's share of the NICs, for collectives that leave the scale-up domain
     measured : the user's own roofline fits of this accelerator. They go before a relative's fits, and under the
         library that was measured before any other's; fits of the asked library on this accelerator go before them.
@@ -77,13 +88,14 @@ class KernelLibrary:
     collectives: CollectiveFits
     network: LinkSpec | None
     measured: FitSet | None = None
+    shared_gemm: tuple[tuple[str, FitSet], ...] = ()
 
     def price(self, work: Work) -> Timing:
         """Time of one execution of ``work`` on one device [s]; nothing to do takes no time."""
         # Cases without work have no logarithm for the corrections to look up; they are set to nothing below.
         with np.errstate(divide="ignore", invalid="ignore"):
             timing = self._price(work)
-        return _without_idle(timing, work)
+        return without_idle(timing, work)
 
     def price_all(self, works: Sequence[Work]) -> tuple[Timing, ...]:
         """`price` of each row, in their order: products of one format in one go, equal collectives once.
@@ -107,7 +119,7 @@ class KernelLibrary:
         return tuple(timings)
 
     def _joined_products(self, works: Sequence[Work]) -> dict[int, Timing]:
-        """Prices of the matrix products that have a fit and company of the same format, by place."""
+        """Prices of the matrix products that have company of the same format, by place."""
         groups: dict[tuple[MatmulFormat, float], list[tuple[int, Work, GemmShape]]] = {}
         for place, work in enumerate(works):
             if isinstance(work.shape, GemmShape) and np.size(work.shape.m) <= JOINED_CASES:
@@ -115,17 +127,15 @@ class KernelLibrary:
         timings = {}
         for members in groups.values():
             shapes = [shape for _, _, shape in members]
-            found = self._product_fit(shapes[0]) if len(shapes) > 1 else None
-            if found is None:
+            if len(shapes) == 1 or self._user_fit(self.gemm, family="gemm", fmt=shapes[0].format.name) is not None:
                 continue
-            fits, fit = found
             with np.errstate(divide="ignore", invalid="ignore"):
-                joined = gemm_timing(
-                    join(shapes), hardware=self.hardware, fit=fit, lattice=fits.lattice(fit), cold=True
-                )
-            parts = split(fits.transferred(joined), sizes=[np.size(shape.m) for shape in shapes])
+                joined = self._product(join(shapes))
+            if joined is None:
+                continue
+            parts = split(joined, sizes=[np.size(shape.m) for shape in shapes])
             timings.update(
-                {place: _without_idle(part, work) for (place, work, _), part in zip(members, parts, strict=True)}
+                {place: without_idle(part, work) for (place, work, _), part in zip(members, parts, strict=True)}
             )
         return timings
 
@@ -135,6 +145,8 @@ class KernelLibrary:
                 return self._collective(work.shape)
             case GemmShape():
                 return self._gemm(work, work.shape)
+            case GroupedGemmShape():
+                return self._roofline(work, family="gemm", fmt=work.shape.format.name)
             case MoeShape():
                 return self._moe(work, work.shape)
             case AttentionShape():
@@ -165,34 +177,54 @@ class KernelLibrary:
     def _gemm(self, work: Work, shape: GemmShape) -> Timing:
         user = self._user_fit(self.gemm, family="gemm", fmt=shape.format.name)
         if user is not None:
-            return self._three_parameters(work, user)
+            return fitted_timing(work, hardware=self.hardware, fit=user)
+        timing = self._product(shape)
+        return self._roofline(work, family="gemm", fmt=shape.format.name) if timing is None else timing
+
+    def _product(self, shape: GemmShape) -> Timing | None:
+        """Price of a product from kernels of its format, or from the 16-bit ones; None where nothing tells how."""
         found = self._product_fit(shape)
         if found is None:
-            return self._roofline(work, family="gemm", fmt=shape.format.name)
-        fits, fit = found
-        timing = gemm_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit), cold=True)
-        return fits.transferred(timing)
+            timing = derived_product(shape, hardware=self.hardware, library=self.library, plain=self.plain_gemm)
+            if timing is None:
+                return None
+        else:
+            fits, fit = found
+            timing = fits.transferred(
+                gemm_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit), cold=True)
+            )
+        passes = passes_of(shape.format, contained=found is not None)
+        return timing if passes is None else with_passes(timing, self._elementwise(pass_shape(shape, passes)))
 
     def _product_fit(self, shape: GemmShape) -> tuple[FitSet, KernelFit] | None:
-        """The fit of measured kernels that prices a product; None where the user's or the roofline does."""
-        if self._user_fit(self.gemm, family="gemm", fmt=shape.format.name) is not None:
-            return None
+        """The fit of measured kernels that prices a product, if any."""
         name = SAME_KERNELS.get(shape.format.name, shape.format.name)
-        return _find(self.plain_gemm if name == STAND_IN_FORMAT else self.gemm, family="gemm", fmt=name)
+        if name == STAND_IN_FORMAT:
+            return find(self.plain_gemm, family="gemm", fmt=name)
+        candidates = [self.gemm, *(fits for shared, fits in self.shared_gemm if shared == name)]
+        for fits in candidates:
+            found = find(fits, family="gemm", fmt=name)
+            if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
+                return found
+        return None
 
     def _moe(self, work: Work, shape: MoeShape) -> Timing:
         name = shape.format.name
-        found = _find(self.moe, family="moe", fmt=MOE_KERNELS.get(name, name))
-        if found is None:
-            return self._roofline(work, family="gemm", fmt=shape.format.name)
-        fits, fit = found
-        return fits.transferred(moe_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
+        found = find(self.moe, family="moe", fmt=MOE_KERNELS.get(name, name))
+        if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
+            fits, fit = found
+            return fits.transferred(moe_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
+        timing = derived_experts(shape, hardware=self.hardware, library=self.library, plain=self.moe)
+        if timing is None:
+            return self._roofline(work, family="gemm", fmt=name)
+        passes = passes_of(shape.format, contained=False)
+        return timing if passes is None else with_passes(timing, self._elementwise(expert_pass_shape(shape, passes)))
 
     def _attention(self, work: Work, shape: AttentionShape) -> Timing:
         family = "decode_attention" if shape.is_decode else "prefill_attention"
         user = self._user_fit(self.attention, family=family, fmt=shape.kv_dtype.value)
         if user is not None:
-            return self._three_parameters(work, user)
+            return fitted_timing(work, hardware=self.hardware, fit=user)
         fits = self._attention_fits(shape)
         choice = choose_attention_fit(fits.fits, shape=shape) if fits else None
         if fits is None or choice is None:
@@ -225,53 +257,16 @@ class KernelLibrary:
 
     def _roofline(self, work: Work, *, family: str, fmt: str) -> Timing:
         """Three parameters of this family and format, or of the same family in bf16 with a wider spread."""
-        found = _find(self.roofline, family=family, fmt=fmt)
+        found = find(self.roofline, family=family, fmt=fmt)
         provenance, extra = Provenance.CALIBRATED, 0.0
         if found is None:
-            found = _find(self.roofline, family=family, fmt=STAND_IN_FORMAT)
+            found = find(self.roofline, family=family, fmt=STAND_IN_FORMAT)
             provenance, extra = Provenance.ASSUMED, STAND_IN_LOG_SIGMA
         assert found is not None, "every roofline calibration holds the bf16 families"
         fits, fit = found
-        return fits.transferred(self._three_parameters(work, fit, provenance=provenance, log_sigma_extra=extra))
-
-    def _three_parameters(
-        self,
-        work: Work,
-        fit: KernelFit,
-        *,
-        provenance: Provenance = Provenance.CALIBRATED,
-        log_sigma_extra: float = 0.0,
-    ) -> Timing:
-        parameters = RooflineParameters(
-            launch_s=fit.parameters["launch_s"],
-            compute_fraction=fit.parameters["compute_fraction"],
-            memory_fraction=fit.parameters["memory_fraction"],
-            log_sigma=float(np.hypot(fit.error.log_sigma, log_sigma_extra)),
-            provenance=provenance,
+        return fits.transferred(
+            fitted_timing(work, hardware=self.hardware, fit=fit, provenance=provenance, log_sigma_extra=extra)
         )
-        return roofline_timing(work, hardware=self.hardware, parameters=parameters)
-
-
-def _without_idle(timing: Timing, work: Work) -> Timing:
-    """``timing`` with nothing for the cases that have nothing to do."""
-    # A collective moves its message over links, not through this device's memory.
-    idle = (work.flops == 0) & (work.bytes == 0)
-    if isinstance(work.shape, CollectiveShape) or not idle.any():
-        return timing
-    return replace(
-        timing,
-        seconds=np.where(idle, 0.0, timing.seconds),
-        log_sigma=np.where(idle, 0.0, timing.log_sigma),
-        provenance=np.where(idle, 0.0, timing.provenance),
-    )
-
-
-def _find(fits: FitSet | None, *, family: str, fmt: str, variant: str = "") -> tuple[FitSet, KernelFit] | None:
-    """The set and its fit for a family, format and variant, if any."""
-    if fits is None:
-        return None
-    fit = fits.find(family=family, fmt=SAME_KERNELS.get(fmt, fmt), variant=variant)
-    return None if fit is None else (fits, fit)
 
 
 def kernel_library(
@@ -295,4 +290,5 @@ def kernel_library(
         collectives=collective_fits(hardware, library=library, profiles=profiles),
         network=network,
         measured=measured_fits(hardware, profiles=profiles),
+        shared_gemm=shared_products(hardware, profiles=profiles),
     )

@@ -88,6 +88,7 @@ def _grouped_gemm(
     parameters: Mapping[str, float],
     weight_bytes: float,
     activation_bytes: float,
+    dequantise_s: float,
 ) -> tuple[Array, Array, Array]:
     """(body, compute, memory) of one grouped product [columns x depth] per reached expert [s]."""
     p = parameters
@@ -99,6 +100,8 @@ def _grouped_gemm(
     steps = waves * (depth[:, None] + p["prologue"])
     unit_rate = p["compute_fraction"] * machine.peak_flops_per_s / machine.compute_units
     compute = steps * (2.0 * rows * wide / unit_rate * (1.0 + p["half_tile"] * (rows + wide) / (rows * wide)))
+    if dequantise_s:
+        compute = compute + steps * (wide * dequantise_s)
     feed = steps * (rows * activation_bytes + wide * weight_bytes) * machine.compute_units / (p["unit_bandwidth"] * hbm)
     weights = load.reached * columns * depth * weight_bytes
     moved = weights + load.local_assignments * (depth * activation_bytes + columns * ELEMENT_BYTES)
@@ -130,10 +133,12 @@ def moe_seconds(
     weight_bytes: float,
     activation_bytes: float,
     gated: bool,
+    dequantise_s: float = 0.0,
 ) -> MoeTerms:
     """Time of one routed layer on one device, vectorised over the cases [s].
 
-    ``pass_fraction`` may exceed 1 where the passes are fused into the products.
+    ``pass_fraction`` may exceed 1 where the passes are fused into the products. ``dequantise_s`` is what one compute
+    unit spends on one weight each time that a tile reads it.
 
     t = launch_s + expert_s x local experts + up GEMM + down GEMM + passes over all (token, expert) pairs.
     Each GEMM is the least, over tiles, of a smooth maximum of compute waves and memory, as in ``gemm_seconds``
@@ -149,6 +154,7 @@ def moe_seconds(
             parameters=parameters,
             weight_bytes=weight_bytes,
             activation_bytes=activation_bytes,
+            dequantise_s=dequantise_s,
         )
         for wide, deep in ((columns, load.hidden_size), (load.hidden_size, load.intermediate_size))
     )
@@ -190,16 +196,28 @@ def correction_points(load: ExpertLoad) -> Array:
     return log2_coordinates(tokens, load.rows_per_expert, load.reached, load.intermediate_size, load.hidden_size)
 
 
-def moe_timing(shape: MoeShape, *, hardware: AcceleratorSpec, fit: KernelFit, lattice: Lattice | None) -> Timing:
-    """Price the routed experts of one layer, vectorised over the cases: physics x fitted correction."""
+def moe_timing(
+    shape: MoeShape,
+    *,
+    hardware: AcceleratorSpec,
+    fit: KernelFit,
+    lattice: Lattice | None,
+    machine: GemmMachine | None = None,
+    dequantise_s: float = 0.0,
+) -> Timing:
+    """Price the routed experts of one layer, vectorised over the cases: physics x fitted correction.
+
+    machine : where another rate than the format's dense one applies; dequantise_s : see ``moe_seconds``
+    """
     load = expert_load(shape)
     terms = moe_seconds(
         load,
-        machine=gemm_machine(hardware, shape.format),
+        machine=machine or gemm_machine(hardware, shape.format),
         parameters=fit.parameters,
         weight_bytes=shape.format.weight_bits / BITS_PER_BYTE,
         activation_bytes=shape.format.activation_bits / BITS_PER_BYTE,
         gated=shape.gated,
+        dequantise_s=dequantise_s,
     )
     points = correction_points(load)
     log_sigma, provenance = shape_confidence(fit, points, axes=BOX_AXES)

@@ -8,7 +8,8 @@ import numpy as np
 
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.step_shape import Array
-from simulator.operators.work import AttentionShape, CollectiveShape, GemmShape, MoeShape, Work
+from simulator.operators.work import AttentionShape, CollectiveShape, GemmShape, GroupedGemmShape, MoeShape, Work
+from simulator.specs.calibration import KernelFit
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.precision import Dtype
 
@@ -37,7 +38,7 @@ FLOOR = RooflineParameters(
 def math_dtype(work: Work) -> Dtype | None:
     """The number format whose peak multiplies this work; None for passes without matrix products."""
     match work.shape:
-        case GemmShape(format=fmt) | MoeShape(format=fmt):
+        case GemmShape(format=fmt) | GroupedGemmShape(format=fmt) | MoeShape(format=fmt):
             return fmt.math
         case AttentionShape(compute_dtype=dtype):
             return dtype
@@ -77,6 +78,25 @@ def roofline_timing(work: Work, *, hardware: AcceleratorSpec, parameters: Roofli
         log_sigma=np.full_like(seconds, parameters.log_sigma),
         provenance=np.full_like(seconds, float(parameters.provenance)),
     )
+
+
+def fitted_timing(
+    work: Work,
+    *,
+    hardware: AcceleratorSpec,
+    fit: KernelFit,
+    provenance: Provenance = Provenance.CALIBRATED,
+    log_sigma_extra: float = 0.0,
+) -> Timing:
+    """``roofline_timing`` with the three parameters of a fit; ``log_sigma_extra`` widens its spread in quadrature."""
+    parameters = RooflineParameters(
+        launch_s=fit.parameters["launch_s"],
+        compute_fraction=fit.parameters["compute_fraction"],
+        memory_fraction=fit.parameters["memory_fraction"],
+        log_sigma=float(np.hypot(fit.error.log_sigma, log_sigma_extra)),
+        provenance=provenance,
+    )
+    return roofline_timing(work, hardware=hardware, parameters=parameters)
 
 
 def floor_seconds(work: Work, *, hardware: AcceleratorSpec) -> Array:

@@ -7,6 +7,7 @@ import numpy as np
 from simulator.operators.collectives import all_reduce_after
 from simulator.operators.elementwise import NORM, ROTARY, elementwise
 from simulator.operators.indexer import index_rows
+from simulator.operators.kept_tokens import bounded, kept_rows
 from simulator.operators.linear import linear
 from simulator.operators.share import DeviceShare, has_decode, has_prefill
 from simulator.operators.step_shape import Array
@@ -112,6 +113,7 @@ def attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: float) -> 
         window=window,
         causal=spec.causal,
     )
+    shapes = tuple(bounded(shape, spec.kept) for shape in shapes)
     scores = tuple(attention_work(_name(shape), share=share, shape=shape, count=count) for shape in shapes)
     index = () if spec.indexer is None else index_rows(spec.indexer, share=share, query_width=None, count=count)
     return (
@@ -119,6 +121,7 @@ def attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: float) -> 
         *_before_scores(spec, share=share, heads=heads, kv_heads=kv_heads, count=count),
         *index,
         *scores,
+        *kept_rows(spec, share=share, shapes=shapes, count=count),
         output_projection(spec, share=share, heads=heads, count=count),
         *all_reduce_after("attention", share=share, count=count),
     )

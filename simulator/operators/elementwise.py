@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from simulator.operators.share import DeviceShare
 from simulator.operators.step_shape import Array
 from simulator.operators.work import ElementwiseShape, Family, Work
+from simulator.units import BITS_PER_BYTE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,8 @@ def elementwise(
 ) -> Work:
     """Row of passes over ``rows`` x ``width`` elements; FLOPs are not counted (below 0.1 % of a layer's).
 
-    parameters : small weights held here (kept at the residual stream's dtype); their read is part of weight_bytes
+    parameters : small weights held here (at the residual stream's dtype, embeddings in their format); their read is
+        part of weight_bytes
     kv_bytes : cache written beside
     """
     passes, launches = (
@@ -67,6 +69,8 @@ def elementwise(
     )
     activation_bytes = rows * width * passes * share.element_bytes
     stored = parameters * share.element_bytes
+    if family is Family.EMBEDDING:
+        stored = parameters * (share.plan.format_for("embedding").weight_bits / BITS_PER_BYTE)
     read = 0.0 if family is Family.EMBEDDING else stored
     written = share.zeros if kv_bytes is None else kv_bytes
     weight_bytes = share.zeros + read

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from simulator.errors import RoofcastError, did_you_mean
-from simulator.operators.schemes import Scheme, format_of_pair, scheme_named
+from simulator.operators.schemes import PLAIN_SCHEMES, Scheme, format_of_pair, scheme_named
 from simulator.operators.work import MatmulFormat
-from simulator.specs.model import ModelSpec, QuantizationSpec
+from simulator.specs.format_kernels import load_format_kernels
+from simulator.specs.model import AttentionSpec, MlaSpec, MlpSpec, ModelSpec, MoeSpec, QuantizationSpec
 from simulator.specs.precision import BITS, Dtype, PrecisionSpec
 from simulator.units import BITS_PER_BYTE
 
@@ -17,7 +18,9 @@ Role = Literal["attention", "mlp", "experts", "shared_expert", "lm_head", "route
 ROLES: tuple[Role, ...] = get_args(Role)
 # Engines quantise the linear layers inside the blocks; embedding, router, norms and LM head stay as they were.
 QUANTISED_ROLES: frozenset[str] = frozenset({"attention", "mlp", "experts", "shared_expert", "mixer"})
-KV_DTYPES = (Dtype.FP32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.INT8)
+KV_DTYPES = (Dtype.FP32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.INT8, Dtype.INT4)
+# A 4-bit cache keeps a 16-bit scale and a 16-bit zero point per token and head of 128 numbers, as LMDeploy does.
+KV_OVERHEAD_BITS: Mapping[Dtype, float] = {Dtype.INT4: 32 / 128}
 # Checkpoint methods whose kernels are not those of their dtypes -> scheme.
 BITSANDBYTES: Mapping[str, str] = {"llm.int8": "llm.int8", "bnb-nf4": "nf4"}
 PLAIN_DTYPES = (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP16)
@@ -31,6 +34,7 @@ class PrecisionPlan:
     activation_dtype : of the residual stream and of everything that is not a product
     kv_dtype : of cached keys and values
     linear, plain : formats of the layers in ``quantised_roles`` and of all others
+    role_formats : of roles that have their own; they go before both
     assumptions : what was not given and how it was filled
     """
 
@@ -42,12 +46,22 @@ class PrecisionPlan:
     plain: MatmulFormat
     quantised_roles: frozenset[str]
     assumptions: tuple[str, ...] = ()
+    role_formats: tuple[tuple[str, MatmulFormat], ...] = ()
 
     def format_for(self, role: str) -> MatmulFormat:
         """Format of the products of a role; an unknown role is refused."""
         if role not in ROLES:
             raise RoofcastError(f"no role {role!r}", field="role", hint=did_you_mean(role, ROLES))
+        for own, product in self.role_formats:
+            if own == role:
+                return product
         return self.linear if role in self.quantised_roles else self.plain
+
+    def with_formats(self, change: Callable[[MatmulFormat], MatmulFormat], *, roles: frozenset[str]) -> PrecisionPlan:
+        """The plan with ``change`` applied to the format of each of ``roles``."""
+        changed = {role: change(self.format_for(role)) for role in roles}
+        kept = tuple((role, product) for role, product in self.role_formats if role not in changed)
+        return replace(self, role_formats=(*kept, *sorted(changed.items())))
 
     @property
     def activation_bytes(self) -> float:
@@ -56,8 +70,8 @@ class PrecisionPlan:
 
     @property
     def kv_bytes(self) -> float:
-        """Bytes of one cached number."""
-        return BITS[self.kv_dtype] / BITS_PER_BYTE
+        """Bytes of one cached number, with its share of scales."""
+        return (BITS[self.kv_dtype] + KV_OVERHEAD_BITS.get(self.kv_dtype, 0.0)) / BITS_PER_BYTE
 
 
 def precision_plan(model: ModelSpec, precision: PrecisionSpec) -> PrecisionPlan:
@@ -69,7 +83,7 @@ def precision_plan(model: ModelSpec, precision: PrecisionSpec) -> PrecisionPlan:
     notes: list[str] = []
     plain_dtype = _plain_dtype(model, precision, notes)
     plain = format_of_pair(plain_dtype, None, plain=plain_dtype)
-    scheme = _resolve_scheme(model, precision, plain_dtype, notes)
+    scheme = _with_kernel(_resolve_scheme(model, precision, plain_dtype, notes), precision.kernel)
     activation_dtype = Dtype.FP32 if plain_dtype is Dtype.TF32 else plain_dtype
     return PrecisionPlan(
         weights=scheme.weights,
@@ -80,11 +94,63 @@ def precision_plan(model: ModelSpec, precision: PrecisionSpec) -> PrecisionPlan:
         plain=plain,
         quantised_roles=_roles(model, scheme),
         assumptions=tuple(notes),
+        role_formats=(*_mixed(model, precision, plain_dtype), *scheme.roles),
     )
+
+
+def _with_kernel(scheme: Scheme, kernel: str | None) -> Scheme:
+    """The scheme on the kernels of a named family, which has to multiply its format."""
+    if kernel is None:
+        return scheme
+    table = load_format_kernels()
+    takes = table.families_for(scheme.format.name)
+    if table.family(kernel).name not in takes:
+        raise RoofcastError(
+            f"{kernel} kernels do not multiply {scheme.format.name}",
+            field="precision.kernel",
+            code="contradiction",
+            hint=f"kernels for {scheme.format.name}: {', '.join(takes)}" if takes else "leave it out",
+        )
+    roles = tuple((role, replace(product, kernel=kernel)) for role, product in scheme.roles)
+    return replace(scheme, format=replace(scheme.format, kernel=kernel), roles=roles)
+
+
+def _mixed(model: ModelSpec, precision: PrecisionSpec, plain: Dtype) -> tuple[tuple[str, MatmulFormat], ...]:
+    """Formats of the roles that ``precision.mixed`` names; a role that the model lacks is refused."""
+    own = []
+    present = model_roles(model)
+    for role, name in precision.mixed or ():
+        if role not in present:
+            raise RoofcastError(
+                f"{model.name} has no layers of the role {role!r}; it has {', '.join(sorted(present))}",
+                field="precision.mixed",
+                hint=did_you_mean(role, present),
+            )
+        scheme = _with_kernel(scheme_named(name, plain=plain, model=model), precision.kernel)
+        own.append((role, dict(scheme.roles).get(role, scheme.format)))
+    return tuple(own)
+
+
+def model_roles(model: ModelSpec) -> frozenset[str]:
+    """Roles of the weight products that a model has."""
+    roles = {"lm_head"} if model.has_lm_head else set()
+    stacks = (model.layers, model.encoder.layers if model.encoder else ())
+    for layer in (layer for stack in stacks for layer in stack):
+        if isinstance(layer.mixer, AttentionSpec | MlaSpec) or layer.cross_attention is not None:
+            roles.add("attention")
+        elif layer.mixer is not None:
+            roles.add("mixer")
+        for block in layer.feed_forward:
+            roles.add("mlp" if isinstance(block, MlpSpec) else "experts")
+            if isinstance(block, MoeSpec) and block.shared_expert_intermediate_size:
+                roles.add("shared_expert")
+    return frozenset(roles)
 
 
 def _plain_dtype(model: ModelSpec, precision: PrecisionSpec, notes: list[str]) -> Dtype:
     """Dtype of everything that is not quantised."""
+    if precision.scheme in PLAIN_SCHEMES:
+        return Dtype(precision.scheme)
     if precision.weights in PLAIN_DTYPES:
         return precision.weights
     if precision.activations in PLAIN_DTYPES:
@@ -97,7 +163,7 @@ def _plain_dtype(model: ModelSpec, precision: PrecisionSpec, notes: list[str]) -
 
 def _resolve_scheme(model: ModelSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]) -> Scheme:
     if precision.scheme is not None:
-        scheme = scheme_named(precision.scheme, plain=plain)
+        scheme = scheme_named(precision.scheme, plain=plain, model=model)
         _agree("precision.weights", precision.weights, scheme.weights, precision.scheme)
         _agree("precision.activations", precision.activations, scheme.activations, precision.scheme)
         return scheme

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from simulator.operators.formats import PrecisionPlan
 from simulator.operators.indexer import index_key_bytes
+from simulator.operators.kept_tokens import score_bytes
 from simulator.operators.parallel import stage_layers
 from simulator.operators.recurrent import recurrent_size, state_bytes
 from simulator.operators.step_shape import Array
@@ -89,8 +90,9 @@ def _layer_bytes(layer: LayerSpec, *, plan: PrecisionPlan, tp_size: int) -> tupl
         case AttentionSpec() as attention if attention.causal and not attention.shares_kv_with_previous:
             heads = max(1.0, attention.num_key_value_heads / tp_size)
             per_token = heads * (attention.head_dim + attention.value_dim) * plan.kv_bytes
-            window = None if attention.sliding_window is None else float(attention.sliding_window)
-            return per_token + _index_bytes(attention.indexer), window
+            bounds = [attention.sliding_window, attention.kept and attention.kept.budget_tokens]
+            window = min((float(bound) for bound in bounds if bound), default=None)
+            return per_token + _index_bytes(attention.indexer) + score_bytes(attention, kv_heads=heads), window
         case _:
             return 0.0, None
 

@@ -33,7 +33,7 @@ def linear(
     """
     chosen = share.plan.format_for(role) if product is None else product
     weight = n * k * batch
-    stored = weight * chosen.weight_bits / BITS_PER_BYTE + bias * share.element_bytes
+    stored = weight * chosen.weight_bits / BITS_PER_BYTE + bias * share.element_bytes + batch * chosen.codebook_bytes
     moved = m * batch * (k * chosen.activation_bits / BITS_PER_BYTE + n * share.element_bytes)
     parameters = weight + bias if held else 0.0
     return Work(

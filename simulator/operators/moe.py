@@ -101,7 +101,9 @@ def experts_work(spec: MoeSpec, *, share: DeviceShare, count: float) -> Work:
     matrices = 3 if spec.gated else 2
     bias = (width * (matrices - 1) + hidden) if spec.expert_bias else 0.0
     weight = matrices * hidden * width
-    one_expert = weight * product.weight_bits / BITS_PER_BYTE + bias * share.element_bytes
+    one_expert = (
+        weight * product.weight_bits / BITS_PER_BYTE + bias * share.element_bytes + matrices * product.codebook_bytes
+    )
     reached = distinct_experts(
         tokens=tokens,
         num_experts=spec.num_experts,

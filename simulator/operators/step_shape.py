@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -106,4 +106,15 @@ def decode_step(
         decode_context=context,
         decode_tokens=tokens,
         decode_source_tokens=source_tokens,
+    )
+
+
+def behind_prefix(step: StepShape, *, tokens: int) -> StepShape:
+    """``step`` with ``tokens`` more cached tokens before every sequence."""
+    if not tokens:
+        return step
+    return replace(
+        step,
+        prefill_context=np.where(step.prefill_tokens > 0, step.prefill_context + tokens, 0.0),
+        decode_context=np.where(step.decode_sequences > 0, step.decode_context + tokens, step.decode_context),
     )

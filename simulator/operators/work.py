@@ -34,15 +34,29 @@ class Collective(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationPasses:
+    """Passes around a product: bytes moved per element of its input and of its output, and kernels launched."""
+
+    input_bytes: float = 0.0
+    output_bytes: float = 0.0
+    launches: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MatmulFormat:
     """How a matrix product stores its weights and which rate multiplies them.
 
     name : the kernel's name in the calibrations: bf16, fp16, fp32, tf32, fp8, fp8_block, int8, w4a16, w8a16,
         nvfp4, mxfp4, w4a8...
-    weight_bits : stored bits per weight, scales and zero points included
+    weight_bits : stored bits per weight: scales, zero points and sparse metadata included, dropped weights at nothing
     activation_bits : bits per activation as the tensor cores read it
     math : the number format whose peak applies
     quantises_activations : a pass over the activations before the product
+    kernel : implementation family that multiplies it; "" takes the engine's
+    passes : the passes of a format whose measured fit does not contain them
+    outlier_fraction : share of the input columns that a 16-bit product beside the narrow one multiplies
+    sparsity : (kept, of) of an N:M pattern, or None for dense weights
+    codebook_bytes : tables that each matrix holds beside its codes; lookup_bytes : read from them per weight
     """
 
     name: str
@@ -50,6 +64,17 @@ class MatmulFormat:
     activation_bits: float
     math: Dtype
     quantises_activations: bool = False
+    kernel: str = ""
+    passes: ActivationPasses | None = None
+    outlier_fraction: float = 0.0
+    sparsity: tuple[int, int] | None = None
+    codebook_bytes: float = 0.0
+    lookup_bytes: float = 0.0
+
+    @property
+    def launches(self) -> float:
+        """Kernels that the host issues for one product."""
+        return 1.0 + (self.passes.launches if self.passes else 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +98,7 @@ class AttentionShape:
     shared_kv : values are a slice of the keys (absorbed MLA), so that one read serves both
     window : keys a query sees at most, or None
     is_decode : which kernel family runs it
+    splits_keys : decoding divides keys among compute units wherever that is faster, whatever the kernel's own rule
     """
 
     sequences: Array
@@ -88,6 +114,7 @@ class AttentionShape:
     is_decode: bool
     compute_dtype: Dtype
     kv_dtype: Dtype
+    splits_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +187,17 @@ class CollectiveShape:
     participants: int
 
 
-KernelShape = GemmShape | AttentionShape | MoeShape | RecurrentShape | ElementwiseShape | CollectiveShape
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedGemmShape:
+    """Many small products in one launch, such as the adapters of a batch or the heads of materialised attention.
+
+    Their FLOPs and bytes, which the row holds, are all that prices them.
+    """
+
+    format: MatmulFormat
+
+
+KernelShape = GemmShape | GroupedGemmShape | AttentionShape | MoeShape | RecurrentShape | ElementwiseShape | CollectiveShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +210,7 @@ class Work:
     flops, weight_bytes, kv_bytes, activation_bytes : per execution (arrays; weight_bytes are those read)
     parameters : weights held for one execution on this device (elements)
     stored_bytes : what those weights take in memory
+    executed : expected share of the executions that run, below 1 where tokens leave early (array or number)
     active_parameters : those of ``parameters`` that one token uses
     """
 
@@ -188,6 +226,7 @@ class Work:
     parameters: float = 0.0
     active_parameters: float = 0.0
     stored_bytes: float = 0.0
+    executed: Array | float = 1.0
 
     @property
     def bytes(self) -> Array:

@@ -118,6 +118,29 @@ def prefill_seconds(tables: Any, sequences: Any, tokens: Any, work2: Any) -> Any
     return low + (sequence_place - row) * (high - low)
 
 
+def device_seconds(
+    tables: Any,
+    prefill_sequences: Any,
+    prefill_tokens: Any,
+    prefill_work2: Any,
+    prefill_logits: Any,
+    decode_sequences: Any,
+    decode_tokens: Any,
+    decode_context: Any,
+) -> Any:
+    """Time of a step on the device [s]. Scalars.
+
+    decode_tokens : of each decoding sequence, the number that the tables were made for. See ``prefill_seconds`` and ``decode_seconds``.
+    """
+    seconds = tables.token_s[np.int64(prefill_tokens + decode_sequences * decode_tokens)]
+    seconds += tables.logits_s[np.int64(prefill_logits + decode_sequences * decode_tokens)]
+    if decode_sequences > 0:
+        seconds += decode_seconds(tables, decode_sequences, decode_context)
+    if prefill_tokens > 0:
+        seconds += prefill_seconds(tables, prefill_sequences, prefill_tokens, prefill_work2)
+    return max(seconds, tables.issue_s)
+
+
 def step_seconds(
     tables: Any,
     prefill_sequences: Any,
@@ -127,18 +150,22 @@ def step_seconds(
     decode_sequences: Any,
     decode_context: Any,
 ) -> Any:
-    """Time of a step, engine overhead included [s]. Scalars; see ``prefill_seconds`` and ``decode_seconds``."""
-    seconds = tables.token_s[np.int64(prefill_tokens + decode_sequences)]
-    seconds += tables.logits_s[np.int64(prefill_logits + decode_sequences)]
-    if decode_sequences > 0:
-        seconds += decode_seconds(tables, decode_sequences, decode_context)
-    if prefill_tokens > 0:
-        seconds += prefill_seconds(tables, prefill_sequences, prefill_tokens, prefill_work2)
+    """Time of a step, engine overhead included, where each decoding sequence adds one token [s]. Scalars."""
+    seconds = device_seconds(
+        tables,
+        prefill_sequences,
+        prefill_tokens,
+        prefill_work2,
+        prefill_logits,
+        decode_sequences,
+        1,
+        decode_context,
+    )
     host_s = tables.step_s + tables.sequence_s * (prefill_sequences + decode_sequences)
-    return host_s + max(seconds, tables.issue_s)
+    return host_s + seconds
 
 
-SCALAR_FUNCTIONS = (_place, _between, decode_seconds, _prefill_plane, prefill_seconds, step_seconds)
+SCALAR_FUNCTIONS = (_place, _between, decode_seconds, _prefill_plane, prefill_seconds, device_seconds, step_seconds)
 """What compiled code has to be able to call."""
 
 

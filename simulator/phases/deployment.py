@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.errors import RoofcastError
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.operators.formats import PrecisionPlan, precision_plan
 from simulator.operators.parallel import check_parallelism
+from simulator.phases.speculation import Speculation, with_speculation
 from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineOverheads, EngineProfile, EngineSpec, EngineSpread
+from simulator.specs.engine import (
+    EngineOverheads,
+    EngineProfile,
+    EngineSpec,
+    EngineSpread,
+    QueueOrderName,
+    SchedulerName,
+)
 from simulator.specs.engines import load_engine
 from simulator.specs.hardware import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import default_server_for
@@ -18,6 +26,7 @@ from simulator.specs.model import ModelSpec
 from simulator.specs.precision import Dtype, PrecisionSpec
 from simulator.specs.techniques import TechniquesSpec
 from simulator.techniques.applied import AppliedTechniques, apply_techniques
+from simulator.techniques.engine_checks import check_on_engine, shares_prefixes
 
 DEFAULT_MAX_MODEL_LEN_TOKENS = 4096
 
@@ -34,10 +43,14 @@ class EngineSettings:
     gpu_memory_utilization: float
     memory_rule: Literal["of_total", "static", "of_free"]
     reserves_full_length: bool
+    scheduler: SchedulerName
+    queue_order: QueueOrderName
+    async_scheduling: bool
     block_size_tokens: int
     prefix_caching: bool
     chunked_prefill: bool
     cpu_kv_offload: bool
+    cpu_kv_offload_bytes: float | None
     cuda_graph_max_sequences: int
     eager: bool
     overheads: EngineOverheads
@@ -59,6 +72,7 @@ class Deployment:
     kernels: KernelLibrary
     techniques: AppliedTechniques
     assumptions: tuple[str, ...]
+    speculation: Speculation | None = None
 
 
 def _engine_settings(spec: EngineSpec, *, profile: EngineProfile, model: ModelSpec) -> EngineSettings:
@@ -71,16 +85,28 @@ def _engine_settings(spec: EngineSpec, *, profile: EngineProfile, model: ModelSp
         max_model_len=max_model_len,
         gpu_memory_utilization=spec.gpu_memory_utilization or profile.gpu_memory_utilization,
         memory_rule=profile.memory_rule,
-        reserves_full_length=profile.reserves_full_length,
+        reserves_full_length=(spec.scheduler or profile.scheduler) == "guaranteed_no_evict",
+        scheduler=spec.scheduler or profile.scheduler,
+        queue_order=spec.queue_order or profile.queue_order,
+        async_scheduling=profile.async_scheduling,
         block_size_tokens=spec.block_size_tokens or profile.block_size_tokens,
         prefix_caching=profile.prefix_caching if spec.prefix_caching is None else spec.prefix_caching,
         chunked_prefill=profile.chunked_prefill,
         cpu_kv_offload=bool(spec.cpu_kv_offload),
+        cpu_kv_offload_bytes=_offload_bytes(spec),
         cuda_graph_max_sequences=profile.cuda_graph_max_sequences,
         eager=profile.eager,
         overheads=profile.overheads,
         spread=profile.spread,
     )
+
+
+def _offload_bytes(spec: EngineSpec) -> float | None:
+    if spec.cpu_kv_offload_bytes is not None and not spec.cpu_kv_offload:
+        raise RoofcastError(
+            "has no effect without engine.cpu_kv_offload", field="engine.cpu_kv_offload_bytes", code="ignored_option"
+        )
+    return spec.cpu_kv_offload_bytes
 
 
 def _origin(field: str, settings: EngineSettings) -> str:
@@ -105,6 +131,7 @@ def _engine_assumptions(spec: EngineSpec, settings: EngineSettings) -> tuple[str
 
 def _check_math(plan: PrecisionPlan, hardware: AcceleratorSpec) -> None:
     needed = {plan.format_for(role).math for role in ("attention", "mlp", "experts")}
+    needed |= {product.math for _, product in plan.role_formats}
     for dtype in sorted(needed - set(hardware.peak_flops_per_s)):
         have = ", ".join(sorted(hardware.peak_flops_per_s))
         raise RoofcastError(
@@ -141,10 +168,19 @@ def deploy(
     _check_math(plan, hardware)
     profile = load_engine(spec.name, profiles=profiles)
     settings = _engine_settings(spec, profile=profile, model=model)
+    check_on_engine(
+        applied.spec,
+        engine=settings.name,
+        fused=not settings.eager,
+        max_model_len=settings.max_model_len,
+        ep_size=parallelism.ep_size,
+    )
+    if not shares_prefixes(applied.spec):
+        settings = replace(settings, prefix_caching=False)
     network: LinkSpec | None = None
     if parallelism.devices > hardware.scale_up.domain_size:
         network = default_server_for(hardware.name, profiles=profiles).nic
-    return Deployment(
+    replica = Deployment(
         model=model,
         hardware=hardware,
         parallelism=parallelism,
@@ -154,3 +190,4 @@ def deploy(
         techniques=applied,
         assumptions=(*plan.assumptions, *applied.assumptions, *_engine_assumptions(spec, settings)),
     )
+    return with_speculation(replica, profiles=profiles)

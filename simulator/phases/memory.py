@@ -8,9 +8,11 @@ from simulator.operators.counts import stored_bytes
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.step_shape import prefill_step
 from simulator.phases.deployment import Deployment, EngineSettings
+from simulator.phases.speculation import without_speculation
 from simulator.specs.model import MlpSpec, MoeSpec
 from simulator.specs.precision import BITS
 from simulator.techniques.applied import device_rows
+from simulator.techniques.attention_kernel import score_bytes
 from simulator.units import BITS_PER_BYTE
 
 
@@ -25,6 +27,7 @@ class MemoryPlan:
     reserve_bytes : what the runtime takes outside the tensors
     kv_capacity_bytes, kv_capacity_tokens, kv_blocks : what is left for the cache
     shortfall_bytes : by how much weights, activations and reserve exceed the budget; 0 when they fit
+    draft_weights_bytes, draft_kv_bytes_per_token : how much of the two is a drafter's (speculation)
     """
 
     budget_bytes: float
@@ -37,6 +40,8 @@ class MemoryPlan:
     kv_capacity_tokens: int
     kv_blocks: int
     shortfall_bytes: float
+    draft_weights_bytes: float = 0.0
+    draft_kv_bytes_per_token: float = 0.0
 
     @property
     def fits(self) -> bool:
@@ -51,6 +56,18 @@ def stage_weights_bytes(deployment: Deployment) -> tuple[float, ...]:
         stored_bytes(device_rows(deployment.techniques, parallelism=deployment.parallelism, step=step, stage=stage))
         for stage in range(deployment.parallelism.pp_size)
     )
+
+
+def drafter_weights_bytes(deployment: Deployment) -> float:
+    """Weights that speculation adds to the fullest device: a draft model or layer, or prediction heads [bytes].
+
+    Heads stand on the last pipeline stage, and so count only as far as they make it the fullest.
+    """
+    speculation = deployment.speculation
+    if speculation is None:
+        return 0.0
+    plain = max(stage_weights_bytes(without_speculation(deployment)))
+    return max(stage_weights_bytes(deployment)) - plain + speculation.weights_bytes
 
 
 def _widest_activation_elements(deployment: Deployment) -> float:
@@ -80,6 +97,14 @@ def activation_bytes(deployment: Deployment) -> float:
     element_bytes = BITS[deployment.plan.activation_dtype] / BITS_PER_BYTE
     layer_bytes = engine.max_num_batched_tokens * _widest_activation_elements(deployment) * element_bytes
     logits = min(engine.max_num_seqs, engine.max_num_batched_tokens) * deployment.model.vocab_size
+    if deployment.techniques.spec.attention == "standard":
+        layer_bytes += score_bytes(
+            deployment.model,
+            tokens=engine.max_num_batched_tokens,
+            keys=engine.max_num_batched_tokens,
+            tp_size=deployment.parallelism.tp_size,
+            element_bytes=element_bytes,
+        )
     sampling_bytes = logits * engine.overheads.sampler_bytes_per_logit if deployment.model.has_lm_head else 0.0
     return layer_bytes + sampling_bytes
 
@@ -101,10 +126,13 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
     """How the memory of the fullest device divides; never raises when the model is too large, but says by how much."""
     parallelism = deployment.parallelism
     engine = deployment.engine
-    weights = max(stage_weights_bytes(deployment))
+    drafter = drafter_weights_bytes(deployment)
+    weights = max(stage_weights_bytes(without_speculation(deployment))) + drafter
     per_token = kv_bytes_per_token(
         deployment.model, plan=deployment.plan, tp_size=parallelism.tp_size, pp_size=parallelism.pp_size
     )
+    drafted = deployment.speculation.kv_bytes_per_token if deployment.speculation else 0.0
+    per_token += drafted
     state = state_bytes_per_sequence(
         deployment.model, plan=deployment.plan, tp_size=parallelism.tp_size, pp_size=parallelism.pp_size
     )
@@ -128,6 +156,8 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
         kv_capacity_tokens=blocks * engine.block_size_tokens,
         kv_blocks=blocks,
         shortfall_bytes=max(0.0, -left),
+        draft_weights_bytes=drafter,
+        draft_kv_bytes_per_token=drafted,
     )
 
 
@@ -144,4 +174,5 @@ def sequences_that_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: fl
         pp_size=parallelism.pp_size,
         context_tokens=tokens,
     )[0]
+    each += memory.draft_kv_bytes_per_token * tokens
     return float(memory.kv_capacity_bytes // each) if each else float("inf")

@@ -8,7 +8,7 @@ from simulator.operators.step_shape import Array
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
 from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.power import PowerFit, load_power_fit
+from simulator.specs.power import PowerFit, load_power_fits
 
 
 def step_power_w(estimate: StepEstimate, *, hardware: AcceleratorSpec, fit: PowerFit) -> Array:
@@ -29,7 +29,7 @@ def average_power_w(
     deployment: Deployment, *, phases: tuple[tuple[Array, StepEstimate], ...], busy_fraction: float = 1.0
 ) -> float:
     """Mean power of all devices of a replica over weighted steps of several phases, idle the rest of the time [W]."""
-    fit = load_power_fit()
+    fit = load_power_fits().of(deployment.hardware.architecture)
     energy_j = 0.0
     total_s = 0.0
     for weights, estimate in phases:

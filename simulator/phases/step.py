@@ -10,7 +10,7 @@ import numpy as np
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.counts import model_flops
 from simulator.operators.step_shape import Array, StepShape
-from simulator.operators.work import ElementwiseShape, Family, Work
+from simulator.operators.work import ElementwiseShape, Family, GemmShape, Work
 from simulator.phases.deployment import Deployment
 from simulator.specs.model import ModelSpec
 from simulator.specs.precision import Dtype
@@ -31,8 +31,8 @@ class StepRow:
 
     @property
     def seconds(self) -> Array:
-        """Time of all executions of this row in the step [s]."""
-        return self.work.count * self.timing.seconds
+        """Expected time of all executions of this row in the step [s]."""
+        return self.work.count * self.work.executed * self.timing.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,7 @@ class StepEstimate:
     stage_s : time of each pipeline stage [stages, cases] [s]
     host_s : engine time that the device waits for [s]
     model, step, replicas : what was computed, by as many attention-data-parallel ranks
+    draft_s : time of a round of speculation outside this step [s]; None where the step is all there is
     """
 
     rows: tuple[StepRow, ...]
@@ -54,27 +55,30 @@ class StepEstimate:
     devices: int
     peak_flops_per_s: float
     peak_bytes_per_s: float
+    draft_s: Array | None = None
 
     @property
     def step_s(self) -> Array:
-        """Latency of one step through all stages [s]."""
+        """Latency of one step through all stages, drafting included [s]."""
         total: Array = self.stage_s.sum(axis=0) + self.host_s
-        return total
+        return total if self.draft_s is None else total + self.draft_s
 
     @property
     def interval_s(self) -> Array:
         """Time between steps when every pipeline stage is kept busy [s]."""
         slowest: Array = self.stage_s.max(axis=0) + self.host_s
-        return slowest
+        return slowest if self.draft_s is None else slowest + self.draft_s
 
     @property
     def breakdown_s(self) -> Mapping[str, Array]:
-        """Seconds by operator family and "host"; they add up to ``step_s``."""
+        """Seconds by operator family, "host" and, with speculation, "draft"; they add up to ``step_s``."""
         parts: dict[str, Array] = {}
         for row in self.rows:
             family = row.work.family.value
             parts[family] = parts.get(family, np.zeros_like(self.host_s)) + row.seconds
         parts["host"] = self.host_s
+        if self.draft_s is not None:
+            parts["draft"] = self.draft_s
         return parts
 
     @property
@@ -97,7 +101,7 @@ class StepEstimate:
         """Weight and KV bytes that the devices of one tensor-parallel rank read in the step [bytes]."""
         total = np.zeros_like(self.host_s)
         for row in self.rows:
-            total = total + row.work.count * (row.work.weight_bytes + row.work.kv_bytes)
+            total = total + row.work.count * row.work.executed * (row.work.weight_bytes + row.work.kv_bytes)
         return total
 
     @property
@@ -154,10 +158,16 @@ def mfu_dtype(deployment: Deployment) -> Dtype:
     return deployment.plan.format_for("mlp").math
 
 
-def _launches(row: StepRow) -> float:
+def _launches(row: StepRow) -> Array | float:
     """Kernels that one row launches in a step."""
-    each = row.work.shape.launches if isinstance(row.work.shape, ElementwiseShape) else 1.0
-    return row.work.count * each
+    match row.work.shape:
+        case ElementwiseShape(launches=launches):
+            each = launches
+        case GemmShape(format=product):
+            each = product.launches
+        case _:
+            each = 1.0
+    return row.work.count * each * row.work.executed
 
 
 def _host_s(deployment: Deployment, step: StepShape, *, rows: Sequence[StepRow], device_s: Array) -> Array:

@@ -43,11 +43,21 @@ class _RowKinds:
     sequence: frozenset[int]
 
 
-def _works(deployment: Deployment, step: StepShape) -> list[Work]:
-    """Rows of all pipeline stages, one after another."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """Pipeline stages whose rows make one set of tables; tokens that a decoding sequence adds in a step."""
+
+    deployment: Deployment
+    stages: tuple[int, ...]
+    decode_tokens: int
+
+
+def _works(part: _Part, step: StepShape) -> list[Work]:
+    """Rows of the part's stages, one after another."""
+    deployment = part.deployment
     return [
         work
-        for stage in range(deployment.parallelism.pp_size)
+        for stage in part.stages
         for work in device_rows(
             deployment.techniques,
             parallelism=deployment.parallelism,
@@ -58,15 +68,15 @@ def _works(deployment: Deployment, step: StepShape) -> list[Work]:
     ]
 
 
-def _seconds(deployment: Deployment, step: StepShape, rows: frozenset[int]) -> Array:
+def _seconds(part: _Part, step: StepShape, rows: frozenset[int]) -> Array:
     """Time of all executions of the chosen rows [s].
 
     ``step`` must hold a case with prefill and one with decode, so that the list has all its rows.
     """
     total = np.zeros(len(step.new_tokens))
-    for place, work in enumerate(_works(deployment, step)):
+    for place, work in enumerate(_works(part, step)):
         if place in rows:
-            total = total + work.count * _row_seconds(deployment, work)
+            total = total + work.count * work.executed * _row_seconds(part.deployment, work)
     return total
 
 
@@ -108,9 +118,8 @@ def _row_seconds(deployment: Deployment, work: Work) -> Array:
     return seconds
 
 
-def _row_kinds(deployment: Deployment) -> _RowKinds:
-    """Find out by trial: the same 2048 tokens as a prompt, mixed with 1040 decodes, with 1040 logits, as decodes."""
-    step = mixed_step(
+def _trial_step() -> StepShape:
+    return mixed_step(
         prefill_sequences=[1, 2, 1, 0],
         prefill_tokens=[2048, 504, 2048, 0],
         prefill_context=[0, 4096, 0, 0],
@@ -118,9 +127,13 @@ def _row_kinds(deployment: Deployment) -> _RowKinds:
         decode_sequences=[0, 1040, 0, 2048],
         decode_context=[1, 900, 1, 500],
     )
+
+
+def _row_kinds(part: _Part) -> _RowKinds:
+    """Find out by trial: the same 2048 tokens as a prompt, mixed with 1040 decodes, with 1040 logits, as decodes."""
     token, logits, sequence = set(), set(), set()
-    for place, work in enumerate(_works(deployment, step)):
-        prompt, mixed, with_logits, decodes = _row_seconds(deployment, work)
+    for place, work in enumerate(_works(part, _trial_step())):
+        prompt, mixed, with_logits, decodes = work.executed * _row_seconds(part.deployment, work)
         if np.allclose([mixed, with_logits, decodes], prompt, rtol=SAME, atol=0.0):
             token.add(place)
         elif np.isclose(mixed, with_logits, rtol=SAME, atol=0.0) and decodes > 0:
@@ -137,7 +150,7 @@ def _dense(nodes: NDArray[np.int64], values: Array, *, largest: int) -> Array:
     return table
 
 
-def _token_table(deployment: Deployment, rows: frozenset[int], *, largest: int, graphs: int) -> Array:
+def _token_table(part: _Part, rows: frozenset[int], *, largest: int, graphs: int) -> Array:
     nodes = tile_nodes(largest)
     # The last case only keeps the decode rows in the list.
     step = mixed_step(
@@ -147,15 +160,15 @@ def _token_table(deployment: Deployment, rows: frozenset[int], *, largest: int, 
         decode_sequences=np.append(np.zeros(len(nodes)), 1),
         decode_context=1,
     )
-    table = _dense(nodes, _seconds(deployment, step, rows)[:-1], largest=largest)
+    table = _dense(nodes, _seconds(part, step, rows)[:-1], largest=largest)
     padded = graph_tokens(np.arange(largest + 1.0), largest=min(graphs, largest))
     return np.ascontiguousarray(table[padded.astype(np.int64)])
 
 
-def _logits_table(deployment: Deployment, rows: frozenset[int], *, largest: int) -> Array:
+def _logits_table(part: _Part, rows: frozenset[int], *, largest: int) -> Array:
     nodes = tile_nodes(largest)
     step = decode_step(sequences=nodes, context=1)
-    return _dense(nodes, _seconds(deployment, _with_prefill(step), rows)[:-1], largest=largest)
+    return _dense(nodes, _seconds(part, _with_prefill(step), rows)[:-1], largest=largest)
 
 
 def _with_prefill(step: StepShape) -> StepShape:
@@ -165,13 +178,15 @@ def _with_prefill(step: StepShape) -> StepShape:
         prefill_tokens=np.append(step.prefill_tokens, 1),
         decode_sequences=np.append(step.decode_sequences, 0),
         decode_context=np.append(step.decode_context, 1),
+        decode_tokens=np.append(step.decode_tokens, 1),
     )
 
 
-def _decode_table(deployment: Deployment, rows: frozenset[int], *, sequences: int, contexts: Array) -> Array:
+def _decode_table(part: _Part, rows: frozenset[int], *, sequences: int, contexts: Array) -> Array:
     counts = stepped_nodes(sequences, ranges=SEQUENCE_RANGES).astype(np.float64)
     n, c = (grid.ravel() for grid in np.meshgrid(counts, contexts, indexing="ij"))
-    seconds = _seconds(deployment, _with_prefill(decode_step(sequences=n, context=c)), rows)[:-1]
+    step = decode_step(sequences=n, context=np.maximum(c, part.decode_tokens), tokens=part.decode_tokens)
+    seconds = _seconds(part, _with_prefill(step), rows)[:-1]
     by_count = seconds.reshape(len(counts), len(contexts))
     dense = [np.interp(np.arange(sequences + 1), counts, column) for column in by_count.T]
     table = np.ascontiguousarray(np.stack(dense, axis=1))
@@ -184,9 +199,7 @@ def _places(nodes: Array, *, largest: int) -> Array:
     return np.interp(np.arange(largest + 1), nodes, np.arange(len(nodes)))
 
 
-def _prefill_table(
-    deployment: Deployment, rows: frozenset[int], *, counts: Array, lengths: Array, context: int
-) -> Array:
+def _prefill_table(part: _Part, rows: frozenset[int], *, counts: Array, lengths: Array, context: int) -> Array:
     contexts = (octave_nodes(1.0 + context / CONTEXT_UNIT_TOKENS, per_octave=CONTEXT_NODES) - 1.0) * CONTEXT_UNIT_TOKENS
     s, q, c = (grid.ravel() for grid in np.meshgrid(counts, lengths, contexts, indexing="ij"))
     # Steps beyond the token budget are never asked for; nodes lie at most a factor 2 apart on both axes.
@@ -200,29 +213,53 @@ def _prefill_table(
         decode_context=1,
     )
     flat = np.zeros(len(s) + 1)
-    flat[asked] = _seconds(deployment, step, rows)
+    flat[asked] = _seconds(part, step, rows)
     table = flat[:-1].reshape(len(counts), len(lengths), len(contexts))
     # Interpolation needs two nodes on every axis, also where only one is possible.
     return np.pad(table, [(0, int(size < 2)) for size in table.shape], mode="edge")
 
 
-def _issue_s(deployment: Deployment) -> float:
+def _issue_s(part: _Part) -> float:
     """Host time to launch the kernels of a decode step one by one; 0 for engines that replay CUDA graphs [s]."""
-    if not deployment.engine.eager:
+    if not part.deployment.engine.eager:
         return 0.0
-    works = _works(deployment, decode_step(sequences=1, context=1))
+    works = _works(part, decode_step(sequences=1, context=1))
     launches = [work.shape.launches if isinstance(work.shape, ElementwiseShape) else 1.0 for work in works]
     counts = [work.count for work in works]
-    return deployment.engine.overheads.eager_launch_s * float(np.dot(counts, launches))
+    return part.deployment.engine.overheads.eager_launch_s * float(np.dot(counts, launches))
 
 
-def compile_steps(deployment: Deployment) -> StepTables:
+def compile_steps(deployment: Deployment, *, decode_tokens: int = 1) -> StepTables:
     """Tabulate the steps that the engine of ``deployment`` can take, up to its own limits.
 
+    decode_tokens : tokens that each decoding sequence adds in a step, more than one where it verifies a draft
     Contexts reach max_model_len, prefills max_num_batched_tokens, sequences max_num_seqs. Steps that fit a CUDA graph
     are padded to the captured size. Pipeline stages are added up: one step passes through all of them. Raises
     RoofcastError for encoder-decoder models.
     """
+    stages = tuple(range(deployment.parallelism.pp_size))
+    return _compile(_Part(deployment=deployment, stages=stages, decode_tokens=decode_tokens))
+
+
+def compile_stages(deployment: Deployment, *, decode_tokens: int = 1) -> tuple[StepTables, ...]:
+    """Step tables of each pipeline stage; stages of equal cost share one set, so that it is made once.
+
+    The sum of their steps' device times is that of ``compile_steps``; each carries the whole host time of a step.
+    """
+    made: dict[bytes, StepTables] = {}
+    stages = []
+    for stage in range(deployment.parallelism.pp_size):
+        part = _Part(deployment=deployment, stages=(stage,), decode_tokens=decode_tokens)
+        costs = [work.count * work.executed * _row_seconds(deployment, work) for work in _works(part, _trial_step())]
+        cost = np.stack(costs).tobytes()
+        if cost not in made:
+            made[cost] = _compile(part)
+        stages.append(made[cost])
+    return tuple(stages)
+
+
+def _compile(part: _Part) -> StepTables:
+    deployment, engine = part.deployment, part.deployment.engine
     if deployment.model.encoder is not None:
         raise RoofcastError(
             f"{deployment.model.name} is an encoder-decoder model: prompts and answers pass through different layers",
@@ -230,25 +267,23 @@ def compile_steps(deployment: Deployment) -> StepTables:
             code="unsupported_option",
             hint="step tables, and with them serving under load, cover decoder-only models",
         )
-    engine = deployment.engine
-    kinds = _row_kinds(deployment)
+    kinds = _row_kinds(part)
     tokens, sequences = engine.max_num_batched_tokens, engine.max_num_seqs
+    verified = sequences * part.decode_tokens
     # By default vLLM captures graphs up to twice max_num_seqs at most (its max_cudagraph_capture_size).
     graphs = 0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * sequences)
     counts, lengths = sequence_nodes(sequences), edge_nodes(tokens, ranges=QUERY_RANGES, per_octave=TOKEN_NODES)
     contexts = edge_nodes(engine.max_model_len, ranges=KEY_RANGES, per_octave=DECODE_NODES)
     return StepTables(
-        token_s=_token_table(deployment, kinds.token, largest=max(tokens, sequences), graphs=graphs),
-        logits_s=_logits_table(deployment, kinds.logits, largest=sequences),
-        decode_s=_decode_table(deployment, kinds.sequence, sequences=sequences, contexts=contexts),
-        prefill_s=_prefill_table(
-            deployment, kinds.sequence, counts=counts, lengths=lengths, context=engine.max_model_len
-        ),
+        token_s=_token_table(part, kinds.token, largest=max(tokens, verified), graphs=graphs),
+        logits_s=_logits_table(part, kinds.logits, largest=verified),
+        decode_s=_decode_table(part, kinds.sequence, sequences=sequences, contexts=contexts),
+        prefill_s=_prefill_table(part, kinds.sequence, counts=counts, lengths=lengths, context=engine.max_model_len),
         decode_places=_places(contexts, largest=engine.max_model_len),
         sequence_places=_places(counts, largest=sequences),
         token_places=_places(lengths, largest=tokens + 1),
         step_s=engine.overheads.step_s,
         sequence_s=engine.overheads.step_per_sequence_s,
-        issue_s=_issue_s(deployment),
+        issue_s=_issue_s(part),
         context_nodes=CONTEXT_NODES,
     )

@@ -16,10 +16,12 @@ from simulator.specs.loading import default_server_for, list_hardware, load_hard
 from simulator.specs.model import ModelSpec
 from simulator.specs.plan import PlanSpec
 from simulator.specs.precision import PrecisionSpec
+from simulator.specs.techniques import TechniquesSpec
 
 # Degrees tried without --tp: one server's worth of fast links is where tensor parallelism pays.
 USUAL_TP_SIZES = (1, 2, 4, 8)
 LARGE_TP_SIZES = (16, 32, 64)
+NO_TECHNIQUES = TechniquesSpec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,7 @@ class Candidate:
     parallelism: ParallelismSpec
     precision: PrecisionSpec
     engine: EngineSpec
+    techniques: TechniquesSpec = NO_TECHNIQUES
 
     @property
     def label(self) -> str:
@@ -56,12 +59,18 @@ class Candidate:
         parts = []
         if self.parallelism.pp_size > 1:
             parts.append(f"PP{self.parallelism.pp_size}")
+        if self.parallelism.ep_size > 1:
+            parts.append(f"EP{self.parallelism.ep_size}")
         if self.precision.scheme or self.precision.weights:
             parts.append(str(self.precision.scheme or self.precision.weights))
         if self.precision.kv_cache:
             parts.append(f"kv {self.precision.kv_cache}")
+        if self.techniques.sparsity:
+            parts.append(f"sparse {self.techniques.sparsity.pattern}")
         if self.engine.max_num_seqs:
             parts.append(f"batch <= {self.engine.max_num_seqs}")
+        if self.engine.max_num_batched_tokens:
+            parts.append(f"step <= {self.engine.max_num_batched_tokens} tokens")
         return " ".join(parts)
 
 

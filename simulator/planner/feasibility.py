@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.engine.lane import lane_limits, lane_step_s
 from simulator.engine.lengths import Array, RequestMix
 from simulator.engine.load_curve import (
-    LaneLimits,
     LoadCurve,
     Saturation,
     SlotLimit,
@@ -19,7 +19,7 @@ from simulator.engine.load_curve import (
 from simulator.engine.steady_state import LatencyMetric, SteadyState, steady_state
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import StepShape
-from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.deployment import deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.planner.candidates import Candidate
@@ -39,29 +39,6 @@ class Policy:
 
     utilization: float
     profiles: str | None = None
-
-
-def lane_step_s(estimate: StepEstimate) -> Array:
-    """Seconds between the steps of one lane: a step passes all stages, and each stage serves all lanes [s].
-
-    References
-    ----------
-    [Narayanan2021] pipeline schedules without bubbles, as many micro-batches as stages.
-    """
-    return np.maximum(estimate.step_s, len(estimate.stage_s) * estimate.interval_s)
-
-
-def lane_limits(deployment: Deployment, memory: MemoryPlan) -> LaneLimits:
-    """Limits of one of the lanes (as many as pipeline stages) that share a replica's cache and batch limit."""
-    engine, stages = deployment.engine, deployment.parallelism.pp_size
-    return LaneLimits(
-        sequences=max(1, engine.max_num_seqs // stages),
-        batched_tokens=engine.max_num_batched_tokens,
-        kv_tokens=memory.kv_capacity_tokens / stages if memory.kv_bytes_per_token else float("inf"),
-        block_tokens=engine.block_size_tokens,
-        request_s=engine.overheads.request_s,
-        prompt_token_s=engine.overheads.prompt_token_s,
-    )
 
 
 def _refuse(candidate: Candidate, *, code: str, message: str, excess: float) -> Rejection:
@@ -237,6 +214,7 @@ def evaluate(
             hardware=candidate.platform.hardware,
             parallelism=candidate.parallelism,
             precision=candidate.precision,
+            techniques=candidate.techniques,
             engine=candidate.engine,
             profiles=policy.profiles,
         )
@@ -253,7 +231,10 @@ def evaluate(
         estimates.append(estimate_step(deployment, step))
         return lane_step_s(estimates[-1])
 
-    curve = load_curve(step_times, mix=mix, limits=lane_limits(deployment, memory))
+    try:
+        curve = load_curve(step_times, mix=mix, limits=lane_limits(deployment, memory))
+    except RoofcastError as error:
+        return _refuse(candidate, code=error.code, message=error.message, excess=float("inf"))
     refusal = _slot_refusal(candidate, memory, curve=curve)
     if refusal:
         return refusal

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from math import ceil, exp
 from sys import float_info
 
+from simulator.planner.availability import (
+    DEFAULT_MTTR_HOURS,
+    DEVICE_MTBF_HOURS,
+    replica_unavailability,
+    spares_for,
+)
 from simulator.planner.cost import choose_offer, fleet_cost
 from simulator.planner.feasibility import Evaluated
 from simulator.planner.limits import DEVIATE_80, limiting_resource, operating_steps
@@ -76,11 +82,28 @@ def _packing(evaluated: Evaluated, *, replicas: int, round_to: str) -> Packing:
     )
 
 
+def spare_replicas(evaluated: Evaluated, *, replicas: int, spec: PlanSpec) -> int:
+    """Spares that were asked for: as a number, in whole servers, for an availability, or the default of one."""
+    if spec.spares is not None:
+        return spec.spares
+    server, devices = evaluated.candidate.platform.server, evaluated.replica.devices
+    in_server = max(1, server.accelerators_per_server // devices) if server is not None else 1
+    wanted = [] if spec.server_spares is None else [spec.server_spares * in_server]
+    if spec.availability is not None:
+        down = replica_unavailability(
+            devices=devices,
+            mtbf_hours=spec.mtbf_hours or DEVICE_MTBF_HOURS,
+            mttr_hours=spec.mttr_hours or DEFAULT_MTTR_HOURS,
+        )
+        wanted.append(spares_for(replicas=replicas, unavailability=down, target=spec.availability / 100))
+    return max(wanted, default=DEFAULT_SPARES)
+
+
 def size(evaluated: Evaluated, *, demand: Demand, spec: PlanSpec, prices: PriceProfile) -> Sized:
     """Replicas, spares, servers and cost for a demand."""
     replica = evaluated.replica
     replicas = replicas_for(demand.planned_rate_per_s, capacity_per_s=replica.capacity_per_s)
-    spares = DEFAULT_SPARES if spec.spares is None else spec.spares
+    spares = spare_replicas(evaluated, replicas=replicas, spec=spec)
     packing = _packing(evaluated, replicas=replicas + spares, round_to=spec.round_to)
     platform = evaluated.candidate.platform
     return Sized(
@@ -97,6 +120,28 @@ def size(evaluated: Evaluated, *, demand: Demand, spec: PlanSpec, prices: PriceP
             prompt_share=replica.at_capacity.prompt_share,
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPower:
+    """Typical and nameplate power [W], and what they are of."""
+
+    typical_w: float
+    maximum_w: float
+    of: str
+
+
+def fleet_power(sized: Sized) -> FleetPower:
+    """Of whole servers their own figures, of single devices their TDP, hosts not included."""
+    servers, server = sized.packing.servers, sized.server
+    if servers is not None and server is not None:
+        return FleetPower(
+            typical_w=servers * server.system_power_typical_w,
+            maximum_w=servers * server.system_power_max_w,
+            of="whole servers",
+        )
+    devices_w = sized.devices * sized.evaluated.candidate.platform.hardware.tdp_w
+    return FleetPower(typical_w=devices_w, maximum_w=devices_w, of="accelerators at TDP, without hosts")
 
 
 def _devices_at(sized: Sized, *, rate_per_s: float, capacity_per_s: float, round_to: str) -> int:
@@ -122,12 +167,7 @@ def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...],
         )
         for sign in (1, -1)
     )
-    servers, server = sized.packing.servers, sized.server
-    if servers is not None and server is not None:
-        power = (servers * server.system_power_typical_w, servers * server.system_power_max_w, "whole servers")
-    else:
-        devices_w = sized.devices * evaluated.candidate.platform.hardware.tdp_w
-        power = (devices_w, devices_w, "accelerators at TDP, without hosts")
+    servers, server, power = sized.packing.servers, sized.server, fleet_power(sized)
     at_peak, degraded = evaluated.latencies(
         rate / (sized.replicas + sized.spares), rate / sized.replicas, objectives=objectives
     )
@@ -139,9 +179,9 @@ def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...],
         idle_devices=sized.packing.idle_devices,
         server=server if servers is not None else None,
         servers=servers,
-        typical_w=power[0],
-        maximum_w=power[1],
-        power_of=power[2],
+        typical_w=power.typical_w,
+        maximum_w=power.maximum_w,
+        power_of=power.of,
         cost=sized.cost,
         limit=limiting_resource(evaluated, steps, objectives=objectives),
         at_peak=at_peak,

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from simulator.engine.lengths import RequestMix
 from simulator.engine.load_curve import SlotLimit
 from simulator.engine.steady_state import LatencyMetric
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
+from simulator.planner.choice_records import Gap, ParetoSet, PoolPlan, SearchSummary, StockPlan
+from simulator.planner.risk_records import Growth, RentalMix, Resilience, Uncertainty
 from simulator.specs.hardware import ServerSpec
+from simulator.specs.plan import PlanSpec
+
+if TYPE_CHECKING:
+    from simulator.planner.verification import FleetVerification
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +201,13 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityPlan:
-    """The answer: the chosen fleet, the best of every other option, what was refused and what it all rests on."""
+    """The answer: the chosen fleet, the best of every other option, what was refused and what it all rests on.
+
+    spec : the question as it was asked
+    search and what follows it : studies beside the plan itself, None where they were not asked for
+    """
+
+    spec: PlanSpec
 
     demand: Demand
     objectives: tuple[Objective, ...]
@@ -204,3 +217,13 @@ class CapacityPlan:
     candidates: int
     assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...]
+    search: SearchSummary | None = None
+    pareto: ParetoSet | None = None
+    gap: Gap | None = None
+    stock: StockPlan | None = None
+    pools: PoolPlan | None = None
+    resilience: Resilience | None = None
+    growth: Growth | None = None
+    rental: RentalMix | None = None
+    uncertainty: Uncertainty | None = None
+    verification: FleetVerification | None = None

@@ -17,8 +17,9 @@ from simulator.specs.plan import PlanSpec
 from simulator.specs.prices import PriceProfile
 
 DEFAULT_MODEL = "llama-3.1-70b"
-# Share of the saturation rate that a replica is planned for: beyond it queues grow fast and forecasts are least sure.
-DEFAULT_UTILIZATION = 0.8
+# A replica is loaded until an objective would fail. Where none does before, up to the share of its saturation rate to
+# which the steady state agrees with the event simulation (see ``steady_state``).
+DEFAULT_UTILIZATION = 0.9
 # Pipeline depths tried on hardware that was asked for by name and is too small otherwise.
 PIPELINE_DEPTHS = (2, 4, 8)
 
@@ -61,7 +62,6 @@ def resolve(spec: PlanSpec) -> Question:
     check_precision(spec, model=model)
     check_context(model, mix=demand.mix, max_model_len=spec.max_model_len)
     utilization = spec.utilization or DEFAULT_UTILIZATION
-    spares = DEFAULT_SPARES if spec.spares is None else spec.spares
     return Question(
         spec=spec,
         model=model,
@@ -76,11 +76,11 @@ def resolve(spec: PlanSpec) -> Question:
             Assumption(
                 name="highest load of a replica",
                 value=f"{utilization:.0%} of the rate that saturates it",
-                source="given" if spec.utilization else "default",
+                source="given"
+                if spec.utilization
+                else "default: the objectives decide, up to where the steady state was checked",
             ),
-            Assumption(
-                name="spare replicas", value=str(spares), source="default: N+1" if spec.spares is None else "given"
-            ),
+            _spares_assumption(spec),
             Assumption(
                 name="prices",
                 value=f"{prices.name}, {spec.price_kind}, {prices.currency}, {prices.date}",
@@ -88,6 +88,17 @@ def resolve(spec: PlanSpec) -> Question:
             ),
         ),
     )
+
+
+def _spares_assumption(spec: PlanSpec) -> Assumption:
+    wanted = [] if spec.server_spares is None else [f"as many as fill {spec.server_spares} servers"]
+    if spec.availability is not None:
+        wanted.append(f"for {spec.availability:g} % availability")
+    if spec.spares is not None:
+        return Assumption(name="spare replicas", value=str(spec.spares), source="given")
+    if wanted:
+        return Assumption(name="spare replicas", value=", at least ".join(wanted), source="given")
+    return Assumption(name="spare replicas", value=str(DEFAULT_SPARES), source="default: N+1")
 
 
 def try_platform(question: Question, platform: Platform) -> Trial:
@@ -116,6 +127,14 @@ def _all_too_small(trial: Trial) -> bool:
 def join(first: Trial, second: Trial) -> Trial:
     """Two trials as one."""
     return Trial(sized=first.sized + second.sized, rejections=first.rejections + second.rejections)
+
+
+def evaluate_all(question: Question, tried: tuple[Candidate, ...]) -> Trial:
+    """Size every candidate that can serve; nothing is left out."""
+    trial = Trial(sized=(), rejections=())
+    for candidate in tried:
+        trial = join(trial, _evaluate(question, (candidate,)))
+    return trial
 
 
 def _evaluate(question: Question, tried: tuple[Candidate, ...]) -> Trial:

@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from simulator.engine.answers import ScenarioResult
+from simulator.engine.latency import ObjectiveCheck, objective_name
 from simulator.engine.metrics import StageResult
+from simulator.engine.serve_interval import METRICS, ServeInterval, StageInterval
 from simulator.engine.served_run import ServedRun
 from simulator.engine.static_batch import PhaseEstimate
+from simulator.engine.time_series import TimeSeries
 from simulator.engine.uniform_runs import UniformRun
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
@@ -59,7 +62,29 @@ def _phase_provenance(phases: Iterable[PhaseEstimate]) -> str:
     return Provenance(int(worst)).label
 
 
-def _stage(stage: StageResult) -> Json:
+def _finite(value: float) -> float | None:
+    """``value``, or null where it is not a number that JSON can hold."""
+    return value if math.isfinite(value) else None
+
+
+def _check(check: ObjectiveCheck) -> Json:
+    """``value_s`` is null where so many requests got no answer that the percentile has no end."""
+    objective = check.objective
+    return {
+        "objective": objective_name(objective),
+        "bound_s": objective.bound_s,
+        "value_s": _finite(check.value_s),
+        "holds": check.holds,
+    }
+
+
+def _bounds(interval: StageInterval) -> Json:
+    """[low, high] of each metric; null where the stage has none."""
+    pairs = zip(METRICS, interval.low, interval.high, strict=True)
+    return {name: None if math.isnan(low) else [low, high] for name, low, high in pairs}
+
+
+def _stage(stage: StageResult, interval: StageInterval | None) -> Json:
     item: Json = {}
     for name, summary in (("ttft", stage.ttft), ("tpot", stage.tpot), ("e2e", stage.e2e)):
         for statistic in ("mean_s", "p50_s", "p90_s", "p95_s", "p99_s"):
@@ -79,6 +104,14 @@ def _stage(stage: StageResult) -> Json:
         "saturated",
     ):
         item[name] = getattr(stage, name)
+    item["start_s"], item["end_s"] = stage.start_s, stage.end_s
+    item["offered_per_s"] = stage.offered_per_s
+    if stage.objectives:
+        item["objectives"] = [_check(check) for check in stage.objectives]
+        item["meets_slo"] = stage.meets_slo
+        item["goodput_per_s"] = stage.goodput_per_s
+    if interval is not None:
+        item["interval"] = _bounds(interval)
     return item
 
 
@@ -103,6 +136,8 @@ def _phase_sigma(phase: PhaseEstimate) -> float:
 def _interval(result: ScenarioResult) -> Json:
     """Kernel errors of each phase and the engine's own, in quadrature; the two phases' errors as independent."""
     run, spread = result.run, result.deployment.engine.spread
+    if isinstance(run, ServedRun) and run.interval is not None:
+        return _served_interval(run.interval)
     copies = result.scenario.replicas * result.copies_per_replica
     prefill_sigma = _phase_sigma(run.prefill)
     decode_sigma = _phase_sigma(run.decode) if run.decode else prefill_sigma
@@ -117,13 +152,59 @@ def _interval(result: ScenarioResult) -> Json:
     }
 
 
+def _served_interval(interval: ServeInterval) -> Json:
+    """Those of the whole run; means under the names that uniform runs use."""
+    bounds = _bounds(interval.overall)
+    named = {f"{name}_s": bounds.pop(f"{name}_mean_s") for name in ("ttft", "tpot", "e2e")}
+    return named | {"output_tokens_per_s": bounds.pop("output_tokens_per_s")} | bounds
+
+
+def _served(run: ServedRun) -> Json:
+    """What only a served workload has."""
+    result, interval = run.result, run.interval
+    bounds = (None,) * len(result.stages) if interval is None else interval.stages
+    served: Json = {
+        "stages": [_stage(*pair) for pair in zip(result.stages, bounds, strict=True)],
+        "overall": _stage(result.overall, None if interval is None else interval.overall),
+    }
+    if interval is not None:
+        served["interval_method"] = {
+            "steps": interval.method.value,
+            "step_log_sigma": interval.step_log_sigma,
+            "further_seeds": interval.seeds,
+        }
+    return served
+
+
+def _speculation(result: ScenarioResult) -> Json:
+    """What a round of speculation is; ``active`` is false where adaptive speculation is off."""
+    speculation, decode = result.deployment.speculation, result.run.decode
+    if speculation is None or decode is None:
+        return {}
+    plan, drafting = speculation.plan, decode.estimate.draft_s
+    said: Json = {"method": plan.method, "active": drafting is not None}
+    if drafting is not None:
+        said["verify_tokens"] = int(decode.estimate.step.decode_tokens.max())
+        said["tokens_per_step"] = (
+            (result.run.osl_tokens - 1) / decode.steps if isinstance(result.run, UniformRun) else plan.mean_tokens
+        )
+        said["draft_share"] = float(decode.weights @ drafting) / decode.total_s
+        said["draft_weights_bytes"] = result.run.memory.draft_weights_bytes
+        said["draft_kv_bytes_per_token"] = result.run.memory.draft_kv_bytes_per_token
+    return {"speculation": said}
+
+
+def series_object(series: TimeSeries) -> Json:
+    """Load over time, all replicas together; arrays have one entry per bucket of ``width_s``."""
+    names = ("start_s", "batch", "waiting", "kv_utilization", "busy", "tokens_per_s")
+    return {"width_s": series.width_s, **{name: getattr(series, name).tolist() for name in names}}
+
+
 def result_object(result: ScenarioResult) -> Json:
     """The contract's result of one scenario; throughput and power are those of all replicas together."""
     run, replicas = result.run, result.scenario.replicas
     copies = replicas * result.copies_per_replica
-    served = {}
-    if isinstance(run, ServedRun):
-        served = {"stages": [_stage(stage) for stage in run.result.stages], "overall": _stage(run.result.overall)}
+    served = _served(run) if isinstance(run, ServedRun) else {}
     phases = [phase for phase in (run.prefill, run.decode) if phase is not None]
     return {
         "id": result.scenario.id,
@@ -145,6 +226,7 @@ def result_object(result: ScenarioResult) -> Json:
         "provenance": _phase_provenance(phases),
         "assumptions": list(result.assumptions),
         "notes": list(result.notes),
+        **_speculation(result),
     }
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields, is_dataclass
+from math import isfinite
 from typing import Any
 
 from simulator.errors import RoofcastError
 from simulator.planner.explain import explanation
+from simulator.planner.gap_error import GapError
 from simulator.planner.records import CapacityPlan, Fleet, Latencies, Objective
 from simulator.reports.plan_tables import sentence
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 
 def _latencies(at: Latencies, objectives: tuple[Objective, ...]) -> dict[str, Any]:
@@ -122,6 +125,28 @@ def _rejection(hardware: str, setup: str, code: str, message: str) -> dict[str, 
     return {"hardware": hardware, "setup": setup, "code": code, "message": message}
 
 
+def plain(value: object) -> Any:
+    """A record as JSON: fields by their names, times without end and unknowns as null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value
+
+
+def _studies(plan: CapacityPlan) -> dict[str, Any]:
+    """Null where a study was not asked for."""
+    names = ("search", "pareto", "gap", "stock", "pools", "resilience", "growth", "rental", "uncertainty")
+    found = {name: plain(getattr(plan, name)) for name in names}
+    if plan.verification is None:
+        return {**found, "verification": None}
+    from simulator.reports.verification_tables import verification_object
+
+    return {**found, "verification": verification_object(plan.verification)}
+
+
 def plan_document(plan: CapacityPlan) -> str:
     """The plan as one JSON document, SI units."""
     document = {
@@ -135,6 +160,8 @@ def plan_document(plan: CapacityPlan) -> str:
         "explanation": list(explanation(plan)),
         "assumptions": [{"name": item.name, "value": item.value, "source": item.source} for item in plan.assumptions],
         "warnings": list(plan.warnings),
+        "inputs": plan.spec.model_dump(mode="json", exclude_unset=True),
+        **_studies(plan),
     }
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
@@ -142,4 +169,7 @@ def plan_document(plan: CapacityPlan) -> str:
 def error_document(error: RoofcastError) -> str:
     """A refusal as one JSON document."""
     content = {"code": error.code, "field": error.field, "message": error.message, "hint": error.hint}
-    return json.dumps({"schema_version": SCHEMA_VERSION, "error": content}, indent=2) + "\n"
+    document = {"schema_version": SCHEMA_VERSION, "error": content}
+    if isinstance(error, GapError):
+        document["gap"] = plain(error.gap)
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 
+from simulator.planner.choice_records import StockPlan
 from simulator.planner.explain import explanation
 from simulator.planner.records import CapacityPlan, Fleet
+from simulator.planner.studies import has_studies
+from simulator.reports.study_section import StudySection, section_markdown, section_text
 from simulator.units import KILO, MILLI
 
 SHOWN_FLEETS = 10
@@ -87,7 +90,23 @@ def _devices(number: int, word: str) -> str:
 
 
 def sentence(plan: CapacityPlan) -> str:
-    """GPUs = replicas x GPUs per replica + spares + idle, cost, power, limiting resource."""
+    """GPUs = replicas x GPUs per replica + spares + idle, cost, power, limit; with stock, its shares."""
+    return _new_fleet_sentence(plan) if plan.stock is None else _stock_sentence(plan.stock, plan.best.cost.currency)
+
+
+def _stock_sentence(stock: StockPlan, currency: str) -> str:
+    parts = [
+        f"{_count(share.replicas, 'replica')} + {share.spares} spare on {share.devices} {share.hardware} ({share.label}"
+        f"{', stock' if share.from_stock else ''})"
+        for share in stock.shares
+    ]
+    costs = [share.cost_per_hour for share in stock.shares]
+    cost = money(None if None in costs else sum(item or 0.0 for item in costs), currency)
+    power = kilowatts(sum(share.typical_w for share in stock.shares))
+    return f"{stock.devices} GPUs, {stock.bought} of them to obtain = {' + '.join(parts)}: {cost}/h, {power} kW"
+
+
+def _new_fleet_sentence(plan: CapacityPlan) -> str:
     fleet, word = plan.best, device_word(plan.best)
     per_replica = fleet.replica.devices
     parts = [f"{_count(fleet.replicas, 'replica')} x {per_replica} {fleet.hardware} ({fleet.label})"]
@@ -99,16 +118,18 @@ def sentence(plan: CapacityPlan) -> str:
         f"{money(fleet.cost.per_hour, fleet.cost.currency)}/h" if fleet.cost.per_hour is not None else "price unknown"
     )
     return (
-        f"{_devices(fleet.devices, word)} = {' + '.join(parts)}: {cost}, {_kilowatts(fleet.typical_w)} kW, "
+        f"{_devices(fleet.devices, word)} = {' + '.join(parts)}: {cost}, {kilowatts(fleet.typical_w)} kW, "
         f"limited by {fleet.limit.resource}"
     )
 
 
-def _kilowatts(watts: float) -> str:
+def kilowatts(watts: float) -> str:
+    """Power in kW, digits where they matter."""
     return f"{watts / KILO:,.0f}" if watts >= KILO * KILO / 10 else f"{watts / KILO:.1f}"
 
 
-def _milliseconds(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """``34 ms`` or ``1.03 s``."""
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds / MILLI:.0f} ms"
 
 
@@ -125,9 +146,9 @@ def table_row(fleet: Fleet) -> PlanRow:
             money(fleet.cost.per_hour, currency),
             fleet.cost.kind,
             money(fleet.cost.per_million_output_tokens, currency),
-            _kilowatts(fleet.typical_w),
-            _milliseconds(fleet.degraded.ttft_p95_s),
-            _milliseconds(fleet.degraded.tpot_p95_s),
+            kilowatts(fleet.typical_w),
+            duration(fleet.degraded.ttft_p95_s),
+            duration(fleet.degraded.tpot_p95_s),
             fleet.limit.resource,
             fleet.provenance,
         )
@@ -152,6 +173,16 @@ def assumption_lines(plan: CapacityPlan) -> list[str]:
     return [f"{item.name}: {item.value} ({item.source})" for item in plan.assumptions]
 
 
+def study_sections(plan: CapacityPlan) -> list[StudySection]:
+    """Sections of the studies that were asked for; their tables are imported only then."""
+    if not has_studies(plan.spec) and plan.search is None:
+        return []
+    from simulator.reports.plan_choice_tables import choice_sections
+    from simulator.reports.plan_risk_tables import risk_sections
+
+    return [*choice_sections(plan), *risk_sections(plan)]
+
+
 def plan_text(plan: CapacityPlan, *, explain: bool) -> str:
     """The answer for people: sentence, table, derivation if asked for, assumptions."""
     fleets = _fleets(plan)
@@ -161,6 +192,8 @@ def plan_text(plan: CapacityPlan, *, explain: bool) -> str:
         + (f"; {len(fleets) - SHOWN_FLEETS} more with --output csv" if len(fleets) > SHOWN_FLEETS else "")
         + "; latencies at the planned peak with the spares down)"
     )
+    for section in study_sections(plan):
+        parts += section_text(section)
     if explain:
         parts += ["", "How it was derived", *(f"- {line}" for line in explanation(plan))]
     parts += ["", "Assumptions", *(f"- {line}" for line in assumption_lines(plan))]
@@ -172,6 +205,8 @@ def plan_markdown(plan: CapacityPlan, *, explain: bool) -> str:
     rows = [table_row(fleet).cells for fleet in _fleets(plan)[:SHOWN_FLEETS]]
     lines = [f"**{sentence(plan)}**", "", f"| {' | '.join(TABLE_COLUMNS)} |", "|" + " --- |" * len(TABLE_COLUMNS)]
     lines += [f"| {' | '.join(cells)} |" for cells in rows]
+    for section in study_sections(plan):
+        lines += section_markdown(section)
     if explain:
         lines += ["", "## How it was derived", "", *(f"- {line}" for line in explanation(plan))]
     lines += ["", "## Assumptions", "", *(f"- {line}" for line in assumption_lines(plan))]

@@ -127,6 +127,11 @@ def _parse(text: str) -> Any:
         return yaml.load(text, Loader=_StrictLoader)
 
 
+def parse_yaml(text: str) -> Any:
+    """The document in ``text``, as strictly as from a file; raises yaml.YAMLError, ValueError or RecursionError."""
+    return _parse(text)
+
+
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read one YAML mapping.
 
@@ -137,15 +142,19 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     ProfileError
         It is not YAML, a key occurs twice, or its top level is not a mapping; names file, line and reason.
     """
-    text = _text(path)
+    return yaml_mapping(_text(path), where=path)
+
+
+def yaml_mapping(text: str, *, where: str | Path) -> dict[str, Any]:
+    """One YAML mapping from text that is here already; ``where`` names it in refusals, which are `read_yaml`'s."""
     try:
         data = _parse(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
         reason = getattr(error, "problem", None) or str(error)
-        raise ProfileError(f"{path}{line}: not valid YAML: {reason}", code="invalid_profile") from None
-    return _mapping(data, path=path, kind="YAML")
+        raise ProfileError(f"{where}{line}: not valid YAML: {reason}", code="invalid_profile") from None
+    return _mapping(data, path=where, kind="YAML")
 
 
 def read_json(path: str | Path) -> dict[str, Any]:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from simulator.specs.base import Source, Spec
 
+SchedulerName = Literal[
+    "chunked_mixed", "prefill_first", "prefill_first_mixed", "guaranteed_no_evict", "max_utilization", "static"
+]
+QueueOrderName = Literal["arrival", "longest_prefix"]
 EngineName = Literal["vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "torch", "torch-eager"]
 
 
 class EngineSpec(Spec):
-    """The contract's ``engine`` object. ``None`` takes the default of the engine's profile."""
+    """The contract's ``engine`` object. ``None`` takes the default of the engine's profile.
+
+    ``scheduler`` and ``queue_order`` as in ``EngineProfile``. ``cpu_kv_offload`` keeps evicted KV blocks and preempted
+    sequences in host memory, ``cpu_kv_offload_bytes`` of it per replica (by default twice the device's KV cache).
+    """
 
     name: EngineName = "vllm"
     version: str | None = None
@@ -23,6 +31,9 @@ class EngineSpec(Spec):
     block_size_tokens: PositiveInt | None = None
     prefix_caching: bool | None = None
     cpu_kv_offload: bool | None = None
+    cpu_kv_offload_bytes: PositiveFloat | None = None
+    scheduler: SchedulerName | None = None
+    queue_order: QueueOrderName | None = None
 
 
 class EngineOverheads(Spec):
@@ -36,6 +47,8 @@ class EngineOverheads(Spec):
     reserve_bytes : memory of the runtime outside the tensors, per device
     collective_reserve_bytes : communication buffers, per device of a replica with several
     sampler_bytes_per_logit : temporaries of sampling per logit (float copies, sort keys and indices)
+    speculation_chain_s, speculation_tree_s : host time of a round of speculation around its forward passes: compare and
+        cut a chain of guesses; build a tree with its mask, walk it, compact the cache [s]
     """
 
     step_s: NonNegativeFloat
@@ -46,6 +59,8 @@ class EngineOverheads(Spec):
     reserve_bytes: NonNegativeFloat
     collective_reserve_bytes: NonNegativeFloat
     sampler_bytes_per_logit: NonNegativeFloat
+    speculation_chain_s: NonNegativeFloat = 0.0
+    speculation_tree_s: NonNegativeFloat = 0.0
 
 
 class EngineSpread(Spec):
@@ -62,6 +77,15 @@ class EngineProfile(Spec):
     ``memory_rule`` says what gpu_memory_utilization is a share of: "of_total" all memory, with weights, activations and
     cache in it (vLLM); "static" weights and cache, activations beside them (SGLang); "of_free" the cache takes that
     share of what weights, activations and runtime leave (TensorRT-LLM).
+    ``scheduler`` says what a step is made of and when another sequence is admitted: "chunked_mixed" decodes first and
+    prompts in chunks beside them, admitted when their prompt fits, the last admitted thrown out when the cache is full
+    (vLLM); "max_utilization" the same under TensorRT-LLM's name; "guaranteed_no_evict" mixed too, but a request starts
+    only when its whole answer fits (TensorRT-LLM, TGI); "prefill_first" steps of prompts alone before steps of decodes
+    alone, admitted when a share of the running answers would fit too (SGLang); "prefill_first_mixed" the same with
+    decodes beside the prompts (SGLang --enable-mixed-chunk); "static" a batch is collected, runs to the end of its
+    longest member, and then the next starts. ``queue_order`` "longest_prefix" admits first who finds most of its prompt
+    in the prefix cache (SGLang --schedule-policy lpm). ``async_scheduling``: a step is put together while the one
+    before runs.
     ``reserves_full_length``: a request starts only when the cache can hold its prompt and all its output.
     ``eager``: every kernel is launched by the host as it comes, neither fused nor captured in a CUDA graph.
     """
@@ -75,6 +99,9 @@ class EngineProfile(Spec):
     block_size_tokens: PositiveInt
     memory_rule: Literal["of_total", "static", "of_free"]
     reserves_full_length: bool
+    scheduler: SchedulerName
+    queue_order: QueueOrderName = "arrival"
+    async_scheduling: bool
     prefix_caching: bool
     chunked_prefill: bool
     eager: bool
@@ -82,3 +109,9 @@ class EngineProfile(Spec):
     overheads: EngineOverheads
     spread: EngineSpread
     sources: dict[str, Source]
+
+    @model_validator(mode="after")
+    def _scheduler_and_memory_agree(self) -> EngineProfile:
+        if self.reserves_full_length != (self.scheduler == "guaranteed_no_evict"):
+            raise ValueError("reserves_full_length belongs to scheduler guaranteed_no_evict, and to it alone")
+        return self

@@ -40,12 +40,18 @@ __all__ = [
     "validate",
 ]
 
-ProfileKind = Literal["hardware", "servers", "prices", "engines", "calibration", "models"]
+ProfileKind = Literal["hardware", "servers", "prices", "ownership", "engines", "calibration", "models"]
 
 PROFILES_VARIABLE = "ROOFCAST_PROFILES"
 _INDEX_STEM = "aliases"
 _SUFFIXES = (".yaml", ".yml")
-_NOUNS = {"hardware": "accelerator", "servers": "server", "prices": "price list", "models": "model"}
+_NOUNS = {
+    "hardware": "accelerator",
+    "servers": "server",
+    "prices": "price list",
+    "ownership": "ownership profile",
+    "models": "model",
+}
 
 
 @lru_cache(maxsize=2)

@@ -27,6 +27,17 @@ class IndexerSpec(Spec):
     reuses_previous: bool = False
 
 
+class KeptTokensSpec(Spec):
+    """A cache cut to ``budget_tokens`` a sequence while decoding.
+
+    ``h2o``: heavy hitters and recent ones, chosen by accumulated scores after a prompt seen in full [Zhang2023].
+    ``streaming``: the first tokens and the recent ones, and no query sees more [Xiao2023b].
+    """
+
+    method: Literal["h2o", "streaming"]
+    budget_tokens: PositiveInt
+
+
 class AttentionSpec(Spec):
     """MHA, GQA or MQA, with or without a window.
 
@@ -35,6 +46,7 @@ class AttentionSpec(Spec):
     ``shares_kv_with_previous``: the layer stores and computes no keys and values of its own.
     ``value_is_key``: no value projection, values reuse the keys' projection.
     ``is_cross``: keys and values come from the encoder's output.
+    ``kept``: a what-if on the cache, never part of a checkpoint.
     """
 
     kind: Literal["attention"] = "attention"
@@ -57,6 +69,7 @@ class AttentionSpec(Spec):
     value_is_key: bool = False
     position_bias_parameters: NonNegativeInt = 0
     indexer: IndexerSpec | None = None
+    kept: KeptTokensSpec | None = None
 
     @property
     def value_dim(self) -> int:

@@ -108,6 +108,15 @@ def list_models(*, profiles: str | Path | None = None) -> tuple[str, ...]:
     return tuple(sorted({stem for root in roots for stem in _stems(root)}))
 
 
+def model_source(name: str, *, profiles: str | Path | None = None) -> str:
+    """Where a model profile's configuration comes from, and its date; empty for what is no profile."""
+    path = _find(name, profiles=profiles)
+    if path is None:
+        return ""
+    profile = read_profile(path)
+    return f"{profile.source}, {profile.date}"
+
+
 def read_profile(path: str | Path) -> ModelProfile:
     """One profile file as it stands, its configuration not yet interpreted."""
     profile = validate(ModelProfile, read_yaml(path), where=str(path), profile=True)

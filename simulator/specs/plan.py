@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
+    field_validator,
     model_validator,
 )
 
@@ -19,6 +21,13 @@ from simulator.errors import ProfileError, RoofcastError
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.engine import EngineName
+from simulator.specs.plan_values import (
+    growth_per_month,
+    horizon_months,
+    hourly_profile,
+    ramp_per_s,
+    stock_entry,
+)
 from simulator.specs.precision import Dtype
 from simulator.specs.prices import OfferKind
 from simulator.specs.workload import LARGEST_CV
@@ -27,7 +36,8 @@ from simulator.units import GIGA, KILO, MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_
 _DURATION = re.compile(r"\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(us|ms|s|sec|min|h)?\s*")
 _SECONDS = {None: 1.0, "us": MICRO, "ms": MILLI, "s": 1.0, "sec": 1.0, "min": SECONDS_PER_MINUTE, "h": SECONDS_PER_HOUR}
 _OBJECTIVE = re.compile(r"(ttft|tpot|e2e|latency)_p([0-9]+(?:\.[0-9]+)?)")
-_LISTS = ("hardware", "weights", "kv_cache", "tp", "pp", "max_num_seqs")
+LONGEST_HORIZON = 120
+_LISTS = ("hardware", "weights", "kv_cache", "tp", "pp", "max_num_seqs", "stock")
 
 
 def duration_s(value: object) -> float:
@@ -65,6 +75,13 @@ class PlanSpec(Spec):
     arrival_cv : burstiness of arrivals (1 Poisson); objectives : written ``ttft_p95: 2s`` in files
     utilization : highest share of a replica's saturation rate; headroom : growth kept free, as a fraction
     spares : replicas beyond the needed ones; round_to : whole servers, or single accelerators
+    search : "wide" varies pipeline depths and engine limits too; any_precision : number formats as well
+    max_* : limits of the whole fleet; stock : ``h100=64``, accelerators that exist; server_spares : in whole servers
+    explain_gap, pools, resilience, rental, uncertainty, verify, pareto : studies beside the plan
+    availability : percent of time with enough replicas up; mtbf_hours : of one accelerator; mttr_hours : of a replica
+    ramp : growth of the rate that is planned for, as a share of it [1/s]; growth : of demand [1/month]
+    horizon : months; lead_time : days from order to use; load_profile : relative demand in the 24 hours of a day
+    demand_sigma : standard deviation of log(demand / forecast)
     """
 
     rps: float | None = Field(default=None, gt=0, le=GIGA)
@@ -99,6 +116,64 @@ class PlanSpec(Spec):
     prices: str | None = None
     price_kind: OfferKind = "on_demand"
     profiles: str | None = None
+    search: Literal["usual", "wide"] = "usual"
+    any_precision: bool = False
+    pareto: bool = False
+    max_cost_per_hour: float | None = Field(default=None, gt=0, le=GIGA)
+    max_power_kw: float | None = Field(default=None, gt=0, le=GIGA)
+    max_racks: PositiveInt | None = None
+    stock: tuple[str, ...] = ()
+    explain_gap: bool = False
+    pools: bool = False
+    resilience: bool = False
+    server_spares: NonNegativeInt | None = None
+    availability: float | None = Field(default=None, ge=50, lt=100)
+    mtbf_hours: float | None = Field(default=None, gt=0, le=GIGA)
+    mttr_hours: float | None = Field(default=None, gt=0, le=GIGA)
+    ramp: Annotated[float | None, BeforeValidator(ramp_per_s)] = None
+    growth: Annotated[float | None, BeforeValidator(growth_per_month)] = None
+    horizon: Annotated[PositiveInt | None, BeforeValidator(horizon_months)] = Field(default=None, le=LONGEST_HORIZON)
+    start: date | None = None
+    lead_time: PositiveInt | None = None
+    rental: bool = False
+    load_profile: Annotated[tuple[float, ...], BeforeValidator(hourly_profile)] = ()
+    uncertainty: bool = False
+    draws: PositiveInt | None = None
+    seed: NonNegativeInt | None = None
+    demand_sigma: float | None = Field(default=None, ge=0, le=1)
+    verify: bool = False
+
+    @field_validator("stock")
+    @classmethod
+    def _stock_entries(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in entries:
+            stock_entry(entry)
+        return entries
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> PlanSpec:
+        """An option of a study that was not asked for changes nothing, and is refused."""
+        for option, asked, needs in (
+            ("horizon", self.growth is not None, "--growth"),
+            ("lead_time", self.growth is not None, "--growth"),
+            ("start", self.growth is not None, "--growth"),
+            ("load_profile", self.rental, "--rental"),
+            ("draws", self.uncertainty, "--uncertainty"),
+            ("seed", self.uncertainty, "--uncertainty"),
+            ("demand_sigma", self.uncertainty, "--uncertainty"),
+            ("mtbf_hours", self.availability is not None, "--availability"),
+            ("mttr_hours", self.availability is not None, "--availability"),
+            ("ramp", self.resilience, "--resilience"),
+        ):
+            if getattr(self, option) not in (None, ()) and not asked:
+                flag = f"--{option.replace('_', '-')}"
+                raise RoofcastError(f"changes nothing without {needs}", field=flag, code="no_effect")
+        if self.any_precision and (self.weights or self.scheme or self.activations):
+            given = "--weights, --activations and --scheme"
+            raise RoofcastError(f"contradicts {given}: give one or the other", field="--any-precision")
+        if self.server_spares is not None and self.spares is not None:
+            raise RoofcastError("contradicts --spares: give one or the other", field="--server-spares")
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""How much of a device's power range a busy phase draws: a fit, kept apart from the datasheet facts."""
+"""How much of a device's power range a busy phase draws: fits, kept apart from the datasheet facts."""
 
 from __future__ import annotations
 
@@ -14,20 +14,33 @@ from simulator.specs.loading import profile_root
 class PowerFit(Spec):
     """Shares of the range between idle and TDP: ``base`` whenever busy, plus ``compute`` x MFU and ``memory`` x MBU.
 
-    fit_mape : mean absolute percentage error over the ``points`` measured runs
+    architectures : that the fit stands for; fit_mape : mean absolute percentage error over the ``points`` measured runs
+    score_mape : the same over kernels that the fit never saw, where any were held out
     """
 
+    architectures: tuple[str, ...]
     base: NonNegativeFloat
     compute: NonNegativeFloat
     memory: NonNegativeFloat
     fit_mape: NonNegativeFloat
+    score_mape: NonNegativeFloat | None = None
     points: NonNegativeInt
     date: str
     source: str
 
 
+class PowerFits(Spec):
+    """All fits; the first one stands in for architectures that nobody measured."""
+
+    fits: tuple[PowerFit, ...]
+
+    def of(self, architecture: str) -> PowerFit:
+        """The fit for an architecture."""
+        return next((fit for fit in self.fits if architecture in fit.architectures), self.fits[0])
+
+
 @lru_cache(maxsize=1)
-def load_power_fit() -> PowerFit:
-    """The fit shipped with the package (hardware_profiles/calibration/power.yaml)."""
+def load_power_fits() -> PowerFits:
+    """The fits shipped with the package (hardware_profiles/calibration/power.yaml)."""
     path = profile_root("hardware_profiles") / "calibration" / "power.yaml"
-    return validate(PowerFit, read_yaml(path), where=str(path))
+    return validate(PowerFits, read_yaml(path), where=str(path))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
+
+from pydantic import field_validator
 
 from simulator.specs.base import Spec
 
@@ -42,10 +45,20 @@ class PrecisionSpec(Spec):
     """The contract's ``precision`` object.
 
     ``None`` means: what the checkpoint's own quantization_config says, otherwise bf16; the result lists
-    the resolved value under ``assumptions``. ``scheme`` names a method (gptq-g128, nvfp4, fp8-block, ...).
+    the resolved value under ``assumptions``. ``scheme`` names a method (gptq-g128, nvfp4, fp8-block, ...), ``kernel``
+    the implementation family that multiplies it (marlin, tinygemm, bitsandbytes, ...; by default the engine's own).
+    ``mixed`` gives roles (attention, mlp, experts, shared_expert, mixer, lm_head) schemes of their own.
     """
 
     weights: Dtype | None = None
     activations: Dtype | None = None
     kv_cache: Dtype | None = None
     scheme: str | None = None
+    kernel: str | None = None
+    mixed: tuple[tuple[str, str], ...] | None = None
+
+    @field_validator("mixed", mode="before")
+    @classmethod
+    def _mapping(cls, value: Any) -> Any:
+        """``{"attention": "fp8"}`` as pairs, so that a precision can be compared and kept as a key."""
+        return tuple(sorted(value.items())) if isinstance(value, dict) else value

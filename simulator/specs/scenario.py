@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from simulator.specs.base import Spec
+from simulator.specs.disaggregation import DisaggregationSpec
 from simulator.specs.engine import EngineSpec
 from simulator.specs.precision import PrecisionSpec
 from simulator.specs.techniques import TechniquesSpec
@@ -22,11 +23,13 @@ REQUIRED_FIELDS: dict[str, tuple[str, ...]] = {
 }
 # Fields that would silently change nothing under a kind are refused there.
 IDLE_FIELDS: dict[str, tuple[str, ...]] = {
-    "batch": ("concurrency", "workload", "num_requests"),
-    "closed_loop": ("batch_size", "workload"),
-    "offline": ("batch_size", "concurrency", "workload"),
+    "batch": ("concurrency", "workload", "num_requests", "disaggregation"),
+    "closed_loop": ("batch_size", "workload", "disaggregation"),
+    "offline": ("batch_size", "concurrency", "workload", "disaggregation"),
     "serve": ("batch_size", "concurrency", "num_requests"),
 }
+# The same of the engine: only kind serve simulates a scheduler.
+IDLE_ENGINE_FIELDS = ("scheduler", "queue_order", "cpu_kv_offload", "cpu_kv_offload_bytes")
 
 
 class ScenarioSpec(Spec):
@@ -51,6 +54,7 @@ class ScenarioSpec(Spec):
     isl_tokens: PositiveInt | None = None
     osl_tokens: PositiveInt | None = None
     workload: WorkloadSpec | None = Field(default=None)
+    disaggregation: DisaggregationSpec | None = None
 
     @model_validator(mode="before")
     @classmethod

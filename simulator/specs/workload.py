@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from simulator.specs.base import Spec
 
 LARGEST_CV = 10.0
 """Largest coefficient of variation that is taken: beyond it a log-normal's moments say nothing about requests."""
+
+LARGEST_TURNS = 100
+"""Most turns of a conversation that are taken."""
 
 
 class StageSpec(Spec):
@@ -17,6 +20,18 @@ class StageSpec(Spec):
 
     rate_per_s: PositiveFloat
     duration_s: PositiveFloat
+
+
+class ConversationSpec(Spec):
+    """Multi-turn chat. Stages then say how many conversations begin per second.
+
+    The number of turns is geometric around ``turns_mean``, cut at ``max_turns``; ``question_tokens`` and ``osl_tokens``
+    are those of a turn. The next turn is sent ``think_s`` after the answer before has come (exponential around it).
+    """
+
+    turns_mean: float = Field(ge=1, le=LARGEST_TURNS)
+    think_s: NonNegativeFloat = 0.0
+    max_turns: PositiveInt = LARGEST_TURNS
 
 
 class WorkloadSpec(Spec):
@@ -29,6 +44,10 @@ class WorkloadSpec(Spec):
     ``burstiness`` is the coefficient of variation of gamma inter-arrival times; ``isl_cv`` and ``osl_cv`` are those of
     question and answer lengths (log-normal; 0 for equal lengths). A client gives a request up ``timeout_s`` after
     sending it; 300 s is what Python's common HTTP client, and so most load generators, waits. None waits for ever.
+    ``trace`` replays a recorded file (Azure, BurstGPT, Mooncake, vLLM benchmark), as recorded or, with stages, scaled
+    to their rates; prompts share what its hashes say. ``lengths_trace`` draws prompt and answer lengths together
+    from the requests of such a file (the empirical distribution) and leaves arrivals to ``arrival``. ``conversation``
+    makes multi-turn chats.
     """
 
     arrival: Literal["constant", "poisson", "gamma", "trace"] = "poisson"
@@ -46,6 +65,8 @@ class WorkloadSpec(Spec):
     timeout_s: PositiveFloat | None = 300.0
     spacing: Literal["even", "random"] = "random"
     trace: str | None = None
+    lengths_trace: str | None = None
+    conversation: ConversationSpec | None = None
     seed: NonNegativeInt = 0
 
 

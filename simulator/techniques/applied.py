@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from simulator.operators.formats import PrecisionPlan
-from simulator.operators.step_shape import StepShape
+from simulator.operators.step_shape import StepShape, behind_prefix
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import Work
 from simulator.specs.deployment import ParallelismSpec
@@ -17,13 +17,14 @@ from simulator.specs.techniques import TechniquesSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowContext:
-    """What a rule may look at: whose rows these are, and of which step."""
+    """What a rule may look at: whose rows these are, of which step, and whether elementwise passes are fused."""
 
     model: ModelSpec
     plan: PrecisionPlan
     parallelism: ParallelismSpec
     step: StepShape
     stage: int
+    fused: bool = True
 
 
 class RowRule(Protocol):
@@ -39,6 +40,7 @@ class AppliedTechniques:
     """A deployment's model and formats after every technique, and the rules for its rows.
 
     rules : applied in their order to each device's operator list
+    prefix_tokens : cached tokens that stand before every sequence (prompt tuning)
     assumptions, notes : what was filled in, and what a reader should know
     """
 
@@ -46,6 +48,7 @@ class AppliedTechniques:
     model: ModelSpec
     plan: PrecisionPlan
     rules: tuple[RowRule, ...] = ()
+    prefix_tokens: int = 0
     assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -58,14 +61,13 @@ class Technique(Protocol):
         ...
 
 
-# In the order of application: structure first, formats next, rows last.
-TECHNIQUES: tuple[Technique, ...] = ()
-
-
 def apply_techniques(
     spec: TechniquesSpec, *, model: ModelSpec, plan: PrecisionPlan, hardware: AcceleratorSpec
 ) -> AppliedTechniques:
     """Resolve a scenario's techniques, or refuse what the hardware, the model or another technique rules out."""
+    # Techniques are written in terms of this module.
+    from simulator.techniques.registry import TECHNIQUES
+
     applied = AppliedTechniques(spec=spec, model=model, plan=plan)
     for technique in TECHNIQUES:
         applied = technique(applied, hardware)
@@ -76,10 +78,14 @@ def device_rows(
     techniques: AppliedTechniques, *, parallelism: ParallelismSpec, step: StepShape, stage: int = 0, fused: bool = True
 ) -> tuple[Work, ...]:
     """The operator list of one device of ``stage`` in ``step`` with every technique applied."""
+    fused = fused if techniques.spec.fusion is None else techniques.spec.fusion
+    step = behind_prefix(step, tokens=techniques.prefix_tokens)
     rows = operator_list(
         techniques.model, parallelism=parallelism, plan=techniques.plan, step=step, stage=stage, fused=fused
     )
-    context = RowContext(model=techniques.model, plan=techniques.plan, parallelism=parallelism, step=step, stage=stage)
+    context = RowContext(
+        model=techniques.model, plan=techniques.plan, parallelism=parallelism, step=step, stage=stage, fused=fused
+    )
     for rule in techniques.rules:
         rows = rule(rows, context)
     return rows

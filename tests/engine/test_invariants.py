@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from simulator.engine.prefixes import grouped_prompts
 from simulator.engine.request import Outcome, Requests, make_requests
-from simulator.engine.settings import Batching, Routing, SchedulerSettings
+from simulator.engine.settings import (
+    Batching,
+    HostOffload,
+    Policy,
+    QueueOrder,
+    Routing,
+    SchedulerSettings,
+    SpeculativeSteps,
+)
 from simulator.engine.simulation import SimulationRun, simulate_requests
 from simulator.engine.state import (
     SEQUENCE_S,
@@ -52,20 +60,25 @@ def demands(draw: st.DrawFn) -> Requests:
 @st.composite
 def limits(draw: st.DrawFn) -> SchedulerSettings:
     static = draw(st.integers(0, 5)) == 0
+    speculation = None if static or draw(st.booleans()) else SpeculativeSteps(verify_tokens=3, acceptance=(0.7, 0.4))
     return SchedulerSettings(
-        max_num_batched_tokens=draw(st.sampled_from([6, 16, 48])),
+        max_num_batched_tokens=48 if speculation else draw(st.sampled_from([6, 16, 48])),
         max_num_seqs=draw(st.integers(1, 6)),
         max_model_len=draw(st.sampled_from([60, 200])),
         kv_blocks=draw(st.integers(20, 120)),
         block_size_tokens=4,
         watermark_fraction=draw(st.sampled_from([0.0, 0.1])),
-        prefix_caching=draw(st.booleans()),
+        prefix_caching=(prefix_caching := draw(st.booleans())),
         chunked_prefill=draw(st.integers(0, 3)) > 0,
         async_scheduling=not static and draw(st.booleans()),
         batching=Batching.STATIC if static else Batching.CONTINUOUS,
         replicas=draw(st.integers(1, 3)),
         routing=draw(st.sampled_from(list(Routing))),
         timeout_s=draw(st.sampled_from([None, None, 0.3])),
+        policy=Policy.CHUNKED_MIXED if static else draw(st.sampled_from(list(Policy))),
+        queue_order=draw(st.sampled_from(list(QueueOrder))) if prefix_caching and not static else QueueOrder.ARRIVAL,
+        offload=None if static else draw(st.sampled_from([None, HostOffload(blocks=40, block_load_s=1e-3)])),
+        speculation=speculation,
     )
 
 
@@ -97,7 +110,8 @@ def test_lifecycle_and_causality(requests: Requests, chosen: SchedulerSettings) 
     done = records.outcome == int(Outcome.FINISHED)
     assert (records.admitted_s[done] >= requests.arrival_s[done]).all()
     assert (records.first_token_s[done] > records.admitted_s[done]).all()
-    steps = requests.output_tokens[done] - 1
+    verified = 1 if chosen.speculation is None else chosen.speculation.verify_tokens
+    steps = np.ceil((requests.output_tokens[done] - 1) / verified)
     assert (records.finish_s[done] - records.first_token_s[done] >= steps * TABLES.step_s - 1e-9).all()
     assert (records.cached_tokens <= requests.prompt_tokens - 1).all()
     rejected = records.outcome >= int(Outcome.TOO_LONG)
@@ -141,7 +155,12 @@ def test_determinism(requests: Requests, chosen: SchedulerSettings) -> None:
 @PROPERTY
 @given(demands(), limits())
 def test_the_engine_never_idles_while_somebody_waits(requests: Requests, chosen: SchedulerSettings) -> None:
-    """INV-7: work conserving. Between two steps with a gap nobody is in the system of that replica."""
+    """INV-7: work conserving. Between two steps with a gap nobody is in the system of that replica.
+
+    Unless all that it has to do is to wait for blocks from the host.
+    """
+    if chosen.offload is not None:
+        return
     outcome = run(requests, chosen)
     records = outcome.records
     for replica, steps in enumerate(outcome.trace):
@@ -159,7 +178,7 @@ def test_tokens_are_conserved(requests: Requests, chosen: SchedulerSettings) -> 
 
     The last token of an answer is never fed back.
     """
-    if chosen.timeout_s is not None or chosen.batching is Batching.STATIC:
+    if chosen.timeout_s is not None or chosen.batching is Batching.STATIC or chosen.speculation is not None:
         return
     outcome = run(requests, chosen)
     records = outcome.records
@@ -181,6 +200,8 @@ def test_littles_law(requests: Requests, chosen: SchedulerSettings) -> None:
     """
     if chosen.async_scheduling or chosen.timeout_s is not None or chosen.batching is Batching.STATIC:
         return
+    if chosen.policy is Policy.PREFILL_FIRST or chosen.offload is not None:
+        return
     outcome = run(requests, chosen)
     records = outcome.records
     if records.preemptions.sum():
@@ -189,7 +210,8 @@ def test_littles_law(requests: Requests, chosen: SchedulerSettings) -> None:
     by_request = (records.finish_s - records.admitted_s)[done].sum()
     # A prompt in progress sits out steps whose whole budget goes to decodes.
     by_step = outcome.usage[:, SEQUENCE_S].sum()
-    sat_out = chosen.max_num_batched_tokens <= chosen.max_num_seqs
+    verified = 1 if chosen.speculation is None else chosen.speculation.verify_tokens
+    sat_out = chosen.max_num_batched_tokens <= chosen.max_num_seqs * verified
     assert by_step <= by_request * (1 + 1e-9)
     if not sat_out:
         np.testing.assert_allclose(by_step, by_request, rtol=1e-9)

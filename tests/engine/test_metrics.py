@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.engine.metrics import ServeResult, is_saturated, meets_objectives, outstanding, serve_result, summarise
+from simulator.engine.latency import meets_objectives, percentile_s
+from simulator.engine.metrics import ServeResult, is_saturated, outstanding, serve_result, summarise
 from simulator.engine.request import Outcome, RequestRecords, Requests, make_requests
 from simulator.engine.serving import simulate_serving
 from simulator.engine.settings import SchedulerSettings
 from simulator.engine.simulation import SimulationRun
 from simulator.engine.state import USAGES
 from simulator.phases.compiled import uniform_tables
-from simulator.specs.workload import SloSpec, StageSpec, WorkloadSpec
+from simulator.specs.plan import ObjectiveSpec
+from simulator.specs.workload import StageSpec, WorkloadSpec
 
 FINISHED, TIMED_OUT, TOO_LONG = int(Outcome.FINISHED), int(Outcome.TIMED_OUT), int(Outcome.TOO_LONG)
 
@@ -46,10 +48,24 @@ def by_hand() -> tuple[Requests, RequestRecords]:
     )
 
 
-def hand_result(slo: SloSpec | None = None) -> ServeResult:
+Objectives = tuple[ObjectiveSpec, ...]
+
+
+def bounds(
+    *, ttft_s: float | None = None, tpot_s: float | None = None, e2e_s: float | None = None, percentile: float = 95.0
+) -> Objectives:
+    given = (("ttft", ttft_s), ("tpot", tpot_s), ("e2e", e2e_s))
+    return tuple(
+        ObjectiveSpec(metric=metric, percentile=percentile, bound_s=bound_s)
+        for metric, bound_s in given
+        if bound_s is not None
+    )
+
+
+def hand_result(objectives: Objectives = ()) -> ServeResult:
     requests, kept = by_hand()
     run = SimulationRun(records=kept, usage=np.zeros((3, USAGES)), trace=(), steps=0, free_blocks=0)
-    return serve_result(requests, run, kv_blocks=100, timeout_s=3.0, slo=slo)
+    return serve_result(requests, run, kv_blocks=100, timeout_s=3.0, objectives=objectives)
 
 
 def test_latencies_follow_their_definitions() -> None:
@@ -72,14 +88,14 @@ def test_outcomes_are_counted_by_stage() -> None:
 
 def test_goodput_counts_only_requests_within_every_bound() -> None:
     requests, kept = by_hand()
-    assert meets_objectives(requests, kept, slo=SloSpec(ttft_s=0.3)).tolist() == [False, True, False, False]
-    assert meets_objectives(requests, kept, slo=SloSpec(tpot_s=0.2)).tolist() == [True, True, False, False]
-    assert meets_objectives(requests, kept, slo=SloSpec(ttft_s=0.6, e2e_s=1.0)).tolist() == [False, True, False, False]
-    result = hand_result(SloSpec(ttft_s=0.3, percentile=50))
+    assert meets_objectives(requests, kept, objectives=bounds(ttft_s=0.3)).tolist() == [False, True, False, False]
+    assert meets_objectives(requests, kept, objectives=bounds(tpot_s=0.2)).tolist() == [True, True, False, False]
+    assert meets_objectives(requests, kept, objectives=bounds(ttft_s=0.6, e2e_s=1.0)).tolist() == [False, True, False, False]
+    result = hand_result(bounds(ttft_s=0.3, percentile=50))
     assert result.stages[0].goodput_per_s == pytest.approx(1 / 10)
     assert result.stages[0].meets_slo is False
-    assert hand_result(SloSpec(ttft_s=0.5)).stages[0].meets_slo is True
-    assert hand_result(SloSpec(ttft_s=0.5)).overall.meets_slo is False, (
+    assert hand_result(bounds(ttft_s=0.5)).stages[0].meets_slo is True
+    assert hand_result(bounds(ttft_s=0.5)).overall.meets_slo is False, (
         "requests without an answer miss every objective"
     )
     assert hand_result().overall.goodput_per_s is None
@@ -104,7 +120,7 @@ TABLES = uniform_tables(
 LIMITS = SchedulerSettings(max_num_batched_tokens=256, max_num_seqs=16, max_model_len=1024, kv_blocks=600)
 
 
-def served(rate_per_s: float, *, stages: int = 1, slo: SloSpec | None = None) -> ServeResult:
+def served(rate_per_s: float, *, stages: int = 1, objectives: Objectives = ()) -> ServeResult:
     workload = WorkloadSpec(
         arrival="poisson",
         stages=tuple(StageSpec(rate_per_s=rate_per_s * (k + 1), duration_s=200) for k in range(stages)),
@@ -113,7 +129,7 @@ def served(rate_per_s: float, *, stages: int = 1, slo: SloSpec | None = None) ->
         osl_cv=0.5,
         seed=5,
     )
-    return simulate_serving(TABLES, workload=workload, settings=LIMITS, slo=slo)
+    return simulate_serving(TABLES, workload=workload, settings=LIMITS, objectives=objectives)
 
 
 def test_saturation_is_seen_and_only_where_it_is() -> None:
@@ -168,7 +184,7 @@ def test_stages_add_up_to_the_whole() -> None:
 
 
 def test_goodput_never_exceeds_throughput_and_falls_with_tighter_bounds() -> None:
-    loose, tight = (served(12.0, slo=SloSpec(e2e_s=bound_s)).overall for bound_s in (5.0, 0.5))
+    loose, tight = (served(12.0, objectives=bounds(e2e_s=bound_s)).overall for bound_s in (5.0, 0.5))
     assert loose.goodput_per_s is not None
     assert tight.goodput_per_s is not None
     assert tight.goodput_per_s < loose.goodput_per_s <= loose.requests_per_s

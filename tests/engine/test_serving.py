@@ -10,16 +10,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.engine.serving import kv_blocks_of, scheduler_settings, serve_workload
+from simulator.engine.scheduling import host_offload, kv_blocks_of, scheduler_settings
+from simulator.engine.serving import serve_workload
+from simulator.engine.settings import Batching, Policy
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.operators.step_shape import decode_step
+from simulator.phases.compiled import device_seconds
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
+from simulator.phases.tabulate import compile_stages, compile_steps
 from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine import EngineName, EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
-from simulator.specs.workload import SloSpec, StageSpec, WorkloadSpec
+from simulator.specs.plan import ObjectiveSpec
+from simulator.specs.workload import StageSpec, WorkloadSpec
 
 
 def deployment(model: str = "llama-3.1-8b", *, tp_size: int = 1, pp_size: int = 1, offload: bool = False) -> Deployment:
@@ -57,7 +62,7 @@ def test_a_lone_request_sees_the_bare_steps() -> None:
 def test_latency_grows_with_load_until_it_saturates() -> None:
     made = deployment()
     results = [
-        serve_workload(made, workload=workload(rate), slo=SloSpec(ttft_s=0.5)).overall for rate in (2, 10, 30, 120)
+        serve_workload(made, workload=workload(rate), objectives=(ObjectiveSpec(metric="ttft", percentile=95, bound_s=0.5),)).overall for rate in (2, 10, 30, 120)
     ]
     for name in ("ttft", "tpot", "e2e"):
         means = [getattr(result, name).mean_s for result in results]
@@ -90,18 +95,84 @@ def test_limits_come_from_the_engine_and_the_memory_plan() -> None:
     settings = scheduler_settings(made.engine, kv_blocks=kv_blocks_of(made))
     assert (settings.max_num_seqs, settings.max_num_batched_tokens, settings.block_size_tokens) == (128, 2048, 16)
     assert settings.async_scheduling
-    assert not scheduler_settings(replace(made.engine, name="torch"), kv_blocks=10).async_scheduling
+    static = scheduler_settings(replace(made.engine, scheduler="static"), kv_blocks=10)
+    assert static.batching is Batching.STATIC
+    assert not static.async_scheduling
 
 
 def test_what_is_not_modelled_is_refused() -> None:
     with pytest.raises(InfeasibleError, match="KV cache"):
         serve_workload(deployment("llama-3.1-70b"), workload=workload(1.0))
+
+
+def test_a_pipeline_of_two_stages_lies_between_half_and_the_whole_of_its_devices() -> None:
+    """At one request at a time a token passes both stages; under load the stages work side by side."""
+    one, two = deployment(), deployment(pp_size=2)
+    alone = serve_workload(two, workload=workload(0.01, duration_s=300.0)).overall
+    step_s = estimate_step(two, decode_step(sequences=1, context=547 + 124)).step_s[0]
+    assert alone.tpot.mean_s == pytest.approx(step_s, rel=0.02)
+    loaded = [serve_workload(made, workload=workload(120.0)).overall for made in (one, two)]
+    assert loaded[1].output_tokens_per_s > 1.1 * loaded[0].output_tokens_per_s
+    assert loaded[1].output_tokens_per_s < 2 * loaded[0].output_tokens_per_s
+
+
+def test_stage_tables_add_up_to_those_of_the_whole_step() -> None:
+    made = deployment(pp_size=4)
+    whole, stages = compile_steps(made), compile_stages(made)
+    assert len(stages) == 4
+    assert stages[1] is stages[2]
+    for case in ((1, 500, 500 * 500, 1, 64, 1, 64_000), (0, 0, 0, 0, 100, 1, 150_000), (2, 900, 400_000, 2, 0, 1, 0)):
+        parts = sum(float(device_seconds(part, *case)) for part in stages)
+        assert parts == pytest.approx(float(device_seconds(whole, *case)), rel=1e-3)
+
+
+def test_tables_for_verify_steps_are_those_of_the_full_model() -> None:
+    made = deployment()
+    tables = compile_steps(made, decode_tokens=5)
+    step = decode_step(sequences=32, context=1000, tokens=5)
+    expected_s = estimate_step(made, step).stage_s.sum()
+    assert float(device_seconds(tables, 0, 0, 0, 0, 32, 5, 32_000)) == pytest.approx(expected_s, rel=0.01)
+
+
+def test_host_memory_is_sized_and_timed_by_the_hardware() -> None:
+    """Twice the device's blocks by default; a block of 16 x 131072 bytes comes over the host link."""
+    made = deployment(offload=True)
+    offload = host_offload(made, kv_blocks=1000)
+    assert offload is not None
+    assert offload.blocks == 2000
+    link = made.hardware.host_link.bytes_per_s_per_direction
+    assert offload.block_load_s == pytest.approx(16 * 131072 / link)
+    sized = replace(made, engine=replace(made.engine, cpu_kv_offload_bytes=131072 * 16 * 50.0))
+    chosen = host_offload(sized, kv_blocks=1000)
+    assert chosen is not None
+    assert chosen.blocks == 50
+    assert host_offload(deployment(), kv_blocks=1000) is None
     with pytest.raises(RoofcastError) as refused:
-        serve_workload(deployment(pp_size=2), workload=workload(1.0))
-    assert refused.value.field == "pp_size"
-    with pytest.raises(RoofcastError) as refused:
-        serve_workload(deployment(offload=True), workload=workload(1.0))
-    assert refused.value.field == "engine.cpu_kv_offload"
+        deploy(
+            model=load_model("llama-3.1-8b"),
+            hardware=load_hardware("h100"),
+            engine=EngineSpec(cpu_kv_offload_bytes=1e9),
+        )
+    assert refused.value.field == "engine.cpu_kv_offload_bytes"
+
+
+@pytest.mark.parametrize(
+    ("engine", "policy"),
+    [
+        ("vllm", Policy.CHUNKED_MIXED),
+        ("sglang", Policy.PREFILL_FIRST),
+        ("tensorrt-llm", Policy.GUARANTEED_NO_EVICT),
+        ("tgi", Policy.GUARANTEED_NO_EVICT),
+    ],
+)
+def test_each_engine_has_its_own_policy(engine: EngineName, policy: Policy) -> None:
+    made = deploy(
+        model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"), engine=EngineSpec(name=engine)
+    )
+    settings = scheduler_settings(made.engine, kv_blocks=1000)
+    assert settings.policy is policy
+    assert settings.async_scheduling == (engine != "tgi")
+    assert made.engine.reserves_full_length == (policy is Policy.GUARANTEED_NO_EVICT)
 
 
 def test_importing_the_engine_does_not_load_the_compiler() -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source, scenario_lines
+from validation.end_to_end.speedups import SOURCES as GAIN_SOURCES
+from validation.end_to_end.speedups import speedup_table, speedups
 
 
 def main() -> int:
@@ -30,6 +32,9 @@ def main() -> int:
     predictions, refused = predict(runs)
     table = markdown_table(scores(predictions))
     sys.stdout.write(table)
+    gains = [run for run in runs if run.source in GAIN_SOURCES]
+    if gains:
+        sys.stdout.write("\n" + speedup_table(speedups(gains)))
     for (source, reason), count in Counter((run.source, str(error)) for run, error in refused).items():
         print(f"{source}: {count} refused: {reason}", file=sys.stderr)
     for item in sorted(predictions, key=lambda prediction: -abs(prediction.error))[: arguments.worst]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.end_to_end.runs import MeasuredRun, Row, gather, read_rows
+from validation.end_to_end.technique_sources import gpt_fast, tinychat, torchao
 
 FP16 = {"weights": "fp16", "activations": "fp16", "kv_cache": "fp16"}
 
@@ -25,16 +26,6 @@ TENSORRT_MODELS = {
 }
 TENSORRT_HARDWARE = {"H100 80GB HBM3": "h100", "H100": "h100", "A100": "a100", "H200": "h200", "L40S": "l40s"}
 FASTERTRANSFORMER_MODELS = {"Megatron-530B": "megatron-530b", "GPT-175B": "gpt-3-175b"}
-TORCH_MODELS = {
-    "Llama-2-7B": "meta-llama/Llama-2-7b-hf",
-    "Llama-2-70B": "meta-llama/Llama-2-70b-hf",
-    "Llama-3.1-8B": "meta-llama/Llama-3.1-8B-Instruct",
-    "Llama-3.1-70B": "meta-llama/Llama-3.1-70B-Instruct",
-    "Llama-3.1-405B": "meta-llama/Meta-Llama-3.1-405B",
-    "Mixtral-8x7B": "mistralai/Mixtral-8x7B-v0.1",
-}
-# gpt-fast generates 200 tokens from a prompt of 5 unless told otherwise (its generate.py).
-GPT_FAST_OSL = 200
 
 
 def splitwise(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
@@ -146,39 +137,14 @@ def fastertransformer(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
     return gather("fastertransformer", rows, scenario_of=scenario_of)
 
 
-def gpt_fast(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
-    """gpt-fast: one sequence, compiled decode in CUDA graphs, A100."""
-    precisions = {
-        "bf16": {"weights": "bf16", "activations": "bf16"},
-        "int8": {"weights": "int8", "activations": "bf16"},
-        "int4 g32": {"weights": "int4", "activations": "bf16", "scheme": "gptq-g32"},
-    }
-
-    def scenario_of(row: Row) -> dict[str, Any] | None:
-        known = row["model"] in TORCH_MODELS and row["weight_dtype"] in precisions
-        if not known or not row["hardware"].startswith("A100") or row["metric"] != "output_tok_s":
-            return None
-        return {
-            "kind": "batch",
-            "model": TORCH_MODELS[row["model"]],
-            "hardware": "a100-sxm-80gb",
-            "tp_size": int(row["tp"]),
-            "precision": precisions[row["weight_dtype"]],
-            "engine": {"name": "torch"},
-            "batch_size": 1,
-            "isl_tokens": 5,
-            "osl_tokens": GPT_FAST_OSL,
-        }
-
-    return gather("gpt-fast", rows, scenario_of=scenario_of)
-
-
 TABLES: dict[str, tuple[str, Callable[[list[dict[str, str]]], tuple[MeasuredRun, ...]]]] = {
     "splitwise": ("splitwise_a100.csv", splitwise),
     "tensorrt-llm": ("tensorrt_llm_perf_overview.csv", tensorrt_llm),
     "argonne": ("argonne_a100.csv", argonne),
     "fastertransformer": ("fastertransformer_gpt_a100.csv", fastertransformer),
     "gpt-fast": ("gpt_fast.csv", gpt_fast),
+    "torchao": ("torchao_a100_llama.csv", torchao),
+    "tinychat": ("tinychat_awq.csv", tinychat),
 }
 
 

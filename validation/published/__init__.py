@@ -5,4 +5,5 @@
 up to 3 points from it.
 ``known_misses.csv`` : rows of the same choice that fit no tolerance, with the error that was reached and the reason.
 ``identities.csv`` : worked examples of the roofline and of memory, exact but for rounding in the text.
+``structure_figures.csv`` : attention algorithms, paged memory, fine-tuning and structure (``structure.py``).
 """

@@ -1,0 +1,1 @@
+"""The what-if dashboard: widgets, one call of the library, figures. No arithmetic."""

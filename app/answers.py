@@ -1,0 +1,166 @@
+"""Calls of the library, kept for as long as their question stays the same. The only module that computes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from app.commands import step_question
+from simulator.cli.step import estimate, step_object
+from simulator.engine.answers import ScenarioResult, answer, deployment_of
+from simulator.engine.load_sweep import LoadSweep, load_sweep
+from simulator.engine.served_run import ServeOptions
+from simulator.phases.crossover import crossover_batch
+from simulator.phases.deployment import Deployment
+from simulator.phases.step import StepEstimate
+from simulator.planner.plan import plan_capacity
+from simulator.planner.records import CapacityPlan
+from simulator.planner.what_if import TechniqueStep, WhatIf, technique_steps, what_if
+from simulator.reports.building import build_report
+from simulator.reports.contract import result_object
+from simulator.reports.rendering import ReportFormat, render
+from simulator.reports.studies import Studies, gather
+from simulator.specs.plan import PlanSpec
+from simulator.specs.scenario import ScenarioSpec
+
+TRACE_STEPS = 20_000
+_AT_ONCE = threading.BoundedSemaphore(2)
+"""Heavy questions that run at the same time: a dashboard must not starve the machine that it runs on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A what-if and the JSON object that ``roofcast simulate`` prints for it."""
+
+    what_if: WhatIf
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A served scenario and the JSON object that ``roofcast simulate`` prints for it."""
+
+    result: ScenarioResult
+    document: dict[str, Any]
+
+
+@st.cache_resource(max_entries=500, show_spinner=False)
+def _answered(question: str, profiles: str | None, _scenario: ScenarioSpec) -> Answer:
+    found = what_if(_scenario, profiles=profiles)
+    return Answer(what_if=found, document=result_object(found.result))
+
+
+def answered(scenario: ScenarioSpec, *, profiles: str | None) -> Answer:
+    """The answer to a scenario; refusals are raised."""
+    return _answered(scenario.model_dump_json(), profiles, scenario)
+
+
+@st.cache_resource(max_entries=200, show_spinner=False)
+def _steps(question: str, profiles: str | None, _scenario: ScenarioSpec) -> tuple[TechniqueStep, ...]:
+    return technique_steps(_scenario, profiles=profiles)
+
+
+def technique_answers(scenario: ScenarioSpec, *, profiles: str | None) -> tuple[TechniqueStep, ...]:
+    """The scenario's techniques, one more at a time."""
+    return _steps(scenario.model_dump_json(), profiles, scenario)
+
+
+@st.cache_resource(max_entries=100, show_spinner=False)
+def _planned(question: str, _spec: PlanSpec) -> CapacityPlan:
+    with _AT_ONCE:
+        return plan_capacity(_spec)
+
+
+def planned(spec: PlanSpec) -> CapacityPlan:
+    """The plan that ``plan-capacity`` makes; refusals are raised."""
+    return _planned(spec.model_dump_json(), spec)
+
+
+@st.cache_resource(max_entries=60, show_spinner=False)
+def _swept(question: str, profiles: str | None, _scenario: ScenarioSpec) -> LoadSweep:
+    assert _scenario.workload is not None, "the page asks for kind serve"
+    deployment = deployment_of(_scenario, profiles=profiles)
+    with _AT_ONCE:
+        return load_sweep(deployment, workload=_scenario.workload, replicas=_scenario.replicas)
+
+
+def swept(scenario: ScenarioSpec, *, profiles: str | None) -> LoadSweep:
+    """Latency over load of a scenario of kind serve, whatever its stages."""
+    return _swept(scenario.model_dump_json(), profiles, scenario)
+
+
+@st.cache_resource(max_entries=60, show_spinner=False)
+def _served(question: str, profiles: str | None, _scenario: ScenarioSpec) -> Served:
+    with _AT_ONCE:
+        result = answer(_scenario, profiles=profiles, options=ServeOptions(trace_steps=TRACE_STEPS))
+    return Served(result=result, document=result_object(result))
+
+
+def served(scenario: ScenarioSpec, *, profiles: str | None) -> Served:
+    """The answer to a scenario of kind serve, with its steps kept."""
+    return _served(scenario.model_dump_json(), profiles, scenario)
+
+
+@st.cache_resource(max_entries=200, show_spinner=False)
+def _crossover(question: str, profiles: str | None, context_tokens: int, _deployment: Deployment) -> int | None:
+    return crossover_batch(_deployment, context_tokens=context_tokens)
+
+
+def crossover(
+    scenario: ScenarioSpec, deployment: Deployment, *, context_tokens: int, profiles: str | None
+) -> int | None:
+    """The batch at which decoding becomes compute bound."""
+    return _crossover(scenario.model_dump_json(), profiles, context_tokens, deployment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """A decode step and the prefill of one prompt, with the JSON documents that ``roofcast step`` prints."""
+
+    deployment: Deployment
+    prefill: StepEstimate
+    decode: StepEstimate
+    prefill_document: dict[str, Any]
+    decode_document: dict[str, Any]
+
+
+@st.cache_resource(max_entries=200, show_spinner=False)
+def _stepped(question: str, profiles: str | None, context_tokens: int, _scenario: ScenarioSpec) -> Steps:
+    asked = [
+        step_question(_scenario, phase=phase, batch=batch, context=context_tokens)
+        for phase, batch in (("prefill", 1), ("decode", _scenario.batch_size or 1))
+    ]
+    (deployment, prefill), (_, decode) = (estimate(question, profiles=profiles) for question in asked)
+    documents = [step_object(question, profiles=profiles) for question in asked]
+    return Steps(
+        deployment=deployment,
+        prefill=prefill,
+        decode=decode,
+        prefill_document=documents[0],
+        decode_document=documents[1],
+    )
+
+
+def stepped(scenario: ScenarioSpec, *, context_tokens: int, profiles: str | None) -> Steps:
+    """One pass of each phase; refusals are raised."""
+    return _stepped(scenario.model_dump_json(), profiles, context_tokens, scenario)
+
+
+@st.cache_resource(max_entries=50, show_spinner=False)
+def _studied(question: str, command: str, _plan: CapacityPlan, _spec: PlanSpec) -> Studies:
+    return gather(_plan, spec=_spec, command=command)
+
+
+def studied(plan: CapacityPlan, spec: PlanSpec, *, command: str) -> Studies:
+    """What a report shows beside the plan: ownership, carbon, facilities, launch commands."""
+    return _studied(spec.model_dump_json(), command, plan, spec)
+
+
+def report_file(plan: CapacityPlan, spec: PlanSpec, command: str, form: ReportFormat) -> bytes:
+    """The report in one format."""
+    studies = studied(plan, spec, command=command)
+    with _AT_ONCE:
+        return render(build_report(studies), studies, form)[0].data

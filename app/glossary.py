@@ -1,0 +1,42 @@
+"""What the words mean: one sentence each, shown as the tooltip of every label that uses them."""
+
+from __future__ import annotations
+
+TTFT = "Time to first token: from sending a request to its first token, queueing included."
+TPOT = "Time per output token after the first: (E2E - TTFT) / (output tokens - 1)."
+E2E = "End-to-end latency: from sending a request to its last token."
+ISL = "Input sequence length: prompt tokens of a request, on average."
+OSL = "Output sequence length: tokens of an answer, the first included, on average."
+MFU = "Model FLOPs utilisation: useful FLOPs per second over the dense peak of the devices."
+MBU = "Model bandwidth utilisation: weights and KV cache read per second over the peak memory bandwidth."
+KV = "KV cache: keys and values of all tokens that running requests attend to."
+TP = "Tensor parallelism: each layer is split over this many accelerators, which exchange results in every layer."
+PP = "Pipeline parallelism: layers are divided over this many groups of accelerators."
+REPLICA = "One copy of the model on its accelerators. A fleet is all replicas and the spare ones."
+BATCH = "Sequences that the model works on at the same time."
+PRECISION = "How numbers are stored: fewer bits mean less memory traffic and faster matrix products."
+SPARSITY = "Zeros in the weights that the hardware or the kernel can skip."
+SPECULATION = "A cheap guess of several tokens, verified by the model in one step."
+ATTENTION = "Which attention kernel runs: fused (flash), materialised (standard) or split over the context (flash decoding)."
+KV_POLICY = "Keeps only part of the KV cache, so that long contexts cost less memory and time."
+ENERGY = "Electric energy of the accelerators per generated token, prompts included."
+KNEE = "The rate at which the p95 of the time to first token has doubled over that of an idle replica."
+SATURATION = "The highest rate that the deployment keeps up with; beyond it the queue grows as long as the load lasts."
+PERCENTILE = "p95: 95 of 100 requests are at least this fast."
+INTERVAL = "80 % interval: in validation, four of five measured values lay within it."
+ROOFLINE = "The plain roofline: the larger of FLOPs over peak and bytes over bandwidth. No kernel beats it."
+CROSSOVER = "The batch at which the weight products of a decode step turn from memory to compute bound."
+UTILISATION = "Share of the rate that saturates a replica which the plan uses; the rest absorbs bursts."
+SPARES = "Replicas beyond those that the peak needs, so that a failure breaks no objective."
+PREFIX = "Share of prompt tokens that earlier requests left in the KV cache."
+VARIATION = "Coefficient of variation: standard deviation over mean of the lengths; 0 makes all requests equal."
+COST = "Rental price of all accelerators, at a dated list price that you can replace."
+POWER = "Power of the servers at typical load, at the wall of the rack."
+ENGINE = "The serving engine: its scheduler's limits and its measured host overheads."
+
+PROVENANCE = {
+    "measured": "Taken from a measurement of this very case.",
+    "calibrated": "Predicted by models fitted on measured kernels of this accelerator.",
+    "extrapolated": "Predicted beyond the measured shapes, or with the fits of a related accelerator: wider interval.",
+    "assumed": "Rests on assumed efficiencies: nothing was measured near this case.",
+}

@@ -1,0 +1,152 @@
+"""Widgets that return specifications. Each one's key is its name in the URL; presets fill in what nobody has edited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from app import glossary
+from app.uploaded import session_profiles
+from simulator.planner.workload_presets import PRESET_NAMES, WorkloadPreset, workload_preset
+from simulator.specs.documents import validate
+from simulator.specs.loading import list_hardware
+from simulator.specs.models import list_models
+from simulator.specs.scenario import ScenarioSpec
+
+DEFAULT_MODEL = "llama-3.1-70b"
+DEFAULT_HARDWARE = "h100-sxm-80gb"
+LARGEST_TOKENS = 131_072
+LARGEST_BATCH = 512
+NATIVE = "native"
+WEIGHTS = (NATIVE, "bf16", "fp8", "int8", "int4", "fp4")
+KV_DTYPES = (NATIVE, "bf16", "fp8", "int8")
+ENGINES = ("vllm", "sglang", "tensorrt-llm")
+# URL key -> field of the preset. A widget that still shows its preset's value follows when the preset changes.
+PRESET_FIELDS = {
+    "isl": "isl_tokens",
+    "osl": "osl_tokens",
+    "batch": "batch_size",
+    "isl_cv": "isl_cv",
+    "osl_cv": "osl_cv",
+    "prefix": "prefix_hit",
+    "ttft": "ttft_p95_s",
+    "tpot": "tpot_p95_s",
+    "rate": "rate_per_s",
+}
+_LAST_PRESET = "_last_preset"
+
+
+def _follow_preset() -> None:
+    """Move values that still are the old preset's to the new one's; leave every edited one as it is."""
+    before, now = workload_preset(st.session_state[_LAST_PRESET]), workload_preset(st.session_state["preset"])
+    for key, field in PRESET_FIELDS.items():
+        if key in st.session_state and st.session_state[key] == getattr(before, field):
+            st.session_state[key] = getattr(now, field)
+    st.session_state[_LAST_PRESET] = now.name
+
+
+def preset_input() -> WorkloadPreset:
+    """The kind of demand to start from."""
+    name = st.selectbox(
+        "Workload",
+        PRESET_NAMES,
+        key="preset",
+        bind="query-params",
+        on_change=_follow_preset,
+        help="Sets lengths and objectives; whatever you have edited stays.",
+    )
+    preset = workload_preset(name)
+    st.session_state[_LAST_PRESET] = preset.name
+    st.caption(preset.source)
+    return preset
+
+
+def choice(label: str, options: Sequence[str], *, key: str, default: str, help: str) -> str:
+    """One of a few names, never typed: what a browser sends is looked up in the list."""
+    index = options.index(default) if default in options else 0
+    found: str = st.selectbox(label, options, index=index, key=key, bind="query-params", help=help)
+    return found
+
+
+def model_names() -> tuple[str, ...]:
+    """Every model that can be chosen."""
+    return list_models(profiles=session_profiles())
+
+
+def model_input() -> str:
+    """A model profile's name."""
+    return choice(
+        "Model",
+        model_names(),
+        key="model",
+        default=DEFAULT_MODEL,
+        help="Built-in models, and those that you upload on the Profiles page.",
+    )
+
+
+def hardware_input() -> str:
+    """An accelerator's name."""
+    return choice(
+        "Accelerator",
+        list_hardware(profiles=session_profiles()),
+        key="gpu",
+        default=DEFAULT_HARDWARE,
+        help="Built-in accelerators, and those that you upload on the Profiles page.",
+    )
+
+
+def tokens(label: str, *, key: str, value: int, help: str) -> int:
+    """A number of tokens."""
+    return int(st.number_input(label, 1, LARGEST_TOKENS, value, key=key, bind="query-params", help=help))
+
+
+def number(label: str, *, key: str, low: float, high: float, value: float, step: float, help: str) -> float:
+    """A real number within bounds."""
+    return float(st.number_input(label, low, high, value, step, key=key, bind="query-params", help=help))
+
+
+def length_inputs(preset: WorkloadPreset) -> tuple[int, int]:
+    """Prompt and answer tokens."""
+    left, right = st.columns(2)
+    with left:
+        isl = tokens("Prompt tokens", key="isl", value=preset.isl_tokens, help=glossary.ISL)
+    with right:
+        osl = tokens("Answer tokens", key="osl", value=preset.osl_tokens, help=glossary.OSL)
+    return isl, osl
+
+
+def parallelism_inputs() -> dict[str, int]:
+    """Tensor and pipeline degrees."""
+    left, right = st.columns(2)
+    with left:
+        tp = st.selectbox("TP", (1, 2, 4, 8), index=2, key="tp", bind="query-params", help=glossary.TP)
+    with right:
+        pp = st.selectbox("PP", (1, 2, 4), key="pp", bind="query-params", help=glossary.PP)
+    return {"tp_size": tp, "pp_size": pp}
+
+
+def precision_inputs() -> dict[str, str]:
+    """Number formats that differ from the checkpoint's."""
+    left, right = st.columns(2)
+    with left:
+        weights = choice("Weights", WEIGHTS, key="weights", default=NATIVE, help=glossary.PRECISION)
+    with right:
+        kv_cache = choice("KV cache", KV_DTYPES, key="kv", default=NATIVE, help=glossary.KV)
+    return {name: value for name, value in (("weights", weights), ("kv_cache", kv_cache)) if value != NATIVE}
+
+
+def deployment_inputs() -> dict[str, Any]:
+    """The fields of a scenario that say what runs where."""
+    fields: dict[str, Any] = {"model": model_input(), "hardware": hardware_input()}
+    fields |= parallelism_inputs()
+    fields["precision"] = precision_inputs()
+    engine = choice("Engine", ENGINES, key="engine", default="vllm", help=glossary.ENGINE)
+    fields["engine"] = {"name": engine}
+    return fields
+
+
+def scenario(fields: dict[str, Any]) -> ScenarioSpec:
+    """The widgets' fields as a scenario of the contract, checked as strictly as a file."""
+    return validate(ScenarioSpec, {"id": "app", **fields}, where="")

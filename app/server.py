@@ -1,0 +1,65 @@
+"""What ``roofcast app`` runs: the pages behind two small additions to every HTML answer.
+
+The front end is told where its server is, so that it does not probe for one below each page's address; and the
+browser is told to keep the dashboard out of foreign frames and to guess no content types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+from starlette.middleware import Middleware
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
+
+_SCRIPT = b'<script>window.__streamlit={BACKEND_BASE_URL:window.location.origin+"/"}</script></head>'
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"x-frame-options", b"SAMEORIGIN"),
+)
+
+
+class PageAnswers:
+    """ASGI middleware: completes HTML pages, passes everything else on as it is."""
+
+    def __init__(self, app: Asgi) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        headers = dict(scope.get("headers", ()))
+        if scope["type"] != "http" or b"text/html" not in headers.get(b"accept", b""):
+            await self.app(scope, receive, send)
+            return
+        # A page is small: it may come uncompressed, so that it can be completed.
+        plain = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
+        held: list[Message] = []
+
+        async def collect(message: Message) -> None:
+            held.append(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                for item in _completed(held):
+                    await send(item)
+
+        await self.app({**scope, "headers": plain}, receive, collect)
+
+
+def _completed(messages: list[Message]) -> list[Message]:
+    start = messages[0]
+    body = b"".join(message.get("body", b"") for message in messages[1:]).replace(b"</head>", _SCRIPT, 1)
+    kept = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
+    length = (b"content-length", str(len(body)).encode())
+    return [
+        {**start, "headers": [*kept, *_HEADERS, length]},
+        {"type": "http.response.body", "body": body, "more_body": False},
+    ]
+
+
+app = st.App(Path(__file__).with_name("streamlit_app.py"), middleware=[Middleware(PageAnswers)])

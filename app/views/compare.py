@@ -1,0 +1,101 @@
+"""Compare: up to four deployments under the same work, side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app import display, glossary, inputs
+from app.answers import Answer, answered
+from app.commands import SIMULATE, scenario_line
+from app.techniques import NONE
+from app.uploaded import session_profiles
+from simulator.errors import RoofcastError
+from simulator.reports.compare_tables import compare_columns, compare_headline
+from simulator.reports.figures.cost_speed import cost_speed_chart
+from simulator.reports.figures.memory_stack import memory_stack_chart
+from simulator.specs.loading import list_hardware
+
+_PLACES = ("a", "b", "c", "d")
+_STARTS = {"a": ("h100-sxm-80gb", 4), "b": ("h200-sxm-141gb", 2), "c": ("b200-sxm", 2), "d": ("mi300x", 2)}
+_SPARSITY = (NONE, "2:4", "4:8")
+
+
+def _deployment(place: str) -> dict[str, Any]:
+    """One column of widgets; their URL keys carry the column's letter."""
+    hardware, tp = _STARTS[place]
+    fields: dict[str, Any] = {
+        "model": inputs.choice(
+            "Model", inputs.model_names(), key=f"model_{place}", default=inputs.DEFAULT_MODEL, help="Model profile."
+        ),
+        "hardware": inputs.choice(
+            "Accelerator", list_hardware(profiles=session_profiles()), key=f"gpu_{place}", default=hardware,
+            help="Accelerator profile.",
+        ),
+    }
+    left, right = st.columns(2)
+    with left:
+        degrees = ("1", "2", "4", "8")
+        fields["tp_size"] = int(
+            inputs.choice("TP", degrees, key=f"tp_{place}", default=str(tp), help=glossary.TP)
+        )
+    with right:
+        weights = inputs.choice(
+            "Weights", inputs.WEIGHTS, key=f"weights_{place}", default=inputs.NATIVE, help=glossary.PRECISION
+        )
+    sparsity = inputs.choice("Sparsity", _SPARSITY, key=f"sparsity_{place}", default=NONE, help=glossary.SPARSITY)
+    fields["precision"] = {} if weights == inputs.NATIVE else {"weights": weights}
+    fields["techniques"] = {} if sparsity == NONE else {"sparsity": sparsity}
+    return fields
+
+
+def _shared() -> tuple[dict[str, Any], int]:
+    with st.sidebar:
+        preset = inputs.preset_input()
+        count = st.slider("Deployments", 2, len(_PLACES), 3, key="columns", bind="query-params")
+        batch = st.slider(
+            "Batch", 1, inputs.LARGEST_BATCH, preset.batch_size, key="batch", bind="query-params", help=glossary.BATCH
+        )
+        isl, osl = inputs.length_inputs(preset)
+        engine = inputs.choice("Engine", inputs.ENGINES, key="engine", default="vllm", help=glossary.ENGINE)
+    work = {"kind": "batch", "batch_size": batch, "isl_tokens": isl, "osl_tokens": osl, "engine": {"name": engine}}
+    return work, count
+
+
+def _answers(work: dict[str, Any], count: int) -> list[tuple[str, Answer]]:
+    """The deployments that can be answered, by their letter; the others show their refusal in place."""
+    found = []
+    for place, column in zip(_PLACES, st.columns(count, gap="medium", border=True), strict=False):
+        with column:
+            st.markdown(f"**{place.upper()}**")
+            try:
+                scenario = inputs.scenario({**work, **_deployment(place)})
+                found.append((place.upper(), answered(scenario, profiles=session_profiles())))
+            except RoofcastError as error:
+                display.refusal(error)
+    return found
+
+
+def page() -> None:
+    """The page."""
+    work, count = _shared()
+    top = st.container()
+    found = _answers(work, count)
+    if not found:
+        return
+    compared = [(name, answer.what_if, answer.document) for name, answer in found]
+    with top:
+        display.headline(compare_headline(compared), detail="Same batch and lengths for all.")
+    rows, columns = compare_columns(compared)
+    st.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch", height="content")
+    st.caption(f"In brackets: {glossary.INTERVAL}")
+    left, right = st.columns(2, gap="large")
+    with left:
+        display.chart(cost_speed_chart(compared), key="cost_speed")
+    with right:
+        memories = [(f"{name}: {answer.what_if.scenario.hardware}", answer.what_if.result.run.memory) for name, answer in found]
+        display.chart(memory_stack_chart(memories), key="memories")
+    lines = "\n".join(scenario_line(answer.what_if.scenario) for _, answer in found)
+    display.reproduce(SIMULATE, standard_input=lines)

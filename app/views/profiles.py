@@ -1,0 +1,99 @@
+"""Profiles: every number of hardware and models with its source, and a door for your own."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from app import display, inputs
+from app.uploaded import remember, session_profiles, upload_folder
+from simulator.cli.model import model_object
+from simulator.errors import RoofcastError
+from simulator.reports.profile_tables import (
+    FACT_COLUMNS,
+    MODEL_COLUMNS,
+    hardware_facts,
+    hardware_headline,
+    model_facts,
+    model_headline,
+)
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import model_source
+from simulator.specs.uploads import LARGEST_UPLOAD_BYTES, keep_hardware_upload, keep_model_upload
+
+_MEGABYTES = 1
+_CONTEXT = 4096
+
+
+def _hardware() -> None:
+    name = inputs.hardware_input()
+    spec = load_hardware(name, profiles=session_profiles())
+    st.markdown(f"### {hardware_headline(spec)}")
+    st.dataframe(
+        pd.DataFrame(hardware_facts(spec), columns=list(FACT_COLUMNS)),
+        hide_index=True,
+        width="stretch",
+        height="content",
+        column_config={"source": st.column_config.TextColumn(width="large")},
+    )
+    display.notes(spec.notes)
+    display.reproduce(f"roofcast profiles show {spec.name} --json")
+
+
+def _model() -> None:
+    name = inputs.model_input()
+    try:
+        document = model_object(name, context_tokens=_CONTEXT, profiles=session_profiles())
+    except RoofcastError as error:
+        display.refusal(error)
+        return
+    st.markdown(f"### {model_headline(document)}")
+    st.dataframe(
+        pd.DataFrame(model_facts(document), columns=list(MODEL_COLUMNS)),
+        hide_index=True,
+        width="stretch",
+        height="content",
+    )
+    source = model_source(name, profiles=session_profiles())
+    if source:
+        st.caption(f"Source: {source}")
+    display.notes(document["notes"])
+    display.reproduce(f"roofcast model {name} --json")
+
+
+def _upload() -> None:
+    st.markdown("### Bring your own")
+    st.caption(
+        "A Hugging Face config.json, or an accelerator as YAML in the form of the built-in ones. Files are read "
+        "strictly, kept for this session only, and never leave this machine."
+    )
+    found = st.file_uploader(
+        "config.json or accelerator YAML", type=["json", "yaml", "yml"], max_upload_size=_MEGABYTES, key="upload"
+    )
+    if found is None:
+        return
+    if found.size > LARGEST_UPLOAD_BYTES:
+        st.error(f"{found.name} is too large: configurations have a few kilobytes.", icon=":material/block:")
+        return
+    keep = keep_model_upload if found.name.lower().endswith(".json") else keep_hardware_upload
+    try:
+        name = keep(found.getvalue(), filename=found.name, folder=upload_folder())
+    except RoofcastError as error:
+        display.refusal(error)
+        return
+    if remember(name):
+        st.success(f"{name} can now be chosen on every page.", icon=":material/check_circle:")
+    else:
+        st.warning("This session has uploaded enough: reload the page to start again.", icon=":material/warning:")
+
+
+def page() -> None:
+    """The page."""
+    display.headline("Every number has a source", detail="Datasheet facts and Hugging Face configurations, as shipped.")
+    with st.container(border=True):
+        _upload()
+    hardware, models = st.tabs(["Accelerators", "Models"])
+    with hardware:
+        _hardware()
+    with models:
+        _model()

@@ -1,0 +1,126 @@
+"""Serving: what requests see as the load on one deployment grows."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from app import display, glossary, inputs
+from app.answers import Served, served, swept
+from app.commands import SIMULATE, scenario_line
+from app.uploaded import session_profiles
+from simulator.engine.load_sweep import LoadSweep, at_share, demand_of
+from simulator.engine.served_run import ServedRun
+from simulator.errors import RoofcastError
+from simulator.planner.workload_presets import WorkloadPreset
+from simulator.reports.figures.load_latency import load_latency_chart
+from simulator.reports.figures.load_over_time import batch_over_time_chart, kv_over_time_chart
+from simulator.reports.load_tables import SWEEP_COLUMNS, sweep_rows
+from simulator.reports.quantities import percent_text, range_text, rate_text, seconds_text
+from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.workload import WorkloadSpec
+
+_METRICS = {"Time to first token": "ttft", "Time per token": "tpot", "End to end": "e2e"}
+
+
+def _workload(preset: WorkloadPreset) -> WorkloadSpec:
+    isl, osl = inputs.length_inputs(preset)
+    with st.expander("Variation and shared prompts"):
+        isl_cv = inputs.number(
+            "Variation of prompts", key="isl_cv", low=0.0, high=5.0, value=preset.isl_cv, step=0.1,
+            help=glossary.VARIATION,
+        )
+        osl_cv = inputs.number(
+            "Variation of answers", key="osl_cv", low=0.0, high=5.0, value=preset.osl_cv, step=0.1,
+            help=glossary.VARIATION,
+        )
+        prefix = inputs.number(
+            "Prompt tokens in cache", key="prefix", low=0.0, high=0.95, value=preset.prefix_hit, step=0.05,
+            help=glossary.PREFIX,
+        )
+    return demand_of(isl_tokens=isl, osl_tokens=osl, isl_cv=isl_cv, osl_cv=osl_cv, prefix_hit_fraction=prefix)
+
+
+def _inputs() -> tuple[ScenarioSpec, float]:
+    with st.sidebar:
+        preset = inputs.preset_input()
+        share = st.slider(
+            "Load", 0.1, 1.2, 0.7, 0.05, format="percent", key="load_share", bind="query-params",
+            help="Arrival rate as a share of the rate that saturates the deployment.",
+        )
+        workload = _workload(preset)
+        fields = inputs.deployment_inputs()
+    return inputs.scenario({"kind": "serve", **fields, "workload": workload}), share
+
+
+def _figures(answer: Served, sweep: LoadSweep) -> None:
+    overall = answer.document["overall"]
+    interval = answer.document["interval"]
+
+    def shown(name: str, label: str, help: str) -> display.Figure:
+        ends = interval.get(f"{name}_s")
+        return display.Figure(
+            label=f"{label} p95",
+            text=seconds_text(overall[f"{name}_p95_s"]),
+            help=f"{help} {glossary.PERCENTILE}",
+            interval=f"mean {range_text(*ends, seconds_text)}" if ends else "",
+        )
+
+    display.figures(
+        [
+            shown("ttft", "TTFT", glossary.TTFT),
+            shown("tpot", "TPOT", glossary.TPOT),
+            shown("e2e", "End to end", glossary.E2E),
+            display.Figure(
+                label="Saturation", text=rate_text(sweep.saturation_per_s, "req"), help=glossary.SATURATION
+            ),
+            display.Figure(
+                label="Mean batch", text=f"{overall['mean_batch']:.1f}", help=glossary.BATCH
+            ),
+            display.Figure(label="KV cache in use", text=percent_text(overall["kv_utilization"]), help=glossary.KV),
+        ]
+    )
+
+
+def _over_time(answer: Served) -> None:
+    run = answer.result.run
+    assert isinstance(run, ServedRun), "kind serve"
+    trace, blocks = run.result.run.trace[0], run.memory.kv_blocks
+    left, right = st.columns(2, gap="large")
+    with left:
+        display.chart(batch_over_time_chart(trace), key="batch_time", height=300)
+    with right:
+        display.chart(kv_over_time_chart(trace, kv_blocks=blocks), key="kv_time", height=300)
+
+
+def page() -> None:
+    """The page."""
+    try:
+        unloaded, share = _inputs()
+        sweep = swept(unloaded, profiles=session_profiles())
+        assert unloaded.workload is not None, "kind serve"
+        workload = at_share(unloaded.workload, share=share, saturation_per_s=sweep.saturation_per_s)
+        scenario = unloaded.model_copy(update={"workload": workload})
+        answer = served(scenario, profiles=session_profiles())
+    except RoofcastError as error:
+        display.refusal(error)
+        return
+    overall = answer.document["overall"]
+    rate = workload.stages[0].rate_per_s
+    state = "its queue keeps growing" if overall["saturated"] else f"TTFT p95 {seconds_text(overall['ttft_p95_s'])}"
+    display.headline(
+        f"At {rate_text(rate, 'requests')} ({percent_text(share)} load): {state}",
+        provenance=answer.document["provenance"],
+        detail=f"Saturates at {rate_text(sweep.saturation_per_s, 'requests')}",
+    )
+    _figures(answer, sweep)
+    name = st.segmented_control(
+        "Latency", list(_METRICS), default="Time to first token", key="metric", bind="query-params", required=True
+    )
+    display.chart(load_latency_chart(sweep, metric=_METRICS[name or "Time to first token"]), key="load")
+    _over_time(answer)
+    with st.expander("Every rate", icon=":material/table_rows:"):
+        st.dataframe(pd.DataFrame(sweep_rows(sweep), columns=list(SWEEP_COLUMNS)), hide_index=True, width="stretch")
+    display.notes(answer.document["notes"])
+    display.assumptions(answer.document["assumptions"])
+    display.reproduce(SIMULATE, standard_input=scenario_line(scenario))

@@ -1,0 +1,105 @@
+"""Validation: what was predicted and what was measured."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from app import display, glossary, inputs
+from app.commands import validate_command
+from app.uploaded import session_profiles
+from simulator.errors import RoofcastError
+from simulator.reports.figures.validation_scatter import is_time, validation_scatter_chart
+from simulator.reports.quantities import count_text, percent_text
+from simulator.reports.validation_tables import (
+    KERNEL_COLUMNS,
+    KNOWN_COLUMNS,
+    RUN_COLUMNS,
+    SOURCE_COLUMNS,
+    kernel_rows,
+    known_rows,
+    run_rows,
+    source_rows,
+    validation_summary,
+)
+from simulator.specs.calibrations import calibrated_hardware
+from simulator.specs.validation_rows import ValidationRow, load_validation_rows
+
+_ALL = "all"
+_KINDS = {"Latency": True, "Throughput": False}
+
+
+def _table(rows: list[tuple[str, ...]], columns: tuple[str, ...]) -> None:
+    st.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch")
+
+
+def _filtered(rows: tuple[ValidationRow, ...]) -> list[ValidationRow]:
+    sources = (_ALL, *dict.fromkeys(row.source for row in rows))
+    hardware = (_ALL, *sorted({row.hardware for row in rows}))
+    left, middle, right = st.columns([2, 2, 1])
+    with left:
+        source = inputs.choice("Source", sources, key="source", default=_ALL, help="Who measured.")
+    with middle:
+        device = inputs.choice("Accelerator", hardware, key="measured_on", default=_ALL, help="What was measured.")
+    with right:
+        kind = inputs.choice("Kind", tuple(_KINDS), key="kind", default="Latency", help="Times or token rates.")
+    return [
+        row
+        for row in rows
+        if source in (_ALL, row.source)
+        and device in (_ALL, row.hardware)
+        and is_time(row.metric) == _KINDS[kind]
+    ]
+
+
+def _kernels() -> None:
+    measured = calibrated_hardware("vllm", group="gemm", profiles=session_profiles())
+    name = inputs.choice(
+        "Accelerator", measured, key="kernels_of", default=inputs.DEFAULT_HARDWARE, help="Those with measured kernels."
+    )
+    _table(kernel_rows(name, library="vllm", profiles=session_profiles()), KERNEL_COLUMNS)
+    st.caption("Shapes that the fits never saw: one in five, chosen by a hash.")
+    display.reproduce(validate_command(name))
+
+
+def page() -> None:
+    """The page."""
+    try:
+        rows = load_validation_rows()
+    except RoofcastError as error:
+        display.refusal(error)
+        return
+    summary = validation_summary(rows)
+    display.headline(
+        f"Half of {count_text(summary.runs)} published measurements are met within {percent_text(summary.median_error)}",
+        provenance="measured",
+        detail=f"{summary.sources} sources, whole runs from the first token to the last",
+    )
+    display.figures(
+        [
+            display.Figure(label="Median error", text=percent_text(summary.median_error), help="Half of all are closer."),
+            display.Figure(label="Mean error", text=percent_text(summary.mean_error), help="Mean of absolute errors."),
+            display.Figure(
+                label="In the 80 % interval",
+                text="–" if summary.coverage is None else percent_text(summary.coverage),
+                help=glossary.INTERVAL,
+            ),
+            display.Figure(label="Measured values", text=count_text(summary.runs), help="Stored with the package."),
+        ]
+    )
+    shown = _filtered(rows)
+    if shown:
+        display.chart(validation_scatter_chart(shown), key="scatter", height=480)
+    else:
+        st.caption("Nothing was measured with this choice.")
+    by_source, runs, kernels, known = st.tabs(["By source", "Every run", "Kernels", "What is calibrated"])
+    with by_source:
+        _table(source_rows(rows), SOURCE_COLUMNS)
+    with runs:
+        _table(run_rows(shown), RUN_COLUMNS)
+    with kernels:
+        _kernels()
+    with known:
+        _table(known_rows(library="vllm", profiles=session_profiles()), KNOWN_COLUMNS)
+        for word, meaning in glossary.PROVENANCE.items():
+            st.caption(f"**{word}**: {meaning}")

@@ -1,0 +1,95 @@
+"""``roofcast app``: start the dashboard on this machine, and nowhere else unless asked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simulator.errors import FileError, RoofcastError
+from simulator.specs.loading import PROFILES_VARIABLE
+
+LOCAL_HOST = "127.0.0.1"
+DEFAULT_PORT = 8501
+_LARGEST_PORT = 65_535
+_NEEDED = ("streamlit", "plotly", "pandas")
+
+
+def app_entry() -> Path:
+    """The dashboard's script: packed into the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for root in (package / "_data", package.parent):
+        entry = root / "app" / "server.py"
+        if entry.is_file():
+            return entry
+    raise FileError(f"the dashboard is missing next to {package}", hint="reinstall roofcast")
+
+
+def app_command(*, host: str, port: int, open_browser: bool) -> tuple[str, ...]:
+    """The command that serves the dashboard: bound to ``host``, without telemetry, uploads of a megabyte at most.
+
+    Raises
+    ------
+    RoofcastError
+        The extra ``app`` is not installed, or the port is none.
+    """
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise RoofcastError(
+            f"the dashboard needs {', '.join(missing)}", code="missing_extra", hint="pip install 'roofcast[app]'"
+        )
+    if not 1 <= port <= _LARGEST_PORT:
+        raise RoofcastError(f"{port} is not a port; allowed: 1 to {_LARGEST_PORT}", field="--port")
+    options = {
+        "server.address": host,
+        "server.port": str(port),
+        "server.headless": str(not open_browser).lower(),
+        "server.maxUploadSize": "1",
+        "server.fileWatcherType": "none",
+        "server.enableXsrfProtection": "true",
+        "browser.gatherUsageStats": "false",
+        "client.showErrorDetails": "none",
+    }
+    flags = [word for name, value in options.items() for word in (f"--{name}", value)]
+    return (sys.executable, "-m", "streamlit", "run", str(app_entry()), *flags)
+
+
+def app_environment(environment: Mapping[str, str], *, profiles: str | None) -> dict[str, str]:
+    """The process environment of the dashboard; ``profiles`` reaches the loaders by their variable."""
+    if profiles is None:
+        return dict(environment)
+    if not Path(profiles).expanduser().is_dir():
+        raise FileError(f"{profiles} is not a directory", field="--profiles")
+    return {**environment, PROFILES_VARIABLE: str(Path(profiles).expanduser().resolve())}
+
+
+def run_app(*, host: str, port: int, open_browser: bool, profiles: str | None) -> None:
+    """Become the dashboard's server: signals and exit code are its own."""
+    command = app_command(host=host, port=port, open_browser=open_browser)
+    environment = app_environment(os.environ, profiles=profiles)
+    if host != LOCAL_HOST:
+        print(f"roofcast: serving on {host}: everybody who reaches this address can use it", file=sys.stderr)
+    sys.stderr.flush()
+    os.execve(command[0], command, environment)
+
+
+def dashboard(
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; any other than this machine's opens it to others.")
+    ] = LOCAL_HOST,
+    port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = DEFAULT_PORT,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser window.")] = False,
+    profiles: Annotated[
+        str | None, typer.Option("--profiles", metavar="DIR", help="Your profile directory; overrides and extends.")
+    ] = None,
+) -> None:
+    """Open the dashboard: plan, what-if, roofline, serving, compare, validation, profiles. Needs the extra "app".
+
+    Example: roofcast app --port 8501
+    """
+    run_app(host=host, port=port, open_browser=not no_browser, profiles=profiles)

@@ -1,0 +1,142 @@
+"""``roofcast crossover``: which number format decodes fastest at which batch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simulator.errors import RoofcastError
+from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.format_crossover import decode_seconds, format_crossovers
+from simulator.phases.memory import memory_plan, sequences_that_fit
+from simulator.reports.contract import SCHEMA_VERSION
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.documents import validate
+from simulator.specs.engine import EngineSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import load_model
+from simulator.specs.precision import PrecisionSpec
+from simulator.units import MILLI
+
+DEFAULT_FORMATS = "bf16,fp8,w8a8,gptq-g128"
+BATCHES = (1, 4, 16, 32, 64, 128, 256, 512, 1024)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossoverQuestion:
+    """What the command line asks for; ``formats`` None takes those of the defaults that the hardware multiplies."""
+
+    model: str
+    hardware: str
+    tp_size: int
+    context: int
+    engine: str
+    formats: str | None
+
+
+def _replica(question: CrossoverQuestion, scheme: str, *, profiles: str | None) -> Deployment:
+    return deploy(
+        model=load_model(question.model, profiles=profiles),
+        hardware=load_hardware(question.hardware, profiles=profiles),
+        parallelism=ParallelismSpec(tp_size=question.tp_size),
+        precision=PrecisionSpec(scheme=scheme),
+        engine=validate(EngineSpec, {"name": question.engine}, where=""),
+        profiles=profiles,
+    )
+
+
+def replicas(question: CrossoverQuestion, *, profiles: str | None) -> tuple[list[tuple[str, Deployment]], list[str]]:
+    """The formats to compare, each with its replica, and notes on defaults that the hardware rules out."""
+    names = [name.strip() for name in (question.formats or DEFAULT_FORMATS).split(",") if name.strip()]
+    if len(set(names)) != len(names) or len(names) < 2:
+        raise RoofcastError(
+            f"{question.formats!r} does not name two or more different formats", field="--formats", hint=DEFAULT_FORMATS
+        )
+    found, notes = [], []
+    for name in names:
+        try:
+            found.append((name, _replica(question, name, profiles=profiles)))
+        except RoofcastError as error:
+            if question.formats is not None or error.code != "unsupported_dtype":
+                raise
+            notes.append(f"{name} left out: {error.message}")
+    return found, notes
+
+
+def crossover_object(question: CrossoverQuestion, *, profiles: str | None) -> dict[str, Any]:
+    """The JSON document of ``roofcast crossover``."""
+    named, notes = replicas(question, profiles=profiles)
+    batches = np.array(BATCHES, dtype=float)
+    seconds = {name: decode_seconds(one, batches, context_tokens=float(question.context)) for name, one in named}
+    fits = {
+        name: sequences_that_fit(one, memory_plan(one), tokens=float(question.context))
+        if memory_plan(one).fits
+        else 0.0
+        for name, one in named
+    }
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": named[0][1].model.name,
+        "hardware": named[0][1].hardware.name,
+        "tp_size": question.tp_size,
+        "context_tokens": question.context,
+        "batches": list(BATCHES),
+        "formats": [
+            {
+                "format": name,
+                "step_s": [float(value) for value in seconds[name]],
+                "sequences_that_fit": None if fits[name] == float("inf") else int(fits[name]),
+            }
+            for name, _ in named
+        ],
+        "fastest": [min(seconds, key=lambda name: seconds[name][place]) for place in range(len(BATCHES))],
+        "crossovers": [
+            {"earlier": pair.earlier, "later": pair.later, "batch": pair.batch}
+            for pair in format_crossovers(named, context_tokens=float(question.context))
+        ],
+        "notes": notes,
+    }
+
+
+def print_crossover(question: CrossoverQuestion, *, as_json: bool, profiles: str | None) -> None:
+    """Print the comparison as JSON, or as a table and sentences."""
+    document = crossover_object(question, profiles=profiles)
+    if as_json:
+        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(
+        f"decode step of {document['model']} on {document['hardware']} (tp {question.tp_size}, "
+        f"{question.context} tokens each), ms; * fastest, - does not fit",
+        soft_wrap=True,
+    )
+    table = Table("batch", *(entry["format"] for entry in document["formats"]), box=None, pad_edge=False)
+    for place, batch in enumerate(document["batches"]):
+        table.add_row(str(batch), *(_cell(entry, document, place) for entry in document["formats"]))
+    console.print(table)
+    for pair in document["crossovers"]:
+        console.print(_sentence(pair), soft_wrap=True)
+    for text in document["notes"]:
+        console.print(f"note: {text}", soft_wrap=True)
+
+
+def _cell(entry: dict[str, Any], document: dict[str, Any], place: int) -> str:
+    room = entry["sequences_that_fit"]
+    mark = "*" if document["fastest"][place] == entry["format"] else ""
+    if room is not None and room < document["batches"][place]:
+        mark += "-"
+    return f"{entry['step_s'][place] / MILLI:.3g}{mark}"
+
+
+def _sentence(pair: dict[str, Any]) -> str:
+    if pair["batch"] is None:
+        return f"{pair['earlier']} beats {pair['later']} at one sequence and at 4,096"
+    last = pair["batch"] - 1
+    return f"{pair['earlier']} beats {pair['later']} up to {last} sequences, {pair['later']} from {last + 1} on"

@@ -1,0 +1,73 @@
+"""``roofcast demand``: a recorded workload as a workload file for plan-capacity."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from simulator.cli.output import write_text
+from simulator.engine.demand_import import import_demand
+from simulator.engine.recorded import RecordedDemand, Spread
+from simulator.errors import RoofcastError
+from simulator.specs.plan import duration_s
+from simulator.specs.workload import LARGEST_CV
+
+SCHEMA_VERSION = "1.0"
+_CACHED_AT_MOST = 0.99
+
+
+def _fields(demand: RecordedDemand) -> dict[str, float]:
+    """The fields of a workload file, in the units of plan-capacity's flags."""
+    fields: dict[str, float] = {"rps": demand.rate_per_s}
+    if demand.peak_to_mean is not None:
+        fields["peak_to_mean"] = max(1.0, demand.peak_to_mean)
+    fields |= _spread("isl", demand.isl) | _spread("osl", demand.osl)
+    if demand.prefix_hit is not None:
+        fields["prefix_hit"] = min(demand.prefix_hit, _CACHED_AT_MOST)
+    if demand.arrival_cv is not None and demand.arrival_cv > 0:
+        fields["arrival_cv"] = min(demand.arrival_cv, LARGEST_CV)
+    return fields
+
+
+def _spread(name: str, spread: Spread) -> dict[str, float]:
+    found = {name: max(1.0, spread.mean)}
+    if spread.cv is not None:
+        found[f"{name}_cv"] = min(spread.cv, LARGEST_CV)
+    return found
+
+
+def _lines(demand: RecordedDemand, *, digest: str) -> Iterator[str]:
+    yield f"# Workload for plan-capacity --workload, from {demand.tool}: {Path(demand.source).name}"
+    yield f"# {demand.requests:,} requests in {demand.duration_s:,.0f} s; SHA-256 {digest}"
+    yield f"# imported {datetime.now(UTC).date().isoformat()}"
+    for note in demand.notes:
+        yield f"# note: {note}"
+    for name, value in _fields(demand).items():
+        yield f"{name}: {value:.6g}"
+
+
+def run_demand(path: str, *, over: str | None, out: str, force: bool, as_json: bool) -> None:
+    """Read a record and print or write the workload file, or the same as JSON."""
+    try:
+        over_s = duration_s(over) if over is not None else None
+    except ValueError as error:
+        raise RoofcastError(f"{error}, got {over!r}", field="--over") from None
+    demand = import_demand(path, over_s=over_s)
+    digest = hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()
+    if as_json:
+        document = {
+            "schema_version": SCHEMA_VERSION,
+            "source": demand.source,
+            "sha256": digest,
+            "tool": demand.tool,
+            "requests": demand.requests,
+            "duration_s": demand.duration_s,
+            "workload": _fields(demand),
+            "notes": list(demand.notes),
+        }
+        write_text(json.dumps(document, indent=2) + "\n", out, force=force, flag="--out")
+        return
+    write_text("\n".join(_lines(demand, digest=digest)) + "\n", out, force=force, flag="--out")

@@ -1,0 +1,115 @@
+"""Options of plan-capacity that widen its search, limit its fleet, or ask for studies beside the plan."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+SEARCH, LIMITS, GAP, RESILIENCE, GROWTH, RISK = (
+    "Search",
+    "Limits of the fleet",
+    "Gap",
+    "Resilience",
+    "Growth and rental",
+    "Uncertainty",
+)
+
+
+def _option(*names: str, text: str, panel: str, metavar: str | None = None) -> object:
+    return typer.Option(*names, help=text, rich_help_panel=panel, metavar=metavar)
+
+
+def search_options(
+    search: Annotated[
+        str | None,
+        _option(
+            "--search",
+            text="usual, or wide: pipeline depths and engine limits too, over 100,000 set-ups.",
+            panel=SEARCH,
+        ),
+    ] = None,
+    any_precision: Annotated[
+        bool, _option("--any-precision", text="Compare number formats; answers change with them.", panel=SEARCH)
+    ] = False,
+    pareto: Annotated[
+        bool, _option("--pareto", text="Add the fleets that no other beats on cost, latency and power.", panel=SEARCH)
+    ] = False,
+    pools: Annotated[
+        bool, _option("--pools", text="Add a split of short and long prompts into two fleets.", panel=SEARCH)
+    ] = False,
+    max_cost_per_hour: Annotated[
+        float | None,
+        _option("--max-cost-per-hour", "--budget", text="Money an hour, in the price list's currency.", panel=LIMITS),
+    ] = None,
+    max_power_kw: Annotated[
+        float | None, _option("--max-power-kw", text="Nameplate power of the fleet in kW.", panel=LIMITS)
+    ] = None,
+    max_racks: Annotated[
+        int | None, _option("--max-racks", text="Racks that may be filled; needs whole servers.", panel=LIMITS)
+    ] = None,
+    stock: Annotated[
+        list[str] | None,
+        _option(
+            "--stock",
+            text="Accelerators that exist and serve first, such as h100=64; repeatable.",
+            panel=LIMITS,
+            metavar="HARDWARE=COUNT",
+        ),
+    ] = None,
+    explain_gap: Annotated[
+        bool,
+        _option("--explain-gap", text="What would need fewer GPUs, each step with its price in quality.", panel=GAP),
+    ] = False,
+) -> None:
+    """How far to search, and within which limits."""
+
+
+def study_options(
+    resilience: Annotated[
+        bool, _option("--resilience", text="Loss of replicas and servers, restarts, ramps.", panel=RESILIENCE)
+    ] = False,
+    server_spares: Annotated[
+        int | None, _option("--server-spares", text="Spares for the loss of whole servers (N+1: 1).", panel=RESILIENCE)
+    ] = None,
+    availability: Annotated[
+        float | None,
+        _option("--availability", text="Percent of time with enough replicas up; sets the spares.", panel=RESILIENCE),
+    ] = None,
+    mtbf_hours: Annotated[
+        float | None, _option("--mtbf-hours", text="Hours between failures of one accelerator.", panel=RESILIENCE)
+    ] = None,
+    mttr_hours: Annotated[
+        float | None, _option("--mttr-hours", text="Hours to repair a replica (24).", panel=RESILIENCE)
+    ] = None,
+    ramp: Annotated[
+        str | None, _option("--ramp", text="Fastest growth of the rate, such as 10%/min of the peak.", panel=RESILIENCE)
+    ] = None,
+    growth: Annotated[
+        str | None, _option("--growth", text="Growth of demand, such as 5%/month or 80%/year.", panel=GROWTH)
+    ] = None,
+    horizon: Annotated[str | None, _option("--horizon", text="Months to look ahead (24).", panel=GROWTH)] = None,
+    start: Annotated[
+        str | None, _option("--start", text="First day of the forecast (today).", panel=GROWTH, metavar="DATE")
+    ] = None,
+    lead_time: Annotated[int | None, _option("--lead-time", text="Days from order to use (180).", panel=GROWTH)] = None,
+    rental: Annotated[
+        bool, _option("--rental", text="Cheapest mix of reserved, on-demand and spot over a day.", panel=GROWTH)
+    ] = False,
+    load_profile: Annotated[
+        str | None,
+        _option("--load-profile", text="Relative demand of the 24 hours of a day.", panel=GROWTH, metavar="H0,H1,..."),
+    ] = None,
+    uncertainty: Annotated[
+        bool, _option("--uncertainty", text="P10/P50/P90, what moves the plan, what breaks first, regret.", panel=RISK)
+    ] = False,
+    demand_sigma: Annotated[
+        float | None, _option("--demand-sigma", text="Spread of log(demand / forecast) (0.15).", panel=RISK)
+    ] = None,
+    draws: Annotated[int | None, _option("--draws", text="Draws of the Monte Carlo (4000).", panel=RISK)] = None,
+    seed: Annotated[int | None, _option("--seed", text="Seed of the Monte Carlo (0).", panel=RISK)] = None,
+    verify: Annotated[
+        bool, _option("--verify", text="Check the chosen replica by event simulation.", panel=RISK)
+    ] = False,
+) -> None:
+    """Studies beside the plan."""

@@ -1,0 +1,137 @@
+"""The steps of a lane that are priced: each kind of step at a few batch sizes, in one call.
+
+The kinds, node by node: a plain step; one with the prompts that usually arrive; one filled to the token budget. At
+every other node also: one with fewer and one with more prompt tokens than usual, and one filled with the beginnings of
+prompts; what prompts add is smooth in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from simulator.engine.lengths import Array, RequestMix
+from simulator.operators.step_shape import StepShape, mixed_step
+from simulator.phases.table_nodes import graph_tokens
+
+StepTimes = Callable[[StepShape], Array]
+"""Seconds of each case of a StepShape; positive, and not falling when work is added."""
+
+# Gauss-Hermite rule of three points for a standard normal, the middle one first: expectations of polynomials up to the
+# fifth degree are exact.
+_DEVIATES = np.array([0.0, -sqrt(3), sqrt(3)])
+SIZE_WEIGHTS = np.array([4.0, 1.0, 1.0]) / 6
+ASCENDING = (1, 0, 2)
+"""Order of the sizes from small to large."""
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedNodes:
+    """Step times [s] over the nodes (batch sizes).
+
+    plain_s : decoding alone; shared_s : with prompts of ``size_tokens``, [sizes, nodes], in the order of SIZE_WEIGHTS
+    full_s : filled with an average piece of a prompt; fresh_full_s : with the beginnings of prompts
+    room_tokens : what the token budget leaves to prompts; earlier_tokens : context of that average piece
+    """
+
+    nodes: Array
+    plain_s: Array
+    shared_s: Array
+    full_s: Array
+    fresh_full_s: Array
+    size_tokens: Array
+    room_tokens: Array
+    earlier_tokens: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PromptSizes:
+    """Prompts of a step that has any: their mean number, and new tokens of all of them at five points."""
+
+    number: Array
+    tokens: Array
+
+
+def _prompt_sizes(mix: RequestMix, nodes: Array) -> _PromptSizes:
+    """A step of n decoding sequences meets a = n / (O - 1) new prompts on average, by conservation of requests.
+
+    Steps that have any have N with mean a / (1 - e^-a) and E[N^2] = (1 + a) E[N]; their tokens are taken as
+    log-normal with the two moments of that sum.
+    """
+    arrivals = nodes / mix.decode_steps if mix.decode_steps > 0 else np.zeros_like(nodes)
+    number = np.where(arrivals > 0, arrivals / -np.expm1(-np.maximum(arrivals, _TINY)), 1.0)
+    square_cv = np.maximum((1 + arrivals) / number - 1, 0.0) + mix.isl.cv**2 / number
+    log_variance = np.log1p(square_cv)
+    factors = np.exp(np.sqrt(log_variance) * _DEVIATES[:, None] - log_variance / 2)
+    return _PromptSizes(number=number, tokens=np.maximum(mix.new_prompt_tokens * number * factors, 1.0))
+
+
+def computed_sequences(sequences: Array, *, largest: int) -> Array:
+    """Sequences that CUDA graphs compute for a batch that fluctuates around ``sequences`` like a Poisson number."""
+    around = sequences + np.sqrt(sequences) * np.linspace(-1.5, 1.5, 7)[:, None]
+    around = np.maximum(np.rint(around), 1.0)
+    padding: Array = (graph_tokens(around, largest=largest) - around).mean(axis=0)
+    return sequences + padding
+
+
+def price_nodes(
+    step_times: StepTimes, *, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int
+) -> PricedNodes:
+    """Price every kind of step at every node in one call of ``step_times``.
+
+    Decode steps are priced as CUDA graphs pad them, with the same tokens attended to. Prompts longer than the budget
+    leaves room for are cut into pieces; tokens of long prompts see the pieces before theirs.
+
+    References
+    ----------
+    [Agrawal2024] chunked prefill; [Yu2022] iteration-level batching; [Abramowitz1964] 25.4.46, the rule for sizes.
+    """
+    room = np.maximum(batched_tokens - nodes, 1.0)
+    sizes = _prompt_sizes(mix, nodes)
+    size_tokens = np.minimum(sizes.tokens, room)
+    piece = np.minimum(mix.new_prompt_tokens, room)
+    # Most tokens are in long prompts: a token's prompt has (1 + cv^2) times the mean length.
+    earlier = np.maximum(mix.new_prompt_tokens * (1 + mix.isl.cv**2) - piece, 0.0) / 2
+    cut = np.maximum(sizes.tokens - size_tokens, 0.0) / (2 * sizes.number)
+    nothing = np.zeros_like(nodes)
+    # The bare step that prompts add to: one sequence decoding where the lane is empty, and for requests without
+    # decode steps (encoders have none) a prompt of a single token.
+    decodes = mix.decode_steps > 0
+    bare = nothing if decodes else np.ones_like(nodes)
+    decoding = computed_sequences(np.maximum(nodes, 1.0), largest=graph_sequences) if decodes else nothing
+    few = np.array(sorted({*range(0, len(nodes), 2), len(nodes) - 1}))
+    cases = (
+        (bare, piece if decodes else bare, nothing, decoding),
+        (size_tokens[0], size_tokens[0] / sizes.number, cut[0], nodes),
+        (room, piece, earlier, nodes),
+        *((size_tokens[at][few], (size_tokens[at] / sizes.number)[few], cut[at][few], nodes[few]) for at in (1, 2)),
+        (room[few], piece[few], nothing[few], nodes[few]),
+    )
+    tokens, each, context, sequences = (np.concatenate(columns) for columns in zip(*cases, strict=True))
+    attended = np.full(len(tokens), mix.decode_context_tokens)
+    attended[: len(nodes)] *= np.maximum(nodes, 1.0) / np.maximum(decoding, 1.0)
+    seconds = step_times(
+        mixed_step(
+            prefill_sequences=tokens / each,
+            prefill_tokens=each,
+            prefill_context=np.maximum(context + mix.isl.mean_tokens - mix.new_prompt_tokens, 0.0),
+            decode_sequences=sequences,
+            decode_context=attended,
+        )
+    )
+    plain_s, usual_s, full_s, *sparse = np.split(seconds, np.cumsum([len(case[0]) for case in cases])[:-1])
+    low_s, high_s, fresh_full_s = (np.interp(nodes, nodes[few], some - plain_s[few]) + plain_s for some in sparse)
+    return PricedNodes(
+        nodes=nodes,
+        plain_s=plain_s,
+        shared_s=np.stack((usual_s, low_s, high_s)),
+        full_s=full_s,
+        fresh_full_s=fresh_full_s,
+        size_tokens=size_tokens,
+        room_tokens=room,
+        earlier_tokens=earlier,
+    )

@@ -1,0 +1,172 @@
+"""One request rate, simulated over several seeds: percentiles with their scatter, and whether objectives hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.engine.latency import LATENCIES, ObjectiveCheck, offered_latency_s, percentile_s
+from simulator.engine.metrics import ServeResult, is_saturated
+from simulator.engine.mix_requests import at_rate
+from simulator.engine.request import Floats, Outcome, Requests
+from simulator.engine.serving import serve_workload
+from simulator.engine.state import BUSY_S, SEQUENCE_S
+from simulator.phases.compiled import StepTables, scale_tables
+from simulator.phases.deployment import Deployment
+from simulator.phases.tabulate import compile_steps
+from simulator.specs.plan import ObjectiveSpec
+from simulator.specs.workload import WorkloadSpec
+
+WARM_UP_SHARE = 0.1
+"""First requests of a run whose latencies are left out: they meet a lane that is still filling up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedDeployment:
+    """A deployment whose step tables are there already, for many runs; ``timeout_s`` as in a workload."""
+
+    deployment: Deployment
+    replicas: int
+    tables: StepTables | None
+    timeout_s: float | None
+
+    def run(self, requests: Requests) -> ServeResult:
+        """Serve requests."""
+        return serve_workload(
+            self.deployment,
+            workload=WorkloadSpec(timeout_s=self.timeout_s),
+            replicas=self.replicas,
+            tables=self.tables,
+            requests=requests,
+        )
+
+
+def served_deployment(
+    deployment: Deployment, *, replicas: int = 1, timeout_s: float | None = None, step_scale: float = 1.0
+) -> ServedDeployment:
+    """Compile a deployment once; ``step_scale`` makes all its steps that many times as long."""
+    tables = None
+    if deployment.parallelism.pp_size == 1:
+        tables = compile_steps(deployment)
+        tables = tables if step_scale == 1 else scale_tables(tables, factor=step_scale)
+    return ServedDeployment(deployment=deployment, replicas=replicas, tables=tables, timeout_s=timeout_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A statistic over all runs together, and of each run by itself (same order as the seeds) [s]."""
+
+    pooled_s: float
+    by_seed_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatePoint:
+    """A rate and what clients see there, warm-up left out.
+
+    checks : each objective with its percentile over all runs; by_seed : the same of each run
+    saturated_runs : runs whose queue keeps growing; unanswered_fraction : given up or rejected
+    means and p95 : TTFT, TPOT, E2E in the order of ``LATENCIES``
+    """
+
+    rate_per_s: float
+    checks: tuple[ObjectiveCheck, ...]
+    by_seed: tuple[tuple[ObjectiveCheck, ...], ...]
+    saturated_runs: int
+    runs: int
+    unanswered_fraction: float
+    means: tuple[Spread, ...]
+    p95: tuple[Spread, ...]
+    mean_batch: float
+    kv_utilization: float
+
+    @property
+    def saturated(self) -> bool:
+        """Most runs cannot keep up."""
+        return 2 * self.saturated_runs > self.runs
+
+    @property
+    def holds(self) -> bool:
+        """Every objective holds and the queue does not grow."""
+        return not self.saturated and all(check.holds for check in self.checks)
+
+    @property
+    def binding(self) -> ObjectiveSpec | None:
+        """The objective that is nearest to its bound or furthest beyond; None without objectives."""
+        return max(self.checks, key=lambda check: check.excess).objective if self.checks else None
+
+    def excess_of(self, seed: int) -> float:
+        """Largest of one run's percentiles over their bounds; at most 1 where that run meets them all."""
+        return max((check.excess for check in self.by_seed[seed]), default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    result: ServeResult
+    inside: NDArray[np.bool_]
+
+    def latencies_s(self, metric: str) -> Floats:
+        return offered_latency_s(self.result.requests, self.result.run.records, metric=metric)[self.inside]
+
+
+def _checks(values: Sequence[Floats], objectives: tuple[ObjectiveSpec, ...]) -> tuple[ObjectiveCheck, ...]:
+    return tuple(
+        ObjectiveCheck(objective=item, value_s=percentile_s(found, item.percentile))
+        for item, found in zip(objectives, values, strict=True)
+    )
+
+
+def _mean_s(values_s: Floats) -> float:
+    known = values_s[np.isfinite(values_s)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def _spreads(runs: Sequence[_Run], *, percentile: float | None) -> tuple[Spread, ...]:
+    spreads = []
+    for metric in LATENCIES:
+        values = [run.latencies_s(metric) for run in runs]
+        of = [_mean_s(item) if percentile is None else percentile_s(item, percentile) for item in values]
+        joined = np.concatenate(values)
+        pooled = _mean_s(joined) if percentile is None else percentile_s(joined, percentile)
+        spreads.append(Spread(pooled_s=pooled, by_seed_s=tuple(of)))
+    return tuple(spreads)
+
+
+def _grows(result: ServeResult, timeout_s: float | None) -> bool:
+    requests = result.requests
+    end_s = float(requests.stage_end_s[-1])
+    return is_saturated(requests, result.run.records, start_s=0.0, end_s=end_s, timeout_s=timeout_s)
+
+
+def simulate_rate(
+    served: ServedDeployment,
+    *,
+    samples: Sequence[Requests],
+    rate_per_s: float,
+    objectives: tuple[ObjectiveSpec, ...],
+) -> RatePoint:
+    """Send each of ``samples`` (one per seed) at a mean rate [1/s] and gather what clients see."""
+    runs = []
+    for requests in samples:
+        result = served.run(at_rate(requests, rate_per_s=rate_per_s))
+        inside = np.arange(len(requests)) >= int(WARM_UP_SHARE * len(requests))
+        runs.append(_Run(result=result, inside=inside))
+    values = [[run.latencies_s(item.metric) for item in objectives] for run in runs]
+    usage = sum(run.result.run.usage.sum(axis=0) for run in runs)
+    answered = sum(np.count_nonzero(run.result.run.records.outcome == int(Outcome.FINISHED)) for run in runs)
+    blocks = [run.result.overall.kv_utilization for run in runs]
+    return RatePoint(
+        rate_per_s=rate_per_s,
+        checks=_checks([np.concatenate(column) for column in zip(*values, strict=True)], objectives),
+        by_seed=tuple(_checks(found, objectives) for found in values),
+        saturated_runs=sum(_grows(run.result, served.timeout_s) for run in runs),
+        runs=len(runs),
+        unanswered_fraction=1 - answered / sum(len(requests) for requests in samples),
+        means=_spreads(runs, percentile=None),
+        p95=_spreads(runs, percentile=95.0),
+        mean_batch=float(usage[SEQUENCE_S] / usage[BUSY_S]) if usage[BUSY_S] > 0 else 0.0,
+        kv_utilization=float(np.mean(blocks)),
+    )

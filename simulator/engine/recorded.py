@@ -1,0 +1,99 @@
+"""A recorded demand: what every importer returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.engine.lengths import Array
+from simulator.engine.trace_files import RequestTrace, summarise
+from simulator.units import SECONDS_PER_MINUTE
+
+_FEW_GAPS = 10
+"""Minutes with fewer gaps say nothing about their spread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Mean and coefficient of variation, None where only the mean is known."""
+
+    mean: float
+    cv: float | None
+
+    @classmethod
+    def of(cls, values: Array) -> Spread:
+        """Of samples."""
+        mean = float(values.mean())
+        return cls(mean=mean, cv=float(values.std()) / mean if mean else None)
+
+    @classmethod
+    def mean_only(cls, mean: float) -> Spread:
+        """Of a total."""
+        return cls(mean=mean, cv=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedDemand:
+    """Rate and lengths of recorded requests; None where the record does not say.
+
+    rate_per_s : mean over ``duration_s``; peak_to_mean : busiest minute over the mean
+    isl, osl : prompt and answer tokens; prefix_hit : share of prompt tokens found in a cache
+    arrival_cv : coefficient of variation of the gaps between arrivals
+    """
+
+    source: str
+    tool: str
+    requests: int
+    duration_s: float
+    rate_per_s: float
+    peak_to_mean: float | None
+    isl: Spread
+    osl: Spread
+    prefix_hit: float | None
+    arrival_cv: float | None
+    notes: tuple[str, ...]
+
+
+def _gap_cv(arrivals_s: Array) -> float | None:
+    """Of gaps within minutes, so that the day's tide is not mistaken for bursts."""
+    gaps = np.diff(arrivals_s)
+    minutes = (arrivals_s[1:] // SECONDS_PER_MINUTE).astype(np.int64)
+    sums = np.bincount(minutes, weights=gaps)
+    counts = np.bincount(minutes)
+    squares = np.bincount(minutes, weights=gaps**2)
+    used = counts >= _FEW_GAPS
+    if not used.any():
+        return None
+    means = sums[used] / counts[used]
+    variances = squares[used] / counts[used] - means**2
+    busy = means > 0
+    if not busy.any():
+        return None
+    return float(np.sqrt(np.average(variances[busy] / means[busy] ** 2, weights=counts[used][busy])))
+
+
+def measured_demand(
+    trace: RequestTrace, *, tool: str, prefix_hit: float | None = None, notes: tuple[str, ...] = ()
+) -> RecordedDemand:
+    """Demand of recorded requests; rate and peak as a plan takes them from the same trace.
+
+    Raises
+    ------
+    RoofcastError
+        All requests carry one time, so that there is no rate.
+    """
+    summary = summarise(trace)
+    return RecordedDemand(
+        source=trace.source,
+        tool=tool,
+        requests=summary.requests,
+        duration_s=summary.duration_s,
+        rate_per_s=summary.mean_rate_per_s,
+        peak_to_mean=summary.peak_to_mean,
+        isl=Spread(mean=summary.isl.mean, cv=summary.isl.cv),
+        osl=Spread(mean=summary.osl.mean, cv=summary.osl.cv),
+        prefix_hit=prefix_hit,
+        arrival_cv=_gap_cv(trace.arrival_s),
+        notes=notes,
+    )

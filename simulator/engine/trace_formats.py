@@ -1,0 +1,190 @@
+"""Rows of request traces in the formats that people have: Azure, BurstGPT, Mooncake and vLLM's serving benchmark.
+
+- Azure 2023/2024, CSV: TIMESTAMP (ISO), ContextTokens, GeneratedTokens.
+- BurstGPT, CSV: Timestamp (s), Request tokens, Response tokens; requests without a response failed and are left out.
+- Mooncake, JSON lines: timestamp (ms), input_length, output_length, hash_ids (one per 512 tokens of prompt).
+- ``vllm bench serve --save-result``, one JSON object: start_times (s), input_lens, output_lens; failed requests
+  (no output) are left out.
+
+A row names its line (CSV, JSON lines) or its place in the arrays where something is wrong with it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from io import StringIO
+from typing import Any
+
+from simulator.errors import RoofcastError
+from simulator.units import MILLI
+
+AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+BURSTGPT_COLUMNS = ("Timestamp", "Request tokens", "Response tokens")
+MOONCAKE_FIELDS = ("timestamp", "input_length", "output_length")
+VLLM_FIELDS = ("start_times", "input_lens", "output_lens")
+HASH_BLOCK_TOKENS = 512
+"""Prompt tokens that one hash of a Mooncake trace stands for [Qin2024]."""
+_MICROSECOND_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRow:
+    """One request: when it was sent [s], its lengths, the hashes of its prompt's blocks where the trace has them."""
+
+    at_s: float
+    isl_tokens: float
+    osl_tokens: float
+    hashes: tuple[int, ...] | None = None
+
+
+def malformed(path: object, *, where: str, reason: str) -> RoofcastError:
+    """The refusal of a trace, with file, place and reason."""
+    return RoofcastError(f"{path}, {where}: {reason}", field="trace", code="malformed_trace")
+
+
+def trace_rows(text: str, *, path: object) -> list[TraceRow]:
+    """All requests of a trace, in the order of the file; the format follows from its beginning."""
+    if not text.lstrip().startswith("{"):
+        return _csv_rows(text, path=path)
+    first = text.lstrip().splitlines()[0]
+    try:
+        head = json.loads(first)
+    except json.JSONDecodeError:
+        head = None
+    if isinstance(head, dict) and not any(field in head for field in VLLM_FIELDS):
+        return _mooncake_rows(text, path=path)
+    try:
+        whole = head if head is not None and len(text.split("\n", 1)) == 1 else json.loads(text)
+    except json.JSONDecodeError:
+        if head is not None:
+            raise malformed(path, where="line 2", reason="several results in one file; keep one run a file") from None
+        return _mooncake_rows(text, path=path)
+    return _vllm_rows(whole, path=path)
+
+
+def _number(value: object, *, path: object, where: str, field: str) -> float:
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = float("nan")
+    if isinstance(value, bool) or not 0 <= number < float("inf"):
+        raise malformed(path, where=where, reason=f"{field} must be a number of at least 0, got {value!r}")
+    return number
+
+
+def _tokens(value: object, *, path: object, where: str, field: str, least: int) -> float:
+    try:
+        count = float(str(value))
+    except ValueError:
+        count = -1.0
+    if isinstance(value, bool) or count < least or count != int(count):
+        raise malformed(path, where=where, reason=f"{field} must be a whole number of at least {least}, got {value!r}")
+    return count
+
+
+def _csv_rows(text: str, *, path: object) -> list[TraceRow]:
+    reader = csv.reader(StringIO(text))
+    header = [name.strip() for name in next(reader, [])]
+    burst = "Request tokens" in header or "Response tokens" in header
+    columns = BURSTGPT_COLUMNS if burst else AZURE_COLUMNS
+    if not all(name in header for name in columns):
+        missing = ", ".join(name for name in columns if name not in header)
+        known = f"a CSV trace has {', '.join(AZURE_COLUMNS)} (Azure) or {', '.join(BURSTGPT_COLUMNS)} (BurstGPT)"
+        raise malformed(path, where="line 1", reason=f"the header lacks {missing} ({known})")
+    at, isl, osl = (header.index(name) for name in columns)
+    rows = []
+    for fields in reader:
+        if not fields:
+            continue
+        where = f"line {reader.line_num}"
+        if len(fields) != len(header):
+            raise malformed(path, where=where, reason=f"{len(header)} fields expected, found {len(fields)}")
+        if burst and _tokens(fields[osl], path=path, where=where, field=columns[2], least=0) == 0:
+            continue
+        if burst:
+            at_s = _number(fields[at], path=path, where=where, field=columns[0])
+        else:
+            at_s = _timestamp_s(fields[at], path=path, where=where)
+        rows.append(
+            TraceRow(
+                at_s=at_s,
+                isl_tokens=_tokens(fields[isl], path=path, where=where, field=columns[1], least=1),
+                osl_tokens=_tokens(fields[osl], path=path, where=where, field=columns[2], least=1),
+            )
+        )
+    return rows
+
+
+def _timestamp_s(text: str, *, path: object, where: str) -> float:
+    """Seconds of an ISO date and time; digits beyond microseconds, which Azure writes, are cut."""
+    whole, dot, fraction = text.strip().partition(".")
+    try:
+        return datetime.fromisoformat(f"{whole}{dot}{fraction[:_MICROSECOND_DIGITS]}").timestamp()
+    except ValueError:
+        raise malformed(path, where=where, reason=f"TIMESTAMP is not an ISO date and time: {text!r}") from None
+
+
+def _mooncake_rows(text: str, *, path: object) -> list[TraceRow]:
+    rows: list[TraceRow] = []
+    for line, content in enumerate(text.splitlines(), start=1):
+        if not content.strip():
+            continue
+        where = f"line {line}"
+        try:
+            record = json.loads(content)
+        except json.JSONDecodeError as error:
+            raise malformed(path, where=where, reason=f"not JSON: {error.msg} at column {error.colno}") from None
+        missing = [name for name in MOONCAKE_FIELDS if not isinstance(record, dict) or name not in record]
+        if missing:
+            raise malformed(path, where=where, reason=f"the field {missing[0]} is missing")
+        stamp, isl, osl = (record[name] for name in MOONCAKE_FIELDS)
+        isl_tokens = _tokens(isl, path=path, where=where, field=MOONCAKE_FIELDS[1], least=1)
+        rows.append(
+            TraceRow(
+                at_s=_tokens(stamp, path=path, where=where, field=MOONCAKE_FIELDS[0], least=0) * MILLI,
+                isl_tokens=isl_tokens,
+                osl_tokens=_tokens(osl, path=path, where=where, field=MOONCAKE_FIELDS[2], least=1),
+                hashes=_hashes(record, isl_tokens=isl_tokens, path=path, where=where),
+            )
+        )
+        if (rows[-1].hashes is None) != (rows[0].hashes is None):
+            raise malformed(path, where=where, reason="hash_ids must be in all lines or in none")
+    return rows
+
+
+def _hashes(record: dict[str, Any], *, isl_tokens: float, path: object, where: str) -> tuple[int, ...] | None:
+    hashes = record.get("hash_ids")
+    if hashes is None:
+        return None
+    whole = isinstance(hashes, list) and all(isinstance(item, int) and item >= 0 for item in hashes)
+    blocks = int(-(-isl_tokens // HASH_BLOCK_TOKENS))
+    if not whole or len(hashes) > blocks:
+        reason = f"hash_ids must be a list of at most {blocks} whole numbers (one per {HASH_BLOCK_TOKENS} tokens)"
+        raise malformed(path, where=where, reason=reason)
+    return tuple(hashes)
+
+
+def _vllm_rows(record: Any, *, path: object) -> list[TraceRow]:
+    missing = [name for name in VLLM_FIELDS if not isinstance(record, dict) or not isinstance(record.get(name), list)]
+    if missing:
+        reason = f"the list {missing[0]} is missing (older versions of vllm bench serve do not save it)"
+        raise malformed(path, where="result", reason=reason)
+    sizes = {len(record[name]) for name in VLLM_FIELDS}
+    if len(sizes) > 1:
+        raise malformed(path, where="result", reason=f"{', '.join(VLLM_FIELDS)} differ in length")
+    rows = []
+    for place, (at_s, isl, osl) in enumerate(zip(*(record[name] for name in VLLM_FIELDS), strict=True)):
+        where = f"request {place}"
+        if _tokens(osl, path=path, where=where, field="output_lens", least=0) == 0:
+            continue
+        rows.append(
+            TraceRow(
+                at_s=_number(at_s, path=path, where=where, field="start_times"),
+                isl_tokens=_tokens(isl, path=path, where=where, field="input_lens", least=1),
+                osl_tokens=float(osl),
+            )
+        )
+    return rows

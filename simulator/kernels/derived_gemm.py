@@ -1,0 +1,175 @@
+"""Products in formats that nobody measured on a device: its 16-bit product with other bytes, rate and extra work.
+
+A weight-only kernel streams narrow weights and widens each of them once per tile row that reads it [Frantar2024]; an
+8-bit kernel multiplies at the 8-bit rate and has to quantise its input first [Xiao2022]; a 2:4 kernel streams the kept
+half with its indices and multiplies at the sparse rate [Mishra2021]. What differs between implementations is a handful
+of named parameters (specs/format_kernels), fitted on few published rows or measured kernels and tested on others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from simulator.errors import ProfileError
+from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
+from simulator.kernels.gemm import GemmMachine, gemm_machine, gemm_seconds
+from simulator.kernels.timing import Provenance, Timing
+from simulator.operators.step_shape import Array
+from simulator.operators.work import GemmShape, MatmulFormat
+from simulator.specs.calibration import KernelFit
+from simulator.specs.format_kernels import FormatKernelSpec
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.precision import BITS, Dtype
+from simulator.units import BITS_PER_BYTE
+
+FLOPS_PER_INSTRUCTION = 2.0
+"""The datasheet counts a multiply-add, one instruction of a lane, as 2 FLOPs."""
+
+WIDE_BYTES = 2.0
+"""A widened weight is a 16-bit number."""
+
+SPARSE_ON_TENSOR_CORES = (2, 4)
+"""The pattern that sparse matrix units take [Mishra2021]."""
+
+
+def derived_machine(hardware: AcceleratorSpec, format: MatmulFormat) -> GemmMachine:
+    """Facts for the rate that applies: the sparse peak for 2:4 weights, the dense one otherwise."""
+    if format.sparsity != SPARSE_ON_TENSOR_CORES:
+        return gemm_machine(hardware, format)
+    peak = hardware.sparse_peak_flops_per_s.get(format.math)
+    if peak is None:
+        raise ProfileError(
+            f"{hardware.name} has no 2:4 rate for {format.math.value}",
+            field="techniques.sparsity",
+            code="unsupported_option",
+            hint="have: " + (", ".join(sorted(hardware.sparse_peak_flops_per_s)) or "none"),
+        )
+    return replace(gemm_machine(hardware, format), peak_flops_per_s=peak)
+
+
+def dequantise_seconds(
+    format: MatmulFormat, *, family: FormatKernelSpec, hardware: AcceleratorSpec, fit: KernelFit
+) -> float:
+    """Time that one compute unit spends on widening one weight [s].
+
+    ``dequantise_ops`` instructions on the lanes of the unit, and what it gathers from tables too large for its own
+    memory at the rate that feeds the units of the device. Leaves out that lookups of neighbours may meet in one line.
+
+    References
+    ----------
+    [Frantar2024]
+    """
+    instructions_per_s = hardware.vector_flops_per_s[Dtype.FP32] / FLOPS_PER_INSTRUCTION
+    p = fit.parameters
+    feed_bytes_per_s = p["unit_bandwidth"] * p["memory_fraction"] * hardware.memory_bytes_per_s
+    each = family.dequantise_ops / instructions_per_s + format.lookup_bytes / feed_bytes_per_s
+    return each * hardware.compute_units
+
+
+def with_family(fit: KernelFit, family: FormatKernelSpec) -> KernelFit:
+    """The 16-bit fit with the family's shares of its rates and its further fixed time."""
+    p = fit.parameters
+    return fit.model_copy(
+        update={
+            "parameters": {
+                **p,
+                "memory_fraction": min(1.0, p["memory_fraction"] * family.memory_share),
+                "compute_fraction": p["compute_fraction"] * family.compute_share,
+                "launch_s": p["launch_s"] + family.launch_s,
+            }
+        }
+    )
+
+
+def derived_gemm_timing(
+    shape: GemmShape,
+    *,
+    hardware: AcceleratorSpec,
+    fit: KernelFit,
+    lattice: Lattice | None,
+    family: FormatKernelSpec,
+) -> Timing:
+    """Price one product in a format without measurements from the 16-bit ``fit``, vectorised over ``shape.m``.
+
+    Up to ``family.fused_rows`` tokens the fused kernel runs; above, the weights are written out in 16 bit and the
+    16-bit product follows. The passes around the product are priced apart. The spread is that of the fit and of the
+    family in quadrature.
+    """
+    m = np.atleast_1d(np.asarray(shape.m, dtype=np.float64))
+    seconds, compute_s, memory_s = _fused(shape, hardware=hardware, fit=fit, family=family)
+    above = m > family.fused_rows if family.fused_rows is not None else np.zeros(len(m), dtype=bool)
+    if above.any():
+        wide = _materialised(shape, hardware=hardware, fit=fit)
+        seconds, compute_s, memory_s = (
+            np.where(above, late, early) for late, early in zip(wide, (seconds, compute_s, memory_s), strict=True)
+        )
+    points = log2_coordinates(m, shape.n * shape.batch, shape.k)
+    log_sigma, provenance = shape_confidence(fit, points, axes=("m", "n", "k"))
+    known = Provenance.EXTRAPOLATED if family.known_as == "fitted" else Provenance.ASSUMED
+    return Timing(
+        seconds=seconds * np.exp(log_correction(lattice, points)),
+        compute_s=compute_s,
+        memory_s=memory_s,
+        network_s=np.zeros(len(m)),
+        log_sigma=np.hypot(log_sigma, family.log_sigma),
+        provenance=np.maximum(provenance, float(known)),
+    )
+
+
+def _fused(
+    shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, family: FormatKernelSpec
+) -> tuple[Array, Array, Array]:
+    """(seconds, compute, memory) of the narrow product and, for decomposed formats, of the 16-bit one beside it."""
+    product = shape.format
+    terms = gemm_seconds(
+        shape.m,
+        shape.n,
+        shape.k * (1.0 - product.outlier_fraction),
+        machine=derived_machine(hardware, product),
+        parameters=with_family(fit, family).parameters,
+        weight_bytes=product.weight_bits / BITS_PER_BYTE,
+        activation_bytes=product.activation_bits / BITS_PER_BYTE,
+        batch=shape.batch,
+        cold=True,
+        dequantise_s=dequantise_seconds(product, family=family, hardware=hardware, fit=fit),
+    )
+    if not product.outlier_fraction:
+        return terms.seconds, terms.compute_s, terms.memory_s
+    seconds, compute_s, memory_s = _sixteen_bit(shape, hardware=hardware, fit=fit, depth=product.outlier_fraction)
+    return terms.seconds + seconds, terms.compute_s + compute_s, terms.memory_s + memory_s
+
+
+def _sixteen_bit(
+    shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, depth: float = 1.0
+) -> tuple[Array, Array, Array]:
+    """(seconds, compute, memory) of the 16-bit product over a share ``depth`` of the input columns."""
+    wide = MatmulFormat(
+        name="wide", weight_bits=BITS[Dtype.FP16], activation_bits=BITS[Dtype.FP16], math=_wide(hardware)
+    )
+    terms = gemm_seconds(
+        shape.m,
+        shape.n,
+        shape.k * depth,
+        machine=gemm_machine(hardware, wide),
+        parameters=fit.parameters,
+        weight_bytes=WIDE_BYTES,
+        activation_bytes=WIDE_BYTES,
+        batch=shape.batch,
+        cold=True,
+    )
+    return terms.seconds, terms.compute_s, terms.memory_s
+
+
+def _materialised(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit) -> tuple[Array, Array, Array]:
+    """(seconds, compute, memory) of widening all weights in memory and multiplying them as 16-bit ones."""
+    seconds, compute_s, memory_s = _sixteen_bit(shape, hardware=hardware, fit=fit)
+    moved = shape.n * shape.k * shape.batch * (shape.format.weight_bits / BITS_PER_BYTE + WIDE_BYTES)
+    pass_s = moved / (fit.parameters["memory_fraction"] * hardware.memory_bytes_per_s)
+    return seconds + fit.parameters["launch_s"] + pass_s, compute_s, memory_s + pass_s
+
+
+def _wide(hardware: AcceleratorSpec) -> Dtype:
+    """The 16-bit format of the device's matrix units."""
+    return Dtype.BF16 if Dtype.BF16 in hardware.peak_flops_per_s else Dtype.FP16

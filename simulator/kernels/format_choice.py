@@ -1,0 +1,144 @@
+"""Who prices a product or experts in a given format: measured kernels of it, or the 16-bit ones of the same device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from simulator.errors import RoofcastError, did_you_mean
+from simulator.kernels.derived_gemm import dequantise_seconds, derived_gemm_timing, derived_machine, with_family
+from simulator.kernels.fits import FitSet, fit_set
+from simulator.kernels.moe import moe_timing
+from simulator.kernels.timing import Provenance, Timing
+from simulator.operators.step_shape import Array
+from simulator.operators.work import ActivationPasses, ElementwiseShape, GemmShape, MatmulFormat, MoeShape
+from simulator.specs.calibration import KernelFit
+from simulator.specs.format_kernels import FormatKernelSpec, load_format_kernels
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.precision import BITS, Dtype
+from simulator.units import BITS_PER_BYTE
+
+# fp16 runs on the same units at the same rate as bf16 and moves the same bytes.
+SAME_KERNELS = {"fp16": "bf16"}
+# Every library multiplies these with the same kernels (CUTLASS; DeepGEMM), so that one's table serves all, on the
+# accelerator that was measured.
+SHARED_PRODUCTS = {"int8": "trtllm", "fp8_block": "sglang"}
+# The tables' per-tensor FP8 experts ran an untuned kernel that is slower than 16-bit experts at any small batch;
+# engines run per-tensor and per-token FP8 checkpoints on the same grouped kernel as block-scaled ones.
+MOE_KERNELS = {"fp8": "fp8_block"}
+WIDE_BYTES = 2.0
+
+
+def find(fits: FitSet | None, *, family: str, fmt: str, variant: str = "") -> tuple[FitSet, KernelFit] | None:
+    """The set and its fit for a family, format and variant, if any."""
+    if fits is None:
+        return None
+    fit = fits.find(family=family, fmt=SAME_KERNELS.get(fmt, fmt), variant=variant)
+    return None if fit is None else (fits, fit)
+
+
+def shared_products(hardware: AcceleratorSpec, *, profiles: str | None) -> tuple[tuple[str, FitSet], ...]:
+    """Tables of the shared products that were measured on this very accelerator: (format, fits)."""
+    named = (
+        (name, fit_set(hardware, library=library, group="gemm", profiles=profiles))
+        for name, library in SHARED_PRODUCTS.items()
+    )
+    return tuple((name, fits) for name, fits in named if fits is not None and fits.relative.name == hardware.name)
+
+
+def format_family(format: MatmulFormat, *, library: str) -> FormatKernelSpec | None:
+    """Implementation family of a format under a kernel library: the one it names, else the library's own."""
+    table = load_format_kernels()
+    if not format.kernel:
+        return table.default(library=library, fmt=format.name)
+    family = table.family(format.kernel)
+    if format.name not in family.formats:
+        raise RoofcastError(
+            f"{format.kernel} kernels do not multiply {format.name}; they take {', '.join(family.formats)}",
+            field="precision.kernel",
+            code="contradiction",
+            hint=did_you_mean(format.name, table.families_for(format.name)) if table.families_for(format.name) else "",
+        )
+    return family
+
+
+def runs_measured_kernel(format: MatmulFormat, *, library: str) -> bool:
+    """Whether tables of ``library`` measured the kernel that this format asks for."""
+    if not format.kernel:
+        return True
+    own = load_format_kernels().default(library=library, fmt=format.name)
+    return own is not None and own.name == format.kernel
+
+
+def passes_of(format: MatmulFormat, *, contained: bool) -> ActivationPasses | None:
+    """Passes to price beside a product; ``contained``: its fit was measured with the quantising pass."""
+    if format.quantises_activations:
+        narrow = BITS[format.math] / BITS_PER_BYTE
+        return None if contained else ActivationPasses(input_bytes=WIDE_BYTES + narrow, launches=1.0)
+    return format.passes
+
+
+def pass_shape(shape: GemmShape, passes: ActivationPasses) -> ElementwiseShape:
+    """The passes around a product as one row that is bound by memory."""
+    moved: Array = np.asarray(shape.m, dtype=np.float64) * shape.batch
+    elements = shape.k * passes.input_bytes + shape.n * passes.output_bytes
+    return ElementwiseShape(bytes=moved * elements, launches=passes.launches)
+
+
+def expert_pass_shape(shape: MoeShape, passes: ActivationPasses) -> ElementwiseShape:
+    """The passes around both grouped products: over the rows of every (token, expert) pair of the device."""
+    inputs = shape.hidden_size + shape.intermediate_size
+    outputs = shape.hidden_size + shape.intermediate_size * (2.0 if shape.gated else 1.0)
+    elements = inputs * passes.input_bytes + outputs * passes.output_bytes
+    return ElementwiseShape(bytes=shape.local_assignments * elements, launches=2.0 * passes.launches)
+
+
+def with_passes(timing: Timing, passes: Timing) -> Timing:
+    """A product and the passes around it, one after the other."""
+    return replace(
+        timing,
+        seconds=timing.seconds + passes.seconds,
+        memory_s=timing.memory_s + passes.memory_s,
+        provenance=np.maximum(timing.provenance, passes.provenance),
+    )
+
+
+def derived_product(
+    shape: GemmShape, *, hardware: AcceleratorSpec, library: str, plain: FitSet | None
+) -> Timing | None:
+    """Price of a product without measurements from the 16-bit fit, or None where nothing tells how."""
+    family = format_family(shape.format, library=library)
+    found = find(plain, family="gemm", fmt=Dtype.BF16.value)
+    if family is None or found is None:
+        return None
+    fits, fit = found
+    timing = derived_gemm_timing(shape, hardware=hardware, fit=fit, lattice=fits.lattice(fit), family=family)
+    return fits.transferred(timing)
+
+
+def derived_experts(shape: MoeShape, *, hardware: AcceleratorSpec, library: str, plain: FitSet | None) -> Timing | None:
+    """Price of routed experts without measurements of their format from the 16-bit experts, or None.
+
+    Leaves out the 16-bit product over outlier columns.
+    """
+    family = format_family(shape.format, library=library)
+    found = find(plain, family="moe", fmt=Dtype.BF16.value)
+    if family is None or found is None:
+        return None
+    fits, fit = found
+    timing = moe_timing(
+        shape,
+        hardware=hardware,
+        fit=with_family(fit, family),
+        lattice=fits.lattice(fit),
+        machine=derived_machine(hardware, shape.format),
+        dequantise_s=dequantise_seconds(shape.format, family=family, hardware=hardware, fit=fit),
+    )
+    known = Provenance.EXTRAPOLATED if family.known_as == "fitted" else Provenance.ASSUMED
+    timing = replace(
+        timing,
+        log_sigma=np.hypot(timing.log_sigma, family.log_sigma),
+        provenance=np.maximum(timing.provenance, float(known)),
+    )
+    return fits.transferred(timing)

@@ -1,0 +1,142 @@
+"""Formats of quantised products: stored bits with their scales and tables, and the passes that each needs."""
+
+from __future__ import annotations
+
+from simulator.operators.work import ActivationPasses, MatmulFormat
+from simulator.specs.precision import Dtype
+
+SCALE_BITS = 16
+FP8_BLOCK = 128
+VECTOR_BYTES = 2.0
+"""An entry of a codebook is a 16-bit number."""
+
+SHARED_MEMORY_BYTES = 100.0 * 1024
+"""Tables beyond this do not stay in a compute unit's own memory (164 KiB on A100, 99 KiB a block on Ada)
+[CudaGuide2025] and are gathered from the L2."""
+
+KMEANS_TABLE_WEIGHTS = 4096
+"""One table per output row, as SqueezeLLM stores them; 4,096 is the row of a 7B model [Kim2023]."""
+
+LLM_INT8_OUTLIERS = 0.001
+"""Share of the feature dimensions kept in 16 bit: about 0.1 % [Dettmers2022]."""
+
+# Bytes moved per element: a 16-bit read and an 8-bit write quantise; a second read finds the range of a whole tensor.
+QUANTISE = 3.0
+FIND_RANGE = 2.0
+# Scales of rows do not fit a scalar epilogue: the 32-bit sums are written, read and written again in 16 bit.
+RESCALE = 8.0
+# Reads of LLM.int8(): ranges of rows and columns, comparison with the threshold, gather; its writes: the 8-bit copy,
+# the mask. Launches as counted in bitsandbytes' MatMul8bitLt.forward (statistics, quantise, layout changes, outlier index,
+# gather, the 16-bit product, rescale, sum): an estimate.
+LLM_INT8_PASSES = ActivationPasses(input_bytes=3 * FIND_RANGE + QUANTISE, output_bytes=RESCALE + 6.0, launches=14.0)
+
+
+def weight_only(bits: int, *, group: int | None, plain: Dtype, zero_point: bool) -> MatmulFormat:
+    """Integer weights in groups with a 16-bit scale each, and a zero point of as many bits [Frantar2022] [Lin2023]."""
+    overhead = (SCALE_BITS + (bits if zero_point else 0)) / group if group else 0.0
+    return MatmulFormat(name=f"w{bits}a16", weight_bits=bits + overhead, activation_bits=16, math=plain)
+
+
+def tinygemm(group: int, *, plain: Dtype) -> MatmulFormat:
+    """4-bit weights with a 16-bit scale and zero point per group, as PyTorch stores them [Ansel2024]."""
+    bits = 4 + 2 * SCALE_BITS / group
+    return MatmulFormat(name="w4a16", weight_bits=bits, activation_bits=16, math=plain)
+
+
+def fp8() -> MatmulFormat:
+    """One scale per tensor (or row): nothing worth counting; the activations are quantised on the way."""
+    return MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True)
+
+
+def fp8_static() -> MatmulFormat:
+    """The same with scales known in advance, so that the pass before writes FP8 directly."""
+    return MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8)
+
+
+def fp8_block() -> MatmulFormat:
+    """Blocks of 128 x 128 share a 32-bit scale, 128 activations too [DeepSeek2024b]."""
+    return MatmulFormat(
+        name="fp8_block",
+        weight_bits=8 + 32 / FP8_BLOCK**2,
+        activation_bits=8 + 32 / FP8_BLOCK,
+        math=Dtype.FP8,
+        quantises_activations=True,
+    )
+
+
+def int8() -> MatmulFormat:
+    """8-bit weights per channel and activations per token, found on the fly."""
+    return MatmulFormat(name="int8", weight_bits=8, activation_bits=8, math=Dtype.INT8, quantises_activations=True)
+
+
+def smoothquant(level: int) -> MatmulFormat:
+    """O1 quantises activations per token, O2 per tensor on the fly, O3 with scales known in advance [Xiao2022].
+
+    O3 needs no pass: the norm before writes 8-bit numbers. O2 finds the range of the whole tensor first. O1's row
+    scales come on top of the product, in a pass over its output.
+    """
+    passes = {
+        1: ActivationPasses(input_bytes=QUANTISE, output_bytes=RESCALE, launches=2.0),
+        2: ActivationPasses(input_bytes=FIND_RANGE + QUANTISE, launches=2.0),
+        3: None,
+    }[level]
+    return MatmulFormat(name="int8", weight_bits=8, activation_bits=8, math=Dtype.INT8, passes=passes)
+
+
+def llm_int8() -> MatmulFormat:
+    """8-bit products, and a 16-bit product over the outlier columns beside them [Dettmers2022]."""
+    return MatmulFormat(
+        name="llm_int8",
+        weight_bits=8,
+        activation_bits=8,
+        math=Dtype.INT8,
+        passes=LLM_INT8_PASSES,
+        outlier_fraction=LLM_INT8_OUTLIERS,
+    )
+
+
+def nf4(plain: Dtype) -> MatmulFormat:
+    """Blocks of 64 with an 8-bit scale, those in blocks of 256 with a 32-bit scale: 0.127 bit [Dettmers2023]."""
+    bits = 4 + 8 / 64 + 32 / (64 * 256)
+    return MatmulFormat(name="nf4", weight_bits=bits, activation_bits=16, math=plain)
+
+
+def bitnet() -> MatmulFormat:
+    """Ternary weights, stored by its released kernels as 2 bits, 8-bit activations [Ma2024]."""
+    return MatmulFormat(name="w1.58a8", weight_bits=2, activation_bits=8, math=Dtype.INT8, quantises_activations=True)
+
+
+def nvfp4() -> MatmulFormat:
+    """An 8-bit scale per 16 numbers [NVIDIA2025]."""
+    bits = 4 + 8 / 16
+    return MatmulFormat(
+        name="nvfp4", weight_bits=bits, activation_bits=bits, math=Dtype.FP4, quantises_activations=True
+    )
+
+
+def mxfp4(plain: Dtype) -> MatmulFormat:
+    """An 8-bit scale per 32 numbers [OCP2023]; multiplied in 16 bit."""
+    return MatmulFormat(name="mxfp4", weight_bits=4 + 8 / 32, activation_bits=16, math=plain)
+
+
+def codebooks(count: int, *, bits: int, group: int, plain: Dtype) -> MatmulFormat:
+    """AQLM: ``group`` weights are the sum of one vector out of each of ``count`` books of 2**bits [Egiazarian2024].
+
+    Left out: one 16-bit scale per output row.
+    """
+    table_bytes = count * 2.0**bits * group * VECTOR_BYTES
+    gathered = count * VECTOR_BYTES if table_bytes > SHARED_MEMORY_BYTES else 0.0
+    return MatmulFormat(
+        name="aqlm",
+        weight_bits=count * bits / group,
+        activation_bits=16,
+        math=plain,
+        codebook_bytes=table_bytes,
+        lookup_bytes=gathered,
+    )
+
+
+def kmeans(bits: int, *, plain: Dtype) -> MatmulFormat:
+    """Non-uniform levels: each output row has a table of 2**bits 16-bit values [Kim2023]."""
+    table_bits = 2.0**bits * SCALE_BITS / KMEANS_TABLE_WEIGHTS
+    return MatmulFormat(name="kmeans", weight_bits=bits + table_bits, activation_bits=16, math=plain)

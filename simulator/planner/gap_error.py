@@ -1,0 +1,14 @@
+"""A refusal that comes with what would close the gap."""
+
+from __future__ import annotations
+
+from simulator.errors import InfeasibleError
+from simulator.planner.choice_records import Gap
+
+
+class GapError(InfeasibleError):
+    """No plan within the number of accelerators; ``gap`` lists what would need fewer."""
+
+    def __init__(self, refusal: InfeasibleError, *, gap: Gap) -> None:
+        super().__init__(refusal.message, field=refusal.field, code=refusal.code, hint=refusal.hint)
+        self.gap = gap

@@ -1,0 +1,64 @@
+"""Devices of a fleet whose replicas stay what they are while demand, step times or spares change; all as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simulator.planner.fleet import Sized, pack
+from simulator.planner.limits import operating_steps
+
+Array = NDArray[np.float64]
+# As in ``replicas_for``: exact multiples need no extra replica.
+_ROUNDING = float(np.sqrt(np.finfo(np.float64).eps))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resizer:
+    """What turns rates into devices and money for one kind of replica.
+
+    per_server : replicas that share a server, 0 where single devices are bought; server_devices : of one server,
+    or of the servers that one replica spans; log_sigma : spread of its step times
+    """
+
+    capacity_per_s: float
+    devices_per_replica: int
+    spares: int
+    per_server: int
+    server_devices: int
+    price_per_hour: float | None
+    log_sigma: float
+
+    def replicas(self, rate_per_s: ArrayLike, *, capacity_factor: ArrayLike = 1.0) -> Array:
+        """Replicas that carry each rate, at least one, without spares."""
+        needed = np.asarray(rate_per_s) / (self.capacity_per_s * np.asarray(capacity_factor))
+        return np.maximum(np.ceil(needed * (1 - _ROUNDING)), 1.0)
+
+    def devices(self, replicas: ArrayLike, *, spares: int | None = None) -> Array:
+        """Devices of that many replicas with their spares, in whole servers where those are bought."""
+        total = np.asarray(replicas, dtype=np.float64) + (self.spares if spares is None else spares)
+        if not self.per_server:
+            return total * self.devices_per_replica
+        return np.ceil(total / self.per_server) * self.server_devices
+
+
+def resizer(sized: Sized) -> Resizer:
+    """The numbers of a sized fleet that stay when its demand changes."""
+    replica = sized.evaluated.replica
+    per_server, server_devices = 0, 0
+    if sized.packing.servers is not None and sized.server is not None:
+        in_server = sized.server.accelerators_per_server
+        per_server = max(1, in_server // replica.devices)
+        one = pack(replicas=1, devices_per_replica=replica.devices, devices_per_server=in_server)
+        server_devices = (one.servers or 1) * in_server
+    return Resizer(
+        capacity_per_s=replica.capacity_per_s,
+        devices_per_replica=replica.devices,
+        spares=sized.spares,
+        per_server=per_server,
+        server_devices=server_devices,
+        price_per_hour=sized.cost.per_device_hour,
+        log_sigma=operating_steps(sized.evaluated).log_sigma,
+    )

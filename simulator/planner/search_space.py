@@ -1,0 +1,116 @@
+"""The axes of a wide search: what each of them holds for a model, and how many set-ups that makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from simulator.errors import RoofcastError
+from simulator.operators.parallel import allowed_tp_sizes, check_parallelism
+from simulator.planner.candidates import NO_TECHNIQUES, USUAL_TP_SIZES, Platform
+from simulator.planner.choice_records import SearchSummary
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.engines import load_engine
+from simulator.specs.model import ModelSpec, MoeSpec
+from simulator.specs.plan import PlanSpec
+from simulator.specs.precision import Dtype, PrecisionSpec
+from simulator.specs.techniques import TechniquesSpec
+
+# Batch limits and token budgets that engines are commonly started with, an octave or half of one apart.
+WIDE_SEQUENCES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024)
+WIDE_TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
+WIDE_PP_SIZES = (1, 2, 4)
+WIDE_SCHEMES = ("fp8", "fp8-block", "gptq-g128", "awq", "nvfp4")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A number format with the techniques that go with it."""
+
+    precision: PrecisionSpec
+    techniques: TechniquesSpec = NO_TECHNIQUES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSpace:
+    """Values of every axis; a candidate is one of each."""
+
+    platforms: tuple[Platform, ...]
+    parallelisms: tuple[ParallelismSpec, ...]
+    variants: tuple[Variant, ...]
+    sequences: tuple[int, ...]
+    tokens: tuple[int, ...]
+
+    @property
+    def candidates(self) -> int:
+        """Set-ups in all, also those that a platform is too small for."""
+        each = len(self.parallelisms) * len(self.variants) * len(self.sequences) * len(self.tokens)
+        return len(self.platforms) * each
+
+    def summary(self, *, feasible: int, finalists: int) -> SearchSummary:
+        """How wide the search was."""
+        axes = (
+            f"{len(self.platforms)} accelerators",
+            f"{len(self.parallelisms)} parallelisms",
+            f"{len(self.variants)} number formats",
+            f"{len(self.sequences)} batch limits",
+            f"{len(self.tokens)} token budgets",
+        )
+        return SearchSummary(candidates=self.candidates, feasible=feasible, finalists=finalists, axes=axes)
+
+
+def parallelisms(spec: PlanSpec, *, model: ModelSpec) -> tuple[ParallelismSpec, ...]:
+    """Tensor x pipeline degrees; with experts, those spread over the tensor-parallel ranks as well."""
+    allowed = allowed_tp_sizes(model)
+    tensor = sorted(set(spec.tp)) or [size for size in USUAL_TP_SIZES if size in allowed]
+    usual_depths = WIDE_PP_SIZES if spec.search == "wide" else (1,)
+    depths = [size for size in sorted(set(spec.pp)) or usual_depths if size <= model.num_hidden_layers]
+    found = [ParallelismSpec(tp_size=tp, pp_size=pp) for tp, pp in product(tensor, depths)]
+    if any(isinstance(block, MoeSpec) for layer in model.layers for block in layer.feed_forward):
+        found += [ParallelismSpec(tp_size=tp, pp_size=pp, ep_size=tp) for tp, pp in product(tensor, depths) if tp > 1]
+    return tuple(item for item in found if _allowed(item, model))
+
+
+def _allowed(parallelism: ParallelismSpec, model: ModelSpec) -> bool:
+    try:
+        check_parallelism(model, parallelism)
+    except RoofcastError:
+        return False
+    return True
+
+
+def variants(spec: PlanSpec) -> tuple[Variant, ...]:
+    """The formats asked for; with ``any_precision`` the model's own, those of WIDE_SCHEMES and INT8, and FP8 caches."""
+    if not spec.any_precision:
+        return tuple(
+            Variant(
+                precision=PrecisionSpec(
+                    weights=weights, activations=spec.activations, kv_cache=kv_cache, scheme=spec.scheme
+                )
+            )
+            for weights, kv_cache in product(spec.weights or (None,), spec.kv_cache or (None,))
+        )
+    caches = spec.kv_cache or (None, Dtype.FP8)
+    weights = (
+        PrecisionSpec(),
+        *(PrecisionSpec(scheme=name) for name in WIDE_SCHEMES),
+        PrecisionSpec(weights=Dtype.INT8),
+    )
+    return tuple(
+        Variant(precision=item.model_copy(update={"kv_cache": cache})) for item, cache in product(weights, caches)
+    )
+
+
+def search_space(spec: PlanSpec, *, model: ModelSpec, platforms: tuple[Platform, ...]) -> SearchSpace:
+    """Axes of a search, each narrowed to what was given; a usual search keeps the engine's own limits."""
+    wide = spec.search == "wide"
+    limits = load_engine(spec.engine or "vllm", profiles=spec.profiles)
+    budgets = WIDE_TOKENS if wide else (limits.max_num_batched_tokens,)
+    sequences = WIDE_SEQUENCES if wide else (limits.max_num_seqs,)
+    return SearchSpace(
+        platforms=platforms,
+        parallelisms=parallelisms(spec, model=model),
+        variants=variants(spec),
+        sequences=tuple(sorted(set(spec.max_num_seqs))) or sequences,
+        tokens=(spec.max_num_batched_tokens,) if spec.max_num_batched_tokens else budgets,
+    )

@@ -1,0 +1,159 @@
+"""Fleets side by side: accelerators that exist serve first, the rest of the demand is bought."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulator.errors import InfeasibleError, RoofcastError
+from simulator.planner.candidates import Platform, platforms
+from simulator.planner.choice_records import FleetShare, StockPlan
+from simulator.planner.fleet import Sized, fleet_power, replicas_for, size
+from simulator.planner.search import Question
+from simulator.planner.trials import try_platforms
+from simulator.planner.wide_search import device_power_w
+from simulator.specs.plan_values import stock_entry
+
+
+def _stock_platforms(question: Question) -> list[tuple[Platform, int]]:
+    found: list[tuple[Platform, int]] = []
+    for entry in question.spec.stock:
+        name, count = stock_entry(entry)
+        spec = question.spec.model_copy(update={"hardware": (name,)})
+        (platform,) = platforms(spec)
+        if any(platform.hardware.name == known.hardware.name for known, _ in found):
+            raise RoofcastError(f"{platform.hardware.name} is given twice", field="--stock", code="contradiction")
+        found.append((platform, count))
+    return found
+
+
+def _best_use(question: Question, platform: Platform, *, devices: int) -> Sized | None:
+    """The set-up that carries most on ``devices`` of a platform, None where none fits."""
+    trial = try_platforms(question, (platform,)).trial
+    fitting = [item for item in trial.sized if item.evaluated.replica.devices <= devices]
+
+    def carried(item: Sized) -> float:
+        replica = item.evaluated.replica
+        return devices // replica.devices * replica.capacity_per_s
+
+    return max(fitting, key=carried, default=None)
+
+
+def _from_stock(item: Sized, *, replicas: int, spares: int, rate_per_s: float) -> FleetShare:
+    candidate, replica = item.evaluated.candidate, item.evaluated.replica
+    devices = (replicas + spares) * replica.devices
+    return FleetShare(
+        hardware=candidate.platform.hardware.name,
+        label=candidate.label,
+        replicas=replicas,
+        spares=spares,
+        devices=devices,
+        from_stock=devices,
+        bought=0,
+        rate_per_s=rate_per_s,
+        capacity_per_s=replicas * replica.capacity_per_s,
+        cost_per_hour=0.0,
+        typical_w=devices * device_power_w(candidate.platform),
+    )
+
+
+def _bought(question: Question, ranked: list[Sized], *, rate_per_s: float) -> FleetShare:
+    """The cheapest new fleet for the rest of the planned rate."""
+    demand = question.demand
+    rest = replace(demand, mean_rate_per_s=demand.mean_rate_per_s * rate_per_s / demand.planned_rate_per_s)
+    sized = [size(item.evaluated, demand=rest, spec=question.spec, prices=question.prices) for item in ranked]
+    best = min(sized, key=lambda item: item.rank)
+    return FleetShare(
+        hardware=best.evaluated.candidate.platform.hardware.name,
+        label=best.evaluated.candidate.label,
+        replicas=best.replicas,
+        spares=best.spares,
+        devices=best.devices,
+        from_stock=0,
+        bought=best.devices,
+        rate_per_s=rate_per_s,
+        capacity_per_s=best.replicas * best.evaluated.replica.capacity_per_s,
+        cost_per_hour=best.cost.per_hour,
+        typical_w=fleet_power(best).typical_w,
+    )
+
+
+def _per_device(use: tuple[Sized, int]) -> float:
+    replica = use[0].evaluated.replica
+    return replica.capacity_per_s / replica.devices
+
+
+def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
+    """Existing accelerators in the order of what one carries, each filled before the next; then a new fleet.
+
+    ``ranked`` are the fleets that may be bought. Every fleet keeps its own spares. Stock costs nothing an hour here:
+    it is paid for; its power counts.
+    """
+    if not question.spec.stock:
+        return None
+    unused: list[str] = []
+    uses: list[tuple[Sized, int]] = []
+    for platform, count in _stock_platforms(question):
+        use = _best_use(question, platform, devices=count)
+        if use is None:
+            unused.append(f"{count} x {platform.hardware.name}: no replica of {question.model.name} can serve on them")
+        else:
+            uses.append((use, count))
+    uses.sort(key=_per_device, reverse=True)
+    left = question.demand.planned_rate_per_s
+    shares: list[FleetShare] = []
+    for use, count in uses:
+        name, replica = use.evaluated.candidate.platform.hardware.name, use.evaluated.replica
+        if left <= 0:
+            unused.append(f"{count} x {name}: the demand is carried without them")
+            continue
+        room = count // replica.devices
+        spares = min(use.spares, max(room - 1, 0))
+        needed = replicas_for(left, capacity_per_s=replica.capacity_per_s)
+        replicas = min(needed, room - spares)
+        carried = left if replicas == needed else replicas * replica.capacity_per_s
+        shares.append(_from_stock(use, replicas=replicas, spares=spares, rate_per_s=carried))
+        rest = count - shares[-1].devices
+        if rest:
+            unused.append(
+                f"{rest} of {count} x {name}: {'not needed' if replicas == needed else 'less than a replica'}"
+            )
+        left -= carried
+    if left > 0:
+        if not ranked:
+            raise InfeasibleError(
+                f"the stock carries all but {left:.4g} requests/s, and nothing that could be bought can serve",
+                field="--stock",
+                code="over_budget",
+            )
+        shares.append(_bought(question, ranked, rate_per_s=left))
+    found = StockPlan(shares=tuple(shares), unused=tuple(unused))
+    _check_limits(question, found)
+    return found
+
+
+def _check_limits(question: Question, plan: StockPlan) -> None:
+    """All devices and the money for new ones against the limits that were given."""
+    spec = question.spec
+    for flag, given in (("--max-power-kw", spec.max_power_kw), ("--max-racks", spec.max_racks)):
+        if given is not None:
+            raise RoofcastError(
+                "is not known for fleets from stock", field=flag, code="contradiction", hint="leave it out"
+            )
+    if spec.max_gpus is not None and plan.devices > spec.max_gpus:
+        raise InfeasibleError(
+            f"{plan.devices} GPUs are needed with the stock, {plan.devices - spec.max_gpus} more than the "
+            f"{spec.max_gpus} allowed",
+            field="--max-gpus",
+            code="over_budget",
+            hint=f"--max-gpus {plan.devices} is the nearest that is feasible",
+        )
+    costs = [share.cost_per_hour for share in plan.shares]
+    cost = float("inf") if None in costs else sum(value or 0.0 for value in costs)
+    if spec.max_cost_per_hour is not None and cost > spec.max_cost_per_hour:
+        raise InfeasibleError(
+            f"{plan.bought} GPUs to obtain cost {cost:,.2f} {question.prices.currency}/h, "
+            f"above {spec.max_cost_per_hour:,.2f}",
+            field="--max-cost-per-hour",
+            code="over_budget",
+            hint="more stock, or a higher limit",
+        )

@@ -1,0 +1,231 @@
+"""Total cost of a fleet: bought and operated over its life in the books, against rented by the hour.
+
+Every amount is in the currency of the price list. Years are counted from the day of purchase; cash moves at the end of
+its year. Amounts are not rounded: reports round what they show.
+"""
+
+from __future__ import annotations
+
+from simulator.errors import ProfileError
+from simulator.planner.cost import choose_offer
+from simulator.planner.records import CapacityPlan, Demand, Fleet
+from simulator.planner.tco_records import CostLine, Owning, Renting, TokenYear, TotalCost, YearFlow
+from simulator.specs.currency import same_currency
+from simulator.specs.ownership import OwnershipProfile
+from simulator.specs.prices import OfferKind, OfferSpec, PriceProfile
+from simulator.units import HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR
+
+MONTHS_PER_YEAR = 12
+RENTALS: tuple[OfferKind, ...] = ("on_demand", "reserved_1y", "reserved_3y", "spot")
+
+
+def annuity_factor(rate: float, years: int) -> float:
+    """Present value of one a year for ``years`` years, each paid at the end of its year [years].
+
+    (1 - (1 + r)^-n) / r, and n without interest.
+
+    References
+    ----------
+    [Brealey2020] chapter 2, "Valuing annuities".
+    """
+    return (1 - (1 + rate) ** -years) / rate if rate else float(years)
+
+
+def token_year(demand: Demand, *, prompt_share: float) -> TokenYear:
+    """Tokens of a year at the mean demand that reaches accelerators."""
+    requests = demand.served_mean_rate_per_s * SECONDS_PER_HOUR * HOURS_PER_YEAR
+    return TokenYear(
+        input_millions=requests * demand.mix.isl.mean_tokens / MEGA,
+        output_millions=requests * demand.mix.osl.mean_tokens / MEGA,
+        prompt_share=prompt_share,
+    )
+
+
+def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
+    """The purchase price to plan with: whole servers before bare cards, a default, then the newest, then the dearest.
+
+    Raises
+    ------
+    ProfileError
+        The list has none for this accelerator.
+    """
+    offers = [offer for offer in prices.offers if offer.hardware == hardware and offer.per_device is not None]
+    if not offers:
+        raise ProfileError(
+            f"the price list {prices.name} holds no purchase price of {hardware}",
+            field="offers",
+            code="missing_price",
+            hint="add an offer of kind purchase with per_device to your price list (--prices FILE)",
+        )
+    return max(offers, key=lambda item: (item.server_included, item.default, item.date, item.per_device or 0.0))
+
+
+def _capex(fleet: Fleet, *, offer: OfferSpec, ownership: OwnershipProfile, currency: str) -> tuple[CostLine, ...]:
+    price = offer.per_device or 0.0
+    servers = fleet.devices * price
+    shares = (
+        ("network", ownership.network_fraction.value),
+        ("storage", ownership.storage_fraction.value),
+        ("spare parts", ownership.spare_parts_fraction.value),
+    )
+    bought = [
+        CostLine(name="servers", amount=servers, basis=f"{fleet.devices} x {price:,.2f} {currency} ({offer.provider})"),
+        *(CostLine(name=name, amount=servers * share, basis=f"{share:.0%} of servers") for name, share in shares),
+    ]
+    share = ownership.integration_fraction.value
+    everything = sum(line.amount for line in bought)
+    return (*bought, CostLine(name="integration", amount=everything * share, basis=f"{share:.0%} of the lines above"))
+
+
+def _opex(fleet: Fleet, *, prices: PriceProfile, ownership: OwnershipProfile, servers: float) -> tuple[CostLine, ...]:
+    """Electricity of the expected power at the meter, space per nameplate power, and people per server."""
+    kwh = fleet.typical_w * prices.pue * HOURS_PER_YEAR / KILO
+    space_kw = fleet.maximum_w / KILO
+    machines = fleet.servers if fleet.servers is not None else 0
+    support, licence = ownership.support_fraction_per_year.value, ownership.licence_per_device_year.value
+    colocation = ownership.colocation_per_kw_month.value
+    return (
+        CostLine(
+            name="electricity",
+            amount=kwh * prices.power_per_kwh,
+            basis=f"{fleet.typical_w / KILO:,.1f} kW x PUE {prices.pue:g} x 8,760 h x {prices.power_per_kwh:g} a kWh",
+        ),
+        CostLine(
+            name="colocation",
+            amount=space_kw * colocation * MONTHS_PER_YEAR,
+            basis=f"{space_kw:,.1f} kW nameplate x {colocation:,.0f} a month",
+        ),
+        CostLine(name="support", amount=servers * support, basis=f"{support:.0%} of servers"),
+        CostLine(name="licences", amount=fleet.devices * licence, basis=f"{fleet.devices} x {licence:,.0f}"),
+        CostLine(
+            name="staff",
+            amount=machines / ownership.servers_per_fte.value * ownership.staff_per_fte_year.value,
+            basis=f"{machines} servers / {ownership.servers_per_fte.value:g} a person",
+        ),
+    )
+
+
+def owning_cost(fleet: Fleet, *, tokens: TokenYear, prices: PriceProfile, ownership: OwnershipProfile) -> Owning:
+    """What buying and operating the fleet costs.
+
+    Raises
+    ------
+    ProfileError
+        No purchase price is known, or prices and ownership figures are in different currencies.
+
+    References
+    ----------
+    [Brealey2020] chapter 6, "Equivalent annual cash flows".
+    """
+    same_currency(prices.currency, ownership.currency, first_name="the price list", second_name="the ownership profile")
+    offer = purchase_offer(prices, hardware=fleet.hardware)
+    capex = _capex(fleet, offer=offer, ownership=ownership, currency=prices.currency)
+    opex = _opex(fleet, prices=prices, ownership=ownership, servers=capex[0].amount)
+    years, rate = int(ownership.depreciation_years.value), ownership.discount_rate.value
+    residual = capex[0].amount * ownership.residual_fraction.value
+    paid, yearly = sum(line.amount for line in capex), sum(line.amount for line in opex)
+    factor = annuity_factor(rate, years)
+    present_value = paid + yearly * factor - residual * (1 + rate) ** -years
+    annual = present_value / factor
+    return Owning(
+        offer=offer,
+        capex=capex,
+        opex=opex,
+        residual=residual,
+        years=years,
+        discount_rate=rate,
+        depreciation_per_year=(paid - residual) / years,
+        present_value=present_value,
+        annual=annual,
+        per_device_hour=annual / (fleet.devices * HOURS_PER_YEAR),
+        per_million_input_tokens=tokens.input_price(annual),
+        per_million_output_tokens=tokens.output_price(annual),
+    )
+
+
+def _renting(
+    fleet: Fleet,
+    *,
+    kind: OfferKind,
+    tokens: TokenYear,
+    prices: PriceProfile,
+    ownership: OwnershipProfile,
+    owning: Owning | None,
+) -> Renting | None:
+    offer = choose_offer(prices, hardware=fleet.hardware, kind=kind)
+    if offer is None or offer.per_hour is None:
+        return None
+    annual = fleet.devices * offer.per_hour * HOURS_PER_YEAR * (1 + ownership.cloud_extra_fraction.value)
+    years = int(ownership.depreciation_years.value)
+    return Renting(
+        kind=kind,
+        offer=offer,
+        annual=annual,
+        total=annual * years,
+        present_value=annual * annuity_factor(ownership.discount_rate.value, years),
+        per_million_input_tokens=tokens.input_price(annual),
+        per_million_output_tokens=tokens.output_price(annual),
+        break_even=owning.annual / annual if owning is not None else None,
+    )
+
+
+def _flows(owning: Owning | None, renting: tuple[Renting, ...], *, years: int) -> tuple[YearFlow, ...]:
+    flows: list[YearFlow] = []
+    cumulative = 0.0
+    for year in range(years + 1):
+        cash = discounted = 0.0
+        if owning is not None:
+            cash = owning.capex_total if year == 0 else owning.opex_total - (owning.residual if year == years else 0.0)
+            discounted = cash / (1 + owning.discount_rate) ** year
+        cumulative += cash
+        flows.append(
+            YearFlow(
+                year=year,
+                owning=cash,
+                discounted=discounted,
+                cumulative=cumulative,
+                renting=tuple(item.annual if year else 0.0 for item in renting),
+                renting_cumulative=tuple(item.annual * year for item in renting),
+            )
+        )
+    return tuple(flows)
+
+
+def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: OwnershipProfile) -> TotalCost:
+    """Owning and every kind of renting for the plan's fleet.
+
+    Raises
+    ------
+    ProfileError
+        Neither a purchase price nor a rental price is known (``missing_price``), or currencies differ.
+    """
+    fleet = plan.best
+    same_currency(prices.currency, ownership.currency, first_name="the price list", second_name="the ownership profile")
+    tokens = token_year(plan.demand, prompt_share=fleet.replica.at_capacity.prompt_share)
+    owning, reason = None, ""
+    try:
+        owning = owning_cost(fleet, tokens=tokens, prices=prices, ownership=ownership)
+    except ProfileError as error:
+        if error.code != "missing_price":
+            raise
+        reason = str(error)
+    found = (
+        _renting(fleet, kind=kind, tokens=tokens, prices=prices, ownership=ownership, owning=owning) for kind in RENTALS
+    )
+    renting = tuple(item for item in found if item is not None)
+    if owning is None and not renting:
+        raise ProfileError(
+            f"the price list {prices.name} holds no price of {fleet.hardware} at all",
+            field="offers",
+            code="missing_price",
+            hint="add an offer to your price list and name it with --prices FILE",
+        )
+    return TotalCost(
+        currency=prices.currency,
+        devices=fleet.devices,
+        tokens=tokens,
+        owning=owning,
+        owning_unpriced=reason,
+        renting=renting,
+        flows=_flows(owning, renting, years=int(ownership.depreciation_years.value)),
+    )

@@ -1,0 +1,35 @@
+"""Which search a question gets: the usual one candidate by candidate, or the wide one over arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.planner.candidates import Platform
+from simulator.planner.choice_records import SearchSummary
+from simulator.planner.search import Question, Trial, join, try_platform
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What a search found; ``summary`` is None for the usual one."""
+
+    trial: Trial
+    summary: SearchSummary | None
+
+
+def is_wide(question: Question) -> bool:
+    """Whether more is varied than hardware and tensor parallelism."""
+    return question.spec.search == "wide" or question.spec.any_precision
+
+
+def try_platforms(question: Question, tried: tuple[Platform, ...]) -> Tried:
+    """Search the given platforms."""
+    if is_wide(question):
+        from simulator.planner.wide_search import wide_search
+
+        found = wide_search(question, tried)
+        return Tried(trial=found.trial, summary=found.summary)
+    trial = Trial(sized=(), rejections=())
+    for platform in tried:
+        trial = join(trial, try_platform(question, platform))
+    return Tried(trial=trial, summary=None)

@@ -1,0 +1,211 @@
+"""A planned fleet, checked by event simulation: does one replica at its share of the rate keep the objectives?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from simulator.engine.capacity_search import student_80
+from simulator.engine.lengths import RequestMix
+from simulator.engine.mix_requests import requests_of_mix
+from simulator.engine.rate_simulation import (
+    RatePoint,
+    ServedDeployment,
+    served_deployment,
+    simulate_rate,
+)
+from simulator.errors import RoofcastError
+from simulator.planner.records import Demand, Fleet, Latencies, Objective, Replica
+from simulator.specs.plan import ObjectiveSpec
+
+SEEDS = 3
+LEAST_REQUESTS, MOST_REQUESTS = 3_000, 10_000
+COMPANY_TIMES = 50
+"""Requests of a run per sequence that decodes at once: enough to fill the batch and empty it many times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveVerification:
+    """One objective [s]: simulated over all seeds, with the 80 % interval of its mean over them, beside the plan's."""
+
+    name: str
+    bound_s: float
+    simulated_s: float
+    low_s: float
+    high_s: float
+    steady_s: float
+
+    @property
+    def holds(self) -> bool:
+        """The simulated percentile stays at or under the bound."""
+        return self.simulated_s <= self.bound_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """One replica at one rate, simulated.
+
+    holds : every objective holds and the queue does not grow; False where nothing was simulated (see ``reason``)
+    means and p95 : TTFT, TPOT, E2E [s]; unanswered_fraction : requests that the engine refused
+    reason : why there is no simulation, empty where there is one
+    """
+
+    rate_per_s: float
+    holds: bool
+    saturated: bool
+    unanswered_fraction: float
+    ttft_mean_s: float
+    tpot_mean_s: float
+    e2e_mean_s: float
+    ttft_p95_s: float
+    tpot_p95_s: float
+    e2e_p95_s: float
+    mean_sequences: float
+    kv_utilization: float
+    objectives: tuple[ObjectiveVerification, ...]
+    steady: Latencies
+    seeds: int
+    requests: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetVerification:
+    """A fleet's replica with all replicas up, and with the spares gone."""
+
+    at_peak: Verification
+    degraded: Verification
+
+    @property
+    def holds(self) -> bool:
+        """Both keep every objective."""
+        return self.at_peak.holds and self.degraded.holds
+
+    @property
+    def reason(self) -> str:
+        """Why nothing was simulated, or nothing."""
+        return self.at_peak.reason
+
+
+def _specs(objectives: tuple[Objective, ...]) -> tuple[ObjectiveSpec, ...]:
+    return tuple(
+        ObjectiveSpec(metric=item.metric.value, percentile=item.percentile, bound_s=item.bound_s) for item in objectives
+    )
+
+
+def _objective(objective: Objective, *, point: RatePoint, place: int, steady_s: float) -> ObjectiveVerification:
+    values = np.array([checks[place].value_s for checks in point.by_seed])
+    simulated_s = point.checks[place].value_s
+    half_s = float("inf")
+    if np.isfinite(values).all():
+        half_s = student_80(len(values) - 1) * float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else 0.0
+    return ObjectiveVerification(
+        name=objective.name,
+        bound_s=objective.bound_s,
+        simulated_s=simulated_s,
+        low_s=max(simulated_s - half_s, 0.0) if np.isfinite(half_s) else 0.0,
+        high_s=simulated_s + half_s,
+        steady_s=steady_s,
+    )
+
+
+def _verification(
+    point: RatePoint, *, objectives: tuple[Objective, ...], steady: Latencies, seeds: int, requests: int
+) -> Verification:
+    means, p95 = ([spread.pooled_s for spread in spreads] for spreads in (point.means, point.p95))
+    return Verification(
+        rate_per_s=point.rate_per_s,
+        holds=point.holds,
+        saturated=point.saturated,
+        unanswered_fraction=point.unanswered_fraction,
+        ttft_mean_s=means[0],
+        tpot_mean_s=means[1],
+        e2e_mean_s=means[2],
+        ttft_p95_s=p95[0],
+        tpot_p95_s=p95[1],
+        e2e_p95_s=p95[2],
+        mean_sequences=point.mean_batch,
+        kv_utilization=point.kv_utilization,
+        objectives=tuple(
+            _objective(item, point=point, place=place, steady_s=steady_s)
+            for place, (item, steady_s) in enumerate(zip(objectives, steady.objectives_s, strict=True))
+        ),
+        steady=steady,
+        seeds=seeds,
+        requests=requests,
+    )
+
+
+def _refused(reason: str, *, steady: Latencies) -> Verification:
+    """No simulation; the event loop does not model this replica."""
+    nothing = float("nan")
+    return Verification(
+        rate_per_s=steady.rate_per_s,
+        holds=False,
+        saturated=False,
+        unanswered_fraction=0.0,
+        ttft_mean_s=nothing,
+        tpot_mean_s=nothing,
+        e2e_mean_s=nothing,
+        ttft_p95_s=nothing,
+        tpot_p95_s=nothing,
+        e2e_p95_s=nothing,
+        mean_sequences=nothing,
+        kv_utilization=nothing,
+        objectives=(),
+        steady=steady,
+        seeds=0,
+        requests=0,
+        reason=reason,
+    )
+
+
+def _count(steady: Latencies) -> int:
+    return int(min(max(COMPANY_TIMES * steady.mean_sequences, LEAST_REQUESTS), MOST_REQUESTS))
+
+
+def _verify(
+    served: ServedDeployment, *, mix: RequestMix, objectives: tuple[Objective, ...], steady: Latencies, seeds: int
+) -> Verification:
+    count = _count(steady)
+    block = served.deployment.engine.block_size_tokens
+    samples = [
+        requests_of_mix(mix, rate_per_s=steady.rate_per_s, count=count, seed=seed, block_size_tokens=block)
+        for seed in range(seeds)
+    ]
+    point = simulate_rate(served, samples=samples, rate_per_s=steady.rate_per_s, objectives=_specs(objectives))
+    return _verification(point, objectives=objectives, steady=steady, seeds=seeds, requests=count)
+
+
+def verify_replica(
+    replica: Replica, *, mix: RequestMix, objectives: tuple[Objective, ...], steady: Latencies, seeds: int = SEEDS
+) -> Verification:
+    """Simulate one replica at the rate of ``steady``, the planner's own estimate, over several seeds.
+
+    A replica that the event simulation does not model is not verified; ``reason`` says why.
+    """
+    try:
+        served = served_deployment(replica.deployment)
+        return _verify(served, mix=mix, objectives=objectives, steady=steady, seeds=seeds)
+    except RoofcastError as error:
+        return _refused(str(error), steady=steady)
+
+
+def verify_fleet(
+    fleet: Fleet, *, demand: Demand, objectives: tuple[Objective, ...], seeds: int = SEEDS
+) -> FleetVerification:
+    """One replica of ``fleet`` at its share of the planned rate, with the spares up and with them gone.
+
+    Every replica is taken to get an even share at random moments, as round-robin routing of many clients gives.
+    """
+    try:
+        served = served_deployment(fleet.replica.deployment)
+        at_peak, degraded = (
+            _verify(served, mix=demand.mix, objectives=objectives, steady=steady, seeds=seeds)
+            for steady in (fleet.at_peak, fleet.degraded)
+        )
+    except RoofcastError as error:
+        at_peak, degraded = (_refused(str(error), steady=steady) for steady in (fleet.at_peak, fleet.degraded))
+    return FleetVerification(at_peak=at_peak, degraded=degraded)

@@ -1,0 +1,201 @@
+"""A search over a hundred thousand set-ups: screened as arrays, the best of them evaluated exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.engine.lengths import Array
+from simulator.engine.load_curve import LaneLimits
+from simulator.errors import RoofcastError
+from simulator.planner.candidates import Candidate, Platform
+from simulator.planner.choice_records import SearchSummary
+from simulator.planner.cost import choose_offer
+from simulator.planner.screen_tables import ScreenTable, TableMaker
+from simulator.planner.screening import Screened, screen
+from simulator.planner.search import Question, Trial, evaluate_all
+from simulator.planner.search_space import SearchSpace, search_space
+from simulator.specs.engine import EngineSpec
+from simulator.specs.engines import load_engine
+
+# Finalists of every accelerator, each on a parallelism and format of its own.
+_PER_PLATFORM = 3
+_PARETO_FINALISTS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WideSearch:
+    """Exactly evaluated finalists, and how many set-ups they were chosen from."""
+
+    trial: Trial
+    summary: SearchSummary
+
+
+def device_power_w(platform: Platform) -> float:
+    """Typical power of one accelerator with its share of the server, or its TDP [W]."""
+    server = platform.server
+    if server is None:
+        return platform.hardware.tdp_w
+    return server.system_power_typical_w / server.accelerators_per_server
+
+
+def _engine(question: Question) -> EngineSpec:
+    spec = question.spec
+    return EngineSpec(
+        name=spec.engine or "vllm",
+        max_model_len=spec.max_model_len,
+        gpu_memory_utilization=spec.gpu_memory_utilization,
+    )
+
+
+def _lane_limits(question: Question) -> LaneLimits:
+    profile = load_engine(_engine(question).name, profiles=question.policy.profiles)
+    return LaneLimits(
+        sequences=1,
+        batched_tokens=1,
+        kv_tokens=0.0,
+        block_tokens=profile.block_size_tokens,
+        request_s=profile.overheads.request_s,
+        prompt_token_s=profile.overheads.prompt_token_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenedSpace:
+    """A search space with what every set-up of it sustains."""
+
+    space: SearchSpace
+    tables: tuple[ScreenTable, ...]
+    screened: Screened
+
+    @property
+    def feasible(self) -> int:
+        """Set-ups that can serve."""
+        return int((self.screened.capacity_per_s > 0).sum())
+
+    def candidate(self, place: int, question: Question) -> Candidate:
+        """The set-up at a flat place of the screened arrays."""
+        table, sequences, tokens = np.unravel_index(place, self.screened.capacity_per_s.shape)
+        chosen = self.tables[int(table)]
+        profile = load_engine(_engine(question).name, profiles=question.policy.profiles)
+        limits = {
+            "max_num_seqs": self.space.sequences[int(sequences)],
+            "max_num_batched_tokens": self.space.tokens[int(tokens)],
+        }
+        # The engine's own limits need no flag.
+        limits = {name: value for name, value in limits.items() if value != getattr(profile, name)}
+        return Candidate(
+            platform=chosen.platform,
+            parallelism=chosen.parallelism,
+            precision=chosen.variant.precision,
+            techniques=chosen.variant.techniques,
+            engine=_engine(question).model_copy(update=limits),
+        )
+
+
+def screen_space(question: Question, platforms: tuple[Platform, ...]) -> ScreenedSpace:
+    """Price the shared kernels of a question's search space and screen every set-up."""
+    if question.demand.mix.decode_steps == 0:
+        raise RoofcastError(
+            "a wide search needs answers of more than one token", field="--search", hint="--search usual"
+        )
+    spec, engine = question.spec, _engine(question)
+    space = search_space(spec, model=question.model, platforms=platforms)
+    maker = TableMaker(
+        model=question.model, mix=question.demand.mix, space=space, engine=engine, profiles=question.policy.profiles
+    )
+    made = (
+        maker.table(platform, parallelism, variant)
+        for platform in platforms
+        for parallelism in space.parallelisms
+        for variant in space.variants
+    )
+    tables = tuple(table for table in made if table is not None)
+    if not tables:
+        nothing = np.zeros((0, len(space.sequences), len(space.tokens)))
+        empty = Screened(capacity_per_s=nothing, ttft_p95_s=nothing, tpot_p95_s=nothing, e2e_p95_s=nothing)
+        return ScreenedSpace(space=space, tables=tables, screened=empty)
+    screened = screen(
+        tables,
+        steps=maker.steps,
+        space=space,
+        mix=question.demand.mix,
+        limits=_lane_limits(question),
+        objectives=question.objectives,
+        utilization=question.policy.utilization,
+    )
+    return ScreenedSpace(space=space, tables=tables, screened=screened)
+
+
+def _per_table(found: ScreenedSpace, values: list[float]) -> Array:
+    return np.array(values, dtype=np.float64).reshape(-1, 1, 1) * np.ones_like(found.screened.capacity_per_s)
+
+
+def _fleet_axes(found: ScreenedSpace, question: Question) -> tuple[Array, Array]:
+    """Cost per hour (infinite where no price is known) and power [W] of a fleet for each set-up, flat."""
+    kind = question.spec.price_kind
+    offers = [choose_offer(question.prices, hardware=item.platform.hardware.name, kind=kind) for item in found.tables]
+    prices = [offer.per_hour if offer and offer.per_hour else float("inf") for offer in offers]
+    capacity = found.screened.capacity_per_s
+    with np.errstate(divide="ignore"):
+        replicas = np.ceil(question.demand.planned_rate_per_s / capacity)
+    devices = replicas * _per_table(found, [float(item.parallelism.devices) for item in found.tables])
+    power = devices * _per_table(found, [device_power_w(item.platform) for item in found.tables])
+    cost = np.where(capacity > 0, devices * _per_table(found, prices), np.inf)
+    # Without a price only the number of devices speaks, behind everything that has one.
+    return cost.ravel(), np.where(capacity > 0, power, np.inf).ravel()
+
+
+def _best_per_platform(found: ScreenedSpace, cost: Array, power: Array) -> list[int]:
+    """Places of the cheapest set-ups of every accelerator, one per parallelism and format."""
+    shape = found.screened.capacity_per_s.shape
+    flat_cost, flat_power = cost.reshape(shape[0], -1), power.reshape(shape[0], -1)
+    score = np.where(np.isfinite(flat_cost), flat_cost, np.inf)
+    within = np.where(np.isfinite(score).any(axis=1), score.argmin(axis=1), flat_power.argmin(axis=1))
+    chosen: list[int] = []
+    by_platform: dict[str, list[int]] = {}
+    for index, table in enumerate(found.tables):
+        by_platform.setdefault(table.platform.hardware.name, []).append(index)
+    for members in by_platform.values():
+        serving = [item for item in members if np.isfinite(flat_power[item, within[item]])]
+        serving.sort(key=lambda item: (flat_cost[item, within[item]], flat_power[item, within[item]]))
+        chosen += [item * flat_cost.shape[1] + int(within[item]) for item in serving[:_PER_PLATFORM]]
+    return chosen
+
+
+def pareto_front(points: Array, *, limit: int | None = None) -> list[int]:
+    """Rows of ``points`` [cases, axes] (all to be small) that no other row beats or equals on every axis.
+
+    Found from the smallest first axis up; ``limit`` ends the search early. Infinite rows are never chosen.
+    """
+    order = np.lexsort(points.T[::-1])
+    order = order[np.isfinite(points[order]).all(axis=1)]
+    front: list[int] = []
+    while len(order) and (limit is None or len(front) < limit):
+        best = int(order[0])
+        front.append(best)
+        order = order[(points[order] < points[best]).any(axis=1)]
+    return front
+
+
+def finalists(found: ScreenedSpace, question: Question) -> tuple[Candidate, ...]:
+    """The cheapest set-ups of every accelerator; with ``pareto`` also those that no other beats on cost, power, E2E."""
+    if not found.tables:
+        return ()
+    cost, power = _fleet_axes(found, question)
+    places = _best_per_platform(found, cost, power)
+    if question.spec.pareto:
+        axes = np.stack([cost, power, found.screened.e2e_p95_s.ravel()], axis=1)
+        front = pareto_front(axes)
+        spread = np.unique(np.linspace(0, len(front) - 1, min(len(front), _PARETO_FINALISTS)).astype(int))
+        places += [front[int(index)] for index in spread]
+    return tuple(found.candidate(place, question) for place in dict.fromkeys(places))
+
+
+def wide_search(question: Question, platforms: tuple[Platform, ...]) -> WideSearch:
+    """Screen every set-up of the question's search space and evaluate the best exactly."""
+    found = screen_space(question, platforms)
+    chosen = finalists(found, question)
+    trial = evaluate_all(question, chosen)
+    return WideSearch(trial=trial, summary=found.space.summary(feasible=found.feasible, finalists=len(chosen)))

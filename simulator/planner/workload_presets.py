@@ -1,0 +1,126 @@
+"""Typical demands to start from: lengths with their source, and objectives that a reader is expected to edit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.errors import RoofcastError, did_you_mean
+
+_OURS = "assumed as a starting point: replace it by your own trace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadPreset:
+    """A named demand.
+
+    isl_tokens, osl_tokens : means; isl_cv, osl_cv : coefficients of variation; prefix_hit : share of prompt tokens
+    that are cached; ttft_p95_s, tpot_p95_s : objectives; batch, concurrency : sequences for one replica
+    source : where the lengths come from; objective_source : where the bounds come from
+    """
+
+    name: str
+    isl_tokens: int
+    osl_tokens: int
+    isl_cv: float
+    osl_cv: float
+    prefix_hit: float
+    ttft_p95_s: float
+    tpot_p95_s: float
+    batch_size: int
+    rate_per_s: float
+    source: str
+    objective_source: str = _OURS
+
+
+# Lengths of chat, code and long context are measured ones [Patel2024a] [Qin2024]: means and coefficients of variation
+# of the public traces as `simulator.engine.trace_files.summarise` reads them.
+PRESETS = (
+    WorkloadPreset(
+        name="Chat",
+        isl_tokens=1155,
+        osl_tokens=211,
+        isl_cv=0.96,
+        osl_cv=0.77,
+        prefix_hit=0.0,
+        ttft_p95_s=2.0,
+        tpot_p95_s=0.2,
+        batch_size=32,
+        rate_per_s=100.0,
+        source="Azure 2023 conversation trace, 19,366 requests",
+        objective_source="MLPerf Inference llama2-70b Server, held at p95",
+    ),
+    WorkloadPreset(
+        name="Code",
+        isl_tokens=2048,
+        osl_tokens=28,
+        isl_cv=0.96,
+        osl_cv=2.15,
+        prefix_hit=0.0,
+        ttft_p95_s=1.0,
+        tpot_p95_s=0.1,
+        batch_size=16,
+        rate_per_s=50.0,
+        source="Azure 2023 code trace, 8,819 requests",
+    ),
+    WorkloadPreset(
+        name="RAG",
+        isl_tokens=4096,
+        osl_tokens=256,
+        isl_cv=0.5,
+        osl_cv=0.5,
+        prefix_hit=0.1,
+        ttft_p95_s=3.0,
+        tpot_p95_s=0.1,
+        batch_size=16,
+        rate_per_s=20.0,
+        source=_OURS,
+    ),
+    WorkloadPreset(
+        name="Long context",
+        isl_tokens=12035,
+        osl_tokens=343,
+        isl_cv=1.31,
+        osl_cv=0.73,
+        prefix_hit=0.0,
+        ttft_p95_s=10.0,
+        tpot_p95_s=0.1,
+        batch_size=8,
+        rate_per_s=5.0,
+        source="Mooncake conversation trace, 12,031 requests",
+    ),
+    WorkloadPreset(
+        name="Batch",
+        isl_tokens=2048,
+        osl_tokens=512,
+        isl_cv=0.5,
+        osl_cv=0.5,
+        prefix_hit=0.0,
+        ttft_p95_s=60.0,
+        tpot_p95_s=1.0,
+        batch_size=128,
+        rate_per_s=50.0,
+        source=_OURS,
+    ),
+    WorkloadPreset(
+        name="Agents",
+        isl_tokens=8192,
+        osl_tokens=512,
+        isl_cv=0.8,
+        osl_cv=0.8,
+        prefix_hit=0.8,
+        ttft_p95_s=2.0,
+        tpot_p95_s=0.05,
+        batch_size=16,
+        rate_per_s=10.0,
+        source=_OURS,
+    ),
+)
+PRESET_NAMES = tuple(preset.name for preset in PRESETS)
+
+
+def workload_preset(name: str) -> WorkloadPreset:
+    """The preset of that name."""
+    for preset in PRESETS:
+        if preset.name == name:
+            return preset
+    raise RoofcastError(f"{name!r} is not a preset", field="preset", hint=did_you_mean(name, PRESET_NAMES))

@@ -1,0 +1,78 @@
+"""Cells: made in one line, and read as text in one way by every format."""
+
+from __future__ import annotations
+
+import math
+
+from simulator.reports.content import Cell, CellKind, Origin
+from simulator.reports.quantities import percent_text, seconds_text
+from simulator.units import KILO
+
+EMPTY = "–"
+
+
+def text(value: str, *, origin: Origin = Origin.NONE) -> Cell:
+    """Words."""
+    return Cell(value=value, origin=origin)
+
+
+def count(value: float | None, unit: str = "", *, origin: Origin = Origin.NONE) -> Cell:
+    """A whole number of things."""
+    return Cell(value=value, kind=CellKind.COUNT, unit=unit, origin=origin)
+
+
+def number(value: float | None, unit: str = "", *, digits: int | None = None, origin: Origin = Origin.NONE) -> Cell:
+    """A measured quantity."""
+    return Cell(value=value, kind=CellKind.NUMBER, unit=unit, digits=digits, origin=origin)
+
+
+def money(value: float | None, unit: str = "", *, digits: int = 2, origin: Origin = Origin.NONE) -> Cell:
+    """An amount in the report's currency; ``unit`` says per what."""
+    return Cell(value=value, kind=CellKind.MONEY, unit=unit, digits=digits, origin=origin)
+
+
+def fraction(value: float | None, *, origin: Origin = Origin.NONE) -> Cell:
+    """A share of one."""
+    return Cell(value=value, kind=CellKind.FRACTION, origin=origin)
+
+
+def seconds(value: float | None, *, origin: Origin = Origin.NONE) -> Cell:
+    """A time."""
+    return Cell(value=value, kind=CellKind.SECONDS, unit="s", origin=origin)
+
+
+def _number_text(value: float, digits: int | None) -> str:
+    if digits is not None:
+        return f"{value:,.{digits}f}"
+    if value == 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{decimals}f}"
+
+
+def cell_text(cell: Cell, *, currency: str) -> str:
+    """The cell as people read it: a dash where there is nothing, money with its currency code."""
+    value = cell.value
+    if value is None:
+        return EMPTY
+    if isinstance(value, str):
+        return value
+    if not math.isfinite(value):
+        return "overloaded" if cell.kind is CellKind.SECONDS else EMPTY
+    match cell.kind:
+        case CellKind.FRACTION:
+            return percent_text(value)
+        case CellKind.SECONDS:
+            return seconds_text(value)
+        case CellKind.MONEY:
+            shown = f"{currency} {value:,.{cell.digits if cell.digits is not None else 2}f}"
+            return f"{shown} {cell.unit}".rstrip()
+        case CellKind.COUNT:
+            return f"{value:,.0f} {cell.unit}".rstrip()
+        case CellKind.NUMBER | CellKind.TEXT:
+            return f"{_number_text(value, cell.digits)} {cell.unit}".rstrip()
+
+
+def kilo(value: float, unit: str, *, digits: int = 1) -> Cell:
+    """A quantity in thousands of its SI unit: ``kilo(w, "kW")``."""
+    return number(value / KILO, unit, digits=digits)

@@ -1,0 +1,132 @@
+"""A chart as data: what is drawn, with units, and nothing about how. Every renderer draws the same description."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#8C7A00", "#555555")
+"""Eight colours that people with any common colour blindness tell apart, of Okabe and Ito, the last three darkened."""
+GAIN, LOSS, NEUTRAL = 2, 3, 7
+"""Indices in PALETTE for what falls, what rises and what is only a total."""
+
+
+class SeriesKind(StrEnum):
+    """How a series is drawn."""
+
+    LINE = "line"
+    STEP = "step"
+    BAR = "bar"
+    STACKED_BAR = "stacked_bar"
+    SCATTER = "scatter"
+    BAND = "band"
+    WATERFALL = "waterfall"
+    TORNADO = "tornado"
+    CEILING = "ceiling"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One axis. ``categories`` name the positions 0, 1, 2, ... of an axis without numbers.
+
+    low, high : ends of the axis where they are not taken from the data
+    """
+
+    title: str
+    unit: str = ""
+    log: bool = False
+    categories: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def label(self) -> str:
+        """``TTFT p95 (s)``."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Points that belong together: equally long ``x`` and ``y``, and per kind
+
+    line, ceiling, step : joined points; a step keeps its value until the next x
+    bar, stacked_bar : heights y over category positions x
+    band : from ``low`` to ``high`` over x (y is the middle, drawn as a line where given)
+    waterfall : changes y over category positions x; positions whose ``labels`` entry is "total" restart from zero
+    tornado : bars from ``low`` to ``high`` around the base value y, over category positions x of the y axis
+    scatter : points with ``labels``
+    color : index in PALETTE; None takes the next one
+    """
+
+    name: str
+    kind: SeriesKind
+    x: tuple[float, ...]
+    y: tuple[float, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()
+    color: int | None = None
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation:
+    """A text at a point (x and y), beside a vertical line (x alone) or above a horizontal one (y alone)."""
+
+    text: str
+    x: float | None = None
+    y: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A figure with a title that says what to see, and a caption that says where it comes from."""
+
+    key: str
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    annotations: tuple[Annotation, ...] = ()
+    caption: str = ""
+
+    @property
+    def horizontal(self) -> bool:
+        """Whether categories stand on the y axis."""
+        return any(series.kind is SeriesKind.TORNADO for series in self.series)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartRow:
+    """One point of a chart, for tables and downloads."""
+
+    series: str
+    x: float | str
+    y: float | None
+    low: float | None
+    high: float | None
+    label: str
+
+
+def chart_rows(chart: Chart) -> tuple[ChartRow, ...]:
+    """Every point of every series, categories by name."""
+    names = chart.y.categories if chart.horizontal else chart.x.categories
+    return tuple(
+        ChartRow(
+            series=series.name,
+            x=names[int(x)] if names else x,
+            y=series.y[index] if series.y else None,
+            low=series.low[index] if series.low else None,
+            high=series.high[index] if series.high else None,
+            label=series.labels[index] if series.labels else "",
+        )
+        for series in chart.series
+        for index, x in enumerate(series.x)
+    )
+
+
+def series_colors(chart: Chart) -> tuple[int, ...]:
+    """The palette index of each series, in order; unset ones take what is not asked for by name first."""
+    asked = {series.color for series in chart.series if series.color is not None}
+    free = iter([*(index for index in range(len(PALETTE)) if index not in asked), *range(len(PALETTE))])
+    return tuple(next(free, 0) if series.color is None else series.color for series in chart.series)

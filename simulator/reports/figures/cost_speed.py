@@ -1,0 +1,47 @@
+"""What speed costs: deployments by the time they take per token and the price of a million."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.planner.what_if import WhatIf
+from simulator.reports.contract import Json
+from simulator.reports.figures.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.quantities import money_text, seconds_text
+from simulator.units import MILLI
+
+
+def cost_speed_chart(compared: Sequence[tuple[str, WhatIf, Json]]) -> Chart:
+    """One point per (name, what-if, contract object): TPOT against price per million output tokens.
+
+    Down and to the left is better; deployments without a known price are left out.
+    """
+    points = [
+        (name, what_if, document)
+        for name, what_if, document in compared
+        if what_if.cost.per_million_output_tokens is not None and document["tpot_s"] is not None
+    ]
+    currency = points[0][1].cost.currency if points else ""
+    series = tuple(
+        Series(
+            name=f"{name}: {what_if.scenario.hardware}",
+            kind=SeriesKind.SCATTER,
+            x=(document["tpot_s"] / MILLI,),
+            y=(what_if.cost.per_million_output_tokens or 0.0,),
+            labels=(
+                f"{name}: {seconds_text(document['tpot_s'])} per token, "
+                f"{money_text(what_if.cost.per_million_output_tokens, currency)} per 1M output tokens",
+            ),
+        )
+        for name, what_if, document in points
+    )
+    notes = tuple(Annotation(text=item.name.split(":")[0], x=item.x[0], y=item.y[0]) for item in series)
+    return Chart(
+        key="cost_speed",
+        title="Down and to the left is better",
+        x=Axis(title="TPOT", unit="ms"),
+        y=Axis(title="Price per 1M output tokens", unit=currency),
+        series=series,
+        annotations=notes,
+        caption="Rental list prices, always busy, all of the bill on the output tokens.",
+    )

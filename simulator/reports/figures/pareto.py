@@ -1,0 +1,64 @@
+"""Options against each other: cost over latency."""
+
+from __future__ import annotations
+
+from simulator.planner.records import CapacityPlan, Fleet
+from simulator.reports.figures.chart import Axis, Chart, Series, SeriesKind
+
+_FAR = 6.0
+"""Options that cost more than this many times the chosen one are left out: they squeeze the rest together."""
+
+
+def pareto_chart(plan: CapacityPlan) -> Chart:
+    """Every option by TTFT p95 (spares down) and cost an hour; what nothing beats in both is joined."""
+    fleets = [fleet for fleet in (plan.best, *plan.alternatives) if fleet.cost.per_hour is not None]
+    limit = (plan.best.cost.per_hour or 0.0) * _FAR
+    shown = [fleet for fleet in fleets if (fleet.cost.per_hour or 0.0) <= limit or not limit]
+    front = _front(shown)
+    others = [fleet for fleet in shown if fleet not in front and fleet is not plan.best]
+    series = [
+        _points("other options", others, color=4),
+        _points("cheapest or fastest", [fleet for fleet in front if fleet is not plan.best], color=0),
+        _points("recommended", [plan.best], color=3),
+    ]
+    if len(front) > 1:
+        line = sorted(front, key=lambda fleet: fleet.degraded.ttft_p95_s)
+        series.insert(
+            0,
+            Series(
+                name="",
+                kind=SeriesKind.STEP,
+                x=tuple(fleet.degraded.ttft_p95_s for fleet in line),
+                y=tuple(fleet.cost.per_hour or 0.0 for fleet in line),
+                color=0,
+                dashed=True,
+            ),
+        )
+    return Chart(
+        key="pareto",
+        title=f"{plan.best.hardware} is the cheapest of {len(fleets)} priced options",
+        x=Axis(title="TTFT p95, spares down", unit="s"),
+        y=Axis(title="Cost", unit=f"{plan.best.cost.currency}/h"),
+        series=tuple(item for item in series if item.x),
+        caption="Each option sized for the whole demand, the best of every accelerator.",
+    )
+
+
+def _points(name: str, fleets: list[Fleet], *, color: int) -> Series:
+    return Series(
+        name=name,
+        kind=SeriesKind.SCATTER,
+        x=tuple(fleet.degraded.ttft_p95_s for fleet in fleets),
+        y=tuple(fleet.cost.per_hour or 0.0 for fleet in fleets),
+        labels=tuple(f"{fleet.devices} {fleet.hardware}" for fleet in fleets),
+        color=color,
+    )
+
+
+def _front(fleets: list[Fleet]) -> list[Fleet]:
+    """Fleets that no other beats in both cost and TTFT."""
+    found: list[Fleet] = []
+    for fleet in sorted(fleets, key=lambda item: (item.cost.per_hour or 0.0, item.degraded.ttft_p95_s)):
+        if not found or fleet.degraded.ttft_p95_s < found[-1].degraded.ttft_p95_s:
+            found.append(fleet)
+    return found

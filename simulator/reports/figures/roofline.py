@@ -1,0 +1,159 @@
+"""The roofline: every operator of a step against the ceilings of its device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.kernels.roofline import floor_seconds, math_dtype, ridge_point
+from simulator.kernels.timing import Provenance
+from simulator.operators.work import CollectiveShape
+from simulator.phases.deployment import Deployment
+from simulator.phases.step import StepEstimate
+from simulator.reports.figures.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.quantities import bytes_text, percent_text, seconds_text
+from simulator.units import TERA, format_si
+
+_MARGIN = 2.0
+"""How far the ceilings reach beyond the outermost points, as a factor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RooflinePoint:
+    """One operator of one phase on one device: all its executions in a step.
+
+    arithmetic_intensity : FLOPs per byte of device memory; flops_per_s : reached rate
+    floor_s : the plain roofline; share : of the step's time
+    """
+
+    phase: str
+    name: str
+    count: float
+    flops: float
+    bytes: float
+    seconds: float
+    floor_s: float
+    share: float
+    provenance: str
+
+    @property
+    def arithmetic_intensity(self) -> float:
+        """FLOPs per byte."""
+        return self.flops / self.bytes
+
+    @property
+    def flops_per_s(self) -> float:
+        """Reached rate [FLOP/s]."""
+        return self.flops / self.seconds
+
+
+def roofline_points(phase: str, estimate: StepEstimate, *, deployment: Deployment) -> tuple[RooflinePoint, ...]:
+    """Operators of the first case of ``estimate`` that compute and move memory, summed by name.
+
+    References
+    ----------
+    [Williams2009]
+    """
+    found: dict[str, RooflinePoint] = {}
+    step_s = float(estimate.step_s[0])
+    for row in estimate.rows:
+        work = row.work
+        if isinstance(work.shape, CollectiveShape) or work.flops[0] <= 0 or row.seconds[0] <= 0:
+            continue
+        seconds, known = float(row.seconds[0]), found.get(work.name)
+        floor_s = work.count * float(floor_seconds(work, hardware=deployment.hardware)[0])
+        found[work.name] = RooflinePoint(
+            phase=phase,
+            name=work.name,
+            count=work.count + (known.count if known else 0.0),
+            flops=work.count * float(work.flops[0]) + (known.flops if known else 0.0),
+            bytes=work.count * float(work.bytes[0]) + (known.bytes if known else 0.0),
+            seconds=seconds + (known.seconds if known else 0.0),
+            floor_s=floor_s + (known.floor_s if known else 0.0),
+            share=seconds / step_s + (known.share if known else 0.0),
+            provenance=Provenance(int(row.timing.provenance[0])).label,
+        )
+    return tuple(sorted(found.values(), key=lambda point: -point.seconds))
+
+
+def _label(point: RooflinePoint) -> str:
+    return (
+        f"{point.name} ({point.phase}): {point.count:.0f} x, {format_si(point.flops, 'FLOP')}, "
+        f"{bytes_text(point.bytes)}, {seconds_text(point.seconds)} ({percent_text(point.share)} of the step), "
+        f"roofline {seconds_text(point.floor_s)}, {point.provenance}"
+    )
+
+
+def _ceilings(estimates: Sequence[StepEstimate], *, deployment: Deployment, low: float, high: float) -> list[Series]:
+    """A roof per number format that the operators multiply in."""
+    hardware = deployment.hardware
+    formats = {math_dtype(row.work) for estimate in estimates for row in estimate.rows}
+    used = sorted(
+        (dtype for dtype in formats if dtype in hardware.peak_flops_per_s), key=lambda d: hardware.peak_flops_per_s[d]
+    )
+    roofs = []
+    for dtype in used:
+        ridge = ridge_point(hardware, dtype=dtype)
+        end = max(high, ridge * _MARGIN)
+        peak = hardware.peak_flops_per_s[dtype]
+        roofs.append(
+            Series(
+                name=f"{dtype.value} peak, {peak / TERA:,.0f} TFLOP/s",
+                kind=SeriesKind.CEILING,
+                x=(low, ridge, end),
+                y=(low * hardware.memory_bytes_per_s / TERA, peak / TERA, peak / TERA),
+                color=7,
+                dashed=dtype is not used[-1],
+            )
+        )
+    return roofs
+
+
+def roofline_chart(estimates: Sequence[tuple[str, StepEstimate]], *, deployment: Deployment) -> Chart:
+    """Operators of each (phase, step estimate) under the ceilings of one device, log-log.
+
+    References
+    ----------
+    [Williams2009]
+    """
+    phases = [(phase, roofline_points(phase, item, deployment=deployment)) for phase, item in estimates]
+    intensities = [point.arithmetic_intensity for _, points in phases for point in points]
+    low, high = min(intensities) / _MARGIN, max(intensities) * _MARGIN
+    roofs = _ceilings([item for _, item in estimates], deployment=deployment, low=low, high=high)
+    scatter = [
+        Series(
+            name=phase,
+            kind=SeriesKind.SCATTER,
+            x=tuple(point.arithmetic_intensity for point in points),
+            y=tuple(point.flops_per_s / TERA for point in points),
+            labels=tuple(_label(point) for point in points),
+            color=place,
+        )
+        for place, (phase, points) in enumerate(phases)
+    ]
+    return Chart(
+        key="roofline",
+        title=_title(phases),
+        x=Axis(title="Arithmetic intensity", unit="FLOP/byte", log=True),
+        y=Axis(title="Reached rate", unit="TFLOP/s", log=True),
+        series=(*roofs, *scatter),
+        annotations=(
+            Annotation(
+                text=f"memory, {format_si(deployment.hardware.memory_bytes_per_s, 'B/s')}",
+                x=low * _MARGIN,
+                y=low * _MARGIN * deployment.hardware.memory_bytes_per_s / TERA,
+            ),
+        ),
+        caption=f"One {deployment.hardware.name}; dense peaks and memory bandwidth of its datasheet.",
+    )
+
+
+def _title(phases: Sequence[tuple[str, tuple[RooflinePoint, ...]]]) -> str:
+    sides = []
+    for phase, points in phases:
+        reached = np.array([point.floor_s for point in points]).sum() / sum(point.seconds for point in points)
+        sides.append(f"{phase} reaches {percent_text(float(reached))}")
+    joined = ", ".join(sides)
+    return f"{joined[:1].upper()}{joined[1:]} of its roofline"

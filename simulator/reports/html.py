@@ -1,0 +1,45 @@
+"""A report as one HTML file: no script, no font, no image from elsewhere; light, dark and print."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from simulator.reports.cells import cell_text
+from simulator.reports.content import Cell, Origin, Report
+from simulator.reports.figures.chart import Chart
+from simulator.reports.figures.static_svg import CSS_THEME, static_svg
+
+_MARKS = {Origin.ASSUMED: "assumed", Origin.DEFAULT: "default", Origin.SOURCED: "", Origin.NONE: ""}
+_TEMPLATES = "simulator.reports.templates"
+
+
+def origin_mark(cell: Cell) -> str:
+    """The badge of a cell: only what a reader has to doubt is marked."""
+    return _MARKS.get(cell.origin, cell.origin.value)
+
+
+def _svg(chart: Chart) -> str:
+    height = 90.0 + 34.0 * len(chart.y.categories) if chart.horizontal else 340.0
+    return static_svg(chart, theme=CSS_THEME, width=760.0, height=height)
+
+
+def report_html(report: Report) -> str:
+    """The whole report as one self-contained HTML document.
+
+    Raises
+    ------
+    ImportError
+        jinja2 is not installed (extra ``report``).
+    """
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["cell"] = lambda cell: cell_text(cell, currency=report.currency)
+    environment.filters["mark"] = origin_mark
+    environment.filters["svg"] = lambda chart: Markup(_svg(chart))
+    environment.filters["kind"] = lambda block: type(block).__name__
+    folder = files(_TEMPLATES)
+    template = environment.from_string(folder.joinpath("report.html.j2").read_text("utf-8"))
+    style = folder.joinpath("report.css").read_text("utf-8")
+    return str(template.render(report=report, style=Markup(style)))

@@ -1,0 +1,86 @@
+"""The numbers of a plan that stand on top of every page: text, value, and range where one is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simulator.planner.records import CapacityPlan, Fleet
+from simulator.reports.plan_tables import device_word
+from simulator.reports.quantities import count_text, money_text, range_text, seconds_text, watts_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFigure:
+    """One number: ``key`` for programs, its text for people, the range of the 80 % interval as text or nothing."""
+
+    key: str
+    label: str
+    value: float | None
+    text: str
+    interval: str = ""
+
+
+def _range(low: float, high: float, *, text: Callable[[float], str]) -> str:
+    return "" if low == high else range_text(low, high, text)
+
+
+def _cost(fleet: Fleet) -> tuple[PlanFigure, ...]:
+    """Money; its range is that of the devices, because the price per device is given."""
+    cost, share = fleet.cost, (fleet.devices_low / fleet.devices, fleet.devices_high / fleet.devices)
+
+    def money(value: float) -> str:
+        return money_text(value, cost.currency)
+
+    def figure(key: str, label: str, value: float | None) -> PlanFigure:
+        spread = "" if value is None else _range(share[0] * value, share[1] * value, text=money)
+        return PlanFigure(key=key, label=label, value=value, text=money_text(value, cost.currency), interval=spread)
+
+    return (
+        figure("per_month", "Rent per month", cost.per_month),
+        figure("per_million_output_tokens", "Per 1M tokens out", cost.per_million_output_tokens),
+    )
+
+
+def plan_figures(plan: CapacityPlan) -> tuple[PlanFigure, ...]:
+    """Devices, money, power and latencies of the chosen fleet; latencies at the peak with the spares down."""
+    fleet = plan.best
+    devices = PlanFigure(
+        key="devices",
+        label=device_word(fleet),
+        value=float(fleet.devices),
+        text=count_text(fleet.devices),
+        interval=_range(fleet.devices_low, fleet.devices_high, text=count_text),
+    )
+    share = (fleet.devices_low / fleet.devices, fleet.devices_high / fleet.devices)
+    power = PlanFigure(
+        key="power_typical_w",
+        label="Power",
+        value=fleet.typical_w,
+        text=watts_text(fleet.typical_w),
+        interval=_range(share[0] * fleet.typical_w, share[1] * fleet.typical_w, text=watts_text),
+    )
+    return (
+        devices,
+        *_cost(fleet),
+        power,
+        _latency("ttft_p95_s", "TTFT p95", fleet.degraded.ttft_p95_s),
+        _latency("tpot_p95_s", "TPOT p95", fleet.degraded.tpot_p95_s),
+    )
+
+
+def _latency(key: str, label: str, value_s: float) -> PlanFigure:
+    return PlanFigure(key=key, label=label, value=value_s, text=seconds_text(value_s))
+
+
+def plan_headline(plan: CapacityPlan) -> str:
+    """``296 GPUs: 295 replicas of 1 mi325x (TP1) and 1 spare``."""
+    fleet = plan.best
+    word = device_word(fleet)
+    word = word.removesuffix("s") if fleet.devices == 1 else word
+    parts = [f"{count_text(fleet.replicas)} × {fleet.replica.devices} {fleet.hardware} ({fleet.label})"]
+    if fleet.spares:
+        parts.append(f"{count_text(fleet.spares)} spare")
+    if fleet.idle_devices:
+        parts.append(f"{count_text(fleet.idle_devices)} idle in whole servers")
+    return f"{count_text(fleet.devices)} {word} = {' + '.join(parts)}"

@@ -1,0 +1,156 @@
+"""Resilience, growth, rental and uncertainty of a plan as sections of text. Formatting only."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from simulator.planner.records import CapacityPlan
+from simulator.planner.risk_records import Growth, RentalMix, Resilience, TornadoBar, Uncertainty
+from simulator.reports.plan_tables import duration, money
+from simulator.reports.study_section import StudySection
+from simulator.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
+
+def _latency(seconds: float) -> str:
+    return duration(seconds) if isfinite(seconds) else "overloaded"
+
+
+def resilience_section(found: Resilience) -> StudySection:
+    """Loss cases as a table; availability, restarts, ramps and load as sentences."""
+    columns = ("lost", "replicas left", "load", "TTFT p95", "TPOT p95", "E2E p95", "objectives")
+    rows = tuple(
+        (
+            case.name,
+            str(case.replicas_left),
+            f"{case.load:.0%}" if isfinite(case.load) else "-",
+            _latency(case.ttft_p95_s),
+            _latency(case.tpot_p95_s),
+            _latency(case.e2e_p95_s),
+            "hold" if case.holds else "MISSED",
+        )
+        for case in found.cases
+    )
+    start, rest, target = found.startup, found.maintenance, found.load_target
+    lines = [
+        f"load: the objectives allow {target.by_objectives:.0%} of saturation ({target.binding}); "
+        f"planned are {target.planned:.0%}",
+        f"N+1 by server: {found.spares_for_one_server} spare replicas cover one server",
+        f"rolling restart: {rest.rounds} rounds of {rest.at_once} replicas, "
+        f"{rest.round_s / SECONDS_PER_MINUTE:.1f} min each, {rest.total_s / SECONDS_PER_HOUR:.1f} h in all",
+        f"a new replica answers after {start.delay_s:.0f} s ({start.source}): {start.headroom_replicas} replicas must "
+        f"run ahead of a ramp of {start.ramp_per_s2 * SECONDS_PER_MINUTE:.3g} requests/s a minute",
+    ]
+    if found.availability is not None:
+        item = found.availability
+        lines.insert(
+            0,
+            f"availability {item.target:.4%}: {item.spares} spares ({item.devices} GPUs) reach {item.achieved:.4%}; "
+            f"the plan's {item.present_spares} reach {item.present_achieved:.4%}; a replica is down "
+            f"{item.unavailability:.3%} of the time ({item.source})",
+        )
+    return StudySection(title="Resilience", lines=tuple(lines), columns=columns, rows=rows)
+
+
+def growth_section(growth: Growth) -> StudySection:
+    """Orders as a table; the horizon as sentences."""
+    last = growth.months[-1]
+    ends = ", ".join(
+        f"{band.name} ({band.rate_per_month:.1%} a month) {rate:,.4g} requests/s on {count} GPUs"
+        for band, rate, count in zip(growth.bands, last.rates_per_s, last.devices, strict=True)
+    )
+    rows = tuple(
+        (
+            step.date,
+            str(step.devices_before),
+            str(step.devices_after),
+            step.order_by + (" (past)" if step.late else ""),
+        )
+        for step in growth.steps
+    )
+    lead = f"lead time {growth.lead_time_days:.0f} days ({growth.lead_time_source}); "
+    lead += "orders for a quarter at a time, base band"
+    lines = (f"after {last.month} months from {growth.start}: {ends}", lead)
+    return StudySection(
+        title="Growth", lines=lines, columns=("in use", "GPUs before", "GPUs after", "order by"), rows=rows
+    )
+
+
+def rental_section(rental: RentalMix, *, currency: str) -> StudySection:
+    """How to rent over a day."""
+    rows = tuple(
+        (
+            share.kind,
+            str(share.devices),
+            f"{share.mean_devices:.1f}",
+            money(share.per_device_hour, currency),
+            money(share.per_month, currency),
+        )
+        for share in rental.shares
+    )
+    saved = 1 - rental.per_month / rental.flat_per_month
+    lines = (
+        f"{money(rental.per_month, currency)} a month against {money(rental.flat_per_month, currency)} for the peak "
+        f"all day ({rental.flat_kind}): {saved:.0%} less",
+        f"load over the day: {rental.profile_source}; {min(rental.devices)} to {max(rental.devices)} GPUs",
+        *rental.notes,
+    )
+    columns = ("kind", "GPUs", "on average", "per GPU-h", "per month")
+    return StudySection(title="Renting for the day", lines=lines, columns=columns, rows=rows)
+
+
+def _tornado_row(bar: TornadoBar, currency: str) -> tuple[str, ...]:
+    return (
+        bar.name,
+        bar.low,
+        str(bar.devices_low),
+        money(bar.cost_per_hour_low, currency),
+        bar.high,
+        str(bar.devices_high),
+        money(bar.cost_per_hour_high, currency),
+    )
+
+
+def uncertainty_section(found: Uncertainty, *, currency: str) -> StudySection:
+    """Quantiles, what breaks first and regret as sentences; the tornado as a table."""
+    lines = [
+        f"GPUs P10 {found.devices.p10:.0f}, P50 {found.devices.p50:.0f}, P90 {found.devices.p90:.0f} "
+        f"({found.draws} draws, seed {found.seed}; step times within their interval, "
+        f"demand spread {found.demand_sigma:.0%})"
+    ]
+    if found.cost_per_hour is not None:
+        cost = found.cost_per_hour
+        lines.append(
+            f"cost/h P10 {money(cost.p10, currency)}, P50 {money(cost.p50, currency)}, P90 {money(cost.p90, currency)}"
+        )
+    lines.append(f"the planned replicas, spares down, carry {found.enough_share:.0%} of the draws")
+    if found.breaks_first:
+        first = found.breaks_first[0]
+        others = "; ".join(f"{item.name} {item.margin:.1%}" for item in found.breaks_first[1:])
+        lines.append(f"breaks first: {first.name}, at {first.margin:.1%} {first.detail}; then {others}")
+    lines += [
+        f"regret of {item.hardware} {item.label}: {money(item.mean_regret_per_hour, currency)}/h on average above "
+        f"the best of each draw, itself the best in {item.best_share:.0%}"
+        for item in found.regrets[:3]
+    ]
+    columns = ("input", "low", "GPUs", "cost/h", "high", "GPUs", "cost/h")
+    rows = tuple(_tornado_row(bar, currency) for bar in found.tornado)
+    return StudySection(title="Uncertainty", lines=tuple(lines), columns=columns, rows=rows)
+
+
+def risk_sections(plan: CapacityPlan) -> list[StudySection]:
+    """Those that were asked for."""
+    currency, found = plan.best.cost.currency, []
+    if plan.resilience is not None:
+        found.append(resilience_section(plan.resilience))
+    if plan.growth is not None:
+        found.append(growth_section(plan.growth))
+    if plan.rental is not None:
+        found.append(rental_section(plan.rental, currency=currency))
+    if plan.uncertainty is not None:
+        found.append(uncertainty_section(plan.uncertainty, currency=currency))
+    if plan.verification is not None:
+        from simulator.reports.verification_tables import verification_lines
+
+        lines = verification_lines(f"{plan.best.hardware} {plan.best.label}", plan.verification)
+        found.append(StudySection(title="Checked by event simulation", lines=(lines[0],), laid_out=tuple(lines[1:])))
+    return found

@@ -1,0 +1,114 @@
+"""Quantities as people read them: one number, its unit, and no more digits than it deserves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
+UNKNOWN = "unknown"
+_SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
+
+
+def _digits(value: float, digits: int = 3) -> str:
+    """``digits`` significant ones, thousands separated, never in scientific notation."""
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{decimals}f}"
+
+
+def seconds_text(value_s: float | None) -> str:
+    """``18.4 ms``, ``2.17 s``, ``3.5 min``; a dash where there is nothing to measure."""
+    if value_s is None or math.isnan(value_s):
+        return "–"
+    if math.isinf(value_s):
+        return "never ends"
+    if value_s < MILLI:
+        return f"{_digits(value_s / MICRO)} µs"
+    if value_s < 1:
+        return f"{_digits(value_s / MILLI)} ms"
+    if value_s < 2 * SECONDS_PER_MINUTE:
+        return f"{_digits(value_s)} s"
+    if value_s < 2 * SECONDS_PER_HOUR:
+        return f"{_digits(value_s / SECONDS_PER_MINUTE)} min"
+    return f"{_digits(value_s / SECONDS_PER_HOUR)} h"
+
+
+def bytes_text(value_bytes: float) -> str:
+    """Decimal: ``141 GB``, ``320 kB``."""
+    for unit, scale in (("GB", GIGA), ("MB", MEGA), ("kB", KILO)):
+        if abs(value_bytes) >= scale:
+            return f"{_digits(value_bytes / scale)} {unit}"
+    return f"{_digits(value_bytes)} B"
+
+
+def money_text(value: float | None, currency: str) -> str:
+    """``$1,536``, ``$3.12``, ``$0.384``, ``$459k``, ``$4.60M``."""
+    if value is None:
+        return UNKNOWN
+    if value >= MEGA:
+        amount = f"{_digits(value / MEGA)}M"
+    elif value >= 100 * KILO:
+        amount = f"{_digits(value / KILO)}k"
+    elif value >= 100:
+        amount = f"{value:,.0f}"
+    elif value >= 1:
+        amount = f"{value:,.2f}"
+    else:
+        amount = _digits(value)
+    symbol = _SYMBOLS.get(currency)
+    return f"{symbol}{amount}" if symbol else f"{amount} {currency}"
+
+
+def watts_text(value_w: float) -> str:
+    """``342 kW``, ``1.2 MW``."""
+    for unit, scale in (("MW", MEGA), ("kW", KILO)):
+        if value_w >= scale:
+            return f"{_digits(value_w / scale)} {unit}"
+    return f"{_digits(value_w)} W"
+
+
+def joules_text(value_j: float) -> str:
+    """``0.84 J``."""
+    return f"{_digits(value_j)} J" if value_j >= 1 else f"{_digits(value_j / MILLI)} mJ"
+
+
+def rate_text(value_per_s: float, noun: str) -> str:
+    """``1,733 tokens/s``."""
+    shown = f"{value_per_s:,.0f}" if value_per_s >= 100 else _digits(value_per_s)
+    return f"{shown} {noun}/s"
+
+
+def percent_text(fraction: float) -> str:
+    """``43 %``; one decimal below ten."""
+    percent = 100 * fraction
+    return f"{percent:.0f} %" if abs(percent) >= 10 else f"{percent:.1f} %"
+
+
+def count_text(value: float) -> str:
+    """A number of things or tokens, thousands separated."""
+    return f"{value:,.0f}"
+
+
+def parameters_text(value: float) -> str:
+    """``70.6 B``, ``494 M``."""
+    return f"{_digits(value / GIGA)} B" if value >= GIGA else f"{_digits(value / MEGA)} M"
+
+
+def change_text(now: float | None, before: float | None) -> str | None:
+    """The relative change as ``+12 %`` or ``-40 %``; None where there is nothing to compare or nothing changed."""
+    if now is None or before is None or not before or not math.isfinite(now) or not math.isfinite(before):
+        return None
+    change = 100 * (now / before - 1)
+    if abs(change) < 1 / 20:
+        return None
+    return f"{change:+.0f} %" if abs(change) >= 10 else f"{change:+.1f} %"
+
+
+def range_text(low: float, high: float, text: Callable[[float], str]) -> str:
+    """Both ends of an interval, the unit once where it is the same: ``17.3 – 19.7 ms``."""
+    first, last = text(low), text(high)
+    number, _, unit = first.rpartition(" ")
+    return f"{number} – {last}" if number and last.endswith(f" {unit}") else f"{first} – {last}"

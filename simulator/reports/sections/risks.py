@@ -1,0 +1,189 @@
+"""Section 12: how sure the plan is, and what speaks against it. The summary takes its grade and risks from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.kernels.timing import Provenance
+from simulator.planner.risk_records import BreaksFirst, Quantiles
+from simulator.reports.cells import count, fraction, money, text
+from simulator.reports.content import Bullets, Cell, Column, Paragraph, Row, Section, Table, Tone
+from simulator.reports.studies import Studies
+
+_GOOD_SPREAD, _FAIR_SPREAD = 0.25, 0.6
+_ORDER = ("measured", "calibrated", "extrapolated", "assumed")
+_FAR_PRICES = 2.0
+_NO_MARGIN = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """A letter from A to D and the sentence that defends it."""
+
+    letter: str
+    reason: str
+
+
+def confidence(studies: Studies) -> Grade:
+    """A: calibrated, 80 % interval within a quarter of the fleet; B: within 60 %; C: extrapolated; D: assumed."""
+    fleet = studies.plan.best
+    spread = (fleet.devices_high - fleet.devices_low) / max(fleet.devices, 1)
+    known = _ORDER.index(fleet.provenance) if fleet.provenance in _ORDER else len(_ORDER)
+    if known <= 1 and spread <= _GOOD_SPREAD:
+        letter = "A"
+    elif known <= 1 or (known == 2 and spread <= _GOOD_SPREAD):
+        letter = "B" if spread <= _FAIR_SPREAD else "C"
+    else:
+        letter = "C" if known == 2 else "D"
+    return Grade(letter=letter, reason=f"step times {fleet.provenance}, 80 % interval {spread:.0%} of the fleet wide")
+
+
+def _price_risk(studies: Studies) -> str | None:
+    prices = [
+        offer.per_hour
+        for offer in studies.prices.offers
+        if offer.hardware == studies.plan.best.hardware and offer.kind == "on_demand" and offer.per_hour is not None
+    ]
+    if len(prices) < 2 or max(prices) < _FAR_PRICES * min(prices):
+        return None
+    return (
+        f"Price: published on-demand prices of {studies.plan.best.hardware} run from {min(prices):,.2f} to "
+        f"{max(prices):,.2f} {studies.currency}/h. Obtain a quote before signing."
+    )
+
+
+def breaks_text(item: BreaksFirst) -> str:
+    """``Prompt length: 12.3% longer prompts take the fleet past its objectives``."""
+    name = f"{item.name[:1].upper()}{item.name[1:]}"
+    if item.margin < _NO_MARGIN:
+        return f"{name}: no room, any {item.detail} take the fleet past its objectives"
+    return f"{name}: {item.margin:.1%} {item.detail} take the fleet past its objectives"
+
+
+def top_risks(studies: Studies) -> tuple[str, ...]:
+    """Risks in order of what they can cost, each one sentence with its number."""
+    fleet, plan = studies.plan.best, studies.plan
+    found = []
+    if fleet.devices_high > fleet.devices:
+        found.append(
+            f"Forecast: the 80 % interval of the step times reaches {fleet.devices_high} accelerators, "
+            f"{fleet.devices_high - fleet.devices} more than planned. Benchmark one replica first (appendix)."
+        )
+    price = _price_risk(studies)
+    if price:
+        found.append(price)
+    uncertainty = plan.uncertainty
+    if uncertainty is not None:
+        found.extend(f"{breaks_text(item)}." for item in uncertainty.breaks_first[:1])
+    assumed = [item.name for item in plan.assumptions if item.source.startswith("default")]
+    if assumed:
+        found.append(
+            f"Inputs: {len(assumed)} of {len(plan.assumptions)} inputs are defaults ({', '.join(assumed[:3])})."
+        )
+    if fleet.spares == 0:
+        found.append("Failure: there is no spare replica; losing one puts the others above their planned load.")
+    found.extend(f"{item[:1].upper()}{item[1:]}." for item in plan.warnings)
+    return tuple(found)
+
+
+def _quantiles(studies: Studies) -> list[Table | Paragraph]:
+    found = studies.plan.uncertainty
+    if found is None:
+        text_ = (
+            "Demand and step times were not varied together; add --uncertainty to plan-capacity for P10, P50 and P90."
+        )
+        return [Paragraph(text=text_, tone=Tone.MISSING)]
+    cost = found.cost_per_hour
+    rows = [Row(cells=(text("accelerators"), *(count(value) for value in _three(found.devices))))]
+    if cost is not None:
+        rows.append(Row(cells=(text("cost an hour"), *(money(value) for value in _three(cost)))))
+    note = (
+        f"{found.draws} draws, seed {found.seed}, demand log-normal with sigma {found.demand_sigma:g}; "
+        f"the planned fleet carries {found.enough_share:.0%} of them."
+    )
+    return [
+        Table(
+            key="quantiles",
+            title="Monte Carlo over demand and step times",
+            columns=(Column(title=""), *(Column(title=name, numeric=True) for name in ("P10", "P50", "P90"))),
+            rows=tuple(rows),
+            note=note,
+        ),
+        _regrets(studies),
+    ]
+
+
+def _three(quantiles: Quantiles) -> tuple[float, float, float]:
+    return quantiles.p10, quantiles.p50, quantiles.p90
+
+
+def _regrets(studies: Studies) -> Table:
+    found = studies.plan.uncertainty
+    regrets = found.regrets if found is not None else ()
+    return Table(
+        key="regret",
+        title="What choosing wrongly costs",
+        columns=(
+            Column(title="Option"),
+            Column(title="Mean regret an hour", numeric=True),
+            Column(title="Best in", numeric=True),
+        ),
+        rows=tuple(
+            Row(
+                cells=(
+                    text(f"{item.hardware} {item.label}"),
+                    money(item.mean_regret_per_hour),
+                    fraction(item.best_share),
+                )
+            )
+            for item in regrets
+        ),
+        note="Regret: cost above the best choice of each draw.",
+    )
+
+
+def _status(studies: Studies) -> Table:
+    """How each part of the forecast is known."""
+    rows: dict[str, int] = {}
+    for estimate in (studies.prefill, studies.decode):
+        for row in estimate.rows:
+            kind = row.work.family.value
+            rows[kind] = max(rows.get(kind, 0), int(row.timing.provenance.max()))
+    sources = sorted(rows.items(), key=lambda item: (-item[1], item[0]))
+    return Table(
+        key="calibration",
+        title="Calibration of the step times",
+        columns=(Column(title="Kernels"), Column(title="How they are known")),
+        rows=tuple(Row(cells=(text(name), _known(level))) for name, level in sources),
+        note="Calibrated: fitted on measurements of this accelerator; extrapolated: outside the measured shapes "
+        "or from "
+        "the nearest relative; assumed: a plain roofline.",
+    )
+
+
+def _known(level: int) -> Cell:
+    return text(Provenance(level).label)
+
+
+def risk_section(studies: Studies) -> Section:
+    """Interval, calibration status, range of validity."""
+    fleet = studies.plan.best
+    grade = confidence(studies)
+    blocks = (
+        Paragraph(
+            text=f"Confidence {grade.letter}: {grade.reason}. Fleet: {fleet.devices} accelerators, 80 % interval "
+            f"{fleet.devices_low} to {fleet.devices_high} from errors of the step times on unseen shapes."
+        ),
+        *_quantiles(studies),
+        _status(studies),
+        Paragraph(text="All risks"),
+        Bullets(items=top_risks(studies)),
+        Paragraph(
+            text="Valid for steady traffic of the stated lengths and burstiness, independent replicas behind a "
+            "balanced "
+            "router, the stated engine and formats. Left out: network between clients and replicas, multi-tenant "
+            "interference, failures that strike several servers at once.",
+            tone=Tone.NOTE,
+        ),
+    )
+    return Section(number=12, key="risk", title="Risk and uncertainty", blocks=blocks)

@@ -1,0 +1,117 @@
+"""Everything a report rests on, gathered once: the plan, its money, energy and rooms, its curves, its commands."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from simulator import __version__
+from simulator.operators.counts import ParameterCounts, parameter_counts
+from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.phases.step import StepEstimate, estimate_step
+from simulator.planner.carbon import EnergyCarbon, energy_and_carbon
+from simulator.planner.facilities import Facilities, facilities
+from simulator.planner.handoff import Handoff, launch_handoff
+from simulator.planner.records import CapacityPlan
+from simulator.planner.replica_load import ReplicaLoad, replica_load
+from simulator.planner.tco import total_cost
+from simulator.planner.tco_records import TotalCost
+from simulator.specs.loading import find_profile, load_prices
+from simulator.specs.models import read_profile
+from simulator.specs.ownership import OwnershipProfile, load_ownership
+from simulator.specs.plan import PlanSpec
+from simulator.specs.prices import PriceProfile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Studies:
+    """A plan and what follows from it. ``created`` is an ISO date, ``input_hash`` the SHA-256 of the question.
+
+    prefill, decode : one replica's steps near its planned capacity, for the roofline
+    """
+
+    plan: CapacityPlan
+    prices: PriceProfile
+    ownership: OwnershipProfile
+    cost: TotalCost
+    energy: EnergyCarbon
+    rooms: Facilities
+    load: ReplicaLoad
+    prefill: StepEstimate
+    decode: StepEstimate
+    parameters: ParameterCounts
+    handoff: Handoff
+    command: str
+    created: str
+    version: str
+    input_hash: str
+    model_id: str
+
+    @property
+    def spec(self) -> PlanSpec:
+        """The question."""
+        return self.plan.spec
+
+    @property
+    def currency(self) -> str:
+        """Of all money."""
+        return self.cost.currency
+
+
+def input_hash(spec: PlanSpec) -> str:
+    """SHA-256 of the question as canonical JSON: equal questions have equal hashes."""
+    content = json.dumps(spec.model_dump(mode="json", exclude_defaults=True), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _model_id(spec: PlanSpec, name: str) -> str:
+    path = find_profile("models", name, profiles=spec.profiles)
+    return (read_profile(path).huggingface_id if path is not None else None) or name
+
+
+def gather(
+    plan: CapacityPlan,
+    *,
+    command: str,
+    ownership: str | None = None,
+    created: str | None = None,
+) -> Studies:
+    """Work out everything that a report shows beside the plan itself.
+
+    Raises
+    ------
+    ProfileError
+        No price of the chosen accelerator is known (``missing_price``), currencies differ, or a profile is unknown.
+    """
+    spec = plan.spec
+    prices = load_prices(spec.prices or "default", profiles=spec.profiles)
+    owning = load_ownership(ownership, prices=prices.name, profiles=spec.profiles)
+    fleet, mix = plan.best, plan.demand.mix
+    deployment = fleet.replica.deployment
+    sequences = max(1, round(fleet.replica.at_capacity.mean_sequences))
+    name = deployment.model.name
+    model_id = _model_id(spec, name)
+    return Studies(
+        plan=plan,
+        prices=prices,
+        ownership=owning,
+        cost=total_cost(plan, prices=prices, ownership=owning),
+        energy=energy_and_carbon(plan, prices=prices, ownership=owning),
+        rooms=facilities(fleet, ownership=owning),
+        load=replica_load(fleet.replica, mix=mix, rates_per_s=(fleet.at_peak.rate_per_s, fleet.degraded.rate_per_s)),
+        prefill=estimate_step(deployment, prefill_step(sequences=1, tokens=max(1, round(mix.isl.mean_tokens)))),
+        decode=estimate_step(
+            deployment, decode_step(sequences=sequences, context=max(1, round(mix.decode_context_tokens)))
+        ),
+        parameters=parameter_counts(deployment.model),
+        handoff=launch_handoff(
+            fleet, model_id=model_id, scheme=spec.scheme, demand=plan.demand, objectives=plan.objectives
+        ),
+        command=command,
+        created=created or datetime.now(UTC).date().isoformat(),
+        version=__version__,
+        input_hash=input_hash(spec),
+        model_id=model_id,
+    )

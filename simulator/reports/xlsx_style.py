@@ -1,0 +1,53 @@
+"""Cell formats of the workbook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator.reports.content import Cell, CellKind
+from simulator.reports.finance_cells import Form
+
+if TYPE_CHECKING:
+    from xlsxwriter import Workbook
+    from xlsxwriter.format import Format
+
+_FORMS = {CellKind.COUNT: Form.COUNT, CellKind.FRACTION: Form.SHARE, CellKind.SECONDS: Form.FINE}
+
+
+class Styles:
+    """Formats by use; a workbook keeps each once."""
+
+    def __init__(self, book: Workbook) -> None:
+        self._book = book
+        self._numbers: dict[tuple[str, bool, bool], Format] = {}
+        self.title = book.add_format({"bold": True, "font_size": 14})
+        self.head = book.add_format({"bold": True, "bg_color": "#E9EDF1", "bottom": 1, "text_wrap": True})
+        self.strong = book.add_format({"bold": True})
+        self.note = book.add_format({"font_color": "#5B6570", "font_size": 9})
+        self.warning = book.add_format({"font_color": "#9A4A00"})
+
+    def _number(self, form: str, *, total: bool = False, editable: bool = False) -> Format:
+        key = (form, total, editable)
+        if key not in self._numbers:
+            properties: dict[str, object] = {"num_format": form, "bold": total}
+            if total:
+                properties["top"] = 1
+            if editable:
+                properties |= {"font_color": "#0000FF", "bg_color": "#FFF9E5", "border": 1, "border_color": "#D7DCE1"}
+            self._numbers[key] = self._book.add_format(properties)
+        return self._numbers[key]
+
+    def input(self, form: Form) -> Format:
+        """An editable number, blue by convention."""
+        return self._number(form.value, editable=True)
+
+    def number(self, form: Form, *, total: bool = False) -> Format:
+        """A computed number."""
+        return self._number(form.value, total=total)
+
+    def cell(self, cell: Cell) -> Format:
+        """The number format of a report's cell."""
+        if cell.kind is CellKind.MONEY:
+            digits = 2 if cell.digits is None else cell.digits
+            return self._number("#,##0" + ("." + "0" * digits if digits else ""))
+        return self._number(_FORMS.get(cell.kind, Form.NUMBER).value)

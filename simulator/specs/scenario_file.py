@@ -1,0 +1,108 @@
+"""One scenario from a YAML or JSON file, with values from the command line over it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import FileError, ProfileError, RoofcastError
+from simulator.specs.documents import validate, yaml_mapping
+from simulator.specs.scenario import ScenarioSpec
+
+STANDARD_STREAM = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioChanges:
+    """Flags that replace fields of a scenario; None leaves them. Rate and duration are those of its only stage."""
+
+    model: str | None = None
+    hardware: str | None = None
+    tp_size: int | None = None
+    replicas: int | None = None
+    rate_per_s: float | None = None
+    duration_s: float | None = None
+    seed: int | None = None
+
+
+def _text(source: str) -> str:
+    if source == STANDARD_STREAM:
+        return sys.stdin.read()
+    try:
+        return Path(source).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RoofcastError(f"{source}: not UTF-8 text (byte {error.start})", field="SCENARIO") from None
+    except OSError as error:
+        raise FileError(f"cannot read {source!r}: {error.strerror or error}", field="SCENARIO") from None
+
+
+def _mapping(text: str, *, source: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        try:
+            data = json.loads(text)
+            if isinstance(data, dict):
+                return data
+        except json.JSONDecodeError as error:
+            message = f"{source}, line {error.lineno}: not valid JSON: {error.msg}"
+            raise RoofcastError(message, field="SCENARIO", code="malformed_json") from None
+    try:
+        return yaml_mapping(text, where=source)
+    except ProfileError as error:
+        raise RoofcastError(error.message, field="SCENARIO", hint=error.hint) from None
+
+
+def _staged(workload: dict[str, Any], changes: ScenarioChanges) -> dict[str, Any]:
+    """The workload with its stage changed, or with one new stage where rate and duration are both given."""
+    rate, duration = changes.rate_per_s, changes.duration_s
+    stages = workload.get("stages") or []
+    if rate is not None and duration is not None:
+        return {**workload, "stages": [{"rate_per_s": rate, "duration_s": duration}]}
+    flag, missing = ("--rate", "--duration") if rate is not None else ("--duration", "--rate")
+    if not isinstance(stages, list) or len(stages) != 1 or not isinstance(stages[0], dict):
+        raise RoofcastError(
+            f"the scenario has {len(stages)} stages, of which one would have to be chosen",
+            field=flag,
+            hint=f"add {missing}: both together replace all stages by one",
+        )
+    change = {"rate_per_s": rate} if rate is not None else {"duration_s": duration}
+    return {**workload, "stages": [{**stages[0], **change}]}
+
+
+def _changed(data: dict[str, Any], changes: ScenarioChanges) -> dict[str, Any]:
+    changed = dict(data)
+    for field in ("model", "hardware", "tp_size", "replicas"):
+        if getattr(changes, field) is not None:
+            changed[field] = getattr(changes, field)
+    if changes.seed is None and changes.rate_per_s is None and changes.duration_s is None:
+        return changed
+    workload = changed.get("workload") or {}
+    if not isinstance(workload, dict):
+        return changed
+    if changes.rate_per_s is not None or changes.duration_s is not None:
+        workload = _staged(workload, changes)
+    if changes.seed is not None:
+        workload = {**workload, "seed": changes.seed}
+    return {**changed, "workload": workload}
+
+
+def read_scenario(source: str, *, changes: ScenarioChanges, command: str) -> ScenarioSpec:
+    """A scenario of kind serve from a file ("-" is stdin); ``id`` defaults to the file's name, ``kind`` to serve.
+
+    Raises
+    ------
+    FileError
+        The file cannot be read.
+    RoofcastError
+        It is neither YAML nor JSON, a field is unknown or out of range, or its kind is another one.
+    """
+    data = _mapping(_text(source), source=source)
+    kind = data.get("kind", "serve")
+    if kind != "serve":
+        raise RoofcastError(
+            f"{kind!r}; {command} takes kind serve", field="kind", hint="roofcast simulate answers the other kinds"
+        )
+    name = "stdin" if source == STANDARD_STREAM else Path(source).stem
+    return validate(ScenarioSpec, {"id": name, "kind": "serve", **_changed(data, changes)}, where=source)

@@ -1,0 +1,76 @@
+"""Measured values of whole runs beside their predictions, as stored with the package."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from simulator.errors import FileError
+from simulator.specs.loading import profile_root
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationRow:
+    """One measured value and its prediction, SI units.
+
+    low, high : ends of the 80 % interval, NaN where none is stated; load : what was asked, in words
+    """
+
+    source: str
+    hardware: str
+    deployment: str
+    load: str
+    metric: str
+    measured: float
+    predicted: float
+    low: float
+    high: float
+    provenance: str
+
+    @property
+    def error(self) -> float:
+        """Signed relative error."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def is_covered(self) -> bool | None:
+        """Whether the measured value lies in the 80 % interval; None without one."""
+        return None if math.isnan(self.low) else self.low <= self.measured <= self.high
+
+
+_NUMBERS = ("measured", "predicted", "low", "high")
+
+
+def validation_file() -> Path:
+    """Where the rows are stored."""
+    return profile_root("hardware_profiles") / "validation" / "end_to_end.csv"
+
+
+def _row(cells: dict[str, str]) -> ValidationRow:
+    numbers = {name: float(cells[name]) if cells[name] else math.nan for name in _NUMBERS}
+    return ValidationRow(
+        source=cells["source"],
+        hardware=cells["hardware"],
+        deployment=cells["deployment"],
+        load=cells["load"],
+        metric=cells["metric"],
+        measured=numbers["measured"],
+        predicted=numbers["predicted"],
+        low=numbers["low"],
+        high=numbers["high"],
+        provenance=cells["provenance"],
+    )
+
+
+@lru_cache(maxsize=1)
+def load_validation_rows() -> tuple[ValidationRow, ...]:
+    """All stored rows, in the order of their sources."""
+    path = validation_file()
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            return tuple(_row(cells) for cells in csv.DictReader(stream))
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}", hint="reinstall roofcast") from error

@@ -1,0 +1,151 @@
+"""How many guesses a verify step accepts, and how many verify steps an answer then needs.
+
+``acceptance`` is a vector a_1..a_k throughout: the probability that position i is accepted given that all before it
+were. A verify step yields the accepted run and one token of the target's own, and nothing beyond the answer's end.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.operators.step_shape import Array
+
+# Answers with more tokens left than this take the normal limit of the number of rounds.
+EXACT_TOKENS = 2048
+# Halvings of an interval of length 1 that exhaust double precision.
+_HALVINGS = 53
+_LIMIT_POINTS = 512
+
+
+def run_distribution(acceptance: Array) -> Array:
+    """Probability that exactly 0..k guesses are accepted: products of the conditionals, [k + 1].
+
+    References
+    ----------
+    [Chen2023b]
+    """
+    reach = np.concatenate([[1.0], np.cumprod(acceptance)])
+    stop = np.append(1.0 - acceptance, 1.0)
+    return np.asarray(reach * stop)
+
+
+def mean_tokens(acceptance: Array) -> float:
+    """Mean tokens of a verify step, the target's own included: 1 to k + 1.
+
+    For one rate a this is (1 - a^(k+1)) / (1 - a).
+
+    References
+    ----------
+    [Leviathan2023] equation 1.
+    """
+    return float(1.0 + np.cumprod(acceptance).sum())
+
+
+def rate_of_mean(tokens: float, *, k: int) -> float:
+    """The one acceptance rate at which ``k`` guesses yield ``tokens`` per verify step (1 to k + 1), by bisection."""
+    if tokens >= k + 1.0:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mean_tokens(np.full(k, middle)) <= tokens else (low, middle)
+    return low
+
+
+def any_child_accepted(rate: Array, *, children: Array) -> Array:
+    """Probability that one of several guesses for a position is accepted, each at ``rate`` and independent.
+
+    Siblings compete for the same position, so that independence flatters wide trees.
+
+    References
+    ----------
+    [Miao2024]
+    """
+    return np.asarray(1.0 - (1.0 - rate) ** children)
+
+
+def schedule_length(tokens: float) -> float:
+    """Guesses per round under a schedule that adds 2 after a full success and takes 1 away otherwise, at least 1.
+
+    It settles where all guesses are accepted in one round of three, a^k = 1/3; ``tokens`` per round then fix a and k
+    together: tokens = (1 - a / 3) / (1 - a).
+
+    References
+    ----------
+    [Wolf2020] the heuristic schedule of assisted generation.
+    """
+    third = 1.0 / 3.0
+    rate = (tokens - 1.0) / (tokens - third)
+    return max(1.0, float(np.log(third) / np.log(rate))) if rate > 0 else 1.0
+
+
+def unfinished(acceptance: Array, *, tokens: int) -> Array:
+    """Probability that an answer still lacks some of its ``tokens`` tokens after 0, 1, 2, ... verify steps."""
+    step = run_distribution(acceptance)
+    missing = np.zeros(tokens + 1)
+    missing[tokens] = 1.0
+    left = [1.0]
+    while left[-1] > np.finfo(np.float64).eps and len(left) <= tokens:
+        after = np.zeros(tokens + 1)
+        for run in range(min(len(step), tokens)):
+            # What a round yields beyond the answer's end is cut off: it only closes the answer.
+            after[: tokens - run] += step[run] * missing[run + 1 :]
+        after[0] = 0.0
+        missing = after
+        left.append(float(missing.sum()))
+    return np.array(left)
+
+
+def rounds_needed(acceptance: Array, *, tokens: int, sequences: int = 1) -> float:
+    """Expected verify steps until the slowest of ``sequences`` independent answers has its ``tokens`` tokens.
+
+    Exact up to 2,048 tokens, as the sum over n of 1 - P(one answer is done after n)^sequences; beyond that in the
+    normal limit of renewal counts.
+
+    References
+    ----------
+    [Cox1962] section 3.3.
+    """
+    if tokens <= 0:
+        return 0.0
+    if tokens > EXACT_TOKENS:
+        return _rounds_in_the_limit(acceptance, tokens=tokens, sequences=sequences)
+    lacking = np.minimum(unfinished(acceptance, tokens=tokens), 1.0)
+    return float(np.sum(1.0 - (1.0 - lacking) ** sequences))
+
+
+def rounds_at(acceptance: Array, *, tokens: int, levels: Array) -> NDArray[np.int64]:
+    """Verify steps that one answer of ``tokens`` tokens needs at each quantile level in (0, 1)."""
+    if tokens <= 0:
+        return np.zeros(len(levels), dtype=np.int64)
+    if tokens <= EXACT_TOKENS:
+        lacking = unfinished(acceptance, tokens=tokens)
+        # The first n with P(done after n) >= level; ``lacking`` falls with n.
+        return np.asarray(np.searchsorted(-lacking, levels - 1.0), dtype=np.int64)
+    mean, spread = _limit_of_rounds(acceptance, tokens=tokens)
+    normal = NormalDist()
+    drawn = mean + spread * np.array([normal.inv_cdf(float(level)) for level in levels])
+    return np.asarray(np.clip(np.round(drawn), np.ceil(tokens / (len(acceptance) + 1)), tokens), dtype=np.int64)
+
+
+def _limit_of_rounds(acceptance: Array, *, tokens: int) -> tuple[float, float]:
+    """Mean (Wald's identity with the mean overshoot of a lattice walk) and standard deviation of the rounds."""
+    runs = np.arange(len(acceptance) + 1.0) + 1.0
+    weights = run_distribution(acceptance)
+    mean = float(weights @ runs)
+    variance = max(float(weights @ runs**2) - mean**2, 0.0)
+    overshoot = float(weights @ (runs * (runs - 1.0))) / (2.0 * mean)
+    return (tokens + overshoot) / mean, float(np.sqrt(tokens * variance / mean**3))
+
+
+def _rounds_in_the_limit(acceptance: Array, *, tokens: int, sequences: int) -> float:
+    """The mean of the largest of several normals."""
+    mean, spread = _limit_of_rounds(acceptance, tokens=tokens)
+    if sequences == 1:
+        return mean
+    levels = (np.arange(_LIMIT_POINTS) + 0.5) / _LIMIT_POINTS
+    normal = NormalDist()
+    return mean + spread * float(np.mean([normal.inv_cdf(level ** (1.0 / sequences)) for level in levels]))

@@ -1,0 +1,221 @@
+"""Adapters beside the weights of a served model: low-rank products, bottlenecks, biases, virtual tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simulator.errors import RoofcastError
+from simulator.operators.formats import PrecisionPlan, precision_plan
+from simulator.operators.kv_layout import kv_bytes_per_sequence
+from simulator.operators.step_shape import Array, StepShape
+from simulator.operators.work import ElementwiseShape, Family, GemmShape, GroupedGemmShape, Work
+from simulator.specs.adapters import AdaptersSpec
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.precision import PrecisionSpec
+from simulator.techniques.adapter_checks import check_adapters
+from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
+
+SLICES = {
+    "qkv_proj": 3,
+    "q_a_kv_a_proj": 2,
+    "q_kv_a_proj": 2,
+    "gate_up_proj": 2,
+    "shared_gate_up_proj": 2,
+    "cross_kv_proj": 2,
+}
+"""Products that engines join into one: each part has its own pair of low-rank matrices."""
+
+ROLES = {
+    "attention": ("attention",),
+    "mlp": ("mlp", "shared_expert"),
+    "all": ("attention", "mlp", "shared_expert", "mixer"),
+}
+
+BASE_SCHEME = "nf4"
+"""What QLoRA keeps the frozen weights in [Dettmers2023]."""
+
+
+def adapters(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTechniques:
+    """The scenario's ``adapters``; merged ones change the weights' values and nothing that is priced."""
+    spec = applied.spec.adapters
+    if spec is None:
+        return applied
+    check_adapters(spec, model=applied.model)
+    if spec.merged:
+        note = f"a merged {spec.method} adapter is part of the weights: same memory, same time as the base model"
+        return replace(applied, notes=(*applied.notes, note))
+    if spec.method == "qlora":
+        applied = replace(applied, plan=_quantised_base(applied))
+    if spec.method == "prompt_tuning":
+        assert spec.prompt_tokens is not None, "checked"
+        note = f"{spec.prompt_tokens} virtual tokens before every sequence, their keys and values cached per adapter"
+        applied = replace(applied, prefix_tokens=spec.prompt_tokens, assumptions=(*applied.assumptions, note))
+    elif spec.targets is None and spec.method in ("lora", "qlora"):
+        note = "adapters beside every linear layer in the blocks but routed experts (techniques.adapters.targets = all)"
+        applied = replace(applied, assumptions=(*applied.assumptions, note))
+    return with_rule(applied, AdapterRows(spec=spec))
+
+
+def distinct_adapters(sequences: Array, *, count: int) -> Array:
+    """Expected adapters that a batch of ``sequences`` uses when each is equally likely: n (1 - (1 - 1/n)^b) [-].
+
+    The worst of the workloads of [Chen2023]; skewed popularity uses fewer.
+    """
+    return count * (1.0 - (1.0 - 1.0 / count) ** sequences)
+
+
+def step_sequences(step: StepShape) -> Array:
+    """Sequences with tokens in a step, prefilling or generating."""
+    return np.where(step.prefill_tokens > 0, step.prefill_sequences, 0.0) + step.decode_sequences
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterRows:
+    """The rule that adds the rows of adapters."""
+
+    spec: AdaptersSpec
+
+    def __call__(self, rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
+        """``rows`` with each adapted product followed by its adapters."""
+        spec = self.spec
+        distinct = distinct_adapters(step_sequences(context.step), count=spec.count)
+        changed: list[Work] = []
+        for place, row in enumerate(rows):
+            changed.append(row)
+            if spec.method in ("lora", "qlora") and _is_target(row, spec):
+                changed += low_rank_rows(row, spec=spec, distinct=distinct, context=context)
+            elif spec.method == "adapter" and row.name in ("o_proj", "down_proj"):
+                changed += bottleneck_rows(row, spec=spec, distinct=distinct, context=context)
+            elif spec.method == "bitfit" and _is_target(row, spec):
+                changed.append(bias_row(row, count=spec.count, distinct=distinct, context=context))
+            elif spec.method == "prompt_tuning" and place == 0:
+                changed.append(_prompt_row(row, spec=spec, context=context))
+        return tuple(changed)
+
+
+def _is_target(row: Work, spec: AdaptersSpec) -> bool:
+    plain = isinstance(row.shape, GemmShape) and row.shape.batch == 1 and row.family is Family.GEMM
+    return plain and row.role in ROLES[spec.targets or "all"]
+
+
+def _product(
+    base: Work, name: str, *, m: Array, n: float, k: float, held: float, distinct: Array, context: RowContext
+) -> Work:
+    """One grouped product (m, k) x (k, n) of a batch whose rows choose among ``held`` matrices, ``distinct`` chosen.
+
+    Not fused with the base product: its inputs are read, its outputs written [Chen2023].
+    """
+    element_bytes = context.plan.activation_bytes
+    return Work(
+        name=name,
+        family=Family.GEMM,
+        role=base.role,
+        shape=GroupedGemmShape(format=context.plan.plain),
+        count=base.count,
+        flops=2.0 * m * n * k,
+        weight_bytes=np.where(m > 0, distinct * n * k * element_bytes, 0.0),
+        kv_bytes=np.zeros_like(m),
+        activation_bytes=m * (n + k) * element_bytes,
+        parameters=held * n * k,
+        active_parameters=n * k,
+        stored_bytes=held * n * k * element_bytes,
+        executed=base.executed,
+    )
+
+
+def low_rank_rows(row: Work, *, spec: AdaptersSpec, distinct: Array, context: RowContext) -> tuple[Work, Work]:
+    """Shrink to the rank and expand back, added to the base product's output [Hu2021], batched as in [Chen2023].
+
+    Parts of a joined product have a pair of matrices each: k x r x parts, and r x n in all. Tensor-parallel ranks hold
+    the same share of an adapter's outer side as of the weight.
+    """
+    shape = row.shape
+    assert isinstance(shape, GemmShape), "targets are products"
+    rank, parts = float(spec.rank or 0), SLICES.get(row.name, 1)
+    shrink = _product(row, f"{row.name}_lora_shrink", m=shape.m, n=rank * parts, k=shape.k, held=spec.count,
+                      distinct=distinct, context=context)  # fmt: skip
+    expand = _product(row, f"{row.name}_lora_expand", m=shape.m, n=shape.n, k=rank, held=spec.count,
+                      distinct=distinct, context=context)  # fmt: skip
+    # The sum is read before it is written, and each part multiplies its own r columns.
+    element_bytes = context.plan.activation_bytes
+    extra = shape.m * (shape.n + rank * (parts - 1)) * element_bytes
+    return shrink, replace(expand, activation_bytes=expand.activation_bytes + extra)
+
+
+def bottleneck_rows(row: Work, *, spec: AdaptersSpec, distinct: Array, context: RowContext) -> tuple[Work, Work, Work]:
+    """Down, non-linearity and residual, up after a sublayer [Houlsby2019]; every tensor-parallel rank holds it all."""
+    shape = row.shape
+    assert isinstance(shape, GemmShape), "sublayers end in products"
+    width, hidden = float(spec.rank or 0), float(context.model.hidden_size)
+    down = _product(row, f"{row.name}_adapter_down", m=shape.m, n=width, k=hidden, held=spec.count, distinct=distinct,
+                    context=context)  # fmt: skip
+    up = _product(row, f"{row.name}_adapter_up", m=shape.m, n=hidden, k=width, held=spec.count, distinct=distinct,
+                  context=context)  # fmt: skip
+    element_bytes = context.plan.activation_bytes
+    moved = shape.m * (2.0 * width + 3.0 * hidden) * element_bytes
+    between = _pass(row, f"{row.name}_adapter_residual", moved=moved, launches=2.0)
+    biases = spec.count * (width + hidden)
+    held = replace(between, parameters=biases, active_parameters=width + hidden, stored_bytes=biases * element_bytes)
+    return down, held, up
+
+
+def bias_row(row: Work, *, count: int, distinct: Array, context: RowContext) -> Work:
+    """Each sequence's own bias added to a product's output [BenZaken2021]."""
+    shape = row.shape
+    assert isinstance(shape, GemmShape), "targets are products"
+    element_bytes = context.plan.activation_bytes
+    moved = (2.0 * shape.m * shape.n + np.where(shape.m > 0, distinct * shape.n, 0.0)) * element_bytes
+    added = _pass(row, f"{row.name}_bias", moved=moved, launches=1.0)
+    return replace(
+        added, parameters=count * shape.n, active_parameters=shape.n, stored_bytes=count * shape.n * element_bytes
+    )
+
+
+def _pass(row: Work, name: str, *, moved: Array, launches: float) -> Work:
+    nothing = np.zeros_like(moved)
+    return Work(
+        name=name,
+        family=Family.ELEMENTWISE,
+        role=row.role,
+        shape=ElementwiseShape(bytes=moved, launches=launches),
+        count=row.count,
+        flops=nothing,
+        weight_bytes=nothing,
+        kv_bytes=nothing,
+        activation_bytes=moved,
+        executed=row.executed,
+    )
+
+
+def _prompt_row(row: Work, *, spec: AdaptersSpec, context: RowContext) -> Work:
+    """The virtual tokens' keys and values of every adapter, held on this device [Lester2021]; no time of their own.
+
+    The embeddings from which they were computed need not stay on the device.
+    """
+    parallelism = context.parallelism
+    tokens = float(spec.prompt_tokens or 0)
+    each = kv_bytes_per_sequence(
+        context.model,
+        plan=context.plan,
+        tp_size=parallelism.tp_size,
+        pp_size=parallelism.pp_size,
+        context_tokens=tokens,
+    )[0]
+    held = _pass(row, "prompt_prefix", moved=np.zeros_like(row.flops), launches=0.0)
+    return replace(held, count=1.0, stored_bytes=spec.count * float(each))
+
+
+def _quantised_base(applied: AppliedTechniques) -> PrecisionPlan:
+    """The plan with its weights in NF4; contradicted by any other narrow format."""
+    plan = applied.plan
+    named = precision_plan(applied.model, PrecisionSpec(scheme=BASE_SCHEME, kv_cache=plan.kv_dtype))
+    if plan.linear.name not in (plan.plain.name, named.linear.name):
+        raise RoofcastError(
+            f"qlora keeps the base weights in {BASE_SCHEME}, but precision asks for {plan.linear.name}",
+            field="techniques.adapters.method",
+            code="contradiction",
+            hint="leave precision.weights and precision.scheme out, or take lora",
+        )
+    return named

@@ -1,0 +1,91 @@
+"""Bounded KV caches as a what-if: H2O, StreamingLLM, a sliding window ([Zhang2023], [Xiao2023b], [Beltagy2020])."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulator.errors import RoofcastError
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.kv_policy import KvPolicySpec
+from simulator.specs.model import AttentionSpec, KeptTokensSpec, LayerSpec, ModelSpec
+from simulator.techniques.applied import AppliedTechniques
+
+SINK_TOKENS = 4
+"""First tokens that StreamingLLM keeps, part of the budget [Xiao2023b]."""
+
+
+def bounded_cache(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTechniques:
+    """The scenario's ``kv_policy``: every layer with full attention keeps at most ``budget_tokens`` of a sequence.
+
+    Layers with a window of at most that many tokens, recurrent layers and latents stay as they are. A window also
+    bounds what prompts attend to, as does streaming; H2O sees the prompt in full and drops tokens after it.
+    """
+    policy = applied.spec.kv_policy
+    if policy is None:
+        return applied
+    if policy.method == "streaming" and policy.budget_tokens <= SINK_TOKENS:
+        raise RoofcastError(
+            f"streaming keeps the first {SINK_TOKENS} tokens within its budget of {policy.budget_tokens}",
+            field="techniques.kv_policy.budget_tokens",
+            code="contradiction",
+            hint=f"more than {SINK_TOKENS}",
+        )
+    model = applied.model
+    layers = tuple(_bounded_layer(layer, policy) for layer in model.layers)
+    if layers == model.layers:
+        raise RoofcastError(
+            f"{policy.method} with {policy.budget_tokens} tokens changes nothing in {model.name}: {_why(model)}",
+            field="techniques.kv_policy",
+            code="no_effect",
+            hint="leave it out, or choose a model whose attention keeps more tokens",
+        )
+    notes = applied.notes
+    if policy.method != "window":
+        notes = (*notes, f"{policy.method} gives every sequence blocks of its own: prompts share no cached prefix")
+    return replace(applied, model=model.model_copy(update={"layers": layers}), notes=notes)
+
+
+def check_budget(policy: KvPolicySpec | None, *, longest_tokens: int) -> None:
+    """Refuse a budget that holds the longest sequence of a scenario, and so changes nothing."""
+    if policy is not None and policy.budget_tokens >= longest_tokens:
+        raise RoofcastError(
+            f"{policy.method} changes nothing: {policy.budget_tokens} tokens hold the longest sequence, which has "
+            f"{longest_tokens}",
+            field="techniques.kv_policy.budget_tokens",
+            code="no_effect",
+            hint=f"less than {longest_tokens}, or longer sequences",
+        )
+
+
+def _bounded_layer(layer: LayerSpec, policy: KvPolicySpec) -> LayerSpec:
+    mixer = layer.mixer
+    if not isinstance(mixer, AttentionSpec) or not _caches(mixer):
+        return layer
+    if mixer.sliding_window is not None and mixer.sliding_window <= policy.budget_tokens:
+        return layer
+    if policy.method == "window":
+        changed = mixer.model_copy(update={"sliding_window": policy.budget_tokens})
+    else:
+        kept = KeptTokensSpec(method=policy.method, budget_tokens=policy.budget_tokens)
+        changed = mixer.model_copy(update={"kept": kept, "sliding_window": None})
+    return layer.model_copy(update={"mixer": changed})
+
+
+def _caches(mixer: AttentionSpec) -> bool:
+    """Whether a layer grows a cache of its own that may be cut: causal, and not chosen from by an indexer."""
+    return mixer.causal and mixer.indexer is None
+
+
+def _why(model: ModelSpec) -> str:
+    kinds = {layer.mixer.kind for layer in model.layers if layer.mixer is not None}
+    if "mla" in kinds:
+        return "it caches one latent a token, from which no method here is known to drop tokens"
+    if "attention" not in kinds:
+        return "it has no attention layers"
+    mixers = [layer.mixer for layer in model.layers if isinstance(layer.mixer, AttentionSpec)]
+    if not any(mixer.causal for mixer in mixers):
+        return "its attention sees both directions and caches nothing"
+    if all(mixer.indexer is not None for mixer in mixers):
+        return "its indexer chooses keys already"
+    windows = sorted({mixer.sliding_window for mixer in mixers if mixer.sliding_window})
+    return f"its layers keep no more than that (windows of {', '.join(str(size) for size in windows)} tokens)"

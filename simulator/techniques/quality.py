@@ -1,0 +1,125 @@
+"""What is published about the quality of a compressed model; nothing is inferred from other models.
+
+Weights in 16 bit and none removed are the model itself. Everything else is either in the table for this very model
+and method, or unknown; published figures of other models are shown beside it as evidence, not as an estimate.
+Sources of the rows: sparsity [Sun2023] [Frantar2023], weight-only [Frantar2022], outlier decomposition [Dettmers2022].
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from simulator.operators.formats import PrecisionPlan
+from simulator.specs.loading import normalise_name
+from simulator.specs.precision import BITS, Dtype
+from simulator.specs.quality import DENSE, QualityRow, QualityTable, load_quality_table
+from simulator.specs.techniques import TechniquesSpec
+
+_SCHEME = re.compile(r"(gptq|awq|rtn)(?:-([2348])-?bit)?(?:-g(\d+))?")
+DEFAULT_WEIGHT_BITS = 4
+"""Of gptq, awq and rtn where the name says no width (operators/schemes.py)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """What identifies a compressed model in the literature."""
+
+    method: str
+    weight_bits: int | None = None
+    activation_bits: int | None = None
+    group_size: int | None = None
+    sparsity: str | None = None
+
+    def matches(self, row: QualityRow) -> bool:
+        """Whether a row is about the same method, width and sparsity."""
+        same = (row.method, row.weight_bits, row.group_size, row.sparsity)
+        return same == (self.method, self.weight_bits, self.group_size, self.sparsity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """The published quality of one deployment.
+
+    rows : figures of this model and compression; empty where nobody published any
+    evidence : the same compression on other models
+    """
+
+    compression: Compression | None
+    rows: tuple[QualityRow, ...]
+    evidence: tuple[QualityRow, ...]
+    table: QualityTable
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether the deployment runs the model as published."""
+        return self.compression is None
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known about the loss."""
+        return self.is_lossless or bool(self.rows)
+
+    @property
+    def loss(self) -> float | None:
+        """Relative rise of the first published metric over the dense model; 0 if lossless, None if unknown."""
+        if self.is_lossless:
+            return 0.0
+        return self.rows[0].value / self.table.dense(self.rows[0]).value - 1 if self.rows else None
+
+    @property
+    def sentence(self) -> str:
+        """The same in words, with the source."""
+        if self.compression is None:
+            return "quality of the published model"
+        rows, prefix = (self.rows, "") if self.rows else (self.evidence, "unknown for this model; ")
+        if not rows:
+            return "quality unknown: nothing published in the table"
+        row = rows[0]
+        dense = self.table.dense(row)
+        recalled = ", recalled" if row.recalled else ""
+        return (
+            f"{prefix}{row.metric.replace('_', ' ')} of {row.model} {dense.value:g} -> {row.value:g} [{row.source}"
+            f"{recalled}]"
+        )
+
+
+def compression_of(*, scheme: str | None, plan: PrecisionPlan, techniques: TechniquesSpec) -> Compression | None:
+    """The compression that a deployment's precision and sparsity come to; None for the model as published.
+
+    Sparse and quantised at once is a compression of its own, of which the table holds nothing.
+    """
+    sparsity = techniques.sparsity
+    quantised = BITS[plan.weights] < BITS[Dtype.BF16]
+    if sparsity is not None:
+        pattern = f"{sparsity.fraction:.0%}" if sparsity.pattern == "unstructured" else sparsity.pattern
+        bits = BITS[plan.weights] if quantised else None
+        return Compression(method=sparsity.method or "unsaid", sparsity=pattern, weight_bits=bits)
+    if not quantised:
+        return None
+    name = (scheme or "").strip().lower().replace("_", "-")
+    grouped = _SCHEME.fullmatch(name)
+    if grouped is not None:
+        method, bits_text, group = grouped.groups()
+        return Compression(
+            method=method,
+            weight_bits=int(bits_text or DEFAULT_WEIGHT_BITS),
+            group_size=int(group) if group else None,
+        )
+    method = name.rsplit("-o", 1)[0] if name.startswith("smoothquant") else name or "unsaid"
+    return Compression(method=method, weight_bits=BITS[plan.weights], activation_bits=BITS[plan.activations])
+
+
+def published_quality(model: str, compression: Compression | None) -> Quality:
+    """Look up ``model`` (a profile name) under ``compression``."""
+    table = load_quality_table()
+    if compression is None:
+        return Quality(compression=None, rows=(), evidence=(), table=table)
+    name = normalise_name(model)
+    matching = tuple(row for row in table.rows if row.method != DENSE and compression.matches(row))
+    return Quality(
+        compression=compression,
+        rows=tuple(row for row in matching if row.model == name),
+        evidence=tuple(row for row in matching if row.model != name),
+        table=table,
+    )

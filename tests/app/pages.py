@@ -1,0 +1,72 @@
+"""Pages of the dashboard without a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
+
+from simulator.cli import plan_capacity
+from simulator.cli.entry import run
+from simulator.cli.roofcast import app as roofcast
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("plan", "what_if", "roofline", "serving", "compare", "validation", "profiles")
+_SCRIPT = """
+import sys
+sys.path.insert(0, {root!r})
+from app.views import {name} as view
+view.page()
+"""
+
+
+def opened(name: str, query: dict[str, str] | None = None) -> AppTest:
+    """A page as its first visitor sees it, at an address with these parameters."""
+    test = AppTest.from_string(_SCRIPT.format(root=str(ROOT), name=name), default_timeout=60)
+    for key, value in (query or {}).items():
+        test.query_params[key] = value
+    return test.run()
+
+
+def headline(test: AppTest) -> str:
+    """The sentence on top."""
+    return next(item.value for item in test.markdown if item.value.startswith("## ")).removeprefix("## ")
+
+
+def metrics(test: AppTest) -> dict[str, str]:
+    """Numbers of the page by label."""
+    return {item.label: item.value for item in test.metric}
+
+
+def printed(test: AppTest) -> list[dict[str, Any]]:
+    """What the command line on the page prints: one JSON document for each line of it."""
+    words, *rest = [item.value for item in test.code]
+    command = shlex.split(words)
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream):
+        if command[0] == "plan-capacity":
+            code = run(plan_capacity.app, name="plan-capacity", arguments=_objectives(command[1:]))
+        elif command[1] == "simulate":
+            return [_simulated(line) for line in rest[0].splitlines()]
+        else:
+            code = run(roofcast, name="roofcast", arguments=command[1:])
+    assert code == 0, words
+    return [json.loads(stream.getvalue())]
+
+
+def _objectives(words: list[str]) -> list[str]:
+    from simulator.cli.plan_options import spell_objectives
+
+    return list(spell_objectives(words))
+
+
+def _simulated(line: str) -> dict[str, Any]:
+    from simulator.cli.simulate import answer_line
+
+    found: dict[str, Any] = json.loads(answer_line(line, number=1, profiles=None))
+    return found

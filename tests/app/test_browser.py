@@ -1,0 +1,184 @@
+"""The dashboard in a real browser: change, share, download, upload; no error in the console, none for axe."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.served import chromium, chromium_path, dashboard
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium_path() is None, reason="needs the system package chromium"),
+]
+PATHS = ("", "what-if", "roofline", "serving", "compare", "validation", "profiles")
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with dashboard() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A fresh visitor; the console must stay free of errors and nothing may be fetched from elsewhere."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    found = context.new_page()
+    complaints: list[str] = []
+    found.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    found.on("pageerror", lambda error: complaints.append(str(error)))
+    found.on("requestfailed", lambda request: complaints.append(f"{request.url} failed"))
+    found.on("request", lambda request: complaints.append(request.url) if _is_foreign(request.url) else None)
+    yield found
+    context.close()
+    assert not complaints
+
+
+def _is_foreign(url: str) -> bool:
+    return not url.startswith(("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:"))
+
+
+def visit(page: Any, url: str) -> str:
+    """Open an address; the headline once it stands."""
+    page.goto(url)
+    page.wait_for_selector("h2", timeout=30_000)
+    idle(page)
+    return headline(page)
+
+
+def headline(page: Any) -> str:
+    return str(page.locator("[data-testid=stMain] h2").first.inner_text())
+
+
+def idle(page: Any) -> None:
+    """Wait until the server has answered everything."""
+    page.wait_for_timeout(150)
+    page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]')", timeout=30_000)
+    page.wait_for_timeout(150)
+
+
+def metric(page: Any, label: str) -> str:
+    card = page.locator("[data-testid=stMetric]").filter(has_text=label).first
+    return str(card.locator("[data-testid=stMetricValue]").inner_text())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_page_opens(page: Any, address: str, path: str) -> None:
+    assert visit(page, f"{address}/{path}")
+    assert page.locator("[data-testid=stException]").count() == 0
+    assert page.locator(".js-plotly-plot").count() <= 3
+
+
+def test_moving_a_slider_changes_the_number_and_the_address_keeps_it(page: Any, address: str) -> None:
+    visit(page, f"{address}/what-if?model=llama-3.1-8b&tp=1")
+    before = metric(page, "TPOT")
+    page.get_by_role("slider", name="Batch").focus()
+    for _ in range(40):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("before => !document.body.innerText.includes(before)", arg=before, timeout=15_000)
+    idle(page)
+    moved = metric(page, "TPOT")
+    assert moved != before
+    assert re.search(r"batch=72\b", page.url)
+    visit(page, page.url)
+    assert metric(page, "TPOT") == moved
+
+
+def test_links_between_pages_keep_the_deployment(page: Any, address: str) -> None:
+    visit(page, f"{address}/what-if?model=llama-3.1-8b&tp=1&batch=7")
+    page.get_by_test_id("stTopNavLink").filter(has_text="Roofline").click()
+    page.wait_for_function("() => document.querySelector('h2')?.innerText.includes('decode step')", timeout=15_000)
+    assert "7 sequences" in headline(page)
+    assert "model=llama-3.1-8b" in page.url
+
+
+@pytest.mark.parametrize(("label", "suffix"), [("PDF", ".pdf"), ("Excel", ".xlsx"), ("Plan as JSON", ".json")])
+def test_downloads_open(page: Any, address: str, label: str, suffix: str, tmp_path: Path) -> None:
+    answer = visit(page, f"{address}/?gpus=h100-sxm-80gb&rps=50")
+    page.get_by_role("button", name="Download").click()
+    with page.expect_download(timeout=30_000) as download:
+        page.get_by_role("button", name=label, exact=True).click()
+    target = tmp_path / f"file{suffix}"
+    download.value.save_as(target)
+    devices = answer.split()[0]
+    assert devices in _text_of(target.read_bytes(), suffix)
+
+
+def _text_of(data: bytes, suffix: str) -> str:
+    match suffix:
+        case ".pdf":
+            from pypdf import PdfReader
+
+            return " ".join(page.extract_text() for page in PdfReader(io.BytesIO(data)).pages)
+        case ".xlsx":
+            from openpyxl import load_workbook
+
+            book = load_workbook(io.BytesIO(data))
+            return " ".join(str(cell) for sheet in book for row in sheet.values for cell in row if cell is not None)
+    return json.dumps(json.loads(data))
+
+
+def test_uploads(page: Any, address: str) -> None:
+    visit(page, f"{address}/profiles")
+    field = page.locator("input[type=file]")
+    field.set_input_files({"name": "config.json", "mimeType": "application/json", "buffer": b'{"model_type": "llama"'})
+    page.wait_for_selector("text=not valid JSON", timeout=15_000)
+    field.set_input_files({"name": "odd.yaml", "mimeType": "text/yaml", "buffer": b"name: x\nwarp_speed: 9\n"})
+    page.wait_for_selector("text=warp_speed", timeout=15_000)
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 8,
+        "vocab_size": 32000,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-05,
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+    }
+    named = {"name": "my-tiny.json", "mimeType": "application/json", "buffer": json.dumps(config).encode()}
+    field.set_input_files(named)
+    page.wait_for_selector("text=my-tiny can now be chosen", timeout=15_000)
+    page.get_by_test_id("stTopNavLink").filter(has_text="What-if").click()
+    page.wait_for_selector("h2:has-text('per token')", timeout=15_000)
+    page.get_by_role("combobox", name="Model").click()
+    page.keyboard.type("my-tiny")
+    page.get_by_role("option", name="my-tiny").click()
+    page.wait_for_selector("h2:has-text('my-tiny')", timeout=15_000)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", PATHS)
+def test_axe_finds_no_serious_problem(browser: Any, address: str, path: str, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    try:
+        visit(page, f"{address}/{path}")
+        found = Axe().run(page).response["violations"]
+        serious = [
+            f"{item['id']}: {node['target']} {node['html'][:200]}"
+            for item in found
+            if item["impact"] in ("serious", "critical")
+            for node in item["nodes"]
+        ]
+        assert not serious, "\n".join(serious)
+    finally:
+        context.close()

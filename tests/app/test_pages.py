@@ -1,0 +1,156 @@
+"""Every page runs with every preset, shows what the command line prints, and keeps what its user has set."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.planner.workload_presets import PRESETS
+from simulator.reports.quantities import (
+    count_text,
+    joules_text,
+    money_text,
+    percent_text,
+    rate_text,
+    seconds_text,
+    watts_text,
+)
+from tests.app.pages import PAGES, ROOT, headline, metrics, opened, printed
+from streamlit.testing.v1 import AppTest
+
+PRESET_NAMES = [preset.name for preset in PRESETS]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_first_visit_shows_an_answer(name: str) -> None:
+    page = opened(name)
+    assert not page.exception
+    assert not page.error
+    assert headline(page)
+
+
+def test_entry_opens_the_plan() -> None:
+    page = AppTest.from_file(str(ROOT / "app" / "streamlit_app.py"), default_timeout=60).run()
+    assert not page.exception
+    assert "GPU" in headline(page)
+
+
+@pytest.mark.parametrize("name", ["what_if", "roofline", "compare"])
+@pytest.mark.parametrize("preset", PRESET_NAMES)
+def test_every_preset_runs(name: str, preset: str) -> None:
+    page = opened(name, {"preset": preset})
+    assert not page.exception
+    assert page.selectbox(key="preset").value == preset
+    assert not page.error or "fit" in page.error[0].value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plan", "serving"])
+@pytest.mark.parametrize("preset", PRESET_NAMES)
+def test_every_preset_plans_and_serves(name: str, preset: str) -> None:
+    page = opened(name, {"preset": preset})
+    assert not page.exception
+    assert headline(page) or page.error
+
+
+def test_plan_equals_the_command_line() -> None:
+    page = opened("plan", {"gpus": "h100-sxm-80gb", "rps": "120", "isl": "900"})
+    (document,) = printed(page)
+    fleet, shown = document["plan"], metrics(page)
+    assert shown["GPUs"] == count_text(fleet["devices"])
+    assert shown["Rent per month"] == money_text(fleet["cost"]["per_month"], "USD")
+    assert shown["Per 1M tokens out"] == money_text(fleet["cost"]["per_million_output_tokens"], "USD")
+    assert shown["Power"] == watts_text(fleet["power_typical_w"])
+    assert shown["TTFT p95"] == seconds_text(fleet["degraded"]["ttft_p95_s"])
+    assert headline(page).startswith(f"{fleet['devices']} GPUs = {fleet['replicas']} ×")
+
+
+def test_what_if_equals_the_command_line() -> None:
+    page = opened("what_if", {"model": "llama-3.1-8b", "tp": "1", "weights": "fp8", "batch": "17"})
+    (document,) = printed(page)
+    shown = metrics(page)
+    assert shown["TTFT"] == seconds_text(document["ttft_s"])
+    assert shown["TPOT"] == seconds_text(document["tpot_s"])
+    assert shown["End to end"] == seconds_text(document["e2e_s"])
+    assert shown["Throughput"] == rate_text(document["output_tokens_per_s"], "tok")
+    assert shown["Energy per token"] == joules_text(document["energy_per_output_token_j"])
+    low, high = document["interval"]["tpot_s"]
+    assert any(seconds_text(high) in item.value for item in page.caption), (low, high)
+
+
+def test_roofline_equals_the_command_line() -> None:
+    page = opened("roofline", {"batch": "8"})
+    (document,) = printed(page)
+    shown = metrics(page)
+    assert shown["Decode step"] == seconds_text(document["step_s"])
+    assert shown["Decode MBU"] == percent_text(document["mbu"])
+
+
+def test_serving_equals_the_command_line() -> None:
+    page = opened("serving", {"model": "llama-3.1-8b", "tp": "1", "load_share": "0.5"})
+    (document,) = printed(page)
+    shown = metrics(page)
+    for name, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "End to end")):
+        assert shown[f"{label} p95"] == seconds_text(document["overall"][f"{name}_p95_s"])
+    assert shown["KV cache in use"] == percent_text(document["overall"]["kv_utilization"])
+
+
+def test_compare_equals_the_command_line() -> None:
+    page = opened("compare", {"columns": "2"})
+    documents = printed(page)
+    table = page.dataframe[0].value
+    row = table.set_index(table.columns[0]).loc["TPOT"]
+    for cell, document in zip(row, documents, strict=True):
+        assert cell.startswith(seconds_text(document["tpot_s"]))
+
+
+def test_profiles_equal_the_command_line() -> None:
+    page = opened("profiles", {"gpu": "h200-sxm-141gb"})
+    (document,) = printed(page)
+    facts = page.dataframe[0].value.set_index("quantity")
+    assert document["memory_bytes_per_s"] == pytest.approx(float(facts.loc["memory bandwidth", "value"].split()[0]) * 1e12)
+
+
+def test_a_slider_changes_the_number() -> None:
+    page = opened("what_if", {"model": "llama-3.1-8b", "tp": "1"})
+    before = metrics(page)["TPOT"]
+    page.slider(key="batch").set_value(256).run()
+    assert metrics(page)["TPOT"] != before
+
+
+def test_a_technique_shows_what_it_changes() -> None:
+    page = opened("what_if", {"model": "llama-3.1-8b", "tp": "1"})
+    assert not any(item.delta for item in page.metric)
+    page.selectbox(key="weights").set_value("fp8").run()
+    assert metrics(page)["TPOT"]
+    assert next(item.delta for item in page.metric if item.label == "TPOT").startswith("-")
+
+
+def test_presets_fill_what_nobody_edited_and_leave_the_rest() -> None:
+    page = opened("what_if", {"model": "llama-3.1-8b", "tp": "1"})
+    page.number_input(key="isl").set_value(3333).run()
+    page.selectbox(key="preset").set_value("RAG").run()
+    rag = next(preset for preset in PRESETS if preset.name == "RAG")
+    assert page.number_input(key="isl").value == 3333
+    assert page.number_input(key="osl").value == rag.osl_tokens
+    assert page.slider(key="batch").value == rag.batch_size
+    page.selectbox(key="preset").set_value("Chat").run()
+    assert page.number_input(key="isl").value == 3333
+
+
+def test_pinned_plan_becomes_the_baseline() -> None:
+    page = opened("plan", {"gpus": "h100-sxm-80gb", "rps": "50"})
+    next(item for item in page.button if "Pin" in item.label).click().run()
+    page.number_input(key="rps").set_value(500.0).run()
+    assert next(item.delta for item in page.metric if item.label == "GPUs").startswith("+")
+
+
+def test_a_refusal_is_a_sentence_not_a_traceback() -> None:
+    page = opened("what_if", {"model": "llama-3.1-405b", "tp": "1"})
+    assert not page.exception
+    assert "memory" in page.error[0].value
+
+
+def test_an_impossible_plan_says_which_bound() -> None:
+    page = opened("plan", {"gpus": "l4", "ttft": "0.01"})
+    assert not page.exception
+    assert "no feasible plan" in page.error[0].value.lower()

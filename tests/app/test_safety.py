@@ -1,0 +1,70 @@
+"""The dashboard computes nothing itself, opens nothing that a browser names, and keeps to this machine."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from simulator.cli import app as command
+from simulator.errors import FileError, RoofcastError
+from simulator.specs import models
+from tests.app.pages import ROOT, opened
+
+APP = sorted((ROOT / "app").rglob("*.py"))
+ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+
+
+@pytest.mark.parametrize("path", APP, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_arithmetic(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.BinOp | ast.AugAssign):
+            assert not isinstance(node.op, ARITHMETIC), f"{path.name}:{node.lineno}"
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../../etc/hostname", "config.json", "~/secret.yaml", "./"])
+def test_names_in_the_address_never_reach_the_file_system(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise AssertionError(f"{path} was opened")
+
+    monkeypatch.setattr(models, "_from_path", refuse)
+    page = opened("what_if", {"model": name, "gpu": name, "preset": name, "batch": "1e99", "isl": name})
+    assert not page.exception
+    assert page.selectbox(key="model").value == "llama-3.1-70b"
+    assert page.selectbox(key="gpu").value == "h100-sxm-80gb"
+
+
+def test_requests_are_bounded() -> None:
+    page = opened("what_if", {"batch": "999999", "isl": "999999999"})
+    assert page.slider(key="batch").value <= 512
+    assert page.number_input(key="isl").value <= 131_072
+
+
+def test_command_listens_on_this_machine_without_telemetry() -> None:
+    words = command.app_command(host=command.LOCAL_HOST, port=8600, open_browser=False)
+    options = dict(zip(words[5::2], words[6::2], strict=True))
+    assert Path(words[4]).name == "server.py"
+    assert options["--server.address"] == "127.0.0.1"
+    assert options["--browser.gatherUsageStats"] == "false"
+    assert options["--server.maxUploadSize"] == "1"
+
+
+def test_command_refuses_a_port_that_is_none() -> None:
+    with pytest.raises(RoofcastError, match="not a port"):
+        command.app_command(host="127.0.0.1", port=0, open_browser=False)
+
+
+def test_command_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    with pytest.raises(RoofcastError, match="streamlit") as refusal:
+        command.app_command(host="127.0.0.1", port=8600, open_browser=False)
+    assert "roofcast[app]" in refusal.value.hint
+
+
+def test_profiles_reach_the_dashboard_by_their_variable(tmp_path: Path) -> None:
+    assert command.app_environment({"A": "b"}, profiles=None) == {"A": "b"}
+    found = command.app_environment({}, profiles=str(tmp_path))
+    assert found == {"ROOFCAST_PROFILES": str(tmp_path)}
+    with pytest.raises(FileError):
+        command.app_environment({}, profiles=str(tmp_path / "missing"))

@@ -1,0 +1,167 @@
+"""Recorded workloads: every format, its numbers by hand, every refusal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulator.engine.demand_import import import_demand, prefix_hits
+from simulator.engine.prometheus import histogram_cv
+from simulator.engine.trace_files import read_trace, summarise
+from simulator.errors import FileError, RoofcastError
+
+RESULTS = Path(__file__).resolve().parents[1] / "data" / "serving_results"
+METRICS = """# HELP vllm:request_success_total Count of successfully processed requests.
+# TYPE vllm:request_success_total counter
+vllm:request_success_total{engine="0",finished_reason="stop",model_name="m"} 60.0
+vllm:request_success_total{engine="0",finished_reason="length",model_name="m"} 40.0
+vllm:request_prompt_tokens_sum{model_name="m"} 100000.0
+vllm:request_prompt_tokens_count{model_name="m"} 100
+vllm:request_prompt_tokens_bucket{le="500.0",model_name="m"} 50
+vllm:request_prompt_tokens_bucket{le="2000.0",model_name="m"} 100
+vllm:request_prompt_tokens_bucket{le="+Inf",model_name="m"} 100
+vllm:prompt_tokens_total{model_name="m"} 100000
+vllm:generation_tokens_total{model_name="m"} 20000
+vllm:prefix_cache_queries_total{model_name="m"} 1000
+vllm:prefix_cache_hits_total{model_name="m"} 250
+"""
+
+
+def write(tmp_path: Path, text: str, name: str = "f") -> str:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def azure(tmp_path: Path, seconds: int = 300) -> str:
+    lines = [f"2023-11-16 18:{at // 60:02d}:{at % 60:02d}.0,{100 + at},{10 + at % 3}" for at in range(seconds)]
+    return write(tmp_path, "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(lines), "azure.csv")
+
+
+def test_a_trace_says_the_same_here_as_in_a_plan(tmp_path: Path) -> None:
+    path = azure(tmp_path)
+    found, summary = import_demand(path), summarise(read_trace(path))
+    assert found.tool == "Azure trace"
+    assert (found.rate_per_s, found.peak_to_mean) == (summary.mean_rate_per_s, summary.peak_to_mean)
+    assert (found.isl.mean, found.osl.cv) == (summary.isl.mean, summary.osl.cv)
+    assert found.prefix_hit is None
+
+
+def test_even_arrivals_have_no_spread_and_random_ones_that_of_poisson(tmp_path: Path) -> None:
+    assert import_demand(azure(tmp_path)).arrival_cv == pytest.approx(0.0, abs=1e-6)
+    at = np.cumsum(np.random.default_rng(1).exponential(1.0, size=20_000))
+    rows = "\n".join(f"{stamp:.6f},gpt,10,5,15,log" for stamp in at)
+    path = write(tmp_path, f"Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n{rows}", "burst.csv")
+    found = import_demand(path)
+    assert found.tool == "BurstGPT trace"
+    assert found.arrival_cv == pytest.approx(1.0, abs=0.05)
+
+
+def test_prefix_hits_stop_at_the_first_new_block() -> None:
+    assert prefix_hits([((1, 2), 1024.0)]) == 0
+    assert prefix_hits([((1, 2), 1024.0), ((1, 2), 1024.0)]) == pytest.approx(0.5)
+    assert prefix_hits([((1, 2, 3), 1536.0), ((1, 9, 3), 1536.0)]) == pytest.approx(512 / 3072)
+    assert prefix_hits([]) == 0
+
+
+def test_mooncake_lines_give_hits(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"timestamp": 1000 * at, "input_length": 1024, "output_length": 8, "hash_ids": [0, at + 1]})
+        for at in range(4)
+    ]
+    found = import_demand(write(tmp_path, "\n".join(lines), "trace.jsonl"))
+    assert found.tool == "Mooncake trace"
+    assert found.prefix_hit == pytest.approx(3 * 512 / (4 * 1024))
+    assert found.notes
+
+
+def test_prometheus_text_by_hand(tmp_path: Path) -> None:
+    found = import_demand(write(tmp_path, METRICS), over_s=50.0)
+    assert found.requests == 100
+    assert found.rate_per_s == 2.0
+    assert (found.isl.mean, found.osl.mean) == (1000.0, 200.0)
+    assert found.prefix_hit == 0.25
+    assert found.isl.cv is not None
+    assert 0.3 < found.isl.cv < 1.2
+    assert found.osl.cv is None
+
+
+def test_old_counter_names_are_read_too(tmp_path: Path) -> None:
+    old = METRICS.replace("_total{", "{")
+    assert import_demand(write(tmp_path, old), over_s=50.0).rate_per_s == 2.0
+
+
+def test_histogram_spread_of_one_bucket_is_unknown_and_of_many_near_the_truth() -> None:
+    assert histogram_cv({10.0: 5, float("inf"): 5}, mean=8.0) is None
+    values = np.random.default_rng(2).lognormal(6.0, 0.7, size=100_000)
+    bounds = [1.0, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, float("inf")]
+    buckets = {bound: float((values <= bound).sum()) for bound in bounds}
+    truth = values.std() / values.mean()
+    assert histogram_cv(buckets, mean=values.mean()) == pytest.approx(truth, abs=0.15)
+
+
+@pytest.mark.parametrize("name", ["vllm_bench.json", "guidellm.json", "aiperf.json"])
+def test_benchmark_results_agree_on_the_same_run(name: str) -> None:
+    found = import_demand(str(RESULTS / name))
+    assert (found.isl.mean, found.osl.mean, found.requests) == (512.0, 128.0, 200)
+    assert found.rate_per_s == pytest.approx(13.3, rel=1e-3)
+
+
+def test_vllm_arrays_give_spreads(tmp_path: Path) -> None:
+    data = {
+        "completed": 3,
+        "duration": 10.0,
+        "request_throughput": 0.3,
+        "total_input_tokens": 60,
+        "total_output_tokens": 30,
+        "input_lens": [10, 20, 30],
+        "output_lens": [10, 10, 10],
+        "start_times": [0.0, 1.0, 2.0, 3.0],
+    }
+    found = import_demand(write(tmp_path, json.dumps(data), "bench.json"))
+    assert found.isl.cv == pytest.approx(np.std([10, 20, 30]) / 20)
+    assert found.osl.cv == 0
+    assert found.arrival_cv == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no known kind"),
+        ("hello", "no known kind"),
+        ("{}", "no known kind"),
+        ('{"total_input_tokens": 3}', "completed"),
+        ("a,b,c\n1,2,3", "header lacks"),
+        ('{"total_input_tokens": ', "not JSON"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(RoofcastError, match=said):
+        import_demand(write(tmp_path, text))
+
+
+def test_counters_need_a_duration_and_nothing_else_takes_one(tmp_path: Path) -> None:
+    with pytest.raises(RoofcastError, match="--over 6h"):
+        import_demand(write(tmp_path, METRICS))
+    with pytest.raises(RoofcastError, match="its own duration"):
+        import_demand(azure(tmp_path), over_s=3.0)
+
+
+def test_metrics_of_something_else_and_broken_lines(tmp_path: Path) -> None:
+    with pytest.raises(RoofcastError, match="none of vLLM's"):
+        import_demand(write(tmp_path, "# x\nup 1\n"), over_s=1.0)
+    with pytest.raises(RoofcastError, match="line 2: not a Prometheus sample"):
+        import_demand(write(tmp_path, "# x\nup one two three\n"), over_s=1.0)
+    with pytest.raises(RoofcastError, match="no request has finished"):
+        import_demand(write(tmp_path, "# x\nvllm:request_success_total 0\n"), over_s=1.0)
+
+
+def test_an_unreadable_file_is_an_io_error(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="cannot be read"):
+        import_demand(str(tmp_path / "none"))
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileError, match="not UTF-8"):
+        import_demand(str(tmp_path / "bytes"))

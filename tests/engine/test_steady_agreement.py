@@ -1,0 +1,32 @@
+"""The closed form against the event simulation of the same deployments, over a random grid below saturation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.engine.lane_grid import MEANS, PERCENTILES, Agreement, compare_many
+
+MEAN_BAR, PERCENTILE_BAR = 0.05, 0.10
+BARS = np.array([MEAN_BAR] * len(MEANS) + [PERCENTILE_BAR] * len(PERCENTILES))
+
+
+def check(cases: list[Agreement], *, within: float) -> None:
+    """On average within the bars for every number; a share ``within`` of single numbers; none beyond three bars."""
+    errors = np.abs(np.stack([case.errors for case in cases]))
+    worst = {
+        name: (round(float(column.max()), 3), cases[int(column.argmax())].label)
+        for name, column in zip((*MEANS, *PERCENTILES), errors.T, strict=True)
+    }
+    assert (errors.mean(axis=0) <= BARS).all(), worst
+    assert (errors <= BARS).mean() >= within, worst
+    assert (errors <= 3 * BARS).all(), worst
+
+
+def test_agrees_over_a_random_grid() -> None:
+    check(compare_many(seed=20261121, cases=12), within=0.9)
+
+
+@pytest.mark.slow
+def test_agrees_over_a_larger_grid() -> None:
+    check(compare_many(seed=4, cases=100), within=0.85)

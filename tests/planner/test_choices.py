@@ -1,0 +1,190 @@
+"""Limits of the fleet, stock, pools and the gap: laws, sums, and what contradictions say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.engine.lengths import LengthDistribution
+from simulator.errors import ExitCode, InfeasibleError, RoofcastError
+from simulator.planner.gap_error import GapError
+from simulator.planner.plan import plan_capacity
+from simulator.planner.pools import truncated_lengths
+from simulator.planner.records import CapacityPlan
+from simulator.specs.plan import plan_spec
+
+GPUS = ("h100", "mi300x")
+
+
+def planned(**fields: object) -> CapacityPlan:
+    return plan_capacity(plan_spec({"rps": 300, "model": "llama-3.1-70b", "hardware": GPUS, **fields}))
+
+
+def refused(**fields: object) -> InfeasibleError:
+    with pytest.raises(InfeasibleError) as caught:
+        planned(**fields)
+    assert caught.value.exit_code is ExitCode.INFEASIBLE
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+class TestLimits:
+    def test_a_limit_that_holds_changes_nothing(self) -> None:
+        free = planned()
+        cost = free.best.cost.per_hour or 0.0
+        bound = planned(max_cost_per_hour=cost, max_power_kw=free.best.maximum_w / 1000, max_racks=999, max_gpus=9999)
+        assert bound.best == free.best
+
+    def test_power_may_choose_another_fleet(self) -> None:
+        free = planned()
+        others = [fleet for fleet in free.alternatives if fleet.maximum_w < free.best.maximum_w]
+        least = min(free.best.maximum_w, *(fleet.maximum_w for fleet in others), free.best.maximum_w) / 1000
+        tight = planned(max_power_kw=least)
+        assert tight.best.maximum_w <= least * 1000
+
+    @pytest.mark.parametrize(
+        ("limit", "flag"),
+        [
+            ({"max_cost_per_hour": 1}, "--max-cost-per-hour"),
+            ({"max_power_kw": 5}, "--max-power-kw"),
+            ({"max_racks": 1}, "--max-racks"),
+        ],
+    )
+    def test_the_nearest_that_is_feasible_is_named_and_is(self, limit: dict[str, object], flag: str) -> None:
+        error = refused(**limit)
+        assert error.field == flag
+        assert "more than" in error.message
+        nearest = float(error.hint.split(flag)[1].split()[0])
+        name = flag[2:].replace("-", "_")
+        value: float = np.ceil(nearest * 1.001)
+        assert planned(**{name: int(value) if name == "max_racks" else value}).best.devices > 0
+
+    def test_limits_that_contradict_each_other_are_both_named(self) -> None:
+        plan = planned()
+        fleets = (plan.best, *plan.alternatives)
+        cheapest = min(fleet.cost.per_hour or 0.0 for fleet in fleets)
+        fewest = min(fleet.devices for fleet in fleets)
+        if any(fleet.devices == fewest and fleet.cost.per_hour == cheapest for fleet in fleets):
+            pytest.skip("one fleet is the cheapest and the smallest")
+        error = refused(max_cost_per_hour=cheapest, max_gpus=fewest)
+        assert "--max-gpus" in error.message and "--max-cost-per-hour" in error.message
+
+    def test_racks_need_whole_servers(self) -> None:
+        error = refused(max_racks=50, round_to="device")
+        assert error.field == "--max-racks"
+        assert "--round-to server" in error.hint
+
+
+class TestStock:
+    def test_stock_serves_first_and_shares_add_up(self) -> None:
+        plan = planned(stock=("h100=32", "a100=16"))
+        assert plan.stock is not None
+        rates = [share.rate_per_s for share in plan.stock.shares]
+        assert sum(rates) == pytest.approx(300)
+        for share in plan.stock.shares:
+            assert share.rate_per_s <= share.capacity_per_s * (1 + 1e-9)
+            assert share.devices == share.from_stock + share.bought
+        by_name = {share.hardware: share for share in plan.stock.shares}
+        assert by_name["h100-sxm-80gb"].from_stock == 32
+        assert by_name["a100-sxm-80gb"].from_stock == 16
+        assert plan.stock.shares[-1].hardware == plan.best.hardware
+        assert 0 < plan.stock.bought < plan.best.devices
+
+    def test_enough_stock_buys_nothing(self) -> None:
+        plan = planned(stock=("h100=800",))
+        assert plan.stock is not None
+        assert plan.stock.bought == 0
+        assert any("not needed" in text for text in plan.stock.unused)
+
+    def test_more_stock_never_buys_more(self) -> None:
+        bought = [planned(stock=(f"h100={count}",)).stock for count in (8, 32, 64, 128)]
+        counts = [item.bought for item in bought if item is not None]
+        assert counts == sorted(counts, reverse=True)
+
+    def test_stock_that_cannot_serve_is_said(self) -> None:
+        plan = planned(stock=("t4=2", "h100=8"))
+        assert plan.stock is not None
+        assert any("t4" in text and "can serve" in text for text in plan.stock.unused)
+
+    def test_twice_the_same_is_refused(self) -> None:
+        with pytest.raises(RoofcastError, match="given twice"):
+            planned(stock=("h100=8", "h100-sxm-80gb=8"))
+
+    def test_limits_count_stock_and_price_only_what_is_new(self) -> None:
+        with pytest.raises(InfeasibleError, match="needed with the stock"):
+            planned(stock=("h100=32",), max_gpus=40)
+        assert planned(stock=("h100=800",), max_cost_per_hour=1).stock is not None
+
+
+class TestGap:
+    def test_a_budget_that_is_too_small_comes_with_what_helps(self) -> None:
+        error = refused(hardware="h100", max_gpus=40)
+        assert isinstance(error, GapError)
+        gap = error.gap
+        assert gap.budget_devices == 40
+        assert gap.start_devices is not None and gap.start_devices > 40
+        before = gap.start_devices
+        for step in gap.steps:
+            assert step.saved_devices == before - step.devices > 0
+            before = step.devices
+        assert gap.end_devices == before
+        assert gap.closed == (before <= 40)
+
+    def test_what_a_change_promises_is_what_its_flags_give(self) -> None:
+        gap = planned(hardware="h100", kv_cache="bf16", explain_gap=True).gap
+        assert gap is not None
+        first = next(step for step in gap.steps if step.flags.startswith(("--scheme", "--weights")))
+        if first is gap.steps[0]:
+            name, value = first.flags.split()
+            again = planned(hardware="h100", kv_cache="bf16", **{name[2:]: value})
+            assert min(fleet.devices for fleet in (again.best, *again.alternatives)) <= first.devices
+
+    def test_formats_say_what_is_known_of_their_quality(self) -> None:
+        gap = planned(hardware="h100", explain_gap=True).gap
+        assert gap is not None
+        for step in gap.steps:
+            changes_numbers = "weights" in step.name or "KV cache" in step.name
+            assert (step.quality != "as published") is changes_numbers
+
+    def test_what_remains_is_said_with_the_prefix_hits_it_would_take(self) -> None:
+        error = refused(hardware="h100", max_gpus=8)
+        assert isinstance(error, GapError)
+        assert not error.gap.closed
+        assert error.gap.remaining_devices == (error.gap.end_devices or 0) - 8
+        hit = error.gap.needed_prefix_hit
+        assert hit is None or 0 < hit < 1
+
+    def test_nothing_serves_as_asked_but_something_would(self) -> None:
+        error = refused(rps=10, latency_p95="5s", hardware="h100", max_gpus=800)
+        if isinstance(error, GapError) and error.gap.steps:
+            assert error.gap.start_devices is None
+            assert error.gap.steps[0].saved_devices is None
+
+
+class TestPools:
+    @given(cv=st.floats(0.2, 3.0), threshold=st.floats(0.3, 4.0))
+    def test_parts_of_a_log_normal_make_the_whole(self, cv: float, threshold: float) -> None:
+        lengths = LengthDistribution(mean_tokens=1000.0, cv=cv)
+        parts = [
+            truncated_lengths(lengths, low=low, high=high)
+            for low, high in ((0.0, threshold * 1000), (threshold * 1000, float("inf")))
+        ]
+        assert sum(share for share, _ in parts) == pytest.approx(1.0)
+        assert sum(share * part.mean_tokens for share, part in parts) == pytest.approx(1000.0, rel=1e-6)
+        squares = sum(share * part.mean_tokens**2 * (1 + part.cv**2) for share, part in parts)
+        assert squares == pytest.approx(lengths.moment(2), rel=1e-6)
+
+    def test_shares_of_the_rate_add_up(self) -> None:
+        plan = planned(pools=True)
+        assert plan.pools is not None
+        assert sum(pool.rate_per_s for pool in plan.pools.pools) == pytest.approx(300)
+        short, long = plan.pools.pools
+        assert short.isl_mean_tokens < plan.pools.threshold_tokens <= long.isl_mean_tokens
+        total = sum(pool.devices for pool in plan.pools.pools)
+        assert plan.pools.saved_devices == plan.best.devices - total
+
+    def test_equal_prompts_cannot_be_split(self) -> None:
+        with pytest.raises(RoofcastError, match="one length"):
+            planned(pools=True, isl=1000, isl_cv=0)

@@ -1,0 +1,215 @@
+"""Money, energy and rooms: hand numbers, textbook identities, limits, and every refusal."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import sqrt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.errors import ProfileError
+from simulator.planner.carbon import energy_and_carbon
+from simulator.planner.facilities import circuit_w, facilities
+from simulator.planner.plan import plan_capacity
+from simulator.planner.records import CapacityPlan
+from simulator.planner.tco import annuity_factor, purchase_offer, total_cost
+from simulator.planner.tco_records import Owning
+from simulator.specs.loading import load_prices
+from simulator.specs.ownership import OwnershipProfile, load_ownership
+from simulator.specs.plan import plan_spec
+from simulator.specs.prices import PriceProfile
+
+PRICES, OWNERSHIP = load_prices(), load_ownership()
+
+
+@lru_cache(maxsize=2)
+def plan(hardware: str = "h100-sxm-80gb") -> CapacityPlan:
+    return plan_capacity(plan_spec({"rps": 40.0, "model": "llama-3.1-8b", "hardware": (hardware,)}))
+
+
+def changed(**values: float) -> OwnershipProfile:
+    figures = {name: getattr(OWNERSHIP, name).model_copy(update={"value": value}) for name, value in values.items()}
+    return OWNERSHIP.model_copy(update=figures)
+
+
+def owned(ownership: OwnershipProfile = OWNERSHIP, prices: PriceProfile = PRICES) -> Owning:
+    found = total_cost(plan(), prices=prices, ownership=ownership).owning
+    assert found is not None
+    return found
+
+
+def repriced(**update: Any) -> PriceProfile:
+    return PRICES.model_copy(update=update)
+
+
+def test_annuity_of_three_years_at_eight_percent_is_the_textbook_figure() -> None:
+    assert annuity_factor(0.08, 3) == pytest.approx(2.5771, abs=5e-5)
+    assert annuity_factor(0.0, 7) == 7
+
+
+@given(st.floats(1e-4, 1.0), st.integers(1, 15))
+def test_annuity_is_the_sum_of_discounted_payments(rate: float, years: int) -> None:
+    assert annuity_factor(rate, years) == pytest.approx(sum((1 + rate) ** -year for year in range(1, years + 1)))
+
+
+def test_capital_is_each_share_of_the_servers_by_hand() -> None:
+    own = owned(
+        changed(network_fraction=0.1, storage_fraction=0.05, spare_parts_fraction=0.0, integration_fraction=0.2)
+    )
+    servers = plan().best.devices * 40625.0
+    assert [line.amount for line in own.capex] == pytest.approx(
+        [servers, servers * 0.1, servers * 0.05, 0.0, servers * 1.15 * 0.2]
+    )
+    assert own.capex_total == pytest.approx(servers * 1.15 * 1.2)
+
+
+def test_electricity_is_power_at_the_meter_for_a_year() -> None:
+    fleet = plan().best
+    electricity = next(line for line in owned().opex if line.name == "electricity")
+    assert electricity.amount == pytest.approx(fleet.typical_w / 1000 * 8760 * PRICES.pue * PRICES.power_per_kwh)
+
+
+def test_equivalent_annual_cost_has_the_same_present_value() -> None:
+    own = owned()
+    assert own.annual * annuity_factor(own.discount_rate, own.years) == pytest.approx(own.present_value)
+
+
+def test_present_value_is_the_sum_of_the_discounted_flows() -> None:
+    cost = total_cost(plan(), prices=PRICES, ownership=OWNERSHIP)
+    assert cost.owning is not None
+    assert sum(flow.discounted for flow in cost.flows) == pytest.approx(cost.owning.present_value)
+    assert cost.flows[-1].cumulative == pytest.approx(cost.owning.total)
+    assert len(cost.flows) == cost.owning.years + 1
+
+
+def test_without_interest_the_annual_cost_is_depreciation_plus_operation() -> None:
+    own = owned(changed(discount_rate=0.0))
+    assert own.annual == pytest.approx(own.depreciation_per_year + own.opex_total)
+    assert own.present_value == pytest.approx(own.total)
+
+
+@pytest.mark.parametrize(
+    ("name", "cheaper", "dearer"),
+    [
+        ("discount_rate", 0.02, 0.2),
+        ("residual_fraction", 0.5, 0.1),
+        ("network_fraction", 0.0, 0.3),
+        ("colocation_per_kw_month", 50.0, 400.0),
+        ("staff_per_fte_year", 0.0, 400000.0),
+        ("servers_per_fte", 500.0, 5.0),
+        ("licence_per_device_year", 0.0, 4500.0),
+    ],
+)
+def test_each_figure_moves_the_annual_cost_the_right_way(name: str, cheaper: float, dearer: float) -> None:
+    assert owned(changed(**{name: cheaper})).annual < owned(changed(**{name: dearer})).annual
+
+
+def test_tokens_split_the_bill_without_rest() -> None:
+    cost = total_cost(plan(), prices=PRICES, ownership=OWNERSHIP)
+    for item in cost.renting:
+        bill = item.per_million_input_tokens * cost.tokens.input_millions
+        bill += item.per_million_output_tokens * cost.tokens.output_millions
+        assert bill == pytest.approx(item.annual)
+
+
+def test_renting_at_the_plans_price_agrees_with_the_plan() -> None:
+    cost = total_cost(plan(), prices=PRICES, ownership=OWNERSHIP)
+    rented = next(item for item in cost.renting if item.kind == "on_demand")
+    fleet = plan().best
+    assert rented.annual == pytest.approx((fleet.cost.per_month or 0) * 12)
+    assert rented.per_million_output_tokens == pytest.approx(fleet.cost.per_million_output_tokens)
+
+
+def test_break_even_is_where_hours_paid_equal_owning() -> None:
+    cost = total_cost(plan(), prices=PRICES, ownership=OWNERSHIP)
+    assert cost.owning is not None
+    for item in cost.renting:
+        assert item.break_even is not None
+        assert item.break_even * item.annual == pytest.approx(cost.owning.annual)
+
+
+def test_the_price_of_a_server_goes_before_that_of_a_card() -> None:
+    assert purchase_offer(PRICES, hardware="h100-sxm-80gb").server_included
+    assert purchase_offer(PRICES, hardware="rtx-4090").per_device == 1599.0
+
+
+def test_without_a_purchase_price_renting_remains_and_the_reason_is_named() -> None:
+    cost = total_cost(plan("mi300x"), prices=PRICES, ownership=OWNERSHIP)
+    assert cost.owning is None
+    assert "no purchase price of mi300x" in cost.owning_unpriced
+    assert all(item.break_even is None for item in cost.renting)
+    assert all(flow.owning == 0 for flow in cost.flows)
+
+
+def test_without_any_price_it_is_a_named_error() -> None:
+    with pytest.raises(ProfileError, match="no price of h100-sxm-80gb at all") as error:
+        total_cost(plan(), prices=repriced(offers=()), ownership=OWNERSHIP)
+    assert (error.value.code, error.value.exit_code) == ("missing_price", 4)
+
+
+def test_two_currencies_are_never_added() -> None:
+    with pytest.raises(ProfileError, match="EUR.*USD") as error:
+        total_cost(plan(), prices=repriced(currency="EUR"), ownership=OWNERSHIP)
+    assert error.value.code == "mixed_currencies"
+
+
+# Energy and carbon
+
+
+def test_energy_of_a_year_by_hand() -> None:
+    fleet, energy = plan().best, energy_and_carbon(plan(), prices=PRICES, ownership=OWNERSHIP)
+    assert energy.it_kwh == pytest.approx(fleet.typical_w * 8.76)
+    assert energy.facility_kwh == pytest.approx(energy.it_kwh * 1.54)
+    output_per_s = 40.0 * plan().demand.mix.osl.mean_tokens
+    assert energy.j_per_output_token == pytest.approx(fleet.typical_w * 1.54 / output_per_s)
+
+
+def test_certificates_change_market_emissions_alone() -> None:
+    green = energy_and_carbon(plan(), prices=PRICES, ownership=changed(grid_market_kg_per_kwh=0.0))
+    grey = energy_and_carbon(plan(), prices=PRICES, ownership=OWNERSHIP)
+    assert green.market_t == 0
+    assert green.location_t == grey.location_t == pytest.approx(grey.facility_kwh * 0.373 / 1000)
+
+
+def test_embodied_carbon_only_where_a_figure_exists() -> None:
+    known = energy_and_carbon(plan(), prices=PRICES, ownership=OWNERSHIP)
+    assert known.embodied_t == pytest.approx(plan().best.devices * 0.164)
+    assert energy_and_carbon(plan("mi300x"), prices=PRICES, ownership=OWNERSHIP).embodied_t is None
+
+
+# Rooms
+
+
+def test_a_three_phase_circuit_by_hand() -> None:
+    assert circuit_w(volts=415, amperes=60, load_fraction=0.8) == pytest.approx(sqrt(3) * 415 * 60 * 0.8)
+
+
+def test_four_dgx_h100_fill_a_rack_of_41_kw_and_watts_become_btu() -> None:
+    rooms = facilities(plan().best, ownership=OWNERSHIP)
+    assert rooms.servers_per_rack == 4
+    assert rooms.racks == -(-(plan().best.servers or 0) // 4)
+    assert rooms.btu_per_hour_nameplate == pytest.approx(3.412142 * rooms.nameplate_w, rel=1e-6)
+    assert rooms.circuits == (rooms.racks or 0) * 2 * 2
+
+
+def test_less_power_to_a_rack_takes_more_racks_until_one_server_a_rack() -> None:
+    racks = [
+        facilities(plan().best, ownership=changed(rack_power_limit_w=limit)).racks or 0
+        for limit in (90_000.0, 41_000.0, 21_000.0, 11_000.0, 5_000.0)
+    ]
+    assert racks == sorted(racks)
+    overdrawn = facilities(plan().best, ownership=changed(rack_power_limit_w=5_000.0))
+    assert overdrawn.rack_overdrawn
+    assert overdrawn.racks == plan().best.servers
+
+
+def test_single_devices_have_no_racks() -> None:
+    loose = plan_capacity(
+        plan_spec({"rps": 40.0, "model": "llama-3.1-8b", "hardware": ("h100",), "round_to": "device"})
+    )
+    rooms = facilities(loose.best, ownership=OWNERSHIP)
+    assert (rooms.racks, rooms.circuits, rooms.servers_per_rack) == (None, None, None)
+    assert rooms.nameplate_w > 0

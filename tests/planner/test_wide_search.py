@@ -1,0 +1,174 @@
+"""The wide search: counts by hand, agreement with the exact evaluation, and nothing cheaper left behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.engine.queueing import erlang_c
+from simulator.errors import RoofcastError
+from simulator.planner.candidates import platforms
+from simulator.planner.feasibility import evaluate
+from simulator.planner.plan import plan_capacity
+from simulator.planner.records import Rejection
+from simulator.planner.screening import _slot_wait_s
+from simulator.planner.search import Question, resolve
+from simulator.planner.search_space import search_space
+from simulator.planner.wide_search import ScreenedSpace, pareto_front, screen_space, wide_search
+from simulator.specs.plan import plan_spec
+
+GPUS = ("h100", "mi300x", "l40s")
+
+
+def question(**fields: object) -> Question:
+    return resolve(plan_spec({"rps": 200, "model": "llama-3.1-70b", "hardware": GPUS, **fields}))
+
+
+def screened(asked: Question) -> ScreenedSpace:
+    return screen_space(asked, platforms(asked.spec))
+
+
+@pytest.fixture(scope="module")
+def found() -> ScreenedSpace:
+    return screened(question(search="wide", any_precision=True))
+
+
+class TestSpace:
+    def test_counts_by_hand(self) -> None:
+        asked = question(search="wide", any_precision=True)
+        space = search_space(asked.spec, model=asked.model, platforms=platforms(asked.spec))
+        assert len(space.parallelisms) == 4 * 3
+        assert len(space.variants) == 7 * 2
+        assert space.candidates == 3 * 12 * 14 * 16 * 6
+
+    def test_twelve_accelerators_make_a_hundred_thousand(self) -> None:
+        twelve = ("h100", "h200", "b200", "a100", "mi300x", "mi325x", "l40s", "b300-sxm", "gb200", "tpu-v6e", "l4", "a10")
+        asked = question(search="wide", any_precision=True, hardware=twelve)
+        space = search_space(asked.spec, model=asked.model, platforms=platforms(asked.spec))
+        assert space.candidates >= 100_000
+
+    def test_what_is_given_narrows_its_axis(self) -> None:
+        asked = question(search="wide", tp=(4,), pp=(2,), max_num_seqs=(64,), max_num_batched_tokens=2048, weights="fp8")
+        space = search_space(asked.spec, model=asked.model, platforms=platforms(asked.spec))
+        assert space.candidates == 3
+
+    def test_experts_are_spread_too(self) -> None:
+        asked = question(search="wide", model="mixtral-8x7b", tp=(2,), pp=(1,))
+        space = search_space(asked.spec, model=asked.model, platforms=platforms(asked.spec))
+        assert sorted(item.ep_size for item in space.parallelisms) == [1, 2]
+
+
+class TestScreening:
+    def test_agrees_with_the_exact_evaluation(self, found: ScreenedSpace) -> None:
+        asked = question(search="wide", any_precision=True)
+        capacity = found.screened.capacity_per_s.ravel()
+        places = np.random.default_rng(1).choice(np.flatnonzero(capacity > 0), 40, replace=False)
+        errors = []
+        for place in places:
+            candidate = found.candidate(int(place), asked)
+            outcome = evaluate(
+                candidate,
+                model=asked.model,
+                mix=asked.demand.mix,
+                objectives=asked.objectives,
+                policy=asked.policy,
+            )
+            if not isinstance(outcome, Rejection):
+                errors.append(abs(np.log(capacity[place] / outcome.replica.capacity_per_s)))
+        assert len(errors) >= 38
+        assert np.median(errors) < 0.08
+
+    def test_a_tighter_objective_never_raises_capacity(self) -> None:
+        loose = screened(question(search="wide", ttft_p95="2s", tpot_p95="200ms"))
+        tight = screened(question(search="wide", ttft_p95="1s", tpot_p95="60ms"))
+        assert (tight.screened.capacity_per_s <= loose.screened.capacity_per_s * (1 + 1e-9)).all()
+        assert tight.feasible < loose.feasible
+
+    def test_capacity_respects_the_objectives(self, found: ScreenedSpace) -> None:
+        serving = found.screened.capacity_per_s > 0
+        assert (found.screened.ttft_p95_s[serving] <= 2.0 * 1.2).all()
+        assert (found.screened.tpot_p95_s[serving] <= 0.2 * 1.1).all()
+        assert np.isinf(found.screened.ttft_p95_s[~serving]).all()
+
+    @given(load=st.floats(0.5, 0.95), servers=st.integers(2, 64))
+    def test_waiting_is_that_of_erlang(self, load: float, servers: int) -> None:
+        hold_s, percentile = 10.0, 99.0
+        found_s = _slot_wait_s(
+            np.array([load]), np.array([servers]), np.array([hold_s]), variability=1.0, percentile=percentile
+        )[0]
+        waits = float(erlang_c(offered_load=load * servers, servers=servers))
+        exact_s = max(hold_s / servers / (1 - load) * np.log(max(waits / 0.01, 1.0)), 0.0)
+        assert found_s == pytest.approx(exact_s, rel=0.2, abs=0.08 * hold_s)
+
+
+class TestSearch:
+    def test_finds_what_an_exact_search_of_the_same_space_finds(self) -> None:
+        limits = {"hardware": ("h100", "l40s"), "max_num_seqs": (32, 128, 512), "pp": (1,)}
+        exact = plan_capacity(plan_spec({"rps": 200, "model": "llama-3.1-70b", **limits}))
+        asked = question(search="wide", max_num_batched_tokens=8192, **limits)
+        best = min(wide_search(asked, platforms(asked.spec)).trial.sized, key=lambda item: item.rank)
+        assert best.cost.per_hour is not None and exact.best.cost.per_hour is not None
+        assert best.cost.per_hour <= exact.best.cost.per_hour * 1.01
+
+    def test_more_to_choose_from_never_costs_more(self) -> None:
+        usual = plan_capacity(question(hardware="h100").spec)
+        wide = plan_capacity(question(hardware="h100", search="wide").spec)
+        free = plan_capacity(question(hardware="h100", search="wide", any_precision=True).spec)
+        costs = [plan.best.cost.per_hour or 0.0 for plan in (usual, wide, free)]
+        assert costs[2] < costs[1] <= costs[0]
+        assert wide.search is not None and wide.search.candidates == 12 * 16 * 6
+
+    def test_the_default_keeps_the_models_own_precision(self) -> None:
+        plan = plan_capacity(question(search="wide").spec)
+        assert plan.best.replica.deployment.plan.linear.name == "bf16"
+
+    def test_answers_of_one_token_are_refused(self) -> None:
+        with pytest.raises(RoofcastError, match="more than one token"):
+            screened(question(search="wide", osl=1, osl_cv=0))
+
+    def test_unequal_engines_limits_are_flags(self) -> None:
+        asked = question(search="wide", hardware="h100")
+        for item in wide_search(asked, platforms(asked.spec)).trial.sized:
+            engine = item.evaluated.replica.deployment.engine
+            assert engine.max_num_batched_tokens in (512, 1024, 2048, 4096, 8192, 16384)
+
+
+class TestPareto:
+    def test_front_by_hand(self) -> None:
+        points = np.array([[1.0, 5.0], [2.0, 2.0], [3.0, 3.0], [4.0, 1.0], [4.0, 1.0], [np.inf, 0.0]])
+        assert pareto_front(points) == [0, 1, 3]
+
+    @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=40))
+    def test_nobody_on_the_front_is_beaten_and_everybody_else_is(self, rows: list[tuple[int, int, int]]) -> None:
+        points = np.array(rows, dtype=np.float64)
+        front = pareto_front(points)
+        for index, point in enumerate(points):
+            others = points[[item for item in range(len(points)) if item != index]]
+            beaten = ((others <= point).all(axis=1) & (others < point).any(axis=1)).any() if len(others) else False
+            equal_on_front = any((points[item] == point).all() for item in front)
+            assert equal_on_front is not bool(beaten)
+
+    def test_points_of_a_plan_trade_off(self) -> None:
+        plan = plan_capacity(question(pareto=True).spec)
+        assert plan.pareto is not None
+        points = [point for point in plan.pareto.points if point.cost_per_hour is not None]
+        assert points[0].cost_per_hour == plan.best.cost.per_hour
+        costs = [point.cost_per_hour or 0.0 for point in points]
+        assert costs == sorted(costs)
+        assert len(points) < plan.pareto.considered
+
+    def test_quality_is_said_where_formats_change(self) -> None:
+        plan = plan_capacity(question(pareto=True, any_precision=True, hardware="h100").spec)
+        assert plan.pareto is not None
+        for point in plan.pareto.points:
+            assert ("as published" == point.quality) == (point.label.split() == [point.label.split()[0]])
+
+
+def test_the_question_stays_with_the_plan() -> None:
+    asked = question()
+    assert plan_capacity(asked.spec).spec == asked.spec
+    assert replace(asked, spec=asked.spec) == asked

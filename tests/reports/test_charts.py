@@ -1,0 +1,131 @@
+"""Charts: every kind is drawn by both renderers, scales are right, nothing leaves its frame."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.reports.content import Figure
+from simulator.reports.figures.chart import Annotation, Axis, Chart, Series, SeriesKind, chart_rows, series_colors
+from simulator.reports.figures.scales import Scale, chart_ranges, linear_ticks, log_ticks, number_text, waterfall_bars
+from simulator.reports.figures.static_svg import CSS_THEME, DARK, LIGHT, static_svg
+from tests.reports.report_cases import whole_report
+
+FIGURES = [block.chart for section in whole_report().sections for block in section.blocks if isinstance(block, Figure)]
+WIDTH, HEIGHT = 720.0, 380.0
+
+
+def line_chart(x: tuple[float, ...], y: tuple[float, ...], *, log: bool = False) -> Chart:
+    return Chart(
+        key="k",
+        title="T <&> t",
+        x=Axis(title="x", unit="s", log=log),
+        y=Axis(title="y", log=log),
+        series=(Series(name="s", kind=SeriesKind.LINE, x=x, y=y),),
+    )
+
+
+def points(svg: str) -> list[tuple[float, float]]:
+    path = re.search(r'<path d="M([^"]*)" stroke', svg)
+    assert path is not None
+    return [tuple(map(float, pair.split())) for pair in path[1].split("L")]  # type: ignore[misc]
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
+def test_ticks_are_round_ordered_and_inside(low: float, span: float) -> None:
+    ticks = linear_ticks(low, low + span)
+    assert 1 <= len(ticks) <= 8
+    assert list(ticks) == sorted(set(ticks))
+    slack = span * 1e-5
+    assert low - slack <= ticks[0] <= ticks[-1] <= low + span + slack
+
+
+def test_log_ticks_are_powers_of_ten_over_many_decades_and_finer_over_few() -> None:
+    assert log_ticks(1.0, 10_000.0) == (1.0, 10.0, 100.0, 1e3, 1e4)
+    assert log_ticks(1.0, 10.0) == (1.0, 2.0, 5.0, 10.0)
+
+
+def test_a_log_scale_puts_equal_ratios_at_equal_distances() -> None:
+    scale = Scale(low=1.0, high=100.0, first=0.0, last=200.0, log=True)
+    assert [scale.at(value) for value in (1.0, 10.0, 100.0)] == pytest.approx([0, 100, 200])
+
+
+def test_number_text_uses_prefixes() -> None:
+    assert [number_text(value) for value in (0, 0.25, 1500, 2.5e6, -3e9)] == ["0", "0.25", "1.5k", "2.5M", "-3G"]
+
+
+def test_waterfall_adds_up_and_totals_restart_from_zero() -> None:
+    series = Series(
+        name="", kind=SeriesKind.WATERFALL, x=(0, 1, 2, 3), y=(5.0, 3.0, 8.0, -2.0), labels=("", "", "total", "")
+    )
+    bars = waterfall_bars(series)
+    assert [(bar.start, bar.end) for bar in bars] == [(0, 5), (5, 8), (0, 8), (8, 6)]
+
+
+def test_a_rising_line_rises_on_paper_from_left_to_right() -> None:
+    drawn = points(static_svg(line_chart((0.0, 1.0, 2.0), (1.0, 2.0, 4.0))))
+    assert [x for x, _ in drawn] == sorted(x for x, _ in drawn)
+    assert [y for _, y in drawn] == sorted((y for _, y in drawn), reverse=True)
+
+
+def test_bars_start_at_zero_even_where_values_are_large() -> None:
+    chart = Chart(
+        key="k",
+        title="t",
+        x=Axis(title="", categories=("a", "b")),
+        y=Axis(title="y"),
+        series=(Series(name="s", kind=SeriesKind.BAR, x=(0, 1), y=(1000.0, 1001.0)),),
+    )
+    assert chart_ranges(chart)[1][0] == 0
+
+
+def test_named_colours_stay_and_others_avoid_them() -> None:
+    series = [Series(name=str(color), kind=SeriesKind.LINE, x=(0,), y=(1,), color=color) for color in (None, 0, None)]
+    chart = Chart(key="k", title="t", x=Axis(title=""), y=Axis(title=""), series=tuple(series))
+    assert series_colors(chart) == (1, 0, 2)
+
+
+@pytest.mark.parametrize("chart", FIGURES, ids=[chart.key for chart in FIGURES])
+@pytest.mark.parametrize("theme", [LIGHT, DARK, CSS_THEME], ids=["light", "dark", "css"])
+def test_report_charts_are_well_formed_and_stay_on_the_paper(chart: Chart, theme: object) -> None:
+    svg = static_svg(chart, theme=theme, width=WIDTH, height=HEIGHT)  # type: ignore[arg-type]
+    root = ElementTree.fromstring(svg)
+    space = "{http://www.w3.org/2000/svg}"
+    assert root.find(f"{space}title").text == chart.title  # type: ignore[union-attr]
+    for element in root.iter():
+        for name, limit in (("x", WIDTH), ("x1", WIDTH), ("cx", WIDTH), ("y", HEIGHT), ("y1", HEIGHT), ("cy", HEIGHT)):
+            value = element.get(name)
+            assert value is None or -1 <= float(value) <= limit + 1, (chart.key, element.tag, name, value)
+
+
+@pytest.mark.parametrize("chart", FIGURES, ids=[chart.key for chart in FIGURES])
+def test_every_point_of_a_chart_is_a_row(chart: Chart) -> None:
+    assert len(chart_rows(chart)) == sum(len(series.x) for series in chart.series)
+
+
+@pytest.mark.parametrize("chart", FIGURES, ids=[chart.key for chart in FIGURES])
+def test_plotly_draws_every_named_series(chart: Chart) -> None:
+    plotly_figure = pytest.importorskip("simulator.reports.figures.plotly_figure").plotly_figure
+    figure = plotly_figure(chart)
+    drawn = {trace.name for trace in figure.data}
+    for series in chart.series:
+        if series.name:
+            assert any(name and name.startswith(series.name) for name in drawn), series.name
+    assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)"
+
+
+def test_text_is_escaped() -> None:
+    svg = static_svg(line_chart((0.0, 1.0), (0.0, 1.0)))
+    assert "T &lt;&amp;&gt; t" in svg
+    ElementTree.fromstring(svg)
+
+
+def test_annotations_at_points_lines_and_outside_of_the_range() -> None:
+    chart = line_chart((0.0, 1.0), (0.0, 1.0))
+    notes = (Annotation(text="at", x=0.5, y=0.5), Annotation(text="down", x=0.9), Annotation(text="across", y=0.2))
+    noted = Chart(key="k", title="t", x=chart.x, y=chart.y, series=chart.series, annotations=notes)
+    assert all(f">{note.text}<" in static_svg(noted) for note in notes)

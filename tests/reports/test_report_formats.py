@@ -1,0 +1,279 @@
+"""Six formats, one content: the same totals, thirteen sections in order, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import re
+from collections import defaultdict
+from datetime import date
+from html.parser import HTMLParser
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.errors import FileError, RoofcastError
+from simulator.reports.cells import cell_text, count, fraction, money, number, seconds
+from simulator.reports.content import Cell, CellKind, Fact, Facts, Table
+from simulator.reports.csv_focus import COLUMNS
+from simulator.reports.rendering import ALL_FORMATS, ReportFormat, file_names, parse_formats
+from simulator.reports.typesetting import literal, typst_source
+from simulator.reports.writing import check_targets, write_files, write_reports
+from tests.reports.report_cases import CREATED, rendered, studied, whole_report
+from tests.reports.spreadsheet import Workbook
+
+TITLES = (
+    "Decision summary",
+    "Workload and objectives",
+    "Model and software",
+    "Options considered",
+    "Sizing",
+    "Performance at the planned load",
+    "Sensitivity",
+    "Total cost of ownership",
+    "Facilities",
+    "Energy and carbon",
+    "Growth and procurement",
+    "Risk and uncertainty",
+    "Provenance and sign-off",
+)
+CHARTS = {"memory_stack", "pareto", "roofline", "load_latency", "tco_waterfall", "break_even", "cash_flow"}
+FACTS = whole_report().facts()
+NUMBERS = [fact for fact in FACTS if isinstance(fact.cell.value, int | float)]
+CENT = 0.005
+
+
+def text_of(form: ReportFormat) -> str:
+    return rendered(form).decode("utf-8")
+
+
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text_of(ReportFormat.JSON))
+    return found
+
+
+class _FactReader(HTMLParser):
+    """Headline numbers of the HTML report: (label key, exact value, shown text)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str, str]] = []
+        self._key = ""
+        self._value: str | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag == "div" and "data-key" in values:
+            self._key = values["data-key"] or ""
+        self._value = values.get("data-value") if tag == "dd" else None
+
+    def handle_data(self, data: str) -> None:
+        if self._value is not None and data.strip():
+            self.found.append((self._key, self._value, data.strip()))
+
+
+def html_facts() -> list[tuple[str, str, str]]:
+    reader = _FactReader()
+    reader.feed(text_of(ReportFormat.HTML))
+    return reader.found
+
+
+def test_thirteen_sections_in_the_binding_order() -> None:
+    assert tuple(section.title for section in whole_report().sections) == TITLES
+    assert [section.number for section in whole_report().sections] == list(range(1, 14))
+
+
+def test_headline_keys_are_unique_and_total_rows_exist() -> None:
+    keys = [fact.key for fact in FACTS]
+    assert len(keys) == len(set(keys))
+    assert {"devices", "servers", "racks", "cost_per_hour", "cost_per_month", "capex", "order_by"} <= set(keys)
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=[fact.key for fact in FACTS])
+def test_each_headline_number_is_the_same_in_html_markdown_and_json(fact: Fact) -> None:
+    shown = cell_text(fact.cell, currency=studied().currency)
+    _, value, html_text = next(item for item in html_facts() if item[0] == fact.key)
+    assert html_text == shown
+    assert value == str(fact.cell.value)
+    assert f"- {fact.label}: **{shown}**" in text_of(ReportFormat.MD)
+    assert document()["totals"][fact.key] == fact.cell.value
+
+
+def test_the_workbook_shows_every_headline_number() -> None:
+    book = Workbook(rendered(ReportFormat.XLSX))
+    for row, fact in enumerate(FACTS, start=5):
+        assert book.value(f"Summary!A{row}") == fact.label
+        if isinstance(fact.cell.value, int | float):
+            assert book.value(f"Summary!B{row}") == pytest.approx(fact.cell.value, abs=CENT, rel=1e-9), fact.key
+
+
+def test_csv_months_add_up_to_the_years_of_every_scenario() -> None:
+    billed: dict[str, float] = defaultdict(float)
+    effective: dict[str, float] = defaultdict(float)
+    for row in csv.DictReader(StringIO(text_of(ReportFormat.CSV))):
+        billed[row["SubAccountId"]] += float(row["BilledCost"])
+        effective[row["SubAccountId"]] += float(row["EffectiveCost"])
+    cost = studied().cost
+    assert cost.owning is not None
+    for item in cost.renting:
+        assert billed[f"rent-{item.kind}"] == pytest.approx(item.annual, abs=CENT)
+    assert billed["own"] == pytest.approx(cost.owning.capex_total + cost.owning.opex_total, abs=CENT)
+    assert effective["own"] == pytest.approx(cost.owning.depreciation_per_year + cost.owning.opex_total, abs=CENT)
+
+
+def test_csv_has_the_columns_of_focus_and_months_without_gaps() -> None:
+    rows = list(csv.DictReader(StringIO(text_of(ReportFormat.CSV))))
+    assert tuple(rows[0]) == COLUMNS
+    assert {"BilledCost", "EffectiveCost", "ListCost", "ContractedCost", "ChargePeriodStart", "Tags"} <= set(COLUMNS)
+    own = [row for row in rows if row["SubAccountId"] == "rent-on_demand"]
+    assert len(own) == 12
+    assert all(
+        before["ChargePeriodEnd"] == after["ChargePeriodStart"] for before, after in itertools.pairwise(own)
+    )
+    assert all(row["BillingCurrency"] == "USD" for row in rows)
+
+
+def test_html_loads_nothing_and_escapes_what_it_shows() -> None:
+    html = text_of(ReportFormat.HTML)
+    assert not re.search(r"<(script|link|iframe|img)\b|@import|url\(", html)
+    assert html.count("<svg") == len([1 for key in re.findall(r'class="chart" data-key="([^"]+)"', html)])
+    assert "prefers-color-scheme: dark" in html
+    assert "@media print" in html
+
+
+def test_every_chart_of_the_list_is_there() -> None:
+    assert set(re.findall(r'class="chart" data-key="([^"]+)"', text_of(ReportFormat.HTML))) >= CHARTS
+
+
+def test_equal_reports_are_equal_bytes() -> None:
+    from simulator.reports.pdf import report_pdf
+
+    assert report_pdf(whole_report()) == rendered(ReportFormat.PDF)
+    assert rendered(ReportFormat.PDF).startswith(b"%PDF")
+
+
+def test_text_cannot_become_markup_of_the_typesetter() -> None:
+    assert literal('a"b\\c\n#d') == '"a\\"b\\\\c\\n#d"'
+    assert "#sign-off" in typst_source(whole_report())
+
+
+def test_pdf_says_the_totals() -> None:
+    source = typst_source(whole_report())
+    for fact in FACTS:
+        assert literal(cell_text(fact.cell, currency="USD")) in source, fact.key
+
+
+def test_json_follows_its_schema() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    folder = Path(__file__).resolve().parents[2] / "simulator" / "reports" / "templates"
+    jsonschema.validate(document(), json.loads((folder / "report.schema.json").read_text("utf-8")))
+
+
+def test_json_names_its_question_and_its_results() -> None:
+    found = document()
+    assert found["schema_version"] == "1.0"
+    assert found["inputs"]["rps"] == 40.0
+    assert len(found["input_sha256"]) == 64
+    assert found["finance"]["results"]["owning_annual"] == pytest.approx(found["totals"]["owning_annual"])
+
+
+def test_rows_are_as_long_as_their_columns() -> None:
+    for section in whole_report().sections:
+        for block in section.blocks:
+            if isinstance(block, Table):
+                assert all(len(row.cells) == len(block.columns) for row in block.rows), block.key
+            if isinstance(block, Facts):
+                assert block.facts
+
+
+def test_a_study_that_was_not_asked_for_names_its_flag() -> None:
+    text = text_of(ReportFormat.MD)
+    for flag in ("--growth", "--uncertainty", "--resilience", "--verify", "--rental"):
+        assert flag in text
+
+
+def test_assumed_figures_are_marked() -> None:
+    assert '<span class="mark assumed">assumed</span>' in text_of(ReportFormat.HTML)
+
+
+def test_appendix_reproduces_and_is_signed() -> None:
+    text = text_of(ReportFormat.MD)
+    assert studied().input_hash in text
+    assert CREATED in text
+    for role in ("Prepared", "Reviewed", "Approved"):
+        assert f"| {role} |" in text
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        (money(1234.5), "USD 1,234.50"),
+        (money(0.1234, digits=4), "USD 0.1234"),
+        (count(1234, "U"), "1,234 U"),
+        (fraction(0.125), "12 %"),
+        (seconds(0.0123), "12.3 ms"),
+        (seconds(float("inf")), "overloaded"),
+        (number(3.14159, "kW"), "3.14 kW"),
+        (number(None), "–"),
+        (Cell(value=0, kind=CellKind.NUMBER), "0"),
+    ],
+)
+def test_cells_read_as_people_expect(cell: Cell, shown: str) -> None:
+    assert cell_text(cell, currency="USD") == shown
+
+
+# Files
+
+
+def test_all_files_are_written_and_nothing_else(tmp_path: Path) -> None:
+    paths = write_reports(studied().plan, folder=str(tmp_path / "new" / "r"), command="c", force=False, created=CREATED)
+    assert sorted(path.name for path in paths) == sorted(file_names(ALL_FORMATS))
+    assert sorted(path.name for path in (tmp_path / "new" / "r").iterdir()) == sorted(file_names(ALL_FORMATS))
+    assert date.fromisoformat(CREATED)
+
+
+def test_an_existing_file_needs_force_and_stays_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "report.md").write_text("mine")
+    with pytest.raises(FileError, match="exists.*--force") as error:
+        write_reports(
+            studied().plan, folder=str(tmp_path), formats=(ReportFormat.MD,), command="c", force=False, created=CREATED
+        )
+    assert error.value.exit_code == 5
+    assert (tmp_path / "report.md").read_text() == "mine"
+    write_reports(studied().plan, folder=str(tmp_path), formats=(ReportFormat.MD,), command="c", force=True)
+    assert (tmp_path / "report.md").read_text().startswith("# Capacity plan")
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("")
+    with pytest.raises(FileError, match="is a file"):
+        check_targets(str(tmp_path / "f"), force=True, flag="--out")
+
+
+def test_nothing_is_left_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from simulator.reports import writing
+    from simulator.reports.rendering import Rendered
+
+    real = writing._written
+
+    def full_disk(data: bytes, folder: Path, name: str) -> Path:
+        if name == "b":
+            raise OSError(28, "No space left on device")
+        return real(data, folder, name)
+
+    monkeypatch.setattr(writing, "_written", full_disk)
+    files = (Rendered(name="a", data=b"1"), Rendered(name="b", data=b"2"))
+    with pytest.raises(FileError, match="No space left"):
+        write_files(files, folder=str(tmp_path), flag="--out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_and_missing_formats_are_named() -> None:
+    with pytest.raises(RoofcastError, match="'docx'; allowed: html, pdf"):
+        parse_formats("html,docx")
+    with pytest.raises(RoofcastError, match="at least one"):
+        parse_formats(" , ")
+    assert parse_formats("json, HTML") == (ReportFormat.HTML, ReportFormat.JSON)

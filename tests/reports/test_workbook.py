@@ -1,0 +1,149 @@
+"""The workbook computes what the plan says, and follows when finance edits an input."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+import subprocess
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from simulator.planner.tco import total_cost
+from simulator.reports.finance_inputs import inputs_of
+from simulator.reports.finance_model import groups_of
+from simulator.reports.rendering import ReportFormat
+from simulator.reports.xlsx_cash import CASH
+from tests.reports.report_cases import rendered, studied
+from tests.reports.spreadsheet import Workbook
+
+CENT = 0.005
+LINES = [line for group in groups_of(studied()) for line in group.lines]
+
+
+def workbook() -> Workbook:
+    return Workbook(rendered(ReportFormat.XLSX))
+
+
+UNEDITED = workbook()
+
+
+@pytest.mark.parametrize("line", LINES, ids=[line.name for line in LINES])
+def test_every_formula_gives_the_plans_own_value_to_the_cent(line: object) -> None:
+    assert UNEDITED.named(line.name) == pytest.approx(line.value, abs=CENT, rel=1e-9)  # type: ignore[attr-defined]
+
+
+def test_cached_values_are_those_of_the_formulas() -> None:
+    book = workbook()
+    for place in book.formulas:
+        assert book.value(place) == pytest.approx(book.cached[place], abs=CENT, rel=1e-9), place
+
+
+def test_every_input_has_a_name_a_value_and_a_source() -> None:
+    book = workbook()
+    for item in inputs_of(studied()):
+        assert book.named(item.name) == pytest.approx(item.value)
+        assert item.source
+        assert item.date
+
+
+def test_no_total_is_typed_in() -> None:
+    book = workbook()
+    for line in LINES:
+        assert book.names[line.name] in book.formulas, line.name
+
+
+def test_doubling_the_purchase_price_doubles_capital_and_leaves_electricity() -> None:
+    book, base = workbook(), workbook()
+    book.edit("purchase_price", 2 * float(base.named("purchase_price")))
+    assert book.named("capex_total") == pytest.approx(2 * float(base.named("capex_total")))
+    assert book.named("opex_electricity") == base.named("opex_electricity")
+    assert float(book.named("owning_annual")) > float(base.named("owning_annual"))
+
+
+def test_editing_devices_moves_servers_power_rent_and_racks_together() -> None:
+    book = workbook()
+    book.edit("devices", 33)
+    assert book.named("servers") == 5
+    rate = float(book.named("rate_on_demand"))
+    assert book.named("rent_on_demand_annual") == pytest.approx(33 * rate * 8760)
+    assert book.named("typical_kw") == pytest.approx(5 * float(book.named("typical_w_per_unit")) / 1000)
+    assert book.named("racks") == -(-5 // float(book.named("servers_per_rack")))
+
+
+def test_edited_inputs_give_what_python_gives_for_the_same_inputs() -> None:
+    studies = studied()
+    own = studies.ownership
+    changed = own.model_copy(
+        update={
+            "discount_rate": own.discount_rate.model_copy(update={"value": 0.0}),
+            "depreciation_years": own.depreciation_years.model_copy(update={"value": 5.0}),
+            "cloud_extra_fraction": own.cloud_extra_fraction.model_copy(update={"value": 0.25}),
+        }
+    )
+    cost = total_cost(studies.plan, prices=studies.prices, ownership=changed)
+    book = workbook()
+    for name, value in (("discount_rate", 0.0), ("depreciation_years", 5.0), ("cloud_extra_fraction", 0.25)):
+        book.edit(name, value)
+    assert cost.owning is not None
+    assert book.named("owning_annual") == pytest.approx(cost.owning.annual, abs=CENT)
+    assert book.named("owning_present_value") == pytest.approx(cost.owning.present_value, abs=CENT)
+    for item in cost.renting:
+        assert book.named(f"rent_{item.kind}_present") == pytest.approx(item.present_value, abs=CENT)
+    assert book.value(f"{CASH}!D10") == pytest.approx(cost.flows[-1].cumulative, abs=CENT)
+
+
+def test_cash_flow_ends_at_the_total_and_is_zero_afterwards() -> None:
+    book, cost = workbook(), studied().cost
+    assert cost.owning is not None
+    assert book.value(f"{CASH}!D{5 + cost.years}") == pytest.approx(cost.owning.total, abs=CENT)
+    assert book.value(f"{CASH}!B{6 + cost.years}") == 0
+
+
+def _with_edit(data: bytes, *, price: float) -> bytes:
+    """The workbook with another purchase price typed in and every cached result wiped."""
+    place = Workbook(data).names["purchase_price"].partition("!")[2]
+    source, target = zipfile.ZipFile(BytesIO(data)), BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        for item in source.infolist():
+            content = source.read(item).decode("utf-8") if item.filename.endswith(".xml") else None
+            if content is not None and item.filename.startswith("xl/worksheets/sheet"):
+                content = re.sub(r"(</f>)<v>[^<]*</v>", r"\1<v>0</v>", content)
+                if item.filename.endswith("sheet2.xml"):
+                    content = re.sub(rf'(<c r="{place}"[^>]*>)<v>[^<]*</v>', rf"\g<1><v>{price}</v>", content)
+            archive.writestr(item, source.read(item) if content is None else content)
+    return target.getvalue()
+
+
+def libreoffice(data: bytes, folder: Path) -> dict[str, str]:
+    """Values of the Cost sheet by name, recomputed by LibreOffice."""
+    profile = folder / "profile" / "user"
+    profile.mkdir(parents=True)
+    (profile / "registrymodifications.xcu").write_text(
+        '<?xml version="1.0" encoding="UTF-8"?><oor:items xmlns:oor="http://openoffice.org/2001/registry">'
+        '<item oor:path="/org.openoffice.Office.Calc/Formula/Load"><prop oor:name="OOXMLRecalcMode" oor:op="fuse">'
+        "<value>0</value></prop></item></oor:items>"
+    )
+    (folder / "book.xlsx").write_bytes(data)
+    form = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,false,false,false,false,-1"
+    command = ["soffice", f"-env:UserInstallation=file://{profile.parent}", "--headless", "--convert-to", form]
+    subprocess.run([*command, "--outdir", folder, folder / "book.xlsx"], check=True, capture_output=True, timeout=120)
+    with (folder / "book-Cost.csv").open(encoding="utf-8") as stream:
+        return {row[2]: row[1] for row in csv.reader(stream) if len(row) > 2 and row[2]}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice is not installed")
+def test_libreoffice_recomputes_the_totals_to_the_cent_after_an_edit(tmp_path: Path) -> None:
+    data = rendered(ReportFormat.XLSX)
+    book, base = Workbook(data), Workbook(data)
+    book.edit("purchase_price", 50_000.0)
+    found = libreoffice(_with_edit(data, price=50_000.0), tmp_path)
+    for line in LINES:
+        shown = found[line.name]
+        value = float(shown.rstrip("%")) / (100 if shown.endswith("%") else 1)
+        assert value == pytest.approx(float(book.named(line.name)), abs=CENT, rel=1e-12), line.name
+    assert book.named("owning_annual") != base.named("owning_annual")

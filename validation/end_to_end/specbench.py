@@ -1,0 +1,162 @@
+"""``python -m validation.end_to_end.specbench --data DIR``: Spec-Bench speedups from their accepted lengths.
+
+Vicuna-7B, one sequence, eager PyTorch, on an A100 and on an RTX 3090: speedup over plain decoding and mean accepted
+tokens per method. Two numbers are fitted, on the A100's rows alone: the host time of a round around its forward passes,
+for chains and for trees (median over the methods; ``speculation_chain_s`` and ``speculation_tree_s`` of the engine
+torch-eager). The rows of the RTX 3090 were never seen by the fit; both are scored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean, median
+
+from simulator.engine.static_batch import PhaseEstimate
+from simulator.engine.uniform_runs import static_batch
+from simulator.phases.deployment import Deployment, deploy
+from simulator.specs.engine import EngineSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import load_model
+from simulator.specs.precision import Dtype, PrecisionSpec
+from simulator.specs.speculation import SpeculationMethod, SpeculationSpec
+from simulator.specs.techniques import TechniquesSpec
+from simulator.techniques.speculation_methods import METHODS, Bookkeeping
+from simulator.units import MILLI
+from validation.end_to_end.runs import read_rows
+from validation.published.rows import FOLDER
+
+FILE = "specbench_vicuna7b.csv"
+FITTED_ON = "a100-sxm-80gb"
+HARDWARE = {"A100 80GB": "a100-sxm-80gb", "RTX 3090 24GB": "rtx-3090"}
+NAMES: dict[str, SpeculationMethod] = {
+    "EAGLE": "eagle",
+    "EAGLE2": "eagle2",
+    "SpS": "draft",
+    "Hydra": "hydra",
+    "PLD": "lookup",
+    "Medusa": "medusa",
+    "REST": "rest",
+    "Lookahead": "lookahead",
+}
+# Spec-Bench gives no lengths: its prompts are of one to several hundred tokens. Speedups hardly depend on them.
+ISL_TOKENS, OSL_TOKENS = 400, 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedupRow:
+    """One method on one accelerator: mean tokens per verify step and the overall speedup."""
+
+    hardware: str
+    method: SpeculationMethod
+    tokens: float
+    speedup: float
+    tolerance: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """For tables and test names."""
+        return f"{self.method}-{self.hardware}"
+
+
+def load_rows(data: Path) -> tuple[SpeedupRow, ...]:
+    """The methods of the table in the contract's names; task rows are left out, they come without accepted lengths."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for row in read_rows(data / "e2e" / FILE):
+        match = re.search(r"method=(\S+) task=(\S+)", row["notes"])
+        assert match is not None, f"{FILE}: {row['notes']}"
+        if match[2] in ("all", "Overall"):
+            found.setdefault((row["hardware"], match[1]), {})[row["metric"]] = float(row["value"])
+    return tuple(
+        SpeedupRow(
+            hardware=HARDWARE[hardware],
+            method=NAMES[method],
+            tokens=values["mean_accepted_tokens"],
+            speedup=values["speedup"],
+        )
+        for (hardware, method), values in found.items()
+    )
+
+
+def published_rows() -> tuple[SpeedupRow, ...]:
+    """The transcribed rows of validation/published/speculation.csv, with what the prediction may be off."""
+    return tuple(
+        SpeedupRow(
+            hardware=HARDWARE[row["hardware"]],
+            method=NAMES[row["method"]],
+            tokens=float(row["tokens"]),
+            speedup=float(row["speedup"]),
+            tolerance=float(row["tolerance"]),
+        )
+        for row in read_rows(FOLDER / "speculation.csv")
+    )
+
+
+def replica(hardware: str, speculation: SpeculationSpec | None) -> Deployment:
+    """What Spec-Bench ran: Vicuna-7B in fp16 under eager PyTorch."""
+    return deploy(
+        model=load_model("lmsys/vicuna-7b-v1.3"),
+        hardware=load_hardware(hardware),
+        precision=PrecisionSpec(weights=Dtype.FP16, activations=Dtype.FP16),
+        engine=EngineSpec(name="torch-eager"),
+        techniques=TechniquesSpec(speculation=speculation),
+    )
+
+
+def _decoding(deployment: Deployment) -> PhaseEstimate:
+    run = static_batch(deployment, batch_size=1, isl_tokens=ISL_TOKENS, osl_tokens=OSL_TOKENS, limit_tokens=None)
+    assert run.decode is not None
+    return run.decode
+
+
+def _speculating(row: SpeedupRow) -> Deployment:
+    return replica(row.hardware, SpeculationSpec(method=row.method, accepted_tokens=row.tokens))
+
+
+def predicted_speedup(row: SpeedupRow) -> float:
+    """Time per token without speculation over the time with it."""
+    return _decoding(replica(row.hardware, None)).total_s / _decoding(_speculating(row)).total_s
+
+
+def fit_bookkeeping(rows: tuple[SpeedupRow, ...]) -> dict[Bookkeeping, float]:
+    """Median over the rows of the time of a round that forward passes do not explain, by kind of bookkeeping [s]."""
+    excess: dict[Bookkeeping, list[float]] = {kind: [] for kind in Bookkeeping}
+    for row in rows:
+        plain = _decoding(replica(row.hardware, None))
+        deployment = _speculating(row)
+        overheads = deployment.engine.overheads.model_copy(
+            update={"speculation_chain_s": 0.0, "speculation_tree_s": 0.0}
+        )
+        bare = _decoding(replace(deployment, engine=replace(deployment.engine, overheads=overheads)))
+        # Speedup = tokens x plain step / round; the round's mean is its total over its number.
+        measured_s = row.tokens * (plain.total_s / plain.steps) / row.speedup
+        excess[METHODS[row.method].bookkeeping].append(measured_s - bare.total_s / bare.steps)
+    return {kind: median(values) for kind, values in excess.items() if values}
+
+
+def main() -> int:
+    """Print the fit and the score."""
+    parser = argparse.ArgumentParser(prog="python -m validation.end_to_end.specbench", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder that holds e2e/")
+    rows = load_rows(parser.parse_args().data)
+    for kind, seconds in fit_bookkeeping(tuple(row for row in rows if row.hardware == FITTED_ON)).items():
+        print(f"speculation_{kind.value}_s on {FITTED_ON}: {seconds / MILLI:.2f} ms")
+    print("| hardware | method | tokens per step | measured | predicted | error |\n|---|---|---|---|---|---|")
+    errors: dict[str, list[float]] = {}
+    for row in rows:
+        predicted = predicted_speedup(row)
+        error = predicted / row.speedup - 1
+        errors.setdefault(row.hardware, []).append(abs(error))
+        print(
+            f"| {row.hardware} | {row.method} | {row.tokens} | {row.speedup} | {predicted:.2f} | {100 * error:+.1f} % |"
+        )
+    for hardware, values in errors.items():
+        seen = "fitted on" if hardware == FITTED_ON else "never seen by the fit"
+        print(f"{hardware} ({seen}): mean error {100 * mean(values):.1f} %")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

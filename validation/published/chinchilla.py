@@ -1,0 +1,79 @@
+"""Chinchilla 70B on 16 TPU v4 with a draft of 4B, K = 4: speedups from the paper's own times of its parts.
+
+The paper gives 14.1 ms a token for the target and 1.8 ms for the draft, and the time per token with speculation on
+three tasks; no acceptance. A round of its own parts takes 4 x 1.8 + 14.1 = 21.3 ms, so that a task's mean tokens per
+round follow from its time per token. The simulator then has to find the speedup from those tokens: the ratio of a
+round to a step. Absolute times are farther off (step_s): no kernel of a TPU was ever measured here.
+
+References
+----------
+[Chen2023b]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.draft_cost import decode_round
+from simulator.phases.speculation import without_speculation
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.engine import EngineSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import load_model
+from simulator.specs.speculation import SpeculationSpec
+from simulator.specs.techniques import TechniquesSpec
+from simulator.units import MILLI
+from validation.published.rows import FOLDER
+
+PROFILES = str(FOLDER / "profiles")
+K = 4
+TARGET_S, DRAFT_S = 14.1 * MILLI, 1.8 * MILLI
+# Prompt and answer of XSum and HumanEval together are some hundred tokens; the ratio hardly depends on it.
+CONTEXT_TOKENS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Published time per token with speculation [s] and speedup."""
+
+    name: str
+    token_s: float
+    speedup: float
+
+    @property
+    def tokens(self) -> float:
+        """Mean tokens per round by the paper's own times."""
+        return (K * DRAFT_S + TARGET_S) / self.token_s
+
+
+TASKS = (
+    Task(name="XSum nucleus", token_s=7.52 * MILLI, speedup=1.92),
+    Task(name="XSum greedy", token_s=7.00 * MILLI, speedup=2.01),
+    Task(name="HumanEval nucleus", token_s=5.73 * MILLI, speedup=2.46),
+)
+
+
+def replica(tokens: float) -> Deployment:
+    """Chinchilla on 16 TPU v4 that accepts ``tokens`` tokens per round."""
+    speculation = SpeculationSpec(method="draft", k=K, accepted_tokens=tokens, draft_model="chinchilla-4b")
+    return deploy(
+        model=load_model("chinchilla-70b"),
+        hardware=load_hardware("tpu-v4", profiles=PROFILES),
+        parallelism=ParallelismSpec(tp_size=16),
+        engine=EngineSpec(name="torch"),
+        techniques=TechniquesSpec(speculation=speculation),
+        profiles=PROFILES,
+    )
+
+
+def step_s() -> float:
+    """Time per token without speculation [s]."""
+    plain = without_speculation(replica(TASKS[0].tokens))
+    return float(decode_round(plain, sequences=1, context=CONTEXT_TOKENS).step_s[0])
+
+
+def predicted_speedup(task: Task) -> float:
+    """Plain time per token over that with speculation."""
+    round_s = float(decode_round(replica(task.tokens), sequences=1, context=CONTEXT_TOKENS).step_s[0])
+    return step_s() * task.tokens / round_s

@@ -150,13 +150,13 @@ def stepped(scenario: ScenarioSpec, *, context_tokens: int, profiles: str | None
 
 
 @st.cache_resource(max_entries=50, show_spinner=False)
-def _studied(question: str, command: str, _plan: CapacityPlan, _spec: PlanSpec) -> Studies:
-    return gather(_plan, spec=_spec, command=command)
+def _studied(question: str, command: str, _plan: CapacityPlan) -> Studies:
+    return gather(_plan, command=command)
 
 
 def studied(plan: CapacityPlan, spec: PlanSpec, *, command: str) -> Studies:
     """What a report shows beside the plan: ownership, carbon, facilities, launch commands."""
-    return _studied(spec.model_dump_json(), command, plan, spec)
+    return _studied(spec.model_dump_json(), command, plan)
 
 
 def report_file(plan: CapacityPlan, spec: PlanSpec, command: str, form: ReportFormat) -> bytes:

@@ -44,7 +44,7 @@ _STYLE = """<style>
 [data-testid="stMainBlockContainer"] h2 {font-size: 1.75rem; line-height: 1.25; padding: 0 0 0.25rem 0}
 [data-testid="stMetricValue"] {font-size: 1.7rem}
 [data-testid="stSidebarUserContent"] {padding-top: 0.5rem}
-[data-testid="stCaptionContainer"] {color: light-dark(#4A5766, #B4BFCC)}
+[data-testid="stCaptionContainer"] {color: light-dark(#4A5766, #B4BFCC); opacity: 1}
 @media (max-width: 640px) {
   [data-testid="stMainBlockContainer"] {padding: 4rem 1rem 2rem 1rem}
   [data-testid="stMainBlockContainer"] h2 {font-size: 1.35rem}

@@ -17,7 +17,9 @@ BATCH = "Sequences that the model works on at the same time."
 PRECISION = "How numbers are stored: fewer bits mean less memory traffic and faster matrix products."
 SPARSITY = "Zeros in the weights that the hardware or the kernel can skip."
 SPECULATION = "A cheap guess of several tokens, verified by the model in one step."
-ATTENTION = "Which attention kernel runs: fused (flash), materialised (standard) or split over the context (flash decoding)."
+ATTENTION = (
+    "Which attention kernel runs: fused (flash), materialised (standard) or split over the context (flash decoding)."
+)
 KV_POLICY = "Keeps only part of the KV cache, so that long contexts cost less memory and time."
 ENERGY = "Electric energy of the accelerators per generated token, prompts included."
 KNEE = "The rate at which the p95 of the time to first token has doubled over that of an idle replica."

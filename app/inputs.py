@@ -36,6 +36,10 @@ PRESET_FIELDS = {
     "rate": "rate_per_s",
 }
 _LAST_PRESET = "_last_preset"
+_KEPT = "_kept"
+_PAGE = "_page"
+# What one page hands on to the next.
+_CARRIED = (*PRESET_FIELDS, "preset", "model", "gpu", "tp", "pp", "weights", "kv", "engine")
 
 
 def _follow_preset() -> None:
@@ -45,6 +49,25 @@ def _follow_preset() -> None:
         if key in st.session_state and st.session_state[key] == getattr(before, field):
             st.session_state[key] = getattr(now, field)
     st.session_state[_LAST_PRESET] = now.name
+
+
+def carry_over(page: str) -> None:
+    """Let the widgets of ``page`` show what a shared link set on the page before; called before a page runs.
+
+    Streamlit carries over what its user touched, and forgets what only the address said.
+    """
+    if st.session_state.get(_PAGE, page) != page:
+        for key, value in st.session_state.get(_KEPT, {}).items():
+            if key not in st.query_params:
+                st.session_state[key] = value
+                st.query_params[key] = str(value)
+    st.session_state[_PAGE] = page
+
+
+def keep_shown() -> None:
+    """Remember what the address says; called when a page is complete."""
+    given = (key for key in _CARRIED if key in st.query_params and key in st.session_state)
+    st.session_state[_KEPT] = {key: st.session_state[key] for key in given}
 
 
 def preset_input() -> WorkloadPreset:

@@ -34,7 +34,14 @@ def _speculation() -> Any:
         return NONE
     k = st.slider("Guessed tokens", 1, 10, 4, key="k", bind="query-params", help=glossary.SPECULATION)
     acceptance = st.slider(
-        "Acceptance", 0.1, 0.99, 0.7, 0.01, format="percent", key="acceptance", bind="query-params",
+        "Acceptance",
+        0.1,
+        0.99,
+        0.7,
+        0.01,
+        format="percent",
+        key="acceptance",
+        bind="query-params",
         help="Probability that a guess is right, given that those before it were.",
     )
     found: dict[str, Any] = {"method": method, "k": k, "acceptance": acceptance}

@@ -14,14 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simulator.engine.demand import build_requests
 from simulator.engine.request import Requests, make_requests
-from simulator.engine.serving import scheduler_settings
-from simulator.engine.settings import SchedulerSettings
+from simulator.engine.scheduling import scheduler_settings
+from simulator.engine.settings import Policy, SchedulerSettings
 from simulator.engine.simulation import simulate_requests
 from simulator.phases.compiled import StepTables
 from simulator.phases.deployment import deploy
@@ -127,10 +127,16 @@ def main() -> None:
     print(f"step tables: {time.process_time() - start:.3f} s")
     settings = scheduler_settings(deployment.engine, kv_blocks=KV_BLOCKS)
     timed(tables, chat_requests(1000, trace=chosen.trace), settings)
-    for count in (chosen.requests // 10, chosen.requests):
-        speed = timed(tables, chat_requests(count, trace=chosen.trace), settings)
+    reserving = replace(settings, policy=Policy.GUARANTEED_NO_EVICT)
+    timed(tables, chat_requests(1000, trace=chosen.trace), reserving)
+    for name, limits, count in (
+        ("vllm", settings, chosen.requests // 10),
+        ("vllm", settings, chosen.requests),
+        ("any policy", reserving, chosen.requests // 2),
+    ):
+        speed = timed(tables, chat_requests(count, trace=chosen.trace), limits)
         print(
-            f"{speed.requests:>9,} requests, {speed.steps:>11,} steps, {speed.preemptions:,} preemptions:"
+            f"{name:>10}: {speed.requests:>9,} requests, {speed.steps:>11,} steps, {speed.preemptions:,} preemptions:"
             f" {speed.requests_per_s:>9,.0f} requests/s, {speed.steps_per_s:>11,.0f} steps/s,"
             f" peak memory {speed.peak_bytes / MIB:,.0f} MiB"
         )

@@ -31,16 +31,17 @@ def _deployment(place: str) -> dict[str, Any]:
             "Model", inputs.model_names(), key=f"model_{place}", default=inputs.DEFAULT_MODEL, help="Model profile."
         ),
         "hardware": inputs.choice(
-            "Accelerator", list_hardware(profiles=session_profiles()), key=f"gpu_{place}", default=hardware,
+            "Accelerator",
+            list_hardware(profiles=session_profiles()),
+            key=f"gpu_{place}",
+            default=hardware,
             help="Accelerator profile.",
         ),
     }
     left, right = st.columns(2)
     with left:
         degrees = ("1", "2", "4", "8")
-        fields["tp_size"] = int(
-            inputs.choice("TP", degrees, key=f"tp_{place}", default=str(tp), help=glossary.TP)
-        )
+        fields["tp_size"] = int(inputs.choice("TP", degrees, key=f"tp_{place}", default=str(tp), help=glossary.TP))
     with right:
         weights = inputs.choice(
             "Weights", inputs.WEIGHTS, key=f"weights_{place}", default=inputs.NATIVE, help=glossary.PRECISION
@@ -95,7 +96,9 @@ def page() -> None:
     with left:
         display.chart(cost_speed_chart(compared), key="cost_speed")
     with right:
-        memories = [(f"{name}: {answer.what_if.scenario.hardware}", answer.what_if.result.run.memory) for name, answer in found]
+        memories = [
+            (f"{name}: {answer.what_if.scenario.hardware}", answer.what_if.result.run.memory) for name, answer in found
+        ]
         display.chart(memory_stack_chart(memories), key="memories")
     lines = "\n".join(scenario_line(answer.what_if.scenario) for _, answer in found)
     display.reproduce(SIMULATE, standard_input=lines)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from importlib.util import find_spec
 
 import pandas as pd
 import streamlit as st
 
 from app import display, glossary, inputs
-from app.answers import planned, report_file, studied
+from app.answers import planned, studied
 from app.commands import plan_command
+from app.downloads import downloads
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.planner.explain import explanation, nearest_rejections
@@ -20,10 +19,8 @@ from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.figures.memory_stack import memory_stack_chart
 from simulator.reports.figures.money import break_even_chart, tco_waterfall_chart
 from simulator.reports.figures.plan_options import plan_options_chart
-from simulator.reports.plan_document import plan_document
 from simulator.reports.plan_figures import plan_figures, plan_headline
 from simulator.reports.plan_tables import TABLE_COLUMNS, table_row
-from simulator.reports.rendering import ReportFormat
 from simulator.specs.loading import list_hardware
 from simulator.specs.plan import PlanSpec, plan_spec
 
@@ -36,17 +33,8 @@ _HELP = {
     "tpot_p95_s": f"{glossary.TPOT} {glossary.PERCENTILE}",
 }
 _VIEWS = ("Options", "Rejected", "How it was derived", "Assumptions", "Rent or own", "Launch")
-_FORMATS = (
-    ("PDF", ReportFormat.PDF, "application/pdf"),
-    ("Excel", ReportFormat.XLSX, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
-    ("HTML", ReportFormat.HTML, "text/html"),
-    ("Markdown", ReportFormat.MD, "text/markdown"),
-    ("CSV", ReportFormat.CSV, "text/csv"),
-    ("JSON", ReportFormat.JSON, "application/json"),
-)
-_NEEDS = {ReportFormat.PDF: "typst", ReportFormat.XLSX: "xlsxwriter", ReportFormat.HTML: "jinja2"}
-_BASELINE = "_plan_baseline"
 _LARGEST_RATE = 100_000.0
+_BASELINE = "_plan_baseline"
 
 
 def _policy_inputs() -> dict[str, object]:
@@ -55,7 +43,14 @@ def _policy_inputs() -> dict[str, object]:
     if weights != inputs.NATIVE:
         flags["weights"] = weights
     flags["utilization"] = st.slider(
-        "Highest load of a replica", 0.3, 0.95, 0.8, 0.05, format="percent", key="load", bind="query-params",
+        "Highest load of a replica",
+        0.3,
+        0.95,
+        0.8,
+        0.05,
+        format="percent",
+        key="load",
+        bind="query-params",
         help=glossary.UTILISATION,
     )
     flags["spares"] = int(
@@ -163,30 +158,6 @@ def _rejected(plan: CapacityPlan) -> None:
     )
 
 
-def _downloads(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
-    """Every form of the report; each is made when it is asked for."""
-    st.caption("The report that you can sign: recommendation, derivation, cost of ownership, risks, sources.")
-    for label, form, mime in _FORMATS:
-        if find_spec(_NEEDS.get(form, "json")) is None:
-            st.caption(f"{label}: install the extra report")
-            continue
-        st.download_button(
-            label,
-            partial(report_file, plan, spec, command, form),
-            f"roofcast-plan.{form.value}",
-            mime,
-            on_click="ignore",
-            icon=":material/download:",
-            key=f"get_{form.value}",
-            width="stretch",
-        )
-    st.download_button(
-        "Plan as JSON", partial(plan_document, plan), "plan.json", "application/json", on_click="ignore",
-        icon=":material/data_object:", key="get_plan", width="stretch",
-        help="The document that plan-capacity --json prints.",
-    )
-
-
 def _ownership(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
     try:
         cost = studied(plan, spec, command=command).cost
@@ -216,7 +187,12 @@ def _launch(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
 
 def _details(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
     view = st.segmented_control(
-        "Details", _VIEWS, default=_VIEWS[0], key="view", bind="query-params", label_visibility="collapsed",
+        "Details",
+        _VIEWS,
+        default=_VIEWS[0],
+        key="view",
+        bind="query-params",
+        label_visibility="collapsed",
         required=True,
     )
     match view:
@@ -246,19 +222,23 @@ def page() -> None:
     command = plan_command(flags)
     baseline, name = _baseline(flags)
     display.headline(
-        plan_headline(plan), provenance=plan.best.provenance, detail=f"Limited by {plan.best.limit.resource}: "
-        f"{plan.best.limit.detail}",
+        plan_headline(plan),
+        provenance=plan.best.provenance,
+        detail=f"Limited by {plan.best.limit.resource}: {plan.best.limit.detail}",
     )
     _figures(plan, baseline, name)
     for warning in plan.warnings:
         st.warning(warning, icon=":material/warning:")
     with st.container(horizontal=True, gap="small"):
         st.button(
-            "Pin as baseline", on_click=_pin, args=(flags,), icon=":material/push_pin:",
+            "Pin as baseline",
+            on_click=_pin,
+            args=(flags,),
+            icon=":material/push_pin:",
             help="Later changes are shown against this plan.",
         )
         with st.popover("Download", icon=":material/download:"):
-            _downloads(plan, spec, command)
+            downloads(plan, spec, command)
     left, right = st.columns([3, 2], gap="large")
     with left:
         display.chart(plan_options_chart(plan), key="plan_options")

@@ -45,7 +45,17 @@ def _row(point: RooflinePoint) -> tuple[str, ...]:
 
 
 _COLUMNS = (
-    "operator", "phase", "runs", "work", "bytes", "FLOP/byte", "reached", "time", "roofline", "of the step", "known"
+    "operator",
+    "phase",
+    "runs",
+    "work",
+    "bytes",
+    "FLOP/byte",
+    "reached",
+    "time",
+    "roofline",
+    "of the step",
+    "known",
 )
 
 
@@ -61,9 +71,9 @@ def page() -> None:
     turning = crossover(scenario, found.deployment, context_tokens=isl, profiles=session_profiles())
     decode = found.decode_document
     display.headline(
-        f"A decode step of {count_text(batch)} sequences takes {seconds_text(decode['step_s'])}: {decode['bound']} bound",
+        f"A step of {count_text(batch)} sequences takes {seconds_text(decode['step_s'])}: {decode['bound']} bound",
         provenance=decode["provenance"],
-        detail=f"80 %: {range_text(*decode['interval']['step_s'], seconds_text)}",
+        detail=f"80 %: {range_text(decode['interval']['step_s'], seconds_text)}",
     )
     prefill = found.prefill_document
     display.figures(
@@ -72,25 +82,24 @@ def page() -> None:
                 label="Decode step",
                 text=seconds_text(decode["step_s"]),
                 help="One more token for every sequence of the batch.",
-                interval=range_text(*decode["interval"]["step_s"], seconds_text),
+                interval=range_text(decode["interval"]["step_s"], seconds_text),
             ),
             display.Figure(label="Decode MBU", text=percent_text(decode["mbu"]), help=glossary.MBU),
             display.Figure(
                 label="Prefill of one prompt",
                 text=seconds_text(prefill["step_s"]),
                 help="All prompt tokens of one request in one pass.",
-                interval=range_text(*prefill["interval"]["step_s"], seconds_text),
+                interval=range_text(prefill["interval"]["step_s"], seconds_text),
             ),
             display.Figure(label="Prefill MFU", text=percent_text(prefill["mfu"]), help=glossary.MFU),
             display.Figure(
-                label="Crossover batch", text="above 4,096" if turning is None else count_text(turning),
+                label="Crossover batch",
+                text="above 4,096" if turning is None else count_text(turning),
                 help=glossary.CROSSOVER,
             ),
         ]
     )
-    described = roofline_chart(
-        [("prefill", found.prefill), ("decode", found.decode)], deployment=found.deployment
-    )
+    described = roofline_chart([("prefill", found.prefill), ("decode", found.decode)], deployment=found.deployment)
     points = [
         *roofline_points("prefill", found.prefill, deployment=found.deployment),
         *roofline_points("decode", found.decode, deployment=found.deployment),

@@ -27,15 +27,30 @@ def _workload(preset: WorkloadPreset) -> WorkloadSpec:
     isl, osl = inputs.length_inputs(preset)
     with st.expander("Variation and shared prompts"):
         isl_cv = inputs.number(
-            "Variation of prompts", key="isl_cv", low=0.0, high=5.0, value=preset.isl_cv, step=0.1,
+            "Variation of prompts",
+            key="isl_cv",
+            low=0.0,
+            high=5.0,
+            value=preset.isl_cv,
+            step=0.1,
             help=glossary.VARIATION,
         )
         osl_cv = inputs.number(
-            "Variation of answers", key="osl_cv", low=0.0, high=5.0, value=preset.osl_cv, step=0.1,
+            "Variation of answers",
+            key="osl_cv",
+            low=0.0,
+            high=5.0,
+            value=preset.osl_cv,
+            step=0.1,
             help=glossary.VARIATION,
         )
         prefix = inputs.number(
-            "Prompt tokens in cache", key="prefix", low=0.0, high=0.95, value=preset.prefix_hit, step=0.05,
+            "Prompt tokens in cache",
+            key="prefix",
+            low=0.0,
+            high=0.95,
+            value=preset.prefix_hit,
+            step=0.05,
             help=glossary.PREFIX,
         )
     return demand_of(isl_tokens=isl, osl_tokens=osl, isl_cv=isl_cv, osl_cv=osl_cv, prefix_hit_fraction=prefix)
@@ -45,7 +60,14 @@ def _inputs() -> tuple[ScenarioSpec, float]:
     with st.sidebar:
         preset = inputs.preset_input()
         share = st.slider(
-            "Load", 0.1, 1.2, 0.7, 0.05, format="percent", key="load_share", bind="query-params",
+            "Load",
+            0.1,
+            1.2,
+            0.7,
+            0.05,
+            format="percent",
+            key="load_share",
+            bind="query-params",
             help="Arrival rate as a share of the rate that saturates the deployment.",
         )
         workload = _workload(preset)
@@ -63,7 +85,7 @@ def _figures(answer: Served, sweep: LoadSweep) -> None:
             label=f"{label} p95",
             text=seconds_text(overall[f"{name}_p95_s"]),
             help=f"{help} {glossary.PERCENTILE}",
-            interval=f"mean {range_text(*ends, seconds_text)}" if ends else "",
+            interval=f"mean {range_text(ends, seconds_text)}" if ends else "",
         )
 
     display.figures(
@@ -71,12 +93,8 @@ def _figures(answer: Served, sweep: LoadSweep) -> None:
             shown("ttft", "TTFT", glossary.TTFT),
             shown("tpot", "TPOT", glossary.TPOT),
             shown("e2e", "End to end", glossary.E2E),
-            display.Figure(
-                label="Saturation", text=rate_text(sweep.saturation_per_s, "req"), help=glossary.SATURATION
-            ),
-            display.Figure(
-                label="Mean batch", text=f"{overall['mean_batch']:.1f}", help=glossary.BATCH
-            ),
+            display.Figure(label="Saturation", text=rate_text(sweep.saturation_per_s, "req"), help=glossary.SATURATION),
+            display.Figure(label="Mean batch", text=f"{overall['mean_batch']:.1f}", help=glossary.BATCH),
             display.Figure(label="KV cache in use", text=percent_text(overall["kv_utilization"]), help=glossary.KV),
         ]
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 import streamlit as st
 
@@ -29,7 +31,7 @@ _ALL = "all"
 _KINDS = {"Latency": True, "Throughput": False}
 
 
-def _table(rows: list[tuple[str, ...]], columns: tuple[str, ...]) -> None:
+def _table(rows: Sequence[tuple[str, ...]], columns: tuple[str, ...]) -> None:
     st.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch")
 
 
@@ -46,9 +48,7 @@ def _filtered(rows: tuple[ValidationRow, ...]) -> list[ValidationRow]:
     return [
         row
         for row in rows
-        if source in (_ALL, row.source)
-        and device in (_ALL, row.hardware)
-        and is_time(row.metric) == _KINDS[kind]
+        if source in (_ALL, row.source) and device in (_ALL, row.hardware) and is_time(row.metric) == _KINDS[kind]
     ]
 
 
@@ -71,13 +71,15 @@ def page() -> None:
         return
     summary = validation_summary(rows)
     display.headline(
-        f"Half of {count_text(summary.runs)} published measurements are met within {percent_text(summary.median_error)}",
+        f"Half of {count_text(summary.runs)} measurements are met within {percent_text(summary.median_error)}",
         provenance="measured",
         detail=f"{summary.sources} sources, whole runs from the first token to the last",
     )
     display.figures(
         [
-            display.Figure(label="Median error", text=percent_text(summary.median_error), help="Half of all are closer."),
+            display.Figure(
+                label="Median error", text=percent_text(summary.median_error), help="Half of all are closer."
+            ),
             display.Figure(label="Mean error", text=percent_text(summary.mean_error), help="Mean of absolute errors."),
             display.Figure(
                 label="In the 80 % interval",

@@ -129,7 +129,10 @@ def page() -> None:
     _figures(answer, baseline, name)
     _phases(answer)
     st.button(
-        "Pin as baseline", on_click=_pin, args=(scenario,), icon=":material/push_pin:",
+        "Pin as baseline",
+        on_click=_pin,
+        args=(scenario,),
+        icon=":material/push_pin:",
         help="Later changes are shown against this deployment.",
     )
     display.notes(document["notes"])

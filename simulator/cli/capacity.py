@@ -42,6 +42,13 @@ def run_capacity(question: CapacityQuestion) -> None:
     if not objectives:
         raise RoofcastError("at least one objective is needed", field="--slo", hint="such as --slo ttft-p95=2s")
     scenario = read_scenario(question.source, changes=question.changes, command="roofcast capacity")
+    if scenario.disaggregation is not None:
+        raise RoofcastError(
+            "a capacity search over separate pools is not modelled",
+            field="disaggregation",
+            code="unsupported_option",
+            hint="roofcast serve --rate answers one rate at a time",
+        )
     workload = scenario.workload or WorkloadSpec()
     deployment = deployment_of(scenario, profiles=question.profiles)
     source = workload_source(workload, block_size_tokens=deployment.engine.block_size_tokens)

@@ -28,8 +28,9 @@ def command_with(*groups: Callable[..., None]) -> type[TyperCommand]:
         """A command with further groups of options."""
 
         def get_params(self, ctx: Any) -> list[Any]:
-            """Its own options and those of the groups, which are made once."""
-            return [*super().get_params(ctx), *self._extra()]
+            """Its own options and those of the groups, which join them at the first call."""
+            self.params += [item for item in self._extra() if item not in self.params]
+            return super().get_params(ctx)
 
         def invoke(self, ctx: Any) -> Any:
             """Hand the groups' values over in ``obj`` and run the command's own function."""

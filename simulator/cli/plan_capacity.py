@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,6 +17,9 @@ from simulator.cli.output import STANDARD_STREAM, write_text
 from simulator.cli.plan_options import PlanOutput, spell_objectives
 from simulator.cli.plan_study_options import search_options, study_options
 from simulator.errors import FileError, InfeasibleError, RoofcastError
+
+if TYPE_CHECKING:
+    from simulator.planner.records import CapacityPlan
 
 NAME = "plan-capacity"
 _COLLECT_EVERY = 200_000
@@ -64,6 +68,7 @@ def plan_capacity(
     as_json: options.AsJson = False,
     explain: options.Explain = False,
     out: options.Out = STANDARD_STREAM,
+    report: options.Report = None,
     force: options.Force = False,
     debug: options.Debug = False,
 ) -> None:
@@ -75,6 +80,10 @@ def plan_capacity(
     # The target is checked first: nothing is computed for an answer that cannot be written.
     if out != STANDARD_STREAM and not force and Path(out).exists():
         raise FileError(f"{out!r} exists", field="--out", hint="choose another name or add --force")
+    if report is not None:
+        from simulator.reports.writing import check_targets
+
+        check_targets(report, force=force, flag="--report")
     flags = {**context.params, **context.obj}
     text = _answered(flags, workload=workload, form=form, explain=explain, to_stdout=out == STANDARD_STREAM)
     write_text(text, out, force=force, flag="--out")
@@ -110,6 +119,8 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
         elif name in PlanSpec.model_fields:
             flags[name] = tuple(value) if isinstance(value, list) else value
     plan = plan_fleet(plan_spec(flags, workload=workload))
+    if parameters.get("report") is not None:
+        _write_report(plan, folder=str(parameters["report"]), force=bool(parameters.get("force")))
     for warning in plan.warnings:
         print(f"{NAME}: warning: {warning}", file=sys.stderr)
     if form is PlanOutput.JSON:
@@ -125,6 +136,15 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
             return plan_markdown(plan, explain=explain)
         case PlanOutput.TABLE:
             return plan_text(plan, explain=explain)
+
+
+def _write_report(plan: CapacityPlan, *, folder: str, force: bool) -> None:
+    """Every format of the report; where it went is no result of the plan and goes to stderr."""
+    from simulator.reports.command_line import plan_command
+    from simulator.reports.writing import write_reports
+
+    paths = write_reports(plan, folder=folder, command=plan_command(plan.spec), force=force)
+    print(f"{NAME}: {len(paths)} files in {folder}", file=sys.stderr)
 
 
 def _print_gap(error: InfeasibleError) -> None:

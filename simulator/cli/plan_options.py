@@ -91,7 +91,10 @@ MemoryShare = Annotated[
     float | None, _option("--gpu-memory-utilization", text="Share of memory the engine may use.", panel=REPLICA)
 ]
 Utilization = Annotated[
-    float | None, _option("--utilization", text="Highest share of the saturation rate (0.8).", panel=FLEET)
+    float | None,
+    _option(
+        "--utilization", text="Highest share of the saturation rate (what objectives allow, up to 0.9).", panel=FLEET
+    ),
 ]
 Spares = Annotated[int | None, _option("--spares", text="Spare replicas (1).", panel=FLEET)]
 MaxGpus = Annotated[int | None, _option("--max-gpus", text="GPUs that may be used in all.", panel=FLEET)]
@@ -111,7 +114,10 @@ Explain = Annotated[
     bool, typer.Option("--explain", help="Add the derivation and the refusals.", rich_help_panel=OUTPUT)
 ]
 Out = Annotated[str, _option("--out", text='Write to a new file; "-" is stdout.', panel=OUTPUT, metavar="FILE")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the file of --out.", rich_help_panel=OUTPUT)]
+Report = Annotated[
+    str | None, _option("--report", text="Write the whole report into a folder.", panel=OUTPUT, metavar="DIR")
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite files of --out and --report.", rich_help_panel=OUTPUT)]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.", rich_help_panel=OUTPUT)]
 
 

@@ -52,7 +52,11 @@ def check_target(target: str | None, *, flag: str, force: bool) -> None:
 
 
 def _check(question: ServeQuestion) -> None:
-    for target, flag in ((question.requests, REQUESTS_FLAG), (question.trace, TRACE_FLAG), (question.output, "--output")):
+    for target, flag in (
+        (question.requests, REQUESTS_FLAG),
+        (question.trace, TRACE_FLAG),
+        (question.output, "--output"),
+    ):
         check_target(target, flag=flag, force=question.force)
     if question.requests is not None:
         check_request_format(Path(question.requests).suffix.lower(), flag=REQUESTS_FLAG)

@@ -159,9 +159,7 @@ def _run(scenario: ScenarioSpec, deployment: Deployment, options: ServeOptions) 
             )
         case "serve":
             assert scenario.workload is not None, "checked with the required fields"
-            return served_run(
-                deployment, workload=scenario.workload, replicas=scenario.replicas, options=options
-            )
+            return served_run(deployment, workload=scenario.workload, replicas=scenario.replicas, options=options)
 
 
 def _workload_assumptions(workload: WorkloadSpec) -> list[str]:
@@ -266,5 +264,10 @@ def answer(
             busy_fraction=run.busy_fraction if isinstance(run, ServedRun) else 1.0,
         ),
         assumptions=_assumptions(scenario, deployment),
-        notes=(*deployment.model.notes, *deployment.techniques.notes, *run.notes, *_warnings(scenario, deployment, run)),
+        notes=(
+            *deployment.model.notes,
+            *deployment.techniques.notes,
+            *run.notes,
+            *_warnings(scenario, deployment, run),
+        ),
     )

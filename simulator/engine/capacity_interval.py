@@ -35,9 +35,7 @@ class CapacityInterval:
 def _steps_known(deployment: Deployment, *, source: RequestSource, capacity: SimulatedCapacity) -> tuple[float, str]:
     """Log-sigma and provenance of a mean step at capacity: one prompt, and a decode step of the mean batch."""
     mix, point = mix_of_requests(source(capacity.requests, 0)), capacity.at_capacity
-    prompt = estimate_step(
-        deployment, mixed_step(prefill_sequences=1.0, prefill_tokens=max(1.0, mix.isl.mean_tokens))
-    )
+    prompt = estimate_step(deployment, mixed_step(prefill_sequences=1.0, prefill_tokens=max(1.0, mix.isl.mean_tokens)))
     decode = estimate_step(
         deployment, decode_step(sequences=max(1.0, point.mean_batch), context=mix.decode_context_tokens)
     )

@@ -14,6 +14,7 @@ from simulator.engine.load_curve import saturation
 from simulator.engine.mix_requests import mix_of_requests
 from simulator.engine.rate_simulation import RatePoint, ServedDeployment, served_deployment, simulate_rate
 from simulator.engine.request import Requests
+from simulator.engine.scheduling import kv_blocks_of
 from simulator.engine.steady_state import LatencyMetric, steady_state
 from simulator.errors import InfeasibleError
 from simulator.phases.deployment import Deployment
@@ -217,6 +218,7 @@ def capacity_by_simulation(
     step that many times as long (for intervals). Raises InfeasibleError where even an idle deployment misses an
     objective.
     """
+    kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
     mix = mix_of_requests(source(LEAST_REQUESTS, first_seed))
     guess = steady_guess(deployment, mix=mix, objectives=objectives, replicas=replicas)
     count = requests or requests_for(guess)

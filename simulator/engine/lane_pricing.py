@@ -72,10 +72,23 @@ def _prompt_sizes(mix: RequestMix, nodes: Array) -> _PromptSizes:
 
 def computed_sequences(sequences: Array, *, largest: int) -> Array:
     """Sequences that CUDA graphs compute for a batch that fluctuates around ``sequences`` like a Poisson number."""
-    around = sequences + np.sqrt(sequences) * np.linspace(-1.5, 1.5, 7)[:, None]
+    around = sequences + np.sqrt(sequences) * np.linspace(-1.5, 1.5, 25)[:, None]
     around = np.maximum(np.rint(around), 1.0)
     padding: Array = (graph_tokens(around, largest=largest) - around).mean(axis=0)
     return sequences + padding
+
+
+def _graph_sizes(sequences: Array, *, largest: int) -> tuple[Array, Array]:
+    """The captured sizes below and above each mean number of computed sequences; itself where none are captured.
+
+    Step times jump between sizes (tiles, collective algorithms), so that a mean size is none that is ever run.
+    """
+    sizes = np.array(sorted({float(size) for size in graph_tokens(np.arange(1.0, largest + 1), largest=largest)}))
+    if not len(sizes):
+        return sequences, sequences
+    above = np.searchsorted(sizes, sequences).clip(1, len(sizes) - 1)
+    captured = sequences <= sizes[-1]
+    return np.where(captured, sizes[above - 1], sequences), np.where(captured, sizes[above], sequences)
 
 
 def price_nodes(
@@ -102,18 +115,22 @@ def price_nodes(
     # decode steps (encoders have none) a prompt of a single token.
     decodes = mix.decode_steps > 0
     bare = nothing if decodes else np.ones_like(nodes)
-    decoding = computed_sequences(np.maximum(nodes, 1.0), largest=graph_sequences) if decodes else nothing
+    wanted = np.maximum(nodes, 1.0)
+    computed = computed_sequences(wanted, largest=graph_sequences)
+    smaller, larger = _graph_sizes(computed, largest=graph_sequences) if decodes else (nothing, nothing)
     few = np.array(sorted({*range(0, len(nodes), 2), len(nodes) - 1}))
     cases = (
-        (bare, piece if decodes else bare, nothing, decoding),
+        (bare, piece if decodes else bare, nothing, smaller),
         (size_tokens[0], size_tokens[0] / sizes.number, cut[0], nodes),
         (room, piece, earlier, nodes),
         *((size_tokens[at][few], (size_tokens[at] / sizes.number)[few], cut[at][few], nodes[few]) for at in (1, 2)),
         (room[few], piece[few], nothing[few], nodes[few]),
+        (bare, piece if decodes else bare, nothing, larger),
     )
     tokens, each, context, sequences = (np.concatenate(columns) for columns in zip(*cases, strict=True))
     attended = np.full(len(tokens), mix.decode_context_tokens)
-    attended[: len(nodes)] *= np.maximum(nodes, 1.0) / np.maximum(decoding, 1.0)
+    attended[: len(nodes)] *= wanted / np.maximum(smaller, 1.0)
+    attended[-len(nodes) :] *= wanted / np.maximum(larger, 1.0)
     seconds = step_times(
         mixed_step(
             prefill_sequences=tokens / each,
@@ -123,7 +140,9 @@ def price_nodes(
             decode_context=attended,
         )
     )
-    plain_s, usual_s, full_s, *sparse = np.split(seconds, np.cumsum([len(case[0]) for case in cases])[:-1])
+    small_s, usual_s, full_s, *sparse, large_s = np.split(seconds, np.cumsum([len(case[0]) for case in cases])[:-1])
+    share = np.clip((computed - smaller) / np.maximum(larger - smaller, 1.0), 0.0, 1.0)
+    plain_s = small_s + share * (large_s - small_s)
     low_s, high_s, fresh_full_s = (np.interp(nodes, nodes[few], some - plain_s[few]) + plain_s for some in sparse)
     return PricedNodes(
         nodes=nodes,

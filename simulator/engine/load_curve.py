@@ -190,7 +190,7 @@ def load_curve(step_times: StepTimes, *, mix: RequestMix, limits: LaneLimits) ->
     nodes, new_tokens = priced.nodes, mix.new_prompt_tokens
     added_s = np.maximum(priced.shared_s - priced.plain_s, 0.0)
     mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ priced.size_tokens
-    size_variance = SIZE_WEIGHTS @ added_s**2 / np.maximum(mean_added_s, _TINY) ** 2 - 1
+    size_variance = SIZE_WEIGHTS @ (added_s / np.maximum(mean_added_s, _TINY)) ** 2 - 1
     every = np.arange(slots + 1)
     return LoadCurve(
         mix=mix,

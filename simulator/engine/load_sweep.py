@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.engine.lane import lane_curve, lanes
-from simulator.engine.lengths import Array, LengthDistribution, RequestMix
+from simulator.engine.lengths import LengthDistribution, RequestMix
 from simulator.engine.load_curve import saturation
 from simulator.engine.metrics import LatencySummary, StageResult
 from simulator.engine.serving import serve_workload

@@ -11,14 +11,15 @@ import numpy as np
 from simulator.engine.lengths import LengthDistribution, RequestMix
 from simulator.engine.request import NO_PREFIX, Floats, Ints, Requests, make_requests
 
-PREFIX_LISTS = 64
-"""Different lengths of cached prefixes; a request takes the one at or below its share."""
+PREFIX_GROWTH = 1.02
+"""Ratio between neighbouring lengths of cached prefixes; a request takes the one at or below its share."""
 
 
 def _cached_prefixes(prompts: Ints, *, fraction: float, block_size_tokens: int) -> tuple[Ints, Ints, Ints]:
     """Prefix list of each request, and lists that are beginnings of one another, so that the longest serves all."""
-    blocks = np.floor(fraction * prompts / block_size_tokens).astype(np.int64)
-    lengths = np.unique(np.quantile(blocks, np.linspace(0, 1, PREFIX_LISTS), method="lower").astype(np.int64))
+    blocks = np.rint(fraction * prompts / block_size_tokens).astype(np.int64)
+    powers = np.arange(1 + int(np.log(max(int(blocks.max()), 1)) / np.log(PREFIX_GROWTH)))
+    lengths = np.unique(np.append(PREFIX_GROWTH**powers, 0).astype(np.int64))
     lists = np.searchsorted(lengths, blocks, side="right") - 1
     starts = np.concatenate([[0], np.cumsum(lengths)])
     ids = np.concatenate([np.arange(length) for length in lengths])
@@ -53,8 +54,8 @@ def requests_of_mix(
     """``count`` requests with gamma gaps of the mix's burstiness and log-normal lengths, the quantiles of their
     distribution in random order; the same for the same seed.
 
-    The share of prompt tokens that the mix finds in the prefix cache are whole blocks of one shared text, as long as
-    the cache keeps them.
+    The share of prompt tokens that the mix finds in the prefix cache are whole blocks of one shared text (rounded),
+    as long as the cache keeps them.
     """
     rng = np.random.default_rng([seed, count])
     shape = 1 / mix.arrival_cv**2

@@ -92,7 +92,7 @@ def batch_dispersion(mix: RequestMix, *, load: Array) -> Array:
     """Variance over mean of the decoding sequences that arrivals and prompt steps cause, for a step time without slope.
 
     While prompts are computed nobody finishes, but others arrive: seen by the decoding sequences, requests join in
-    batches as large as the number served in a busy period of prompts, B with E[B^2] / E[B] = (1 + rho c^2) / (1 - rho)^2
+    batches B as large as the number served in a busy period of prompts, E[B^2] / E[B] = (1 + rho c^2) / (1 - rho)^2
     for Poisson arrivals. For batches that join an unlimited lane, variance over mean is
     1 + (E[B^2] / E[B] - 1) E[min(O, O')] / E[O], where O and O' are two answers: of log-normal ones 1 - erf(s / 2) with
     s^2 their log-variance. Other arrivals than Poisson enter by their squared coefficient of variation (heuristic).

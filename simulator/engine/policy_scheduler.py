@@ -89,7 +89,7 @@ def _retract(state: Any, demand: Any, fate: Any, limits: Any, ratio: Any) -> Non
 
 @compiled
 def _walk_decodes(state: Any, demand: Any, fate: Any, limits: Any, verification: Any, budget: int) -> int:
-    """Take the decoding sequences in, from the first admitted on. Returns the budget that is left."""
+    """Take the decoding sequences in that are not in the step yet. Returns the budget that is left."""
     slots, links, count = state.slots, state.links, state.count
     launched, returned, verified, head = count[LAUNCHED], count[RETURNED], limits.verify_tokens, limits.max_seqs
     drafts = len(verification.reach) > 0
@@ -97,7 +97,7 @@ def _walk_decodes(state: Any, demand: Any, fate: Any, limits: Any, verification:
     node = links[head, NEXT]
     while node != head and budget >= verified:
         row = slots[node]
-        ready = row[SLOT_STATUS] == DECODE and (not limits.pipelined or row[LAST_STEP] < returned)
+        ready = row[SLOT_STATUS] == DECODE and row[LAST_STEP] < (returned if limits.pipelined else launched)
         computed = row[SLOT_COMPUTED]
         if ready and computed + verified > row[SLOT_BLOCKS] * limits.block_size:
             ready = room_for_decode(state, demand, fate, limits, node)
@@ -118,8 +118,8 @@ def _walk_decodes(state: Any, demand: Any, fate: Any, limits: Any, verification:
             if gained >= left:
                 end_sequence(state, limits, node)
         node = links[node, NEXT]
-    count[DECODING] = decoding
-    count[CONTEXT] = context
+    count[DECODING] += decoding
+    count[CONTEXT] += context
     return budget
 
 
@@ -179,5 +179,8 @@ def compose_step(state: Any, demand: Any, fate: Any, limits: Any, verification: 
         left = _walk_decodes(state, demand, fate, limits, verification, limits.max_tokens)
         left = _walk_prompts(state, demand, fate, limits, left, now_s)
         if state.usage[count[STAGE], PREEMPTIONS] == thrown_out:
-            _admit_all(state, demand, fate, limits, left, now_s)
+            left = _admit_all(state, demand, fate, limits, left, now_s)
+            if limits.computed_on_arrival:
+                # Who comes with its prompt computed decodes in the step that admits it.
+                _walk_decodes(state, demand, fate, limits, verification, left)
     return bool(count[DECODING] + count[PREFILL_TOKENS] > 0)

@@ -50,34 +50,36 @@ def _parse(text: str, *, source: str) -> _Scrape:
     return scrape
 
 
-def histogram_cv(buckets: dict[float, float], *, mean: float) -> float | None:
-    """Coefficient of variation from cumulative buckets, values at the geometric middle of theirs, around ``mean``.
+def histogram_cv(buckets: dict[float, float]) -> float | None:
+    """Coefficient of variation from cumulative buckets, values spread evenly in the logarithm inside each.
 
-    Coarse buckets (vLLM's grow by factors of 2 to 2.5) leave an error of about 0.1. None where one bucket holds all.
+    Between a and b such values have the mean (b - a) / ln(b / a) and the mean square (b^2 - a^2) / (2 ln(b / a)).
+    vLLM's buckets grow by factors of 2 to 2.5, which leaves an error of about 0.1. None where one bucket holds all.
     """
     bounds = sorted(buckets)
     total = buckets[bounds[-1]] if bounds else 0.0
-    if total <= 0 or mean <= 0:
-        return None
-    second, low, below, used = 0.0, 0.0, 0.0, 0
+    first = second = low = below = 0.0
+    used = 0
     for bound in bounds:
         inside = buckets[bound] - below
-        if inside > 0:
+        upper = bound if math.isfinite(bound) else 2 * low
+        lower = low if low > 0 else upper / 2
+        if inside > 0 and upper > lower:
             used += 1
-            upper = bound if math.isfinite(bound) else 2 * low
-            middle = math.sqrt(max(low, upper / 2) * upper)
-            second += inside * (middle / mean) ** 2
-        low, below = (bound if math.isfinite(bound) else low), buckets[bound]
+            width = math.log(upper / lower)
+            first += inside * (upper - lower) / width
+            second += inside * (upper**2 - lower**2) / (2 * width)
+        low, below = upper, buckets[bound]
     if used < 2:
         return None
-    return math.sqrt(max(0.0, second / total - 1))
+    return math.sqrt(max(0.0, second * total / first**2 - 1))
 
 
 def _spread(scrape: _Scrape, name: str, *, tokens: float | None, requests: float) -> Spread | None:
     total, count = scrape.first(f"{name}_sum"), scrape.first(f"{name}_count")
     if total is not None and count:
         mean = total / count
-        return Spread(mean=mean, cv=histogram_cv(scrape.buckets.get(name, {}), mean=mean))
+        return Spread(mean=mean, cv=histogram_cv(scrape.buckets.get(name, {})))
     return Spread.mean_only(tokens / requests) if tokens is not None and requests else None
 
 

@@ -12,11 +12,11 @@ from simulator.engine.latency import LATENCIES, ObjectiveCheck, offered_latency_
 from simulator.engine.metrics import ServeResult, is_saturated
 from simulator.engine.mix_requests import at_rate
 from simulator.engine.request import Floats, Outcome, Requests
+from simulator.engine.scheduling import step_tables
 from simulator.engine.serving import serve_workload
 from simulator.engine.state import BUSY_S, SEQUENCE_S
-from simulator.phases.compiled import StepTables, scale_tables
+from simulator.phases.compiled import StepTables
 from simulator.phases.deployment import Deployment
-from simulator.phases.tabulate import compile_steps
 from simulator.specs.plan import ObjectiveSpec
 from simulator.specs.workload import WorkloadSpec
 
@@ -30,7 +30,7 @@ class ServedDeployment:
 
     deployment: Deployment
     replicas: int
-    tables: StepTables | None
+    tables: tuple[StepTables, ...]
     timeout_s: float | None
 
     def run(self, requests: Requests) -> ServeResult:
@@ -48,10 +48,7 @@ def served_deployment(
     deployment: Deployment, *, replicas: int = 1, timeout_s: float | None = None, step_scale: float = 1.0
 ) -> ServedDeployment:
     """Compile a deployment once; ``step_scale`` makes all its steps that many times as long."""
-    tables = None
-    if deployment.parallelism.pp_size == 1:
-        tables = compile_steps(deployment)
-        tables = tables if step_scale == 1 else scale_tables(tables, factor=step_scale)
+    tables = step_tables(deployment, scale=step_scale)
     return ServedDeployment(deployment=deployment, replicas=replicas, tables=tables, timeout_s=timeout_s)
 
 

@@ -15,7 +15,7 @@ from simulator.engine.request import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestColumn:
-    """One column, one entry per request in arrival order. Times are seconds since the start, NaN where never reached."""
+    """One column, one entry per request in arrival order; times are seconds since the start, NaN if never reached."""
 
     name: str
     values: NDArray[Any]

@@ -63,9 +63,7 @@ class ServeInterval:
 
 def stage_values(stage: StageResult) -> Floats:
     """The METRICS of a stage."""
-    times = [
-        getattr(summary, name) for summary in (stage.ttft, stage.tpot, stage.e2e) for name in _STATISTICS
-    ]
+    times = [getattr(summary, name) for summary in (stage.ttft, stage.tpot, stage.e2e) for name in _STATISTICS]
     return np.array([*times, *(getattr(stage, name) for name in _RATES)])
 
 

@@ -144,17 +144,14 @@ def gemm_seconds(
     cold : weights come from HBM whatever their size, as in a step that streams a whole model; otherwise they may
     stay in L2 as in the benchmark, which rotates WEIGHT_COPIES of them.
     dequantise_s : what one compute unit spends on one weight each time that a tile reads it.
-    Parameters named _fraction are shares of datasheet rates; ``droop`` is the loss of clock under load of kernels
-    longer than ``droop_s``. Valid for positive sizes; leaves out bias and activation epilogues.
+    ``droop`` is the loss of clock of kernels longer than ``droop_s``. Leaves out bias and activation epilogues.
     """
     m, n, k = (np.asarray(size, dtype=np.float64) for size in np.broadcast_arrays(np.atleast_1d(m), n, k))
     p = parameters
     hbm = p["memory_fraction"] * machine.memory_bytes_per_s
     l2_rate = hbm * p["l2_speedup"]
     waves, depth = _waves(m, n, k, batch=batch, machine=machine, parameters=p)
-    compute = _compute_seconds(waves * depth, machine=machine, parameters=p)
-    if dequantise_s:
-        compute = compute + waves * depth * (_COLUMNS * dequantise_s)
+    compute = _compute_seconds(waves * depth, machine=machine, parameters=p, dequantise_s=dequantise_s)
     feed_bytes = _ROWS * activation_bytes + _COLUMNS * weight_bytes
     feed = waves * depth * (feed_bytes * machine.compute_units / (p["unit_bandwidth"] * hbm))
     streamed = _stream_seconds(
@@ -194,12 +191,14 @@ def _waves(
     return waves, depth[:, None, :]
 
 
-def _compute_seconds(tile_depths: Array, *, machine: GemmMachine, parameters: Mapping[str, float]) -> Array:
-    """Seconds of the tensor cores for ``tile_depths`` = waves x k steps, by tile."""
+def _compute_seconds(
+    tile_depths: Array, *, machine: GemmMachine, parameters: Mapping[str, float], dequantise_s: float
+) -> Array:
+    """Seconds of the tensor cores for ``tile_depths`` = waves x k steps, by tile, and of widening their weights."""
     unit_rate = parameters["compute_fraction"] * machine.peak_flops_per_s / machine.compute_units
     harmonic = _ROWS * _COLUMNS / (_ROWS + _COLUMNS)
     per_depth = 2.0 * _ROWS * _COLUMNS / unit_rate * (1.0 + parameters["half_tile"] / harmonic)
-    seconds: Array = tile_depths * per_depth
+    seconds: Array = tile_depths * (per_depth + _COLUMNS * dequantise_s)
     return seconds
 
 

@@ -26,7 +26,7 @@ FIND_RANGE = 2.0
 # Scales of rows do not fit a scalar epilogue: the 32-bit sums are written, read and written again in 16 bit.
 RESCALE = 8.0
 # Reads of LLM.int8(): ranges of rows and columns, comparison with the threshold, gather; its writes: the 8-bit copy,
-# the mask. Launches as counted in bitsandbytes' MatMul8bitLt.forward (statistics, quantise, layout changes, outlier index,
+# the mask. Launches as counted in bitsandbytes' MatMul8bitLt.forward (statistics, quantise, layouts, outlier index,
 # gather, the 16-bit product, rescale, sum): an estimate.
 LLM_INT8_PASSES = ActivationPasses(input_bytes=3 * FIND_RANGE + QUANTISE, output_bytes=RESCALE + 6.0, launches=14.0)
 

@@ -197,7 +197,9 @@ class GroupedGemmShape:
     format: MatmulFormat
 
 
-KernelShape = GemmShape | GroupedGemmShape | AttentionShape | MoeShape | RecurrentShape | ElementwiseShape | CollectiveShape
+KernelShape = (
+    GemmShape | GroupedGemmShape | AttentionShape | MoeShape | RecurrentShape | ElementwiseShape | CollectiveShape
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,7 +130,7 @@ def device_seconds(
 ) -> Any:
     """Time of a step on the device [s]. Scalars.
 
-    decode_tokens : of each decoding sequence, the number that the tables were made for. See ``prefill_seconds`` and ``decode_seconds``.
+    decode_tokens : of each decoding sequence, as in the tables. See ``prefill_seconds`` and ``decode_seconds``.
     """
     seconds = tables.token_s[np.int64(prefill_tokens + decode_sequences * decode_tokens)]
     seconds += tables.logits_s[np.int64(prefill_logits + decode_sequences * decode_tokens)]

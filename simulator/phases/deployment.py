@@ -122,11 +122,14 @@ def _engine_assumptions(spec: EngineSpec, settings: EngineSettings) -> tuple[str
         "block_size_tokens",
         "prefix_caching",
     )
-    return tuple(
+    said = [
         f"engine.{field} = {getattr(settings, field)} (default of {_origin(field, settings)})"
         for field in defaulted
         if getattr(spec, field) is None
-    )
+    ]
+    if settings.cpu_kv_offload and spec.cpu_kv_offload_bytes is None:
+        said.append("engine.cpu_kv_offload_bytes = twice the device's KV cache (default of SGLang's --hicache-ratio)")
+    return tuple(said)
 
 
 def _check_math(plan: PrecisionPlan, hardware: AcceleratorSpec) -> None:

@@ -11,7 +11,7 @@ from simulator.phases.compiled import octave_nodes
 # Nodes per octave of the tables' axes: enough for errors of well below 1 % of a step (tests/phases/test_compiled.py).
 # Cost is linear in cached context but for the rounding to blocks.
 DECODE_NODES = 4
-CONTEXT_NODES = 2
+CONTEXT_NODES = 3
 TOKEN_NODES = 8
 # Token counts at which a kernel's cost jumps are multiples of its tile rows: (tile rows, up to how many tokens).
 TILE_RANGES = ((16, 512), (64, 4096), (128, 32768))

@@ -6,7 +6,7 @@ from math import lgamma
 
 import numpy as np
 
-# 419 unexpected interruptions in 54 days of 16,384 H100 [Grattafiori2024, table 5]: hours between failures of one.
+# 419 unexpected interruptions in 54 days of 16,384 H100 [Grattafiori2024] table 5: hours between failures of one.
 DEVICE_MTBF_HOURS = 16384 * 54 * 24 / 419
 MTBF_SOURCE = "419 unexpected interruptions in 54 days of 16,384 H100 (Llama 3 training run), any cause"
 DEFAULT_MTTR_HOURS = 24.0

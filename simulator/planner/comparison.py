@@ -87,9 +87,7 @@ def _outcome(answered: WhatIf, *, profiles: str | None) -> Outcome:
         energy_per_output_token_j=answered.result.energy_per_output_token_j,
         cost_per_million_output_tokens=answered.cost.per_million_output_tokens,
         currency=answered.cost.currency,
-        quality=quality_note(
-            load_model(scenario.model, profiles=profiles), scenario.precision, scenario.techniques
-        ),
+        quality=quality_note(load_model(scenario.model, profiles=profiles), scenario.precision, scenario.techniques),
     )
 
 
@@ -112,7 +110,8 @@ def compare(
         return _outcome(what_if(changed, price_kind=price_kind, profiles=profiles), profiles=profiles)
 
     base = before = answer_of(scenario)
-    together, steps = scenario, []
+    together = scenario
+    steps: list[ComparisonStep] = []
     for change in changes:
         together = changed_scenario(together, change)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulator.planner.choice_records import RejectedOption
 from simulator.planner.records import CapacityPlan, Fleet, Rejection
 from simulator.units import GIGA, KIB, KILO, MILLI
 
@@ -81,6 +82,30 @@ def nearest_rejections(plan: CapacityPlan) -> tuple[Rejection, ...]:
         if rejection.hardware not in served and (known is None or rejection.distance <= known.distance):
             nearest[rejection.hardware] = rejection
     return tuple(nearest.values())
+
+
+def rejected_options(plan: CapacityPlan) -> tuple[RejectedOption, ...]:
+    """Every accelerator that was not chosen: what serves but costs more or has no price, then what cannot serve."""
+    best = plan.best
+    found = []
+    for fleet in plan.alternatives:
+        cost, least = fleet.cost.per_hour, best.cost.per_hour
+        if cost is None:
+            reason = f"no price is known; {fleet.devices} devices against {best.devices}"
+        elif least is None:
+            reason = f"{fleet.devices} devices against {best.devices}"
+        else:
+            reason = f"costs {cost / least - 1:.0%} more; limited by {fleet.limit.resource}"
+        found.append(
+            RejectedOption(
+                hardware=fleet.hardware, label=fleet.label, devices=fleet.devices, cost_per_hour=cost, reason=reason
+            )
+        )
+    refused = [
+        RejectedOption(hardware=item.hardware, label=item.label, devices=None, cost_per_hour=None, reason=item.message)
+        for item in nearest_rejections(plan)
+    ]
+    return (*found, *refused)
 
 
 def explanation(plan: CapacityPlan) -> tuple[str, ...]:

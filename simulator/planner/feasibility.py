@@ -29,8 +29,8 @@ from simulator.units import GIGA
 
 # An idle replica is asked at this share of its saturation rate: no queue, one request at a time.
 UNLOADED_SHARE = 0.001
-_SEARCH_POINTS = 12
-_SEARCH_ROUNDS = 3
+_SEARCH_POINTS = 16
+_SEARCH_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ def _excess(state: SteadyState, objectives: tuple[Objective, ...]) -> Array:
 def _highest_rate(curve: LoadCurve, *, low: float, high: float, objectives: tuple[Objective, ...]) -> tuple[float, int]:
     """Largest rate in [low, high] up to which every objective holds, and the one that fails next.
 
-    ``low`` holds and ``high`` does not. Three rounds of evenly spaced rates; the answer is one that was seen to hold.
+    ``low`` holds and ``high`` does not. Two rounds of evenly spaced rates; the answer is one that was seen to hold.
     """
     binding = 0
     for _ in range(_SEARCH_ROUNDS):

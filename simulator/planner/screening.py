@@ -164,7 +164,7 @@ def _slot_wait_s(rho: Array, slots: Array, hold_s: Array, *, variability: float,
     """Percentile of the wait for one of ``slots`` at load ``rho`` [s].
 
     Waits with probability rho^(sqrt(2 (c + 1)) - 1), and then exponentially with mean E[S] / (c (1 - rho)) times
-    (ca^2 + cs^2) / 2. For M/M/c above half load its p99 is within a fifth, or 8 % of the service time, of Erlang C.
+    (ca^2 + cs^2) / 2. For M/M/c above 70 % load its p99 is within a quarter, or 8 % of the service time, of Erlang C.
 
     References
     ----------

@@ -20,8 +20,8 @@ from simulator.specs.engine import EngineSpec
 from simulator.specs.engines import load_engine
 
 # Finalists of every accelerator, each on a parallelism and format of its own.
-_PER_PLATFORM = 3
-_PARETO_FINALISTS = 24
+_PER_PLATFORM = 2
+_PARETO_FINALISTS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

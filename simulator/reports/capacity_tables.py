@@ -11,7 +11,7 @@ from simulator.engine.capacity_search import SimulatedCapacity
 from simulator.engine.latency import LATENCIES, ObjectiveCheck, objective_name
 from simulator.engine.rate_simulation import RatePoint
 from simulator.phases.deployment import Deployment
-from simulator.reports.serve_tables import duration
+from simulator.reports.serve_tables import duration, setup_text
 from simulator.reports.text_table import text_table
 from simulator.specs.plan import ObjectiveSpec
 
@@ -76,9 +76,8 @@ def capacity_text(
     listed: bool,
 ) -> str:
     """The answer for people: the rate, what binds it, the points visited."""
-    setup = f"{replicas} x TP{deployment.parallelism.tp_size} {deployment.hardware.name}"
     parts = [
-        f"{capacity.rate_per_s:.4g} requests/s: {deployment.model.name} on {setup}, {deployment.engine.name}",
+        f"{capacity.rate_per_s:.4g} requests/s: {setup_text(deployment, replicas=replicas)}",
         _binding(capacity),
         "",
         points_table(capacity),

@@ -6,6 +6,9 @@ import shlex
 
 from simulator.specs.plan import ObjectiveSpec, PlanSpec
 
+_JOINED = ("load_profile",)
+"""Lists that are one flag with commas; all others repeat theirs."""
+
 
 def _words(name: str, value: object) -> list[str]:
     flag = "--" + name.replace("_", "-")
@@ -27,6 +30,8 @@ def plan_command(spec: PlanSpec) -> str:
             continue
         if name == "objectives":
             words += [word for item in value for word in _objective(item)]
+        elif name in _JOINED:
+            words += ["--" + name.replace("_", "-"), ",".join(f"{item:.12g}" for item in value)]
         else:
             words += _words(name, value)
     return shlex.join(words)

@@ -53,7 +53,11 @@ def comparison_text(comparison: Comparison) -> str:
     lines = ["Each change on top of those before it", "", text_table(("", *COLUMNS), rows)]
     if len(comparison.steps) > 1:
         lines += ["", "Each change alone, against the base", "", text_table(("", *COLUMNS), _alone(comparison))]
-    lines += [f"cannot stand alone: {step.change.text}: {step.alone_refusal}" for step in comparison.steps if step.alone is None]
+    lines += [
+        f"cannot stand alone: {step.change.text}: {step.alone_refusal}"
+        for step in comparison.steps
+        if step.alone is None
+    ]
     lines += ["", f"Quality: base {comparison.base.quality}; result {comparison.final.quality}"]
     return "\n".join(lines)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulator.planner.tco import annuity_factor
 from simulator.reports.finance_cells import UNPRICED, Form, Group, line, priced
 from simulator.reports.finance_running import energy_group, plan_group, renting_group, rooms_group
 from simulator.reports.studies import Studies
@@ -80,74 +81,61 @@ def _operation_group(studies: Studies) -> Group:
     return Group(title="Owning: paid every year", lines=tuple(lines))
 
 
-def _owning_group(studies: Studies) -> Group:
-    own, tokens, years = studies.cost.owning, studies.cost.tokens, studies.ownership.depreciation_years.value
+def _scale_group(studies: Studies) -> Group:
+    tokens, years = studies.cost.tokens, studies.ownership.depreciation_years.value
     rate = studies.ownership.discount_rate.value
-    factor = (1 - (1 + rate) ** -years) / rate if rate else years
-    present = "capex_total+opex_total*annuity_factor-residual_value*(1+discount_rate)^-depreciation_years"
     annuity = "IF(discount_rate=0,depreciation_years,(1-(1+discount_rate)^-depreciation_years)/discount_rate)"
-    output = "owning_annual*(1-prompt_share)/output_millions"
-    return Group(
-        title="Owning: what it comes to",
-        lines=(
-            line("annuity_factor", "annuity factor [years]", annuity, factor, Form.FINE),
-            line(
-                "input_millions",
-                "million input tokens a year",
-                "served_rate*3600*8760*isl_tokens/1000000",
-                tokens.input_millions,
-                Form.NUMBER,
-            ),
-            line(
-                "output_millions",
-                "million output tokens a year",
-                "served_rate*3600*8760*osl_tokens/1000000",
-                tokens.output_millions,
-                Form.NUMBER,
-            ),
-            priced("residual_value", "residual", "capex_servers*residual_fraction", own.residual if own else None),
-            priced(
-                "depreciation_per_year",
-                "depreciation a year",
-                "(capex_total-residual_value)/depreciation_years",
-                own.depreciation_per_year if own else None,
-            ),
-            priced(
-                "owning_total",
-                "total over the years",
-                "capex_total+depreciation_years*opex_total-residual_value",
-                own.total if own else None,
-            ),
-            priced("owning_present_value", "present value", present, own.present_value if own else None),
-            priced(
-                "owning_annual",
-                "equivalent annual cost",
-                "owning_present_value/annuity_factor",
-                own.annual if own else None,
-            ),
-            priced(
-                "owning_per_device_hour",
-                "an accelerator-hour",
-                "owning_annual/(devices*8760)",
-                own.per_device_hour if own else None,
-                Form.FINE,
-            ),
-            priced(
-                "owning_per_million_input",
-                "a million input tokens",
-                "owning_annual*prompt_share/input_millions",
-                own.per_million_input_tokens if own else None,
-                Form.FINE,
-            ),
-            priced(
-                "owning_per_million_output",
-                "a million output tokens",
-                output,
-                own.per_million_output_tokens if own else None,
-                Form.FINE,
-            ),
-        ),
+    per_year = "served_rate*3600*8760*{}/1000000"
+    inputs, outputs = per_year.format("isl_tokens"), per_year.format("osl_tokens")
+    rows = (
+        ("annuity_factor", "annuity factor [years]", annuity, annuity_factor(rate, int(years)), Form.FINE),
+        ("input_millions", "million input tokens a year", inputs, tokens.input_millions, Form.NUMBER),
+        ("output_millions", "million output tokens a year", outputs, tokens.output_millions, Form.NUMBER),
     )
+    lines = [line(name, label, formula, value, form) for name, label, formula, value, form in rows]
+    return Group(title="Scale", lines=tuple(lines))
+
+
+def _owning_formulas() -> tuple[tuple[str, str, str, Form], ...]:
+    """Name, label, formula and form of each amount of owning."""
+    present = "capex_total+opex_total*annuity_factor-residual_value*(1+discount_rate)^-depreciation_years"
+    total = "capex_total+depreciation_years*opex_total-residual_value"
+    straight = "(capex_total-residual_value)/depreciation_years"
+    per_input = "owning_annual*prompt_share/input_millions"
+    per_output = "owning_annual*(1-prompt_share)/output_millions"
+    return (
+        ("residual_value", "residual", "capex_servers*residual_fraction", Form.MONEY),
+        ("depreciation_per_year", "depreciation a year", straight, Form.MONEY),
+        ("owning_total", "total over the years", total, Form.MONEY),
+        ("owning_present_value", "present value", present, Form.MONEY),
+        ("owning_annual", "equivalent annual cost", "owning_present_value/annuity_factor", Form.MONEY),
+        ("owning_per_device_hour", "an accelerator-hour", "owning_annual/(devices*8760)", Form.FINE),
+        ("owning_per_million_input", "a million input tokens", per_input, Form.FINE),
+        ("owning_per_million_output", "a million output tokens", per_output, Form.FINE),
+    )
+
+
+def _owning_group(studies: Studies) -> Group:
+    """Amounts of owning; None where it is not priced."""
+    own = studies.cost.owning
+    formulas = _owning_formulas()
+    values: tuple[float | None, ...] = (None,) * len(formulas)
+    if own is not None:
+        values = (
+            own.residual,
+            own.depreciation_per_year,
+            own.total,
+            own.present_value,
+            own.annual,
+            own.per_device_hour,
+            own.per_million_input_tokens,
+            own.per_million_output_tokens,
+        )
+    lines = [
+        priced(name, label, formula, value, form)
+        for (name, label, formula, form), value in zip(formulas, values, strict=True)
+    ]
+    return Group(title="Owning: what it comes to", lines=tuple(lines))
 
 
 def groups_of(studies: Studies) -> tuple[Group, ...]:
@@ -156,6 +144,7 @@ def groups_of(studies: Studies) -> tuple[Group, ...]:
         _fleet_group(studies),
         _capital_group(studies),
         _operation_group(studies),
+        _scale_group(studies),
         _owning_group(studies),
         plan_group(studies),
         renting_group(studies),

@@ -22,7 +22,7 @@ class PlanFigure:
 
 
 def _range(low: float, high: float, *, text: Callable[[float], str]) -> str:
-    return "" if low == high else range_text(low, high, text)
+    return "" if low == high else range_text((low, high), text)
 
 
 def _cost(fleet: Fleet) -> tuple[PlanFigure, ...]:

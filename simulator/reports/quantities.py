@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
@@ -107,8 +107,9 @@ def change_text(now: float | None, before: float | None) -> str | None:
     return f"{change:+.0f} %" if abs(change) >= 10 else f"{change:+.1f} %"
 
 
-def range_text(low: float, high: float, text: Callable[[float], str]) -> str:
+def range_text(ends: Sequence[float], text: Callable[[float], str]) -> str:
     """Both ends of an interval, the unit once where it is the same: ``17.3 – 19.7 ms``."""
+    low, high = ends
     first, last = text(low), text(high)
     number, _, unit = first.rpartition(" ")
     return f"{number} – {last}" if number and last.endswith(f" {unit}") else f"{first} – {last}"

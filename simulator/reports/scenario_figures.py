@@ -43,13 +43,13 @@ def _tokens(value: float) -> str:
 
 def _interval(document: Json, key: str, text: Callable[[float], str]) -> str:
     found = document["interval"].get(key)
-    return range_text(found[0], found[1], text) if found else ""
+    return range_text(found, text) if found else ""
 
 
 def _per_token(document: Json, value: float | None, text: Callable[[float], str]) -> str:
     """Interval of what is spent per token at a known rate of spending: that of the throughput, upside down."""
     found, now = document["interval"].get("output_tokens_per_s"), document["output_tokens_per_s"]
-    return range_text(value * now / found[1], value * now / found[0], text) if found and value is not None else ""
+    return range_text((value * now / found[1], value * now / found[0]), text) if found and value is not None else ""
 
 
 def scenario_figures(what_if: WhatIf, document: Json) -> tuple[ScenarioFigure, ...]:

@@ -15,6 +15,7 @@ from simulator.engine.request import Floats
 from simulator.engine.serve_interval import DEVIATE, METRICS, IntervalMethod, ServeInterval, StageInterval
 from simulator.engine.served_run import ServedRun
 from simulator.kernels.timing import Provenance
+from simulator.phases.deployment import Deployment
 from simulator.reports.text_table import text_table
 from simulator.units import GIB, MILLI
 
@@ -87,12 +88,17 @@ def _range(interval: StageInterval | None, metric: str) -> str:
     return "-" if math.isnan(low_s) else f"{duration(low_s)} to {duration(high_s)}"
 
 
-def _latency_cells(
-    name: str, metric: str, summary: LatencySummary, interval: StageInterval | None
-) -> tuple[str, ...]:
+def _latency_cells(name: str, metric: str, summary: LatencySummary, interval: StageInterval | None) -> tuple[str, ...]:
     tail = [duration(value) for value in (summary.p50_s, summary.p90_s, summary.p95_s, summary.p99_s)]
     mean = duration(summary.mean_s)
-    return (name, metric.upper(), mean, _range(interval, f"{metric}_mean_s"), *tail, _range(interval, f"{metric}_p95_s"))
+    return (
+        name,
+        metric.upper(),
+        mean,
+        _range(interval, f"{metric}_mean_s"),
+        *tail,
+        _range(interval, f"{metric}_p95_s"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +139,11 @@ def _latency_table(windows: Sequence[_Window]) -> str:
 
 def _objective_line(name: str, check: ObjectiveCheck) -> str:
     objective = check.objective
+    window = name if name == OVERALL else f"stage {name}"
+    verdict = "holds" if check.holds else "misses"
     return (
-        f"{name if name == OVERALL else f'stage {name}'}: {objective.metric.upper()} p{objective.percentile:g} {duration(check.value_s)} "
-        f"{'holds' if check.holds else 'misses'} {duration(objective.bound_s)}"
+        f"{window}: {objective.metric.upper()} p{objective.percentile:g} {duration(check.value_s)} {verdict} "
+        f"{duration(objective.bound_s)}"
     )
 
 
@@ -170,15 +178,21 @@ def _series_lines(result: ServeResult) -> list[str]:
     return lines
 
 
-def _title(answered: ScenarioResult, run: ServedRun) -> str:
-    deployment, scenario = answered.deployment, answered.scenario
+def setup_text(deployment: Deployment, *, replicas: int) -> str:
+    """``llama-3.1-8b on 2 x TP1 PP2 h100-sxm-80gb, vllm 0.15.1``."""
     parallel = deployment.parallelism
     parts = [f"TP{parallel.tp_size}"]
     parts += [f"{name}{size}" for name, size in (("PP", parallel.pp_size), ("DP", parallel.dp_size)) if size > 1]
     return (
-        f"{deployment.model.name} on {scenario.replicas} x {' '.join(parts)} {deployment.hardware.name}, "
-        f"{deployment.engine.name} {deployment.engine.version}; KV cache {run.memory.kv_capacity_tokens:,} tokens a "
-        f"replica, weights {run.memory.weights_bytes / GIB:.1f} GiB a device"
+        f"{deployment.model.name} on {replicas} x {' '.join(parts)} {deployment.hardware.name}, "
+        f"{deployment.engine.name} {deployment.engine.version}"
+    )
+
+
+def _title(answered: ScenarioResult, run: ServedRun) -> str:
+    return (
+        f"{setup_text(answered.deployment, replicas=answered.scenario.replicas)}; KV cache "
+        f"{run.memory.kv_capacity_tokens:,} tokens a replica, weights {run.memory.weights_bytes / GIB:.1f} GiB a device"
     )
 
 
@@ -206,7 +220,9 @@ def serve_text(answered: ScenarioResult, *, assumptions: bool) -> str:
     parts += ["", *_series_lines(run.result), ""]
     if run.interval is not None:
         parts.append(_interval_line(run.interval))
-    parts.append(f"Step times are {_provenance(run)}. Power {answered.power_w * answered.scenario.replicas:,.0f} W mean.")
+    parts.append(
+        f"Step times are {_provenance(run)}. Power {answered.power_w * answered.scenario.replicas:,.0f} W mean."
+    )
     parts += [f"note: {text}" for text in answered.notes]
     if assumptions:
         parts += ["", "Assumptions", *(f"- {text}" for text in answered.assumptions)]

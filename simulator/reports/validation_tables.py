@@ -109,6 +109,9 @@ def known_rows(*, library: str, profiles: str | None = None) -> list[tuple[str, 
     """Every accelerator, and whether its kernels were measured or are derived, in the order of KNOWN_COLUMNS."""
     measured = set(calibrated_hardware(library, group="gemm", profiles=profiles))
     return [
-        (name, "calibrated on its own measured kernels" if name in measured else "extrapolated from its nearest relative")
+        (
+            name,
+            "calibrated on its own measured kernels" if name in measured else "extrapolated from its nearest relative",
+        )
         for name in list_hardware(profiles=profiles)
     ]

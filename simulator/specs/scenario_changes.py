@@ -21,7 +21,17 @@ PARTS: Mapping[str, type[PrecisionSpec] | type[TechniquesSpec] | type[EngineSpec
     "techniques": TechniquesSpec,
     "engine": EngineSpec,
 }
-WHOLE = ("hardware", "interconnect", "tp_size", "pp_size", "ep_size", "dp_size", "replicas", "batch_size", "concurrency")
+WHOLE = (
+    "hardware",
+    "interconnect",
+    "tp_size",
+    "pp_size",
+    "ep_size",
+    "dp_size",
+    "replicas",
+    "batch_size",
+    "concurrency",
+)
 """Fields of the scenario itself that a comparison may change; the model and the lengths are what is compared."""
 SHORT = {"tp": "tp_size", "pp": "pp_size", "ep": "ep_size", "dp": "dp_size", "batch": "batch_size"}
 

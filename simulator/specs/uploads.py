@@ -59,7 +59,9 @@ def hardware_from_upload(data: bytes, *, filename: str) -> AcceleratorSpec:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
         reason = getattr(error, "problem", None) or "malformed"
-        raise ProfileError(f"{filename}{line}: not valid YAML: {reason}", field="upload", code="invalid_profile") from None
+        raise ProfileError(
+            f"{filename}{line}: not valid YAML: {reason}", field="upload", code="invalid_profile"
+        ) from None
     except (RecursionError, ValueError) as error:
         raise ProfileError(f"{filename}: not usable YAML: {error}", field="upload", code="invalid_profile") from None
     return validate(AcceleratorSpec, _mapping(fields, filename=filename), where=filename, profile=True)

@@ -32,7 +32,11 @@ def dashboard() -> Iterator[str]:
     words = [sys.executable, "-m", "simulator.cli.roofcast", "app", "--port", str(port), "--no-browser"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        words, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        words,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     address = f"http://127.0.0.1:{port}"
     try:

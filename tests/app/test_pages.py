@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from simulator.planner.workload_presets import PRESETS
 from simulator.reports.quantities import (
@@ -15,7 +16,6 @@ from simulator.reports.quantities import (
     watts_text,
 )
 from tests.app.pages import PAGES, ROOT, headline, metrics, opened, printed
-from streamlit.testing.v1 import AppTest
 
 PRESET_NAMES = [preset.name for preset in PRESETS]
 
@@ -107,7 +107,9 @@ def test_profiles_equal_the_command_line() -> None:
     page = opened("profiles", {"gpu": "h200-sxm-141gb"})
     (document,) = printed(page)
     facts = page.dataframe[0].value.set_index("quantity")
-    assert document["memory_bytes_per_s"] == pytest.approx(float(facts.loc["memory bandwidth", "value"].split()[0]) * 1e12)
+    assert document["memory_bytes_per_s"] == pytest.approx(
+        float(facts.loc["memory bandwidth", "value"].split()[0]) * 1e12
+    )
 
 
 def test_a_slider_changes_the_number() -> None:

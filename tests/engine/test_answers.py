@@ -106,7 +106,6 @@ REFUSED = [
     ({"tp_size": 3}, "tp_size", "1, 2, 4, 8"),
     ({"precision": {"weights": "fp7"}}, "precision.weights", "allowed: "),
     ({"precision": {"weights": "fp4", "activations": "fp4"}}, "precision", "fp4"),
-    ({"techniques": {"sparsity": "2:4"}}, "techniques.sparsity", "not modelled"),
     ({"techniques": {"attention": "warp"}}, "techniques.attention", "allowed: "),
     ({"interconnect": "token-ring"}, "interconnect", "allowed: nvlink"),
     ({"engine": {"name": "vllm", "max_model_len": 100}}, "engine.max_model_len", "exceeds"),

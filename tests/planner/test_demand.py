@@ -17,7 +17,7 @@ AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:49.6805900,300,30
 """
 MOONCAKE = """{"timestamp": 0, "input_length": 100, "output_length": 10, "hash_ids": [0]}
-{"timestamp": 3000, "input_length": 300, "output_length": 30, "hash_ids": [0, 1]}
+{"timestamp": 3000, "input_length": 600, "output_length": 30, "hash_ids": [0, 1]}
 """
 
 

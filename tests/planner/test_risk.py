@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import date
 from math import comb, inf
 
@@ -60,10 +61,12 @@ class TestAvailability:
         low, high = (planned(availability=target) for target in (90, 99.999))
         assert high.best.spares > low.best.spares
         found = high.resilience.availability if high.resilience else None
-        assert found is not None and found.spares == found.present_spares == high.best.spares
+        assert found is not None
+        assert found.spares == found.present_spares == high.best.spares
         assert found.achieved >= found.target == pytest.approx(0.99999)
         assert found.devices == high.best.devices
-        assert "Llama 3" in found.source and "assumed" in found.source
+        assert "Llama 3" in found.source
+        assert "assumed" in found.source
 
 
 class TestResilience:
@@ -90,8 +93,12 @@ class TestResilience:
         assert not plan.resilience.cases[0].holds
 
     def test_load_follows_the_objectives(self) -> None:
-        tight, loose = planned(resilience=True, tpot_p95="40ms"), planned(resilience=True, tpot_p95="2s", ttft_p95="60s")
-        assert tight.resilience is not None and loose.resilience is not None
+        tight, loose = (
+            planned(resilience=True, tpot_p95="40ms"),
+            planned(resilience=True, tpot_p95="2s", ttft_p95="60s"),
+        )
+        assert tight.resilience is not None
+        assert loose.resilience is not None
         assert tight.resilience.load_target.binding == "TPOT p95"
         assert tight.resilience.load_target.by_objectives < loose.resilience.load_target.by_objectives
         # What the objectives allow, read off a curve, is what the search planned with where they bind.
@@ -100,7 +107,8 @@ class TestResilience:
 
     def test_a_steeper_ramp_needs_more_ahead(self) -> None:
         slow, fast = planned(resilience=True, ramp="5%/min"), planned(resilience=True, ramp="50%/min")
-        assert slow.resilience is not None and fast.resilience is not None
+        assert slow.resilience is not None
+        assert fast.resilience is not None
         assert fast.resilience.startup.headroom_replicas > slow.resilience.startup.headroom_replicas >= 1
         assert slow.resilience.startup.ramp_per_s2 == pytest.approx(300 * 0.05 / 60)
 
@@ -154,7 +162,7 @@ class TestGrowth:
         steps = plan.growth.steps
         assert steps[0].devices_before == plan.best.devices
         assert steps[-1].devices_after == plan.growth.months[-1].devices[1]
-        for before, after in zip(steps, steps[1:], strict=False):
+        for before, after in itertools.pairwise(steps):
             assert after.devices_before == before.devices_after
         for step in steps:
             days = (date.fromisoformat(step.date) - date.fromisoformat(step.order_by)).days
@@ -212,7 +220,8 @@ class TestUncertainty:
     def test_the_same_seed_gives_the_same_numbers(self) -> None:
         first, again, other = (planned(uncertainty=True, seed=seed).uncertainty for seed in (3, 3, 4))
         assert first == again
-        assert first is not None and other is not None
+        assert first is not None
+        assert other is not None
         assert first.devices != other.devices or first.enough_share != other.enough_share
 
     def test_certainty_gives_back_the_plan(self) -> None:
@@ -225,7 +234,8 @@ class TestUncertainty:
 
     def test_more_doubt_spreads_wider(self) -> None:
         narrow, wide = (planned(uncertainty=True, demand_sigma=sigma).uncertainty for sigma in (0.0, 0.5))
-        assert narrow is not None and wide is not None
+        assert narrow is not None
+        assert wide is not None
         assert wide.devices.p90 - wide.devices.p10 > narrow.devices.p90 - narrow.devices.p10
         assert narrow.devices.p10 <= narrow.devices.p50 <= narrow.devices.p90
 

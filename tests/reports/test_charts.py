@@ -118,6 +118,29 @@ def test_plotly_draws_every_named_series(chart: Chart) -> None:
     assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)"
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.0, 10.0), (4.0, 10.0), (0.0, 6.0), (4.0, 6.0)])
+def test_tornado_labels_stay_between_the_edges(low: float, high: float) -> None:
+    bars = Series(
+        name="",
+        kind=SeriesKind.TORNADO,
+        x=(0.0, 1.0),
+        y=(5.0, 5.0),
+        low=(low, 0.0),
+        high=(high, 10.0),
+        labels=("from here to there", "wide"),
+    )
+    axis = Axis(title="", categories=("an input", "another"))
+    svg = static_svg(Chart(key="k", title="t", x=Axis(title="x"), y=axis, series=(bars,)), width=WIDTH)
+    name = re.search(r'x="([\d.]+)"[^>]*text-anchor="end"[^>]*>an input<', svg)
+    label = re.search(r'x="([\d.]+)"[^>]*text-anchor="(\w+)"[^>]*>from here to there<', svg)
+    assert name is not None
+    assert label is not None
+    width = 110.0
+    left = float(label[1]) - (width if label[2] == "end" else 0.0)
+    assert float(name[1]) < left
+    assert left + width < WIDTH
+
+
 def test_text_is_escaped() -> None:
     svg = static_svg(line_chart((0.0, 1.0), (0.0, 1.0)))
     assert "T &lt;&amp;&gt; t" in svg

@@ -130,9 +130,7 @@ def test_csv_has_the_columns_of_focus_and_months_without_gaps() -> None:
     assert {"BilledCost", "EffectiveCost", "ListCost", "ContractedCost", "ChargePeriodStart", "Tags"} <= set(COLUMNS)
     own = [row for row in rows if row["SubAccountId"] == "rent-on_demand"]
     assert len(own) == 12
-    assert all(
-        before["ChargePeriodEnd"] == after["ChargePeriodStart"] for before, after in itertools.pairwise(own)
-    )
+    assert all(before["ChargePeriodEnd"] == after["ChargePeriodStart"] for before, after in itertools.pairwise(own))
     assert all(row["BillingCurrency"] == "USD" for row in rows)
 
 

@@ -1,6 +1,6 @@
 """``python -m validation.end_to_end.stored --data DIR``: keep every predicted and measured value for the dashboard.
 
-Writes ``hardware_profiles/validation/end_to_end.csv``, so that an installed package can show its own errors. ``--check``
+Writes ``hardware_profiles/validation/end_to_end.csv``, for an installed package to show its errors. ``--check``
 writes nothing and fails when a stored prediction differs from today's by more than a percent.
 """
 
@@ -107,9 +107,7 @@ def differing(stored: tuple[ValidationRow, ...], now: list[ValidationRow]) -> in
     """How many stored predictions are not today's."""
     if len(stored) != len(now):
         return max(len(stored), len(now))
-    return sum(
-        abs(old.predicted / new.predicted - 1) > TOLERANCE for old, new in zip(stored, now, strict=True)
-    )
+    return sum(abs(old.predicted / new.predicted - 1) > TOLERANCE for old, new in zip(stored, now, strict=True))
 
 
 def main() -> int:

@@ -64,11 +64,31 @@ class PublishedProduct(Spec):
     source: str
 
 
+class PublishedRatio(Spec):
+    """A quantity in one number format over that in another.
+
+    ``what``: time of a decode step of one sequence, bytes of all weights or of the linear layers, rate of matrix units
+    """
+
+    name: str
+    what: Literal["decode_seconds", "weights_bytes", "linear_bytes", "peak"]
+    model: str
+    hardware: str
+    pp_size: int = 1
+    sparsity: str | None = None
+    first: PrecisionSpec
+    second: PrecisionSpec
+    value: float
+    tolerance: float
+    source: str
+
+
 class PublishedTechniques(Spec):
     """The rows of techniques.yaml and where they come from."""
 
     steps: tuple[PublishedStep, ...]
     products: tuple[PublishedProduct, ...]
+    ratios: tuple[PublishedRatio, ...]
     sources: dict[str, str] = Field(min_length=1)
 
 
@@ -186,6 +206,48 @@ def _products(prefix: tuple[str, ...]) -> list[TechniqueRow]:
     return rows
 
 
+RATIO_CONTEXT = 128
+"""Tokens that the one sequence of a published ratio attends to."""
+
+
+def _quantity(row: PublishedRatio, precision: PrecisionSpec, *, sparse: bool) -> float:
+    """What a ratio compares, for one of its formats (the second one carries the row's sparsity)."""
+    hardware = load_hardware(row.hardware)
+    if row.what == "peak":
+        assert precision.weights is not None
+        return hardware.peak_flops_per_s[precision.weights]
+    replica = deploy(
+        model=load_model(row.model),
+        hardware=hardware,
+        parallelism=ParallelismSpec(pp_size=row.pp_size),
+        precision=precision,
+        engine=EngineSpec(name="torch"),
+        techniques=TechniquesSpec.model_validate({"sparsity": row.sparsity if sparse else None}),
+    )
+    estimate = estimate_step(replica, decode_step(sequences=1, context=RATIO_CONTEXT))
+    if row.what == "decode_seconds":
+        return float(estimate.step_s[0])
+    works = [item.work for item in estimate.rows]
+    if row.what == "linear_bytes":
+        works = [work for work in works if work.family in (Family.GEMM, Family.LM_HEAD)]
+    return sum(work.count * work.stored_bytes for work in works)
+
+
+def _ratios(prefix: tuple[str, ...]) -> list[TechniqueRow]:
+    return [
+        TechniqueRow(
+            name=row.name,
+            part="score",
+            unit="ratio",
+            measured=row.value,
+            predicted=_quantity(row, row.first, sparse=False) / _quantity(row, row.second, sparse=True),
+            tolerance=row.tolerance,
+        )
+        for row in published_techniques().ratios
+        if row.name.startswith(prefix)
+    ]
+
+
 def technique_rows(prefix: tuple[str, ...] = ("",)) -> list[TechniqueRow]:
     """Published figures whose name starts with one of ``prefix``, each with its prediction."""
-    return [*_steps(prefix), *_products(prefix)]
+    return [*_steps(prefix), *_products(prefix), *_ratios(prefix)]

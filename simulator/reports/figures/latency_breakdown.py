@@ -16,8 +16,7 @@ _LEAST_SHARE = 0.01
 def _families(phase: PhaseEstimate) -> tuple[tuple[str, float], ...]:
     """Mean seconds of a step by family, as in the contract's ``breakdown_s``."""
     return tuple(
-        (family, float(phase.weights @ values) / phase.steps)
-        for family, values in phase.estimate.breakdown_s.items()
+        (family, float(phase.weights @ values) / phase.steps) for family, values in phase.estimate.breakdown_s.items()
     )
 
 
@@ -34,7 +33,9 @@ def latency_breakdown_chart(phases: Sequence[tuple[str, PhaseEstimate]]) -> Char
         for family in order
         if any(part.get(family, 0.0) >= _LEAST_SHARE * total for part, total in zip(parts, totals, strict=True))
     ]
-    order.sort(key=lambda family: -sum(part.get(family, 0.0) / total for part, total in zip(parts, totals, strict=True)))
+    order.sort(
+        key=lambda family: -sum(part.get(family, 0.0) / total for part, total in zip(parts, totals, strict=True))
+    )
     series = [_series(family, parts=parts, totals=totals) for family in order if family in shown]
     rest = [{"": sum(part[family] for family in part if family not in shown)} for part in parts]
     if any(part[""] > 0 for part in rest):

@@ -37,7 +37,7 @@ def load_latency_chart(sweep: LoadSweep, *, metric: str = "ttft") -> Chart:
         y=Axis(title=metric.upper(), unit="s", low=0.0, high=shown),
         series=series,
         annotations=tuple(marks),
-        caption="Event simulation of continuous batching, Poisson arrivals; percentiles over the requests of each rate.",
+        caption="Event simulation of continuous batching, Poisson arrivals; percentiles over all requests of a rate.",
     )
 
 

@@ -128,6 +128,16 @@ def _waterfall(series: Series, frame: Frame, theme: Theme) -> Iterator[str]:
         yield f'<line x1="{start:.1f}" y1="{y:.1f}" x2="{end:.1f}" y2="{y:.1f}" stroke="{theme.faint}"/>'
 
 
+def _beside(text: str, ends: tuple[float, ...], y: float, *, frame: Frame, theme: Theme) -> str:
+    """A text right of a bar, left of it where there is no room, or else inside its right end."""
+    room = text_width(text, size=_FONT) + 5
+    if max(ends) + room < frame.right:
+        return _label(max(ends) + 5, y, text, color=theme.ink, anchor="start")
+    if min(ends) - room > frame.left:
+        return _label(min(ends) - 5, y, text, color=theme.ink, anchor="end")
+    return _label(max(ends) - 5, y, text, color="#ffffff", anchor="end")
+
+
 def _tornado(series: Series, frame: Frame, color: str, theme: Theme) -> Iterator[str]:
     thickness = (frame.bottom - frame.top) / max(len(series.x), 1) * _BAR_SHARE
     for number, (x, base, low, high) in enumerate(zip(series.x, series.y, series.low, series.high, strict=True)):
@@ -139,14 +149,11 @@ def _tornado(series: Series, frame: Frame, color: str, theme: Theme) -> Iterator
                 f'height="{thickness:.1f}" fill="{color}" fill-opacity="{shade}"/>'
             )
         if series.labels:
-            outer = max(at, frame.x.at(low), frame.x.at(high))
-            fits = outer + text_width(series.labels[number], size=_FONT) + 5 < frame.right
-            inner = min(at, frame.x.at(low), frame.x.at(high))
-            place, anchor = (outer + 5, "start") if fits else (inner - 5, "end")
-            yield _label(place, middle + _FONT * 0.35, series.labels[number], color=theme.ink, anchor=anchor)
+            reached = (at, frame.x.at(low), frame.x.at(high))
+            yield _beside(series.labels[number], reached, middle + _FONT * 0.35, frame=frame, theme=theme)
     base_x = frame.x.at(series.y[0]) if series.y else frame.left
-    ends = f'y1="{frame.top:.1f}" y2="{frame.bottom:.1f}"'
-    yield f'<line x1="{base_x:.1f}" x2="{base_x:.1f}" {ends} stroke="{theme.ink}"/>'
+    span = f'y1="{frame.top:.1f}" y2="{frame.bottom:.1f}"'
+    yield f'<line x1="{base_x:.1f}" x2="{base_x:.1f}" {span} stroke="{theme.ink}"/>'
 
 
 def _band(series: Series, frame: Frame, color: str) -> str:

@@ -20,9 +20,7 @@ def plan_options_chart(plan: CapacityPlan) -> Chart:
     fleets = fleets or [plan.best, *plan.alternatives][:SHOWN]
     currency = plan.best.cost.currency
     values = [(fleet.cost.per_month or 0.0) / KILO if priced else float(fleet.devices) for fleet in fleets]
-    labels = [
-        f"{money_text(fleet.cost.per_month, currency)} a month, {fleet.devices:,} devices" for fleet in fleets
-    ]
+    labels = [f"{money_text(fleet.cost.per_month, currency)} a month, {fleet.devices:,} devices" for fleet in fleets]
     names = tuple(f"{fleet.hardware} {fleet.label}" for fleet in fleets)
     return Chart(
         key="plan_options",

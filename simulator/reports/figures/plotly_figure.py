@@ -85,7 +85,9 @@ def _traces(chart: Chart, series: Series, color: str) -> list[Any]:
         case SeriesKind.TORNADO:
             return _tornado(chart, series, color)
         case SeriesKind.WATERFALL:
-            measures = ["absolute" if label == "total" else "relative" for label in series.labels or ("",) * len(series.x)]
+            measures = [
+                "absolute" if label == "total" else "relative" for label in series.labels or ("",) * len(series.x)
+            ]
             return [
                 go.Waterfall(
                     x=_names(chart.x, series.x),

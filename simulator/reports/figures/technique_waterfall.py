@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from simulator.planner.what_if import TechniqueStep
@@ -14,7 +15,7 @@ def technique_waterfall_chart(steps: Sequence[TechniqueStep]) -> Chart:
     """TPOT from the published model to the whole scenario, one technique after the other [ms]."""
     tpots_s = [step.result.run.tpot_s for step in steps]
     names = (*(step.name for step in steps), "With all")
-    changes = [now - before for before, now in zip(tpots_s, tpots_s[1:], strict=False)]
+    changes = [now - before for before, now in itertools.pairwise(tpots_s)]
     values = (tpots_s[0], *changes, tpots_s[-1])
     change = change_text(tpots_s[-1], tpots_s[0]) or "no change"
     return Chart(

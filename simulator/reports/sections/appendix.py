@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulator.reports.cells import text
 from simulator.reports.content import Block, Bullets, Code, Column, Paragraph, Row, Section, SignOff, Table
 from simulator.reports.studies import Studies
+from simulator.specs.hardware import AcceleratorSpec, ServerSpec
 
 ROLES = ("Prepared", "Reviewed", "Approved")
 
@@ -50,7 +51,9 @@ def _profiles(studies: Studies) -> Table:
 
 def _hardware_sources(studies: Studies) -> Table:
     fleet = studies.plan.best
-    profiles = [fleet.replica.deployment.hardware, *([fleet.server] if fleet.server else [])]
+    profiles: list[AcceleratorSpec | ServerSpec] = [fleet.replica.deployment.hardware]
+    if fleet.server is not None:
+        profiles.append(fleet.server)
     return Table(
         key="hardware_sources",
         title="Hardware figures",

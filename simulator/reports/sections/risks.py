@@ -64,6 +64,10 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
     """Risks in order of what they can cost, each one sentence with its number."""
     fleet, plan = studies.plan.best, studies.plan
     found = []
+    if plan.verification is not None and not plan.verification.holds:
+        found.append(
+            "Verification: the event simulation does not confirm the objectives at the planned peak (section 6)."
+        )
     if fleet.devices_high > fleet.devices:
         found.append(
             f"Forecast: the 80 % interval of the step times reaches {fleet.devices_high} accelerators, "

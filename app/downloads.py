@@ -1,0 +1,54 @@
+"""Downloads of a plan: every form of the report, and the plan itself."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.util import find_spec
+
+import streamlit as st
+
+from app.answers import report_file
+from simulator.planner.records import CapacityPlan
+from simulator.reports.plan_document import plan_document
+from simulator.reports.rendering import ReportFormat
+from simulator.specs.plan import PlanSpec
+
+_FORMATS = (
+    ("PDF", ReportFormat.PDF, "application/pdf"),
+    ("Excel", ReportFormat.XLSX, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+    ("HTML", ReportFormat.HTML, "text/html"),
+    ("Markdown", ReportFormat.MD, "text/markdown"),
+    ("CSV", ReportFormat.CSV, "text/csv"),
+    ("JSON", ReportFormat.JSON, "application/json"),
+)
+_NEEDS = {ReportFormat.PDF: "typst", ReportFormat.XLSX: "xlsxwriter", ReportFormat.HTML: "jinja2"}
+
+
+def downloads(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
+    """Every form of the report; each is made when it is asked for."""
+    st.caption("The report that you can sign: recommendation, derivation, cost of ownership, risks, sources.")
+    for label, form, mime in _FORMATS:
+        if find_spec(_NEEDS.get(form, "json")) is None:
+            st.caption(f"{label}: install the extra report")
+            continue
+        st.download_button(
+            label,
+            partial(report_file, plan, spec, command, form),
+            f"roofcast-plan.{form.value}",
+            mime,
+            on_click="ignore",
+            icon=":material/download:",
+            key=f"get_{form.value}",
+            width="stretch",
+        )
+    st.download_button(
+        "Plan as JSON",
+        partial(plan_document, plan),
+        "plan.json",
+        "application/json",
+        on_click="ignore",
+        icon=":material/data_object:",
+        key="get_plan",
+        width="stretch",
+        help="The document that plan-capacity --json prints.",
+    )

@@ -1,0 +1,102 @@
+"""Capacity by simulation: its answer holds, a little more does not, and it moves as it must."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.engine.capacity_interval import capacity_interval
+from simulator.engine.capacity_search import RESOLUTION, SimulatedCapacity, capacity_by_simulation, student_80
+from simulator.engine.lengths import LengthDistribution, RequestMix
+from simulator.engine.mix_requests import requests_of_mix
+from simulator.engine.request import Requests
+from simulator.engine.workload_source import workload_source
+from simulator.errors import InfeasibleError, RoofcastError
+from simulator.phases.deployment import deploy
+from simulator.specs.engine import EngineSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import load_model
+from simulator.specs.objectives_text import parse_objectives
+from simulator.specs.workload import StageSpec, WorkloadSpec
+
+DEPLOYMENT = deploy(
+    model=load_model("llama-3.1-8b"),
+    hardware=load_hardware("h100"),
+    engine=EngineSpec(max_num_seqs=64, max_num_batched_tokens=2048),
+)
+MIX = RequestMix(isl=LengthDistribution(mean_tokens=300.0, cv=0.5), osl=LengthDistribution(mean_tokens=60.0, cv=0.5))
+
+
+def source(count: int, seed: int) -> Requests:
+    return requests_of_mix(MIX, rate_per_s=1.0, count=count, seed=seed)
+
+
+def search(*slo: str, replicas: int = 1, step_scale: float = 1.0) -> SimulatedCapacity:
+    return capacity_by_simulation(
+        DEPLOYMENT,
+        source=source,
+        objectives=parse_objectives(slo, flag="--slo"),
+        replicas=replicas,
+        seeds=2,
+        requests=1500,
+        step_scale=step_scale,
+    )
+
+
+def test_the_answer_holds_and_the_next_rate_does_not() -> None:
+    found = search("tpot-p95=12ms", "ttft-p95=1s")
+    assert found.at_capacity.holds
+    failing = next(point for point in found.points if point.rate_per_s == found.failing_per_s)
+    assert not failing.holds
+    assert found.rate_per_s < found.failing_per_s <= found.rate_per_s * (1 + RESOLUTION) * 1.0001
+    assert found.binding is not None
+    assert found.binding.metric == "tpot"
+    assert found.low_per_s < found.rate_per_s < found.high_per_s
+    rates = [point.rate_per_s for point in found.points]
+    assert rates == sorted(rates)
+    assert found == search("tpot-p95=12ms", "ttft-p95=1s"), "deterministic"
+
+
+def test_looser_bounds_and_faster_steps_never_lower_it() -> None:
+    tight, loose = search("tpot-p95=9ms"), search("tpot-p95=14ms")
+    assert tight.rate_per_s < loose.rate_per_s
+    assert search("tpot-p95=9ms", step_scale=0.9).rate_per_s > tight.rate_per_s
+
+
+def test_two_replicas_carry_twice_as_much_and_a_little() -> None:
+    """Round-robin gives each replica every other arrival, which is smoother than Poisson."""
+    one, two = search("tpot-p95=12ms"), search("tpot-p95=12ms", replicas=2)
+    assert 2 * one.rate_per_s < two.rate_per_s < 2.5 * one.rate_per_s
+
+
+def test_without_a_binding_objective_the_queue_is_the_limit() -> None:
+    found = search("e2e-p50=1000s")
+    assert found.binding is None
+    assert found.rate_per_s == pytest.approx(found.saturation_per_s, rel=0.25)
+
+
+def test_what_even_idling_misses_is_infeasible() -> None:
+    with pytest.raises(InfeasibleError, match="TTFT p95 of an idle deployment"):
+        search("ttft-p95=1ms")
+
+
+def test_interval_holds_the_answer_and_knows_its_steps() -> None:
+    objectives = parse_objectives(["tpot-p95=12ms"], flag="--slo")
+    found = search("tpot-p95=12ms")
+    interval = capacity_interval(DEPLOYMENT, source=source, objectives=objectives, capacity=found)
+    assert interval.low_per_s < found.low_per_s < found.high_per_s < interval.high_per_s
+    assert interval.provenance in ("calibrated", "extrapolated")
+
+
+def test_stages_keep_their_proportions() -> None:
+    stages = (StageSpec(rate_per_s=1.0, duration_s=10.0), StageSpec(rate_per_s=3.0, duration_s=10.0))
+    workload = WorkloadSpec(arrival="constant", stages=stages, isl_tokens=30, osl_tokens=5)
+    drawn = workload_source(workload, block_size_tokens=16)(400, 0)
+    assert len(drawn) == 400
+    assert (drawn.stage == 1).sum() == 300
+    with pytest.raises(RoofcastError, match="needs the file"):
+        workload_source(WorkloadSpec(arrival="trace"), block_size_tokens=16)
+
+
+def test_student_quantiles_by_table() -> None:
+    # Two-sided 80 %: 3.078 with one degree of freedom, 1.372 with ten, the normal 1.282 far out.
+    assert (student_80(1), student_80(10), student_80(500)) == (3.078, 1.372, 1.282)

@@ -1,0 +1,77 @@
+"""Steps priced for a lane: padding, prompt sizes, and what a prompt of any length costs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulator.engine.lane import lane_curve
+from simulator.engine.lane_pricing import SIZE_WEIGHTS, computed_sequences, price_nodes
+from simulator.engine.lengths import LengthDistribution, RequestMix, uniform_points
+from simulator.engine.load_curve import LaneLimits, load_curve
+from simulator.operators.step_shape import decode_step
+from simulator.phases.compiled import steps_seconds
+from simulator.phases.deployment import deploy
+from simulator.phases.tabulate import compile_steps
+from simulator.specs.engine import EngineSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import load_model
+from tests.engine.batching_simulation import affine_steps
+
+DECODE_S, SEQUENCE_S, TOKEN_S = 0.012, 1.2e-4, 4e-5
+
+
+def mix(*, isl: float = 900.0, isl_cv: float = 0.0, osl: float = 200.0) -> RequestMix:
+    return RequestMix(
+        isl=LengthDistribution(mean_tokens=isl, cv=isl_cv), osl=LengthDistribution(mean_tokens=osl, cv=0.5)
+    )
+
+
+def test_weights_are_a_probability_and_sizes_keep_their_mean() -> None:
+    assert SIZE_WEIGHTS.sum() == pytest.approx(1.0)
+    nodes = np.array([0.0, 1.0, 4.0, 16.0, 64.0])
+    steps = affine_steps(DECODE_S, SEQUENCE_S, TOKEN_S)
+    priced = price_nodes(steps, mix=mix(isl_cv=0.5), nodes=nodes, batched_tokens=100_000, graph_sequences=0)
+    arrivals = nodes / 199
+    number = np.where(arrivals > 0, arrivals / -np.expm1(-np.maximum(arrivals, 1e-300)), 1.0)
+    np.testing.assert_allclose(SIZE_WEIGHTS @ priced.size_tokens, 900 * number, rtol=0.01)
+
+
+def test_graphs_pad_small_batches_to_their_sizes() -> None:
+    assert computed_sequences(np.array([64.0]), largest=0)[0] == pytest.approx(64.0)
+    padded = computed_sequences(np.array([12.0, 60.0, 200.0]), largest=512)
+    # A batch that fluctuates over several graph sizes is padded by half a step of 8 less one half: 3.5.
+    np.testing.assert_allclose(padded - [12.0, 60.0, 200.0], 3.5, atol=1.6)
+
+
+def test_linear_steps_make_a_prompts_cost_linear() -> None:
+    curve = load_curve(
+        affine_steps(DECODE_S, SEQUENCE_S, TOKEN_S),
+        mix=mix(isl_cv=1.0),
+        limits=LaneLimits(sequences=128, batched_tokens=2048, kv_tokens=float("inf")),
+    )
+    lengths = np.array([1.0, 50.0, 900.0, 2500.0, 9000.0])
+    for sequences in (0.0, 7.0, 100.0):
+        added_s = curve.costs.added_by_s(lengths, sequences=np.array([sequences]))[0]
+        np.testing.assert_allclose(added_s, TOKEN_S * lengths, rtol=0.02)
+    np.testing.assert_allclose(curve.prefill_s, 900 * TOKEN_S, rtol=0.02)
+
+
+def test_lane_steps_are_those_that_the_event_simulation_takes() -> None:
+    engine = EngineSpec(max_num_seqs=128, max_num_batched_tokens=2048)
+    deployment = deploy(model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"), engine=engine)
+    curve = lane_curve(deployment, mix=mix())
+    tables = compile_steps(deployment)
+    for sequences in (20, 50, 100):
+        near = np.arange(sequences - 8, sequences + 8)
+        context = curve.mix.decode_context_tokens
+        taken_s = steps_seconds(tables, decode_step(sequences=near, context=np.round(context))).mean()
+        assert curve.decode_s[sequences] == pytest.approx(taken_s, rel=0.02)
+
+
+def test_points_of_the_lattice_are_even_and_unrelated() -> None:
+    points = uniform_points(256)
+    assert points.shape == (11, 256)
+    for row in points:
+        np.testing.assert_allclose(np.sort(row), (np.arange(256) + 0.5) / 256)
+    assert np.abs(np.corrcoef(points) - np.eye(11)).max() < 0.15

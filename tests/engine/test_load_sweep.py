@@ -1,0 +1,62 @@
+"""Latency over load: each point is an answer, latency grows, overload is seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.engine.answers import answer, deployment_of
+from simulator.engine.load_sweep import LoadSweep, at_share, demand_of, load_sweep, request_mix, summary_of
+from simulator.engine.served_run import ServedRun
+from simulator.errors import RoofcastError
+from simulator.specs.scenario import ScenarioSpec
+
+WORKLOAD = demand_of(isl_tokens=600, osl_tokens=80, isl_cv=0.5, osl_cv=0.5, prefix_hit_fraction=0.25)
+SCENARIO = ScenarioSpec(id=1, kind="serve", model="llama-3.1-8b", hardware="h100", workload=WORKLOAD)
+
+
+@pytest.fixture(scope="module")
+def sweep() -> LoadSweep:
+    return load_sweep(deployment_of(SCENARIO), workload=WORKLOAD, requests=600)
+
+
+def test_each_point_is_the_answer_to_its_workload(sweep: LoadSweep) -> None:
+    point = sweep.points[3]
+    run = answer(SCENARIO.model_copy(update={"workload": point.workload})).run
+    assert isinstance(run, ServedRun)
+    assert run.result.overall.ttft == point.stage.ttft
+    assert run.result.overall.mean_batch == point.stage.mean_batch
+
+
+def test_rates_and_batches_rise(sweep: LoadSweep) -> None:
+    rates = [point.rate_per_s for point in sweep.points]
+    batches = [point.stage.mean_batch for point in sweep.points]
+    assert rates == sorted(rates)
+    assert batches == sorted(batches)
+    assert rates[0] < sweep.saturation_per_s < rates[-1]
+
+
+def test_the_knee_lies_between_idle_and_saturation(sweep: LoadSweep) -> None:
+    assert sweep.knee_per_s is not None
+    assert sweep.points[0].rate_per_s < sweep.knee_per_s <= sweep.points[-1].rate_per_s
+    at_knee = max(point.stage.ttft.p95_s for point in sweep.points if point.rate_per_s <= sweep.knee_per_s)
+    assert at_knee <= 2 * sweep.points[0].stage.ttft.p95_s
+
+
+def test_two_replicas_carry_twice_the_load(sweep: LoadSweep) -> None:
+    twice = load_sweep(deployment_of(SCENARIO), workload=WORKLOAD, replicas=2, shares=(0.1,), requests=50)
+    assert twice.saturation_per_s == pytest.approx(2 * sweep.saturation_per_s)
+
+
+def test_demand_keeps_its_lengths() -> None:
+    mix = request_mix(WORKLOAD)
+    assert mix.isl.mean_tokens == 600
+    assert mix.prefix_hit_fraction == pytest.approx(0.25)
+    loaded = at_share(WORKLOAD, share=0.5, saturation_per_s=10.0, requests=100)
+    assert loaded.stages[0].rate_per_s * loaded.stages[0].duration_s == pytest.approx(100)
+
+
+def test_questions_are_bounded(sweep: LoadSweep) -> None:
+    with pytest.raises(RoofcastError, match="allowed"):
+        load_sweep(deployment_of(SCENARIO), workload=WORKLOAD, requests=1_000_000)
+    with pytest.raises(RoofcastError, match="not a latency"):
+        summary_of(sweep.points[0].stage, "speed")

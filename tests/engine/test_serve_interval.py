@@ -1,0 +1,83 @@
+"""Intervals of served workloads: they hold their values, grow with every error, and say how they were made."""
+
+from __future__ import annotations
+
+from math import exp
+
+import numpy as np
+import pytest
+
+from simulator.engine.metrics import ServeResult
+from simulator.engine.serve_interval import DEVIATE, METRICS, IntervalMethod, serve_interval, stage_values, step_sigma
+from simulator.engine.serving import simulate_serving
+from simulator.engine.settings import SchedulerSettings
+from simulator.phases.compiled import scale_tables, uniform_tables
+from simulator.specs.engine import EngineSpread
+from simulator.specs.workload import StageSpec, WorkloadSpec
+
+TABLES = uniform_tables(
+    step_s=0.01, max_tokens=256, max_sequences=16, per_token_s=2e-5, per_context_token_s=1e-7, max_context=1024
+)
+LIMITS = SchedulerSettings(max_num_batched_tokens=256, max_num_seqs=16, max_model_len=1024, kv_blocks=600)
+EXACT = EngineSpread(ttft=0.0, tpot=0.0, e2e=0.0)
+
+
+def run(factor: float = 1.0, *, seed: int = 0, rate_per_s: float = 12.0) -> ServeResult:
+    workload = WorkloadSpec(
+        arrival="poisson",
+        stages=(StageSpec(rate_per_s=rate_per_s, duration_s=60),),
+        isl_tokens=60,
+        osl_tokens=50,
+        seed=seed,
+    )
+    return simulate_serving(scale_tables(TABLES, factor=factor), workload=workload, settings=LIMITS)
+
+
+def place(name: str) -> int:
+    return METRICS.index(name)
+
+
+def test_known_steps_and_no_chance_leave_a_point() -> None:
+    result = run()
+    interval = serve_interval(result, step_log_sigma=0.0, spread=EXACT, rerun=run)
+    np.testing.assert_allclose(interval.overall.low, stage_values(result.overall))
+    np.testing.assert_allclose(interval.overall.high, stage_values(result.overall))
+
+
+def test_scaled_times_move_with_the_steps() -> None:
+    result = run()
+    interval = serve_interval(result, step_log_sigma=0.1, spread=EXACT)
+    assert interval.method is IntervalMethod.SCALED
+    mean_s = result.overall.tpot.mean_s
+    assert interval.overall.high[place("tpot_mean_s")] == pytest.approx(mean_s * exp(0.1 * DEVIATE))
+    assert interval.overall.low[place("tpot_mean_s")] == pytest.approx(mean_s / exp(0.1 * DEVIATE))
+    assert interval.overall.high[place("requests_per_s")] == pytest.approx(result.overall.requests_per_s)
+
+
+def test_a_rerun_sees_how_queues_amplify() -> None:
+    """Near saturation, steps that are a quarter slower cost far more than a quarter of TTFT."""
+    result = run(rate_per_s=24.0)
+    scaled = serve_interval(result, step_log_sigma=0.15, spread=EXACT)
+    rerun = serve_interval(result, step_log_sigma=0.15, spread=EXACT, rerun=lambda factor: run(factor, rate_per_s=24.0))
+    assert rerun.method is IntervalMethod.RERUN
+    assert rerun.overall.high[place("ttft_p95_s")] > 1.5 * scaled.overall.high[place("ttft_p95_s")]
+
+
+def test_every_error_widens() -> None:
+    result = run()
+    width = []
+    for spread, seeds in ((EXACT, 0), (EngineSpread(ttft=0.2, tpot=0.2, e2e=0.2), 0), (EXACT, 3)):
+        interval = serve_interval(
+            result, step_log_sigma=0.05, spread=spread, rerun=run, reseed=lambda number: run(seed=number), seeds=seeds
+        )
+        assert interval.seeds == seeds
+        low, high = np.array(interval.overall.low), np.array(interval.overall.high)
+        values = stage_values(result.overall)
+        assert ((low <= values) & (values <= high)).all()
+        width.append((high / low)[place("ttft_p99_s")])
+    assert width[1] > width[0] < width[2]
+
+
+def test_sigma_of_the_mean_step_is_weighted_by_time() -> None:
+    assert step_sigma(prefill_sigma=0.2, decode_sigma=0.1, prompt_share=0.25) == pytest.approx(0.125)
+    assert step_sigma(prefill_sigma=0.2, decode_sigma=0.1, prompt_share=7.0) == pytest.approx(0.2)

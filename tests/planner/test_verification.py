@@ -1,0 +1,63 @@
+"""A plan's fleet in the event simulation: agreement below saturation, refusal of what the closed form overlooks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from simulator.planner.plan import plan_capacity
+from simulator.planner.records import CapacityPlan
+from simulator.planner.verification import FleetVerification, verify_fleet, verify_replica
+from simulator.reports.verification_tables import verification_lines, verification_object
+from simulator.specs.plan import PlanSpec
+
+
+@pytest.fixture(scope="module")
+def plan() -> CapacityPlan:
+    return plan_capacity(PlanSpec(rps=40, model="llama-3.1-8b", hardware=("h100",), tp=(1,), spares=1))
+
+
+@pytest.fixture(scope="module")
+def verified(plan: CapacityPlan) -> FleetVerification:
+    return verify_fleet(plan.best, demand=plan.demand, objectives=plan.objectives)
+
+
+def test_simulated_percentiles_stand_beside_the_planned_ones(plan: CapacityPlan, verified: FleetVerification) -> None:
+    for state in (verified.at_peak, verified.degraded):
+        assert state.reason == ""
+        assert [item.name for item in state.objectives] == [item.name for item in plan.objectives]
+        assert state.tpot_mean_s == pytest.approx(state.steady.tpot_mean_s, rel=0.08)
+        assert state.e2e_mean_s == pytest.approx(state.steady.e2e_mean_s, rel=0.08)
+        assert state.ttft_mean_s == pytest.approx(state.steady.ttft_mean_s, rel=0.15)
+        for item in state.objectives:
+            assert item.low_s <= item.simulated_s <= item.high_s
+    assert verified.degraded.rate_per_s > verified.at_peak.rate_per_s
+
+
+def test_verdict_is_what_the_objectives_say(plan: CapacityPlan, verified: FleetVerification) -> None:
+    assert verified.holds == all(
+        item.holds for state in (verified.at_peak, verified.degraded) for item in state.objectives
+    )
+    strict = tuple(replace(item, bound_s=item.bound_s / 100) for item in plan.objectives)
+    failed = verify_fleet(plan.best, demand=plan.demand, objectives=strict)
+    assert not failed.holds
+    assert "DOES NOT HOLD" in verification_lines("h100", failed)[0]
+
+
+def test_an_overloaded_replica_does_not_hold(plan: CapacityPlan) -> None:
+    replica = plan.best.replica
+    beyond = replace(replica.at_capacity, rate_per_s=1.3 * replica.saturation_per_s)
+    found = verify_replica(replica, mix=plan.demand.mix, objectives=plan.objectives, steady=beyond, seeds=2)
+    assert found.saturated
+    assert not found.holds
+
+
+def test_report_lines_and_json(verified: FleetVerification) -> None:
+    lines = verification_lines("h100 TP1", verified)
+    assert lines[0].startswith("h100 TP1: ")
+    assert len(lines) == 2 + 2 * len(verified.at_peak.objectives)
+    document = json.loads(json.dumps(verification_object(verified), allow_nan=False))
+    assert document["holds"] == verified.holds
+    assert document["at_peak"]["objectives"][0]["simulated_s"] > 0

@@ -1,0 +1,70 @@
+"""What techniques are worth, and what a deployment costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.engine.answers import answer
+from simulator.errors import RoofcastError
+from simulator.planner.what_if import BASE_NAME, native_scenario, technique_steps, what_if
+from simulator.planner.workload_presets import PRESET_NAMES, PRESETS, workload_preset
+from simulator.specs.documents import validate
+from simulator.specs.scenario import ScenarioSpec
+
+SCENARIO = validate(
+    ScenarioSpec,
+    {
+        "id": 1,
+        "kind": "batch",
+        "model": "llama-3.1-8b",
+        "hardware": "h100",
+        "batch_size": 16,
+        "isl_tokens": 1000,
+        "osl_tokens": 100,
+        "engine": {"name": "vllm"},
+        "precision": {"weights": "fp8"},
+        "techniques": {"sparsity": "2:4"},
+    },
+    where="",
+)
+
+
+def test_steps_lead_from_the_published_model_to_the_scenario() -> None:
+    steps = technique_steps(SCENARIO)
+    assert [step.name for step in steps] == [BASE_NAME, "Number formats", "Sparsity"]
+    assert steps[0].result.run.tpot_s == answer(native_scenario(SCENARIO)).run.tpot_s
+    assert steps[-1].result.run.tpot_s == answer(SCENARIO).run.tpot_s
+    assert steps[1].result.run.tpot_s < steps[0].result.run.tpot_s
+
+
+def test_a_scenario_without_techniques_has_one_step() -> None:
+    assert len(technique_steps(native_scenario(SCENARIO))) == 1
+
+
+def test_price_per_token_times_tokens_is_the_bill() -> None:
+    found = what_if(native_scenario(SCENARIO))
+    assert found.cost.per_hour is not None
+    assert found.cost.per_million_output_tokens is not None
+    tokens_per_hour = found.output_tokens_per_s * 3600
+    assert found.cost.per_million_output_tokens * tokens_per_hour / 1e6 == pytest.approx(found.cost.per_hour)
+
+
+def test_replicas_multiply_bill_and_tokens_alike() -> None:
+    one = what_if(native_scenario(SCENARIO))
+    three = what_if(native_scenario(SCENARIO).model_copy(update={"replicas": 3}))
+    assert three.devices == 3 * one.devices
+    assert three.cost.per_hour == pytest.approx(3 * (one.cost.per_hour or 0))
+    assert three.cost.per_million_output_tokens == pytest.approx(one.cost.per_million_output_tokens)
+
+
+def test_an_unknown_price_is_said_not_guessed() -> None:
+    found = what_if(native_scenario(SCENARIO).model_copy(update={"hardware": "gb300"}))
+    assert found.cost.per_hour is None
+    assert "no on_demand price" in found.cost.offer
+
+
+def test_presets_have_a_source_and_a_name() -> None:
+    assert len(set(PRESET_NAMES)) == len(PRESETS) == 6
+    assert all(preset.source and preset.objective_source for preset in PRESETS)
+    with pytest.raises(RoofcastError, match="not a preset"):
+        workload_preset("chats")

@@ -1,0 +1,59 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.reports import quantities as text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0184, "18.4 ms"),
+        (2.169, "2.17 s"),
+        (2.5e-5, "25.0 µs"),
+        (119.0, "119 s"),
+        (180.0, "3.00 min"),
+        (9000.0, "2.50 h"),
+        (None, "–"),
+        (math.nan, "–"),
+        (math.inf, "never ends"),
+    ],
+)
+def test_seconds(seconds: float | None, shown: str) -> None:
+    assert text.seconds_text(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [(4_600_000.0, "$4.60M"), (459_170.0, "$459k"), (1536.0, "$1,536"), (3.117, "$3.12"), (0.3841, "$0.384")],
+)
+def test_money(amount: float, shown: str) -> None:
+    assert text.money_text(amount, "USD") == shown
+    assert text.money_text(None, "USD") == "unknown"
+    assert text.money_text(2.0, "CHF") == "2.00 CHF"
+
+
+@given(st.floats(min_value=1e-9, max_value=1e9))
+def test_no_number_is_off_by_more_than_its_last_digit(value: float) -> None:
+    number, _, unit = text.seconds_text(value).partition(" ")
+    scale = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}[unit]
+    assert float(number.replace(",", "")) * scale == pytest.approx(value, rel=0.006)
+
+
+def test_changes() -> None:
+    assert text.change_text(120.0, 100.0) == "+20 %"
+    assert text.change_text(97.5, 100.0) == "-2.5 %"
+    assert text.change_text(100.01, 100.0) is None
+    assert text.change_text(None, 1.0) is None
+    assert text.change_text(1.0, 0.0) is None
+
+
+def test_a_range_says_its_unit_once_where_it_is_one() -> None:
+    assert text.range_text((0.0173, 0.0197), text.seconds_text) == "17.3 – 19.7 ms"
+    assert text.range_text((0.9, 1.2), text.seconds_text) == "900 ms – 1.20 s"

@@ -2,8 +2,8 @@
 
     python benchmarks/app_speed.py
 
-Needs the extra ``app``, playwright and the system package chromium. Bars: 3 s to the first headline, charts, 300 ms from
-a key press on a slider to another number on the page (median of 20).
+Needs the extra ``app``, playwright and the system package chromium. Bars: 3 s to the first headline and charts,
+300 ms from a key press on a slider to another number on the page (median of 20).
 """
 
 from __future__ import annotations

@@ -39,25 +39,6 @@ class Figure:
     lower_is_better: bool = True
 
 
-_STYLE = """<style>
-[data-testid="stMainBlockContainer"] {padding: 4.5rem 2.5rem 3rem 2.5rem; max-width: 1500px}
-[data-testid="stMainBlockContainer"] h2 {font-size: 1.75rem; line-height: 1.25; padding: 0 0 0.25rem 0}
-[data-testid="stMetricValue"] {font-size: 1.7rem}
-[data-testid="stSidebarUserContent"] {padding-top: 0.5rem}
-[data-testid="stCaptionContainer"] {color: light-dark(#4A5766, #B4BFCC); opacity: 1}
-@media (max-width: 640px) {
-  [data-testid="stMainBlockContainer"] {padding: 4rem 1rem 2rem 1rem}
-  [data-testid="stMainBlockContainer"] h2 {font-size: 1.35rem}
-  [data-testid="stMetricValue"] {font-size: 1.4rem}
-}
-</style>"""
-
-
-def style() -> None:
-    """Less air around the page than the default, none of it lost on a phone."""
-    st.html(_STYLE)
-
-
 def headline(text: str, *, provenance: str | None = None, detail: str = "") -> None:
     """The answer as one sentence, how it is known, and one line of detail."""
     st.markdown(f"## {text}")

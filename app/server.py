@@ -1,24 +1,40 @@
-"""What ``roofcast app`` runs: the pages behind two small additions to every HTML answer.
+"""What ``roofcast app`` runs: the pages behind small additions to every HTML answer.
 
-The front end is told where its server is, so that it does not probe for one below each page's address; and the
-browser is told to keep the dashboard out of foreign frames and to guess no content types.
+The front end is told where its server is, so that it does not probe for one below each page's address; it gets the
+style sheet before anything is drawn; and the browser is told to keep the dashboard out of foreign frames and to guess
+no content types.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import streamlit as st
 from starlette.middleware import Middleware
+
+_HOME = str(Path(__file__).resolve().parents[1])
+if _HOME not in sys.path:
+    sys.path.insert(0, _HOME)
+
+# Imported before anybody visits: the pages bring pandas and plotly with them.
+from app.inputs import DEFAULT_MODEL  # noqa: E402 - found through the line above
+from app.views import compare, plan, profiles, roofline, serving, validation, what_if  # noqa: E402, F401
+from simulator.errors import RoofcastError  # noqa: E402
+from simulator.planner.plan import plan_capacity  # noqa: E402
+from simulator.specs.plan import plan_spec  # noqa: E402
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
 
-_SCRIPT = b'<script>window.__streamlit={BACKEND_BASE_URL:window.location.origin+"/"}</script></head>'
+_SCRIPT = b'<script>window.__streamlit={BACKEND_BASE_URL:window.location.origin+"/"}</script>'
+_HEAD = b"".join((_SCRIPT, b"<style>", Path(__file__).with_name("style.css").read_bytes(), b"</style></head>"))
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
@@ -53,7 +69,7 @@ class PageAnswers:
 
 def _completed(messages: list[Message]) -> list[Message]:
     start = messages[0]
-    body = b"".join(message.get("body", b"") for message in messages[1:]).replace(b"</head>", _SCRIPT, 1)
+    body = b"".join(message.get("body", b"") for message in messages[1:]).replace(b"</head>", _HEAD, 1)
     kept = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
     length = (b"content-length", str(len(body)).encode())
     return [
@@ -62,4 +78,11 @@ def _completed(messages: list[Message]) -> list[Message]:
     ]
 
 
+def _warm_up() -> None:
+    """Read the calibrations of the first page before its first visitor waits for them."""
+    with suppress(RoofcastError):
+        plan_capacity(plan_spec({"rps": 1000.0, "model": DEFAULT_MODEL}))
+
+
+Thread(target=_warm_up, name="warm-up", daemon=True).start()
 app = st.App(Path(__file__).with_name("streamlit_app.py"), middleware=[Middleware(PageAnswers)])

@@ -11,7 +11,7 @@ _HOME = str(Path(__file__).resolve().parents[1])
 if _HOME not in sys.path:
     sys.path.insert(0, _HOME)
 
-from app import display, inputs  # noqa: E402 - found through the line above
+from app import inputs  # noqa: E402 - found through the line above
 from app.views import compare, plan, profiles, roofline, serving, validation, what_if  # noqa: E402
 
 _ICON, _LOGO = (Path(__file__).with_name(name) for name in ("icon.svg", "logo.svg"))
@@ -28,7 +28,6 @@ PAGES = [
 ]
 
 st.logo(str(_LOGO), size="large", icon_image=str(_ICON))
-display.style()
 chosen = st.navigation(PAGES, position="top")
 inputs.carry_over(chosen.title)
 chosen.run()

@@ -91,6 +91,53 @@ def _graph_sizes(sequences: Array, *, largest: int) -> tuple[Array, Array]:
     return np.where(captured, sizes[above - 1], sequences), np.where(captured, sizes[above], sequences)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cases:
+    """Steps of one kind: prompt tokens in all and of each piece, tokens before a piece, sequences and what they see."""
+
+    tokens: Array
+    piece: Array
+    earlier: Array
+    sequences: Array
+    attended: Array
+
+
+def _seconds(step_times: StepTimes, cases: list[_Cases], *, cached_tokens: float) -> list[Array]:
+    """Price all kinds in one call and take them apart again."""
+
+    def joined(name: str) -> Array:
+        return np.concatenate([getattr(kind, name) for kind in cases])
+
+    tokens, piece = joined("tokens"), joined("piece")
+    seconds = step_times(
+        mixed_step(
+            prefill_sequences=tokens / piece,
+            prefill_tokens=piece,
+            prefill_context=np.maximum(joined("earlier") + cached_tokens, 0.0),
+            decode_sequences=joined("sequences"),
+            decode_context=joined("attended"),
+        )
+    )
+    return np.split(seconds, np.cumsum([len(kind.tokens) for kind in cases])[:-1])
+
+
+def _plain_cases(mix: RequestMix, *, nodes: Array, piece: Array, sequences: Array) -> _Cases:
+    """The bare step that prompts add to, with the tokens of the nodes' sequences.
+
+    One sequence decodes where the lane is empty; requests without decode steps (encoders have none) prefill one token.
+    """
+    nothing, decodes = np.zeros_like(nodes), mix.decode_steps > 0
+    bare = nothing if decodes else np.ones_like(nodes)
+    attended = mix.decode_context_tokens * np.maximum(nodes, 1.0) / np.maximum(sequences, 1.0)
+    return _Cases(
+        tokens=bare,
+        piece=piece if decodes else bare,
+        earlier=nothing,
+        sequences=sequences if decodes else nothing,
+        attended=attended,
+    )
+
+
 def price_nodes(
     step_times: StepTimes, *, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int
 ) -> PricedNodes:
@@ -110,37 +157,25 @@ def price_nodes(
     # Most tokens are in long prompts: a token's prompt has (1 + cv^2) times the mean length.
     earlier = np.maximum(mix.new_prompt_tokens * (1 + mix.isl.cv**2) - piece, 0.0) / 2
     cut = np.maximum(sizes.tokens - size_tokens, 0.0) / (2 * sizes.number)
-    nothing = np.zeros_like(nodes)
-    # The bare step that prompts add to: one sequence decoding where the lane is empty, and for requests without
-    # decode steps (encoders have none) a prompt of a single token.
-    decodes = mix.decode_steps > 0
-    bare = nothing if decodes else np.ones_like(nodes)
-    wanted = np.maximum(nodes, 1.0)
-    computed = computed_sequences(wanted, largest=graph_sequences)
-    smaller, larger = _graph_sizes(computed, largest=graph_sequences) if decodes else (nothing, nothing)
+    computed = computed_sequences(np.maximum(nodes, 1.0), largest=graph_sequences)
+    smaller, larger = _graph_sizes(computed, largest=graph_sequences)
     few = np.array(sorted({*range(0, len(nodes), 2), len(nodes) - 1}))
-    cases = (
-        (bare, piece if decodes else bare, nothing, smaller),
-        (size_tokens[0], size_tokens[0] / sizes.number, cut[0], nodes),
-        (room, piece, earlier, nodes),
-        *((size_tokens[at][few], (size_tokens[at] / sizes.number)[few], cut[at][few], nodes[few]) for at in (1, 2)),
-        (room[few], piece[few], nothing[few], nodes[few]),
-        (bare, piece if decodes else bare, nothing, larger),
-    )
-    tokens, each, context, sequences = (np.concatenate(columns) for columns in zip(*cases, strict=True))
-    attended = np.full(len(tokens), mix.decode_context_tokens)
-    attended[: len(nodes)] *= wanted / np.maximum(smaller, 1.0)
-    attended[-len(nodes) :] *= wanted / np.maximum(larger, 1.0)
-    seconds = step_times(
-        mixed_step(
-            prefill_sequences=tokens / each,
-            prefill_tokens=each,
-            prefill_context=np.maximum(context + mix.isl.mean_tokens - mix.new_prompt_tokens, 0.0),
-            decode_sequences=sequences,
-            decode_context=attended,
-        )
-    )
-    small_s, usual_s, full_s, *sparse, large_s = np.split(seconds, np.cumsum([len(case[0]) for case in cases])[:-1])
+
+    def beside(tokens: Array, each: Array, before: Array, *, at: Array | slice) -> _Cases:
+        sequences = nodes[at]
+        attended = np.full(len(sequences), mix.decode_context_tokens)
+        return _Cases(tokens=tokens[at], piece=each[at], earlier=before[at], sequences=sequences, attended=attended)
+
+    cases = [
+        _plain_cases(mix, nodes=nodes, piece=piece, sequences=smaller),
+        beside(size_tokens[0], size_tokens[0] / sizes.number, cut[0], at=slice(None)),
+        beside(room, piece, earlier, at=slice(None)),
+        *(beside(size_tokens[kind], size_tokens[kind] / sizes.number, cut[kind], at=few) for kind in (1, 2)),
+        beside(room, piece, np.zeros_like(nodes), at=few),
+        _plain_cases(mix, nodes=nodes, piece=piece, sequences=larger),
+    ]
+    cached_tokens = mix.isl.mean_tokens - mix.new_prompt_tokens
+    small_s, usual_s, full_s, *sparse, large_s = _seconds(step_times, cases, cached_tokens=cached_tokens)
     share = np.clip((computed - smaller) / np.maximum(larger - smaller, 1.0), 0.0, 1.0)
     plain_s = small_s + share * (large_s - small_s)
     low_s, high_s, fresh_full_s = (np.interp(nodes, nodes[few], some - plain_s[few]) + plain_s for some in sparse)

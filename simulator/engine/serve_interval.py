@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from math import exp, sqrt
+from math import exp
 from statistics import NormalDist
 
 import numpy as np
@@ -131,8 +131,3 @@ def step_sigma(*, prefill_sigma: float, decode_sigma: float, prompt_share: float
     """Log-sigma of the mean step that spends ``prompt_share`` of its time on prompts, errors of both as common."""
     share = min(max(prompt_share, 0.0), 1.0)
     return share * prefill_sigma + (1 - share) * decode_sigma
-
-
-def scatter_of_means(values: Floats) -> float:
-    """Standard error of the mean of independent values."""
-    return float(values.std(ddof=1) / sqrt(len(values))) if len(values) > 1 else 0.0

@@ -85,11 +85,11 @@ def steady_state(curve: LoadCurve, *, rates_per_s: ArrayLike) -> SteadyState:
     Latencies are those of 256 evenly spread requests, the same for every rate and every replica, so that comparisons
     carry no noise: what each meets until its first token, and the prompts that stretch its steps from there.
 
-    Range: Poisson arrivals up to seven tenths of saturation agree with the event simulation within 5 % on means and
-    10 % on p95 on average over a random grid of models, hardware and lengths (tests/engine/test_steady_agreement.py),
-    nine tenths of them within 8 % and 12 %. Nearer to saturation, for prompts that fill several steps, and for
-    arrivals that are not Poisson (bursts meet queues that a variance does not describe; TTFT comes out up to a third
-    too low), errors are two to five times as large.
+    Range: over a random grid of models, hardware, limits and lengths (Poisson arrivals, prompts up to ten times as
+    long as answers, up to seven tenths of saturation; tests/engine/test_steady_agreement.py) means differ from the
+    event simulation by 1 to 2 % and p95 by 2 to 4 % on average; 88 % of cases are within 5 % and 10 % in every number,
+    the worst of 100 within 15 % and 25 %. Errors are two to five times as large nearer to saturation, for longer
+    prompts, and for arrivals that are not Poisson: TTFT of bursts comes out up to a third too low.
 
     References
     ----------

@@ -68,12 +68,3 @@ class WorkloadSpec(Spec):
     lengths_trace: str | None = None
     conversation: ConversationSpec | None = None
     seed: NonNegativeInt = 0
-
-
-class SloSpec(Spec):
-    """Objectives: a percentile of TTFT, TPOT or E2E that must stay at or under a bound [s]."""
-
-    ttft_s: PositiveFloat | None = None
-    tpot_s: PositiveFloat | None = None
-    e2e_s: PositiveFloat | None = None
-    percentile: float = Field(default=95.0, gt=0, lt=100)

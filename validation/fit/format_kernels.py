@@ -19,7 +19,9 @@ import yaml
 from scipy.optimize import minimize
 
 from simulator.kernels.derived_gemm import derived_gemm_timing
-from simulator.kernels.fits import fit_set
+from simulator.kernels.fits import FitSet, fit_set
+from simulator.kernels.format_choice import pass_shape, passes_of
+from simulator.kernels.memory import elementwise_timing
 from simulator.operators.work import GemmShape
 from simulator.specs.format_kernels import FormatKernelSpec, FormatKernelTable, load_format_kernels
 from simulator.specs.loading import load_hardware, profile_root
@@ -104,7 +106,9 @@ def measured_products(family: FormatKernelSpec, dtypes: Sequence[str], *, tables
     assert table is not None
     assert fits is not None
     fit = fits.find(family="gemm", fmt="bf16")
+    passes = fit_set(hardware, library=TABLE_LIBRARY, group="elementwise")
     assert fit is not None
+    assert passes is not None
     rows = table.rows[table.rows["gemm_dtype"].isin(dtypes)]
     bytes_each = rows["gemm_dtype"].map(lambda name: FORMATS[name].weight_bits / 8)
     rows = rows[6 * rows["n"] * rows["k"] * bytes_each > COLD * hardware.l2_bytes]
@@ -121,13 +125,24 @@ def measured_products(family: FormatKernelSpec, dtypes: Sequence[str], *, tables
                 format=FORMATS[str(dtype)],
             )
             timing = derived_gemm_timing(shape, hardware=hardware, fit=fit, lattice=fits.lattice(fit), family=candidate)
-            logs.append(np.log(timing.seconds / group["seconds"].to_numpy(float)))
+            seconds = timing.seconds + _quantising_seconds(shape, passes=passes)
+            logs.append(np.log(seconds / group["seconds"].to_numpy(float)))
         together = np.concatenate(logs)
         return np.abs(together), np.abs(np.expm1(together))
 
     parameters = ["memory_share", "compute_share", "launch_s", *(["dequantise_ops"] if family.dequantise_ops else [])]
     best = fitted(family, parameters, loss=lambda candidate: float(np.mean(errors(candidate, ~held)[0])))
     return with_errors(best, Errors(fitted=tuple(errors(best, ~held)[1]), scored=tuple(errors(best, held)[1])))
+
+
+def _quantising_seconds(shape: GemmShape, *, passes: FitSet) -> np.ndarray:
+    """The pass over the activations that the tables of quantising formats contain [s]."""
+    around = passes_of(shape.format, contained=False)
+    if around is None:
+        return np.zeros(np.size(shape.m))
+    fit = passes.find(family="elementwise", fmt="bf16", variant="pass")
+    timing = elementwise_timing(pass_shape(shape, around), hardware=load_hardware(TABLE_HARDWARE), fit=fit)
+    return timing.seconds
 
 
 def published_speedups(

@@ -1,0 +1,84 @@
+"""Technique options of ``roofcast step`` and the command ``roofcast crossover``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from simulator.cli.roofcast import app
+from simulator.errors import RoofcastError
+
+MODEL = ["--model", "llama-3.1-8b"]
+
+
+def document(*arguments: str) -> dict[str, object]:
+    result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    parsed: dict[str, object] = json.loads(result.stdout)
+    return parsed
+
+
+def step_s(*arguments: str) -> float:
+    value = document("step", *MODEL, *arguments)["step_s"]
+    assert isinstance(value, float)
+    return value
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--scheme", "gptq-g128"],
+        ["--sparsity", "2:4"],
+        ["--contextual-sparsity", "attention=0.5,mlp=0.2"],
+        ["--kv-cache", "int4"],
+        ["--mixed", "lm_head=gptq-8bit"],
+        ["--kv-policy", "streaming:256"],
+        ["--structure", "num_key_value_heads=1"],
+        ["--scheme", "gptq-g128", "--sparsity", "2:4"],
+    ],
+    ids=" ".join,
+)
+def test_each_option_makes_one_sequence_faster(arguments: list[str]) -> None:
+    assert step_s(*arguments, "--context", "4096") < step_s("--context", "4096")
+
+
+def test_the_kernel_family_matters() -> None:
+    plain = step_s("--scheme", "gptq-g128", "--batch", "16")
+    assert step_s("--scheme", "gptq-g128", "--batch", "16", "--kernel", "gptq") > plain
+
+
+def test_techniques_stand_in_the_document() -> None:
+    found = document("step", *MODEL, "--sparsity", "2:4:method=wanda")
+    assert found["techniques"] == {"sparsity": {"pattern": "2:4", "method": "wanda", "compressed": False}}
+    assert any("dense: lm_head" in str(note) for note in found["notes"])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["step", *MODEL, "--sparsity", "4:8"], "change nothing on h100"),
+        (["step", *MODEL, "--phase", "prefill", "--speculation", "eagle:k=4"], "prompt pass"),
+        (["step", *MODEL, "--mixed", "experts=fp8"], "no layers of the role"),
+        (["crossover", *MODEL, "--formats", "bf16"], "two or more"),
+        (["crossover", *MODEL, "--formats", "bf16,gptqq"], "did you mean"),
+        (["crossover", *MODEL, "--hardware", "a100", "--formats", "bf16,fp8"], "no fp8 matrix units"),
+    ],
+)
+def test_bad_input_is_one_refusal(arguments: list[str], match: str) -> None:
+    with pytest.raises(RoofcastError, match=match):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_crossover_says_who_wins_where() -> None:
+    found = document("crossover", *MODEL, "--hardware", "a100", "--formats", "bf16,w8a8,gptq-g128")
+    fastest = found["fastest"]
+    assert isinstance(fastest, list)
+    assert fastest[0] == "gptq-g128"
+    assert fastest[-1] == "w8a8"
+    pairs = {(pair["earlier"], pair["later"]): pair["batch"] for pair in found["crossovers"]}  # type: ignore[attr-defined]
+    assert 16 < pairs["gptq-g128", "w8a8"] < pairs["gptq-g128", "bf16"]
+    shown = CliRunner().invoke(app, ["crossover", *MODEL, "--hardware", "a100"], catch_exceptions=False).stdout
+    assert "fp8 left out" in shown
+    assert "gptq-g128 beats w8a8 up to" in shown

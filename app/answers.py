@@ -16,6 +16,7 @@ from simulator.engine.served_run import ServeOptions
 from simulator.phases.crossover import crossover_batch
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
+from simulator.planner.latency_range import LatencyRange, latency_range
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
 from simulator.planner.what_if import TechniqueStep, WhatIf, technique_steps, what_if
@@ -77,6 +78,16 @@ def _planned(question: str, _spec: PlanSpec) -> CapacityPlan:
 def planned(spec: PlanSpec) -> CapacityPlan:
     """The plan that ``plan-capacity`` makes; refusals are raised."""
     return _planned(spec.model_dump_json(), spec)
+
+
+@st.cache_resource(max_entries=100, show_spinner=False)
+def _ranges(question: str, _plan: CapacityPlan) -> LatencyRange:
+    return latency_range(_plan.best, mix=_plan.demand.mix)
+
+
+def latency_ranges(plan: CapacityPlan) -> LatencyRange:
+    """The 80 % intervals of the chosen fleet's latencies."""
+    return _ranges(plan.spec.model_dump_json(), plan)
 
 
 @st.cache_resource(max_entries=60, show_spinner=False)

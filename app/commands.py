@@ -15,6 +15,9 @@ def plan_command(flags: Mapping[str, object]) -> str:
     words = ["plan-capacity"]
     for name, value in flags.items():
         flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(flag)
+            continue
         for item in value if isinstance(value, tuple) else (value,):
             words.extend((flag, f"{item:g}" if isinstance(item, float) else str(item)))
     return shlex.join([*words, "--json"])
@@ -36,6 +39,8 @@ def step_command(scenario: ScenarioSpec, *, phase: str, batch: int, context: int
     for flag, dtype in (("--weights", scenario.precision.weights), ("--kv-cache", scenario.precision.kv_cache)):
         if dtype is not None:
             words.extend((flag, dtype.value))
+    if scenario.precision.scheme is not None:
+        words.extend(("--scheme", scenario.precision.scheme))
     return shlex.join([*words, "--json"])
 
 
@@ -53,7 +58,7 @@ def step_question(scenario: ScenarioSpec, *, phase: str, batch: int, context: in
         weights=weights.value if weights else None,
         activations=None,
         kv_cache=kv_cache.value if kv_cache else None,
-        scheme=None,
+        scheme=scenario.precision.scheme,
         engine=scenario.engine.name,
     )
 

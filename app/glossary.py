@@ -21,6 +21,13 @@ ATTENTION = (
     "Which attention kernel runs: fused (flash), materialised (standard) or split over the context (flash decoding)."
 )
 KV_POLICY = "Keeps only part of the KV cache, so that long contexts cost less memory and time."
+KV_HEADS = (
+    "Heads that share keys and values: one is multi-query attention, as many as query heads is multi-head attention; "
+    "fewer of them make a smaller cache. What if the model had been built so."
+)
+ADAPTERS = "Small trained changes beside the weights; a batch may mix several."
+EARLY_EXIT = "Early exit: generated tokens leave before the last layer once a test is confident; mean share passed."
+CONTEXTUAL = "Contextual sparsity: small predictors choose the feed-forward neurons that each token needs."
 ENERGY = "Electric energy of the accelerators per generated token, prompts included."
 KNEE = "The rate at which the p95 of the time to first token has doubled over that of an idle replica."
 SATURATION = "The highest rate that the deployment keeps up with; beyond it the queue grows as long as the load lasts."

@@ -9,10 +9,12 @@ import streamlit as st
 
 from app import glossary
 from app.uploaded import session_profiles
+from simulator.operators.schemes import PLAIN_SCHEMES, SCHEME_NAMES
 from simulator.planner.workload_presets import PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.specs.documents import validate
 from simulator.specs.loading import list_hardware
 from simulator.specs.models import list_models
+from simulator.specs.plan import PlanSpec, plan_spec
 from simulator.specs.scenario import ScenarioSpec
 
 DEFAULT_MODEL = "llama-3.1-70b"
@@ -20,7 +22,10 @@ DEFAULT_HARDWARE = "h100-sxm-80gb"
 LARGEST_TOKENS = 131_072
 LARGEST_BATCH = 512
 NATIVE = "native"
-WEIGHTS = (NATIVE, "bf16", "fp8", "int8", "int4", "fp4")
+_DTYPES = ("bf16", "fp8", "int8", "int4", "fp4")
+_SCHEMES = tuple(name for name in SCHEME_NAMES if name not in (*_DTYPES, *PLAIN_SCHEMES))
+# Number formats by dtype, then the methods that have names of their own.
+WEIGHTS = (NATIVE, *_DTYPES, *_SCHEMES)
 KV_DTYPES = (NATIVE, "bf16", "fp8", "int8")
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
 # URL key -> field of the preset. A widget that still shows its preset's value follows when the preset changes.
@@ -33,8 +38,39 @@ PRESET_FIELDS = {
     "prefix": "prefix_hit",
     "ttft": "ttft_p95_s",
     "tpot": "tpot_p95_s",
-    "rate": "rate_per_s",
 }
+# Fields of a scenario that a shared baseline may set.
+_SHARED = (
+    "kind",
+    "model",
+    "hardware",
+    "tp_size",
+    "pp_size",
+    "precision",
+    "engine",
+    "batch_size",
+    "isl_tokens",
+    "osl_tokens",
+    "techniques",
+)
+# Flags of a plan that a shared baseline may set.
+_PLAN_FLAGS = (
+    "model",
+    "rps",
+    "isl",
+    "osl",
+    "ttft_p95",
+    "tpot_p95",
+    "hardware",
+    "isl_cv",
+    "osl_cv",
+    "prefix_hit",
+    "weights",
+    "scheme",
+    "utilization",
+    "spares",
+    "price_kind",
+)
 _LAST_PRESET = "_last_preset"
 _KEPT = "_kept"
 _PAGE = "_page"
@@ -154,10 +190,18 @@ def precision_inputs() -> dict[str, str]:
     """Number formats that differ from the checkpoint's."""
     left, right = st.columns(2)
     with left:
-        weights = choice("Weights", WEIGHTS, key="weights", default=NATIVE, help=glossary.PRECISION)
+        fields = weights_input("weights")
     with right:
         kv_cache = choice("KV cache", KV_DTYPES, key="kv", default=NATIVE, help=glossary.KV)
-    return {name: value for name, value in (("weights", weights), ("kv_cache", kv_cache)) if value != NATIVE}
+    return fields if kv_cache == NATIVE else {**fields, "kv_cache": kv_cache}
+
+
+def weights_input(key: str) -> dict[str, str]:
+    """A dtype or a named method, as the part of ``precision`` that it stands for."""
+    name = choice("Weights", WEIGHTS, key=key, default=NATIVE, help=glossary.PRECISION)
+    if name == NATIVE:
+        return {}
+    return {"scheme": name} if name in _SCHEMES else {"weights": name}
 
 
 def deployment_inputs() -> dict[str, Any]:
@@ -168,6 +212,31 @@ def deployment_inputs() -> dict[str, Any]:
     engine = choice("Engine", ENGINES, key="engine", default="vllm", help=glossary.ENGINE)
     fields["engine"] = {"name": engine}
     return fields
+
+
+def shared_scenario(fields: dict[str, Any]) -> ScenarioSpec | None:
+    """A static batch that a shared link names, held to what the widgets allow: no name may become a path."""
+    found = scenario({name: fields[name] for name in _SHARED if name in fields})
+    guess = found.techniques.speculation
+    models = {found.model, guess.draft_model or found.model if guess else found.model}
+    hardware = {found.hardware, guess.draft_hardware or found.hardware if guess else found.hardware}
+    if found.kind != "batch" or not models <= set(model_names()):
+        return None
+    if not hardware <= set(list_hardware(profiles=session_profiles())):
+        return None
+    if max(found.isl_tokens or 0, found.osl_tokens or 0) > LARGEST_TOKENS or (found.batch_size or 0) > LARGEST_BATCH:
+        return None
+    return found
+
+
+def shared_plan(fields: dict[str, Any]) -> PlanSpec | None:
+    """A plan that a shared link names, held to what the widgets allow: neither files nor studies."""
+    if not fields.keys() <= set(_PLAN_FLAGS):
+        return None
+    spec = plan_spec({**fields, "hardware": tuple(fields.get("hardware", ())), "profiles": session_profiles()})
+    if spec.model not in model_names() or not set(spec.hardware) <= set(list_hardware(profiles=spec.profiles)):
+        return None
+    return spec
 
 
 def scenario(fields: dict[str, Any]) -> ScenarioSpec:

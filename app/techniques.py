@@ -2,36 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import streamlit as st
 
 from app import glossary, inputs
+from app.uploaded import session_profiles
+from simulator.planner.what_if import kv_head_choices
+from simulator.specs.speculation import SpeculationMethod
 
 NONE = "none"
-_SPARSITY = (NONE, "2:4", "4:8", "unstructured")
-_SPECULATION = (NONE, "draft", "eagle", "medusa", "ngram", "lookahead")
+_ALL = 1.0
+_SPARSITY = (
+    NONE,
+    "2:4",
+    "2:4 wanda",
+    "2:4 sparsegpt",
+    "4:8 stored compressed",
+    "unstructured, stored compressed",
+    "fewer channels",
+    "fewer heads",
+    "fewer layers",
+)
+_SPECULATION = (NONE, *get_args(SpeculationMethod))
 _ATTENTION = ("flash", "flash_decoding", "standard")
 _KV_POLICIES = (NONE, "h2o", "streaming", "window")
-_ADAPTERS = (NONE, "lora")
+_ADAPTERS = (NONE, "lora", "qlora", "adapter")
 
 
-def _sparsity() -> Any:
-    pattern = inputs.choice("Sparsity", _SPARSITY, key="sparsity", default=NONE, help=glossary.SPARSITY)
-    if pattern != "unstructured":
-        return pattern
-    fraction = st.slider(
-        "Zeros", 0.1, 0.95, 0.5, 0.05, format="percent", key="zeros", bind="query-params", help=glossary.SPARSITY
+def sparsity_input(key: str) -> dict[str, Any] | None:
+    """Which weights are zero, and how they are stored; None for dense weights."""
+    chosen = inputs.choice("Sparsity", _SPARSITY, key=key, default=NONE, help=glossary.SPARSITY)
+    match chosen.split():
+        case ["none"]:
+            return None
+        case ["fewer", target]:
+            return {"pattern": "structured", "target": target, "fraction": _zeros(f"zeros_{key}")}
+        case ["unstructured,", *_]:
+            return {"pattern": "unstructured", "fraction": _zeros(f"zeros_{key}"), "compressed": True}
+        case [pattern, "stored", *_]:
+            return {"pattern": pattern, "compressed": True}
+        case [pattern, method]:
+            return {"pattern": pattern, "method": method}
+    return {"pattern": chosen}
+
+
+def _zeros(key: str) -> float:
+    return st.slider(
+        "Taken out",
+        0.05,
+        0.95,
+        0.5,
+        0.05,
+        format="percent",
+        key=key,
+        bind="query-params",
+        help="Share of the weights, channels, heads or layers that are dropped.",
     )
-    return {"pattern": pattern, "fraction": fraction}
 
 
-def _speculation() -> Any:
+def _speculation() -> dict[str, Any] | None:
     method = inputs.choice(
         "Speculative decoding", _SPECULATION, key="speculation", default=NONE, help=glossary.SPECULATION
     )
     if method == NONE:
-        return NONE
+        return None
     k = st.slider("Guessed tokens", 1, 10, 4, key="k", bind="query-params", help=glossary.SPECULATION)
     acceptance = st.slider(
         "Acceptance",
@@ -52,38 +87,66 @@ def _speculation() -> Any:
     return found
 
 
-def _kv_policy() -> Any:
+def _kv_policy() -> dict[str, Any] | None:
     method = inputs.choice("KV eviction", _KV_POLICIES, key="kv_policy", default=NONE, help=glossary.KV_POLICY)
     if method == NONE:
-        return NONE
+        return None
     return {
         "method": method,
         "budget_tokens": inputs.tokens("Kept tokens", key="kept", value=1024, help=glossary.KV_POLICY),
     }
 
 
-def _adapters() -> Any:
-    method = inputs.choice(
-        "Adapters", _ADAPTERS, key="adapters", default=NONE, help="Small trained changes beside the weights."
-    )
+def _adapters() -> dict[str, Any] | None:
+    method = inputs.choice("Adapters", _ADAPTERS, key="adapters", default=NONE, help=glossary.ADAPTERS)
     if method == NONE:
-        return NONE
+        return None
     left, right = st.columns(2)
     with left:
-        rank = st.number_input("Rank", 1, 512, 16, key="rank", bind="query-params")
+        rank = st.number_input("Rank", 1, 512, 16, key="rank", bind="query-params", help="Width of each adapter.")
     with right:
-        count = st.number_input("Different ones", 1, 1000, 4, key="loras", bind="query-params")
+        count = st.number_input(
+            "Different ones", 1, 1000, 4, key="loras", bind="query-params", help="Adapters in one batch."
+        )
     return {"method": method, "rank": int(rank), "count": int(count)}
 
 
-def technique_inputs() -> dict[str, Any]:
+def _share(label: str, *, key: str, help: str) -> float | None:
+    """A share below one; None for all."""
+    value = st.slider(label, 0.1, _ALL, _ALL, 0.05, format="percent", key=key, bind="query-params", help=help)
+    return None if value == _ALL else value
+
+
+def _structure(model: str) -> dict[str, Any] | None:
+    published = "as published"
+    heads = tuple(str(count) for count in kv_head_choices(model, profiles=session_profiles()))
+    chosen = inputs.choice(
+        "KV heads (GQA)", (published, *heads), key="kv_heads", default=published, help=glossary.KV_HEADS
+    )
+    return None if chosen == published else {"num_key_value_heads": int(chosen)}
+
+
+def _early_exit() -> dict[str, Any] | None:
+    share = _share("Layers that a token passes", key="exit", help=glossary.EARLY_EXIT)
+    return None if share is None else {"mean_fraction": share, "compacts": True}
+
+
+def _contextual() -> dict[str, Any] | None:
+    share = _share("Neurons that a token needs", key="neurons", help=glossary.CONTEXTUAL)
+    return None if share is None else {"mlp_fraction": share}
+
+
+def technique_inputs(model: str) -> dict[str, Any]:
     """The fields of ``techniques`` that differ from doing nothing."""
     attention = inputs.choice("Attention kernel", _ATTENTION, key="attention", default="flash", help=glossary.ATTENTION)
     found = {
-        "sparsity": _sparsity(),
+        "sparsity": sparsity_input("sparsity"),
         "speculation": _speculation(),
-        "attention": NONE if attention == "flash" else attention,
+        "attention": None if attention == "flash" else attention,
+        "structure": _structure(model),
         "kv_policy": _kv_policy(),
         "adapters": _adapters(),
+        "early_exit": _early_exit(),
+        "contextual_sparsity": _contextual(),
     }
-    return {name: value for name, value in found.items() if value != NONE}
+    return {name: value for name, value in found.items() if value is not None}

@@ -83,11 +83,10 @@ def gemm_score(
 
 
 def moe_score(
-    table: pd.DataFrame, *, moe_dtype: str, fit: KernelFit, hardware: AcceleratorSpec, lattice: Lattice | None
+    rows: pd.DataFrame, *, moe_dtype: str, fit: KernelFit, hardware: AcceleratorSpec, lattice: Lattice | None
 ) -> Score | None:
-    """Score of one MoE fit; None where too few models were measured to hold any out."""
+    """Score of one MoE fit on the rows of its kernel; None where too few models were measured to hold any out."""
     format = moe.FORMATS[moe_dtype]
-    rows = moe_rows.moe_rows(table, moe_dtype=moe_dtype)
     if rows["is_score"].all():
         return None
     rows = rows[rows["is_score"]]
@@ -118,27 +117,41 @@ def _line(family: str, hardware: str, library: str, name: str, score: Score) -> 
     )
 
 
-def _print_group(group: str, hardware_name: str, library: str, root: Path) -> None:
-    calibration = load_calibration(hardware_name, library=library, group="gemm" if group == "gemm" else "moe")
-    table = load_table(root, hardware=hardware_name, family=group, library=library, table=group)
+def _print_products(hardware_name: str, library: str, root: Path) -> None:
+    calibration = load_calibration(hardware_name, library=library, group="gemm")
+    table = load_table(root, hardware=hardware_name, family="gemm", library=library, table="gemm")
     if calibration is None or table is None:
         return
     hardware = load_hardware(hardware_name)
-    arrays = load_arrays(hardware_name, library=library, group="gemm" if group == "gemm" else "moe")
-    formats = gemm.FORMATS if group == "gemm" else moe.FORMATS
+    arrays = load_arrays(hardware_name, library=library, group="gemm")
     for fit in calibration.fits:
-        dtype = next(
-            (key for key, format in formats.items() if format.name == fit.format and fit.family == group), None
-        )
-        if dtype is None:
+        dtype = next((key for key, format in gemm.FORMATS.items() if format.name == fit.format), None)
+        if dtype is not None:
+            lattice = lattice_of(fit.correction, arrays)
+            score = gemm_score(table.rows, gemm_dtype=dtype, fit=fit, hardware=hardware, lattice=lattice)
+            print(_line("gemm", hardware_name, library, fit.format, score), flush=True)
+
+
+def _print_experts(hardware_name: str, library: str, root: Path) -> None:
+    calibration = load_calibration(hardware_name, library=library, group="moe")
+    tables = moe_rows.moe_tables(root, hardware=hardware_name, library=library)
+    if calibration is None:
+        return
+    hardware = load_hardware(hardware_name)
+    arrays = load_arrays(hardware_name, library=library, group="moe")
+    for dtype, format in moe.FORMATS.items():
+        table = moe_rows.table_of(tables, moe_dtype=dtype)
+        if table is None:
             continue
-        lattice = lattice_of(fit.correction, arrays)
-        if group == "gemm":
-            score: Score | None = gemm_score(table.rows, gemm_dtype=dtype, fit=fit, hardware=hardware, lattice=lattice)
-        else:
-            score = moe_score(table.rows, moe_dtype=dtype, fit=fit, hardware=hardware, lattice=lattice)
-        if score is not None:
-            print(_line(group, hardware_name, library, fit.format, score), flush=True)
+        for group in moe_rows.kernel_groups(moe_rows.moe_rows(table.rows, moe_dtype=dtype)):
+            wanted = (format.name, group.variant)
+            fit = next((fit for fit in calibration.fits if (fit.format, fit.variant) == wanted), None)
+            if fit is None:
+                continue
+            lattice = lattice_of(fit.correction, arrays)
+            score = moe_score(group.rows, moe_dtype=dtype, fit=fit, hardware=hardware, lattice=lattice)
+            if score is not None:
+                print(_line("moe", hardware_name, library, " ".join(wanted), score), flush=True)
 
 
 def main() -> None:
@@ -147,7 +160,7 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, help="folder that holds h100_sxm/ ...; default: aiconfigurator_core")
     parser.add_argument("--hardware", nargs="*", default=list(SYSTEMS))
     parser.add_argument("--library", nargs="*", default=["vllm", "sglang", "trtllm"])
-    parser.add_argument("--family", nargs="*", default=["gemm", "moe"])
+    parser.add_argument("--family", nargs="*", choices=["gemm", "moe"], default=["gemm", "moe"])
     arguments = parser.parse_args()
     root = tables_root(arguments.tables)
     bands = " ".join(f"m<={high}".rjust(6) for _, high in REGIMES)
@@ -158,7 +171,8 @@ def main() -> None:
     for family in arguments.family:
         for library in arguments.library:
             for hardware in arguments.hardware:
-                _print_group(family, hardware, library, root)
+                print_group = _print_products if family == "gemm" else _print_experts
+                print_group(hardware, library, root)
 
 
 if __name__ == "__main__":

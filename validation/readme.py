@@ -17,9 +17,10 @@ from pathlib import Path
 from simulator.cli import plan_capacity
 from simulator.cli.entry import run
 from simulator.reports.scorecard import kernel_table
+from validation.commands import exit_code_of
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source
-from validation.fit.engine import serving_table
+from validation.fit.serve_spread import serving_table
 
 PLAN_WORDS = ("--rps", "1000", "--model", "llama-3.1-70b", "--output", "md")
 
@@ -66,4 +67,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(exit_code_of(main))

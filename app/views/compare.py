@@ -10,17 +10,17 @@ import streamlit as st
 from app import display, glossary, inputs
 from app.answers import Answer, answered
 from app.commands import SIMULATE, scenario_line
-from app.techniques import NONE
+from app.techniques import sparsity_input
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
-from simulator.reports.compare_tables import compare_columns, compare_headline
+from simulator.reports.compare_tables import compare_columns, compare_headline, compare_provenance
 from simulator.reports.figures.cost_speed import cost_speed_chart
 from simulator.reports.figures.memory_stack import memory_stack_chart
+from simulator.reports.figures.quality_cost import quality_cost_chart
 from simulator.specs.loading import list_hardware
 
 _PLACES = ("a", "b", "c", "d")
 _STARTS = {"a": ("h100-sxm-80gb", 4), "b": ("h200-sxm-141gb", 2), "c": ("b200-sxm", 2), "d": ("mi300x", 2)}
-_SPARSITY = (NONE, "2:4", "4:8")
 
 
 def _deployment(place: str) -> dict[str, Any]:
@@ -43,19 +43,18 @@ def _deployment(place: str) -> dict[str, Any]:
         degrees = ("1", "2", "4", "8")
         fields["tp_size"] = int(inputs.choice("TP", degrees, key=f"tp_{place}", default=str(tp), help=glossary.TP))
     with right:
-        weights = inputs.choice(
-            "Weights", inputs.WEIGHTS, key=f"weights_{place}", default=inputs.NATIVE, help=glossary.PRECISION
-        )
-    sparsity = inputs.choice("Sparsity", _SPARSITY, key=f"sparsity_{place}", default=NONE, help=glossary.SPARSITY)
-    fields["precision"] = {} if weights == inputs.NATIVE else {"weights": weights}
-    fields["techniques"] = {} if sparsity == NONE else {"sparsity": sparsity}
+        fields["precision"] = inputs.weights_input(f"weights_{place}")
+    sparsity = sparsity_input(f"sparsity_{place}")
+    fields["techniques"] = {} if sparsity is None else {"sparsity": sparsity}
     return fields
 
 
 def _shared() -> tuple[dict[str, Any], int]:
     with st.sidebar:
         preset = inputs.preset_input()
-        count = st.slider("Deployments", 2, len(_PLACES), 3, key="columns", bind="query-params")
+        count = st.slider(
+            "Deployments", 2, len(_PLACES), 3, key="columns", bind="query-params", help="How many stand side by side."
+        )
         batch = st.slider(
             "Batch", 1, inputs.LARGEST_BATCH, preset.batch_size, key="batch", bind="query-params", help=glossary.BATCH
         )
@@ -87,18 +86,19 @@ def page() -> None:
     if not found:
         return
     compared = [(name, answer.what_if, answer.document) for name, answer in found]
+    known = compare_provenance(compared)
     with top:
-        display.headline(compare_headline(compared), detail="Same batch and lengths for all.")
+        display.headline(compare_headline(compared), provenance=known, detail="Same batch and lengths for all.")
     rows, columns = compare_columns(compared)
     st.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch", height="content")
     st.caption(f"In brackets: {glossary.INTERVAL}")
-    left, right = st.columns(2, gap="large")
+    left, middle, right = st.columns(3, gap="medium")
     with left:
-        display.chart(cost_speed_chart(compared), key="cost_speed")
+        display.chart(cost_speed_chart(compared), key="cost_speed", provenance=known)
+    with middle:
+        display.chart(quality_cost_chart(compared), key="quality_cost", provenance=known)
     with right:
-        memories = [
-            (f"{name}: {answer.what_if.scenario.hardware}", answer.what_if.result.run.memory) for name, answer in found
-        ]
-        display.chart(memory_stack_chart(memories), key="memories")
+        memories = [(name, answer.what_if.result.run.memory) for name, answer in found]
+        display.chart(memory_stack_chart(memories), key="memories", provenance=known)
     lines = "\n".join(scenario_line(answer.what_if.scenario) for _, answer in found)
     display.reproduce(SIMULATE, standard_input=lines)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
 
-from app import display, glossary, inputs
-from app.answers import planned, studied
+from app import baseline, display, glossary, inputs
+from app.answers import latency_ranges, planned, studied
 from app.commands import plan_command
 from app.downloads import downloads
 from app.uploaded import session_profiles
@@ -19,7 +19,9 @@ from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.figures.memory_stack import memory_stack_chart
 from simulator.reports.figures.money import break_even_chart, tco_waterfall_chart
 from simulator.reports.figures.plan_options import plan_options_chart
+from simulator.reports.figures.tornado import cost_tornado_chart, tornado_chart
 from simulator.reports.plan_figures import plan_figures, plan_headline
+from simulator.reports.plan_risk_tables import risk_sections
 from simulator.reports.plan_tables import TABLE_COLUMNS, table_row
 from simulator.specs.loading import list_hardware
 from simulator.specs.plan import PlanSpec, plan_spec
@@ -32,16 +34,14 @@ _HELP = {
     "ttft_p95_s": f"{glossary.TTFT} {glossary.PERCENTILE}",
     "tpot_p95_s": f"{glossary.TPOT} {glossary.PERCENTILE}",
 }
-_VIEWS = ("Options", "Rejected", "How it was derived", "Assumptions", "Rent or own", "Launch")
+_VIEWS = ("Options", "Rejected", "How it was derived", "Assumptions", "Risk", "Rent or own", "Launch")
 _LARGEST_RATE = 100_000.0
-_BASELINE = "_plan_baseline"
+_BASELINE = "plan_baseline"
+_RISKS: dict[str, object] = {"resilience": True, "uncertainty": True}
 
 
 def _policy_inputs() -> dict[str, object]:
-    flags: dict[str, object] = {}
-    weights = inputs.choice("Weights", inputs.WEIGHTS, key="weights", default=inputs.NATIVE, help=glossary.PRECISION)
-    if weights != inputs.NATIVE:
-        flags["weights"] = weights
+    flags: dict[str, object] = {**inputs.weights_input("weights")}
     flags["utilization"] = st.slider(
         "Highest load of a replica",
         0.3,
@@ -110,21 +110,18 @@ def _spec(flags: Mapping[str, object]) -> PlanSpec:
 
 def _baseline(flags: dict[str, object]) -> tuple[CapacityPlan | None, str]:
     """What the numbers are compared with: the pinned plan, if there is one."""
-    pinned = st.session_state.get(_BASELINE)
-    if pinned is None or pinned == flags:
+    pinned = baseline.pinned(_BASELINE)
+    if pinned is None:
         return None, ""
     try:
-        return planned(_spec(pinned)), "baseline"
+        shared = inputs.shared_plan(pinned)
+        return (None, "") if shared is None or shared == _spec(flags) else (planned(shared), "baseline")
     except RoofcastError:
         return None, ""
 
 
-def _pin(flags: dict[str, object]) -> None:
-    st.session_state[_BASELINE] = flags
-
-
-def _figures(plan: CapacityPlan, baseline: CapacityPlan | None, name: str) -> None:
-    before = {item.key: item.value for item in plan_figures(baseline)} if baseline else {}
+def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> None:
+    before = {item.key: item.value for item in plan_figures(compared)} if compared else {}
     display.figures(
         [
             display.Figure(
@@ -135,16 +132,23 @@ def _figures(plan: CapacityPlan, baseline: CapacityPlan | None, name: str) -> No
                 now=item.value,
                 before=before.get(item.key),
             )
-            for item in plan_figures(plan)
+            for item in plan_figures(plan, ranges=latency_ranges(plan))
         ],
+        provenance=plan.best.provenance,
         baseline=name,
     )
 
 
 def _options(plan: CapacityPlan) -> None:
     rows = [table_row(fleet).cells for fleet in (plan.best, *plan.alternatives)]
-    st.dataframe(pd.DataFrame(rows, columns=list(TABLE_COLUMNS)), hide_index=True, width="stretch")
-    st.caption("Cheapest first; latencies at the planned peak with the spares down.")
+    shown = [name for name in TABLE_COLUMNS if name != "price"]
+    st.dataframe(
+        pd.DataFrame(rows, columns=list(TABLE_COLUMNS)), hide_index=True, width="stretch", column_order=shown
+    )
+    st.caption(
+        f"Cheapest first at {plan.best.cost.kind.replace('_', ' ')} prices; latencies at the planned peak with the "
+        "spares down."
+    )
 
 
 def _rejected(plan: CapacityPlan) -> None:
@@ -167,11 +171,42 @@ def _ownership(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
     if cost.owning is None:
         st.caption("No purchase price of this accelerator is known: owning cannot be compared with renting.")
         return
+    known = plan.best.provenance
     left, right = st.columns(2, gap="large")
     with left:
-        display.chart(tco_waterfall_chart(cost.owning, currency=cost.currency), key="tco")
+        display.chart(tco_waterfall_chart(cost.owning, currency=cost.currency), key="tco", provenance=known)
     with right:
-        display.chart(break_even_chart(cost), key="break_even")
+        display.chart(break_even_chart(cost), key="break_even", provenance=known)
+
+
+def _risk(flags: Mapping[str, object]) -> None:
+    """What moves the plan, what breaks it, and what is left after losses."""
+    with st.spinner("Drawing demands and step times"):
+        plan = planned(_spec({**flags, **_RISKS}))
+    found, best = plan.uncertainty, plan.best
+    if found is not None:
+        left, right = st.columns(2, gap="large")
+        with left:
+            display.chart(
+                tornado_chart(found, base_devices=best.devices), key="tornado", provenance=best.provenance
+            )
+        if best.cost.per_hour is not None:
+            with right:
+                described = cost_tornado_chart(
+                    found, base_per_hour=best.cost.per_hour, currency=best.cost.currency
+                )
+                display.chart(described, key="cost_tornado", provenance=best.provenance)
+    for section in risk_sections(plan):
+        st.markdown(f"**{section.title}**")
+        st.markdown("\n".join(f"- {line}" for line in section.lines).replace("$", "\\$"))
+        st.dataframe(
+            pd.DataFrame(section.rows, columns=_distinct(section.columns)), hide_index=True, width="stretch"
+        )
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """Column names, a repeated one told apart."""
+    return [name if name not in columns[:place] else f"{name} (high)" for place, name in enumerate(columns)]
 
 
 def _launch(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
@@ -185,29 +220,25 @@ def _launch(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
         st.code(file.text, language="yaml" if file.name.endswith("yaml") else "bash", wrap_lines=True)
 
 
-def _details(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
-    view = st.segmented_control(
-        "Details",
-        _VIEWS,
-        default=_VIEWS[0],
-        key="view",
-        bind="query-params",
-        label_visibility="collapsed",
-        required=True,
-    )
-    match view:
+def _details(plan: CapacityPlan, spec: PlanSpec, flags: Mapping[str, object]) -> None:
+    command = plan_command(flags)
+    match display.view("Details", _VIEWS, key="view"):
         case "Rejected":
             _rejected(plan)
         case "How it was derived":
             st.markdown("\n".join(f"- {line}" for line in explanation(plan)))
         case "Assumptions":
             st.markdown("\n".join(f"- {item.name}: **{item.value}** ({item.source})" for item in plan.assumptions))
+        case "Risk":
+            _risk(flags)
+            command = plan_command({**flags, **_RISKS})
         case "Rent or own":
             _ownership(plan, spec, command)
         case "Launch":
             _launch(plan, spec, command)
         case _:
             _options(plan)
+    display.reproduce(command)
 
 
 def page() -> None:
@@ -219,31 +250,24 @@ def page() -> None:
     except RoofcastError as error:
         display.refusal(error)
         return
-    command = plan_command(flags)
-    baseline, name = _baseline(flags)
+    command, known = plan_command(flags), plan.best.provenance
+    compared, name = _baseline(flags)
     display.headline(
         plan_headline(plan),
-        provenance=plan.best.provenance,
+        provenance=known,
         detail=f"Limited by {plan.best.limit.resource}: {plan.best.limit.detail}",
     )
-    _figures(plan, baseline, name)
-    for warning in plan.warnings:
-        st.warning(warning, icon=":material/warning:")
+    _figures(plan, compared, name)
+    display.warnings(plan.warnings)
     with st.container(horizontal=True, gap="small"):
-        st.button(
-            "Pin as baseline",
-            on_click=_pin,
-            args=(flags,),
-            icon=":material/push_pin:",
-            help="Later changes are shown against this plan.",
-        )
+        baseline.pin_button(_BASELINE, flags)
         with st.popover("Download", icon=":material/download:"):
             downloads(plan, spec, command)
     left, right = st.columns([3, 2], gap="large")
     with left:
-        display.chart(plan_options_chart(plan), key="plan_options")
+        display.chart(plan_options_chart(plan), key="plan_options", provenance=known, sideways=True)
     with right:
         best = plan.best
-        display.chart(memory_stack_chart([(f"{best.hardware} {best.label}", best.replica.memory)]), key="plan_memory")
-    _details(plan, spec, command)
-    display.reproduce(command)
+        described = memory_stack_chart([(f"{best.hardware} {best.label}", best.replica.memory)])
+        display.chart(described, key="plan_memory", provenance=known)
+    _details(plan, spec, flags)

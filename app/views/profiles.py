@@ -23,6 +23,7 @@ from simulator.specs.uploads import LARGEST_UPLOAD_BYTES, keep_hardware_upload, 
 
 _MEGABYTES = 1
 _CONTEXT = 4096
+_VIEWS = ("Accelerators", "Models")
 
 
 def _hardware() -> None:
@@ -92,8 +93,7 @@ def page() -> None:
     display.headline("Every number has a source", detail="Datasheet facts and Hugging Face configurations, as shipped.")
     with st.container(border=True):
         _upload()
-    hardware, models = st.tabs(["Accelerators", "Models"])
-    with hardware:
-        _hardware()
-    with models:
+    if display.view("Profiles", _VIEWS, key="browse") == "Models":
         _model()
+    else:
+        _hardware()

@@ -96,7 +96,8 @@ def _figures(answer: Served, sweep: LoadSweep) -> None:
             display.Figure(label="Saturation", text=rate_text(sweep.saturation_per_s, "req"), help=glossary.SATURATION),
             display.Figure(label="Mean batch", text=f"{overall['mean_batch']:.1f}", help=glossary.BATCH),
             display.Figure(label="KV cache in use", text=percent_text(overall["kv_utilization"]), help=glossary.KV),
-        ]
+        ],
+        provenance=answer.document["provenance"],
     )
 
 
@@ -104,11 +105,12 @@ def _over_time(answer: Served) -> None:
     run = answer.result.run
     assert isinstance(run, ServedRun), "kind serve"
     trace, blocks = run.result.run.trace[0], run.memory.kv_blocks
+    known = answer.document["provenance"]
     left, right = st.columns(2, gap="large")
     with left:
-        display.chart(batch_over_time_chart(trace), key="batch_time", height=300)
+        display.chart(batch_over_time_chart(trace), key="batch_time", provenance=known, height=300)
     with right:
-        display.chart(kv_over_time_chart(trace, kv_blocks=blocks), key="kv_time", height=300)
+        display.chart(kv_over_time_chart(trace, kv_blocks=blocks), key="kv_time", provenance=known, height=300)
 
 
 def page() -> None:
@@ -135,7 +137,14 @@ def page() -> None:
     name = st.segmented_control(
         "Latency", list(_METRICS), default="Time to first token", key="metric", bind="query-params", required=True
     )
-    display.chart(load_latency_chart(sweep, metric=_METRICS[name or "Time to first token"]), key="load")
+    metric = _METRICS[name or "Time to first token"]
+    ends = answer.document["interval"].get(f"{metric}_s")
+    display.chart(
+        load_latency_chart(sweep, metric=metric),
+        key="load",
+        provenance=answer.document["provenance"],
+        interval=f"mean {metric.upper()} at this load {range_text(ends, seconds_text)}" if ends else "",
+    )
     _over_time(answer)
     with st.expander("Every rate", icon=":material/table_rows:"):
         st.dataframe(pd.DataFrame(sweep_rows(sweep), columns=list(SWEEP_COLUMNS)), hide_index=True, width="stretch")

@@ -28,6 +28,7 @@ from simulator.specs.calibrations import calibrated_hardware
 from simulator.specs.validation_rows import ValidationRow, load_validation_rows
 
 _ALL = "all"
+_VIEWS = ("By source", "Every run", "Kernels", "What is calibrated")
 _KINDS = {"Latency": True, "Throughput": False}
 
 
@@ -87,21 +88,22 @@ def page() -> None:
                 help=glossary.INTERVAL,
             ),
             display.Figure(label="Measured values", text=count_text(summary.runs), help="Stored with the package."),
-        ]
+        ],
+        provenance="measured",
     )
     shown = _filtered(rows)
     if shown:
-        display.chart(validation_scatter_chart(shown), key="scatter", height=480)
+        display.chart(validation_scatter_chart(shown), key="scatter", provenance="measured", height=480)
     else:
         st.caption("Nothing was measured with this choice.")
-    by_source, runs, kernels, known = st.tabs(["By source", "Every run", "Kernels", "What is calibrated"])
-    with by_source:
-        _table(source_rows(rows), SOURCE_COLUMNS)
-    with runs:
-        _table(run_rows(shown), RUN_COLUMNS)
-    with kernels:
-        _kernels()
-    with known:
-        _table(known_rows(library="vllm", profiles=session_profiles()), KNOWN_COLUMNS)
-        for word, meaning in glossary.PROVENANCE.items():
-            st.caption(f"**{word}**: {meaning}")
+    match display.view("Details", _VIEWS, key="details"):
+        case "Every run":
+            _table(run_rows(shown), RUN_COLUMNS)
+        case "Kernels":
+            _kernels()
+        case "What is calibrated":
+            _table(known_rows(library="vllm", profiles=session_profiles()), KNOWN_COLUMNS)
+            for word, meaning in glossary.PROVENANCE.items():
+                display.origin(word, meaning)
+        case _:
+            _table(source_rows(rows), SOURCE_COLUMNS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import display, glossary, inputs
+from app import baseline, display, glossary, inputs
 from app.answers import Answer, answered, technique_answers
 from app.commands import SIMULATE, scenario_line
 from app.techniques import technique_inputs
@@ -26,7 +26,7 @@ _HELP = {
     "per_million_output_tokens": f"{glossary.COST} All of the bill on the output tokens, always busy.",
     "energy_per_output_token_j": glossary.ENERGY,
 }
-_BASELINE = "_what_if_baseline"
+_BASELINE = "baseline"
 
 
 def _inputs() -> ScenarioSpec:
@@ -38,30 +38,27 @@ def _inputs() -> ScenarioSpec:
         isl, osl = inputs.length_inputs(preset)
         fields = inputs.deployment_inputs()
         with st.expander("Techniques", expanded=True, icon=":material/bolt:"):
-            techniques = technique_inputs()
+            techniques = technique_inputs(fields["model"])
     lengths = {"batch_size": batch, "isl_tokens": isl, "osl_tokens": osl}
     return inputs.scenario({"kind": "batch", **fields, **lengths, "techniques": techniques})
 
 
-def _pin(scenario: ScenarioSpec) -> None:
-    st.session_state[_BASELINE] = scenario
-
-
 def _baseline(scenario: ScenarioSpec) -> tuple[Answer | None, str]:
     """What the numbers are compared with: the pinned deployment, else the same one without techniques."""
-    pinned: ScenarioSpec | None = st.session_state.get(_BASELINE)
-    against, name = (pinned, "baseline") if pinned is not None else (native_scenario(scenario), "native")
-    if against == scenario:
-        return None, ""
+    fields = baseline.pinned(_BASELINE)
     try:
+        pinned = inputs.shared_scenario(fields) if fields is not None else None
+        against, name = (pinned, "baseline") if pinned is not None else (native_scenario(scenario), "native")
+        if against == scenario:
+            return None, ""
         return answered(against, profiles=session_profiles()), name
     except RoofcastError:
         return None, ""
 
 
-def _figures(answer: Answer, baseline: Answer | None, name: str) -> None:
+def _figures(answer: Answer, compared: Answer | None, name: str) -> None:
     before = (
-        {item.key: item.value for item in scenario_figures(baseline.what_if, baseline.document)} if baseline else {}
+        {item.key: item.value for item in scenario_figures(compared.what_if, compared.document)} if compared else {}
     )
     display.figures(
         [
@@ -76,6 +73,7 @@ def _figures(answer: Answer, baseline: Answer | None, name: str) -> None:
             )
             for item in scenario_figures(answer.what_if, answer.document)
         ],
+        provenance=answer.document["provenance"],
         baseline=name,
     )
 
@@ -93,13 +91,19 @@ def _phases(answer: Answer) -> None:
 def _charts(answer: Answer, scenario: ScenarioSpec) -> None:
     run = answer.what_if.result.run
     assert isinstance(run, UniformRun), "kind batch"
+    known = answer.document["provenance"]
+    spread = ", ".join(
+        f"{item.label} {item.interval}"
+        for item in scenario_figures(answer.what_if, answer.document)
+        if item.key in ("ttft_s", "tpot_s") and item.interval
+    )
     left, right = st.columns(2, gap="large")
     with left:
         phases = [("Prefill", run.prefill), *([("Decode", run.decode)] if run.decode else [])]
-        display.chart(latency_breakdown_chart(phases), key="breakdown")
+        display.chart(latency_breakdown_chart(phases), key="breakdown", provenance=known, interval=spread)
     with right:
         label = f"{scenario.hardware} TP{scenario.tp_size}"
-        display.chart(memory_stack_chart([(label, run.memory)]), key="memory")
+        display.chart(memory_stack_chart([(label, run.memory)]), key="memory", provenance=known)
     if scenario == native_scenario(scenario):
         st.caption("Choose a number format or a technique on the left to see what it is worth here.")
         return
@@ -108,7 +112,7 @@ def _charts(answer: Answer, scenario: ScenarioSpec) -> None:
     except RoofcastError as error:
         st.caption(f"No comparison with the published model: {error}")
         return
-    display.chart(technique_waterfall_chart(steps), key="waterfall", height=300)
+    display.chart(technique_waterfall_chart(steps), key="waterfall", provenance=known, interval=spread, height=300)
 
 
 def page() -> None:
@@ -119,22 +123,17 @@ def page() -> None:
     except RoofcastError as error:
         display.refusal(error)
         return
-    baseline, name = _baseline(scenario)
+    before, name = _baseline(scenario)
     document = answer.document
     display.headline(
         scenario_headline(answer.what_if, document),
         provenance=document["provenance"],
         detail=f"{power_text(document)} while running · {answer.what_if.cost.offer}",
     )
-    _figures(answer, baseline, name)
+    _figures(answer, before, name)
     _phases(answer)
-    st.button(
-        "Pin as baseline",
-        on_click=_pin,
-        args=(scenario,),
-        icon=":material/push_pin:",
-        help="Later changes are shown against this deployment.",
-    )
+    with st.container(horizontal=True, gap="small"):
+        baseline.pin_button(_BASELINE, scenario.model_dump(mode="json", exclude_unset=True, exclude_none=True))
     display.notes(document["notes"])
     _charts(answer, scenario)
     display.assumptions(document["assumptions"])

@@ -16,6 +16,7 @@ from simulator.kernels.library import kernel_library
 from simulator.kernels.user_fit import PARAMETERS, UserFit, demands, fit_demand
 from simulator.operators.work import Family
 from simulator.phases.deployment import deploy
+from simulator.phases.whole_check import MEASURED_MODEL, WholeError, whole_errors, whole_rows
 from simulator.specs.base import Source
 from simulator.specs.calibration import CalibrationSpec
 from simulator.specs.calibrations import CalibrationGroup, calibration_name, load_calibration
@@ -161,10 +162,20 @@ def _report(item: UserFit) -> str:
     )
 
 
+def _whole_report(before: Sequence[WholeError], after: Sequence[WholeError]) -> list[str]:
+    """Steps that no fit saw: a layer or a model against the sum of its kernels."""
+    return [
+        f"{then.family.replace('_', ' ') + ' ' + then.phase:26s} {then.steps:4d} steps, not fitted: error "
+        f"{100 * then.mean:.1f} % before, {100 * now.mean:.1f} % after (bias {100 * now.bias:+.1f} %)"
+        for then, now in zip(before, after, strict=True)
+    ]
+
+
 def calibrate_kernels(measured: str, *, hardware: str, only: Sequence[str], target: CalibrationTarget) -> None:
     """Fit the measured kernels of one accelerator, print each error before and after, and write the profiles."""
     accelerator = load_hardware(hardware, profiles=target.profiles)
-    table = _selected(load_measurements(measured), only=only)
+    whole = load_measurements(measured)
+    table = _selected(whole, only=only)
     _check_date(table, accelerator)
     found = demands(table, hardware=accelerator)
     if not found:
@@ -172,6 +183,9 @@ def calibrate_kernels(measured: str, *, hardware: str, only: Sequence[str], targ
         raise RoofcastError(f"row 2: nothing that can be fitted in {table.path}; it has {families}", field="family")
     kernels = kernel_library(accelerator, library=MEASURED_LIBRARY, profiles=target.profiles)
     fits = [fit_demand(demand, kernels=kernels) for demand in found]
+    steps = whole_rows(whole.rows)
+    model = load_model(MEASURED_MODEL, profiles=target.profiles)
+    before = whole_errors(steps, model=model, kernels=kernels)
     groups: tuple[tuple[CalibrationGroup, list[UserFit]], ...] = (
         ("roofline", [item for item in fits if item.fit.family != Family.ELEMENTWISE]),
         ("elementwise", [item for item in fits if item.fit.family == Family.ELEMENTWISE]),
@@ -188,7 +202,10 @@ def calibrate_kernels(measured: str, *, hardware: str, only: Sequence[str], targ
     _say(f"{table.device}, torch {table.torch_version}, {table.date}, as {accelerator.name}")
     for item in fits:
         _say(_report(item))
-    used = {row.line for demand in found for row in demand.rows}
+    now = kernel_library(accelerator, library=MEASURED_LIBRARY, profiles=target.out)
+    for line in _whole_report(before, whole_errors(steps, model=model, kernels=now)):
+        _say(line)
+    used = {row.line for demand in found for row in demand.rows} | {row.line for row in steps}
     unused = sorted({f"{row.family}/{row.format} ({row.kernel})" for row in table.rows if row.line not in used})
     if unused:
         _say(f"measured but not fitted: {', '.join(unused)}")

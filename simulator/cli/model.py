@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Any
 
+from simulator.cli.fine_tune import FineTuneQuestion, fine_tune_lines, fine_tune_object
 from simulator.operators.counts import model_flops, parameter_counts
 from simulator.operators.formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
@@ -18,14 +19,22 @@ from simulator.units import GIGA, KIB, TERA, format_si
 
 
 def model_object(
-    config: str, *, context_tokens: int, kv_cache: str | None = None, profiles: str | None = None
+    config: str,
+    *,
+    context_tokens: int,
+    kv_cache: str | None = None,
+    fine_tune: FineTuneQuestion | None = None,
+    profiles: str | None = None,
 ) -> dict[str, Any]:
-    """The JSON document of ``roofcast model``."""
+    """The JSON document of ``roofcast model``; with ``fine_tune`` also the memory of training."""
     model = load_model(config, profiles=profiles)
     plan = precision_plan(model, validate(PrecisionSpec, {"kv_cache": kv_cache}, where=""))
     counts = parameter_counts(model)
     per_token = kv_bytes_per_token(model, plan=plan, tp_size=1)
     state = state_bytes_per_sequence(model, plan=plan, tp_size=1)
+    tuned = (
+        {"fine_tuning": fine_tune_object(model, question=fine_tune, context_tokens=context_tokens)} if fine_tune else {}
+    )
     return {
         "schema_version": SCHEMA_VERSION,
         "name": model.name,
@@ -45,12 +54,23 @@ def model_object(
         ),
         "assumptions": list(plan.assumptions),
         "notes": list(model.notes),
+        **tuned,
     }
 
 
-def print_model(config: str, *, context_tokens: int, kv_cache: str | None, as_json: bool, profiles: str | None) -> None:
+def print_model(
+    config: str,
+    *,
+    context_tokens: int,
+    kv_cache: str | None,
+    fine_tune: FineTuneQuestion | None,
+    as_json: bool,
+    profiles: str | None,
+) -> None:
     """Print the counts as JSON or as lines."""
-    document = model_object(config, context_tokens=context_tokens, kv_cache=kv_cache, profiles=profiles)
+    document = model_object(
+        config, context_tokens=context_tokens, kv_cache=kv_cache, fine_tune=fine_tune, profiles=profiles
+    )
     if as_json:
         sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
         return
@@ -66,5 +86,6 @@ def print_model(config: str, *, context_tokens: int, kv_cache: str | None, as_js
         f"{format_si(document['kv_bytes_at_context'], 'B')} at {context_tokens} tokens",
         *(f"note: {text}" for text in document["notes"]),
         *(f"assumed: {text}" for text in document["assumptions"]),
+        *(fine_tune_lines(document["fine_tuning"]) if fine_tune else ()),
     )
     sys.stdout.write("\n".join(lines) + "\n")

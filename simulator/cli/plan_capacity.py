@@ -15,7 +15,7 @@ from simulator.cli.entry import run
 from simulator.cli.option_groups import command_with
 from simulator.cli.output import STANDARD_STREAM, write_text
 from simulator.cli.plan_options import PlanOutput, spell_objectives
-from simulator.cli.plan_study_options import search_options, study_options
+from simulator.cli.plan_study_options import search_options, study_options, technique_axes
 from simulator.errors import FileError, InfeasibleError, RoofcastError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _COLLECT_EVERY = 200_000
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command(name=NAME, cls=command_with(search_options, study_options))
+@app.command(name=NAME, cls=command_with(search_options, technique_axes, study_options))
 def plan_capacity(
     context: typer.Context,
     rps: options.Rps = None,
@@ -155,7 +155,7 @@ def _print_gap(error: InfeasibleError) -> None:
         from simulator.reports.plan_choice_tables import gap_section
         from simulator.reports.study_section import section_text
 
-        print("\n".join(section_text(gap_section(error.gap))[1:]))
+        print("\n".join(section_text(gap_section(error.gap, currency=error.currency))[1:]))
 
 
 def _objective(text: str) -> tuple[str, str]:

@@ -65,6 +65,46 @@ def search_options(
     """How far to search, and within which limits."""
 
 
+def technique_axes(
+    any_technique: Annotated[
+        bool,
+        _option(
+            "--any-technique",
+            text="Compare speculation, 2:4 sparsity and, with experts, data-parallel attention.",
+            panel=SEARCH,
+        ),
+    ] = False,
+    speculation: Annotated[
+        list[str] | None,
+        _option(
+            "--speculation",
+            text="Guesses to compare: eagle, ngram:k=4, draft:acceptance=0.7, none; repeatable.",
+            panel=SEARCH,
+        ),
+    ] = None,
+    sparsity: Annotated[
+        list[str] | None, _option("--sparsity", text="Zeros in the weights to compare: 2:4, none.", panel=SEARCH)
+    ] = None,
+    kv_policy: Annotated[
+        list[str] | None,
+        _option("--kv-policy", text="Bounded caches to compare: h2o:1024, streaming:2048, none.", panel=SEARCH),
+    ] = None,
+    dp: Annotated[
+        list[int] | None,
+        _option("--dp", text="Ranks of data-parallel attention to compare, for models with experts.", panel=SEARCH),
+    ] = None,
+    max_quality_loss: Annotated[
+        float | None,
+        _option(
+            "--max-quality-loss",
+            text="Largest published loss of answer quality, such as 0.02; refuses what is unknown.",
+            panel=LIMITS,
+        ),
+    ] = None,
+) -> None:
+    """Techniques to compare, and what they may cost in answers."""
+
+
 def study_options(
     resilience: Annotated[
         bool, _option("--resilience", text="Loss of replicas and servers, restarts, ramps.", panel=RESILIENCE)

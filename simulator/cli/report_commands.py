@@ -37,7 +37,8 @@ def demand(
         str,
         typer.Argument(
             metavar="FILE",
-            help="Azure, BurstGPT or Mooncake trace, vLLM /metrics text, or a vllm bench, GuideLLM or AIPerf result.",
+            help="Azure, BurstGPT or Mooncake trace, vLLM /metrics text, JSON of Prometheus range queries, or a vllm "
+            "bench, GuideLLM or AIPerf result.",
         ),
     ],
     over: Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from simulator.cli.app import dashboard
+from simulator.cli.compare_command import compare
 from simulator.cli.entry import run
 from simulator.cli.option_groups import command_with
 from simulator.cli.report_commands import demand, report
@@ -30,6 +31,22 @@ ProfilesOption = Annotated[
     str | None, typer.Option("--profiles", metavar="DIR", help="Your profile directory; overrides and extends.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+
+class OptimizerChoice(StrEnum):
+    """What Adam keeps per trained parameter (simulator/techniques/fine_tuning.py)."""
+
+    MIXED = "mixed"
+    NO_MASTER = "no_master"
+    HALF = "half"
+
+
+class ValidationPart(StrEnum):
+    """What ``roofcast validate`` scores."""
+
+    ALL = "all"
+    KERNELS = "kernels"
+    END_TO_END = "end-to-end"
 
 
 class ProfileSection(StrEnum):
@@ -64,6 +81,7 @@ def simulate(
 
 app.command(cls=command_with(precision_group, technique_group))(step)
 app.command()(crossover)
+app.command()(compare)
 
 
 @app.command()
@@ -73,16 +91,32 @@ def model(
     ],
     context: Annotated[int, typer.Option("--context", min=1, help="Tokens for FLOPs and KV totals.")] = 4096,
     kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="Number format of the KV cache.")] = None,
+    fine_tune: Annotated[
+        list[str] | None,
+        typer.Option("--fine-tune", metavar="METHOD", help="Memory to train: full, lora:16, qlora:16; repeatable."),
+    ] = None,
+    optimizer: Annotated[
+        OptimizerChoice | None, typer.Option("--optimizer", help="Adam's state: FP32 and master, FP32, 16 bit.")
+    ] = None,
+    train_batch: Annotated[
+        int | None, typer.Option("--train-batch", min=1, help="Sequences of --context tokens in a training step.")
+    ] = None,
     as_json: JsonOption = False,
     profiles: ProfilesOption = None,
 ) -> None:
-    """Parameters, FLOPs and KV bytes of a model, counted on its own configuration.
+    """Parameters, FLOPs and KV bytes of a model, counted on its own configuration; memory to fine-tune it.
 
-    Example: roofcast model ./config.json
+    Example: roofcast model ./config.json --fine-tune full --fine-tune lora:16 --fine-tune qlora:16
     """
+    from simulator.cli.fine_tune import fine_tune_question
     from simulator.cli.model import print_model
 
-    print_model(config, context_tokens=context, kv_cache=kv_cache, as_json=as_json, profiles=profiles)
+    question = fine_tune_question(
+        fine_tune or [], optimizer=optimizer.value if optimizer else None, sequences=train_batch
+    )
+    print_model(
+        config, context_tokens=context, kv_cache=kv_cache, fine_tune=question, as_json=as_json, profiles=profiles
+    )
 
 
 @app.command()
@@ -125,18 +159,28 @@ def validate(
     library: Annotated[
         list[str] | None, typer.Option("--library", help="Only this kernel library: vllm, sglang, trtllm, nccl, torch.")
     ] = None,
+    part: Annotated[ValidationPart | None, typer.Option("--part", help="Only these errors.")] = None,
     as_json: JsonOption = False,
     profiles: ProfilesOption = None,
 ) -> None:
-    """Print the scorecard of the kernel fits: error, bias and interval coverage on shapes that they never saw.
+    """Print the scorecards: kernel fits on shapes that they never saw, and whole runs that others measured.
 
     Example: roofcast validate --hardware h100 --library vllm
 
-    End-to-end errors need the measured runs and a source checkout: python -m validation.end_to_end --data DIR
+    Without --part both are printed, with --library the kernels. The runs are predicted anew from a source checkout:
+    python -m validation.end_to_end --data DIR
     """
     from simulator.cli.validate import print_scorecard
 
-    print_scorecard(hardware=hardware, libraries=library or [], as_json=as_json, profiles=profiles)
+    chosen = part or (ValidationPart.KERNELS if library else ValidationPart.ALL)
+    print_scorecard(
+        hardware=hardware,
+        libraries=library or [],
+        kernels=chosen is not ValidationPart.END_TO_END,
+        end_to_end=chosen is not ValidationPart.KERNELS,
+        as_json=as_json,
+        profiles=profiles,
+    )
 
 
 @profiles_app.command("list")

@@ -12,6 +12,10 @@ Model = Annotated[str | None, typer.Option("--model", "-m", help="Another model.
 Hardware = Annotated[str | None, typer.Option("--hardware", help="Another accelerator.")]
 Tp = Annotated[int | None, typer.Option("--tp", min=1, help="Another tensor-parallel size.")]
 Replicas = Annotated[int | None, typer.Option("--replicas", min=1, help="Another number of replicas.")]
+Routing = Annotated[
+    str | None,
+    typer.Option("--routing", help="How requests find a replica: round_robin, least_outstanding or prefix_aware."),
+]
 Slo = Annotated[
     list[str] | None, typer.Option("--slo", metavar="METRIC-pNN=TIME", help="Bound to hold: ttft-p95=2s; repeatable.")
 ]
@@ -32,6 +36,7 @@ def serve(
     hardware: Hardware = None,
     tp: Tp = None,
     replicas: Replicas = None,
+    routing: Routing = None,
     slo: Slo = None,
     requests: Annotated[
         str | None, typer.Option("--requests", metavar="FILE", help="Per-request table, .csv or .parquet.")
@@ -60,6 +65,7 @@ def serve(
         rate_per_s=rate,
         duration_s=duration,
         seed=seed,
+        routing=routing,
     )
     question = ServeQuestion(
         source=scenario,
@@ -80,12 +86,16 @@ def capacity(
     scenario: Scenario,
     slo: Slo = None,
     seeds: Annotated[int, typer.Option("--seeds", min=2, max=50, help="Independent runs at every rate.")] = 5,
-    requests: Annotated[int, typer.Option("--requests", min=200, help="Requests of one run.")] = 2000,
+    requests: Annotated[
+        int | None,
+        typer.Option("--requests", min=200, help="Requests of one run; by default enough for the batch at capacity."),
+    ] = None,
     seed: Seed = None,
     model: Model = None,
     hardware: Hardware = None,
     tp: Tp = None,
     replicas: Replicas = None,
+    routing: Routing = None,
     assumptions: Annotated[bool, typer.Option("--assumptions", help="List what was assumed.")] = False,
     output: Output = "-",
     as_json: AsJson = False,
@@ -101,7 +111,7 @@ def capacity(
     from simulator.cli.capacity import CapacityQuestion, run_capacity
     from simulator.specs.scenario_file import ScenarioChanges
 
-    changes = ScenarioChanges(model=model, hardware=hardware, tp_size=tp, replicas=replicas, seed=seed)
+    changes = ScenarioChanges(model=model, hardware=hardware, tp_size=tp, replicas=replicas, seed=seed, routing=routing)
     question = CapacityQuestion(
         source=scenario,
         changes=changes,

@@ -1,31 +1,70 @@
-"""``roofcast validate``: the errors stored with every kernel fit, and those on accelerators left out of the fits."""
+"""``roofcast validate``: errors of every kernel fit, on accelerators left out of the fits, and of whole runs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import typer
 
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.kernels.transfer import calibrated_relative
+from simulator.reports.end_to_end_scores import EndToEndScore, end_to_end_lines, end_to_end_scores
 from simulator.reports.scorecard import LIBRARIES, KernelScore, kernel_scores, score_lines, transfer_lines
 from simulator.specs.calibrations import calibrated_hardware
 from simulator.specs.loading import load_hardware
 from simulator.specs.transfer import TransferRow, load_transfer_table
+from simulator.specs.validation_rows import ValidationRow, load_validation_table
 
 SCHEMA_VERSION = "1.0"
 
 
-def print_scorecard(*, hardware: str | None, libraries: Sequence[str], as_json: bool, profiles: str | None) -> None:
-    """Print the scorecard of one or every accelerator under the named or all libraries.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scorecard:
+    """What is asked for and known; None for a part that was not asked for."""
+
+    kernels: list[KernelScore] | None
+    left_out: list[TransferRow]
+    runs: list[EndToEndScore] | None
+
+
+def print_scorecard(
+    *,
+    hardware: str | None,
+    libraries: Sequence[str],
+    kernels: bool,
+    end_to_end: bool,
+    as_json: bool,
+    profiles: str | None,
+) -> None:
+    """Print the scorecard of one or every accelerator: kernels under the named or all libraries, and whole runs.
 
     Raises
     ------
     RoofcastError
-        A library that nothing is fitted for, or an accelerator without fits of its own (named with its stand-in).
+        A library that nothing is fitted for, one beside end-to-end errors alone, or an accelerator of which neither
+        kernels (named with its stand-in) nor whole runs were measured.
     """
+    _check_libraries(libraries, kernels=kernels)
+    name = load_hardware(hardware, profiles=profiles).name if hardware is not None else None
+    found = Scorecard(
+        kernels=_kernels(name, libraries=libraries, profiles=profiles) if kernels else None,
+        left_out=[row for row in load_transfer_table().nearest if name in (None, row.target)] if kernels else [],
+        runs=end_to_end_scores(_runs(name, profiles=profiles)) if end_to_end else None,
+    )
+    if not found.kernels and not found.runs:
+        if not kernels:
+            _refuse_runs(name)
+        _refuse(name, libraries=libraries, profiles=profiles)
+    typer.echo(_document(found) if as_json else _text(found, name=name))
+
+
+def _check_libraries(libraries: Sequence[str], *, kernels: bool) -> None:
+    if libraries and not kernels:
+        raise RoofcastError(
+            "has no effect on end-to-end errors", field="--library", code="ignored_option", hint="leave it out"
+        )
     for library in libraries:
         if library not in LIBRARIES:
             raise RoofcastError(
@@ -33,16 +72,30 @@ def print_scorecard(*, hardware: str | None, libraries: Sequence[str], as_json: 
                 field="--library",
                 hint=did_you_mean(library, LIBRARIES),
             )
-    name = load_hardware(hardware, profiles=profiles).name if hardware is not None else None
-    scores = [
+
+
+def _kernels(name: str | None, *, libraries: Sequence[str], profiles: str | None) -> list[KernelScore]:
+    return [
         score
         for library in libraries or LIBRARIES
         for score in kernel_scores(library, hardware=name, profiles=profiles)
     ]
-    if not scores:
-        _refuse(name, libraries=libraries, profiles=profiles)
-    left_out = [row for row in load_transfer_table().nearest if name in (None, row.target)]
-    typer.echo(_document(scores, left_out=left_out) if as_json else _text(scores, left_out=left_out))
+
+
+def _runs(name: str | None, *, profiles: str | None) -> list[ValidationRow]:
+    """The stored runs on one accelerator, whose name in the table may be an alias."""
+    rows = load_validation_table().rows
+    if name is None:
+        return list(rows)
+    same = {item for item in {row.hardware for row in rows} if load_hardware(item, profiles=profiles).name == name}
+    return [row for row in rows if row.hardware in same]
+
+
+def _refuse_runs(name: str | None) -> None:
+    measured = ", ".join(sorted({row.hardware for row in load_validation_table().rows}))
+    raise RoofcastError(
+        f"no end-to-end run on {name} is stored; measured: {measured}", field="--hardware", code="not_measured"
+    )
 
 
 def _refuse(name: str | None, *, libraries: Sequence[str], profiles: str | None) -> None:
@@ -68,24 +121,43 @@ def _refuse(name: str | None, *, libraries: Sequence[str], profiles: str | None)
     )
 
 
-def _text(scores: Sequence[KernelScore], *, left_out: Sequence[TransferRow]) -> str:
-    lines = ["Kernels: error on measured shapes that the fit never saw", "", *score_lines(scores)]
-    if left_out:
-        table = load_transfer_table()
-        lines += [
-            "",
-            f"Priced as if never measured ({table.library}, 16 bit): fits of the nearest other accelerator",
-            "",
-        ]
-        lines += transfer_lines(left_out)
-    return "\n".join(lines)
+def _text(found: Scorecard, *, name: str | None) -> str:
+    parts = []
+    if found.kernels:
+        parts.append(["Kernels: mean error on measured shapes that the fit never saw", "", *score_lines(found.kernels)])
+    elif found.kernels is not None:
+        parts.append([f"Kernels: none of {name} was measured; they are priced with the fits of a relative"])
+    if found.left_out:
+        library = load_transfer_table().library
+        heading = f"Priced as if never measured ({library}, 16 bit): fits of the nearest other accelerator"
+        parts.append([heading, "", *transfer_lines(found.left_out)])
+    if found.runs:
+        parts.append([*_end_to_end_heading(found.runs), "", *end_to_end_lines(found.runs)])
+    elif found.runs is not None:
+        parts.append([f"End to end: no run on {name} is stored"])
+    return "\n\n".join("\n".join(lines) for lines in parts)
 
 
-def _document(scores: Sequence[KernelScore], *, left_out: Sequence[TransferRow]) -> str:
-    return json.dumps(
-        {
-            "schema_version": SCHEMA_VERSION,
-            "kernels": [asdict(score) for score in scores],
-            "left_out": [row.model_dump(mode="json") for row in left_out],
+def _end_to_end_heading(runs: Sequence[EndToEndScore]) -> list[str]:
+    table = load_validation_table()
+    return [
+        f"End to end: errors of {sum(row.runs for row in runs)} values that others published or measured, "
+        f"predicted on {table.date} by roofcast {table.version}",
+        "(bias: positive where the prediction is higher; engine overheads were fitted on some of these runs, "
+        "all of vllm under load among them: roofcast profiles show ENGINE names which)",
+    ]
+
+
+def _document(found: Scorecard) -> str:
+    document: dict[str, object] = {"schema_version": SCHEMA_VERSION}
+    if found.kernels is not None:
+        document["kernels"] = [asdict(score) for score in found.kernels]
+        document["left_out"] = [row.model_dump(mode="json") for row in found.left_out]
+    if found.runs is not None:
+        table = load_validation_table()
+        document["end_to_end"] = {
+            "date": table.date,
+            "version": table.version,
+            "scores": [asdict(row) for row in found.runs],
         }
-    )
+    return json.dumps(document, allow_nan=False)

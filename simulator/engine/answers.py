@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.engine.disaggregated_run import disaggregated_run, pools_power_w
-from simulator.engine.served_run import ServedRun, ServeOptions, served_run
+from simulator.engine.serve_options import ServeOptions, scenario_options
+from simulator.engine.served_run import ServedRun, served_run
 from simulator.engine.speculative_steps import check_speculation_matters
 from simulator.engine.uniform_runs import UniformRun, closed_loop, offline, static_batch
 from simulator.errors import RoofcastError
@@ -17,6 +18,7 @@ from simulator.specs.hardware import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
 from simulator.specs.scenario import IDLE_ENGINE_FIELDS, IDLE_FIELDS, REQUIRED_FIELDS, Kind, ScenarioSpec
+from simulator.specs.spellings import link_word
 from simulator.specs.workload import WorkloadSpec
 from simulator.techniques.kv_compression import check_budget
 
@@ -92,12 +94,10 @@ def _check_fields(scenario: ScenarioSpec) -> None:
 
 def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None) -> AcceleratorSpec:
     """Replace the scale-up link where the scenario asks for the host's; refuse what the device does not have."""
-    if interconnect is None or interconnect.lower() in (
-        hardware.scale_up.kind.lower(),
-        hardware.scale_up.kind.lower().split("-")[0],
-    ):
+    asked = None if interconnect is None else link_word(interconnect)
+    if asked is None or asked == link_word(hardware.scale_up.kind):
         return hardware
-    if interconnect.lower() in (hardware.host_link.kind.lower(), "pcie"):
+    if asked == link_word(hardware.host_link.kind):
         link = LinkSpec(
             kind=hardware.host_link.kind,
             bytes_per_s_per_direction=hardware.host_link.bytes_per_s_per_direction,
@@ -124,7 +124,8 @@ def _share(scenario: ScenarioSpec, *, field: str) -> int:
     return -(-int(number) // scenario.dp_size)
 
 
-def _run(scenario: ScenarioSpec, deployment: Deployment, options: ServeOptions) -> UniformRun | ServedRun:
+def run_of(scenario: ScenarioSpec, deployment: Deployment, *, options: ServeOptions) -> UniformRun | ServedRun:
+    """The run of a scenario's load on a replica that was made for it."""
     check_speculation_matters(deployment, kind=scenario.kind, osl_tokens=scenario.osl_tokens)
     isl, osl = scenario.isl_tokens or 0, scenario.osl_tokens or 0
     if isl + osl > deployment.engine.max_model_len and scenario.engine.max_model_len is not None:
@@ -183,6 +184,8 @@ def _assumptions(scenario: ScenarioSpec, deployment: Deployment) -> tuple[str, .
         said.append(f"engine.name = {deployment.engine.name} (default of kind {scenario.kind})")
     if scenario.workload is not None:
         said += _workload_assumptions(scenario.workload)
+        if scenario.routing is None and scenario.replicas * scenario.dp_size > 1:
+            said.append("routing = round_robin (default)")
     if scenario.kind == "batch" and scenario.engine.max_num_batched_tokens is None:
         said.append("all prompts of the batch in one pass (max_num_batched_tokens not given)")
     return tuple(said)
@@ -248,11 +251,12 @@ def answer(
 
     options : what else to find out about a served workload (objectives, intervals, steps to trace)
     """
+    chosen = scenario_options(scenario, options or ServeOptions())
     if scenario.disaggregation is not None:
         _check_fields(scenario)
-        return _disaggregated(scenario, profiles=profiles, options=options or ServeOptions())
+        return _disaggregated(scenario, profiles=profiles, options=chosen)
     deployment = deployment_of(scenario, profiles=profiles)
-    run = _run(scenario, deployment, options or ServeOptions())
+    run = run_of(scenario, deployment, options=chosen)
     phases = tuple(phase for phase in (run.prefill, run.decode) if phase is not None)
     return ScenarioResult(
         scenario=scenario,

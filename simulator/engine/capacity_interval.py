@@ -8,10 +8,12 @@ from math import exp, hypot, log, sqrt
 from simulator.engine.capacity_search import RequestSource, SimulatedCapacity, capacity_by_simulation
 from simulator.engine.mix_requests import mix_of_requests
 from simulator.engine.serve_interval import DEVIATE, step_sigma
+from simulator.engine.settings import Routing
 from simulator.errors import InfeasibleError
 from simulator.kernels.timing import Provenance
-from simulator.operators.step_shape import decode_step, mixed_step
+from simulator.operators.step_shape import mixed_step
 from simulator.phases.deployment import Deployment
+from simulator.phases.draft_cost import decode_round
 from simulator.phases.step import estimate_step
 from simulator.specs.plan import ObjectiveSpec
 
@@ -32,14 +34,15 @@ class CapacityInterval:
     provenance: str
 
 
-def _steps_known(deployment: Deployment, *, source: RequestSource, capacity: SimulatedCapacity) -> tuple[float, str]:
+def _steps_known(
+    deployment: Deployment, *, source: RequestSource, capacity: SimulatedCapacity, replicas: int
+) -> tuple[float, str]:
     """Log-sigma and provenance of a mean step at capacity: one prompt, and a decode step of the mean batch."""
     mix, point = mix_of_requests(source(capacity.requests, 0)), capacity.at_capacity
     prompt = estimate_step(deployment, mixed_step(prefill_sequences=1.0, prefill_tokens=max(1.0, mix.isl.mean_tokens)))
-    decode = estimate_step(
-        deployment, decode_step(sequences=max(1.0, point.mean_batch), context=mix.decode_context_tokens)
-    )
-    share = point.rate_per_s * float(prompt.step_s[0])
+    decode = decode_round(deployment, sequences=max(1.0, point.mean_batch), context=mix.decode_context_tokens)
+    # One replica's part of the rate: its prompts are what its steps spend time on.
+    share = point.rate_per_s / (replicas * deployment.parallelism.dp_size) * float(prompt.step_s[0])
     sigma = step_sigma(
         prefill_sigma=float(prompt.log_sigma[0]), decode_sigma=float(decode.log_sigma[0]), prompt_share=share
     )
@@ -52,6 +55,7 @@ def _at_scale(
     source: RequestSource,
     objectives: tuple[ObjectiveSpec, ...],
     replicas: int,
+    routing: Routing,
     capacity: SimulatedCapacity,
     scale: float,
 ) -> float:
@@ -61,6 +65,7 @@ def _at_scale(
             source=source,
             objectives=objectives,
             replicas=replicas,
+            routing=routing,
             seeds=FEWER_SEEDS,
             requests=capacity.requests,
             step_scale=scale,
@@ -76,12 +81,13 @@ def capacity_interval(
     objectives: tuple[ObjectiveSpec, ...],
     capacity: SimulatedCapacity,
     replicas: int = 1,
+    routing: Routing = Routing.ROUND_ROBIN,
 ) -> CapacityInterval:
     """Search again with all steps at the ends of their 80 % interval, and join the scatter of the seeds (quadrature).
 
     The engine's own spread is taken as one of all its times, because a capacity has no spread of its own.
     """
-    kernels, provenance = _steps_known(deployment, source=source, capacity=capacity)
+    kernels, provenance = _steps_known(deployment, source=source, capacity=capacity, replicas=replicas)
     spread = deployment.engine.spread
     engine = spread.e2e if capacity.binding is None else getattr(spread, capacity.binding.metric)
     sigma = hypot(kernels, engine)
@@ -92,6 +98,7 @@ def capacity_interval(
             source=source,
             objectives=objectives,
             replicas=replicas,
+            routing=routing,
             capacity=capacity,
             scale=exp(sign * DEVIATE * sigma),
         )

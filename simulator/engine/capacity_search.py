@@ -15,6 +15,7 @@ from simulator.engine.mix_requests import mix_of_requests
 from simulator.engine.rate_simulation import RatePoint, ServedDeployment, served_deployment, simulate_rate
 from simulator.engine.request import Requests
 from simulator.engine.scheduling import kv_blocks_of
+from simulator.engine.settings import Routing
 from simulator.engine.steady_state import LatencyMetric, steady_state
 from simulator.errors import InfeasibleError
 from simulator.phases.deployment import Deployment
@@ -30,7 +31,10 @@ STEP = 1.25
 IDLE_SHARE = 0.002
 """Share of the saturation rate at which a deployment counts as idle."""
 STEADY_RATES = 48
+SMALL_STEP = 1.05
 COMPANY_TIMES = 20
+LONGER = 1.25
+"""Runs are repeated where they should have been this many times as long."""
 LEAST_REQUESTS, MOST_REQUESTS = 2_000, 20_000
 # Student's t that leaves 10 % on either side, by degrees of freedom from 1 (then the normal deviate).
 _STUDENT_80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372)
@@ -117,9 +121,9 @@ class _Search:
         return self.points[rate_per_s]
 
 
-def _bracket(search: _Search, *, guess: SteadyGuess) -> tuple[float, float]:
-    """A rate that holds and one that fails, found in growing steps from the guess."""
-    rate, step = guess.rate_per_s, STEP
+def _bracket(search: _Search, *, guess: SteadyGuess, start_per_s: float, step: float) -> tuple[float, float]:
+    """A rate that holds and one that fails, found in growing steps from the first rate."""
+    rate = start_per_s
     if search.at(rate).holds:
         while search.at(rate * step).holds:
             rate, step = rate * step, step * STEP
@@ -193,45 +197,14 @@ def _seed_interval(points: Sequence[RatePoint], *, seeds: int, rate_per_s: float
     return rate_per_s * exp(-half), rate_per_s * exp(half)
 
 
-def requests_for(guess: SteadyGuess) -> int:
-    """Requests of a run long enough to fill the batch many times over."""
-    return int(min(max(COMPANY_TIMES * guess.mean_sequences, LEAST_REQUESTS), MOST_REQUESTS))
+def requests_for(sequences: float) -> int:
+    """Requests of a run long enough to fill the batches many times over, which hold that many ``sequences``."""
+    return int(min(max(COMPANY_TIMES * sequences, LEAST_REQUESTS), MOST_REQUESTS))
 
 
-def capacity_by_simulation(
-    deployment: Deployment,
-    *,
-    source: RequestSource,
-    objectives: tuple[ObjectiveSpec, ...],
-    replicas: int = 1,
-    seeds: int = 5,
-    first_seed: int = 0,
-    requests: int | None = None,
-    timeout_s: float | None = None,
-    step_scale: float = 1.0,
-    progress: Progress | None = None,
-) -> SimulatedCapacity:
-    """The highest mean rate of ``replicas`` copies at which every objective holds and the queue does not grow [1/s].
-
-    All rates meet the same requests, closer together or further apart, so that the search is free of noise between
-    rates; percentiles are over all ``seeds`` runs of ``requests`` each, warm-up left out. ``step_scale`` makes every
-    step that many times as long (for intervals). Raises InfeasibleError where even an idle deployment misses an
-    objective.
-    """
-    kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
-    mix = mix_of_requests(source(LEAST_REQUESTS, first_seed))
-    guess = steady_guess(deployment, mix=mix, objectives=objectives, replicas=replicas)
-    count = requests or requests_for(guess)
-    search = _Search(
-        served=served_deployment(deployment, replicas=replicas, timeout_s=timeout_s, step_scale=step_scale),
-        samples=[source(count, first_seed + seed) for seed in range(seeds)],
-        objectives=objectives,
-        progress=progress,
-        expected=2 + ceil(log2(log(STEP) / RESOLUTION)),
-        points={},
-    )
-    low, high = _bisect(search, bracket=_bracket(search, guess=guess))
+def _found(search: _Search, *, guess: SteadyGuess, low: float, high: float) -> SimulatedCapacity:
     points = tuple(search.points[rate] for rate in sorted(search.points))
+    seeds = len(search.samples)
     low_rate, high_rate = _seed_interval(points, seeds=seeds, rate_per_s=low)
     failing = search.points[high]
     return SimulatedCapacity(
@@ -244,5 +217,56 @@ def capacity_by_simulation(
         saturation_per_s=guess.saturation_per_s,
         points=points,
         seeds=seeds,
-        requests=count,
+        requests=len(search.samples[0]),
     )
+
+
+def capacity_by_simulation(
+    deployment: Deployment,
+    *,
+    source: RequestSource,
+    objectives: tuple[ObjectiveSpec, ...],
+    replicas: int = 1,
+    routing: Routing = Routing.ROUND_ROBIN,
+    seeds: int = 5,
+    first_seed: int = 0,
+    requests: int | None = None,
+    timeout_s: float | None = None,
+    step_scale: float = 1.0,
+    progress: Progress | None = None,
+) -> SimulatedCapacity:
+    """The highest mean rate of ``replicas`` copies at which every objective holds and the queue does not grow [1/s].
+
+    All rates meet the same requests, closer together or further apart, so that the search is free of noise between
+    rates; percentiles are over all ``seeds`` runs of ``requests`` each, warm-up left out. Without ``requests`` the runs
+    are long enough for the batch at capacity; where the first guess of it was too small, the search goes on from its
+    answer with longer ones. ``step_scale`` makes every step that many times as long (for intervals). Raises
+    InfeasibleError where even an idle deployment misses an objective.
+    """
+    kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
+    mix = mix_of_requests(source(LEAST_REQUESTS, first_seed))
+    guess = steady_guess(deployment, mix=mix, objectives=objectives, replicas=replicas)
+    served = served_deployment(
+        deployment, replicas=replicas, routing=routing, timeout_s=timeout_s, step_scale=step_scale
+    )
+
+    def found(count: int, *, start_per_s: float, step: float) -> SimulatedCapacity:
+        search = _Search(
+            served=served,
+            samples=[source(count, first_seed + seed) for seed in range(seeds)],
+            objectives=objectives,
+            progress=progress,
+            expected=2 + ceil(log2(log(step) / RESOLUTION)),
+            points={},
+        )
+        low, high = _bisect(search, bracket=_bracket(search, guess=guess, start_per_s=start_per_s, step=step))
+        return _found(search, guess=guess, low=low, high=high)
+
+    count = requests or requests_for(guess.mean_sequences)
+    capacity = found(count, start_per_s=guess.rate_per_s, step=STEP)
+    if requests is not None:
+        return capacity
+    longer = requests_for(capacity.at_capacity.mean_batch * lanes(deployment) * replicas)
+    if longer <= LONGER * count:
+        return capacity
+    return found(longer, start_per_s=capacity.rate_per_s, step=SMALL_STEP)

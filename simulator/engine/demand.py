@@ -6,6 +6,7 @@ import numpy as np
 
 from simulator.engine.arrivals import stage_arrivals, trace_arrivals
 from simulator.engine.conversations import conversation_requests
+from simulator.engine.demand_limits import check_workload_size
 from simulator.engine.lengths import whole_lengths
 from simulator.engine.prefixes import PrefixLists, grouped_prompts, hashed_prompts
 from simulator.engine.request import Ints, Requests, make_requests
@@ -130,6 +131,7 @@ def _refuse_idle_fields(workload: WorkloadSpec) -> None:
 def build_requests(workload: WorkloadSpec, *, block_size_tokens: int) -> Requests:
     """All requests of a workload in arrival order; the same seed gives the same requests."""
     _refuse_idle_fields(workload)
+    check_workload_size(workload, block_size_tokens=block_size_tokens)
     if workload.trace is not None:
         return _trace_requests(workload, read_trace(workload.trace), block_size_tokens=block_size_tokens)
     # Lengths have a stream of their own, so that another arrival process meets the same prompts and answers.

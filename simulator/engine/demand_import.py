@@ -1,4 +1,4 @@
-"""What a recorded workload says about demand: rate, peak, lengths, burstiness, prefix hits, from any of six sources."""
+"""What a recorded workload says about demand: rate, peak, lengths, burstiness, prefix hits, from seven sources."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from simulator.engine.prometheus import prometheus_demand
+from simulator.engine.prometheus_ranges import parsed, range_demand
 from simulator.engine.recorded import RecordedDemand, Spread, measured_demand
 from simulator.engine.trace_files import read_trace
 from simulator.engine.trace_formats import HASH_BLOCK_TOKENS
@@ -17,8 +18,11 @@ from simulator.errors import FileError, RoofcastError
 
 FORMATS = (
     "Azure CSV (TIMESTAMP,ContextTokens,GeneratedTokens), BurstGPT CSV (Timestamp,Request tokens,Response tokens), "
-    "Mooncake JSON lines, Prometheus text of vLLM, result JSON of vllm bench serve, GuideLLM or AIPerf"
+    "Mooncake JSON lines, Prometheus text or range-query JSON of vLLM, results of vllm bench serve, GuideLLM or AIPerf"
 )
+
+_HEAD_CHARACTERS = 80
+"""Within which an answer of Prometheus shows its status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +197,8 @@ def import_demand(path: str, *, over_s: float | None = None) -> RecordedDemand:
         return prometheus_demand(file.text, source=path, over_s=over_s)
     if over_s is not None:
         raise RoofcastError(f"{path} states its own duration", field="--over", hint="leave --over out")
+    if first.startswith("[") or '"status"' in head[:_HEAD_CHARACTERS]:
+        return range_demand(parsed(file.text, source=path), source=path)
     if not first.startswith("{"):
         if "," not in first:
             raise RoofcastError(f"{path} is of no known kind", field="FILE", code="unknown_format", hint=FORMATS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulator.engine.demand import build_requests
 from simulator.engine.disaggregation import DisaggregatedResult, Pool, serve_disaggregated
+from simulator.engine.repeated_runs import pools_interval
 from simulator.engine.served_run import (
     ServedRun,
     ServeOptions,
@@ -56,24 +57,33 @@ def disaggregated_run(
             field="disaggregation",
             code="unsupported_option",
         )
+    server = _server(decode, profiles=profiles)
     pools = serve_disaggregated(
         build_requests(workload, block_size_tokens=prefill.engine.block_size_tokens),
         prefill=Pool(deployment=prefill, replicas=spec.prefill_replicas),
         decode=Pool(deployment=decode, replicas=spec.decode_replicas),
         spec=spec,
-        server=_server(decode, profiles=profiles),
+        server=server,
         timeout_s=workload.timeout_s,
+        routing=options.routing,
         objectives=options.objectives,
         trace_steps=options.trace_steps,
     )
     check_finished(pools.result)
+    ahead, after = typical_steps(prefill, pools.result)[0], typical_steps(decode, pools.result)[1]
+    interval = None
+    if options.intervals:
+        interval = pools_interval(
+            pools, workload=workload, spec=spec, server=server, routing=options.routing, prefill=ahead, decode=after
+        )
     return ServedRun(
         result=pools.result,
         replicas=1,
-        prefill=typical_steps(prefill, pools.result)[0],
-        decode=typical_steps(decode, pools.result)[1],
+        prefill=ahead,
+        decode=after,
         memory=memory_plan(decode),
         notes=(*serve_notes(pools.result), *_notes(pools)),
+        interval=interval,
         pools=pools,
     )
 

@@ -19,10 +19,11 @@ import numpy as np
 from simulator.engine.metrics import ServeResult, serve_result
 from simulator.engine.request import NO_PREFIX, NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests
 from simulator.engine.scheduling import kv_blocks_of, scheduler_settings, step_tables
-from simulator.engine.settings import SchedulerSettings
+from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.engine.simulation import SimulationRun, simulate_requests
 from simulator.engine.state import BUSY_S
 from simulator.errors import RoofcastError
+from simulator.phases.compiled import StepTables
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.specs.disaggregation import DisaggregationSpec
@@ -32,10 +33,11 @@ from simulator.specs.plan import ObjectiveSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Replicas of one deployment."""
+    """Replicas of one deployment; ``tables`` of its steps, where the caller has them already."""
 
     deployment: Deployment
     replicas: int
+    tables: tuple[StepTables, ...] | None = None
 
     @property
     def devices(self) -> int:
@@ -119,12 +121,15 @@ def _part(requests: Requests, chosen: Ints, *, arrival_s: Floats, output_tokens:
     )
 
 
-def _settings(pool: Pool, *, timeout_s: float | None, decodes: bool) -> SchedulerSettings:
+def _settings(pool: Pool, *, timeout_s: float | None, decodes: bool, routing: Routing) -> SchedulerSettings:
+    # The decode pool holds blocks without names, so that no replica has more of a prompt than another.
+    unnamed = decodes and routing is Routing.PREFIX_AWARE
     settings = scheduler_settings(
         pool.deployment.engine,
         kv_blocks=kv_blocks_of(pool.deployment),
         replicas=pool.replicas * pool.deployment.parallelism.dp_size,
         timeout_s=None if decodes else timeout_s,
+        routing=Routing.LEAST_OUTSTANDING if unnamed else routing,
     )
     if not decodes:
         return settings
@@ -231,6 +236,7 @@ def serve_disaggregated(
     spec: DisaggregationSpec,
     server: ServerSpec | None,
     timeout_s: float | None,
+    routing: Routing = Routing.ROUND_ROBIN,
     objectives: tuple[ObjectiveSpec, ...] = (),
     trace_steps: int = 0,
 ) -> DisaggregatedResult:
@@ -238,22 +244,22 @@ def serve_disaggregated(
     if (requests.previous != NO_PREVIOUS).any():
         raise RoofcastError("conversations are not modelled", field="disaggregation", code="unsupported_option")
     link, link_bytes_per_s = transfer_link(prefill, decode, spec=spec, server=server)
-    first_settings = _settings(prefill, timeout_s=timeout_s, decodes=False)
-    second_settings = _settings(decode, timeout_s=timeout_s, decodes=True)
+    first_settings = _settings(prefill, timeout_s=timeout_s, decodes=False, routing=routing)
+    second_settings = _settings(decode, timeout_s=timeout_s, decodes=True, routing=routing)
     outcome = _refused(requests, second_settings)
     taken = np.flatnonzero(outcome == int(Outcome.WAITING))
     if not len(taken):
         raise RoofcastError("no request fits the decode pool", field="workload", code="nothing_finished")
     ones = np.ones(len(taken), dtype=np.int64)
     prompts = _part(requests, taken, arrival_s=requests.arrival_s[taken], output_tokens=ones)
-    tables = step_tables(prefill.deployment)
+    tables = prefill.tables or step_tables(prefill.deployment)
     first = simulate_requests(tables, requests=prompts, settings=first_settings, trace_steps=trace_steps)
     token_s = _token_transfer_s(prefill, decode, link_bytes_per_s=link_bytes_per_s)
     transfers = _transfers(requests, taken, first.records, token_s=token_s)
     second = None
     if len(transfers.requests):
         answers = _answers(requests, transfers, timeout_s=timeout_s)
-        tables = step_tables(decode.deployment)
+        tables = decode.tables or step_tables(decode.deployment)
         second = simulate_requests(tables, requests=answers, settings=second_settings, trace_steps=trace_steps)
     run = _joined_run(requests, outcome, taken=taken, first=first, transfers=transfers, second=second)
     last_s = float(np.nanmax(run.records.finish_s, initial=0.0))

@@ -71,14 +71,19 @@ class PromptCosts:
             return mixed
 
         known, added_s, growth_s = between(self.tokens), between(self.added_s), between(self.growth_s)
-        rows = []
-        for column in range(len(sequences)):
-            room = known[-1, column]
-            steps = np.floor(tokens / room)
-            rest_s = np.interp(tokens - steps * room, known[:, column], added_s[:, column])
-            context_s = tokens / room * growth_s[column] * np.maximum(tokens - room, 0.0) / 2
-            rows.append(steps * added_s[-1, column] + rest_s + context_s)
-        return np.array(rows)
+        room = known[-1][:, None]
+        steps = np.floor(tokens / room)
+        rest = tokens - steps * room
+        spent_s: Array = steps * added_s[-1][:, None]
+        # Between its points the time is linear: each stretch adds its time by the share of it that is passed.
+        for point in range(len(known) - 1):
+            width = (known[point + 1] - known[point])[:, None]
+            beyond = rest - known[point][:, None]
+            part = np.minimum(np.maximum(beyond, 0.0) / np.where(width > 0, width, 1.0), 1.0)
+            passed = np.where(width > 0, part, beyond > 0)
+            spent_s += (added_s[point + 1] - added_s[point])[:, None] * passed
+        context_s: Array = tokens / room * growth_s[:, None] * np.maximum(tokens - room, 0.0) / 2
+        return spent_s + context_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ class StageResult:
     requests = finished + timed_out + rejected
     requests_per_s, output_tokens_per_s : of finished requests, from the stage's start to the last of them
     mean_batch : sequences per step; kv_utilization : share of KV blocks in use; both weighted with step time
-    busy_fraction : share of the window in which a step runs (of all replicas)
+    busy_fraction : share of the window in which a step runs (of all replicas); overall, that up to the last answer
     saturated : the queue keeps growing, or clients give up
     goodput_per_s : rate of requests that meet every objective, None without objectives
     objectives : each objective with the percentile that was simulated
@@ -129,17 +129,22 @@ def window_result(
     usage: Floats,
     start_s: float,
     end_s: float,
+    drained: bool,
     kv_blocks: int,
     replicas: int,
     timeout_s: float | None,
     objectives: tuple[ObjectiveSpec, ...],
 ) -> StageResult:
-    """Sum up the requests that ``inside`` picks and the engine time in ``usage``."""
+    """Sum up the requests that ``inside`` picks and the engine time in ``usage``.
+
+    That time goes on to the last answer where the engine is ``drained``, and ends with the window elsewhere.
+    """
     records = run.records
     finished = inside & (records.outcome == int(Outcome.FINISHED))
     timed_out = int(np.count_nonzero(records.outcome[inside] == int(Outcome.TIMED_OUT)))
     last_s = float(records.finish_s[finished].max(initial=end_s))
     span_s = last_s - start_s
+    busy_window_s = span_s if drained else end_s - start_s
     good = int(np.count_nonzero(meets_objectives(requests, records, objectives=objectives) & inside))
     return StageResult(
         start_s=start_s,
@@ -155,7 +160,7 @@ def window_result(
         output_tokens_per_s=_ratio(float(requests.output_tokens[finished].sum()), span_s),
         mean_batch=_ratio(usage[SEQUENCE_S], usage[BUSY_S]),
         kv_utilization=_ratio(usage[BLOCK_S], usage[BUSY_S] * kv_blocks),
-        busy_fraction=_ratio(usage[BUSY_S], span_s * replicas),
+        busy_fraction=min(_ratio(usage[BUSY_S], busy_window_s * replicas), 1.0),
         prefix_hit_fraction=_ratio(
             float(records.cached_tokens[inside].sum()), float(requests.prompt_tokens[inside].sum())
         ),
@@ -179,10 +184,10 @@ def serve_result(
     everything = np.ones(len(requests), dtype=np.bool_)
     starts_s = np.concatenate([[0.0], requests.stage_end_s[:-1]])
     windows = [
-        (requests.stage == index, run.usage[index], float(starts_s[index]), float(end_s))
+        (requests.stage == index, run.usage[index], float(starts_s[index]), float(end_s), False)
         for index, end_s in enumerate(requests.stage_end_s)
     ]
-    windows.append((everything, run.usage.sum(axis=0), 0.0, float(requests.stage_end_s[-1])))
+    windows.append((everything, run.usage.sum(axis=0), 0.0, float(requests.stage_end_s[-1]), True))
     *stages, overall = (
         window_result(
             requests,
@@ -191,11 +196,12 @@ def serve_result(
             usage=usage,
             start_s=start_s,
             end_s=end_s,
+            drained=drained,
             kv_blocks=kv_blocks,
             replicas=replicas,
             timeout_s=timeout_s,
             objectives=objectives,
         )
-        for inside, usage, start_s, end_s in windows
+        for inside, usage, start_s, end_s, drained in windows
     )
     return ServeResult(stages=tuple(stages), overall=overall, requests=requests, run=run)

@@ -14,6 +14,7 @@ from simulator.engine.mix_requests import at_rate
 from simulator.engine.request import Floats, Outcome, Requests
 from simulator.engine.scheduling import step_tables
 from simulator.engine.serving import serve_workload
+from simulator.engine.settings import Routing
 from simulator.engine.state import BUSY_S, SEQUENCE_S
 from simulator.phases.compiled import StepTables
 from simulator.phases.deployment import Deployment
@@ -26,12 +27,17 @@ WARM_UP_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedDeployment:
-    """A deployment whose step tables are there already, for many runs; ``timeout_s`` as in a workload."""
+    """A deployment whose step tables are there already, for many runs.
+
+    timeout_s : as in a workload; step_scale : what the tables were made longer by, so that drafts take it too
+    """
 
     deployment: Deployment
     replicas: int
     tables: tuple[StepTables, ...]
     timeout_s: float | None
+    step_scale: float = 1.0
+    routing: Routing = Routing.ROUND_ROBIN
 
     def run(self, requests: Requests) -> ServeResult:
         """Serve requests."""
@@ -39,17 +45,31 @@ class ServedDeployment:
             self.deployment,
             workload=WorkloadSpec(timeout_s=self.timeout_s),
             replicas=self.replicas,
+            routing=self.routing,
             tables=self.tables,
+            step_scale=self.step_scale,
             requests=requests,
         )
 
 
 def served_deployment(
-    deployment: Deployment, *, replicas: int = 1, timeout_s: float | None = None, step_scale: float = 1.0
+    deployment: Deployment,
+    *,
+    replicas: int = 1,
+    routing: Routing = Routing.ROUND_ROBIN,
+    timeout_s: float | None = None,
+    step_scale: float = 1.0,
 ) -> ServedDeployment:
     """Compile a deployment once; ``step_scale`` makes all its steps that many times as long."""
     tables = step_tables(deployment, scale=step_scale)
-    return ServedDeployment(deployment=deployment, replicas=replicas, tables=tables, timeout_s=timeout_s)
+    return ServedDeployment(
+        deployment=deployment,
+        replicas=replicas,
+        tables=tables,
+        timeout_s=timeout_s,
+        step_scale=step_scale,
+        routing=routing,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.engine.demand_limits import check_tokens
 from simulator.errors import RoofcastError
 
 Floats = NDArray[np.float64]
@@ -137,6 +138,8 @@ def _check_lengths(tokens: NDArray[np.int64], *, field: str, count: int) -> None
             code="bad_trace",
             hint="drop requests without prompt or output",
         )
+    if count:
+        check_tokens(int(tokens.max()), field=field)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,6 +84,13 @@ def _sequences_met(curve: LoadCurve, lane: LaneState, *, decode_steps: Array) ->
     return met
 
 
+def _at_sequences(sequences: Array, *curves: Array) -> list[Array]:
+    """Values over n = 0, 1, ..., slots between whole n; with whole steps no point has to be searched for."""
+    low = np.minimum(sequences.astype(np.intp), len(curves[0]) - 2)
+    share = sequences - low
+    return [values[low] + share * np.diff(values)[low] for values in curves]
+
+
 def _tpot_s(curve: LoadCurve, lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
     """TPOT of sampled requests: their plain steps, and the prompts of those that arrive meanwhile [s].
 
@@ -96,11 +103,9 @@ def _tpot_s(curve: LoadCurve, lane: LaneState, *, decode_steps: Array, joined_s:
     ----------
     [Kleinrock1975] section 5.8, delay busy period.
     """
-    rates, states = lane.rates_per_s[:, None], np.arange(curve.slots + 1)
+    rates = lane.rates_per_s[:, None]
     met = _sequences_met(curve, lane, decode_steps=decode_steps)
-    plain_s, prefill_s, full_s = (
-        np.interp(met, states, values) for values in (curve.decode_s, curve.prefill_s, curve.full_prompt_s)
-    )
+    plain_s, prefill_s, full_s = _at_sequences(met, curve.decode_s, curve.prefill_s, curve.full_prompt_s)
     fullest_s = full_s * np.maximum(curve.limits.batched_tokens - met, 1.0) / curve.mix.new_prompt_tokens
     load = np.minimum(rates * prefill_s, HIGHEST_LOAD)
     # An answer of two tokens ends before the prompts that came during its own can be in its way.
@@ -128,15 +133,20 @@ def _compound_s(uniform: Array, *, none: Array, mean_s: Array, variance: Array) 
 
 @cache
 def _deviates() -> tuple[Array, Array]:
+    """Standard normal deviates in the middle of evenly spaced probabilities, and how far it is to the next."""
     grid = (np.arange(_DEVIATES) + 1 / 2) / _DEVIATES
     inverse = NormalDist().inv_cdf
-    return grid, np.array([inverse(float(value)) for value in grid])
+    deviates = np.array([inverse(float(value)) for value in grid])
+    return deviates, np.diff(deviates)
 
 
 def _normal_deviate(probability: Array) -> Array:
     """Standard normal deviate at each probability, from a table."""
-    grid, deviates = _deviates()
-    return np.interp(probability, grid, deviates)
+    deviates, rises = _deviates()
+    place = np.minimum(np.maximum(probability * _DEVIATES - 1 / 2, 0.0), _DEVIATES - 1)
+    low = np.minimum(place.astype(np.intp), _DEVIATES - 2)
+    between: Array = deviates[low] + (place - low) * rises[low]
+    return between
 
 
 def _arrivals(curve: LoadCurve, lane: LaneState) -> _Arrivals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulator.engine.demand_limits import check_tokens
 from simulator.engine.settings import Batching, HostOffload, Policy, QueueOrder, Routing, SchedulerSettings
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.compiled import StepTables, scale_tables
@@ -73,6 +74,13 @@ def scheduler_settings(
 ) -> SchedulerSettings:
     """The event loop's limits and policy from the engine's. Engines without a scheduler serve one batch at a time."""
     static = engine.scheduler == "static"
+    if routing is Routing.PREFIX_AWARE and not engine.prefix_caching:
+        raise RoofcastError(
+            "'prefix_aware' looks for prompts in prefix caches, and prefix caching is off",
+            field="routing",
+            code="ignored_option",
+            hint="turn engine.prefix_caching on or choose least_outstanding",
+        )
     return SchedulerSettings(
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_num_seqs=engine.max_num_seqs,
@@ -100,6 +108,8 @@ def step_tables(deployment: Deployment, *, scale: float = 1.0) -> tuple[StepTabl
 
     A static batch has no other to overlap with, so that its steps take the sum of all stages.
     """
+    for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len"):
+        check_tokens(getattr(deployment.engine, name), field=f"engine.{name}")
     verified = 1 if deployment.speculation is None else deployment.speculation.plan.verify_tokens
     if deployment.engine.scheduler == "static":
         stages: tuple[StepTables, ...] = (compile_steps(deployment, decode_tokens=verified),)

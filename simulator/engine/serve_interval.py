@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from math import exp
+from math import exp, log, log1p
 from statistics import NormalDist
 
 import numpy as np
@@ -19,10 +19,12 @@ LEVEL = 0.8
 DEVIATE: float = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 _STATISTICS = ("mean_s", "p50_s", "p90_s", "p95_s", "p99_s")
-_RATES = ("requests_per_s", "output_tokens_per_s")
+RATES = ("requests_per_s", "output_tokens_per_s")
+"""Those of METRICS that are no latencies."""
+_TAIL_WEIGHTS = (("p95_s", log(10 / 5) / log(10 / 1)), ("p99_s", 1.0))
 METRICS: tuple[str, ...] = (
     *(f"{name}_{statistic}" for name in ("ttft", "tpot", "e2e") for statistic in _STATISTICS),
-    *_RATES,
+    *RATES,
 )
 """What has an interval, in the order of ``StageInterval``."""
 
@@ -64,7 +66,7 @@ class ServeInterval:
 def stage_values(stage: StageResult) -> Floats:
     """The METRICS of a stage."""
     times = [getattr(summary, name) for summary in (stage.ttft, stage.tpot, stage.e2e) for name in _STATISTICS]
-    return np.array([*times, *(getattr(stage, name) for name in _RATES)])
+    return np.array([*times, *(getattr(stage, name) for name in RATES)])
 
 
 def _windows(result: ServeResult) -> Floats:
@@ -72,9 +74,41 @@ def _windows(result: ServeResult) -> Floats:
     return np.stack([stage_values(stage) for stage in (*result.stages, result.overall)])
 
 
-def _engine_sigma(spread: EngineSpread) -> Floats:
-    """Spread of whole requests beyond that of the steps; rates in steady state are those of the clients."""
-    return np.repeat([spread.ttft, spread.tpot, spread.e2e, 0.0], [*([len(_STATISTICS)] * 3), len(_RATES)])
+def engine_sigma(spread: EngineSpread) -> Floats:
+    """[below and above, METRICS]: spread of whole requests beyond that of the steps.
+
+    The tail of first tokens only adds above, all of it at p99 and less towards p90, evenly in the log of the share of
+    requests beyond the percentile. Rates in steady state are those of the clients.
+    """
+    common = np.repeat([spread.ttft, spread.tpot, spread.e2e, 0.0], [*([len(_STATISTICS)] * 3), len(RATES)])
+    tail = np.zeros_like(common)
+    for statistic, weight in _TAIL_WEIGHTS:
+        tail[METRICS.index(f"ttft_{statistic}")] = weight * spread.ttft_tail
+    return np.stack([common, np.hypot(common, tail)])
+
+
+def _edges(result: ServeResult) -> Floats:
+    """[stages and overall, METRICS]: what rates differ by when a client divides by the time to its last answer instead
+    of that in which it sends, or the other way round (log)."""
+    edges = np.zeros((len(result.stages) + 1, len(METRICS)))
+    for row, stage in zip(edges, (*result.stages, result.overall), strict=True):
+        if stage.finished:
+            row[-len(RATES) :] = log1p(stage.e2e.p99_s / (stage.end_s - stage.start_s))
+    return edges
+
+
+def _scaled(result: ServeResult, *, half: float) -> tuple[Floats, Floats]:
+    """Deviations of log values by steps that are faster and slower by ``half``, where nothing is simulated again.
+
+    Latencies go with the steps; rates only where a queue grows, and then against them.
+    """
+    saturated = np.array([[stage.saturated] for stage in (*result.stages, result.overall)])
+    latencies = len(METRICS) - len(RATES)
+    slower = np.concatenate(
+        [np.full((len(saturated), latencies), half), np.repeat(np.where(saturated, -half, 0.0), len(RATES), axis=1)],
+        axis=1,
+    )
+    return -slower, slower
 
 
 def _log(values: Floats) -> Floats:
@@ -96,24 +130,23 @@ def serve_interval(
     Steps: the same requests with all steps at the ends of their 80 % interval, errors of all steps taken as common;
     without ``rerun`` latencies are scaled alike, which misses how queues amplify. Engine: ``spread``. Chance: the
     standard deviation over ``seeds`` further seeds, twice in variance, because a measured run draws its own requests.
-    Left out: errors of the workload itself.
+    Rates: by what time a client divides. Left out: errors of the workload itself.
     """
     values = _log(_windows(result))
     if rerun is None:
-        latencies = len(METRICS) - len(_RATES)
-        slow = np.repeat([DEVIATE * step_log_sigma, 0.0], [latencies, len(_RATES)])
-        deviations = [np.broadcast_to(-slow, values.shape), np.broadcast_to(slow, values.shape)]
+        faster, slower = _scaled(result, half=DEVIATE * step_log_sigma)
     else:
-        factors = [exp(sign * DEVIATE * step_log_sigma) for sign in (-1, 1)]
-        deviations = [_log(_windows(rerun(factor))) - values for factor in factors]
+        faster, slower = (_log(_windows(rerun(exp(sign * DEVIATE * step_log_sigma)))) - values for sign in (-1, 1))
     # Steps that are slower never make an interval tighter at its upper end, whatever two runs happen to draw.
-    below = np.minimum(np.minimum(deviations[0], deviations[1]), 0.0)
-    above = np.maximum(np.maximum(deviations[0], deviations[1]), 0.0)
-    noise = (DEVIATE * _engine_sigma(spread)) ** 2
+    below, above = np.minimum(np.minimum(faster, slower), 0.0), np.maximum(np.maximum(faster, slower), 0.0)
+    engine_below, engine_above = DEVIATE * engine_sigma(spread)
+    others = _edges(result) ** 2
     if reseed is not None and seeds > 0:
         runs = np.stack([values, *(_log(_windows(reseed(number))) for number in range(1, seeds + 1))])
-        noise = noise + 2 * DEVIATE**2 * runs.var(axis=0, ddof=1)
-    low, high = np.exp(values - np.sqrt(below**2 + noise)), np.exp(values + np.sqrt(above**2 + noise))
+        with np.errstate(invalid="ignore"):
+            others = others + 2 * DEVIATE**2 * runs.var(axis=0, ddof=1)
+    low = np.exp(values - np.sqrt(below**2 + engine_below**2 + others))
+    high = np.exp(values + np.sqrt(above**2 + engine_above**2 + others))
     *stages, overall = (
         StageInterval(low=tuple(map(float, lower)), high=tuple(map(float, upper)))
         for lower, upper in zip(low, high, strict=True)

@@ -8,10 +8,11 @@ import numpy as np
 
 from simulator.engine.disaggregation import DisaggregatedResult
 from simulator.engine.metrics import ServeResult
-from simulator.engine.scheduling import step_tables
-from simulator.engine.serve_interval import ServeInterval, serve_interval, step_sigma
+from simulator.engine.repeated_runs import workload_interval
+from simulator.engine.scheduling import kv_blocks_of, step_tables
+from simulator.engine.serve_interval import ServeInterval
+from simulator.engine.serve_options import ServeOptions as ServeOptions
 from simulator.engine.serving import serve_workload
-from simulator.engine.simulation import Progress
 from simulator.engine.speculative_steps import speculation_notes
 from simulator.engine.static_batch import PhaseEstimate
 from simulator.errors import RoofcastError
@@ -20,28 +21,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import estimate_step
-from simulator.specs.plan import ObjectiveSpec
 from simulator.specs.workload import WorkloadSpec
-
-RERUN_REQUESTS = 20_000
-"""Runs up to this size are repeated with slower and faster steps for their intervals; longer ones are scaled."""
-RESEED_REQUESTS = 5_000
-"""Runs up to this size are also repeated with other seeds, because the scatter of a short run is worth knowing."""
-FURTHER_SEEDS = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeOptions:
-    """What else to find out about a served workload.
-
-    objectives : bounds whose percentiles and goodput are reported; intervals : whether to work them out
-    trace_steps : steps of each replica to keep; progress : called with (requests brought in, of how many)
-    """
-
-    objectives: tuple[ObjectiveSpec, ...] = ()
-    intervals: bool = True
-    trace_steps: int = 0
-    progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,53 +107,6 @@ def serve_notes(result: ServeResult) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _step_sigma(result: ServeResult, *, prefill: PhaseEstimate, decode: PhaseEstimate | None, replicas: int) -> float:
-    overall = result.overall
-    sigma = prefill.mean(prefill.estimate.log_sigma)
-    if decode is None:
-        return sigma
-    busy = overall.busy_fraction * replicas
-    return step_sigma(
-        prefill_sigma=sigma,
-        decode_sigma=decode.mean(decode.estimate.log_sigma),
-        prompt_share=overall.requests_per_s * prefill.total_s / busy if busy > 0 else 0.0,
-    )
-
-
-def _interval(
-    deployment: Deployment, *, workload: WorkloadSpec, replicas: int, result: ServeResult, log_sigma: float
-) -> ServeInterval:
-    """Repeat the run where that is cheap, and say what was done."""
-    count = len(result.requests)
-    spread = deployment.engine.spread
-    if count > RERUN_REQUESTS:
-        return serve_interval(result, step_log_sigma=log_sigma, spread=spread)
-    tables = step_tables(deployment)
-
-    def rerun(factor: float) -> ServeResult:
-        return serve_workload(
-            deployment,
-            workload=workload,
-            replicas=replicas,
-            step_scale=factor,
-            requests=result.requests,
-        )
-
-    def reseed(number: int) -> ServeResult:
-        other = workload.model_copy(update={"seed": workload.seed + number})
-        return serve_workload(deployment, workload=other, replicas=replicas, tables=tables)
-
-    draws = workload.trace is None and count <= RESEED_REQUESTS
-    return serve_interval(
-        result,
-        step_log_sigma=log_sigma,
-        spread=spread,
-        rerun=rerun,
-        reseed=reseed if draws else None,
-        seeds=FURTHER_SEEDS if draws else 0,
-    )
-
-
 def check_workload(workload: WorkloadSpec) -> None:
     """Refuse a workload that sends nothing."""
     if workload.arrival != "trace" and not workload.stages:
@@ -202,11 +135,15 @@ def served_run(
     """Simulate ``workload`` on ``replicas`` copies of ``deployment``."""
     options = options or ServeOptions()
     check_workload(workload)
+    kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
+    tables = step_tables(deployment)
     result = serve_workload(
         deployment,
         workload=workload,
         replicas=replicas,
+        routing=options.routing,
         objectives=options.objectives,
+        tables=tables,
         trace_steps=options.trace_steps,
         progress=options.progress,
     )
@@ -215,8 +152,16 @@ def served_run(
     memory = memory_plan(deployment)
     interval = None
     if options.intervals:
-        log_sigma = _step_sigma(result, prefill=prefill, decode=decode, replicas=replicas)
-        interval = _interval(deployment, workload=workload, replicas=replicas, result=result, log_sigma=log_sigma)
+        interval = workload_interval(
+            deployment,
+            workload=workload,
+            replicas=replicas,
+            routing=options.routing,
+            tables=tables,
+            result=result,
+            prefill=prefill,
+            decode=decode,
+        )
     return ServedRun(
         result=result,
         replicas=replicas,

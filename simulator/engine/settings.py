@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from simulator.engine.demand_limits import check_tokens
 from simulator.errors import RoofcastError
 
 
@@ -145,6 +146,8 @@ class SchedulerSettings:
         for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size_tokens", "replicas"):
             if getattr(self, name) < 1:
                 raise RoofcastError(f"{getattr(self, name)}; at least 1", field=f"engine.{name}")
+        for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size_tokens"):
+            check_tokens(getattr(self, name), field=f"engine.{name}")
         if self.kv_blocks < 1:
             raise RoofcastError(
                 f"{self.kv_blocks} KV blocks; at least 1 is needed to serve",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.engine.demand_limits import check_state_size
 from simulator.engine.policy_state import PolicyState
 from simulator.engine.request import NO_PREVIOUS, Floats, Outcome, RequestRecords, Requests
 from simulator.engine.settings import Batching, SchedulerSettings
@@ -29,6 +30,7 @@ from simulator.engine.state import (
     Fate,
     make_limits,
     make_state,
+    state_bytes,
 )
 from simulator.engine.time_series import NO_SERIES, TimeSeries, time_series
 from simulator.errors import RoofcastError
@@ -181,6 +183,10 @@ def _simulate(
     # Only requests that will run shape the arrays.
     served = fate.notes[:, OUTCOME] == int(Outcome.WAITING)
     longest = int((demand.shape[:, PROMPT] + demand.shape[:, OUTPUT])[served].max(initial=1))
+    check_state_size(
+        state_bytes(settings, distinct_blocks=requests.distinct_blocks, longest_tokens=longest),
+        replicas=settings.replicas,
+    )
     # The compiler takes half a second to import, which a planner that never gets here need not pay.
     if _walks(stages, requests, settings):
         from simulator.engine.policy_run import run_with_policy

@@ -197,6 +197,15 @@ def empty_series(replicas: int, *, last_s: float) -> Any:
     return series
 
 
+def state_bytes(settings: SchedulerSettings, *, distinct_blocks: int, longest_tokens: int) -> float:
+    """About what ``make_state`` takes for one replica [bytes]."""
+    slots, blocks = settings.max_num_seqs, settings.kv_blocks
+    table = slots * (longest_tokens // settings.block_size_tokens + 2.0)
+    return 4.0 * (blocks * BLOCK_COLUMNS + distinct_blocks + 2 * table) + 8.0 * (
+        slots * (SLOT_COLUMNS + 10) + SERIES_BUCKETS * SERIES_COLUMNS + 2 * longest_tokens
+    )
+
+
 def make_state(
     settings: SchedulerSettings, requests: Requests, *, limits: Limits, longest_tokens: int, trace_steps: int
 ) -> EngineState:

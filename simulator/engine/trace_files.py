@@ -72,6 +72,7 @@ def read_trace(path: str | Path) -> RequestTrace:
     rows = trace_rows(text, path=path)
     if len(rows) < 2:
         raise malformed(path, where="line 1", reason=f"a trace needs at least two requests, found {len(rows)}")
+    # Logs are often written when requests end; what counts is when they were sent.
     rows.sort(key=lambda row: (row.at_s, row.isl_tokens, row.osl_tokens))
     table = np.array([(row.at_s, row.isl_tokens, row.osl_tokens) for row in rows], dtype=np.float64)
     hashes = tuple(row.hashes for row in rows if row.hashes is not None)

@@ -80,7 +80,7 @@ def _tokens(value: object, *, path: object, where: str, field: str, least: int) 
         count = float(str(value))
     except ValueError:
         count = -1.0
-    if isinstance(value, bool) or count < least or count != int(count):
+    if isinstance(value, bool) or not least <= count < float("inf") or count != int(count):
         raise malformed(path, where=where, reason=f"{field} must be a whole number of at least {least}, got {value!r}")
     return count
 

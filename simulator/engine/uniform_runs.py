@@ -74,9 +74,19 @@ def _require_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: int) -> 
 
 
 def _resident(deployment: Deployment, memory: MemoryPlan, *, wanted: int, tokens: float) -> int:
-    """Sequences that run at once: limited by the engine and by the cache at ``tokens`` each."""
+    """Sequences that run at once: limited by the engine and by the cache at ``tokens`` each.
+
+    Each of them takes a token of every step, and one is left for prompts.
+    """
     by_cache = sequences_that_fit(deployment, memory, tokens=tokens)
-    return int(max(1.0, min(wanted, deployment.engine.max_num_seqs, by_cache)))
+    by_step = deployment.engine.max_num_batched_tokens - 1
+    return int(max(1.0, min(wanted, deployment.engine.max_num_seqs, by_cache, by_step)))
+
+
+def _held_tokens(deployment: Deployment, *, isl_tokens: int, osl_tokens: int) -> float:
+    """Cache that a running sequence takes: sequences at all stages of their lives hold ISL + OSL / 2 tokens on average;
+    an engine that reserves the full length holds room for ISL + OSL."""
+    return isl_tokens + (osl_tokens if deployment.engine.reserves_full_length else osl_tokens / 2)
 
 
 def _phases(
@@ -121,7 +131,15 @@ def static_batch(
 
     ``limit_tokens`` is the engine's max_num_batched_tokens where the user set one; None runs all prompts in one
     pass, as static batching does. The first token of the batch is there when the last prompt is through.
+    An engine with a scheduler starts as many sequences as it has room for and the others when room is free: such a
+    batch runs step by step, TTFT is a mean over its requests, and it ends with the last answer.
     """
+    if deployment.engine.scheduler != "static":
+        held = _held_tokens(deployment, isl_tokens=isl_tokens, osl_tokens=osl_tokens)
+        memory = memory_plan(deployment)
+        _require_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
+        if _resident(deployment, memory, wanted=batch_size, tokens=held) < batch_size:
+            return _queued_batch(deployment, batch_size=batch_size, isl_tokens=isl_tokens, osl_tokens=osl_tokens)
 
     def run(one: Deployment) -> UniformRun:
         return _static_batch(
@@ -129,6 +147,13 @@ def static_batch(
         )
 
     return _fastest(deployment, run, sequences=batch_size, context=isl_tokens + osl_tokens / 2)
+
+
+def _queued_batch(deployment: Deployment, *, batch_size: int, isl_tokens: int, osl_tokens: int) -> UniformRun:
+    """A batch of which a part waits; its end is that of the last request."""
+    queued = offline(deployment, isl_tokens=isl_tokens, osl_tokens=osl_tokens, num_requests=batch_size)
+    e2e_s = batch_size / queued.requests_per_s
+    return replace(queued, e2e_s=e2e_s, tpot_s=(e2e_s - queued.ttft_s) / max(1, osl_tokens - 1))
 
 
 def _static_batch(
@@ -236,19 +261,15 @@ def closed_loop(
         osl_tokens=osl_tokens,
         delay_s=overheads.request_s + overheads.prompt_token_s * isl_tokens,
     )
-    held = isl_tokens + (osl_tokens if deployment.engine.reserves_full_length else osl_tokens / 2)
+    held = _held_tokens(deployment, isl_tokens=isl_tokens, osl_tokens=osl_tokens)
     return _simulated(deployment, demand=demand, held_tokens=held)
 
 
 def offline(deployment: Deployment, *, isl_tokens: int, osl_tokens: int, num_requests: int | None) -> UniformRun:
-    """Everything queued at t = 0: ``num_requests`` requests, or several times what runs at once.
-
-    Sequences at all stages of their lives hold ISL + OSL / 2 tokens on average; an engine that reserves the full
-    length holds room for ISL + OSL.
-    """
+    """Everything queued at t = 0: ``num_requests`` requests, or several times what runs at once."""
     memory = memory_plan(deployment)
     _require_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
-    held = isl_tokens + (osl_tokens if deployment.engine.reserves_full_length else osl_tokens / 2)
+    held = _held_tokens(deployment, isl_tokens=isl_tokens, osl_tokens=osl_tokens)
     resident = _resident(deployment, memory, wanted=deployment.engine.max_num_seqs, tokens=held)
     requests = num_requests or resident * ROUNDS
     demand = UniformDemand(requests=requests, at_once=requests, isl_tokens=isl_tokens, osl_tokens=osl_tokens)

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.errors import RoofcastError
-from simulator.phases.compiled import StepTables, device_seconds, step_seconds
+from simulator.operators.step_shape import decode_step
+from simulator.phases.compiled import StepTables, device_seconds, step_seconds, steps_seconds
 
 Array = NDArray[np.float64]
 # A run that needs more steps than this is a mistake in the question, not a long experiment.
@@ -148,6 +149,18 @@ def _leave(state: _State, leaving: list[int], *, demand: UniformDemand, rounds: 
         state.growth -= sum((demand.osl_tokens - 1) / int(rounds.needed[request]) for request in leaving)
 
 
+def _undisturbed(tables: StepTables, state: _State, *, now_s: float, step: int, limits: UniformLimits) -> Array:
+    """Ends of the decode steps that come before the next one that ends a request, or admits one [s]."""
+    number = min(state.finishing) - step - 1
+    contexts = state.context / state.decoding + np.arange(1.0, number + 1)
+    seconds = steps_seconds(tables, decode_step(sequences=float(state.decoding), context=contexts)) if number > 0 else []
+    ends_s: Array = now_s + np.cumsum(seconds)
+    if state.waiting and state.decoding < limits.resident:
+        # The step under way when a request arrives is the last undisturbed one.
+        ends_s = ends_s[: int(np.searchsorted(ends_s, state.waiting[0][0])) + 1]
+    return ends_s
+
+
 def simulate_uniform(
     tables: StepTables, *, demand: UniformDemand, limits: UniformLimits, rounds: UniformRounds | None = None
 ) -> UniformRecords:
@@ -170,6 +183,12 @@ def simulate_uniform(
         if not state.prefilling and not state.decoding:
             now_s = state.waiting[0][0]
             continue
+        if rounds is None and not state.prefilling:
+            ends_s = _undisturbed(tables, state, now_s=now_s, step=step, limits=limits)
+            if len(ends_s):
+                now_s, step = float(ends_s[-1]), step + len(ends_s)
+                state.context += state.decoding * len(ends_s)
+                continue
         decoding = state.decoding
         budget = limits.step_tokens - decoding * (rounds.verify_tokens if rounds else 1)
         sequences, tokens, work2, complete = _take_prompts(state, isl_tokens=demand.isl_tokens, budget=budget)

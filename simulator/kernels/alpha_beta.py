@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +13,8 @@ from simulator.errors import RoofcastError, did_you_mean
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Collective
+from simulator.specs.calibration import KernelFit
+from simulator.specs.same_object import Same
 
 ALGORITHMS = ("one_shot", "two_shot", "multimem", "ring_ll", "ring_ll128", "ring_simple")
 """one_shot: every device reads all the others' messages and adds them up; two_shot: reduce-scatter and all-gather
@@ -154,6 +157,16 @@ def model_seconds(
     points = log2_coordinates(participants, message_bytes)
     corrected: Array = law_s * np.exp(log_correction(model.residual, points))
     return corrected
+
+
+@lru_cache(maxsize=256)
+def _fitted(fit: Same[KernelFit]) -> CollectiveModel:
+    return read_model(fit.held.parameters)
+
+
+def fitted_model(fit: KernelFit) -> CollectiveModel:
+    """`read_model` of a calibration's fit, read once: calibrations are frozen, and every step asks again."""
+    return _fitted(Same(fit))
 
 
 def read_model(parameters: Mapping[str, float]) -> CollectiveModel:

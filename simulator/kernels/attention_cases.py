@@ -97,10 +97,10 @@ def attention_machine(hardware: AcceleratorSpec, compute_dtype: Dtype) -> Attent
         )
     return AttentionMachine(
         peak_flops_per_s=peak,
-        exponentials_per_s=EXPONENTIALS_PER_CLOCK * hardware.compute_units * hardware.boost_clock_hz,
+        exponentials_per_s=EXPONENTIALS_PER_CLOCK * hardware.parallel_units * hardware.boost_clock_hz,
         memory_bytes_per_s=hardware.memory_bytes_per_s,
         l2_bytes=hardware.l2_bytes,
-        compute_units=float(hardware.compute_units),
+        compute_units=float(hardware.parallel_units),
         clock_hz=hardware.boost_clock_hz,
     )
 

@@ -65,7 +65,7 @@ def dequantise_seconds(
     p = fit.parameters
     feed_bytes_per_s = p["unit_bandwidth"] * p["memory_fraction"] * hardware.memory_bytes_per_s
     each = family.dequantise_ops / instructions_per_s + format.lookup_bytes / feed_bytes_per_s
-    return each * hardware.compute_units
+    return each * hardware.parallel_units
 
 
 def with_family(fit: KernelFit, family: FormatKernelSpec) -> KernelFit:

@@ -15,12 +15,12 @@ from simulator.specs.calibrations import (
     calibrated_hardware,
     calibration_name,
     calibrations_changed_ns,
-    has_calibration,
     load_arrays,
     load_calibration,
 )
 from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.loading import list_profiles, load_hardware
+from simulator.specs.same_object import Same
 
 # What a user's own measurements (roofcast calibrate) are filed under: the harness runs torch's kernels.
 MEASURED_LIBRARY = "torch"
@@ -81,19 +81,10 @@ def _calibrated(library: str, group: CalibrationGroup, profiles: str | None) -> 
     return tuple(load_hardware(name, profiles=profiles) for name in names)
 
 
-class _Facts:
-    """An accelerator as a key of a cache: specs hold mappings and so have no hash; the same object, the same facts."""
-
-    __slots__ = ("hardware",)
-
-    def __init__(self, hardware: AcceleratorSpec) -> None:
-        self.hardware = hardware
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Facts) and other.hardware is self.hardware
-
-    def __hash__(self) -> int:
-        return id(self.hardware)
+@lru_cache(maxsize=16)
+def _names(profiles: str | None, changed_ns: tuple[int, ...]) -> frozenset[str]:
+    """Names of all calibrations, listed again when files come or go."""
+    return frozenset(list_profiles("calibration", profiles=profiles))
 
 
 def fit_set(
@@ -103,19 +94,24 @@ def fit_set(
 
     None where no accelerator has fits of the group.
     """
-    return _fit_set(_Facts(hardware), library, group, profiles, calibrations_changed_ns(profiles))
+    return _fit_set(Same(hardware), library, group, profiles, calibrations_changed_ns(profiles))
 
 
 @lru_cache(maxsize=1024)
 def _fit_set(
-    facts: _Facts, library: str, group: CalibrationGroup, profiles: str | None, changed_ns: tuple[int, ...]
+    facts: Same[AcceleratorSpec],
+    library: str,
+    group: CalibrationGroup,
+    profiles: str | None,
+    changed_ns: tuple[int, ...],
 ) -> FitSet | None:
     """Replicas of one accelerator share the choice; ``changed_ns`` retires it when calibrations come or go."""
-    hardware = facts.hardware
+    hardware = facts.held
+    known = _names(profiles, changed_ns)
     # A user's roofline file holds what was measured; the roofline that every family falls back on is a complete one.
     order = [name for name in LIBRARY_ORDER[library] if (name, group) != (MEASURED_LIBRARY, "roofline")]
     for candidate in order:
-        if has_calibration(hardware.name, library=candidate, group=group, profiles=profiles):
+        if calibration_name(hardware.name, library=candidate, group=group) in known:
             relative = Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
             return FitSet(group=group, library=candidate, relative=relative, profiles=profiles)
     for candidate in order:
@@ -165,12 +161,14 @@ class CollectiveFits:
 
 def collective_fits(hardware: AcceleratorSpec, *, library: str, profiles: str | None = None) -> CollectiveFits:
     """Fits for the accelerator's scale-up link: its own, or those of the nearest link that was measured."""
-    return _collective_fits(_Facts(hardware), library, profiles, calibrations_changed_ns(profiles))
+    return _collective_fits(Same(hardware), library, profiles, calibrations_changed_ns(profiles))
 
 
 @lru_cache(maxsize=256)
-def _collective_fits(facts: _Facts, library: str, profiles: str | None, changed_ns: tuple[int, ...]) -> CollectiveFits:
-    relative = link_relative(facts.hardware, available=_calibrated("nccl", "collective", profiles))
+def _collective_fits(
+    facts: Same[AcceleratorSpec], library: str, profiles: str | None, changed_ns: tuple[int, ...]
+) -> CollectiveFits:
+    relative = link_relative(facts.held, available=_calibrated("nccl", "collective", profiles))
     fits: list[KernelFit] = []
     # A plain framework calls NCCL; only serving engines bring all-reduces of their own.
     engines = () if library == "torch" else LIBRARY_ORDER[library]

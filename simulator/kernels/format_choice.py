@@ -9,7 +9,7 @@ import numpy as np
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.kernels.derived_gemm import dequantise_seconds, derived_gemm_timing, derived_machine, with_family
 from simulator.kernels.fits import FitSet, fit_set
-from simulator.kernels.moe import moe_timing
+from simulator.kernels.moe import EXPERT_PARALLEL, NOT_GATED_EXPERTS, moe_timing
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.step_shape import Array
 from simulator.operators.work import ActivationPasses, ElementwiseShape, GemmShape, MatmulFormat, MoeShape
@@ -24,9 +24,11 @@ SAME_KERNELS = {"fp16": "bf16"}
 # Every library multiplies these with the same kernels (CUTLASS; DeepGEMM), so that one's table serves all, on the
 # accelerator that was measured.
 SHARED_PRODUCTS = {"int8": "trtllm", "fp8_block": "sglang"}
-# The tables' per-tensor FP8 experts ran an untuned kernel that is slower than 16-bit experts at any small batch;
-# engines run per-tensor and per-token FP8 checkpoints on the same grouped kernel as block-scaled ones.
-MOE_KERNELS = {"fp8": "fp8_block"}
+# Per-tensor and per-token FP8 experts run the grouped kernels of block-scaled ones where theirs were not measured.
+STAND_IN_EXPERTS = {"fp8": "fp8_block"}
+# vLLM's table of Hopper ran FlashInfer's kernel for per-tensor FP8 untuned: slower than 16-bit experts at any small
+# batch. Tuned, the same kernel stands in the table of block-scaled experts that are spread over ranks.
+UNTUNED_EXPERTS = {("vllm", "h100-sxm-80gb", "fp8"), ("vllm", "h200-sxm-141gb", "fp8")}
 WIDE_BYTES = 2.0
 
 
@@ -36,6 +38,22 @@ def find(fits: FitSet | None, *, family: str, fmt: str, variant: str = "") -> tu
         return None
     fit = fits.find(family=family, fmt=SAME_KERNELS.get(fmt, fmt), variant=variant)
     return None if fit is None else (fits, fit)
+
+
+def find_experts(fits: FitSet | None, *, shape: MoeShape, fmt: str) -> tuple[FitSet, KernelFit] | None:
+    """The set and its fit for experts in ``fmt``: of the kernel that such a layer runs, where several were measured."""
+    if fits is None:
+        return None
+    name = SAME_KERNELS.get(fmt, fmt)
+    # Without a gate comes first: libraries that run it on a kernel of its own do so on every rank.
+    parallel = shape.local_experts < shape.num_experts
+    variants = [*([] if shape.gated else [NOT_GATED_EXPERTS]), *([EXPERT_PARALLEL] if parallel else []), ""]
+    names = [name, *([STAND_IN_EXPERTS[name]] if name in STAND_IN_EXPERTS else [])]
+    kernels = [(measured, variant) for measured in names for variant in variants]
+    if (fits.library, fits.relative.name, name) in UNTUNED_EXPERTS:
+        kernels.insert(0, (STAND_IN_EXPERTS[name], EXPERT_PARALLEL))
+    tried = (find(fits, family="moe", fmt=measured, variant=variant) for measured, variant in kernels)
+    return next((found for found in tried if found is not None), None)
 
 
 def shared_products(hardware: AcceleratorSpec, *, profiles: str | None) -> tuple[tuple[str, FitSet], ...]:
@@ -123,7 +141,7 @@ def derived_experts(shape: MoeShape, *, hardware: AcceleratorSpec, library: str,
     Leaves out the 16-bit product over outlier columns.
     """
     family = format_family(shape.format, library=library)
-    found = find(plain, family="moe", fmt=Dtype.BF16.value)
+    found = find_experts(plain, shape=shape, fmt=Dtype.BF16.value)
     if family is None or found is None:
         return None
     fits, fit = found

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.errors import ProfileError, did_you_mean
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
+from simulator.kernels.joined_products import distinct
 from simulator.kernels.timing import Timing
 from simulator.operators.step_shape import Array
 from simulator.operators.work import GemmShape, MatmulFormat
@@ -34,7 +35,7 @@ PARTIAL_BYTES = 8.0
 """A split-K partial sum is an FP32 number, written once and read once."""
 
 L2_SHARPNESS = 3.0
-"""How abruptly the share of L2 hits falls when the working set outgrows the L2."""
+"""How abruptly the share of L2 hits falls when the working set outgrows the L2, where a fit does not say."""
 
 TILE_WIDTHS = {16: (64, 128), 32: (64, 128), 64: (32, 64, 128, 256), 128: (32, 64, 128, 256), 256: (64, 128)}
 """Columns of the output tiles by their rows."""
@@ -85,13 +86,13 @@ def gemm_machine(hardware: AcceleratorSpec, format: MatmulFormat) -> GemmMachine
         peak_flops_per_s=peak,
         memory_bytes_per_s=hardware.memory_bytes_per_s,
         l2_bytes=hardware.l2_bytes,
-        compute_units=float(hardware.compute_units),
+        compute_units=float(hardware.parallel_units),
     )
 
 
-def l2_hit_share(working_set_bytes: Array, *, l2_bytes: float) -> Array:
+def l2_hit_share(working_set_bytes: Array, *, l2_bytes: float, sharpness: float = L2_SHARPNESS) -> Array:
     """Share of the traffic that the L2 serves: near 1 below its capacity, falling off above [-]."""
-    share: Array = 1.0 / (1.0 + (working_set_bytes / l2_bytes) ** L2_SHARPNESS)
+    share: Array = 1.0 / (1.0 + (working_set_bytes / l2_bytes) ** sharpness)
     return share
 
 
@@ -160,12 +161,12 @@ def gemm_seconds(
         hbm=hbm,
         l2_speedup=p["l2_speedup"],
         l2_bytes=p["l2_share"] * machine.l2_bytes,
+        l2_sharpness=p.get("l2_sharpness", L2_SHARPNESS),
         cold=cold,
     )
     memory = np.maximum(feed, streamed[:, None, None])
     reduction = np.where(SPLITS > 1, p["split_s"] + PARTIAL_BYTES * batch / l2_rate * (m * n)[:, None] * SPLITS, 0.0)
-    body = smooth_maximum(compute, memory, sharpness=p["overlap"]) + reduction[:, None, :]
-    flat = body.reshape(len(m), -1)
+    flat = (smooth_maximum(compute, memory, sharpness=p["overlap"]) + reduction[:, None, :]).reshape(len(m), -1)
     best, cases = np.argmin(flat, axis=1), np.arange(len(m))
     ideal = 2.0 * m * n * k * batch / machine.peak_flops_per_s
     droop = 1.0 + p["droop"] * ideal / (ideal + p["droop_s"])
@@ -203,10 +204,11 @@ def _compute_seconds(
 
 
 def _stream_seconds(
-    *, weights: Array, others: Array, hbm: float, l2_speedup: float, l2_bytes: float, cold: bool
+    *, weights: Array, others: Array, hbm: float, l2_speedup: float, l2_bytes: float, l2_sharpness: float, cold: bool
 ) -> Array:
     """Seconds to move every operand once, from HBM or, where the benchmark's working set fits, from L2."""
-    hot = np.zeros_like(weights) if cold else l2_hit_share(WEIGHT_COPIES * weights + others, l2_bytes=l2_bytes)
+    working_set = WEIGHT_COPIES * weights + others
+    hot = np.zeros_like(weights) if cold else l2_hit_share(working_set, l2_bytes=l2_bytes, sharpness=l2_sharpness)
     seconds: Array = (weights + others) / (hbm * (1.0 + (l2_speedup - 1.0) * hot))
     return seconds
 
@@ -220,11 +222,13 @@ def gemm_timing(
     same conditions. A batch of products takes the correction of one product with ``batch`` times the columns.
     """
     machine = gemm_machine(hardware, shape.format)
-    m = np.atleast_1d(np.asarray(shape.m, dtype=np.float64))
+    every = np.broadcast_arrays(np.atleast_1d(shape.m), shape.n, shape.k)
+    once, cases = distinct(*(np.asarray(size, dtype=np.float64) for size in every))
+    m, n, k = (np.asarray(size[once], dtype=np.float64) for size in every)
     terms = gemm_seconds(
         m,
-        shape.n,
-        shape.k,
+        n,
+        k,
         machine=machine,
         parameters=fit.parameters,
         weight_bytes=shape.format.weight_bits / BITS_PER_BYTE,
@@ -233,13 +237,13 @@ def gemm_timing(
         batch=shape.batch,
         cold=cold,
     )
-    points = log2_coordinates(m, shape.n * shape.batch, shape.k)
+    points = log2_coordinates(m, n * shape.batch, k)
     log_sigma, provenance = shape_confidence(fit, points, axes=("m", "n", "k"))
     return Timing(
-        seconds=terms.seconds * np.exp(log_correction(lattice, points)),
-        compute_s=terms.compute_s,
-        memory_s=terms.memory_s,
-        network_s=np.zeros(len(m)),
-        log_sigma=log_sigma,
-        provenance=provenance,
+        seconds=(terms.seconds * np.exp(log_correction(lattice, points)))[cases],
+        compute_s=terms.compute_s[cases],
+        memory_s=terms.memory_s[cases],
+        network_s=np.zeros(len(cases)),
+        log_sigma=log_sigma[cases],
+        provenance=provenance[cases],
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from simulator.kernels.timing import Timing
 from simulator.operators.step_shape import Array
@@ -29,6 +29,22 @@ def join(shapes: Sequence[GemmShape]) -> GemmShape:
 
 def _over_cases(value: ArrayLike, size: int) -> Array:
     return np.broadcast_to(np.asarray(value, dtype=np.float64), (size,))
+
+
+def distinct(m: Array, n: Array, k: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """One place of each product that differs, and for every case which of those it is.
+
+    Steps of many batches hold the same products again and again: a full step has the token budget's rows whoever it
+    serves. What is priced once costs half of it.
+    """
+    order = np.lexsort((m, n, k))
+    new = np.ones(len(order), dtype=np.bool_)
+    for sizes in (m[order], n[order], k[order]):
+        new[1:] &= sizes[1:] == sizes[:-1]
+    new[1:] = ~new[1:]
+    cases = np.empty(len(order), dtype=np.intp)
+    cases[order] = np.cumsum(new) - 1
+    return order[new], cases
 
 
 def split(timing: Timing, *, sizes: Sequence[int]) -> tuple[Timing, ...]:

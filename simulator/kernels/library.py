@@ -6,7 +6,7 @@ Physics with a fitted correction where family and format were measured, otherwis
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,12 +15,12 @@ from simulator.kernels.attention_choice import choose_attention_fit
 from simulator.kernels.attention_decode import decode_attention_timing
 from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set, measured_fits
 from simulator.kernels.format_choice import (
-    MOE_KERNELS,
     SAME_KERNELS,
     derived_experts,
     derived_product,
     expert_pass_shape,
     find,
+    find_experts,
     pass_shape,
     passes_of,
     runs_measured_kernel,
@@ -73,6 +73,7 @@ class KernelLibrary:
     network : one device's share of the NICs, for collectives that leave the scale-up domain
     measured : the user's own roofline fits of this accelerator. They go before a relative's fits, and under the
         library that was measured before any other's; fits of the asked library on this accelerator go before them.
+    collective_wait_s : what the engine adds to every collective between several devices
     """
 
     hardware: AcceleratorSpec
@@ -89,6 +90,7 @@ class KernelLibrary:
     network: LinkSpec | None
     measured: FitSet | None = None
     shared_gemm: tuple[tuple[str, FitSet], ...] = ()
+    collective_wait_s: float = 0.0
 
     def price(self, work: Work) -> Timing:
         """Time of one execution of ``work`` on one device [s]; nothing to do takes no time."""
@@ -166,13 +168,16 @@ class KernelLibrary:
         return self.measured.find(family=family, fmt=fmt)
 
     def _collective(self, shape: CollectiveShape) -> Timing:
-        return collective_timing(
+        timing = collective_timing(
             shape,
             hardware=self.hardware,
             fits=self.collectives.fits,
             network=self.network,
             relative=self.collectives.relative,
         )
+        if not self.collective_wait_s or shape.participants == 1:
+            return timing
+        return replace(timing, seconds=timing.seconds + self.collective_wait_s)
 
     def _gemm(self, work: Work, shape: GemmShape) -> Timing:
         user = self._user_fit(self.gemm, family="gemm", fmt=shape.format.name)
@@ -210,7 +215,7 @@ class KernelLibrary:
 
     def _moe(self, work: Work, shape: MoeShape) -> Timing:
         name = shape.format.name
-        found = find(self.moe, family="moe", fmt=MOE_KERNELS.get(name, name))
+        found = find_experts(self.moe, shape=shape, fmt=name)
         if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
             fits, fit = found
             return fits.transferred(moe_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))

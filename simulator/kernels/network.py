@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.errors import RoofcastError
-from simulator.kernels.alpha_beta import CollectiveModel, Law, fastest_seconds, model_seconds, read_model, wire_factor
+from simulator.kernels.alpha_beta import CollectiveModel, Law, fastest_seconds, fitted_model, model_seconds, wire_factor
 from simulator.kernels.timing import Provenance, Timing
 from simulator.kernels.transfer import Relative
 from simulator.operators.step_shape import Array
@@ -178,7 +178,7 @@ def _choices(
     Engines bring their own all-reduce to even groups only, up to the largest measured one; an unmeasured even
     group takes the thresholds of the next larger measured one.
     """
-    models = [(fit, read_model(fit.parameters)) for fit in known]
+    models = [(fit, fitted_model(fit)) for fit in known]
     measured = sorted({devices for _, model in models for devices, _ in model.from_bytes})
     at_least = [devices for devices in measured if devices >= participants]
     served = (

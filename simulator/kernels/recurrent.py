@@ -108,7 +108,8 @@ def scan_seconds(
 
     A chunk costs ``chunk_cycles`` at a state of 128 x 128 and in proportion to the state otherwise; waves lie between
     x and ceil(x) of x = sequences x heads / (compute units x residency), at least 1. The bytes are the state, read
-    and written, and the tokens; ``cold`` denies the state the L2, as in a serving step. Valid for positive sizes.
+    and written, and the tokens, with ``scratch`` numbers per value that pass between the kernels of a chunk;
+    ``cold`` denies the state the L2, as in a serving step. Valid for positive sizes.
     """
     p = parameters
     state = cases.key_width * cases.value_width
@@ -118,7 +119,8 @@ def scan_seconds(
     cycles = p["start_cycles"] + chunks * p["chunk_cycles"] * state / REFERENCE_STATE
     compute = waves * cycles / machine.clock_hz
     states = 2.0 * cases.tiles * state * cases.state_element_bytes
-    through = cases.sequences * cases.tokens * (cases.channels + cases.heads * cases.value_width) * ACTIVATION_BYTES
+    outputs = cases.heads * cases.value_width * (1.0 + p["scratch"])
+    through = cases.sequences * cases.tokens * (cases.channels + outputs) * ACTIVATION_BYTES
     hot = l2_share(states + through, l2_bytes=machine.l2_bytes, sharpness=L2_SHARPNESS)
     slow = p["memory_fraction"] * machine.memory_bytes_per_s
     fast = slow * (1.0 + (p["l2_speedup"] - 1.0) * hot)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -12,6 +12,7 @@ from simulator.operators.work import MatmulFormat
 from simulator.specs.format_kernels import load_format_kernels
 from simulator.specs.model import AttentionSpec, MlaSpec, MlpSpec, ModelSpec, MoeSpec, QuantizationSpec
 from simulator.specs.precision import BITS, Dtype, PrecisionSpec
+from simulator.specs.spellings import plain_word, scheme_word
 from simulator.units import BITS_PER_BYTE
 
 Role = Literal["attention", "mlp", "experts", "shared_expert", "lm_head", "router", "mixer", "embedding"]
@@ -24,6 +25,10 @@ KV_OVERHEAD_BITS: Mapping[Dtype, float] = {Dtype.INT4: 32 / 128}
 # Checkpoint methods whose kernels are not those of their dtypes -> scheme.
 BITSANDBYTES: Mapping[str, str] = {"llm.int8": "llm.int8", "bnb-nf4": "nf4"}
 PLAIN_DTYPES = (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP16)
+
+
+# Methods whose kernels take 16-bit activations and quantise them on the way.
+SELF_QUANTISING = ("llm_int8", "w1.58a8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +79,24 @@ class PrecisionPlan:
         return (BITS[self.kv_dtype] + KV_OVERHEAD_BITS.get(self.kv_dtype, 0.0)) / BITS_PER_BYTE
 
 
-def precision_plan(model: ModelSpec, precision: PrecisionSpec) -> PrecisionPlan:
+def precision_plan(
+    model: ModelSpec, precision: PrecisionSpec, *, multiplied: Collection[Dtype] | None = None
+) -> PrecisionPlan:
     """Resolve what was asked for against what the checkpoint is; contradictions are refused.
 
     Order: ``precision.scheme``, ``precision.weights``, the checkpoint's quantization_config, its dtype. FP32
     checkpoints are run in bf16 unless fp32 is asked for, as serving engines do.
+
+    multiplied : dtypes that the device multiplies (None: all). Where nothing was asked for and the checkpoint's dtype
+        is not among them, the plan is what engines do there: the other 16-bit dtype (vLLM's --dtype auto before
+        compute capability 8.0), or quantised weights widened to it as they are read (Marlin kernels)
     """
     notes: list[str] = []
-    plain_dtype = _plain_dtype(model, precision, notes)
+    plain_dtype = _plain_dtype(model, precision, notes, multiplied=multiplied)
     plain = format_of_pair(plain_dtype, None, plain=plain_dtype)
-    scheme = _with_kernel(_resolve_scheme(model, precision, plain_dtype, notes), precision.kernel)
+    scheme = _with_kernel(
+        _resolve_scheme(model, precision, plain_dtype, notes, multiplied=multiplied), precision.kernel
+    )
     activation_dtype = Dtype.FP32 if plain_dtype is Dtype.TF32 else plain_dtype
     return PrecisionPlan(
         weights=scheme.weights,
@@ -147,7 +160,9 @@ def model_roles(model: ModelSpec) -> frozenset[str]:
     return frozenset(roles)
 
 
-def _plain_dtype(model: ModelSpec, precision: PrecisionSpec, notes: list[str]) -> Dtype:
+def _plain_dtype(
+    model: ModelSpec, precision: PrecisionSpec, notes: list[str], *, multiplied: Collection[Dtype] | None
+) -> Dtype:
     """Dtype of everything that is not quantised."""
     if precision.scheme in PLAIN_SCHEMES:
         return Dtype(precision.scheme)
@@ -155,20 +170,36 @@ def _plain_dtype(model: ModelSpec, precision: PrecisionSpec, notes: list[str]) -
         return precision.weights
     if precision.activations in PLAIN_DTYPES:
         return precision.activations
-    if model.dtype in (Dtype.BF16, Dtype.FP16):
-        return model.dtype
-    notes.append(f"activations run in bf16 (checkpoint dtype {model.dtype}), as engines load it")
-    return Dtype.BF16
+    loaded = model.dtype if model.dtype in (Dtype.BF16, Dtype.FP16) else Dtype.BF16
+    if loaded is not model.dtype:
+        notes.append(f"activations run in bf16 (checkpoint dtype {model.dtype}), as engines load it")
+    if multiplied is None or loaded in multiplied:
+        return loaded
+    instead = next((dtype for dtype in (Dtype.FP16, Dtype.BF16, Dtype.FP32) if dtype in multiplied), loaded)
+    notes.append(f"activations run in {instead}: the device has no {loaded} matrix units")
+    return instead
 
 
-def _resolve_scheme(model: ModelSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]) -> Scheme:
+def _resolve_scheme(
+    model: ModelSpec,
+    precision: PrecisionSpec,
+    plain: Dtype,
+    notes: list[str],
+    *,
+    multiplied: Collection[Dtype] | None,
+) -> Scheme:
     if precision.scheme is not None:
         scheme = scheme_named(precision.scheme, plain=plain, model=model)
         _agree("precision.weights", precision.weights, scheme.weights, precision.scheme)
-        _agree("precision.activations", precision.activations, scheme.activations, precision.scheme)
+        if not _enters_wide(scheme, precision.activations):
+            _agree("precision.activations", precision.activations, scheme.activations, precision.scheme)
+        if scheme_word(precision.scheme) != plain_word(precision.scheme):
+            notes.append(f"scheme {precision.scheme} taken as {scheme_word(precision.scheme)}")
         return scheme
     if precision.weights is None and model.quantization is not None:
-        return _checkpoint_scheme(model.quantization, precision, plain, notes)
+        return _checkpoint_scheme(
+            _multiplied(model.quantization, precision, notes, multiplied=multiplied), precision, plain, notes
+        )
     weights = precision.weights or plain
     if precision.weights is None:
         notes.append(f"weights {weights} (checkpoint dtype {model.dtype})")
@@ -196,6 +227,17 @@ def _requested_over_checkpoint(
     return Scheme(weights=precision.weights, activations=activations, format=product)
 
 
+def _multiplied(
+    given: QuantizationSpec, precision: PrecisionSpec, notes: list[str], *, multiplied: Collection[Dtype] | None
+) -> QuantizationSpec:
+    """The checkpoint's quantization, with 16-bit activations where the device does not multiply its own."""
+    wide = BITS[given.activations] >= BITS[Dtype.BF16]
+    if multiplied is None or wide or given.activations in multiplied or precision.activations is not None:
+        return given
+    notes.append(f"weights are widened as they are read: the device has no {given.activations} matrix units")
+    return given.model_copy(update={"activations": Dtype.BF16})
+
+
 def _checkpoint_scheme(given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]) -> Scheme:
     if given.method in BITSANDBYTES and precision.activations is None:
         notes.append(f"weights {given.method} from quantization_config")
@@ -212,6 +254,11 @@ def _checkpoint_scheme(given: QuantizationSpec, precision: PrecisionSpec, plain:
 
 def _activations_of(product: MatmulFormat, plain: Dtype) -> Dtype:
     return product.math if product.quantises_activations else plain
+
+
+def _enters_wide(scheme: Scheme, activations: Dtype | None) -> bool:
+    """Whether 16-bit activations are what the method takes and quantises itself (LLM.int8(), BitNet)."""
+    return scheme.format.name in SELF_QUANTISING and activations in (Dtype.BF16, Dtype.FP16)
 
 
 def _agree(field: str, given: Dtype | None, meant: Dtype, scheme: str) -> None:

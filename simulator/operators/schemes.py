@@ -15,6 +15,7 @@ from simulator.operators.gguf import BLOCK_BITS, MIXES, block_format, role_forma
 from simulator.operators.work import MatmulFormat
 from simulator.specs.model import ModelSpec
 from simulator.specs.precision import BITS, Dtype
+from simulator.specs.spellings import scheme_word
 
 DEFAULT_GROUP_SIZE = 128  # of GPTQ and AWQ checkpoints in the wild, and AWQ's paper
 AQLM_GROUP = 8
@@ -51,7 +52,7 @@ def scheme_named(name: str, *, plain: Dtype, model: ModelSpec | None = None) -> 
 
     model : whose tensors the mixes of GGUF weigh; without it they count as their base block
     """
-    key = name.strip().lower().replace("_", "-")
+    key = scheme_word(name)
     scheme = _patterned(key, plain) or _fixed(key, plain)
     if scheme is None and key in GGUF:
         scheme = _gguf(key.replace("-", "_"), plain, model)

@@ -127,6 +127,8 @@ def _engine_assumptions(spec: EngineSpec, settings: EngineSettings) -> tuple[str
         for field in defaulted
         if getattr(spec, field) is None
     ]
+    if spec.stands_in_for is not None:
+        said.append(f"engine {spec.stands_in_for} has no profile: priced as {settings.name}")
     if settings.cpu_kv_offload and spec.cpu_kv_offload_bytes is None:
         said.append("engine.cpu_kv_offload_bytes = twice the device's KV cache (default of SGLang's --hicache-ratio)")
     return tuple(said)
@@ -163,13 +165,13 @@ def deploy(
     applied = apply_techniques(
         techniques or TechniquesSpec(),
         model=model,
-        plan=precision_plan(model, precision or PrecisionSpec()),
+        plan=precision_plan(model, precision or PrecisionSpec(), multiplied=hardware.peak_flops_per_s.keys()),
         hardware=hardware,
     )
     model, plan = applied.model, applied.plan
     check_parallelism(model, parallelism)
     _check_math(plan, hardware)
-    profile = load_engine(spec.name, profiles=profiles)
+    profile = load_engine(spec.name, profiles=profiles).at(spec.version)
     settings = _engine_settings(spec, profile=profile, model=model)
     check_on_engine(
         applied.spec,
@@ -189,8 +191,35 @@ def deploy(
         parallelism=parallelism,
         plan=plan,
         engine=settings,
-        kernels=kernel_library(hardware, library=profile.kernel_library, network=network, profiles=profiles),
+        kernels=replace(
+            kernel_library(hardware, library=profile.kernel_library, network=network, profiles=profiles),
+            collective_wait_s=profile.overheads.collective_wait_s,
+        ),
         techniques=applied,
         assumptions=(*plan.assumptions, *applied.assumptions, *_engine_assumptions(spec, settings)),
     )
-    return with_speculation(replica, profiles=profiles)
+    return _within_budget(with_speculation(replica, profiles=profiles), spec)
+
+
+def _within_budget(replica: Deployment, spec: EngineSpec) -> Deployment:
+    """Default limits that go together, as engines derive them: every running sequence takes its tokens of each step.
+
+    What the user gave stays; where both were given and contradict each other, the scheduler refuses them.
+    """
+    engine = replica.engine
+    verify = 1 if replica.speculation is None else replica.speculation.plan.verify_tokens
+    needed = engine.max_num_seqs * verify
+    if engine.max_num_batched_tokens >= needed:
+        return replica
+    each = f"every running sequence takes {verify} tokens of a step" if verify > 1 else "a token a sequence and step"
+    if spec.max_num_seqs is None and engine.max_num_batched_tokens >= verify:
+        fitting = engine.max_num_batched_tokens // verify
+        said = f"engine.max_num_seqs = {fitting} ({each})"
+        changed = replace(engine, max_num_seqs=fitting)
+    elif spec.max_num_batched_tokens is None:
+        said = f"engine.max_num_batched_tokens = {needed} ({each})"
+        changed = replace(engine, max_num_batched_tokens=needed)
+    else:
+        return replica
+    kept = tuple(text for text in replica.assumptions if not text.startswith(said.partition(" =")[0] + " ="))
+    return replace(replica, engine=changed, assumptions=(*kept, said))

@@ -53,9 +53,8 @@ def per_token_step(deployment: Deployment, step: StepShape, *, seconds: Callable
     return np.minimum(paced, seconds(estimate_step(without_speculation(deployment), step)))
 
 
-def _paced_step(
-    deployment: Deployment, speculation: Speculation, step: StepShape, *, seconds: Callable[[StepEstimate], Array]
-) -> Array:
+def paced_shapes(speculation: Speculation, step: StepShape) -> tuple[StepShape, StepShape]:
+    """The verify step of ``step``'s decoding sequences, alone and with the prompts of ``step`` riding along."""
     plain = np.zeros_like(step.prefill_sequences)
     alone = replace(step, prefill_sequences=plain, prefill_tokens=plain, prefill_context=plain, prefill_logits=plain)
     tokens = float(speculation.plan.verify_tokens)
@@ -63,10 +62,23 @@ def _paced_step(
         replace(one, decode_tokens=np.full_like(plain, tokens), decode_context=one.decode_context + tokens - 1.0)
         for one in (alone, step)
     )
+    return verify, mixed
+
+
+def drafting_s(deployment: Deployment, step: StepShape) -> tuple[Array, Array]:
+    """Time of the drafter for the decoding sequences of ``step`` and for its prompts [s]."""
+    guesses = round_draft_s(deployment, sequences=step.decode_sequences, context=step.decode_context)
+    return guesses, prompt_draft_s(deployment, _prompts_only(step))
+
+
+def _paced_step(
+    deployment: Deployment, speculation: Speculation, step: StepShape, *, seconds: Callable[[StepEstimate], Array]
+) -> Array:
+    verify, mixed = paced_shapes(speculation, step)
     bare = seconds(estimate_step(deployment, verify))
-    drafting = round_draft_s(deployment, sequences=step.decode_sequences, context=step.decode_context)
-    prompts = seconds(estimate_step(deployment, mixed)) - bare + prompt_draft_s(deployment, _prompts_only(step))
-    return np.asarray((bare + drafting) / speculation.plan.mean_tokens + prompts)
+    together = seconds(estimate_step(deployment, mixed))
+    guesses, prompts = drafting_s(deployment, step)
+    return np.asarray((bare + guesses) / speculation.plan.mean_tokens + together - bare + prompts)
 
 
 def _prompts_only(step: StepShape) -> StepShape:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from simulator.operators.counts import stored_bytes
+from simulator.operators.formats import PrecisionPlan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.step_shape import prefill_step
 from simulator.phases.deployment import Deployment, EngineSettings
 from simulator.phases.speculation import without_speculation
-from simulator.specs.model import MlpSpec, MoeSpec
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.model import MlpSpec, ModelSpec, MoeSpec
 from simulator.specs.precision import BITS
-from simulator.techniques.applied import device_rows
+from simulator.specs.same_object import Same
+from simulator.specs.techniques import TechniquesSpec
+from simulator.techniques.applied import AppliedTechniques, device_rows
 from simulator.techniques.attention_kernel import score_bytes
 from simulator.units import BITS_PER_BYTE
 
@@ -51,10 +56,25 @@ class MemoryPlan:
 
 def stage_weights_bytes(deployment: Deployment) -> tuple[float, ...]:
     """Weight bytes of one device in each pipeline stage, from the same operator list that is timed [bytes]."""
+    techniques, parallelism = deployment.techniques, deployment.parallelism
+    if techniques.rules or techniques.prefix_tokens:
+        return _stage_weights_bytes(techniques, parallelism)
+    return _plain_weights_bytes(Same(techniques.model), techniques.plan, techniques.spec, parallelism)
+
+
+@lru_cache(maxsize=256)
+def _plain_weights_bytes(
+    model: Same[ModelSpec], plan: PrecisionPlan, spec: TechniquesSpec, parallelism: ParallelismSpec
+) -> tuple[float, ...]:
+    """Without rules nothing depends on the hardware, so that replicas on every accelerator share the answer."""
+    return _stage_weights_bytes(AppliedTechniques(spec=spec, model=model.held, plan=plan), parallelism)
+
+
+def _stage_weights_bytes(techniques: AppliedTechniques, parallelism: ParallelismSpec) -> tuple[float, ...]:
     step = prefill_step(sequences=1, tokens=1)
     return tuple(
-        stored_bytes(device_rows(deployment.techniques, parallelism=deployment.parallelism, step=step, stage=stage))
-        for stage in range(deployment.parallelism.pp_size)
+        stored_bytes(device_rows(techniques, parallelism=parallelism, step=step, stage=stage))
+        for stage in range(parallelism.pp_size)
     )
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.kernels.derived_gemm import SPARSE_ON_TENSOR_CORES
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.counts import model_flops
 from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.work import ElementwiseShape, Family, GemmShape, Work
 from simulator.phases.deployment import Deployment
 from simulator.specs.model import ModelSpec
-from simulator.specs.precision import Dtype
 from simulator.techniques.applied import device_rows
 
 BOUNDS = ("compute", "memory", "network", "host")
@@ -88,7 +88,7 @@ class StepEstimate:
 
     @property
     def mfu(self) -> Array:
-        """Model FLOPs per second over the dense peak of the devices, as a fraction.
+        """Model FLOPs per second over the peak of the devices, as a fraction.
 
         References
         ----------
@@ -153,9 +153,14 @@ class StepEstimate:
         return worst
 
 
-def mfu_dtype(deployment: Deployment) -> Dtype:
-    """The number format whose dense peak MFU refers to: that of the layers' matrix products."""
-    return deployment.plan.format_for("mlp").math
+def mfu_peak_flops_per_s(deployment: Deployment) -> float:
+    """The peak that MFU refers to: of the layers' matrix products, whose FLOPs count dense. Sparse units, which skip
+    half of them, have a peak of their own."""
+    product, hardware = deployment.plan.format_for("mlp"), deployment.hardware
+    dense = hardware.peak_flops_per_s[product.math]
+    if product.sparsity == SPARSE_ON_TENSOR_CORES:
+        return hardware.sparse_peak_flops_per_s.get(product.math, dense)
+    return dense
 
 
 def _launches(row: StepRow) -> Array | float:
@@ -216,6 +221,6 @@ def estimate_step(deployment: Deployment, step: StepShape) -> StepEstimate:
         step=step,
         replicas=deployment.parallelism.dp_size,
         devices=deployment.parallelism.devices,
-        peak_flops_per_s=deployment.hardware.peak_flops_per_s[mfu_dtype(deployment)],
+        peak_flops_per_s=mfu_peak_flops_per_s(deployment),
         peak_bytes_per_s=deployment.hardware.memory_bytes_per_s,
     )

@@ -9,6 +9,13 @@ from simulator.errors import ProfileError, RoofcastError
 from simulator.operators.formats import precision_plan
 from simulator.operators.parallel import allowed_tp_sizes
 from simulator.operators.parallel import check_parallelism as check_degrees
+from simulator.planner.technique_axes import (
+    NO_TECHNIQUES,
+    dp_sizes,
+    has_experts,
+    technique_choices,
+    technique_label,
+)
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.engine import EngineSpec
 from simulator.specs.hardware import AcceleratorSpec, ServerSpec
@@ -21,7 +28,6 @@ from simulator.specs.techniques import TechniquesSpec
 # Degrees tried without --tp: one server's worth of fast links is where tensor parallelism pays.
 USUAL_TP_SIZES = (1, 2, 4, 8)
 LARGE_TP_SIZES = (16, 32, 64)
-NO_TECHNIQUES = TechniquesSpec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +65,17 @@ class Candidate:
         parts = []
         if self.parallelism.pp_size > 1:
             parts.append(f"PP{self.parallelism.pp_size}")
+        if self.parallelism.dp_size > 1:
+            parts.append(f"DP{self.parallelism.dp_size}")
         if self.parallelism.ep_size > 1:
             parts.append(f"EP{self.parallelism.ep_size}")
         if self.precision.scheme or self.precision.weights:
             parts.append(str(self.precision.scheme or self.precision.weights))
         if self.precision.kv_cache:
             parts.append(f"kv {self.precision.kv_cache}")
-        if self.techniques.sparsity:
-            parts.append(f"sparse {self.techniques.sparsity.pattern}")
+        techniques = technique_label(self.techniques)
+        if techniques:
+            parts.append(techniques)
         if self.engine.max_num_seqs:
             parts.append(f"batch <= {self.engine.max_num_seqs}")
         if self.engine.max_num_batched_tokens:
@@ -134,6 +143,13 @@ def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
                 field="--tp",
                 code="unsupported_parallelism",
             )
+    if max(spec.dp, default=1) > 1 and not has_experts(model):
+        raise RoofcastError(
+            f"{model.name} has no experts for ranks of data-parallel attention to share: more replicas are the same",
+            field="--dp",
+            code="no_effect",
+            hint="leave it out",
+        )
     if spec.pp:
         try:
             check_degrees(model, ParallelismSpec(pp_size=min(spec.pp)))
@@ -162,14 +178,25 @@ def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: b
     return tuple(
         Candidate(
             platform=platform,
-            parallelism=ParallelismSpec(tp_size=tp_size, pp_size=pp_size),
+            parallelism=spread(model, tp_size=tp_size, pp_size=pp_size, dp_size=dp_size),
             precision=precision,
             engine=engine,
+            techniques=techniques,
         )
-        for tp_size, pp_size, precision, engine in product(
+        for tp_size, pp_size, dp_size, precision, techniques, engine in product(
             tp_sizes(spec, model=model, platform=platform, large=large),
             sorted(set(spec.pp)) or (1,),
+            dp_sizes(spec, model=model),
             _precisions(spec),
+            technique_choices(spec),
             _engines(spec),
         )
+        if spec.dp or dp_size == 1 or tp_size * dp_size <= platform.linked_devices
     )
+
+
+def spread(model: ModelSpec, *, tp_size: int, pp_size: int, dp_size: int) -> ParallelismSpec:
+    """Degrees of one replica; ranks of data-parallel attention share the experts."""
+    shares = dp_size > 1 and has_experts(model)
+    ep_size = tp_size * dp_size if shares else 1
+    return ParallelismSpec(tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, ep_size=ep_size)

@@ -60,7 +60,10 @@ class GapStep:
     flags : what to write for it; devices : needed after it
     saved_devices : fewer than before (None: nothing served before)
     alone_devices : needed with this change only, None where it cannot serve alone
-    quality : its price in the quality of answers, "none" where answers stay the same
+    quality : its price in the quality of answers, or that they stay as published
+    quality_loss : the same as a published figure, a fraction; 0 where answers stay, None where nothing is published
+    cost_per_hour : of the fleet after it, None where no price is known
+    assumes : what is taken for granted that nobody gave, such as how many guesses are accepted
     """
 
     name: str
@@ -71,6 +74,9 @@ class GapStep:
     saved_devices: int | None
     alone_devices: int | None
     quality: str
+    quality_loss: float | None = None
+    cost_per_hour: float | None = None
+    assumes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +85,12 @@ class Gap:
 
     budget_devices : allowed, None where no budget was given; start_devices : needed as asked (None: nothing serves,
         and the first step is what makes it possible)
-    steps : changes in the order of what they save; end_devices : after all of them
+    steps : changes that leave answers as published, then the others, each in the order of what they save
+    end_devices : after all of them
     remaining_devices : still above the budget, 0 where it is closed, None where nothing serves
     needed_prefix_hit : share of prompt tokens in the prefix cache that would close what remains; None where nothing
         remains or no share would
+    needed_cache_hit : share of requests answered without an accelerator that would, all else as asked
     """
 
     budget_devices: int | None
@@ -93,6 +101,7 @@ class Gap:
     end_devices: int | None
     remaining_devices: int | None
     needed_prefix_hit: float | None
+    needed_cache_hit: float | None = None
 
     @property
     def closed(self) -> bool:

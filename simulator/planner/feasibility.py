@@ -6,24 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.engine.lane import lane_limits, lane_step_s
+from simulator.engine.lane import lanes
 from simulator.engine.lengths import Array, RequestMix
 from simulator.engine.load_curve import (
     LoadCurve,
     Saturation,
     SlotLimit,
     kv_tokens_for_one,
-    load_curve,
     saturation,
 )
-from simulator.engine.steady_state import LatencyMetric, SteadyState, steady_state
+from simulator.engine.steady_state import LatencyMetric, SteadyState, rows_of, steady_state
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import StepShape
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
-from simulator.phases.step import StepEstimate, estimate_step
+from simulator.phases.step import StepEstimate
 from simulator.planner.candidates import Candidate
 from simulator.planner.records import Latencies, Objective, Rejection, Replica
+from simulator.planner.replica_curve import replica_curve
 from simulator.specs.model import ModelSpec
 from simulator.units import GIGA
 
@@ -39,12 +38,26 @@ class Policy:
 
     utilization: float
     profiles: str | None = None
+    max_quality_loss: float | None = None
 
 
 def _refuse(candidate: Candidate, *, code: str, message: str, excess: float) -> Rejection:
     return Rejection(
         hardware=candidate.platform.hardware.name, label=candidate.label, code=code, message=message, excess=excess
     )
+
+
+def _quality_refusal(candidate: Candidate, *, model: ModelSpec, allowed: float) -> Rejection | None:
+    # Published figures are read only where a floor asks for them.
+    from simulator.planner.format_quality import answer_quality
+
+    quality = answer_quality(model, candidate.precision, candidate.techniques)
+    if quality.within(allowed):
+        return None
+    lost = "an unknown part" if quality.loss is None else f"{quality.loss:.2%}"
+    message = f"answers lose {lost}, above {allowed:.2%}: {quality.note}"
+    excess = float("inf") if quality.loss is None else quality.loss - allowed
+    return _refuse(candidate, code="quality", message=message, excess=excess)
 
 
 def _memory_refusal(candidate: Candidate, memory: MemoryPlan) -> Rejection | None:
@@ -62,7 +75,7 @@ def _slot_refusal(candidate: Candidate, memory: MemoryPlan, *, curve: LoadCurve)
     """A lane that cannot run one sequence: its token budget or its share of the cache is too small."""
     if curve.slots > 0:
         return None
-    limits, lanes = curve.limits, candidate.parallelism.pp_size
+    limits, stages = curve.limits, candidate.parallelism.pp_size
     if curve.limit is SlotLimit.TOKEN_BUDGET:
         message = (
             f"a token budget of {limits.batched_tokens} per step is 1 too small: 2 are the least, "
@@ -70,10 +83,10 @@ def _slot_refusal(candidate: Candidate, memory: MemoryPlan, *, curve: LoadCurve)
         )
         return _refuse(candidate, code="token_budget", message=message, excess=1 / limits.batched_tokens)
     needed = kv_tokens_for_one(curve.mix, limits=limits)
-    short_bytes = (needed - limits.kv_tokens) * lanes * memory.kv_bytes_per_token
+    short_bytes = (needed - limits.kv_tokens) * stages * memory.kv_bytes_per_token
     share = f"KV cache of {memory.kv_capacity_tokens} tokens"
-    if lanes > 1:
-        share += f" leaves {limits.kv_tokens:.0f} to each of {lanes} pipeline lanes, which"
+    if stages > 1:
+        share += f" leaves {limits.kv_tokens:.0f} to each of {stages} pipeline lanes, which"
     message = (
         f"{share} does not hold one request: {curve.mix.decode_context_tokens:.0f} tokens on average, "
         f"{needed:.0f} with two standard deviations ({short_bytes / GIGA:.3g} GB per device short)"
@@ -102,14 +115,14 @@ def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | Non
 
 
 def _latencies(
-    state: SteadyState, index: int, *, objectives: tuple[Objective, ...], saturation_per_s: float
+    state: SteadyState, index: int, *, objectives: tuple[Objective, ...], saturation_per_s: float, count: int
 ) -> Latencies:
     def at(metric: LatencyMetric, percentile: float) -> float:
         return float(state.percentile_s(metric, percentile)[index])
 
     return Latencies(
-        rate_per_s=float(state.rates_per_s[index]),
-        mean_sequences=float(state.mean_sequences[index]),
+        rate_per_s=float(state.rates_per_s[index]) * count,
+        mean_sequences=float(state.mean_sequences[index]) * count,
         ttft_mean_s=float(state.ttft_mean_s[index]),
         tpot_mean_s=float(state.tpot_mean_s[index]),
         e2e_mean_s=float(state.e2e_mean_s[index]),
@@ -129,21 +142,6 @@ def _excess(state: SteadyState, objectives: tuple[Objective, ...]) -> Array:
     return np.array([state.percentile_s(item.metric, item.percentile) / item.bound_s for item in objectives])
 
 
-def _highest_rate(curve: LoadCurve, *, low: float, high: float, objectives: tuple[Objective, ...]) -> tuple[float, int]:
-    """Largest rate in [low, high] up to which every objective holds, and the one that fails next.
-
-    ``low`` holds and ``high`` does not. Two rounds of evenly spaced rates; the answer is one that was seen to hold.
-    """
-    binding = 0
-    for _ in range(_SEARCH_ROUNDS):
-        rates = np.linspace(low, high, _SEARCH_POINTS)
-        excess = _excess(steady_state(curve, rates_per_s=rates), objectives)
-        first = max(1, int(np.argmax((excess > 1).any(axis=0))))
-        binding = int(np.argmax(excess[:, first]))
-        low, high = float(rates[first - 1]), float(rates[first])
-    return low, binding
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Capacity:
     """``state`` holds two rates: of an idle replica and the capacity."""
@@ -151,6 +149,23 @@ class _Capacity:
     rate_per_s: float
     binding: int | None
     state: SteadyState
+
+
+def _highest_rate(curve: LoadCurve, ends: SteadyState, *, objectives: tuple[Objective, ...]) -> _Capacity:
+    """Largest rate between two ends up to which every objective holds, and the one that fails next.
+
+    The first end holds and the second does not. Two rounds of evenly spaced rates; the answer was seen to hold.
+    """
+    low, high = (float(rate) for rate in ends.rates_per_s)
+    binding, holds = 0, (ends, 0)
+    for _ in range(_SEARCH_ROUNDS):
+        rates = np.linspace(low, high, _SEARCH_POINTS)
+        state = steady_state(curve, rates_per_s=rates)
+        excess = _excess(state, objectives)
+        first = max(1, int(np.argmax((excess > 1).any(axis=0))))
+        binding, holds = int(np.argmax(excess[:, first])), (state, first - 1)
+        low, high = float(rates[first - 1]), float(rates[first])
+    return _Capacity(rate_per_s=low, binding=binding, state=rows_of((ends, 0), holds))
 
 
 def _capacity(
@@ -167,17 +182,15 @@ def _capacity(
         return objectives[worst], float(excess[worst, 0])
     if (excess[:, 1] <= 1).all():
         return _Capacity(rate_per_s=float(ends[1]), binding=None, state=state)
-    rate, binding = _highest_rate(curve, low=float(ends[0]), high=float(ends[1]), objectives=objectives)
-    state = steady_state(curve, rates_per_s=np.array([ends[0], rate]))
-    return _Capacity(rate_per_s=rate, binding=binding, state=state)
+    return _highest_rate(curve, state, objectives=objectives)
 
 
 def lane_latencies(
-    state: SteadyState, *, objectives: tuple[Objective, ...], saturation_per_s: float
+    state: SteadyState, *, objectives: tuple[Objective, ...], saturation_per_s: float, count: int = 1
 ) -> tuple[Latencies, ...]:
-    """Latencies of a lane at each rate of its state."""
+    """Latencies of ``count`` equal lanes at each rate of one lane's state; rates and sequences are of all of them."""
     return tuple(
-        _latencies(state, index, objectives=objectives, saturation_per_s=saturation_per_s)
+        _latencies(state, index, objectives=objectives, saturation_per_s=saturation_per_s, count=count)
         for index in range(len(state.rates_per_s))
     )
 
@@ -196,11 +209,12 @@ class Evaluated:
 
     def latencies(self, *rates_per_s: float, objectives: tuple[Objective, ...]) -> tuple[Latencies, ...]:
         """At each arrival rate of the whole replica [1/s]."""
-        lanes = self.replica.deployment.parallelism.pp_size
+        count = lanes(self.replica.deployment)
         return lane_latencies(
-            steady_state(self.curve, rates_per_s=np.array(rates_per_s) / lanes),
+            steady_state(self.curve, rates_per_s=np.array(rates_per_s) / count),
             objectives=objectives,
-            saturation_per_s=self.replica.saturation_per_s / lanes,
+            saturation_per_s=self.replica.saturation_per_s / count,
+            count=count,
         )
 
 
@@ -208,6 +222,10 @@ def evaluate(
     candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: Policy
 ) -> Evaluated | Rejection:
     """What one replica sustains, or why it cannot serve."""
+    if policy.max_quality_loss is not None:
+        below = _quality_refusal(candidate, model=model, allowed=policy.max_quality_loss)
+        if below:
+            return below
     try:
         deployment = deploy(
             model=model,
@@ -224,15 +242,8 @@ def evaluate(
     refusal = _memory_refusal(candidate, memory)
     if refusal:
         return refusal
-    estimates: list[StepEstimate] = []
-
-    def step_times(step: StepShape) -> Array:
-        # The priced steps are kept: what bounds them, and how well they are known, is asked later.
-        estimates.append(estimate_step(deployment, step))
-        return lane_step_s(estimates[-1])
-
     try:
-        curve = load_curve(step_times, mix=mix, limits=lane_limits(deployment, memory))
+        curve, steps = replica_curve(deployment, memory=memory, mix=mix)
     except RoofcastError as error:
         return _refuse(candidate, code=error.code, message=error.message, excess=float("inf"))
     refusal = _slot_refusal(candidate, memory, curve=curve)
@@ -244,19 +255,21 @@ def evaluate(
         missed, excess = capacity
         message = f"{missed.name} of an idle replica is {excess * missed.bound_s:.4g} s, above {missed.bound_s:g} s"
         return _refuse(candidate, code="objective", message=message, excess=excess - 1)
-    lanes = candidate.parallelism.pp_size
-    unloaded, at_capacity = lane_latencies(capacity.state, objectives=objectives, saturation_per_s=limit.rate_per_s)
+    count = lanes(deployment)
+    unloaded, at_capacity = lane_latencies(
+        capacity.state, objectives=objectives, saturation_per_s=limit.rate_per_s, count=count
+    )
     replica = Replica(
         deployment=deployment,
         memory=memory,
-        slots=curve.slots * lanes,
+        slots=curve.slots * count,
         slot_limit=limit.limit,
-        saturated_sequences=limit.sequences * lanes,
-        saturation_per_s=limit.rate_per_s * lanes,
-        capacity_per_s=capacity.rate_per_s * lanes,
+        saturated_sequences=limit.sequences * count,
+        saturation_per_s=limit.rate_per_s * count,
+        capacity_per_s=capacity.rate_per_s * count,
         utilization=capacity.rate_per_s / limit.rate_per_s,
         binding=capacity.binding,
         unloaded=unloaded,
         at_capacity=at_capacity,
     )
-    return Evaluated(candidate=candidate, replica=replica, curve=curve, steps=estimates[0])
+    return Evaluated(candidate=candidate, replica=replica, curve=curve, steps=steps)

@@ -16,8 +16,10 @@ from simulator.planner.cost import choose_offer, fleet_cost
 from simulator.planner.feasibility import Evaluated
 from simulator.planner.limits import DEVIATE_80, limiting_resource, operating_steps
 from simulator.planner.records import Demand, Fleet, FleetCost, Objective
+from simulator.planner.technique_axes import NO_TECHNIQUES
 from simulator.specs.hardware import ServerSpec
 from simulator.specs.plan import PlanSpec
+from simulator.specs.precision import PrecisionSpec
 from simulator.specs.prices import PriceProfile
 
 DEFAULT_SPARES = 1
@@ -150,6 +152,17 @@ def _devices_at(sized: Sized, *, rate_per_s: float, capacity_per_s: float, round
     return replicas * sized.evaluated.replica.devices + packing.idle_devices
 
 
+def _changed_answers(evaluated: Evaluated) -> str:
+    """What is published about answers that may differ from the model's own; empty where they do not."""
+    candidate = evaluated.candidate
+    if candidate.precision == PrecisionSpec() and candidate.techniques == NO_TECHNIQUES:
+        return ""
+    from simulator.planner.format_quality import answer_quality
+
+    found = answer_quality(evaluated.replica.deployment.model, candidate.precision, candidate.techniques)
+    return "" if found.loss == 0 else found.note
+
+
 def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...], spec: PlanSpec) -> Fleet:
     """Latencies at the planned rate, the limiting resource, the interval and the power of a sized fleet.
 
@@ -189,4 +202,7 @@ def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...],
         devices_low=low,
         devices_high=high,
         provenance=steps.provenance,
+        log_sigma=steps.log_sigma,
+        scheme=evaluated.candidate.precision.scheme,
+        quality=_changed_answers(evaluated),
     )

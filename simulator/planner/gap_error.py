@@ -7,8 +7,9 @@ from simulator.planner.choice_records import Gap
 
 
 class GapError(InfeasibleError):
-    """No plan within the number of accelerators; ``gap`` lists what would need fewer."""
+    """No plan within the number of accelerators; ``gap`` lists what would need fewer, with costs in ``currency``."""
 
-    def __init__(self, refusal: InfeasibleError, *, gap: Gap) -> None:
+    def __init__(self, refusal: InfeasibleError, *, gap: Gap, currency: str) -> None:
         super().__init__(refusal.message, field=refusal.field, code=refusal.code, hint=refusal.hint)
         self.gap = gap
+        self.currency = currency

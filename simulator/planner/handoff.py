@@ -5,6 +5,7 @@ Flags as documented for vLLM 0.15, SGLang 0.5 and TensorRT-LLM 1.0 [VllmTeam2025
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from math import ceil
 
 from simulator.engine.steady_state import LatencyMetric
 from simulator.operators.formats import PrecisionPlan
+from simulator.planner.handoff_techniques import sglang_flags, technique_notes, vllm_flags
 from simulator.planner.records import Demand, Fleet, Objective
 from simulator.specs.precision import Dtype
 from simulator.units import KILO
@@ -61,6 +63,9 @@ class _Settings:
     prefix_caching: bool
     weights_flag: str
     kv_flag: str
+    devices: int
+    vllm: tuple[str, ...] = ()
+    sglang: tuple[str, ...] = ()
 
 
 def _weights_flag(plan: PrecisionPlan, scheme: str | None) -> str:
@@ -86,6 +91,9 @@ def _settings(fleet: Fleet, *, model_id: str, scheme: str | None) -> _Settings:
         prefix_caching=engine.prefix_caching,
         weights_flag=_weights_flag(deployment.plan, scheme),
         kv_flag="fp8" if deployment.plan.kv_dtype is Dtype.FP8 else "auto",
+        devices=parallelism.devices,
+        vllm=tuple(vllm_flags(deployment)),
+        sglang=tuple(sglang_flags(deployment)),
     )
 
 
@@ -105,6 +113,7 @@ def _vllm_flags(item: _Settings) -> list[str]:
         f"--kv-cache-dtype {item.kv_flag}",
         *([f"--quantization {item.weights_flag}"] if item.weights_flag else []),
         "--enable-prefix-caching" if item.prefix_caching else "--no-enable-prefix-caching",
+        *item.vllm,
     ]
     return flags
 
@@ -116,7 +125,7 @@ def _vllm(item: _Settings) -> str:
 def _sglang(item: _Settings) -> str:
     flags = [
         f"--model-path {shlex.quote(item.model_id)}",
-        f"--tp-size {item.tp_size}",
+        f"--tp-size {item.devices // item.pp_size}",
         *([f"--pp-size {item.pp_size}"] if item.pp_size > 1 else []),
         f"--context-length {item.max_model_len}",
         f"--max-running-requests {item.max_num_seqs}",
@@ -125,6 +134,7 @@ def _sglang(item: _Settings) -> str:
         f"--kv-cache-dtype {'fp8_e5m2' if item.kv_flag == 'fp8' else 'auto'}",
         *([f"--quantization {item.weights_flag}"] if item.weights_flag else []),
         *([] if item.prefix_caching else ["--disable-radix-cache"]),
+        *item.sglang,
     ]
     return _joined("python -m sglang.launch_server", flags)
 
@@ -151,8 +161,8 @@ def _kubernetes(item: _Settings, fleet: Fleet) -> str:
     name = service_name(item.model_id)
     vendor = fleet.replica.deployment.hardware.vendor
     resource = _RESOURCES.get(vendor, "nvidia.com/gpu")
-    arguments = [word for flag in _vllm_flags(item) for word in flag.split(" ")]
-    listed = "\n".join(f'            - "{word}"' for word in ["--model", item.model_id, *arguments])
+    arguments = [word for flag in _vllm_flags(item) for word in shlex.split(flag)]
+    listed = "\n".join(f"            - {json.dumps(word)}" for word in ["--model", item.model_id, *arguments])
     server = f"\n    roofcast/server: {fleet.server.name}" if fleet.server else ""
     return f"""apiVersion: apps/v1
 kind: Deployment
@@ -177,7 +187,7 @@ spec:
 {listed}
           ports: [{{containerPort: 8000}}]
           resources:
-            limits: {{"{resource}": {item.tp_size * item.pp_size}}}
+            limits: {{"{resource}": {item.devices}}}
           readinessProbe:
             httpGet: {{path: /health, port: 8000}}
             periodSeconds: 5
@@ -264,6 +274,7 @@ def _notes(item: _Settings, fleet: Fleet, *, demand: Demand) -> tuple[str, ...]:
             f"--max-model-len is {item.max_model_len}, not the model's {planned.max_model_len}: the KV cache of a "
             "replica holds no more, and an engine refuses to start otherwise."
         )
-    if item.tp_size * item.pp_size > (fleet.server.accelerators_per_server if fleet.server else item.tp_size):
+    notes += technique_notes(fleet.replica.deployment)
+    if item.devices > (fleet.server.accelerators_per_server if fleet.server else item.devices):
         notes.append("A replica spans several servers: use a LeaderWorkerSet or Ray instead of the Deployment.")
     return tuple(notes)

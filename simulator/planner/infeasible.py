@@ -20,6 +20,7 @@ _FIELDS = {
     "memory": "memory",
     "slots": "memory",
     "token_budget": "--max-num-batched-tokens",
+    "quality": "--max-quality-loss",
 }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.engine.lane import lanes
 from simulator.engine.load_curve import SlotLimit
 from simulator.engine.steady_state import LatencyMetric
 from simulator.kernels.timing import Provenance
@@ -39,10 +40,18 @@ class OperatingSteps:
     provenance: str
 
 
+def _known_pace(evaluated: Evaluated) -> Provenance:
+    """How well the tokens of a step are known: an acceptance that nobody gave is assumed."""
+    speculation = evaluated.candidate.techniques.speculation
+    given = speculation is None or speculation.acceptance is not None or speculation.accepted_tokens is not None
+    return Provenance.MEASURED if given else Provenance.ASSUMED
+
+
 def operating_steps(evaluated: Evaluated) -> OperatingSteps:
     """Look up a replica's two kinds of step at the priced batch nearest to its planned one."""
     curve, steps, at = evaluated.curve, evaluated.steps, evaluated.replica.at_capacity
-    plain = int(np.argmin(np.abs(curve.nodes - max(1.0, at.mean_sequences))))
+    sequences = at.mean_sequences / lanes(evaluated.replica.deployment)
+    plain = int(np.argmin(np.abs(curve.nodes - max(1.0, sequences))))
     # Where prompts saturate the token budget, full steps are what counts; otherwise those with the usual company.
     kind = 2 if evaluated.replica.slot_limit is SlotLimit.TOKEN_BUDGET else 1
     prompts = plain + kind * len(curve.nodes)
@@ -50,7 +59,7 @@ def operating_steps(evaluated: Evaluated) -> OperatingSteps:
     return OperatingSteps(
         bound=steps.bound[prompts if at.prompt_share >= 1 / 2 else plain],
         log_sigma=float((1 - at.prompt_share) * sigma[plain] + at.prompt_share * sigma[prompts]),
-        provenance=Provenance(int(steps.provenance[[plain, prompts]].max())).label,
+        provenance=Provenance(max(int(steps.provenance[[plain, prompts]].max()), _known_pace(evaluated))).label,
     )
 
 
@@ -93,5 +102,6 @@ def limiting_resource(evaluated: Evaluated, steps: OperatingSteps, *, objectives
     if replica.slot_limit is not SlotLimit.TOKEN_BUDGET and _slots_matter(evaluated):
         name, how = SLOT_NAMES[replica.slot_limit]
         return Limit(resource=name, detail=f"{how} with {replica.slots} sequences at once")
-    detail = f"steps of {replica.at_capacity.mean_sequences:.0f} sequences wait mostly for {resource}"
+    sequences = replica.at_capacity.mean_sequences / lanes(replica.deployment)
+    detail = f"steps of {sequences:.0f} sequences wait mostly for {resource}"
     return Limit(resource=resource, detail=detail)

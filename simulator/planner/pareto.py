@@ -1,4 +1,4 @@
-"""Fleets that no other fleet beats in cost, latency and power at once."""
+"""Fleets that no other fleet beats in cost, latency, power and quality of answers at once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ import numpy as np
 
 from simulator.planner.choice_records import ParetoPoint, ParetoSet
 from simulator.planner.fleet import Sized, complete, fleet_power
-from simulator.planner.format_quality import quality_note
+from simulator.planner.format_quality import answer_quality, quality_note
 from simulator.planner.search import Question
 from simulator.planner.wide_search import pareto_front
 
-AXES = ("cost per hour", "E2E p95", "power")
+AXES = ("cost per hour", "E2E p95", "power", "loss of answer quality")
 _MOST = 40
+
+
+def _loss(question: Question, item: Sized) -> float:
+    """As a fraction; what nobody published stands behind everything that is known."""
+    candidate = item.evaluated.candidate
+    loss = answer_quality(question.model, candidate.precision, candidate.techniques).loss
+    return 1.0 if loss is None else loss
 
 
 def _point(question: Question, item: Sized) -> ParetoPoint:
@@ -38,8 +45,9 @@ def _point(question: Question, item: Sized) -> ParetoPoint:
 
 
 def pareto_of(question: Question, fleets: Sequence[Sized]) -> ParetoSet:
-    """The front over cost, E2E p95 at a replica's planned load, and typical power; fleets without a price compete on
-    the other two only among themselves, and stand at the end.
+    """The front over cost, E2E p95 at a replica's planned load, typical power and published loss of quality.
+
+    Fleets without a price compete on the others only among themselves, and stand at the end.
     """
 
     def axes(items: Sequence[Sized]) -> np.ndarray:
@@ -48,6 +56,7 @@ def pareto_of(question: Question, fleets: Sequence[Sized]) -> ParetoSet:
                 item.cost.per_hour or 0.0,
                 item.evaluated.replica.at_capacity.e2e_p95_s,
                 fleet_power(item).typical_w,
+                _loss(question, item),
             )
             for item in items
         ]

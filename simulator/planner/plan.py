@@ -58,7 +58,7 @@ def _with_gap(question: Question, refusal: InfeasibleError, *, smallest: Sized |
     from simulator.planner.gap import gap_of
     from simulator.planner.gap_error import GapError
 
-    return GapError(refusal, gap=gap_of(question, smallest))
+    return GapError(refusal, gap=gap_of(question, smallest), currency=question.prices.currency)
 
 
 def plan_capacity(spec: PlanSpec) -> CapacityPlan:

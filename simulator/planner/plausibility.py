@@ -36,6 +36,13 @@ def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[
         hints = [f"{fleet.hardware} needs {fleet.devices}" for fleet in smaller[:1]] + _fewer(question, best)
         advice = "; ".join(dict.fromkeys(hints)) or "no single change of format or hardware halves that"
         found.append(f"{best.devices} GPUs is implausibly many for one model on {best.hardware}: {advice}")
+    if best.quality:
+        found.append(
+            f"answers may differ from {question.model.name} as published ({best.quality}): measure them, or set "
+            "--max-quality-loss"
+        )
+    if best.provenance == "assumed" and best.replica.deployment.speculation is not None:
+        found.append("how many guesses of speculation are accepted is assumed: measure it on your own requests")
     if best.spares == 0:
         found.append("no spare replica: losing one puts the rest above their planned load")
     if question.policy.utilization > _RISKY_UTILIZATION:

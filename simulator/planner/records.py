@@ -10,12 +10,12 @@ from simulator.engine.load_curve import SlotLimit
 from simulator.engine.steady_state import LatencyMetric
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
-from simulator.planner.choice_records import Gap, ParetoSet, PoolPlan, SearchSummary, StockPlan
-from simulator.planner.risk_records import Growth, RentalMix, Resilience, Uncertainty
 from simulator.specs.hardware import ServerSpec
 from simulator.specs.plan import PlanSpec
 
 if TYPE_CHECKING:
+    from simulator.planner.choice_records import Gap, ParetoSet, PoolPlan, SearchSummary, StockPlan
+    from simulator.planner.risk_records import Growth, RentalMix, Resilience, Uncertainty
     from simulator.planner.verification import FleetVerification
 
 
@@ -70,7 +70,10 @@ class Objective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """Latencies of one replica at one arrival rate [s]; percentiles are of the objectives, in their order."""
+    """Latencies of one replica at one arrival rate [s]; percentiles are of the objectives, in their order.
+
+    rate_per_s, mean_sequences : of the whole replica, all its pipeline lanes and ranks of attention together
+    """
 
     rate_per_s: float
     mean_sequences: float
@@ -168,6 +171,9 @@ class Fleet:
     replicas : needed at the planned rate; spares : beyond them; idle_devices : only fill up servers
     at_peak : latencies with all replicas up; degraded : with the spares gone, where the objectives still hold
     devices_low, devices_high : devices for the 80 % interval of the step times, spares and rounding included
+    log_sigma : standard deviation of log(measured / predicted) of those step times
+    scheme : quantization method, None where the formats say it all
+    quality : what is published about its answers where they may differ from the model's, else empty
     """
 
     replica: Replica
@@ -187,6 +193,9 @@ class Fleet:
     devices_low: int
     devices_high: int
     provenance: str
+    log_sigma: float = 0.0
+    scheme: str | None = None
+    quality: str = ""
 
     @property
     def hardware(self) -> str:

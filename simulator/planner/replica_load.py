@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.engine.lane import lane_limits, lane_step_s
+from simulator.engine.lane import lanes
 from simulator.engine.lengths import RequestMix
-from simulator.engine.load_curve import load_curve
 from simulator.engine.steady_state import LatencyMetric, steady_state
-from simulator.operators.step_shape import Array, StepShape
-from simulator.phases.step import estimate_step
+from simulator.operators.step_shape import Array
 from simulator.planner.records import Replica
+from simulator.planner.replica_curve import replica_curve
 
 _POINTS = 40
 _HIGHEST_LOAD = 0.97
@@ -65,13 +64,10 @@ def replica_load(replica: Replica, *, mix: RequestMix, rates_per_s: tuple[float,
     """Percentiles of one replica over its load, and at the given ``rates_per_s`` of the whole replica."""
     deployment = replica.deployment
 
-    def step_times(step: StepShape) -> Array:
-        return lane_step_s(estimate_step(deployment, step))
-
-    curve = load_curve(step_times, mix=mix, limits=lane_limits(deployment, replica.memory))
-    lanes = deployment.parallelism.pp_size
+    curve, _ = replica_curve(deployment, memory=replica.memory, mix=mix)
+    count = lanes(deployment)
     loads = np.linspace(0.02, _HIGHEST_LOAD, _POINTS)
-    state = steady_state(curve, rates_per_s=np.append(loads * replica.saturation_per_s, rates_per_s) / lanes)
+    state = steady_state(curve, rates_per_s=np.append(loads * replica.saturation_per_s, rates_per_s) / count)
 
     def curve_of(metric: LatencyMetric, percentile: float) -> Array:
         values = state.percentile_s(metric, percentile)[:_POINTS]

@@ -10,8 +10,10 @@ from simulator.engine.lengths import Array, RequestMix
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import StepShape, mixed_step
 from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.draft_cost import drafting_s, paced_shapes
 from simulator.phases.memory import activation_bytes, memory_plan
 from simulator.planner.candidates import Platform
+from simulator.planner.replica_curve import bubble_factor
 from simulator.planner.screen_rows import RowPrices, SharedRows, lane_seconds, shared_rows
 from simulator.planner.search_space import SearchSpace, Variant
 from simulator.specs.deployment import ParallelismSpec
@@ -135,6 +137,7 @@ class TableMaker:
         self._room: dict[_Key, CacheRoom] = {}
         self._prices: dict[_Key, RowPrices] = {}
         self._deployed: dict[_Key, Deployment | None] = {}
+        self._drafting: dict[_Key, tuple[Array, Array]] = {}
 
     def table(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> ScreenTable | None:
         """Of one set-up, or None where it cannot be deployed or does not fit."""
@@ -151,27 +154,38 @@ class TableMaker:
         if kv_tokens.max() <= self._mix.decode_context_tokens:
             return None
         try:
-            rows = self._shared(deployment, variant)
-            seconds = lane_seconds(deployment, rows, self._row_prices(deployment), step=self.steps.step)
+            seconds = self._lane_s(deployment, variant)
         except RoofcastError:
             # A format that one operator, such as the LM head, has no rate for.
             return None
         count, budgets = len(self.steps.nodes), len(self._space.tokens)
         decode_s, shared_s, full_s = np.split(seconds, [count, count * (1 + budgets)])
+        shared_s = self._with_bubbles(decode_s, shared_s.reshape(budgets, count), stages=parallelism.pp_size)
         return ScreenTable(
             platform=platform,
             parallelism=parallelism,
             variant=variant,
             decode_s=decode_s,
-            shared_s=shared_s.reshape(budgets, count),
+            shared_s=shared_s,
             full_s=full_s.reshape(budgets, count),
             kv_tokens=kv_tokens,
         )
 
+    def _with_bubbles(self, decode_s: Array, shared_s: Array, *, stages: int) -> Array:
+        """Steps with prompts [budgets, nodes] with what the prompts of the other lanes add; see ``bubble_factor``."""
+        if stages == 1:
+            return shared_s
+        budgets = np.array(self._space.tokens, dtype=np.float64)[:, None]
+        factor = bubble_factor(self.steps.nodes, mix=self._mix, batched_tokens=budgets, stages=stages)
+        longer: Array = decode_s + np.maximum(shared_s - decode_s, 0.0) * factor
+        return longer
+
     def _deployment(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> Deployment | None:
         """The formats and fits of a platform are resolved once and serve every parallelism within its links."""
         beyond_links = parallelism.devices > platform.hardware.scale_up.domain_size
-        key = (platform.hardware.name, variant, beyond_links)
+        # A drafter is spread like its target.
+        spread = parallelism.tp_size if variant.techniques.speculation is not None else 1
+        key = (platform.hardware.name, variant, beyond_links, spread)
         if key not in self._deployed:
             try:
                 self._deployed[key] = deploy(
@@ -188,12 +202,33 @@ class TableMaker:
         found = self._deployed[key]
         return None if found is None else replace(found, parallelism=parallelism)
 
-    def _shared(self, deployment: Deployment, variant: Variant) -> SharedRows:
+    def _lane_s(self, deployment: Deployment, variant: Variant) -> Array:
+        """Of every screened step; with speculation of one token at the pace of its rounds, as ``per_token_step``."""
+        step, speculation = self.steps.step, deployment.speculation
+        if speculation is None:
+            return self._priced_s(deployment, variant, step, kind="plain")
+        verify, mixed = paced_shapes(speculation, step)
+        bare = self._priced_s(deployment, variant, verify, kind="verify")
+        together = self._priced_s(deployment, variant, mixed, kind="mixed")
+        draft = speculation.draft
+        key = (
+            deployment.hardware.name,
+            speculation.spec,
+            draft.plan if draft else None,
+            deployment.parallelism.tp_size,
+        )
+        if key not in self._drafting:
+            self._drafting[key] = drafting_s(deployment, step)
+        guesses, prompts = self._drafting[key]
+        paced: Array = (bare + guesses) / speculation.plan.mean_tokens + together - bare + prompts
+        return paced
+
+    def _priced_s(self, deployment: Deployment, variant: Variant, step: StepShape, *, kind: str) -> Array:
         parallelism = deployment.parallelism
-        key = (parallelism.tp_size, parallelism.ep_size, parallelism.dp_size, variant)
+        key = (parallelism.tp_size, parallelism.ep_size, parallelism.dp_size, variant, kind)
         if key not in self._rows:
-            self._rows[key] = shared_rows(deployment, step=self.steps.step, depth=self._depth)
-        return self._rows[key]
+            self._rows[key] = shared_rows(deployment, step=step, depth=self._depth)
+        return lane_seconds(deployment, self._rows[key], self._row_prices(deployment), step=step)
 
     def _row_prices(self, deployment: Deployment) -> RowPrices:
         key = (deployment.hardware.name, deployment.kernels.network is not None)

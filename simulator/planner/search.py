@@ -67,7 +67,7 @@ def resolve(spec: PlanSpec) -> Question:
         model=model,
         demand=demand,
         objectives=objectives,
-        policy=Policy(utilization=utilization, profiles=spec.profiles),
+        policy=Policy(utilization=utilization, profiles=spec.profiles, max_quality_loss=spec.max_quality_loss),
         prices=prices,
         assumptions=(
             Assumption(name="model", value=model.name, source="given" if spec.model else "default"),
@@ -81,6 +81,7 @@ def resolve(spec: PlanSpec) -> Question:
                 else "default: the objectives decide, up to where the steady state was checked",
             ),
             _spares_assumption(spec),
+            *_quality_assumption(spec),
             Assumption(
                 name="prices",
                 value=f"{prices.name}, {spec.price_kind}, {prices.currency}, {prices.date}",
@@ -88,6 +89,13 @@ def resolve(spec: PlanSpec) -> Question:
             ),
         ),
     )
+
+
+def _quality_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:
+    if spec.max_quality_loss is None:
+        return ()
+    value = f"{spec.max_quality_loss:.2%} of a published metric; what nobody published is refused"
+    return (Assumption(name="loss of answer quality, at most", value=value, source="given"),)
 
 
 def _spares_assumption(spec: PlanSpec) -> Assumption:

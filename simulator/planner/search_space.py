@@ -7,11 +7,13 @@ from itertools import product
 
 from simulator.errors import RoofcastError
 from simulator.operators.parallel import allowed_tp_sizes, check_parallelism
-from simulator.planner.candidates import NO_TECHNIQUES, USUAL_TP_SIZES, Platform
+from simulator.planner.candidates import USUAL_TP_SIZES, Platform, spread
 from simulator.planner.choice_records import SearchSummary
+from simulator.planner.format_quality import answer_quality
+from simulator.planner.technique_axes import NO_TECHNIQUES, dp_sizes, has_experts, technique_choices
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.engines import load_engine
-from simulator.specs.model import ModelSpec, MoeSpec
+from simulator.specs.model import ModelSpec
 from simulator.specs.plan import PlanSpec
 from simulator.specs.precision import Dtype, PrecisionSpec
 from simulator.specs.techniques import TechniquesSpec
@@ -52,11 +54,17 @@ class SearchSpace:
         axes = (
             f"{len(self.platforms)} accelerators",
             f"{len(self.parallelisms)} parallelisms",
-            f"{len(self.variants)} number formats",
+            *self._variant_axes(),
             f"{len(self.sequences)} batch limits",
             f"{len(self.tokens)} token budgets",
         )
         return SearchSummary(candidates=self.candidates, feasible=feasible, finalists=finalists, axes=axes)
+
+    def _variant_axes(self) -> tuple[str, ...]:
+        formats = len({variant.precision for variant in self.variants})
+        techniques = len({variant.techniques for variant in self.variants})
+        named = (f"{formats} number formats", f"{techniques} techniques")
+        return named if techniques > 1 else named[:1]
 
 
 def parallelisms(spec: PlanSpec, *, model: ModelSpec) -> tuple[ParallelismSpec, ...]:
@@ -65,9 +73,18 @@ def parallelisms(spec: PlanSpec, *, model: ModelSpec) -> tuple[ParallelismSpec, 
     tensor = sorted(set(spec.tp)) or [size for size in USUAL_TP_SIZES if size in allowed]
     usual_depths = WIDE_PP_SIZES if spec.search == "wide" else (1,)
     depths = [size for size in sorted(set(spec.pp)) or usual_depths if size <= model.num_hidden_layers]
-    found = [ParallelismSpec(tp_size=tp, pp_size=pp) for tp, pp in product(tensor, depths)]
-    if any(isinstance(block, MoeSpec) for layer in model.layers for block in layer.feed_forward):
-        found += [ParallelismSpec(tp_size=tp, pp_size=pp, ep_size=tp) for tp, pp in product(tensor, depths) if tp > 1]
+    ranks = dp_sizes(spec, model=model)
+    found = [
+        spread(model, tp_size=tp, pp_size=pp, dp_size=dp)
+        for tp, pp, dp in product(tensor, depths, ranks)
+        if dp == 1 or spec.dp or tp * dp <= max(USUAL_TP_SIZES)
+    ]
+    if has_experts(model):
+        found += [
+            ParallelismSpec(tp_size=tp, pp_size=pp, ep_size=tp)
+            for tp, pp, dp in product(tensor, depths, ranks)
+            if tp > 1 and dp == 1
+        ]
     return tuple(item for item in found if _allowed(item, model))
 
 
@@ -80,14 +97,20 @@ def _allowed(parallelism: ParallelismSpec, model: ModelSpec) -> bool:
 
 
 def variants(spec: PlanSpec) -> tuple[Variant, ...]:
-    """The formats asked for; with ``any_precision`` the model's own, those of WIDE_SCHEMES and INT8, and FP8 caches."""
+    """The formats asked for, each with every technique to compare.
+
+    With ``any_precision`` the model's own format, those of WIDE_SCHEMES and INT8, and FP8 caches.
+    """
+    techniques = technique_choices(spec)
+    return tuple(
+        Variant(precision=precision, techniques=item) for precision, item in product(_precisions(spec), techniques)
+    )
+
+
+def _precisions(spec: PlanSpec) -> tuple[PrecisionSpec, ...]:
     if not spec.any_precision:
         return tuple(
-            Variant(
-                precision=PrecisionSpec(
-                    weights=weights, activations=spec.activations, kv_cache=kv_cache, scheme=spec.scheme
-                )
-            )
+            PrecisionSpec(weights=weights, activations=spec.activations, kv_cache=kv_cache, scheme=spec.scheme)
             for weights, kv_cache in product(spec.weights or (None,), spec.kv_cache or (None,))
         )
     caches = spec.kv_cache or (None, Dtype.FP8)
@@ -96,9 +119,14 @@ def variants(spec: PlanSpec) -> tuple[Variant, ...]:
         *(PrecisionSpec(scheme=name) for name in WIDE_SCHEMES),
         PrecisionSpec(weights=Dtype.INT8),
     )
-    return tuple(
-        Variant(precision=item.model_copy(update={"kv_cache": cache})) for item, cache in product(weights, caches)
-    )
+    return tuple(item.model_copy(update={"kv_cache": cache}) for item, cache in product(weights, caches))
+
+
+def _within_floor(found: tuple[Variant, ...], *, spec: PlanSpec, model: ModelSpec) -> tuple[Variant, ...]:
+    """Those whose answers are known to lose no more than is allowed; all where that leaves none, to be refused."""
+    allowed = spec.max_quality_loss
+    kept = tuple(item for item in found if answer_quality(model, item.precision, item.techniques).within(allowed))
+    return kept or found
 
 
 def search_space(spec: PlanSpec, *, model: ModelSpec, platforms: tuple[Platform, ...]) -> SearchSpace:
@@ -110,7 +138,7 @@ def search_space(spec: PlanSpec, *, model: ModelSpec, platforms: tuple[Platform,
     return SearchSpace(
         platforms=platforms,
         parallelisms=parallelisms(spec, model=model),
-        variants=variants(spec),
+        variants=_within_floor(variants(spec), spec=spec, model=model),
         sequences=tuple(sorted(set(spec.max_num_seqs))) or sequences,
         tokens=(spec.max_num_batched_tokens,) if spec.max_num_batched_tokens else budgets,
     )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from simulator.planner.fleet import Sized
 from simulator.planner.records import CapacityPlan
 from simulator.planner.search import Question
 from simulator.specs.plan import PlanSpec
+
+if TYPE_CHECKING:
+    from simulator.planner.verification import FleetVerification
 
 
 def has_studies(spec: PlanSpec) -> bool:
@@ -83,5 +87,12 @@ def with_studies(
         from simulator.planner.verification import verify_fleet
 
         checked = verify_fleet(plan.best, demand=plan.demand, objectives=plan.objectives)
-        plan = replace(plan, verification=checked)
+        plan = replace(plan, verification=checked, warnings=(*plan.warnings, *_unconfirmed(checked)))
     return plan
+
+
+def _unconfirmed(checked: FleetVerification) -> tuple[str, ...]:
+    if checked.holds:
+        return ()
+    why = checked.reason or "an objective fails there: plan with a lower --utilization"
+    return (f"the event simulation does not confirm this fleet ({why})",)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from simulator.planner.candidates import Platform
-from simulator.planner.choice_records import SearchSummary
 from simulator.planner.search import Question, Trial, join, try_platform
+
+if TYPE_CHECKING:
+    from simulator.planner.choice_records import SearchSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +22,8 @@ class Tried:
 
 def is_wide(question: Question) -> bool:
     """Whether more is varied than hardware and tensor parallelism."""
-    return question.spec.search == "wide" or question.spec.any_precision
+    spec = question.spec
+    return spec.search == "wide" or spec.any_precision or spec.any_technique
 
 
 def try_platforms(question: Question, tried: tuple[Platform, ...]) -> Tried:

@@ -5,16 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.engine.answers import ScenarioResult, answer
+from simulator.engine.serve_options import ServeOptions
 from simulator.planner.cost import choose_offer
+from simulator.planner.format_quality import quality_note
 from simulator.specs.loading import load_prices
-from simulator.specs.precision import PrecisionSpec
+from simulator.specs.model import AttentionSpec
+from simulator.specs.models import load_model
+from simulator.specs.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.prices import OfferKind
 from simulator.specs.scenario import ScenarioSpec
 from simulator.specs.techniques import TechniquesSpec
+from simulator.techniques.quality import compression_of, published_quality
 from simulator.units import MEGA, SECONDS_PER_HOUR
 
 BASE_NAME = "As published"
 _PRECISION_NAME = "Number formats"
+_LOSSY = ("contextual_sparsity", "kv_policy", "adapters", "structure", "early_exit")
+"""Techniques that change answers; the table of published quality holds nothing on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +94,15 @@ def run_cost(
     )
 
 
-def what_if(scenario: ScenarioSpec, *, price_kind: OfferKind = "on_demand", profiles: str | None = None) -> WhatIf:
+def what_if(
+    scenario: ScenarioSpec,
+    *,
+    price_kind: OfferKind = "on_demand",
+    profiles: str | None = None,
+    options: ServeOptions | None = None,
+) -> WhatIf:
     """Answer a scenario and price it; refusals as from ``answer``."""
-    result = answer(scenario, profiles=profiles)
+    result = answer(scenario, profiles=profiles, options=options)
     return WhatIf(scenario=scenario, result=result, cost=run_cost(result, price_kind=price_kind, profiles=profiles))
 
 
@@ -108,6 +121,51 @@ def _changes(scenario: ScenarioSpec) -> tuple[tuple[str, ScenarioSpec], ...]:
             current = current.model_copy(update={"techniques": techniques})
             steps.append((field.replace("_", " ").capitalize(), current))
     return tuple(steps)
+
+
+def kv_head_choices(model: str, *, profiles: str | None = None) -> tuple[int, ...]:
+    """Numbers of KV heads that a model could have been built with: divisors of its heads, its own left out.
+
+    Empty for models without attention layers of the usual kind, or whose layers differ in heads.
+    """
+    mixers = [layer.mixer for layer in load_model(model, profiles=profiles).layers]
+    heads = {
+        (mixer.num_attention_heads, mixer.num_key_value_heads) for mixer in mixers if isinstance(mixer, AttentionSpec)
+    }
+    if len(heads) != 1:
+        return ()
+    (query_heads, kv_heads) = heads.pop()
+    divisors = (count for count in range(1, query_heads + 1) if query_heads % count == 0)
+    return tuple(count for count in divisors if count != kv_heads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerQuality:
+    """What is published about the quality of answers under a scenario's changes.
+
+    loss : relative rise of perplexity over the model as published; None where nobody published any
+    sentence : the same in words, with the source
+    """
+
+    loss: float | None
+    sentence: str
+
+
+def answer_quality(result: ScenarioResult) -> AnswerQuality:
+    """Look up a scenario's quality; a change that the table says nothing about makes it unknown."""
+    precision, techniques, model = result.scenario.precision, result.scenario.techniques, result.deployment.model
+    changed = [field.replace("_", " ") for field in _LOSSY if getattr(techniques, field) is not None]
+    changed += ["mixed number formats"] if precision.mixed else []
+    if changed:
+        return AnswerQuality(loss=None, sentence=f"unknown: nothing published in the table on {', '.join(changed)}")
+    sentence = quality_note(model, precision, techniques)
+    narrow_cache = precision.kv_cache is not None and BITS[precision.kv_cache] < BITS[Dtype.BF16]
+    if narrow_cache:
+        return AnswerQuality(loss=None, sentence=sentence)
+    if precision.scheme is None and precision.weights is None and techniques.sparsity is None:
+        return AnswerQuality(loss=0.0, sentence=sentence)
+    compression = compression_of(scheme=precision.scheme, plan=result.deployment.plan, techniques=techniques)
+    return AnswerQuality(loss=published_quality(model.name, compression).loss, sentence=sentence)
 
 
 def native_scenario(scenario: ScenarioSpec) -> ScenarioSpec:

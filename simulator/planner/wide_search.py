@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from simulator.errors import RoofcastError
 from simulator.planner.candidates import Candidate, Platform
 from simulator.planner.choice_records import SearchSummary
 from simulator.planner.cost import choose_offer
+from simulator.planner.format_quality import answer_quality
 from simulator.planner.screen_tables import ScreenTable, TableMaker
 from simulator.planner.screening import Screened, screen
 from simulator.planner.search import Question, Trial, evaluate_all
@@ -40,7 +41,8 @@ def device_power_w(platform: Platform) -> float:
     return server.system_power_typical_w / server.accelerators_per_server
 
 
-def _engine(question: Question) -> EngineSpec:
+def asked_engine(question: Question) -> EngineSpec:
+    """The engine of a question without the limits that a search varies."""
     spec = question.spec
     return EngineSpec(
         name=spec.engine or "vllm",
@@ -49,8 +51,9 @@ def _engine(question: Question) -> EngineSpec:
     )
 
 
-def _lane_limits(question: Question) -> LaneLimits:
-    profile = load_engine(_engine(question).name, profiles=question.policy.profiles)
+def screened_limits(question: Question) -> LaneLimits:
+    """What of a lane's limits no set-up changes: block size and host costs."""
+    profile = load_engine(asked_engine(question).name, profiles=question.policy.profiles)
     return LaneLimits(
         sequences=1,
         batched_tokens=1,
@@ -76,22 +79,25 @@ class ScreenedSpace:
 
     def candidate(self, place: int, question: Question) -> Candidate:
         """The set-up at a flat place of the screened arrays."""
-        table, sequences, tokens = np.unravel_index(place, self.screened.capacity_per_s.shape)
-        chosen = self.tables[int(table)]
-        profile = load_engine(_engine(question).name, profiles=question.policy.profiles)
-        limits = {
-            "max_num_seqs": self.space.sequences[int(sequences)],
-            "max_num_batched_tokens": self.space.tokens[int(tokens)],
-        }
-        # The engine's own limits need no flag.
-        limits = {name: value for name, value in limits.items() if value != getattr(profile, name)}
-        return Candidate(
-            platform=chosen.platform,
-            parallelism=chosen.parallelism,
-            precision=chosen.variant.precision,
-            techniques=chosen.variant.techniques,
-            engine=_engine(question).model_copy(update=limits),
-        )
+        table, sequences, tokens = (int(i) for i in np.unravel_index(place, self.screened.capacity_per_s.shape))
+        limits = (self.space.sequences[sequences], self.space.tokens[tokens])
+        return candidate_of(question, self.tables[table], limits=limits)
+
+
+def candidate_of(question: Question, table: ScreenTable, *, limits: tuple[int, int]) -> Candidate:
+    """The set-up of a table under (max_num_seqs, max_num_batched_tokens)."""
+    engine = asked_engine(question)
+    profile = load_engine(engine.name, profiles=question.policy.profiles)
+    named = {"max_num_seqs": limits[0], "max_num_batched_tokens": limits[1]}
+    # The engine's own limits need no flag.
+    named = {name: value for name, value in named.items() if value != getattr(profile, name)}
+    return Candidate(
+        platform=table.platform,
+        parallelism=table.parallelism,
+        precision=table.variant.precision,
+        techniques=table.variant.techniques,
+        engine=engine.model_copy(update=named),
+    )
 
 
 def screen_space(question: Question, platforms: tuple[Platform, ...]) -> ScreenedSpace:
@@ -100,7 +106,7 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
         raise RoofcastError(
             "a wide search needs answers of more than one token", field="--search", hint="--search usual"
         )
-    spec, engine = question.spec, _engine(question)
+    spec, engine = question.spec, asked_engine(question)
     space = search_space(spec, model=question.model, platforms=platforms)
     maker = TableMaker(
         model=question.model, mix=question.demand.mix, space=space, engine=engine, profiles=question.policy.profiles
@@ -121,11 +127,17 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
         steps=maker.steps,
         space=space,
         mix=question.demand.mix,
-        limits=_lane_limits(question),
+        limits=screened_limits(question),
         objectives=question.objectives,
         utilization=question.policy.utilization,
     )
-    return ScreenedSpace(space=space, tables=tables, screened=screened)
+    return ScreenedSpace(space=space, tables=tables, screened=of_all_ranks(screened, tables))
+
+
+def of_all_ranks(screened: Screened, tables: tuple[ScreenTable, ...]) -> Screened:
+    """Capacity of whole replicas: every rank of data-parallel attention serves as many requests as the screened one."""
+    ranks = np.array([table.parallelism.dp_size for table in tables], dtype=np.float64).reshape(-1, 1, 1)
+    return replace(screened, capacity_per_s=screened.capacity_per_s * ranks)
 
 
 def _per_table(found: ScreenedSpace, values: list[float]) -> Array:
@@ -179,14 +191,21 @@ def pareto_front(points: Array, *, limit: int | None = None) -> list[int]:
     return front
 
 
+def _loss(question: Question, table: ScreenTable) -> float:
+    """Published loss of answers as a fraction; what nobody published stands behind everything that is known."""
+    loss = answer_quality(question.model, table.variant.precision, table.variant.techniques).loss
+    return 1.0 if loss is None else loss
+
+
 def finalists(found: ScreenedSpace, question: Question) -> tuple[Candidate, ...]:
-    """The cheapest set-ups of every accelerator; with ``pareto`` also those that no other beats on cost, power, E2E."""
+    """The cheapest set-ups of every accelerator; with ``pareto`` also those that no other beats on every axis of it."""
     if not found.tables:
         return ()
     cost, power = _fleet_axes(found, question)
     places = _best_per_platform(found, cost, power)
     if question.spec.pareto:
-        axes = np.stack([cost, power, found.screened.e2e_p95_s.ravel()], axis=1)
+        loss = _per_table(found, [_loss(question, item) for item in found.tables]).ravel()
+        axes = np.stack([cost, power, found.screened.e2e_p95_s.ravel(), loss], axis=1)
         front = pareto_front(axes)
         spread = np.unique(np.linspace(0, len(front) - 1, min(len(front), _PARETO_FINALISTS)).astype(int))
         places += [front[int(index)] for index in spread]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.planner.what_if import WhatIf
+from simulator.planner.what_if import AnswerQuality, WhatIf, answer_quality
 from simulator.reports.contract import Json
 from simulator.reports.quantities import bytes_text, count_text, money_text, seconds_text
-from simulator.reports.scenario_figures import phase_texts, power_text, scenario_figures
+from simulator.reports.scenario_figures import least_known, phase_texts, power_text, scenario_figures
 
 Compared = tuple[str, WhatIf, Json]
 """A name, a what-if and its contract object."""
@@ -19,6 +19,8 @@ def deployment_text(what_if: WhatIf) -> str:
     parts = [f"{what_if.devices} × {what_if.result.deployment.hardware.name}"]
     if scenario.precision.weights is not None:
         parts.append(f"{scenario.precision.weights.value} weights")
+    if scenario.precision.scheme is not None:
+        parts.append(scenario.precision.scheme)
     parts += [
         name.replace("_", " ")
         for name, value in scenario.techniques.model_dump(exclude_defaults=True).items()
@@ -40,6 +42,18 @@ def compare_headline(compared: Sequence[Compared]) -> str:
     if cheapest[0] == fastest[0]:
         return f"{sentence} and cheapest at {price} per million output tokens"
     return f"{sentence}, {cheapest[0]} is cheapest at {price} per million output tokens"
+
+
+def quality_text(quality: AnswerQuality) -> str:
+    """``as published``, ``perplexity +65 %`` or ``unknown``."""
+    if quality.loss is None:
+        return "unknown: nothing published"
+    return f"perplexity {100 * quality.loss:+.0f} %" if quality.loss else "as published"
+
+
+def compare_provenance(compared: Sequence[Compared]) -> str:
+    """How the least known of them is known."""
+    return least_known(document["provenance"] for _, _, document in compared)
 
 
 def compare_columns(compared: Sequence[Compared]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
@@ -64,6 +78,7 @@ def compare_columns(compared: Sequence[Compared]) -> tuple[list[tuple[str, ...]]
         ("Power", *(power_text(document) for _, _, document in compared)),
         ("Weights per device", *(bytes_text(document["memory"]["weights_bytes"]) for _, _, document in compared)),
         ("Cached tokens", *(count_text(document["memory"]["kv_capacity_tokens"]) for _, _, document in compared)),
+        ("Quality", *(quality_text(answer_quality(what_if.result)) for _, what_if, _ in compared)),
         ("Known as", *(document["provenance"] for _, _, document in compared)),
     ]
     return rows, ("", *(name for name, _, _ in compared))

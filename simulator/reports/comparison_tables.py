@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import math
+from collections.abc import Sequence
 
 from simulator.planner.comparison import Comparison, Outcome
-from simulator.reports.contract import Json
+from simulator.reports.compare_tables import deployment_text
+from simulator.reports.contract import Json, result_object
 from simulator.reports.quantities import (
     bytes_text,
     change_text,
@@ -15,73 +17,184 @@ from simulator.reports.quantities import (
     rate_text,
     seconds_text,
 )
+from simulator.reports.scenario_figures import scenario_figures
 from simulator.reports.text_table import text_table
+from simulator.specs.scenario import ScenarioSpec
 
 SCHEMA_VERSION = "1.0"
-COLUMNS = ("TTFT", "TPOT", "E2E", "output", "weights/GPU", "KV tokens", "J/token", "per 1M out")
+COLUMNS = ("TTFT", "TPOT", "E2E", "output", "weights/GPU", "KV tokens", "J/token", "cost/h", "per 1M out", "known as")
+INTERVAL_COLUMNS = ("TTFT", "TPOT", "E2E", "output", "per 1M out", "J/token")
+SAME, NOTHING = "=", "-"
 
 
-def _values(outcome: Outcome) -> tuple[str, ...]:
+def _values(outcome: Outcome, document: Json) -> tuple[str, ...]:
     return (
         seconds_text(outcome.ttft_s),
-        seconds_text(outcome.tpot_s),
+        seconds_text(outcome.tpot_s) if outcome.tpot_s else NOTHING,
         seconds_text(outcome.e2e_s),
         rate_text(outcome.output_tokens_per_s, "tok"),
         bytes_text(outcome.weights_bytes),
         count_text(outcome.kv_capacity_tokens),
         joules_text(outcome.energy_per_output_token_j),
+        money_text(outcome.cost_per_hour, outcome.currency),
         money_text(outcome.cost_per_million_output_tokens, outcome.currency),
+        document["provenance"],
     )
+
+
+def _difference(now: float | None, before: float | None) -> str:
+    if now is None or not before or not math.isfinite(now) or not math.isfinite(before):
+        return NOTHING
+    return change_text(now, before) or SAME
 
 
 def _differences(now: Outcome, before: Outcome) -> tuple[str, ...]:
-    return tuple(
-        change_text(None if value is None else float(value), None if other is None else float(other)) or "="
-        for value, other in zip(now.numbers, before.numbers, strict=True)
+    pairs = zip(now.numbers, before.numbers, strict=True)
+    return (
+        *(_difference(value, other) for value, other in pairs),
+        str(result_object(now.answered.result)["provenance"]),
     )
 
 
-def comparison_text(comparison: Comparison) -> str:
-    """Base, one line per change on top of those before it, the result; then each change alone; then quality."""
-    rows = [("base", *_values(comparison.base))]
+def _work_text(scenario: ScenarioSpec) -> str:
+    """What is asked of every deployment of the comparison, in words."""
+    kind = scenario.kind.replace("_", " ")
+    if scenario.workload is not None:
+        rates = ", ".join(f"{stage.rate_per_s:g}/s" for stage in scenario.workload.stages or ())
+        return f"{kind}, {scenario.workload.arrival} arrivals" + (f" at {rates}" if rates else "")
+    many = scenario.batch_size or scenario.concurrency or scenario.num_requests
+    count = f" of {many}" if many else ""
+    return f"{kind}{count}, {scenario.isl_tokens} tokens in, {scenario.osl_tokens} out"
+
+
+def _headline(comparison: Comparison) -> str:
+    base, final = comparison.base, comparison.final
+    parts = (
+        ("TPOT", final.tpot_s, base.tpot_s),
+        ("TTFT", final.ttft_s, base.ttft_s),
+        ("output", final.output_tokens_per_s, base.output_tokens_per_s),
+        ("cost per output token", final.cost_per_million_output_tokens, base.cost_per_million_output_tokens),
+    )
+    said = [f"{name} {_difference(now, before)}" for name, now, before in parts]
+    moved = ", ".join(text for text in said if not text.endswith((f" {NOTHING}", f" {SAME}")))
+    together = f"All {len(comparison.steps)} changes" if len(comparison.steps) > 1 else "The change"
+    return f"{together}: {moved or 'no change of latency, throughput or cost'}."
+
+
+def _waterfall(comparison: Comparison) -> str:
+    rows = [("base", *_values(comparison.base, result_object(comparison.base.answered.result)))]
     before = comparison.base
     for step in comparison.steps:
         rows.append((f"+ {step.change.text}", *_differences(step.together, before)))
         before = step.together
-    rows.append(("result", *_values(comparison.final)))
-    rows.append(("against base", *_differences(comparison.final, comparison.base)))
-    lines = ["Each change on top of those before it", "", text_table(("", *COLUMNS), rows)]
+    rows.append(("result", *_values(before, result_object(before.answered.result))))
     if len(comparison.steps) > 1:
-        lines += ["", "Each change alone, against the base", "", text_table(("", *COLUMNS), _alone(comparison))]
+        rows.append(("result against base", *_differences(before, comparison.base)))
+    return text_table(("", *COLUMNS), rows)
+
+
+def _intervals(comparison: Comparison) -> str:
+    rows = []
+    for name, outcome in (("base", comparison.base), ("result", comparison.final)):
+        document = result_object(outcome.answered.result)
+        figures = scenario_figures(outcome.answered, document)
+        rows.append((name, *(figure.interval if figure.value and figure.interval else NOTHING for figure in figures)))
+    return text_table(("80 % interval", *INTERVAL_COLUMNS), rows)
+
+
+def _qualities(comparison: Comparison) -> list[str]:
+    """The base's quality, and that after every change which says something else."""
+    lines = ["Quality of answers", f"  base: {comparison.base.quality}"]
+    before = comparison.base.quality
+    for step in comparison.steps:
+        if step.together.quality != before:
+            lines.append(f"  + {step.change.text}: {step.together.quality}")
+        before = step.together.quality
+    return lines
+
+
+def _prices(comparison: Comparison) -> str:
+    offers = dict.fromkeys(outcome.answered.cost.offer for outcome in (comparison.base, comparison.final))
+    return f"Price: {'; then '.join(offers)}"
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Base, one line per change on top of those before it, the result; each change alone; intervals; quality."""
+    base = comparison.base.answered
+    lines = [
+        f"{base.result.deployment.model.name} on {deployment_text(base)}, TP{comparison.scenario.tp_size}, "
+        f"{base.result.deployment.engine.name}; {_work_text(comparison.scenario)}",
+        _headline(comparison),
+        "",
+        "In order: each change on top of those before it, percent against the line above",
+        _waterfall(comparison),
+    ]
+    if len(comparison.steps) > 1:
+        lines += ["", "Alone: each change on the base, percent against the base", _alone(comparison)]
     lines += [
         f"cannot stand alone: {step.change.text}: {step.alone_refusal}"
         for step in comparison.steps
         if step.alone is None
     ]
-    lines += ["", f"Quality: base {comparison.base.quality}; result {comparison.final.quality}"]
-    return "\n".join(lines)
+    lines += ["", _intervals(comparison), "", *_qualities(comparison), _prices(comparison)]
+    for name, outcome in (("base", comparison.base), ("result", comparison.final)):
+        lines += [f"note, {name}: {text}" for text in outcome.answered.result.notes]
+    return "\n".join(lines) + "\n"
 
 
-def _alone(comparison: Comparison) -> list[tuple[str, ...]]:
-    return [
+def _alone(comparison: Comparison) -> str:
+    rows: Sequence[tuple[str, ...]] = [
         (step.change.text, *_differences(step.alone, comparison.base))
         for step in comparison.steps
         if step.alone is not None
     ]
+    return text_table(("", *COLUMNS), rows)
+
+
+def _object(outcome: Outcome | None, *, intervals: bool) -> Json | None:
+    """One deployment; intervals only where they were worked out."""
+    if outcome is None:
+        return None
+    document = result_object(outcome.answered.result)
+    return {
+        "ttft_s": document["ttft_s"],
+        "tpot_s": document["tpot_s"],
+        "e2e_s": document["e2e_s"],
+        "output_tokens_per_s": document["output_tokens_per_s"],
+        "memory": document["memory"],
+        "power_w": document["power_w"],
+        "energy_per_output_token_j": document["energy_per_output_token_j"],
+        "cost": {
+            "currency": outcome.currency,
+            "offer": outcome.answered.cost.offer,
+            "per_hour": outcome.cost_per_hour,
+            "per_million_output_tokens": outcome.cost_per_million_output_tokens,
+        },
+        "devices": outcome.answered.devices,
+        "quality": outcome.quality,
+        "provenance": document["provenance"],
+        "interval": document["interval"] if intervals else None,
+        "notes": document["notes"],
+    }
 
 
 def comparison_object(comparison: Comparison) -> Json:
     """The same as one JSON document."""
+    scenario = comparison.scenario
+    uniform = scenario.kind != "serve"
+    last = comparison.steps[-1]
     return {
         "schema_version": SCHEMA_VERSION,
-        "id": comparison.scenario.id,
-        "kind": comparison.scenario.kind,
-        "base": asdict(comparison.base),
+        "id": scenario.id,
+        "kind": scenario.kind,
+        "model": comparison.base.answered.result.deployment.model.name,
+        "hardware": comparison.base.answered.result.deployment.hardware.name,
+        "base": _object(comparison.base, intervals=True),
         "steps": [
             {
                 "change": step.change.text,
-                "together": asdict(step.together),
-                "alone": None if step.alone is None else asdict(step.alone),
+                "together": _object(step.together, intervals=uniform or step is last),
+                "alone": _object(step.alone, intervals=uniform),
                 "alone_refusal": step.alone_refusal or None,
             }
             for step in comparison.steps

@@ -40,10 +40,12 @@ def pareto_section(pareto: ParetoSet, *, currency: str) -> StudySection:
     return StudySection(title="Pareto set", lines=(line,), columns=columns, rows=rows)
 
 
-def _gap_row(step: GapStep) -> tuple[str, ...]:
+def _gap_row(step: GapStep, currency: str) -> tuple[str, ...]:
     saved = "-" if step.saved_devices is None else str(step.saved_devices)
     alone = "-" if step.alone_devices is None else str(step.alone_devices)
-    return (step.name, step.flags, f"{step.hardware} {step.label}", str(step.devices), saved, alone, step.quality)
+    fleet = f"{step.hardware} {step.label}"
+    cost = money(step.cost_per_hour, currency)
+    return (step.name, step.flags, fleet, str(step.devices), saved, alone, cost, step.quality)
 
 
 def _gap_verdict(gap: Gap) -> str:
@@ -53,25 +55,27 @@ def _gap_verdict(gap: Gap) -> str:
         return f"together they need {gap.end_devices} GPUs"
     if gap.closed:
         return f"that closes the gap: {gap.end_devices} GPUs of {gap.budget_devices} allowed"
-    hit = gap.needed_prefix_hit
-    cached = (
-        "no prefix cache closes it" if hit is None else f"{hit:.0%} of prompt tokens in the prefix cache would close it"
-    )
-    return f"what remains: {gap.remaining_devices} GPUs above the {gap.budget_devices} allowed; {cached}"
+    prefix, cache = gap.needed_prefix_hit, gap.needed_cache_hit
+    cached = [] if prefix is None else [f"{prefix:.0%} of prompt tokens in the prefix cache (--prefix-hit)"]
+    cached += [] if cache is None else [f"{cache:.0%} of requests answered from a cache (--cache-hit)"]
+    closing = f"{' or '.join(cached)} would close it" if cached else "no cache closes it"
+    return f"what remains: {gap.remaining_devices} GPUs above the {gap.budget_devices} allowed; {closing}"
 
 
-def gap_section(gap: Gap) -> StudySection:
+def gap_section(gap: Gap, *, currency: str) -> StudySection:
     """The waterfall from what is needed to what is allowed."""
     start = (
         "as asked: nothing serves"
         if gap.start_devices is None
         else f"as asked: {gap.start_devices} x {gap.start_hardware} {gap.start_label}"
     )
-    columns = ("change", "flags", "fleet", "GPUs", "saves", "alone", "quality")
+    columns = ("change", "flags", "fleet", "GPUs", "saves", "alone", "cost/h", "quality")
     lines = (
         (start, _gap_verdict(gap)) if gap.steps else (start, "no change that was tried needs fewer", _gap_verdict(gap))
     )
-    return StudySection(title="What closes the gap", lines=lines, columns=columns, rows=tuple(map(_gap_row, gap.steps)))
+    taken = tuple(f"{step.name} takes for granted: {text}" for step in gap.steps for text in step.assumes)
+    rows = tuple(_gap_row(step, currency) for step in gap.steps)
+    return StudySection(title="What closes the gap", lines=(*lines, *taken), columns=columns, rows=rows)
 
 
 def stock_section(stock: StockPlan, *, currency: str) -> StudySection:
@@ -125,7 +129,7 @@ def choice_sections(plan: CapacityPlan) -> list[StudySection]:
     if plan.pareto is not None:
         found.append(pareto_section(plan.pareto, currency=currency))
     if plan.gap is not None:
-        found.append(gap_section(plan.gap))
+        found.append(gap_section(plan.gap, currency=currency))
     if plan.stock is not None:
         found.append(stock_section(plan.stock, currency=currency))
     if plan.pools is not None:

@@ -77,6 +77,13 @@ def _fleet(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any]:
         "devices_per_replica": replica.devices,
         "tp_size": parallelism.tp_size,
         "pp_size": parallelism.pp_size,
+        "ep_size": parallelism.ep_size,
+        "dp_size": parallelism.dp_size,
+        "techniques": replica.deployment.techniques.spec.model_dump(
+            mode="json", exclude_none=True, exclude_defaults=True
+        ),
+        "scheme": fleet.scheme,
+        "quality": fleet.quality or "as published",
         "engine": {
             "name": engine.name,
             "version": engine.version,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isinf
 
+from simulator.planner.latency_range import LatencyRange
 from simulator.planner.records import CapacityPlan, Fleet
 from simulator.reports.plan_tables import device_word
 from simulator.reports.quantities import count_text, money_text, range_text, seconds_text, watts_text
@@ -42,8 +44,11 @@ def _cost(fleet: Fleet) -> tuple[PlanFigure, ...]:
     )
 
 
-def plan_figures(plan: CapacityPlan) -> tuple[PlanFigure, ...]:
-    """Devices, money, power and latencies of the chosen fleet; latencies at the peak with the spares down."""
+def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> tuple[PlanFigure, ...]:
+    """Devices, money, power and latencies of the chosen fleet; latencies at the peak with the spares down.
+
+    ranges : intervals of the latencies, where they were worked out
+    """
     fleet = plan.best
     devices = PlanFigure(
         key="devices",
@@ -64,13 +69,19 @@ def plan_figures(plan: CapacityPlan) -> tuple[PlanFigure, ...]:
         devices,
         *_cost(fleet),
         power,
-        _latency("ttft_p95_s", "TTFT p95", fleet.degraded.ttft_p95_s),
-        _latency("tpot_p95_s", "TPOT p95", fleet.degraded.tpot_p95_s),
+        _latency("ttft_p95_s", "TTFT p95", fleet.degraded.ttft_p95_s, ranges.ttft_p95_s if ranges else None),
+        _latency("tpot_p95_s", "TPOT p95", fleet.degraded.tpot_p95_s, ranges.tpot_p95_s if ranges else None),
     )
 
 
-def _latency(key: str, label: str, value_s: float) -> PlanFigure:
-    return PlanFigure(key=key, label=label, value=value_s, text=seconds_text(value_s))
+def _latency(key: str, label: str, value_s: float, ends_s: tuple[float, float] | None) -> PlanFigure:
+    spread = _range(*ends_s, text=_limited) if ends_s else ""
+    return PlanFigure(key=key, label=label, value=value_s, text=seconds_text(value_s), interval=spread)
+
+
+def _limited(value_s: float) -> str:
+    """A latency; where this fleet cannot keep up there is none."""
+    return "overload" if isinf(value_s) else seconds_text(value_s)
 
 
 def plan_headline(plan: CapacityPlan) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from simulator.kernels.timing import Provenance
 from simulator.planner.what_if import WhatIf
 from simulator.reports.contract import Json
 from simulator.reports.quantities import (
@@ -86,6 +87,11 @@ def scenario_figures(what_if: WhatIf, document: Json) -> tuple[ScenarioFigure, .
             interval=_per_token(document, energy, joules_text),
         ),
     )
+
+
+def least_known(words: Iterable[str]) -> str:
+    """The worst of several provenances."""
+    return max(Provenance[word.upper()] for word in words).label
 
 
 def phase_texts(document: Json) -> tuple[tuple[str, str, str, str, str], ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from simulator import __version__
+from simulator.engine.lane import lanes
 from simulator.operators.counts import ParameterCounts, parameter_counts
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.step import StepEstimate, estimate_step
@@ -90,7 +91,7 @@ def gather(
     owning = load_ownership(ownership, prices=prices.name, profiles=spec.profiles)
     fleet, mix = plan.best, plan.demand.mix
     deployment = fleet.replica.deployment
-    sequences = max(1, round(fleet.replica.at_capacity.mean_sequences))
+    sequences = max(1, round(fleet.replica.at_capacity.mean_sequences / lanes(deployment)))
     name = deployment.model.name
     model_id = _model_id(spec, name)
     return Studies(
@@ -107,7 +108,7 @@ def gather(
         ),
         parameters=parameter_counts(deployment.model),
         handoff=launch_handoff(
-            fleet, model_id=model_id, scheme=spec.scheme, demand=plan.demand, objectives=plan.objectives
+            fleet, model_id=model_id, scheme=fleet.scheme, demand=plan.demand, objectives=plan.objectives
         ),
         command=command,
         created=created or datetime.now(UTC).date().isoformat(),

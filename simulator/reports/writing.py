@@ -31,12 +31,14 @@ def check_targets(folder: str, *, formats: tuple[ReportFormat, ...] = ALL_FORMAT
         raise FileError(f"{folder!r} is a file, a folder is needed", field=flag)
     existing = [name for name in file_names(formats) if (path / name).exists()]
     if existing and not force:
-        others = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
-        message = f"{str(path / existing[0])!r}{others} exists"
+        others = f" and {len(existing) - 1} more exist" if len(existing) > 1 else " exists"
+        message = f"{str(path / existing[0])!r}{others}"
         raise FileError(message, field=flag, hint="choose another folder or add --force")
     parent = path
     while not parent.exists():
         parent = parent.parent
+    if not parent.is_dir():
+        raise FileError(f"{str(parent)!r} is a file, a folder is needed", field=flag)
     if not os.access(parent, os.W_OK | os.X_OK):
         raise FileError(f"cannot write to {str(parent)!r}: permission denied", field=flag)
 

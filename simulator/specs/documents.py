@@ -120,7 +120,33 @@ class _PlainReader:
         return value
 
 
+def _without_heading(text: str) -> str:
+    """The text from its first line on that is neither a comment nor empty."""
+    while text.startswith(("#", "\n")):
+        text = text.partition("\n")[2]
+    return text
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise _NotPlainError
+    return values
+
+
+def _refuse_constant(name: str) -> Any:
+    """NaN and Infinity are text to YAML."""
+    raise _NotPlainError(name)
+
+
 def _parse(text: str) -> Any:
+    """What is JSON is read as such, being YAML too; what is plain from events; the rest, mistakes too, in full."""
+    body = _without_heading(text)
+    if body.startswith("{"):
+        try:
+            return json.loads(body, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        except (_NotPlainError, ValueError, RecursionError):
+            pass
     try:
         return _PlainReader(text).document()
     except (_NotPlainError, yaml.YAMLError, ValueError, RecursionError):

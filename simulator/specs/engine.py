@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from simulator.specs.base import Source, Spec
+from simulator.specs.spellings import STAND_INS, engine_word, plain_word
 
 SchedulerName = Literal[
     "chunked_mixed", "prefill_first", "prefill_first_mixed", "guaranteed_no_evict", "max_utilization", "static"
 ]
 QueueOrderName = Literal["arrival", "longest_prefix"]
-EngineName = Literal["vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "torch", "torch-eager"]
+EngineName = Literal[
+    "vllm",
+    "sglang",
+    "tensorrt-llm",
+    "tgi",
+    "llama.cpp",
+    "deepspeed-mii",
+    "fastertransformer",
+    "torch",
+    "torch-eager",
+]
+
+
+def _spelled(value: Any) -> Any:
+    return engine_word(value) if isinstance(value, str) else value
+
+
+SpelledEngineName = Annotated[EngineName, BeforeValidator(_spelled)]
+"""An engine in any usual spelling."""
 
 
 class EngineSpec(Spec):
     """The contract's ``engine`` object. ``None`` takes the default of the engine's profile.
 
+    ``name`` in any usual spelling; ``stands_in_for`` is the engine without a profile that ``name`` stands in for.
     ``scheduler`` and ``queue_order`` as in ``EngineProfile``. ``cpu_kv_offload`` keeps evicted KV blocks and preempted
     sequences in host memory, ``cpu_kv_offload_bytes`` of it per replica (by default twice the device's KV cache).
     """
@@ -34,6 +55,23 @@ class EngineSpec(Spec):
     cpu_kv_offload_bytes: PositiveFloat | None = None
     scheduler: SchedulerName | None = None
     queue_order: QueueOrderName | None = None
+    stands_in_for: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _words(cls, data: Any) -> Any:
+        """Nulls are absent, the name is spelled as the profiles spell it, and a version may be a number."""
+        if not isinstance(data, dict):
+            return data
+        given = {key: value for key, value in data.items() if value is not None}
+        name, version = given.get("name"), given.get("version")
+        if isinstance(name, str):
+            given["name"] = engine_word(name)
+            if plain_word(name) in STAND_INS:
+                given["stands_in_for"] = plain_word(name)
+        if isinstance(version, int | float) and not isinstance(version, bool):
+            given["version"] = str(version)
+        return given
 
 
 class EngineOverheads(Spec):
@@ -44,6 +82,8 @@ class EngineOverheads(Spec):
     request_s : from a request's arrival to its entry into the scheduler's queue, plus first-token return [s]
     prompt_token_s : tokenisation and similar per prompt token [s]
     eager_launch_s : host time to issue one kernel in eager execution [s]
+    collective_wait_s : what one collective takes beyond its kernel, while devices whose hosts issue it at different
+        moments wait for each other [s]
     reserve_bytes : memory of the runtime outside the tensors, per device
     collective_reserve_bytes : communication buffers, per device of a replica with several
     sampler_bytes_per_logit : temporaries of sampling per logit (float copies, sort keys and indices)
@@ -56,6 +96,7 @@ class EngineOverheads(Spec):
     request_s: NonNegativeFloat
     prompt_token_s: NonNegativeFloat
     eager_launch_s: NonNegativeFloat
+    collective_wait_s: NonNegativeFloat = 0.0
     reserve_bytes: NonNegativeFloat
     collective_reserve_bytes: NonNegativeFloat
     sampler_bytes_per_logit: NonNegativeFloat
@@ -64,11 +105,39 @@ class EngineOverheads(Spec):
 
 
 class EngineSpread(Spec):
-    """Spread of log(measured / predicted) of whole requests beyond that of the kernels, from end-to-end errors."""
+    """Spread of log(measured / predicted) of whole requests beyond that of the kernels, from end-to-end errors.
+
+    ttft_tail : the same of the slowest first tokens (p99), upwards only: a busy host delays requests now and then, and
+        never makes one early
+    steps : share of the spread of calibrated step times that is left in whole runs, because the overheads were fitted
+        on whole runs and take up part of what the kernels' errors have in common
+    """
 
     ttft: NonNegativeFloat
     tpot: NonNegativeFloat
     e2e: NonNegativeFloat
+    ttft_tail: NonNegativeFloat = 0.0
+    steps: float = Field(default=1.0, gt=0, le=1)
+
+
+class EngineRelease(Spec):
+    """What was different in the versions of an engine before ``before``."""
+
+    before: str
+    overheads: EngineOverheads
+    async_scheduling: bool
+    spread: EngineSpread
+    sources: dict[str, Source]
+
+    def covers(self, version: str | None) -> bool:
+        """Whether ``version`` came before; one without a number (a branch, a build) is taken for a later one."""
+        asked = _release_number(version or "")
+        return bool(asked) and asked < _release_number(self.before)
+
+
+def _release_number(version: str) -> tuple[int, ...]:
+    found = re.match(r"v?(\d+(?:\.\d+)*)", version.strip())
+    return tuple(int(part) for part in found[1].split(".")) if found else ()
 
 
 class EngineProfile(Spec):
@@ -88,6 +157,7 @@ class EngineProfile(Spec):
     before runs.
     ``reserves_full_length``: a request starts only when the cache can hold its prompt and all its output.
     ``eager``: every kernel is launched by the host as it comes, neither fused nor captured in a CUDA graph.
+    ``releases``: what earlier versions had instead, oldest first.
     """
 
     name: EngineName
@@ -109,6 +179,19 @@ class EngineProfile(Spec):
     overheads: EngineOverheads
     spread: EngineSpread
     sources: dict[str, Source]
+    releases: tuple[EngineRelease, ...] = ()
+
+    def at(self, version: str | None) -> EngineProfile:
+        """The profile as it was in ``version`` (None: the profile's own)."""
+        for release in self.releases:
+            if release.covers(version):
+                changed = {
+                    "overheads": release.overheads,
+                    "async_scheduling": release.async_scheduling,
+                    "spread": release.spread,
+                }
+                return self.model_copy(update=changed)
+        return self
 
     @model_validator(mode="after")
     def _scheduler_and_memory_agree(self) -> EngineProfile:

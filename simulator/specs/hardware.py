@@ -9,6 +9,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from simulator.specs.base import Source, Spec
 from simulator.specs.precision import Dtype
 
+GPU_LANES = 128
+"""FP32 lanes of an SM since Ampere's consumer parts and Hopper, and of a CDNA 3 compute unit with dual issue."""
+
 
 class LinkSpec(Spec):
     """One kind of connection. Bandwidth is per device and per direction [bytes/s]."""
@@ -48,6 +51,14 @@ class AcceleratorSpec(Spec):
     idle_w: PositiveFloat
     sources: dict[str, Source]
     notes: tuple[str, ...] = ()
+
+    @property
+    def parallel_units(self) -> int:
+        """Units as kernel models count them: where one is wider than a GPU's 128 lanes (a TPU core has 2048), as many
+        of that width as go into it. An estimate for devices that are not programmed in blocks of threads."""
+        flops_per_s = self.vector_flops_per_s.get(Dtype.FP32, 0.0)
+        lanes = flops_per_s / (2 * self.boost_clock_hz * self.compute_units)
+        return self.compute_units * max(1, int(lanes) // GPU_LANES)
 
     @property
     def facts_date(self) -> str:

@@ -45,6 +45,8 @@ ProfileKind = Literal["hardware", "servers", "prices", "ownership", "engines", "
 PROFILES_VARIABLE = "ROOFCAST_PROFILES"
 _INDEX_STEM = "aliases"
 _SUFFIXES = (".yaml", ".yml")
+# Drivers and price lists put the maker before the product: "NVIDIA H100 80GB HBM3", "Tesla T4".
+_MAKERS = ("nvidia", "amd", "intel", "google", "aws", "tesla", "geforce", "instinct")
 _NOUNS = {
     "hardware": "accelerator",
     "servers": "server",
@@ -98,8 +100,19 @@ def list_profiles(kind: ProfileKind, *, profiles: str | Path | None = None) -> t
 
 
 def find_profile(kind: ProfileKind, name: str, *, profiles: str | Path | None = None) -> Path | None:
-    """The file that a name or alias stands for, or None. A user's name or alias wins over a built-in one."""
+    """The file that a name or alias stands for, or None. A user's name or alias wins over a built-in one.
+
+    Of accelerators the maker's name may stand before it.
+    """
     wanted = normalise_name(name)
+    found = _find_spelled(kind, wanted, profiles=profiles)
+    maker, _, product = wanted.partition("-")
+    if found is None and kind == "hardware" and maker in _MAKERS:
+        return _find_spelled(kind, product, profiles=profiles)
+    return found
+
+
+def _find_spelled(kind: ProfileKind, wanted: str, *, profiles: str | Path | None) -> Path | None:
     roots = profile_directories(kind, profiles=profiles)
     for root in roots:
         stems = _stems(root)

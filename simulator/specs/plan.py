@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -20,7 +21,7 @@ from pydantic import (
 from simulator.errors import ProfileError, RoofcastError
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
-from simulator.specs.engine import EngineName
+from simulator.specs.engine import SpelledEngineName
 from simulator.specs.plan_values import (
     growth_per_month,
     horizon_months,
@@ -37,7 +38,14 @@ _DURATION = re.compile(r"\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(us|ms|s|sec|min|h)?
 _SECONDS = {None: 1.0, "us": MICRO, "ms": MILLI, "s": 1.0, "sec": 1.0, "min": SECONDS_PER_MINUTE, "h": SECONDS_PER_HOUR}
 _OBJECTIVE = re.compile(r"(ttft|tpot|e2e|latency)_p([0-9]+(?:\.[0-9]+)?)")
 LONGEST_HORIZON = 120
-_LISTS = ("hardware", "weights", "kv_cache", "tp", "pp", "max_num_seqs", "stock")
+TEXTS = ("speculation", "sparsity", "kv_policy")
+"""Techniques that a plan takes as text."""
+NONE = "none"
+"""The text that compares with the technique left out."""
+_LISTS = (
+    *("hardware", "weights", "kv_cache", "tp", "pp", "dp", "max_num_seqs", "stock"),
+    *("speculation", "sparsity", "kv_policy"),
+)
 
 
 def duration_s(value: object) -> float:
@@ -76,6 +84,10 @@ class PlanSpec(Spec):
     utilization : highest share of a replica's saturation rate; headroom : growth kept free, as a fraction
     spares : replicas beyond the needed ones; round_to : whole servers, or single accelerators
     search : "wide" varies pipeline depths and engine limits too; any_precision : number formats as well
+    any_technique : speculation, 2:4 sparsity and data-parallel attention as well
+    speculation, sparsity, kv_policy : what-ifs to compare, as text (``eagle:k=4``, ``2:4``, ``h2o:1024``, ``none``)
+    dp : ranks of data-parallel attention to compare, for models with experts
+    max_quality_loss : largest published loss of answers that is allowed, as a fraction; what is unknown is refused
     max_* : limits of the whole fleet; stock : ``h100=64``, accelerators that exist; server_spares : in whole servers
     explain_gap, pools, resilience, rental, uncertainty, verify, pareto : studies beside the plan
     availability : percent of time with enough replicas up; mtbf_hours : of one accelerator; mttr_hours : of a replica
@@ -103,7 +115,11 @@ class PlanSpec(Spec):
     scheme: str | None = None
     tp: tuple[PositiveInt, ...] = ()
     pp: tuple[PositiveInt, ...] = ()
-    engine: EngineName | None = None
+    dp: tuple[PositiveInt, ...] = ()
+    speculation: tuple[str, ...] = ()
+    sparsity: tuple[str, ...] = ()
+    kv_policy: tuple[str, ...] = ()
+    engine: SpelledEngineName | None = None
     max_num_seqs: tuple[PositiveInt, ...] = ()
     max_num_batched_tokens: PositiveInt | None = None
     max_model_len: PositiveInt | None = None
@@ -118,6 +134,8 @@ class PlanSpec(Spec):
     profiles: str | None = None
     search: Literal["usual", "wide"] = "usual"
     any_precision: bool = False
+    any_technique: bool = False
+    max_quality_loss: float | None = Field(default=None, ge=0, le=1)
     pareto: bool = False
     max_cost_per_hour: float | None = Field(default=None, gt=0, le=GIGA)
     max_power_kw: float | None = Field(default=None, gt=0, le=GIGA)
@@ -150,6 +168,18 @@ class PlanSpec(Spec):
             stock_entry(entry)
         return entries
 
+    @field_validator(*TEXTS)
+    @classmethod
+    def _readable_techniques(cls, texts: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        # A plan without techniques does not wait for what reads them.
+        from simulator.specs.techniques_text import TechniquesText, techniques_spec
+
+        for text in texts:
+            if text != NONE:
+                given: dict[str, Any] = {str(info.field_name): text}
+                techniques_spec(TechniquesText(**given))
+        return texts
+
     @model_validator(mode="after")
     def _changes_something(self) -> PlanSpec:
         """An option of a study that was not asked for changes nothing, and is refused."""
@@ -169,8 +199,20 @@ class PlanSpec(Spec):
                 flag = f"--{option.replace('_', '-')}"
                 raise RoofcastError(f"changes nothing without {needs}", field=flag, code="no_effect")
         if self.any_precision and (self.weights or self.scheme or self.activations):
-            given = "--weights, --activations and --scheme"
-            raise RoofcastError(f"contradicts {given}: give one or the other", field="--any-precision")
+            flags = "--weights, --activations and --scheme"
+            raise RoofcastError(f"contradicts {flags}: give one or the other", field="--any-precision")
+        compares = self.any_precision or self.any_technique or self.max_gpus or self.explain_gap
+        given = (self.weights, self.scheme, self.activations, self.kv_cache, self.sparsity, self.kv_policy)
+        if self.max_quality_loss is not None and not (compares or any(given)):
+            raise RoofcastError(
+                "changes nothing without --any-precision, --any-technique, --explain-gap or a format or technique",
+                field="--max-quality-loss",
+                code="no_effect",
+            )
+        if self.any_technique and (self.speculation or self.sparsity or self.dp):
+            raise RoofcastError(
+                "contradicts --speculation, --sparsity and --dp: give one or the other", field="--any-technique"
+            )
         if self.server_spares is not None and self.spares is not None:
             raise RoofcastError("contradicts --spares: give one or the other", field="--server-spares")
         return self

@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from simulator.specs.base import Spec
+from simulator.specs.spellings import METHODS, NOT_GIVEN, dtype_word, plain_word
 
 
 class Dtype(StrEnum):
@@ -56,6 +57,24 @@ class PrecisionSpec(Spec):
     scheme: str | None = None
     kernel: str | None = None
     mixed: tuple[tuple[str, str], ...] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _words(cls, data: Any) -> Any:
+        """Dtypes in any usual spelling; a method given as the dtype of the weights is the scheme."""
+        if not isinstance(data, dict):
+            return data
+        given = dict(data)
+        weights, scheme = given.get("weights"), given.get("scheme")
+        if isinstance(weights, str) and plain_word(weights) in METHODS:
+            given["weights"] = None
+            given["scheme"] = weights if scheme is None else scheme
+        for field in ("weights", "activations", "kv_cache"):
+            if isinstance(given.get(field), str):
+                given[field] = dtype_word(given[field])
+        if isinstance(scheme, str) and plain_word(scheme) in NOT_GIVEN:
+            given["scheme"] = None
+        return given
 
     @field_validator("mixed", mode="before")
     @classmethod

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
+from simulator.errors import RoofcastError
 from simulator.specs.base import Spec
 from simulator.specs.disaggregation import DisaggregationSpec
 from simulator.specs.engine import EngineSpec
@@ -14,6 +15,7 @@ from simulator.specs.techniques import TechniquesSpec
 from simulator.specs.workload import WorkloadSpec
 
 Kind = Literal["batch", "serve", "closed_loop", "offline"]
+RoutingName = Literal["round_robin", "least_outstanding", "prefix_aware"]
 
 REQUIRED_FIELDS: dict[str, tuple[str, ...]] = {
     "batch": ("batch_size", "isl_tokens", "osl_tokens"),
@@ -23,9 +25,9 @@ REQUIRED_FIELDS: dict[str, tuple[str, ...]] = {
 }
 # Fields that would silently change nothing under a kind are refused there.
 IDLE_FIELDS: dict[str, tuple[str, ...]] = {
-    "batch": ("concurrency", "workload", "num_requests", "disaggregation"),
-    "closed_loop": ("batch_size", "workload", "disaggregation"),
-    "offline": ("batch_size", "concurrency", "workload", "disaggregation"),
+    "batch": ("concurrency", "workload", "num_requests", "disaggregation", "routing", "slo"),
+    "closed_loop": ("batch_size", "workload", "disaggregation", "routing", "slo"),
+    "offline": ("batch_size", "concurrency", "workload", "disaggregation", "routing", "slo"),
     "serve": ("batch_size", "concurrency", "num_requests"),
 }
 # The same of the engine: only kind serve simulates a scheduler.
@@ -33,7 +35,12 @@ IDLE_ENGINE_FIELDS = ("scheduler", "queue_order", "cpu_kv_offload", "cpu_kv_offl
 
 
 class ScenarioSpec(Spec):
-    """One line of the input of ``roofcast simulate`` (DESIGN section 4 gives the meaning of each field)."""
+    """One line of the input of ``roofcast simulate`` (DESIGN section 4 gives the meaning of each field).
+
+    ``routing`` spreads the requests of kind serve over replicas: in turn (the default), to the one with fewest requests
+    in it, or to the one that has most of the prompt in its prefix cache. ``slo`` lists objectives such as
+    "ttft-p95=2s", whose percentiles and goodput the result then reports.
+    """
 
     id: str | int
     kind: Kind
@@ -55,6 +62,8 @@ class ScenarioSpec(Spec):
     osl_tokens: PositiveInt | None = None
     workload: WorkloadSpec | None = Field(default=None)
     disaggregation: DisaggregationSpec | None = None
+    routing: RoutingName | None = None
+    slo: tuple[str, ...] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -62,4 +71,33 @@ class ScenarioSpec(Spec):
         """JSON programs write null for "not given"; that is the same as leaving the field out."""
         if not isinstance(data, dict):
             return data
-        return {key: value for key, value in data.items() if value is not None}
+        given = {key: value for key, value in data.items() if value is not None}
+        if isinstance(given.get("slo"), str):
+            given["slo"] = (given["slo"],)
+        return _lengths_in_workload(given) if given.get("kind") == "serve" else given
+
+
+def _lengths_in_workload(given: dict[str, Any]) -> dict[str, Any]:
+    """``isl_tokens`` and ``osl_tokens`` of a served scenario as its workload's, which may not say otherwise."""
+    workload = given.get("workload")
+    if not isinstance(workload, dict) or workload.get("trace") or workload.get("lengths_trace"):
+        return given
+    filled = {key: value for key, value in workload.items() if value is not None or key == "timeout_s"}
+    said = {"isl_tokens": filled.get("isl_tokens"), "osl_tokens": filled.get("osl_tokens")}
+    question, system = filled.get("question_tokens"), filled.get("system_prompt_tokens", 0)
+    if isinstance(question, int) and isinstance(system, int):
+        said["isl_tokens"] = question + system
+    for field, inside in said.items():
+        outside = given.pop(field, None)
+        if outside is None:
+            continue
+        if inside is None:
+            filled[field] = outside
+        elif inside != outside:
+            raise RoofcastError(
+                f"{outside} contradicts the workload, whose requests have {inside}",
+                field=field,
+                code="contradiction",
+                hint="give the lengths once",
+            )
+    return {**given, "workload": filled}

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from yaml import YAMLError
+
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.specs.documents import parse_yaml, validate
 from simulator.specs.engine import EngineSpec
 from simulator.specs.precision import PrecisionSpec
 from simulator.specs.scenario import ScenarioSpec
 from simulator.specs.techniques import TechniquesSpec
-from simulator.specs.techniques_text import technique_value
+from simulator.specs.techniques_text import mixed_schemes, technique_value
 
 FLAG = "--with"
 # Objects whose fields may be written without their name, in the order in which they are looked through.
@@ -29,10 +31,13 @@ WHOLE = (
     "ep_size",
     "dp_size",
     "replicas",
+    "routing",
     "batch_size",
     "concurrency",
 )
 """Fields of the scenario itself that a comparison may change; the model and the lengths are what is compared."""
+ABSENT = ("none", "null")
+"""Takes a field back to what it is without being given."""
 SHORT = {"tp": "tp_size", "pp": "pp_size", "ep": "ep_size", "dp": "dp_size", "batch": "batch_size"}
 
 
@@ -57,8 +62,11 @@ def changed_scenario(scenario: ScenarioSpec, change: ScenarioChange) -> Scenario
     data = scenario.model_dump(exclude_unset=True, mode="json")
     for part, field, value in change.updates:
         target = data if not part else data.setdefault(part, {})
-        target[field] = value
-    return validate(ScenarioSpec, data, where=f"{FLAG} {change.text}")
+        if value is None:
+            target.pop(field, None)
+        else:
+            target[field] = value
+    return validate(ScenarioSpec, data, where="")
 
 
 def _update(word: str) -> tuple[str, str, Any]:
@@ -70,14 +78,28 @@ def _update(word: str) -> tuple[str, str, Any]:
         part, field = _home(part)
     elif part not in PARTS or field not in PARTS[part].model_fields:
         raise _unknown(name)
+    if text.lower() in ABSENT:
+        return part, field, None
     if part == "techniques":
         return part, field, technique_value(field, text)
-    return part, field, parse_yaml(text)
+    if field == "mixed":
+        return part, field, mixed_schemes(text.split(","), flag=FLAG)
+    return part, field, _plain(name, text)
+
+
+def _plain(name: str, text: str) -> Any:
+    """A number, a word or true/false as YAML reads it."""
+    try:
+        return parse_yaml(text)
+    except (YAMLError, ValueError, RecursionError):
+        raise RoofcastError(f"{text!r} is no value for {name}", field=FLAG, hint="weights=fp8, tp_size=2") from None
 
 
 def _home(name: str) -> tuple[str, str]:
     """Which object a bare field name belongs to."""
     field = SHORT.get(name, name)
+    if field == "engine":
+        return "engine", "name"
     if field in WHOLE:
         return "", field
     for part, spec in PARTS.items():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from simulator.errors import FileError, ProfileError, RoofcastError
 from simulator.specs.documents import validate, yaml_mapping
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.scenario import Kind, ScenarioSpec
 
 STANDARD_STREAM = "-"
 
@@ -26,6 +27,7 @@ class ScenarioChanges:
     rate_per_s: float | None = None
     duration_s: float | None = None
     seed: int | None = None
+    routing: str | None = None
 
 
 def _text(source: str) -> str:
@@ -73,7 +75,7 @@ def _staged(workload: dict[str, Any], changes: ScenarioChanges) -> dict[str, Any
 
 def _changed(data: dict[str, Any], changes: ScenarioChanges) -> dict[str, Any]:
     changed = dict(data)
-    for field in ("model", "hardware", "tp_size", "replicas"):
+    for field in ("model", "hardware", "tp_size", "replicas", "routing"):
         if getattr(changes, field) is not None:
             changed[field] = getattr(changes, field)
     if changes.seed is None and changes.rate_per_s is None and changes.duration_s is None:
@@ -88,21 +90,27 @@ def _changed(data: dict[str, Any], changes: ScenarioChanges) -> dict[str, Any]:
     return {**changed, "workload": workload}
 
 
-def read_scenario(source: str, *, changes: ScenarioChanges, command: str) -> ScenarioSpec:
-    """A scenario of kind serve from a file ("-" is stdin); ``id`` defaults to the file's name, ``kind`` to serve.
+def read_scenario(
+    source: str, *, changes: ScenarioChanges | None = None, command: str, kinds: Sequence[Kind] = ("serve",)
+) -> ScenarioSpec:
+    """A scenario from a file ("-" is stdin); ``id`` defaults to the file's name, ``kind`` to the only one of ``kinds``.
 
     Raises
     ------
     FileError
         The file cannot be read.
     RoofcastError
-        It is neither YAML nor JSON, a field is unknown or out of range, or its kind is another one.
+        It is neither YAML nor JSON, a field is unknown or out of range, or its kind is none of ``kinds``.
     """
     data = _mapping(_text(source), source=source)
-    kind = data.get("kind", "serve")
-    if kind != "serve":
+    kind = data.get("kind") or (kinds[0] if len(kinds) == 1 else None)
+    if kind is None:
         raise RoofcastError(
-            f"{kind!r}; {command} takes kind serve", field="kind", hint="roofcast simulate answers the other kinds"
+            f"is missing in {source}", field="kind", code="missing_field", hint=f"one of {', '.join(kinds)}"
         )
+    if kind not in kinds:
+        hint = "roofcast simulate answers the other kinds" if kind in get_args(Kind) else ""
+        raise RoofcastError(f"{kind!r}; {command} takes kind {', '.join(kinds)}", field="kind", hint=hint)
     name = "stdin" if source == STANDARD_STREAM else Path(source).stem
-    return validate(ScenarioSpec, {"id": name, "kind": "serve", **_changed(data, changes)}, where=source)
+    changed = _changed(data, changes or ScenarioChanges())
+    return validate(ScenarioSpec, {"id": name, **changed, "kind": kind}, where=source)

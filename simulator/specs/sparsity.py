@@ -19,7 +19,7 @@ class SparsitySpec(Spec):
     """Zeros in the weights: ``pattern`` "2:4" or another N:M, "unstructured" or "structured"; ``fraction`` of zeros.
 
     ``method`` (magnitude, obs, wanda, sparsegpt) changes quality and preparation, never speed.
-    ``target`` : what structured pruning takes out: heads, channels of the feed-forward blocks, or layers
+    ``target`` : what structured pruning takes out: heads, channels of the feed-forward blocks (default), or layers
     ``compressed`` : stored without the zeros and widened before a dense product, where no unit multiplies the pattern
     """
 
@@ -44,11 +44,16 @@ class SparsitySpec(Spec):
                 raise ValueError(f"fraction {self.fraction} contradicts {self.pattern}, which drops {1 - kept / of:g}")
         elif self.fraction is None:
             raise ValueError(f"pattern {self.pattern} needs a fraction between 0 and 1")
-        if (self.target is not None) != (self.pattern == "structured"):
-            raise ValueError("target (heads, channels, layers) belongs to pattern structured, which needs one")
+        if self.target is not None and self.pattern != "structured":
+            raise ValueError("target (heads, channels, layers) belongs to pattern structured")
         if self.compressed and self.pattern == "structured":
             raise ValueError("compressed changes nothing for pattern structured, which leaves smaller dense shapes")
         return self
+
+    @property
+    def pruned(self) -> StructuredTarget:
+        """What structured pruning takes out."""
+        return self.target or "channels"
 
     @property
     def kept_of(self) -> tuple[int, int] | None:

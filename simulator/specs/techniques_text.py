@@ -23,6 +23,8 @@ _MAIN_WORDS: dict[str, tuple[str, str]] = {
     "kv_policy": ("method", "budget_tokens"),
     "adapters": ("method", "rank"),
 }
+_OTHER_NUMBERS = {"prompt_tuning": "prompt_tokens"}
+"""Key of a bare number after these main words."""
 _SHORT_KEYS: dict[str, dict[str, str]] = {
     "contextual_sparsity": {"attention": "attention_fraction", "mlp": "mlp_fraction", "rank": "predictor_rank"},
     "kv_policy": {"budget": "budget_tokens"},
@@ -78,14 +80,14 @@ def techniques_spec(text: TechniquesText) -> TechniquesSpec:
         ) from None
 
 
-def mixed_schemes(pairs: Sequence[str]) -> tuple[tuple[str, str], ...] | None:
+def mixed_schemes(pairs: Sequence[str], *, flag: str = "--mixed") -> tuple[tuple[str, str], ...] | None:
     """``attention=fp8`` and the like as ``precision.mixed``; None for none."""
     found: dict[str, str] = {}
     for pair in pairs:
         role, equals, scheme = (part.strip() for part in pair.partition("="))
         if not equals or not role or not scheme or role in found:
             raise RoofcastError(
-                f"{pair!r} is not ROLE=SCHEME with each role once", field="--mixed", hint="such as attention=fp8"
+                f"{pair!r} is not ROLE=SCHEME with each role once", field=flag, hint="such as attention=fp8"
             )
         found[role] = scheme
     return tuple(sorted(found.items())) or None
@@ -113,7 +115,7 @@ def technique_value(field: str, text: str) -> object:
     word, _, rest = stripped.partition(":")
     if "=" in word:
         return _pairs(field, stripped, bare="")
-    return {word_key: word, **_pairs(field, rest, bare=number_key)}
+    return {word_key: word, **_pairs(field, rest, bare=_OTHER_NUMBERS.get(word, number_key))}
 
 
 def _pairs(field: str, text: str, *, bare: str) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -41,12 +42,30 @@ class ValidationRow:
         return None if math.isnan(self.low) else self.low <= self.measured <= self.high
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationTable:
+    """All stored rows, in the order of their sources, and when and by which version they were predicted."""
+
+    date: str
+    version: str
+    rows: tuple[ValidationRow, ...]
+
+
 _NUMBERS = ("measured", "predicted", "low", "high")
 
 
 def validation_file() -> Path:
     """Where the rows are stored."""
     return profile_root("hardware_profiles") / "validation" / "end_to_end.csv"
+
+
+_HEADING = "# predicted on {date} by roofcast {version}"
+_HEADING_PATTERN = re.compile(r"# predicted on (\S+) by roofcast (\S+)\s*")
+
+
+def validation_heading(*, date: str, version: str) -> str:
+    """The first line of the file, which says when and by what it was predicted."""
+    return _HEADING.format(date=date, version=version) + "\n"
 
 
 def _row(cells: dict[str, str]) -> ValidationRow:
@@ -66,11 +85,20 @@ def _row(cells: dict[str, str]) -> ValidationRow:
 
 
 @lru_cache(maxsize=1)
-def load_validation_rows() -> tuple[ValidationRow, ...]:
-    """All stored rows, in the order of their sources."""
+def load_validation_table() -> ValidationTable:
+    """The stored rows with their date and version."""
     path = validation_file()
     try:
         with path.open(encoding="utf-8", newline="") as stream:
-            return tuple(_row(cells) for cells in csv.DictReader(stream))
+            heading = _HEADING_PATTERN.fullmatch(stream.readline())
+            if heading is None:
+                raise FileError(f"{path}: the first line does not say when it was predicted", hint="reinstall roofcast")
+            rows = tuple(_row(cells) for cells in csv.DictReader(stream))
     except OSError as error:
         raise FileError(f"cannot read {path}: {error.strerror}", hint="reinstall roofcast") from error
+    return ValidationTable(date=heading[1], version=heading[2], rows=rows)
+
+
+def load_validation_rows() -> tuple[ValidationRow, ...]:
+    """All stored rows, in the order of their sources."""
+    return load_validation_table().rows

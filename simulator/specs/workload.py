@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from simulator.specs.base import Spec
 
@@ -68,3 +68,11 @@ class WorkloadSpec(Spec):
     lengths_trace: str | None = None
     conversation: ConversationSpec | None = None
     seed: NonNegativeInt = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: Any) -> Any:
+        """Null for "not given", except for ``timeout_s``, where it says "waits for ever"."""
+        if not isinstance(data, dict):
+            return data
+        return {key: value for key, value in data.items() if value is not None or key == "timeout_s"}

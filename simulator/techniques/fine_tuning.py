@@ -1,4 +1,4 @@
-"""Memory to fine-tune a model: everything, low-rank adapters, adapters beside 4-bit weights."""
+"""Memory to fine-tune a model: everything, low-rank adapters, adapters beside 4-bit weights, biases, a prompt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simulator.techniques.adapters import AdapterRows
 from simulator.techniques.applied import RowContext
 from simulator.units import BITS_PER_BYTE
 
-FineTuneMethod = Literal["full", "lora", "qlora", "adapter", "bitfit"]
+FineTuneMethod = Literal["full", "lora", "qlora", "adapter", "prompt_tuning", "bitfit"]
 OptimizerState = Literal["mixed", "no_master", "half"]
 
 STATE_BYTES: dict[OptimizerState, float] = {"mixed": 12.0, "no_master": 8.0, "half": 4.0}
@@ -64,27 +64,30 @@ def fine_tuning_memory(
     method: FineTuneMethod = "full",
     rank: int | None = None,
     targets: Literal["all", "attention", "mlp"] | None = None,
+    prompt_tokens: int | None = None,
     optimizer: OptimizerState = "mixed",
     sequences: int = 1,
     tokens: int = 0,
 ) -> FineTuningMemory:
     """Memory to fine-tune ``model`` with Adam in mixed precision; activations of ``sequences`` x ``tokens``.
 
-    Frozen weights stay in 16 bits, QLoRA's linear layers in NF4 with double quantisation. Leaves out the runtime and
-    fragmentation, and the vocabulary's logits.
+    Frozen weights stay in 16 bits, QLoRA's linear layers in NF4 with double quantisation. A tuned prompt stands before
+    every sequence. Leaves out the runtime and fragmentation, and the vocabulary's logits.
 
     References
     ----------
-    [Rajbhandari2020], [Hu2021], [Dettmers2023]
+    [Rajbhandari2020], [Hu2021], [Dettmers2023], [Lester2021]
     """
     counts = parameter_counts(model)
     element_bytes = 2.0
     if method == "full":
-        _refuse_ignored(method, rank=rank, targets=targets)
+        _refuse_ignored(method, rank=rank, targets=targets, prompt_tokens=prompt_tokens)
         trained, added = counts.total, 0.0
     else:
-        added = adapter_parameters(model, spec=AdaptersSpec(method=method, rank=rank, targets=targets))
+        spec = AdaptersSpec(method=method, rank=rank, targets=targets, prompt_tokens=prompt_tokens)
+        added = adapter_parameters(model, spec=spec)
         trained = added
+    length = tokens + (prompt_tokens or 0) if tokens else 0
     weights = counts.total * element_bytes
     if method == "qlora":
         narrow = _block_parameters(model)
@@ -96,13 +99,15 @@ def fine_tuning_memory(
         adapter_bytes=added * element_bytes,
         gradient_bytes=trained * GRADIENT_BYTES,
         optimizer_bytes=trained * STATE_BYTES[optimizer],
-        activation_bytes=_activation_bytes(model, tokens=float(sequences * tokens), element_bytes=element_bytes),
+        activation_bytes=_activation_bytes(model, tokens=float(sequences * length), element_bytes=element_bytes),
     )
 
 
 def adapter_parameters(model: ModelSpec, *, spec: AdaptersSpec) -> float:
     """Parameters of one adapter, from the rows that serving prices [elements]."""
     check_adapters(spec, model=model)
+    if spec.prompt_tokens is not None:
+        return float(spec.prompt_tokens * model.hidden_size)
     rows = _rows(model)
     plan = precision_plan(model, PrecisionSpec(weights=Dtype.BF16))
     context = RowContext(
@@ -133,8 +138,8 @@ def _activation_bytes(model: ModelSpec, *, tokens: float, element_bytes: float) 
     return tokens * per_token
 
 
-def _refuse_ignored(method: str, *, rank: int | None, targets: str | None) -> None:
-    for field, value in (("rank", rank), ("targets", targets)):
+def _refuse_ignored(method: str, *, rank: int | None, targets: str | None, prompt_tokens: int | None) -> None:
+    for field, value in (("rank", rank), ("targets", targets), ("prompt_tokens", prompt_tokens)):
         if value is not None:
             raise RoofcastError(
                 f"has no effect with {method} fine-tuning", field=field, code="ignored_option", hint="leave it out"

@@ -16,7 +16,7 @@ def pruned_model(model: ModelSpec, spec: SparsitySpec) -> ModelSpec:
     heads : whole groups of query heads that share a KV head go together; channels : of every feed-forward block, in
     steps of 64; layers : spread evenly over the depth, the first and the last stay
     """
-    match spec.target:
+    match spec.pruned:
         case "heads":
             layers = tuple(_fewer_heads(layer, spec.kept_fraction) for layer in model.layers)
             changed = model.model_copy(update={"layers": layers})
@@ -29,7 +29,7 @@ def pruned_model(model: ModelSpec, spec: SparsitySpec) -> ModelSpec:
     changed = ModelSpec.model_validate(changed.model_dump())
     if changed == model:
         raise RoofcastError(
-            f"taking {100 * (1 - spec.kept_fraction):.3g} % of the {spec.target} out of {model.name} changes nothing",
+            f"taking {100 * (1 - spec.kept_fraction):.3g} % of the {spec.pruned} out of {model.name} changes nothing",
             field="techniques.sparsity",
             code="no_effect",
             hint="a larger fraction, or another target",

@@ -31,7 +31,13 @@ def structured_sparsity(applied: AppliedTechniques, hardware: AcceleratorSpec) -
     if spec is None or spec.pattern != "structured":
         return applied
     model = pruned_model(applied.model, spec)
-    return replace(applied, model=model, notes=(*applied.notes, _quality_note(spec)))
+    assumed = () if spec.target else (f"sparsity.target = {spec.pruned} (default)",)
+    return replace(
+        applied,
+        model=model,
+        notes=(*applied.notes, _quality_note(spec)),
+        assumptions=(*applied.assumptions, *assumed),
+    )
 
 
 def sparse_weights(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTechniques:

@@ -84,6 +84,30 @@ def test_kernels_come_back_and_the_profile_is_used(tmp_path: Path, capsys: pytes
     assert call(capsys, *words, "--force")[0] == 0
 
 
+def test_whole_layers_and_models_are_checked_and_not_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    csv = measured_csv(tmp_path / "m.csv")
+    words = ("--hardware", "h100", "--out")
+    call(capsys, "calibrate", str(csv), *words, str(tmp_path / "plain"))
+    steps = [
+        f"{family},{phase},bf16,,,,,32,{tokens},{context},,,,,{layers},0.002,{mode}{MACHINE.removeprefix('graph')}"
+        for family, layers in (("whole_layer", 1), ("whole_model", 32))
+        for phase, tokens, context in (("prefill", 512, ""), ("decode", 1, 1024))
+        for mode in ("graph", "eager")
+    ]
+    csv.write_text(csv.read_text("utf-8") + "\n".join(steps) + "\n")
+    code, printed, errors = call(capsys, "calibrate", str(csv), *words, str(tmp_path / "whole"))
+    assert code == 0, errors
+    checked = [line for line in printed.splitlines() if "not fitted: error" in line]
+    assert [line.split("  ")[0] for line in checked] == [
+        f"whole {what} {phase}" for what in ("layer", "model") for phase in ("prefill", "decode")
+    ]
+    for line in checked:
+        before, after = line.split("error ")[1].split(" before, ")
+        assert before != after.split(" after")[0]
+    name = "calibration/h100-sxm-80gb--torch.roofline.yaml"
+    assert (tmp_path / "whole" / name).read_text("utf-8") == (tmp_path / "plain" / name).read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

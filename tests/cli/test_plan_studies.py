@@ -111,3 +111,15 @@ def test_refusals(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
     assert out == ""
     assert words in err
     assert err.count("\n") == 1
+
+
+def test_techniques_are_compared_and_named_in_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--rps", "20", "--model", "llama-3.1-8b", "--hardware", "h100", "--tp", "1", "--json"]
+    assert main([*flags, "--speculation", "eagle"]) == 0
+    printed = capsys.readouterr()
+    plan = json.loads(printed.out)["plan"]
+    assert plan["techniques"]["speculation"]["method"] == "eagle"
+    assert plan["quality"] == "as published"
+    assert "is assumed" in printed.err
+    assert main([*flags, "--speculation", "eagl"]) == 2
+    assert "--speculation" in capsys.readouterr().err

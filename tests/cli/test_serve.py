@@ -86,6 +86,24 @@ def test_flags_change_the_scenario(scenario: str, capsys: pytest.CaptureFixture[
     assert base == json.loads(call(capsys, "serve", scenario, "--json")[1]), "the same seed, the same answer"
 
 
+def test_routing_and_objectives_of_the_file(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = Path(scenario).read_text()
+    Path(scenario).write_text(text + "replicas: 2\nrouting: least_outstanding\nslo: [tpot-p95=50ms]\n")
+    code, out, _ = call(capsys, "serve", scenario)
+    assert code == 0
+    assert "TPOT p95" in out
+    assert "meets SLO" in out
+    assert call(capsys, "capacity", scenario, "--seeds", "2", "--requests", "300")[0] == 0
+    turn, least = (
+        json.loads(call(capsys, "serve", scenario, "--json", *words)[1])["overall"]
+        for words in (("--routing", "round_robin"), ())
+    )
+    assert turn["e2e_p99_s"] != least["e2e_p99_s"]
+    code, _, err = call(capsys, "serve", scenario, "--routing", "nearest")
+    assert code == 2
+    assert "allowed: round_robin, least_outstanding, prefix_aware" in err
+
+
 def test_request_table_conserves_requests(scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "requests.csv"
     code, out, _ = call(capsys, "serve", scenario, "--json", "--requests", str(target))

@@ -10,6 +10,7 @@ from simulator.cli import roofcast
 from simulator.cli.entry import run
 from simulator.reports.scorecard import kernel_scores
 from simulator.specs.transfer import load_transfer_table
+from simulator.specs.validation_rows import load_validation_table
 
 
 def answered(capsys, *words: str) -> tuple[int, str, str]:
@@ -50,6 +51,10 @@ def test_libraries_may_be_named_more_than_once(capsys):
         (("--hardware", "h1000"), 4, ("h1000", "h100")),
         (("--hardware", "l4"), 2, ("no kernel of l4", "l40s", "roofcast calibrate")),
         (("--hardware", "h100", "--library", "torch"), 2, ("h100-sxm-80gb", "torch")),
+        (("--part", "end-to-end", "--library", "vllm"), 2, ("--library", "no effect on end-to-end")),
+        (("--part", "end-to-end", "--hardware", "l4"), 2, ("no end-to-end run on l4", "a100-sxm-40gb")),
+        (("--part", "kernels", "--hardware", "a100-sxm-40gb"), 2, ("no kernel of a100-sxm-40gb",)),
+        (("--part", "fleet"), 2, ("--part", "end-to-end")),
     ],
 )
 def test_refusals_are_one_line_and_name_the_way_out(capsys, words, code, parts):
@@ -58,6 +63,52 @@ def test_refusals_are_one_line_and_name_the_way_out(capsys, words, code, parts):
     assert len(err.strip().splitlines()) == 1
     for part in parts:
         assert part in err
+
+
+def test_end_to_end_scores_are_those_of_the_stored_rows(capsys):
+    code, out, _ = answered(capsys, "--part", "end-to-end", "--json")
+    document = json.loads(out)
+    table = load_validation_table()
+    assert code == 0
+    assert set(document) == {"schema_version", "end_to_end"}
+    found = document["end_to_end"]
+    assert (found["date"], found["version"]) == (table.date, table.version)
+    assert sum(row["runs"] for row in found["scores"]) == len(table.rows)
+    for row in found["scores"]:
+        same = [
+            item
+            for item in table.rows
+            if (item.source, item.hardware, item.metric) == (row["source"], row["hardware"], row["metric"])
+        ]
+        errors = sorted(abs(item.predicted / item.measured - 1) for item in same)
+        assert row["runs"] == len(same)
+        assert row["mean"] == pytest.approx(sum(errors) / len(errors))
+        assert row["median"] <= row["p95"] <= errors[-1] + 1e-12
+        assert abs(row["bias"]) <= row["mean"] + 1e-12
+        covered = [item.low <= item.measured <= item.high for item in same if item.low == item.low]
+        assert row["coverage"] == (pytest.approx(sum(covered) / len(covered)) if covered else None)
+
+
+def test_both_parts_say_when_and_by_what_they_were_predicted(capsys):
+    code, out, _ = answered(capsys, "--hardware", "h100")
+    table = load_validation_table()
+    assert code == 0
+    assert "Kernels: mean error" in out
+    assert f"predicted on {table.date} by roofcast {table.version}" in out
+    assert any(line.startswith("tensorrt-llm") and " h100 " in line for line in out.splitlines()), "an alias is found"
+
+
+def test_an_accelerator_measured_in_one_way_only_says_what_is_missing(capsys):
+    _, whole_runs, _ = answered(capsys, "--hardware", "a100-sxm-40gb")
+    assert "Kernels: none of a100-sxm-40gb was measured" in whole_runs
+    assert "argonne" in whole_runs
+    _, kernels_only, _ = answered(capsys, "--hardware", "b200")
+    assert "End to end: no run on b200-sxm is stored" in kernels_only
+
+
+def test_a_library_asks_for_kernels_alone(capsys):
+    _, out, _ = answered(capsys, "--library", "nccl")
+    assert "End to end" not in out
 
 
 def test_help_names_the_end_to_end_command(capsys):

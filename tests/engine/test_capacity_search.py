@@ -5,17 +5,28 @@ from __future__ import annotations
 import pytest
 
 from simulator.engine.capacity_interval import capacity_interval
-from simulator.engine.capacity_search import RESOLUTION, SimulatedCapacity, capacity_by_simulation, student_80
+from simulator.engine.capacity_search import (
+    COMPANY_TIMES,
+    LONGER,
+    RESOLUTION,
+    SimulatedCapacity,
+    capacity_by_simulation,
+    student_80,
+)
 from simulator.engine.lengths import LengthDistribution, RequestMix
-from simulator.engine.mix_requests import requests_of_mix
+from simulator.engine.mix_requests import at_rate, requests_of_mix
+from simulator.engine.rate_simulation import served_deployment
 from simulator.engine.request import Requests
 from simulator.engine.workload_source import workload_source
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.deployment import deploy
+from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
 from simulator.specs.objectives_text import parse_objectives
+from simulator.specs.speculation import SpeculationSpec
+from simulator.specs.techniques import TechniquesSpec
 from simulator.specs.workload import StageSpec, WorkloadSpec
 
 DEPLOYMENT = deploy(
@@ -100,3 +111,38 @@ def test_stages_keep_their_proportions() -> None:
 def test_student_quantiles_by_table() -> None:
     # Two-sided 80 %: 3.078 with one degree of freedom, 1.372 with ten, the normal 1.282 far out.
     assert (student_80(1), student_80(10), student_80(500)) == (3.078, 1.372, 1.282)
+
+
+SPECULATING = deploy(
+    model=load_model("llama-3.1-70b"),
+    hardware=load_hardware("h100"),
+    parallelism=ParallelismSpec(tp_size=4),
+    engine=EngineSpec(max_num_seqs=32, max_num_batched_tokens=2048),
+    techniques=TechniquesSpec(
+        speculation=SpeculationSpec(method="draft", draft_model="llama-3.2-1b", k=4, acceptance=0.6)
+    ),
+)
+
+
+def test_slower_steps_slow_drafts_as_well() -> None:
+    """At a rate at which nobody meets anybody, a round takes twice as long, its drafts included."""
+    requests = at_rate(source(40, 0), rate_per_s=0.05)
+    once, twice = (
+        served_deployment(SPECULATING, step_scale=scale).run(requests).overall.tpot.mean_s for scale in (1.0, 2.0)
+    )
+    assert twice == pytest.approx(2 * once, rel=0.01)
+
+
+def test_interval_of_a_speculating_deployment_knows_its_rounds() -> None:
+    objectives = parse_objectives(["e2e-p50=60s"], flag="--slo")
+    found = capacity_by_simulation(SPECULATING, source=source, objectives=objectives, seeds=2, requests=400)
+    interval = capacity_interval(SPECULATING, source=source, objectives=objectives, capacity=found)
+    assert 0 < interval.low_per_s < found.rate_per_s < interval.high_per_s
+
+
+def test_runs_grow_with_the_batch_that_they_find() -> None:
+    """Four replicas hold more requests than the first guess of a run's length allows for."""
+    objectives = parse_objectives(["tpot-p95=16ms"], flag="--slo")
+    found = capacity_by_simulation(DEPLOYMENT, source=source, objectives=objectives, replicas=4, seeds=2)
+    held = found.at_capacity.mean_batch * 4
+    assert found.requests >= COMPANY_TIMES * held / LONGER * 0.9

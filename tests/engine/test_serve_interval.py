@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from simulator.engine.metrics import ServeResult
-from simulator.engine.serve_interval import DEVIATE, METRICS, IntervalMethod, serve_interval, stage_values, step_sigma
+from simulator.engine.serve_interval import (
+    DEVIATE,
+    METRICS,
+    RATES,
+    IntervalMethod,
+    engine_sigma,
+    serve_interval,
+    stage_values,
+    step_sigma,
+)
 from simulator.engine.serving import simulate_serving
 from simulator.engine.settings import SchedulerSettings
 from simulator.phases.compiled import scale_tables, uniform_tables
@@ -40,8 +49,9 @@ def place(name: str) -> int:
 def test_known_steps_and_no_chance_leave_a_point() -> None:
     result = run()
     interval = serve_interval(result, step_log_sigma=0.0, spread=EXACT, rerun=run)
-    np.testing.assert_allclose(interval.overall.low, stage_values(result.overall))
-    np.testing.assert_allclose(interval.overall.high, stage_values(result.overall))
+    times = slice(-len(RATES))
+    np.testing.assert_allclose(interval.overall.low[times], stage_values(result.overall)[times])
+    np.testing.assert_allclose(interval.overall.high[times], stage_values(result.overall)[times])
 
 
 def test_scaled_times_move_with_the_steps() -> None:
@@ -51,7 +61,7 @@ def test_scaled_times_move_with_the_steps() -> None:
     mean_s = result.overall.tpot.mean_s
     assert interval.overall.high[place("tpot_mean_s")] == pytest.approx(mean_s * exp(0.1 * DEVIATE))
     assert interval.overall.low[place("tpot_mean_s")] == pytest.approx(mean_s / exp(0.1 * DEVIATE))
-    assert interval.overall.high[place("requests_per_s")] == pytest.approx(result.overall.requests_per_s)
+    assert interval.overall.high[place("requests_per_s")] < result.overall.requests_per_s * exp(0.1 * DEVIATE)
 
 
 def test_a_rerun_sees_how_queues_amplify() -> None:
@@ -81,3 +91,36 @@ def test_every_error_widens() -> None:
 def test_sigma_of_the_mean_step_is_weighted_by_time() -> None:
     assert step_sigma(prefill_sigma=0.2, decode_sigma=0.1, prompt_share=0.25) == pytest.approx(0.125)
     assert step_sigma(prefill_sigma=0.2, decode_sigma=0.1, prompt_share=7.0) == pytest.approx(0.2)
+
+
+def test_slow_first_tokens_are_late_and_never_early() -> None:
+    below, above = engine_sigma(EngineSpread(ttft=0.03, tpot=0.0, e2e=0.0, ttft_tail=0.04))
+    assert below[place("ttft_p99_s")] == pytest.approx(0.03)
+    assert above[place("ttft_p99_s")] == pytest.approx(0.05)
+    assert above[place("ttft_p90_s")] == above[place("ttft_mean_s")] == pytest.approx(0.03)
+    assert above[place("ttft_p90_s")] < above[place("ttft_p95_s")] < above[place("ttft_p99_s")]
+    assert above[place("tpot_p99_s")] == above[place("requests_per_s")] == 0
+
+
+def test_rates_hold_both_ways_of_counting() -> None:
+    """60 s of sending and an answer of some seconds: over both or over the first."""
+    result = run()
+    overall = result.overall
+    interval = serve_interval(result, step_log_sigma=0.0, spread=EXACT).overall
+    low, high = interval.low[place("requests_per_s")], interval.high[place("requests_per_s")]
+    ways = overall.finished / np.array([60.0, 60.0 + overall.e2e.mean_s])
+    assert low < ways.min() < ways.max() < high
+    assert high / low < 1.2
+
+
+def test_rates_of_a_growing_queue_go_with_the_steps() -> None:
+    result = run(rate_per_s=80.0)
+    assert result.overall.saturated
+    interval = serve_interval(result, step_log_sigma=0.1, spread=EXACT).overall
+    assert interval.low[place("requests_per_s")] < result.overall.requests_per_s * exp(-0.1)
+
+
+def test_a_stage_in_overload_is_busy_however_long_its_queue_drains() -> None:
+    result = run(rate_per_s=80.0)
+    assert result.stages[0].busy_fraction == pytest.approx(1.0, abs=0.02)
+    assert 0.9 < result.overall.busy_fraction <= 1

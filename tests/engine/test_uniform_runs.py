@@ -88,7 +88,7 @@ def test_bigger_batches_trade_latency_for_throughput(replica: Deployment) -> Non
 
 def test_a_batch_beyond_the_cache_is_said(replica: Deployment) -> None:
     run = static_batch(replica, batch_size=2000, isl_tokens=2000, osl_tokens=10, limit_tokens=None)
-    assert any("cache holds" in note for note in run.notes)
+    assert any("of 2000 requests run at once; the others wait" in note for note in run.notes)
 
 
 def test_what_does_not_fit_is_refused_with_the_amount() -> None:

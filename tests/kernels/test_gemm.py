@@ -198,6 +198,14 @@ def test_l2_hit_share_halves_at_capacity() -> None:
     np.testing.assert_allclose(shares, [1.0, 0.5, 0.0], atol=1e-5)
 
 
+def test_a_sharper_l2_holds_more_below_its_capacity_and_less_above() -> None:
+    sets = np.array([2.5e7, 5e7, 1e8])
+    soft, sharp = (l2_hit_share(sets, l2_bytes=5e7, sharpness=sharpness) for sharpness in (3.0, 15.0))
+    assert sharp[0] > soft[0]
+    assert sharp[1] == pytest.approx(soft[1])
+    assert sharp[2] < soft[2]
+
+
 def test_array_answer_is_the_scalar_answer() -> None:
     m = np.array([1.0, 17.0, 300.0, 8192.0])
     together = gemm_seconds(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -36,6 +37,7 @@ PLAIN = {
     "memory_fraction": 1.0,
     "l2_speedup": 1.0,
     "overlap": 12.0,
+    "scratch": 0.0,
     "conv_launch_s": 2e-6,
     "conv_fraction": 0.5,
     "conv_l2_speedup": 1.0,
@@ -116,6 +118,19 @@ def test_wider_states_cost_more_to_decode() -> None:
 def test_long_prefill_is_linear_in_tokens() -> None:
     seconds = price(shape(1, [8192, 16384])).seconds
     assert seconds[1] / seconds[0] == pytest.approx(2.0, rel=0.1)
+
+
+def test_scratch_follows_the_value_heads_and_not_the_keys() -> None:
+    """Two layers of equal keys: the one with twice the values moves twice the numbers between its kernels."""
+    machine = attention_machine(load_hardware(NAME), Dtype.BF16)
+
+    def extra(heads: float) -> float:
+        cases = recurrent_cases(replace(shape(64, 4096, heads=heads), num_groups=4.0))
+        scratched = scan_seconds(cases, machine=machine, parameters=PLAIN | {"scratch": 4.0})
+        return float((scratched[2] - scan_seconds(cases, machine=machine, parameters=PLAIN)[2])[0])
+
+    assert extra(16.0) == pytest.approx(2.0 * extra(8.0))
+    assert extra(8.0) == pytest.approx(64 * 4096 * 8 * 128 * 4.0 * 2.0 / machine.memory_bytes_per_s)
 
 
 def test_tokens_and_sequences_do_not_make_it_cheaper() -> None:

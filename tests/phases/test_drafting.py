@@ -78,7 +78,9 @@ def test_heads_stand_on_the_last_stage_only() -> None:
 
 @pytest.mark.parametrize("method", ["ngram", "lookup", "llma", "rest", "lookahead"])
 def test_methods_without_weights_take_no_memory(method: str) -> None:
-    assert memory_plan(deployed(method=method)) == memory_plan(deployed())
+    guessing, plain = memory_plan(deployed(method=method)), memory_plan(deployed())
+    assert guessing.draft_weights_bytes == guessing.draft_kv_bytes_per_token == 0
+    assert (guessing.weights_bytes, guessing.kv_bytes_per_token) == (plain.weights_bytes, plain.kv_bytes_per_token)
 
 
 @pytest.mark.parametrize("device", ["other", "cpu"])

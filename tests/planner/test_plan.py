@@ -220,7 +220,7 @@ class TestRefusals:
 
     def test_dtype_that_the_hardware_lacks(self) -> None:
         with pytest.raises(InfeasibleError, match="no bf16"):
-            plan_capacity(plan_spec({"model": SMALL, "hardware": "t4", "rps": 1}))
+            plan_capacity(plan_spec({"model": SMALL, "hardware": "t4", "rps": 1, "weights": "bf16"}))
 
     @pytest.mark.parametrize(
         ("fields", "error", "text"),

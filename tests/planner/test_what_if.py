@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from simulator.engine.answers import answer
 from simulator.errors import RoofcastError
-from simulator.planner.what_if import BASE_NAME, native_scenario, technique_steps, what_if
+from simulator.planner.latency_range import latency_range
+from simulator.planner.plan import plan_capacity
+from simulator.planner.what_if import BASE_NAME, answer_quality, native_scenario, technique_steps, what_if
 from simulator.planner.workload_presets import PRESET_NAMES, PRESETS, workload_preset
 from simulator.specs.documents import validate
+from simulator.specs.plan import plan_spec
 from simulator.specs.scenario import ScenarioSpec
 
 SCENARIO = validate(
@@ -68,3 +74,33 @@ def test_presets_have_a_source_and_a_name() -> None:
     assert all(preset.source and preset.objective_source for preset in PRESETS)
     with pytest.raises(RoofcastError, match="not a preset"):
         workload_preset("chats")
+
+
+def _changed(**changes: object) -> ScenarioSpec:
+    fields = SCENARIO.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+    return validate(ScenarioSpec, {**fields, "techniques": {}, "precision": {}, **changes}, where="")
+
+
+def test_quality_is_published_unknown_or_untouched() -> None:
+    as_published = answer_quality(answer(_changed()))
+    assert as_published.loss == 0
+    unknown = answer_quality(answer(_changed(precision={"weights": "fp8"})))
+    assert unknown.loss is None
+    assert answer_quality(answer(_changed(precision={"kv_cache": "fp8"}))).loss is None
+    leaving = {"early_exit": {"mean_fraction": 0.5, "compacts": True}}
+    assert answer_quality(answer(_changed(techniques=leaving))).loss is None
+    sparse = {"sparsity": {"pattern": "2:4", "method": "wanda"}}
+    known = answer_quality(answer(_changed(model="llama-7b", isl_tokens=500, techniques=sparse)))
+    # Sun et al., table of WikiText perplexity: 5.68 dense, 11.53 with 2:4 by Wanda.
+    assert known.loss == pytest.approx(11.53 / 5.68 - 1)
+
+
+def test_latencies_of_a_plan_lie_between_their_ends() -> None:
+    plan = plan_capacity(plan_spec({"model": "llama-3.1-8b", "hardware": ("h100",), "rps": 50.0}))
+    found = latency_range(plan.best, mix=plan.demand.mix)
+    assert found.ttft_p95_s[0] < plan.best.degraded.ttft_p95_s < found.ttft_p95_s[1]
+    assert found.tpot_p95_s[0] < plan.best.degraded.tpot_p95_s < found.tpot_p95_s[1]
+    certain = latency_range(replace(plan.best, log_sigma=0.0), mix=plan.demand.mix)
+    assert certain.ttft_p95_s == pytest.approx((plan.best.degraded.ttft_p95_s,) * 2, rel=1e-3)
+    doubtful = latency_range(replace(plan.best, log_sigma=1.0), mix=plan.demand.mix)
+    assert math.isinf(doubtful.ttft_p95_s[1])

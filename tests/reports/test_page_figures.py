@@ -6,18 +6,24 @@ import pytest
 
 from simulator.engine.answers import answer
 from simulator.engine.uniform_runs import UniformRun
+from simulator.kernels.cache_rate import cache_rate
 from simulator.phases.step import StepEstimate
-from simulator.planner.what_if import technique_steps, what_if
+from simulator.planner.what_if import native_scenario, technique_steps, what_if
+from simulator.reports.compare_tables import compare_columns, compare_provenance
 from simulator.reports.contract import result_object
+from simulator.reports.figures.chart import Axis, Chart, Series, SeriesKind
 from simulator.reports.figures.cost_speed import cost_speed_chart
 from simulator.reports.figures.latency_breakdown import latency_breakdown_chart
 from simulator.reports.figures.memory_stack import memory_stack_chart
+from simulator.reports.figures.plotly_figure import plotly_figure
+from simulator.reports.figures.quality_cost import quality_cost_chart
 from simulator.reports.figures.roofline import roofline_chart, roofline_points
 from simulator.reports.figures.technique_waterfall import technique_waterfall_chart
 from simulator.reports.figures.validation_scatter import validation_scatter_chart
 from simulator.reports.validation_tables import run_rows, source_rows, validation_summary
 from simulator.specs.documents import validate
 from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.techniques import TechniquesSpec
 from simulator.specs.validation_rows import load_validation_rows
 
 SCENARIO = validate(
@@ -76,6 +82,62 @@ def test_roofline_points_carry_the_whole_step(run: UniformRun) -> None:
     assert 0.5 < sum(point.share for point in points) <= 1
     chart = roofline_chart([("decode", decode(run))], deployment=deployment)
     assert len(chart.series[-1].x) == len(points)
+
+
+def test_ceilings_of_all_formats_and_of_the_cache(run: UniformRun) -> None:
+    deployment = answer(SCENARIO).deployment
+    chart = roofline_chart([("decode", decode(run))], deployment=deployment, all_ceilings=True)
+    names = [series.name for series in chart.series]
+    assert any(name.startswith("L2 cache") for name in names)
+    peaks = {
+        peak / 1e12 for dtype, peak in deployment.hardware.peak_flops_per_s.items() if dtype not in ("fp32", "fp64")
+    }
+    drawn = {series.y[-1] for series in chart.series if series.kind is SeriesKind.CEILING}
+    assert sorted(drawn) == pytest.approx(sorted(peaks))
+    assert cache_rate(deployment.kernels).bytes_per_s > 0.8 * deployment.hardware.memory_bytes_per_s
+
+
+def test_operators_tell_their_shape(run: UniformRun) -> None:
+    deployment = answer(SCENARIO).deployment
+    points = {point.name: point for point in roofline_points("decode", decode(run), deployment=deployment)}
+    # llama-3.1-8b: 4096 wide, 32 heads of 128 on 8 KV heads, batch 16.
+    assert any("m 16" in point.shape and "k 4,096" in point.shape for point in points.values())
+    assert any("32 heads, 8 KV heads of 128" in point.shape for point in points.values())
+
+
+def test_quality_against_cost_shows_what_is_known() -> None:
+    native = native_scenario(SCENARIO).model_copy(update={"model": "llama-2-70b", "tp_size": 4})
+    sparse = native.model_copy(
+        update={"techniques": validate(TechniquesSpec, {"sparsity": {"pattern": "2:4", "method": "wanda"}}, where="")}
+    )
+    unknown = native.model_copy(update={"precision": SCENARIO.precision})
+    compared = []
+    for name, scenario in (("A", native), ("B", sparse), ("C", unknown)):
+        found = what_if(scenario)
+        compared.append((name, found, result_object(found.result)))
+    chart = quality_cost_chart(compared)
+    losses = {series.name[0]: series.x[0] for series in chart.series if series.kind is SeriesKind.SCATTER}
+    # Sun et al.: 3.12 dense, 5.16 with 2:4 by Wanda.
+    assert losses == pytest.approx({"A": 0.0, "B": 100 * (5.16 / 3.12 - 1)})
+    assert "C is unknown" in chart.title
+    assert [row for row, *_ in compare_columns(compared)[0] if row == "Quality"]
+    assert compare_provenance(compared) == max(
+        (document["provenance"] for _, _, document in compared),
+        key=["measured", "calibrated", "extrapolated", "assumed"].index,
+    )
+
+
+def test_bars_turn_sideways_with_their_whiskers() -> None:
+    chart = Chart(
+        key="k",
+        title="t",
+        x=Axis(title="", categories=("a", "b")),
+        y=Axis(title="money"),
+        series=(Series(name="s", kind=SeriesKind.BAR, x=(0, 1), y=(2.0, 4.0), low=(1.0, 4.0), high=(5.0, 6.0)),),
+    )
+    (bar,) = plotly_figure(chart, sideways=True).data
+    assert (bar.orientation, list(bar.x), list(bar.y)) == ("h", [2.0, 4.0], ["a", "b"])
+    assert (list(bar.error_x.array), list(bar.error_x.arrayminus)) == ([3.0, 2.0], [1.0, 0.0])
 
 
 def test_the_waterfall_ends_where_it_must() -> None:

@@ -51,7 +51,19 @@ def test_activations_grow_with_tokens_and_biases_are_few() -> None:
     assert fine_tuning_memory(MODEL, method="bitfit").trained_parameters < 0.001 * TOTAL
 
 
+def test_a_tuned_prompt_trains_its_vectors_and_lengthens_every_sequence() -> None:
+    tuned = fine_tuning_memory(MODEL, method="prompt_tuning", prompt_tokens=20, sequences=4, tokens=492)
+    assert tuned.trained_parameters == 20 * 4096
+    plain = fine_tuning_memory(MODEL, sequences=4, tokens=512)
+    assert tuned.activation_bytes == plain.activation_bytes
+    assert fine_tuning_memory(MODEL, method="prompt_tuning", prompt_tokens=20).activation_bytes == 0
+
+
 def test_what_has_no_effect_is_refused() -> None:
+    with pytest.raises(RoofcastError, match="prompt_tokens: has no effect with full"):
+        fine_tuning_memory(MODEL, prompt_tokens=8)
+    with pytest.raises(RoofcastError, match="prompt_tokens: prompt_tuning needs it"):
+        fine_tuning_memory(MODEL, method="prompt_tuning")
     with pytest.raises(RoofcastError, match="rank: has no effect with full"):
         fine_tuning_memory(MODEL, rank=8)
     with pytest.raises(RoofcastError, match="rank: lora needs it"):

@@ -114,7 +114,7 @@ def test_what_changes_nothing_or_cannot_be_is_refused(sparsity: object, changes:
         ("4:4", "keeps"),
         ({"pattern": "2:4", "fraction": 0.4}, "contradicts"),
         ({"pattern": "unstructured"}, "needs a fraction"),
-        ({"pattern": "structured", "fraction": 0.5}, "target"),
+        ({"pattern": "structured"}, "needs a fraction"),
         ({"pattern": "2:4", "target": "heads"}, "target"),
         ({"pattern": "structured", "fraction": 0.5, "target": "heads", "compressed": True}, "changes nothing"),
     ],
@@ -122,3 +122,9 @@ def test_what_changes_nothing_or_cannot_be_is_refused(sparsity: object, changes:
 def test_bad_specs_are_refused(sparsity: object, match: str) -> None:
     with pytest.raises(RoofcastError, match=match):
         validate(TechniquesSpec, {"sparsity": sparsity}, where="")
+
+
+def test_structured_without_a_target_takes_channels_and_says_so() -> None:
+    said, default = ({"pattern": "structured", "fraction": 0.25, **more} for more in ({"target": "channels"}, {}))
+    assert replica(default).model == replica(said).model
+    assert any(text.startswith("sparsity.target = channels") for text in replica(default).assumptions)

@@ -14,7 +14,7 @@ from simulator.errors import FileError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.documents import validate
-from simulator.specs.engine import EngineOverheads
+from simulator.specs.engine import EngineOverheads, EngineSpread
 from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
 from simulator.specs.scenario import ScenarioSpec
@@ -68,6 +68,11 @@ def deployment_of(run: ServingRun) -> Deployment:
 def with_overheads(deployment: Deployment, overheads: EngineOverheads) -> Deployment:
     """The replica under an engine with other overheads."""
     return replace(deployment, engine=replace(deployment.engine, overheads=overheads))
+
+
+def with_spread(deployment: Deployment, spread: EngineSpread) -> Deployment:
+    """The replica under an engine whose requests scatter otherwise."""
+    return replace(deployment, engine=replace(deployment.engine, spread=spread))
 
 
 def stage_metric(stage: StageResult, metric: str) -> float:

@@ -25,6 +25,18 @@ TENSORRT_MODELS = {
     "LLaMA v3.1 70B": "meta-llama/Llama-3.1-70B-Instruct",
 }
 TENSORRT_HARDWARE = {"H100 80GB HBM3": "h100", "H100": "h100", "A100": "a100", "H200": "h200", "L40S": "l40s"}
+# Requests of the 0.14 overview's runs by input and output length, as its guide lists them (from memory, verify).
+TENSORRT_REQUESTS = {
+    ("128", "128"): 30000,
+    ("128", "2048"): 3000,
+    ("500", "2000"): 3000,
+    ("1000", "1000"): 3000,
+    ("2048", "128"): 3000,
+    ("128", "4096"): 1500,
+    ("2048", "2048"): 1500,
+    ("5000", "500"): 1500,
+    ("20000", "2000"): 1000,
+}
 FASTERTRANSFORMER_MODELS = {"Megatron-530B": "megatron-530b", "GPT-175B": "gpt-3-175b"}
 
 
@@ -76,6 +88,8 @@ def tensorrt_llm(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
         }
         if row["batch_or_concurrency"]:
             scenario["batch_size"] = int(row["batch_or_concurrency"])
+        elif (row["isl"], row["osl"]) in TENSORRT_REQUESTS:
+            scenario["num_requests"] = TENSORRT_REQUESTS[row["isl"], row["osl"]]
         return scenario
 
     def per_replica(row: Row) -> dict[str, str]:
@@ -90,7 +104,14 @@ def tensorrt_llm(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
 
 def argonne(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
     """LLM-Inference-Bench on A100: static batches with equal input and output lengths."""
-    engines = {"TensorRT-LLM": "tensorrt-llm", "vLLM": "vllm"}
+    engines = {
+        "TensorRT-LLM": "tensorrt-llm",
+        "vLLM": "vllm",
+        "llama.cpp": "llama.cpp",
+        "Deepspeed-MII": "deepspeed-mii",
+    }
+    # The table names no versions; its runs were published in the summer of 2024.
+    versions = {"vLLM": "0.5"}
 
     def scenario_of(row: Row) -> dict[str, Any] | None:
         plain = not re.search(r"parallelism|speculative|kv_cache_dtype|Context", row["notes"])
@@ -104,7 +125,7 @@ def argonne(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
             "hardware": "a100-sxm-40gb",
             "tp_size": int(row["tp"] or row["n_gpus"]),
             "precision": FP16,
-            "engine": {"name": engines[row["engine"]]},
+            "engine": {"name": engines[row["engine"]], "version": versions.get(row["engine"])},
             "batch_size": int(row["batch_or_concurrency"]),
             "isl_tokens": int(row["isl"]),
             "osl_tokens": int(row["osl"]),
@@ -128,7 +149,7 @@ def fastertransformer(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
             "tp_size": int(row["tp"]),
             "pp_size": int(row["pp"] or 1),
             "precision": FP16,
-            "engine": {"name": "tensorrt-llm"},
+            "engine": {"name": "fastertransformer"},
             "batch_size": int(row["batch_or_concurrency"]),
             "isl_tokens": int(row["isl"]),
             "osl_tokens": int(row["osl"]),

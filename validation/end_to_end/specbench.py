@@ -26,6 +26,7 @@ from simulator.specs.speculation import SpeculationMethod, SpeculationSpec
 from simulator.specs.techniques import TechniquesSpec
 from simulator.techniques.speculation_methods import METHODS, Bookkeeping
 from simulator.units import MILLI
+from validation.commands import exit_code_of
 from validation.end_to_end.runs import read_rows
 from validation.published.rows import FOLDER
 
@@ -160,4 +161,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(exit_code_of(main))

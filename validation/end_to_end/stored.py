@@ -13,14 +13,17 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import astuple, fields
+from datetime import UTC, datetime
 from pathlib import Path
 
+from simulator import __version__
 from simulator.engine.answers import answer
 from simulator.errors import RoofcastError
 from simulator.reports.contract import result_object
 from simulator.specs.documents import validate
 from simulator.specs.scenario import ScenarioSpec
-from simulator.specs.validation_rows import ValidationRow, load_validation_rows, validation_file
+from simulator.specs.validation_rows import ValidationRow, load_validation_rows, validation_file, validation_heading
+from validation.commands import exit_code_of
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.serving import METRICS, deployment_of, load_serving, predicted_stages, stage_metric
 from validation.end_to_end.sources import TABLES, load_source
@@ -91,8 +94,9 @@ def all_rows(data: Path) -> list[ValidationRow]:
 
 
 def as_csv(rows: list[ValidationRow]) -> str:
-    """The rows as text; figures with four digits, more than any measurement has."""
+    """The rows as text under today's date; figures with four digits, more than any measurement has."""
     stream = io.StringIO()
+    stream.write(validation_heading(date=datetime.now(UTC).date().isoformat(), version=__version__))
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([field.name for field in fields(ValidationRow)])
     for row in rows:
@@ -104,8 +108,8 @@ def as_csv(rows: list[ValidationRow]) -> str:
 
 
 def differing(stored: tuple[ValidationRow, ...], now: list[ValidationRow]) -> int:
-    """How many stored predictions are not today's."""
-    if len(stored) != len(now):
+    """How many stored predictions are not today's; all of them where rows came or went."""
+    if [(row.source, row.load, row.metric) for row in stored] != [(row.source, row.load, row.metric) for row in now]:
         return max(len(stored), len(now))
     return sum(abs(old.predicted / new.predicted - 1) > TOLERANCE for old, new in zip(stored, now, strict=True))
 
@@ -131,4 +135,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(exit_code_of(main))

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from simulator.kernels.network import EAGER_SUFFIX, LIBRARY_WIDE
 from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit
 from simulator.specs.loading import load_hardware, profile_root
+from simulator.specs.writing import json_yaml_text
 from validation.fit.collective_laws import Array, fit_variants, predict, rounded, variant_of
 from validation.fit.engine_choice import ENGINE_CHOICES, NCCL, Choice
+from validation.fit.files import HEADING
 from validation.silicon.collective_tables import CollectiveTable, engine_tables, nccl_tables
 from validation.silicon.split import folds, is_score
 from validation.silicon.tables import SOURCE, SYSTEMS, tables_root
@@ -136,11 +137,9 @@ def _kernel_fit(
 
 
 def write_calibration(spec: CalibrationSpec, directory: Path, *, suffix: str) -> Path:
-    """One YAML file, floats in the form that YAML reads back as numbers."""
+    """One YAML file, in the part of YAML that is JSON too."""
     path = directory / f"{spec.hardware}--{spec.library}.{suffix}.yaml"
-    document = spec.model_dump(mode="json", exclude_defaults=True)
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
-    path.write_text("# Written by validation/fit; do not edit.\n" + text, encoding="utf-8")
+    path.write_text(json_yaml_text(spec, heading=HEADING), encoding="utf-8")
     return path
 
 

@@ -25,6 +25,7 @@ from simulator.specs.loading import load_hardware, profile_root
 from simulator.units import MICRO
 from validation.fit.collective_laws import Array, rounded
 from validation.fit.collectives import fit_error, log_sigma_of, write_calibration
+from validation.fit.residuals import NORMAL_80
 from validation.silicon.split import is_score
 from validation.silicon.tables import SOURCE, SYSTEMS, load_table, tables_root
 
@@ -120,11 +121,15 @@ def calibrate(root: Path, *, hardware: str, library: str) -> CalibrationSpec | N
     ratios = np.concatenate([_log_ratio(check, parameters, spec) for check in checks])
     fill = np.concatenate([check.bytes / check.launches for check in checks]) / spec.l2_bytes
     resident = fill <= parameters["l2_share"]
+    resident_sigma = rounded(log_sigma_of(ratios[resident]))
+    unseen_ratios = _log_ratio(unseen, parameters, spec)
     error = fit_error(
-        score=_log_ratio(unseen, parameters, spec),
+        score=unseen_ratios,
         fit=_log_ratio(seen, parameters, spec),
         log_sigma=log_sigma_of(ratios[~resident] if (~resident).any() else ratios),
     )
+    stated = np.where(resident[: len(unseen_ratios)], resident_sigma, error.log_sigma)
+    covered = float(np.mean(np.abs(unseen_ratios) <= NORMAL_80 * stated))
     fit = KernelFit(
         family="elementwise",
         format="bf16",
@@ -132,12 +137,8 @@ def calibrate(root: Path, *, hardware: str, library: str) -> CalibrationSpec | N
         model="launch_plus_bytes",
         parameters=parameters,
         box={"bytes": (float(seen.bytes.min()), float(seen.bytes.max()))},
-        error=error,
-        regimes=(
-            RegimeSigma(
-                axis="l2_fill", upper=parameters["l2_share"], log_sigma=rounded(log_sigma_of(ratios[resident]))
-            ),
-        ),
+        error=error.model_copy(update={"coverage_80": rounded(covered)}),
+        regimes=(RegimeSigma(axis="l2_fill", upper=parameters["l2_share"], log_sigma=resident_sigma),),
         note="static fp8 quantisation, rows of 1024-16384; sigma also over the mhc post kernel, never fitted",
     )
     return CalibrationSpec(

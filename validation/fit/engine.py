@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Case:
     deployment: Deployment
 
 
-def _overheads(base: EngineOverheads, values: Array) -> EngineOverheads:
+def overheads_from(base: EngineOverheads, values: Array) -> EngineOverheads:
     updates = dict(zip(FITTED, (float(value) for value in values), strict=True))
     return base.model_copy(update=updates)
 
@@ -53,7 +53,7 @@ def log_errors(cases: Sequence[Case], values: Array, *, metrics: Sequence[str]) 
     """log(predicted / measured) for every case, stage and metric, in that order."""
     errors = []
     for case in cases:
-        overheads = _overheads(case.deployment.engine.overheads, values)
+        overheads = overheads_from(case.deployment.engine.overheads, values)
         stages = predicted_stages(case.run, with_overheads(case.deployment, overheads))
         for stage, measured in zip(stages, case.run.stages, strict=True):
             errors += [float(np.log(stage_metric(stage, name) / measured[name])) for name in metrics]
@@ -88,25 +88,40 @@ def _solve(here: Array, slopes: Array, values: Array) -> Array:
     return moved
 
 
-def fit_and_score(cases: Sequence[Case]) -> tuple[Array, dict[str, float], dict[str, float]]:
-    """Parameters from all cases, mean absolute errors of the fit, and with each model left out in turn."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedOverheads:
+    """Overheads (in the order of FITTED) from all runs, and from all but those of one model, by that model's name."""
+
+    values: Array
+    without: Mapping[str, Array]
+
+
+def fit_overheads(cases: Sequence[Case]) -> FittedOverheads:
+    """Fit on all cases, and once more without each model in turn."""
     base = cases[0].deployment.engine.overheads
     values = np.array([getattr(base, name) for name in FITTED])
     for _ in range(ROUNDS):
         values = _solve(*_linearised(cases, values), values)
     here, slopes = _linearised(cases, values)
     owners = _owners(cases, metrics=FITTED_METRICS)
+    others = {str(model): owners != model for model in sorted(set(owners))}
+    without = {model: _solve(here[rows], slopes[rows], values) for model, rows in others.items()}
+    return FittedOverheads(values=values, without=without)
+
+
+def fit_and_score(cases: Sequence[Case]) -> tuple[FittedOverheads, dict[str, float], dict[str, float]]:
+    """Parameters, mean absolute errors of the fit on all cases, and with each model left out in turn."""
+    overheads = fit_overheads(cases)
+    values = overheads.values
     held_out: dict[str, list[float]] = {name: [] for name in METRICS}
-    for model in sorted(set(owners)):
-        others = owners != model
-        without = _solve(here[others], slopes[others], values)
+    for model, without in overheads.without.items():
         unseen = [case for case in cases if case.run.scenario.model == model]
         errors = np.exp(log_errors(unseen, without, metrics=METRICS)) - 1
         for index, name in enumerate(METRICS):
             held_out[name] += list(np.abs(errors[index :: len(METRICS)]))
     fitted = np.abs(np.exp(log_errors(cases, values, metrics=METRICS)) - 1)
     seen = {name: float(fitted[index :: len(METRICS)].mean()) for index, name in enumerate(METRICS)}
-    return values, seen, {name: float(np.mean(errors)) for name, errors in held_out.items()}
+    return overheads, seen, {name: float(np.mean(errors)) for name, errors in held_out.items()}
 
 
 def write_overheads(values: Array, path: Path) -> None:
@@ -124,16 +139,6 @@ def measured_cases(data: Path) -> list[Case]:
     return [Case(run=run, deployment=deployment_of(run)) for run in runs]
 
 
-def serving_table(data: Path) -> str:
-    """Errors of the fit and with each model left out, as a table for people (percent)."""
-    cases = measured_cases(data)
-    _, seen, held_out = fit_and_score(cases)
-    stages = sum(len(case.run.stages) for case in cases)
-    lines = [f"| vLLM 0.15.1 on H100, {stages} stages | fitted | leave one model out |", "|---|---|---|"]
-    lines += [f"| `{name}` | {100 * seen[name]:.1f} % | {100 * held_out[name]:.1f} % |" for name in METRICS]
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     """Fit, score, print and optionally write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -141,7 +146,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="update hardware_profiles/engines/vllm.yaml")
     arguments = parser.parse_args()
     cases = measured_cases(arguments.data)
-    values, seen, held_out = fit_and_score(cases)
+    overheads, seen, held_out = fit_and_score(cases)
+    values = overheads.values
     print("fitted: " + ", ".join(f"{name} {value:.3g}" for name, value in zip(FITTED, values, strict=True)))
     for name in METRICS:
         print(f"{name:12s} fit {100 * seen[name]:5.1f} %   leave one model out {100 * held_out[name]:5.1f} %")

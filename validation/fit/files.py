@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from simulator.kernels.correction import Lattice
 from simulator.specs.calibration import CalibrationSpec
+from simulator.specs.writing import json_yaml_text
 
-HEADER = "# Written by validation/fit; do not edit.\n"
+HEADING = "Written by validation/fit; do not edit."
+HEADER = f"# {HEADING}\n"
 
 
 def lattice_arrays(lattice: Lattice, *, key: str) -> dict[str, NDArray[np.generic]]:
@@ -29,9 +30,7 @@ def write_calibration(
     """Write ``<hardware>--<library>.<group>.yaml`` and, if there are arrays, the .npz beside it; returns the YAML."""
     stem = f"{calibration.hardware}--{calibration.library}.{group}"
     path = directory / f"{stem}.yaml"
-    document = calibration.model_dump(mode="json", exclude_defaults=True)
-    text = yaml.safe_dump(document, sort_keys=False, width=120, default_flow_style=None)
-    path.write_text(HEADER + text, encoding="utf-8")
+    path.write_text(json_yaml_text(calibration, heading=HEADING), encoding="utf-8")
     if arrays:
         np.savez_compressed(directory / f"{stem}.npz", **dict(arrays))
     return path

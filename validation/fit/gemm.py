@@ -63,6 +63,7 @@ BOUNDS: dict[str, Bound] = {
     "half_tile": Bound(low=0.1, high=200.0, start=15.0),
     "wave_quantisation": Bound(low=0.01, high=1.0, start=0.6),
     "l2_share": Bound(low=0.1, high=2.0, start=0.7),
+    "l2_sharpness": Bound(low=2.0, high=20.0, start=3.0),
     "l2_speedup": Bound(low=1.0, high=8.0, start=2.5),
     "memory_fraction": Bound(low=0.3, high=1.0, start=0.85),
     "unit_bandwidth": Bound(low=1.0, high=20.0, start=4.0),

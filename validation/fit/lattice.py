@@ -111,6 +111,7 @@ def held_out_corrections(
     weights: Array | None = None,
     outlier: float = 2.0,
     rounds: int = 3,
+    iterations: int = 600,
 ) -> Array:
     """Correction of each point from a lattice that did not see its fold: for choices and for intervals."""
     predicted = np.zeros(len(points))
@@ -125,6 +126,7 @@ def held_out_corrections(
             weights=None if weights is None else weights[seen],
             outlier=outlier,
             rounds=rounds,
+            iterations=iterations,
         )
         predicted[unseen] = _design(lattice, points[unseen]) @ lattice.values.ravel()
     return predicted

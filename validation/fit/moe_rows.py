@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simulator.kernels.moe import ExpertLoad
+from simulator.kernels.moe import EXPERT_PARALLEL, NOT_GATED_EXPERTS, ExpertLoad
 from validation.silicon.split import folds, is_score
+from validation.silicon.tables import Table, load_table, versions
 
 Array = NDArray[np.float64]
 
@@ -17,8 +23,61 @@ SHAPE = ("hidden_size", "inter_size", "topk", "num_experts")
 INTER_MULTIPLE = 32
 """Narrower shares of an expert are padded by the kernels and not met in serving: left out."""
 
-NOT_GATED = {(2688, 1856), (1024, 2688), (2048, 5120)}
+NOT_GATED = {(2688, 1856), (1024, 2688), (4096, 2688), (2048, 5120), (8192, 5120)}
 """(hidden, inter) of the models whose experts have two matrices (squared ReLU)."""
+
+RICH_SHARE = 0.5
+"""The newest table gives way to an older one where it holds less than this share of the rows: some hold one model."""
+
+AGREEMENT = 0.15
+"""... and where both measured the same calls within this: kernels change (vLLM's Marlin gained a factor of three)."""
+
+CALL = ("num_tokens", *SHAPE, "moe_tp_size", "moe_ep_size", "distribution")
+"""What makes two rows of one format measurements of the same call."""
+
+DRAWS = 32
+"""Power laws drawn for the busiest rank, as the benchmark draws one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelGroup:
+    """Rows of one kernel; ``variant`` names the calls that run it where another kernel prices the rest."""
+
+    variant: str
+    rows: pd.DataFrame
+
+
+def moe_tables(root: Path, *, hardware: str, library: str) -> tuple[Table, ...]:
+    """Every version of the experts' table, oldest first."""
+    known = versions(root, hardware=hardware, family="moe", library=library, table="moe")
+    tables = (
+        load_table(root, hardware=hardware, family="moe", library=library, table="moe", version=version)
+        for version in known
+    )
+    return tuple(table for table in tables if table is not None)
+
+
+def table_of(tables: Sequence[Table], *, moe_dtype: str) -> Table | None:
+    """The newest version that measured a format; an older and richer one where the two agree; None without any."""
+    parts = [(table, table.rows[table.rows["moe_dtype"] == moe_dtype]) for table in tables]
+    measured = [(table, rows) for table, rows in parts if len(rows)]
+    if not measured:
+        return None
+    newest, newest_rows = measured[-1]
+    most = max(len(rows) for _, rows in measured)
+    for table, rows in reversed(measured):
+        if len(rows) >= RICH_SHARE * most and (table is newest or _agree(newest_rows, rows)):
+            return table
+    return newest
+
+
+def _agree(newest: pd.DataFrame, older: pd.DataFrame) -> bool:
+    """Whether rows that both hold took about the same time; nothing in common is no disagreement."""
+    both = newest.merge(older, on=list(CALL), suffixes=("", "_older"))
+    if both.empty:
+        return True
+    apart = np.abs(np.log(both["seconds"].to_numpy() / both["seconds_older"].to_numpy()))
+    return bool(np.median(apart) <= AGREEMENT)
 
 
 def power_law_distinct(tokens: float, *, experts: float, top_k: float, exponent: float) -> float:
@@ -38,30 +97,85 @@ def power_law_distinct(tokens: float, *, experts: float, top_k: float, exponent:
     return float(np.clip(reached, min(top_k, experts), min(experts, tokens * top_k)))
 
 
-def moe_rows(table: pd.DataFrame, *, moe_dtype: str) -> pd.DataFrame:
-    """Rows of one format and of the kernel that ran most of them, with the load on this rank.
+@lru_cache(maxsize=65536)
+def busiest_rank_load(tokens: int, *, experts: int, top_k: int, ranks: int, exponent: float) -> tuple[float, float]:
+    """(pairs, distinct experts) of the busiest of ``ranks`` under the benchmark's power law, which it times.
 
-    Skewed routing is kept only without expert parallelism: with it the benchmark times the busiest rank, whose share
-    is not known. ``balanced`` rows keep every expert-parallel size.
+    Mean over DRAWS of the same random numbers for every case. Valid for more pairs than experts: with fewer the
+    benchmark's choice among equal experts decides.
+    """
+    low, high, power = 1.0, 0.8 * tokens, 1.0 - exponent
+    quantile = np.random.default_rng(0).random((DRAWS, experts))
+    load = ((high**power - low**power) * quantile + low**power) ** (1.0 / power)
+    load = np.minimum(load / load.sum(axis=1, keepdims=True) * tokens * top_k, tokens)
+    by_rank = load.reshape(DRAWS, ranks, -1)
+    busiest = by_rank[np.arange(DRAWS), by_rank.sum(axis=2).argmax(axis=1)]
+    reached = np.maximum((np.round(busiest) > 0).sum(axis=1), 1)
+    return float(busiest.sum(axis=1).mean()), float(reached.mean())
+
+
+def moe_rows(table: pd.DataFrame, *, moe_dtype: str) -> pd.DataFrame:
+    """Rows of one format with the load that each puts on its rank.
+
+    With expert parallelism the benchmark times the busiest rank; skewed routing of fewer pairs than experts is left
+    out there (see ``busiest_rank_load``).
     """
     rows = table[table["moe_dtype"] == moe_dtype]
-    if "kernel_source" in rows:
-        rows = rows[rows["kernel_source"] == rows["kernel_source"].value_counts().index[0]]
-    is_balanced = rows["distribution"] == "balanced"
-    rows = rows[is_balanced | (rows["moe_ep_size"] == 1)].copy()
+    parallel = (rows["distribution"] != "balanced") & (rows["moe_ep_size"] > 1)
+    many = (rows["num_tokens"] * rows["topk"] > rows["num_experts"]) & (rows["num_experts"] % rows["moe_ep_size"] == 0)
+    rows = rows[~parallel | many].copy()
     rows["intermediate"] = rows["inter_size"] / rows["moe_tp_size"]
     rows["local_experts"] = rows["num_experts"] / rows["moe_ep_size"]
     rows = rows[(rows["intermediate"] % INTER_MULTIPLE == 0) & (rows["local_experts"] >= 1)].reset_index(drop=True)
     rows["assignments"] = rows["num_tokens"] * rows["topk"] / rows["moe_ep_size"]
     rows["distinct"] = _distinct(rows)
+    _load_busiest(rows)
     rows["is_gated"] = [pair not in NOT_GATED for pair in zip(rows["hidden_size"], rows["inter_size"], strict=True)]
     rows["is_score"] = is_score(rows, family="moe", columns=SHAPE)
     rows["fold"] = folds(rows, family="moe", columns=SHAPE, count=5)
     return rows
 
 
+def kernel_groups(rows: pd.DataFrame) -> tuple[KernelGroup, ...]:
+    """One group per kernel that a call can be told to run: most experts, those without gate, expert-parallel ones.
+
+    Kernels that a library picks by other properties of a model (its routing, its activation) are left out.
+    """
+    if "kernel_source" not in rows:
+        return (KernelGroup(variant="", rows=rows),)
+    gated, parallel = rows["is_gated"], rows["moe_ep_size"] > 1
+    alone = rows[gated & ~parallel] if (gated & ~parallel).any() else rows
+    usual = _most_run(rows[rows["kernel_source"].isin(alone["kernel_source"])])
+    groups = [KernelGroup(variant="", rows=rows[rows["kernel_source"] == usual].reset_index(drop=True))]
+    for variant, members in ((NOT_GATED_EXPERTS, rows[~gated]), (EXPERT_PARALLEL, rows[gated & parallel])):
+        if members.empty or usual in members["kernel_source"].to_numpy():
+            continue
+        own = members[members["kernel_source"] == _most_run(members)].reset_index(drop=True)
+        groups.append(KernelGroup(variant=variant, rows=own))
+    return tuple(groups)
+
+
+def _most_run(rows: pd.DataFrame) -> str:
+    """The kernel of most rows."""
+    return str(rows["kernel_source"].value_counts().index[0])
+
+
+def _load_busiest(rows: pd.DataFrame) -> None:
+    """Set pairs and distinct experts of the expert-parallel rows with skewed routing."""
+    chosen = (rows["distribution"] != "balanced") & (rows["moe_ep_size"] > 1)
+    columns = ["num_tokens", "num_experts", "topk", "moe_ep_size", "distribution"]
+    loads = [
+        busiest_rank_load(
+            int(tokens), experts=int(experts), top_k=int(top_k), ranks=int(ranks), exponent=float(law.rsplit("_", 1)[1])
+        )
+        for tokens, experts, top_k, ranks, law in rows.loc[chosen, columns].itertuples(index=False, name=None)
+    ]
+    if loads:
+        rows.loc[chosen, ["assignments", "distinct"]] = np.array(loads)
+
+
 def _distinct(rows: pd.DataFrame) -> Array:
-    """Distinct local experts of each row."""
+    """Distinct local experts of each row that holds all experts or shares them evenly."""
     columns = ["num_tokens", "num_experts", "topk", "distribution"]
     skewed = {
         key: power_law_distinct(key[0], experts=key[1], top_k=key[2], exponent=float(key[3].rsplit("_", 1)[1]))

@@ -65,6 +65,7 @@ SCAN_BOUNDS: dict[str, Bound] = {
     "memory_fraction": Bound(low=0.05, high=1.0, start=0.7),
     "l2_speedup": Bound(low=1.0, high=6.0, start=2.0),
     "overlap": Bound(low=1.0, high=12.0, start=3.0),
+    "scratch": Bound(low=0.01, high=30.0, start=3.0),
 }
 PRIOR = (Smoothness(lengths=(4.0, 4.0), noise=0.1),)
 REGIME_UPPERS = (32.0, 512.0, 2.0**30)

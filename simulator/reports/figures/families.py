@@ -13,6 +13,7 @@ FAMILY_NAMES = {
     "lm_head": "LM head",
     "collective": "Communication",
     "host": "Host",
+    "draft": "Drafting",
 }
 _COLORS = {
     "gemm": 0,
@@ -25,6 +26,7 @@ _COLORS = {
     "lm_head": 5,
     "collective": 3,
     "host": 7,
+    "draft": 4,
 }
 
 

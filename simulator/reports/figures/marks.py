@@ -163,8 +163,10 @@ def _band(series: Series, frame: Frame, color: str) -> str:
     return f'<path d="{data}" fill="{color}" fill-opacity="0.18"/>'
 
 
-def _scatter(series: Series, frame: Frame, color: str, theme: Theme) -> Iterator[str]:
-    placed: list[tuple[float, float, float]] = []
+def _scatter(
+    series: Series, frame: Frame, color: str, theme: Theme, *, placed: list[tuple[float, float, float]]
+) -> Iterator[str]:
+    """Points with their texts above them; a text that would run into one of ``placed`` (start, end, y) is left out."""
     for number, (x, y) in enumerate(_points(series, frame)):
         whole = series.labels[number] if series.labels else ""
         title = f"<title>{escape(whole)}</title>" if whole else ""
@@ -175,11 +177,12 @@ def _scatter(series: Series, frame: Frame, color: str, theme: Theme) -> Iterator
         free = all(abs(y - other) > _FONT or start > end or start + width < begin for begin, end, other in placed)
         if text and free:
             placed.append((start, start + width, y))
-            yield _label(start, y + _FONT * 0.35, text, color=theme.ink, anchor="start")
+            yield _label(start, y - _FONT * 0.4, text, color=theme.ink, anchor="start")
 
 
 def marks_of(chart: Chart, frame: Frame, *, colors: tuple[int, ...], theme: Theme) -> Iterator[str]:
     """Every series: areas first, then bars, lines and points."""
+    texts: list[tuple[float, float, float]] = []
     painted = list(zip(chart.series, (PALETTE[index] for index in colors), strict=True))
     for series, color in painted:
         if series.kind is SeriesKind.BAND:
@@ -199,4 +202,4 @@ def marks_of(chart: Chart, frame: Frame, *, colors: tuple[int, ...], theme: Them
             case SeriesKind.BAND if series.y:
                 yield _path(_points(series, frame), color=color, dashed=series.dashed)
             case SeriesKind.SCATTER:
-                yield from _scatter(series, frame, color, theme)
+                yield from _scatter(series, frame, color, theme, placed=texts)

@@ -8,12 +8,16 @@ from simulator.reports.figures.chart import Axis, Chart, Series, SeriesKind
 _FAR = 6.0
 """Options that cost more than this many times the chosen one are left out: they squeeze the rest together."""
 
+_HEADROOM = 1.15
+"""Room above the dearest option for its text."""
+
 
 def pareto_chart(plan: CapacityPlan) -> Chart:
     """Every option by TTFT p95 (spares down) and cost an hour; what nothing beats in both is joined."""
     fleets = [fleet for fleet in (plan.best, *plan.alternatives) if fleet.cost.per_hour is not None]
     limit = (plan.best.cost.per_hour or 0.0) * _FAR
     shown = [fleet for fleet in fleets if (fleet.cost.per_hour or 0.0) <= limit or not limit]
+    highest = max((fleet.cost.per_hour or 0.0 for fleet in shown), default=0.0)
     front = _front(shown)
     others = [fleet for fleet in shown if fleet not in front and fleet is not plan.best]
     series = [
@@ -38,7 +42,7 @@ def pareto_chart(plan: CapacityPlan) -> Chart:
         key="pareto",
         title=f"{plan.best.hardware} is the cheapest of {len(fleets)} priced options",
         x=Axis(title="TTFT p95, spares down", unit="s"),
-        y=Axis(title="Cost", unit=f"{plan.best.cost.currency}/h"),
+        y=Axis(title="Cost", unit=f"{plan.best.cost.currency}/h", low=0.0, high=_HEADROOM * highest or None),
         series=tuple(item for item in series if item.x),
         caption="Each option sized for the whole demand, the best of every accelerator.",
     )

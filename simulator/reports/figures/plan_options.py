@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.planner.records import CapacityPlan
+from simulator.planner.records import CapacityPlan, Fleet
 from simulator.reports.figures.chart import Axis, Chart, Series, SeriesKind
 from simulator.reports.quantities import money_text
 from simulator.units import KILO
@@ -20,7 +20,8 @@ def plan_options_chart(plan: CapacityPlan) -> Chart:
     fleets = fleets or [plan.best, *plan.alternatives][:SHOWN]
     currency = plan.best.cost.currency
     values = [(fleet.cost.per_month or 0.0) / KILO if priced else float(fleet.devices) for fleet in fleets]
-    labels = [f"{money_text(fleet.cost.per_month, currency)} a month, {fleet.devices:,} devices" for fleet in fleets]
+    ends = [(fleet.devices_low / fleet.devices, fleet.devices_high / fleet.devices) for fleet in fleets]
+    labels = [_label(fleet) for fleet in fleets]
     names = tuple(f"{fleet.hardware} {fleet.label}" for fleet in fleets)
     return Chart(
         key="plan_options",
@@ -33,9 +34,21 @@ def plan_options_chart(plan: CapacityPlan) -> Chart:
                 kind=SeriesKind.BAR,
                 x=tuple(float(place) for place in range(len(fleets))),
                 y=tuple(values),
+                low=tuple(value * low for value, (low, _) in zip(values, ends, strict=True)),
+                high=tuple(value * high for value, (_, high) in zip(values, ends, strict=True)),
                 labels=tuple(labels),
                 color=0,
             ),
         ),
-        caption=f"Best setup of each accelerator, spares and whole servers included; {plan.best.cost.kind} prices.",
+        caption=(
+            "Best setup of each accelerator, spares and whole servers included; "
+            f"{plan.best.cost.kind.replace('_', ' ')} prices. Whiskers: 80 % interval."
+        ),
     )
+
+
+def _label(fleet: Fleet) -> str:
+    """``$475k, 352 devices``."""
+    devices = f"{fleet.devices:,} devices"
+    price = money_text(fleet.cost.per_month, fleet.cost.currency)
+    return devices if fleet.cost.per_month is None else f"{price}, {devices}"

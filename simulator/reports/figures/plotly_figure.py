@@ -20,6 +20,8 @@ from simulator.reports.figures.chart import (
 )
 
 _SOFT = 0.18
+_SCREEN_NEUTRAL = "#7A8593"
+"""In place of the palette's own grey, which is made for paper: at least 3:1 on light and on dark pages."""
 _GRID = "rgba(128,128,128,0.25)"
 
 
@@ -96,7 +98,7 @@ def _traces(chart: Chart, series: Series, color: str) -> list[Any]:
                     name=series.name,
                     increasing={"marker": {"color": PALETTE[LOSS]}},
                     decreasing={"marker": {"color": PALETTE[GAIN]}},
-                    totals={"marker": {"color": PALETTE[NEUTRAL]}},
+                    totals={"marker": {"color": _SCREEN_NEUTRAL}},
                 )
             ]
         case SeriesKind.SCATTER:
@@ -111,8 +113,28 @@ def _traces(chart: Chart, series: Series, color: str) -> list[Any]:
                 )
             ]
         case SeriesKind.BAR | SeriesKind.STACKED_BAR:
-            x, text = _names(chart.x, series.x), list(series.labels) or None
-            return [go.Bar(x=x, y=list(series.y), name=series.name, marker={"color": color}, text=text)]
+            return [_bar(chart, series, color)]
+
+
+def _bar(chart: Chart, series: Series, color: str) -> Any:
+    x, text = _names(chart.x, series.x), list(series.labels) or None
+    bar = go.Bar(x=x, y=list(series.y), name=series.name, marker={"color": color}, text=text)
+    if series.low:
+        up = [high - value for high, value in zip(series.high, series.y, strict=True)]
+        down = [value - low for low, value in zip(series.low, series.y, strict=True)]
+        bar.update(textposition="none", hovertext=text, text=None)
+        bar.error_y = {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "color": _SCREEN_NEUTRAL}
+    return bar
+
+
+def _turned(figure: go.Figure) -> None:
+    """Let bars run to the right, the first on top: room for long names."""
+    for bar in figure.data:
+        whiskers = bar.error_y.to_plotly_json() or None
+        bar.update(x=bar.y, y=bar.x, orientation="h", error_x=whiskers, error_y=None)
+    across, down = (axis.to_plotly_json() for axis in (figure.layout.yaxis, figure.layout.xaxis))
+    figure.update_layout(xaxis=across, yaxis=down)
+    figure.update_yaxes(autorange="reversed", showgrid=False)
 
 
 def _annotate(figure: Any, note: Annotation, chart: Chart) -> None:
@@ -147,11 +169,14 @@ def _axis(axis: Axis, *, reverse: bool = False) -> dict[str, Any]:
     return found
 
 
-def plotly_figure(chart: Chart) -> go.Figure:
-    """The chart as a plotly figure with transparent ground and no text colours, so that it follows the page's theme."""
+def plotly_figure(chart: Chart, *, sideways: bool = False) -> go.Figure:
+    """The chart as a plotly figure with transparent ground and no text colours, so that it follows the page's theme.
+
+    sideways : bars of a chart that holds nothing else run to the right
+    """
     figure = go.Figure()
     for series, index in zip(chart.series, series_colors(chart), strict=True):
-        for trace in _traces(chart, series, PALETTE[index]):
+        for trace in _traces(chart, series, _SCREEN_NEUTRAL if index == NEUTRAL else PALETTE[index]):
             figure.add_trace(trace)
     for note in chart.annotations:
         _annotate(figure, note, chart)
@@ -167,4 +192,6 @@ def plotly_figure(chart: Chart) -> go.Figure:
         legend={"orientation": "h", "y": -0.25},
         margin={"l": 60, "r": 20, "t": 50, "b": 60},
     )
+    if sideways:
+        _turned(figure)
     return figure

@@ -9,6 +9,8 @@ from simulator.reports.figures.chart import Annotation, Axis, Chart, Series, Ser
 
 _SHOWN_BOUNDS = 1.6
 _SHOWN_KNEES = 3.0
+_HEADROOM = 1.2
+"""Room above the highest value for the texts of vertical lines."""
 
 
 def replica_load_chart(load: ReplicaLoad, *, plan: CapacityPlan) -> Chart:
@@ -18,6 +20,7 @@ def replica_load_chart(load: ReplicaLoad, *, plan: CapacityPlan) -> Chart:
     highest = max([_SHOWN_BOUNDS * bound for bound in bounds] + [_SHOWN_KNEES * load.knee_ttft_s])
     shown = [index for index, value in enumerate(load.ttft_p95_s) if value <= highest]
     rates = tuple(load.rates_per_s[index] for index in shown)
+    tall = [load.ttft_p95_s[index] for index in shown]
     notes = [
         Annotation(text=f"planned, {fleet.degraded.load:.0%} of saturation", x=fleet.degraded.rate_per_s),
         Annotation(text="knee", x=load.knee_load * fleet.replica.saturation_per_s, y=load.knee_ttft_s),
@@ -27,7 +30,7 @@ def replica_load_chart(load: ReplicaLoad, *, plan: CapacityPlan) -> Chart:
         key="load_latency",
         title=f"TTFT turns upwards at {load.knee_load:.0%} of the rate that saturates a replica",
         x=Axis(title="Arrival rate of one replica", unit="requests/s", low=0.0),
-        y=Axis(title="TTFT", unit="s", low=0.0),
+        y=Axis(title="TTFT", unit="s", low=0.0, high=_HEADROOM * max([*tall, *bounds])),
         series=(
             Series(
                 name="TTFT p95",

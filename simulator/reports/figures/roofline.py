@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.kernels.cache_rate import cache_rate
 from simulator.kernels.roofline import floor_seconds, math_dtype, ridge_point
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import CollectiveShape
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
-from simulator.reports.figures.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.figures.chart import Axis, Chart, Series, SeriesKind
 from simulator.reports.quantities import bytes_text, percent_text, seconds_text
+from simulator.reports.shape_text import shape_text
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.precision import Dtype
 from simulator.units import TERA, format_si
 
 _MARGIN = 2.0
@@ -25,7 +29,7 @@ class RooflinePoint:
     """One operator of one phase on one device: all its executions in a step.
 
     arithmetic_intensity : FLOPs per byte of device memory; flops_per_s : reached rate
-    floor_s : the plain roofline; share : of the step's time
+    floor_s : the plain roofline; share : of the step's time; shape : of one execution, the first of that name
     """
 
     phase: str
@@ -37,6 +41,7 @@ class RooflinePoint:
     floor_s: float
     share: float
     provenance: str
+    shape: str = ""
 
     @property
     def arithmetic_intensity(self) -> float:
@@ -74,33 +79,73 @@ def roofline_points(phase: str, estimate: StepEstimate, *, deployment: Deploymen
             floor_s=floor_s + (known.floor_s if known else 0.0),
             share=seconds / step_s + (known.share if known else 0.0),
             provenance=Provenance(int(row.timing.provenance[0])).label,
+            shape=known.shape if known else shape_text(work),
         )
     return tuple(sorted(found.values(), key=lambda point: -point.seconds))
 
 
 def _label(point: RooflinePoint) -> str:
     return (
-        f"{point.name} ({point.phase}): {point.count:.0f} x, {format_si(point.flops, 'FLOP')}, "
+        f"{point.name} ({point.phase}): {point.count:.0f} x {f'[{point.shape}]' if point.shape else ''}, "
+        f"{format_si(point.flops, 'FLOP')}, "
         f"{bytes_text(point.bytes)}, {seconds_text(point.seconds)} ({percent_text(point.share)} of the step), "
         f"roofline {seconds_text(point.floor_s)}, {point.provenance}"
     )
 
 
-def _ceilings(estimates: Sequence[StepEstimate], *, deployment: Deployment, low: float, high: float) -> list[Series]:
+def _cache_ceiling(deployment: Deployment, *, low: float, peak_flops_per_s: float) -> Series:
+    """What passes reach whose operands stay in the last-level cache."""
+    rate = cache_rate(deployment.kernels)
+    ridge = peak_flops_per_s / rate.bytes_per_s
+    return Series(
+        name=f"L2 cache {format_si(rate.bytes_per_s, 'B/s')} ({rate.provenance.label})",
+        kind=SeriesKind.CEILING,
+        x=(low, ridge),
+        y=(low * rate.bytes_per_s / TERA, peak_flops_per_s / TERA),
+        color=6,
+        dashed=True,
+    )
+
+
+def _unused_ceilings(hardware: AcceleratorSpec, *, used: Sequence[Dtype], high: float) -> list[Series]:
+    """The flat roofs of the other formats of the matrix units, one per rate."""
+    taken = {hardware.peak_flops_per_s[dtype] for dtype in used}
+    rates: dict[float, list[str]] = {}
+    for dtype, peak in hardware.peak_flops_per_s.items():
+        if peak not in taken and dtype not in (Dtype.FP64, Dtype.FP32):
+            rates.setdefault(peak, []).append(dtype.value)
+    return [
+        Series(
+            name=f"{', '.join(names)} peak {peak / TERA:,.0f} TFLOP/s",
+            kind=SeriesKind.CEILING,
+            x=(peak / hardware.memory_bytes_per_s, max(high, peak / hardware.memory_bytes_per_s * _MARGIN)),
+            y=(peak / TERA, peak / TERA),
+            color=4,
+            dashed=True,
+        )
+        for peak, names in sorted(rates.items())
+    ]
+
+
+def _used_formats(estimates: Sequence[StepEstimate], hardware: AcceleratorSpec) -> list[Dtype]:
+    """Number formats that the operators multiply in, slowest first."""
+    formats = {math_dtype(row.work) for estimate in estimates for row in estimate.rows}
+    known = [dtype for dtype in formats if dtype is not None and dtype in hardware.peak_flops_per_s]
+    return sorted(known, key=lambda dtype: hardware.peak_flops_per_s[dtype])
+
+
+def _ceilings(used: Sequence[Dtype], *, deployment: Deployment, low: float, high: float) -> list[Series]:
     """A roof per number format that the operators multiply in."""
     hardware = deployment.hardware
-    formats = {math_dtype(row.work) for estimate in estimates for row in estimate.rows}
-    used = sorted(
-        (dtype for dtype in formats if dtype in hardware.peak_flops_per_s), key=lambda d: hardware.peak_flops_per_s[d]
-    )
     roofs = []
     for dtype in used:
         ridge = ridge_point(hardware, dtype=dtype)
         end = max(high, ridge * _MARGIN)
         peak = hardware.peak_flops_per_s[dtype]
+        memory = f"memory {format_si(hardware.memory_bytes_per_s, 'B/s')}, " if dtype is used[-1] else ""
         roofs.append(
             Series(
-                name=f"{dtype.value} peak, {peak / TERA:,.0f} TFLOP/s",
+                name=f"{memory}{dtype.value} peak {peak / TERA:,.0f} TFLOP/s",
                 kind=SeriesKind.CEILING,
                 x=(low, ridge, end),
                 y=(low * hardware.memory_bytes_per_s / TERA, peak / TERA, peak / TERA),
@@ -111,8 +156,12 @@ def _ceilings(estimates: Sequence[StepEstimate], *, deployment: Deployment, low:
     return roofs
 
 
-def roofline_chart(estimates: Sequence[tuple[str, StepEstimate]], *, deployment: Deployment) -> Chart:
+def roofline_chart(
+    estimates: Sequence[tuple[str, StepEstimate]], *, deployment: Deployment, all_ceilings: bool = False
+) -> Chart:
     """Operators of each (phase, step estimate) under the ceilings of one device, log-log.
+
+    all_ceilings : also those of the cache, and of number formats that the operators do not use
 
     References
     ----------
@@ -121,7 +170,12 @@ def roofline_chart(estimates: Sequence[tuple[str, StepEstimate]], *, deployment:
     phases = [(phase, roofline_points(phase, item, deployment=deployment)) for phase, item in estimates]
     intensities = [point.arithmetic_intensity for _, points in phases for point in points]
     low, high = min(intensities) / _MARGIN, max(intensities) * _MARGIN
-    roofs = _ceilings([item for _, item in estimates], deployment=deployment, low=low, high=high)
+    used = _used_formats([item for _, item in estimates], deployment.hardware)
+    roofs = _ceilings(used, deployment=deployment, low=low, high=high)
+    if all_ceilings and used:
+        fastest = deployment.hardware.peak_flops_per_s[used[-1]]
+        roofs.append(_cache_ceiling(deployment, low=low, peak_flops_per_s=fastest))
+        roofs.extend(_unused_ceilings(deployment.hardware, used=used, high=high))
     scatter = [
         Series(
             name=phase,
@@ -139,13 +193,6 @@ def roofline_chart(estimates: Sequence[tuple[str, StepEstimate]], *, deployment:
         x=Axis(title="Arithmetic intensity", unit="FLOP/byte", log=True),
         y=Axis(title="Reached rate", unit="TFLOP/s", log=True),
         series=(*roofs, *scatter),
-        annotations=(
-            Annotation(
-                text=f"memory, {format_si(deployment.hardware.memory_bytes_per_s, 'B/s')}",
-                x=low * _MARGIN,
-                y=low * _MARGIN * deployment.hardware.memory_bytes_per_s / TERA,
-            ),
-        ),
         caption=f"One {deployment.hardware.name}; dense peaks and memory bandwidth of its datasheet.",
     )
 

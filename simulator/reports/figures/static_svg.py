@@ -139,7 +139,7 @@ def _legend(
             x += _SWATCH + text_width(series.name, size=_FONT) + 3 * _GAP
 
 
-def _note(note: Annotation, frame: Frame, *, theme: Theme) -> Iterator[str]:
+def _note(note: Annotation, frame: Frame, *, theme: Theme, row: int) -> Iterator[str]:
     x = frame.x.at(note.x) if note.x is not None else None
     y = frame.y.at(note.y) if note.y is not None else None
     if x is not None and not frame.left - 1 <= x <= frame.right + 1:
@@ -155,7 +155,11 @@ def _note(note: Annotation, frame: Frame, *, theme: Theme) -> Iterator[str]:
         yield _line(x, frame.top, x, frame.bottom, stroke=theme.ink, dash="4 3")
         ends = x + _GAP + text_width(note.text, size=_FONT) <= frame.right
         yield _text(
-            x + (5 if ends else -5), frame.top + _FONT, note.text, fill=theme.ink, anchor="start" if ends else "end"
+            x + (5 if ends else -5),
+            frame.top + (row + 1) * _FONT,
+            note.text,
+            fill=theme.ink,
+            anchor="start" if ends else "end",
         )
     elif y is not None:
         yield _line(frame.left, y, frame.right, y, stroke=theme.ink, dash="4 3")
@@ -199,7 +203,7 @@ def static_svg(chart: Chart, *, theme: Theme = LIGHT, width: float = 720.0, heig
         top=top,
         bottom=bottom,
     )
-    colors = series_colors(chart)
+    colors, crowded = series_colors(chart), _crowded(chart.annotations, frame)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
         f'font-family="Inter, Helvetica, Arial, Liberation Sans, sans-serif" font-size="{_FONT:g}" fill="none">',
@@ -208,7 +212,11 @@ def static_svg(chart: Chart, *, theme: Theme = LIGHT, width: float = 720.0, heig
         *_y_axis(chart, frame, theme=theme),
         *marks_of(chart, frame, colors=colors, theme=theme),
         _line(left, bottom, right, bottom, stroke=theme.faint),
-        *(mark for note in chart.annotations for mark in _note(note, frame, theme=theme)),
+        *(
+            mark
+            for index, note in enumerate(chart.annotations)
+            for mark in _note(note, frame, theme=theme, row=1 if index in crowded else 0)
+        ),
         *_legend(rows, colors, left=left, theme=theme),
         "</svg>",
     ]

@@ -8,6 +8,7 @@ from simulator.reports.cells import count, money, number, seconds, text
 from simulator.reports.content import Bullets, Cell, Column, Figure, Paragraph, Row, Section, Table, Tone
 from simulator.reports.figures.pareto import pareto_chart
 from simulator.reports.figures.roofline import roofline_chart
+from simulator.reports.sections.choice_studies import choice_blocks
 from simulator.reports.studies import Studies
 from simulator.units import KILO
 
@@ -39,40 +40,6 @@ def _option(fleet: Fleet, best: Fleet) -> Row:
     )
 
 
-def _gap(studies: Studies) -> list[Table | Paragraph]:
-    gap = studies.plan.gap
-    if gap is None:
-        return []
-    rows = [
-        Row(
-            cells=(
-                text(step.name),
-                text(step.flags),
-                count(step.devices),
-                count(step.saved_devices),
-                text(step.quality),
-            )
-        )
-        for step in gap.steps
-    ]
-    end = "closes the gap" if gap.closed else f"leaves {gap.remaining_devices} accelerators above the budget"
-    return [
-        Table(
-            key="gap",
-            title=f"From {gap.start_devices} accelerators towards the budget: what each technique saves",
-            columns=(
-                Column(title="Change"),
-                Column(title="Flags"),
-                Column(title="Needed after it", numeric=True),
-                Column(title="Saved", numeric=True),
-                Column(title="Price in quality"),
-            ),
-            rows=tuple(rows),
-            note=f"In this order, each on top of those before; all together {end}.",
-        )
-    ]
-
-
 def options_section(studies: Studies) -> Section:
     """Every accelerator with the best that it can do, and those that cannot serve."""
     plan = studies.plan
@@ -94,7 +61,7 @@ def options_section(studies: Studies) -> Section:
             Row(cells=(text(f"{item.hardware} {item.label}"), text(item.message))) for item in nearest_rejections(plan)
         ),
     )
-    blocks = [table, Figure(chart=pareto_chart(plan)), *([refused] if refused.rows else []), *_gap(studies)]
+    blocks = [table, Figure(chart=pareto_chart(plan)), *([refused] if refused.rows else []), *choice_blocks(plan)]
     return Section(number=4, key="options", title="Options considered", blocks=tuple(blocks))
 
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from simulator.planner.tco import MONTHS_PER_YEAR
 from simulator.reports.cells import count, money, number, text
-from simulator.reports.content import Bullets, Column, Fact, Facts, Figure, Origin, Paragraph, Row, Section, Table, Tone
+from simulator.reports.content import (
+    Block,
+    Bullets,
+    Column,
+    Fact,
+    Facts,
+    Figure,
+    Origin,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    Tone,
+)
 from simulator.reports.figures.money import present_value_chart
 from simulator.reports.plan_tables import sentence
 from simulator.reports.sections.risks import confidence, top_risks
@@ -123,6 +136,18 @@ def _order_by(studies: Studies) -> Fact:
     )
 
 
+def _existing(studies: Studies) -> tuple[Paragraph, ...]:
+    """What the figures leave out where accelerators exist already."""
+    stock = studies.plan.stock
+    if stock is None:
+        return ()
+    said = (
+        f"All figures below and all money of this report are those of a new fleet of {studies.plan.best.devices} "
+        f"accelerators. With the existing ones {stock.bought} have to be obtained: section 4 has that fleet."
+    )
+    return (Paragraph(text=said, tone=Tone.WARNING),)
+
+
 def decision_section(studies: Studies) -> Section:
     """Recommendation, headline numbers, confidence, risks, dates."""
     grade = confidence(studies)
@@ -132,9 +157,10 @@ def decision_section(studies: Studies) -> Section:
         f"Serve {plan.demand.mean_rate_per_s:,.6g} requests/s of {plan.best.replica.deployment.model.name} with "
         f"{sentence(plan)}."
     )
-    blocks = (
+    blocks: tuple[Block, ...] = (
         Paragraph(text=lead, tone=Tone.LEAD),
         Paragraph(text=f"Held at the peak, with the spares down: {objectives or 'no latency objective'}."),
+        *_existing(studies),
         _equipment(studies),
         _money(studies),
         _choice(studies),

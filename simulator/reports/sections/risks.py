@@ -68,6 +68,8 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
         found.append(
             "Verification: the event simulation does not confirm the objectives at the planned peak (section 6)."
         )
+    if fleet.quality:
+        found.append(f"Answers: they may differ from the published model's ({fleet.quality}). Measure before signing.")
     if fleet.devices_high > fleet.devices:
         found.append(
             f"Forecast: the 80 % interval of the step times reaches {fleet.devices_high} accelerators, "
@@ -86,7 +88,8 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
         )
     if fleet.spares == 0:
         found.append("Failure: there is no spare replica; losing one puts the others above their planned load.")
-    found.extend(f"{item[:1].upper()}{item[1:]}." for item in plan.warnings)
+    said = ("answers", "the event simulation")
+    found.extend(f"{item[:1].upper()}{item[1:]}." for item in plan.warnings if not item.startswith(said))
     return tuple(found)
 
 

@@ -1,0 +1,167 @@
+"""What a plan chose from, in the report: width of the search, Pareto set, gap, existing stock, two pools."""
+
+from __future__ import annotations
+
+from simulator.planner.choice_records import Gap, ParetoSet, PoolPlan, SearchSummary, StockPlan
+from simulator.planner.records import CapacityPlan
+from simulator.reports.cells import count, money, number, seconds, text
+from simulator.reports.content import Cell, Column, Paragraph, Row, Table
+from simulator.units import KILO
+
+
+def _columns(*titles: str, words: tuple[str, ...], wide: str = "") -> tuple[Column, ...]:
+    """Columns of numbers but for those named in ``words``."""
+    return tuple(Column(title=title, numeric=title not in words, wide=title == wide) for title in titles)
+
+
+def _kilowatts(power_w: float) -> Cell:
+    return number(power_w / KILO, digits=0)
+
+
+def _search(search: SearchSummary) -> Paragraph:
+    return Paragraph(
+        text=f"The search priced {search.candidates:,} set-ups ({', '.join(search.axes)}); {search.feasible:,} can "
+        f"serve, and the best {search.finalists} were priced again exactly."
+    )
+
+
+def _pareto(pareto: ParetoSet, currency: str) -> Table:
+    rows = tuple(
+        Row(
+            cells=(
+                text(f"{point.hardware} {point.label}"),
+                count(point.devices),
+                money(point.cost_per_hour, digits=0),
+                _kilowatts(point.typical_w),
+                seconds(point.ttft_p95_s),
+                seconds(point.tpot_p95_s),
+                seconds(point.e2e_p95_s),
+                text(point.quality),
+            )
+        )
+        for point in pareto.points
+    )
+    names = ("Fleet", "Devices", f"{currency}/h", "kW", "TTFT p95", "TPOT p95", "E2E p95", "Answers")
+    return Table(
+        key="pareto",
+        title=f"{len(rows)} of {pareto.considered} fleets that no other beats",
+        columns=_columns(*names, words=("Fleet", "Answers"), wide="Answers"),
+        rows=rows,
+        note=f"No other fleet is at least as good in {', '.join(pareto.axes)} at once. By rising cost; fleets without "
+        "a known price stand at the end.",
+    )
+
+
+def _gap_note(gap: Gap) -> str:
+    said = ["In this order, each on top of those before: first what leaves answers as published, then what may not."]
+    if gap.budget_devices is None:
+        said.append(f"All together they need {gap.end_devices} accelerators.")
+    elif gap.closed:
+        said.append(f"That closes the gap to the {gap.budget_devices} that are allowed.")
+    else:
+        said.append(f"{gap.remaining_devices} accelerators above the {gap.budget_devices} allowed remain.")
+    said += [f"{step.name.capitalize()} takes for granted: {item}." for step in gap.steps for item in step.assumes]
+    return " ".join(said)
+
+
+def _gap(gap: Gap, currency: str) -> Table:
+    start = f"{gap.start_hardware} {gap.start_label}" if gap.start_devices is not None else "nothing serves"
+    first = Row(
+        cells=(text("as asked"), text(start), count(gap.start_devices), *(text(""),) * 3, text("as published")),
+    )
+    rows = tuple(
+        Row(
+            cells=(
+                text(f"{step.name} ({step.flags})"),
+                text(f"{step.hardware} {step.label}"),
+                count(step.devices),
+                count(step.saved_devices),
+                count(step.alone_devices),
+                money(step.cost_per_hour, digits=0),
+                text(step.quality),
+            )
+        )
+        for step in gap.steps
+    )
+    names = ("Change", "Fleet after it", "Devices", "Saved", "Alone", f"{currency}/h", "Price in quality")
+    return Table(
+        key="gap",
+        title="What would need fewer accelerators, and what it costs in answers",
+        columns=_columns(*names, words=("Change", "Fleet after it", "Price in quality"), wide="Price in quality"),
+        rows=(first, *rows),
+        note=_gap_note(gap),
+    )
+
+
+def _stock(stock: StockPlan, currency: str) -> Table:
+    rows = tuple(
+        Row(
+            cells=(
+                text(f"{share.hardware} {share.label}"),
+                text(f"{share.replicas} + {share.spares}"),
+                count(share.devices),
+                count(share.from_stock),
+                count(share.bought),
+                number(share.rate_per_s),
+                money(share.cost_per_hour, digits=0),
+                _kilowatts(share.typical_w),
+            )
+        )
+        for share in stock.shares
+    )
+    names = ("Fleet", "Replicas", "Devices", "Existing", "To obtain", "Requests/s", f"{currency}/h", "kW")
+    unused = f" Left over: {'; '.join(stock.unused)}." if stock.unused else ""
+    return Table(
+        key="stock",
+        title=f"With what exists: {stock.devices} accelerators, {stock.bought} of them to obtain",
+        columns=_columns(*names, words=("Fleet", "Replicas")),
+        rows=rows,
+        note="Existing accelerators serve first and cost nothing an hour here: they are paid for. The money of this "
+        f"report is that of a fleet without them.{unused}",
+    )
+
+
+def _pools(pools: PoolPlan, currency: str) -> Table:
+    rows = tuple(
+        Row(
+            cells=(
+                text(
+                    f"{pool.from_tokens:,.0f} to {pool.to_tokens:,.0f}"
+                    if pool.to_tokens is not None
+                    else f"from {pool.from_tokens:,.0f}"
+                ),
+                number(pool.rate_per_s),
+                text(f"{pool.hardware} {pool.label}"),
+                text(f"{pool.replicas} + {pool.spares}"),
+                count(pool.devices),
+                money(pool.cost_per_hour, digits=0),
+            )
+        )
+        for pool in pools.pools
+    )
+    names = ("Prompt tokens", "Requests/s", "Fleet", "Replicas", "Devices", f"{currency}/h")
+    verdict = f"saves {pools.saved_devices}" if pools.saved_devices > 0 else f"takes {-pools.saved_devices} more"
+    return Table(
+        key="pools",
+        title="Short and long prompts on fleets of their own",
+        columns=_columns(*names, words=("Prompt tokens", "Fleet", "Replicas")),
+        rows=rows,
+        note=f"The best split that was tried; it {verdict} accelerators against one fleet for all.",
+    )
+
+
+def choice_blocks(plan: CapacityPlan) -> tuple[Paragraph | Table, ...]:
+    """Blocks of the studies that were asked for, in the order in which a reader decides."""
+    currency = plan.best.cost.currency
+    found: list[Paragraph | Table] = []
+    if plan.search is not None:
+        found.append(_search(plan.search))
+    if plan.pareto is not None:
+        found.append(_pareto(plan.pareto, currency))
+    if plan.gap is not None:
+        found.append(_gap(plan.gap, currency))
+    if plan.stock is not None:
+        found.append(_stock(plan.stock, currency))
+    if plan.pools is not None:
+        found.append(_pools(plan.pools, currency))
+    return tuple(found)

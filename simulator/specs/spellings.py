@@ -1,0 +1,165 @@
+"""Other spellings of the contract's words, and what they stand for.
+
+Benchmarks, launch files and configurations write the same engine, dtype or method in many ways. Only words that name
+one thing are taken; engines without a profile of their own are priced as their nearest relative, which the result says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+ENGINES: Mapping[str, str] = {
+    "tensorrtllm": "tensorrt-llm",
+    "tensorrt": "tensorrt-llm",
+    "trtllm": "tensorrt-llm",
+    "trt-llm": "tensorrt-llm",
+    "trt": "tensorrt-llm",
+    "deepspeed": "deepspeed-mii",
+    "deepspeed-fastgen": "deepspeed-mii",
+    "mii": "deepspeed-mii",
+    "ft": "fastertransformer",
+    "faster-transformer": "fastertransformer",
+    "llamacpp": "llama.cpp",
+    "llama-cpp": "llama.cpp",
+    "text-generation-inference": "tgi",
+    "hf-tgi": "tgi",
+    "pytorch": "torch",
+    "torch-compile": "torch",
+    "torch.compile": "torch",
+    "gpt-fast": "torch",
+    "torchao": "torch",
+    "pytorch-eager": "torch-eager",
+    "eager": "torch-eager",
+    "hf": "torch-eager",
+    "huggingface": "torch-eager",
+    "hugging-face": "torch-eager",
+    "hf-transformers": "torch-eager",
+    "transformers": "torch-eager",
+}
+"""Other names of an engine that has a profile."""
+
+STAND_INS: Mapping[str, str] = {
+    "lmdeploy": "vllm",
+    "aphrodite": "vllm",
+    "nim": "tensorrt-llm",
+    "ollama": "llama.cpp",
+}
+"""Engine without a profile -> the one whose kernels and scheduler are nearest."""
+
+DTYPES: Mapping[str, str] = {
+    "float64": "fp64",
+    "double": "fp64",
+    "float32": "fp32",
+    "float": "fp32",
+    "tensorfloat32": "tf32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float8": "fp8",
+    "e4m3": "fp8",
+    "fp8-e4m3": "fp8",
+    "fp8-e5m2": "fp8",
+    "float8-e4m3fn": "fp8",
+    "float4": "fp4",
+    "e2m1": "fp4",
+    "fp4-e2m1": "fp4",
+}
+"""As torch, vLLM and checkpoints write number formats."""
+
+METHODS = ("nvfp4", "mxfp4", "nf4", "awq", "gptq", "w4a16", "w8a16", "w8a8", "w4a8", "int3", "int2")
+"""Methods that are often given as the dtype of the weights. Weights of 2 or 3 bits have no dtype but a scheme's."""
+
+NOT_GIVEN = ("auto", "none", "default")
+"""Words by which engines say that the checkpoint decides."""
+
+SCHEMES: Mapping[str, str] = {
+    "int8": "w8a8",
+    "w8a8-int8": "w8a8",
+    "int8-w8a8": "w8a8",
+    "int8dq": "w8a8",
+    "fp8-dynamic": "fp8",
+    "fp8-w8a8": "fp8",
+    "w8a8-fp8": "fp8",
+    "fp8-e4m3": "fp8",
+    "fp8-per-tensor": "fp8-static",
+    "fp8-blockwise": "fp8-block",
+    "block-fp8": "fp8-block",
+    "w8a16": "rtn-8bit",
+    "int8wo": "rtn-8bit",
+    "int8-wo": "rtn-8bit",
+    "int8-weight-only": "rtn-8bit",
+    "int3": "rtn-3bit",
+    "int2": "rtn-2bit",
+    "w4a16": "rtn-g128",
+    "int4": "rtn-g128",
+    "int4wo": "rtn-g128",
+    "int4-wo": "rtn-g128",
+    "int4-weight-only": "rtn-g128",
+    "gptq-int4": "gptq-g128",
+    "gptq-4bit": "gptq-g128",
+    "awq-int4": "awq",
+    "awq-4bit": "awq",
+    "smoothquant": "smoothquant-o3",
+    "smooth-quant": "smoothquant-o3",
+    "sq": "smoothquant-o3",
+    "llm.int8()": "llm.int8",
+    "llm-int8": "llm.int8",
+    "llm-int8()": "llm.int8",
+    "bnb-int8": "llm.int8",
+    "bnb-8bit": "llm.int8",
+    "bitsandbytes-int8": "llm.int8",
+    "bitsandbytes-8bit": "llm.int8",
+    "bnb-nf4": "nf4",
+    "bnb-4bit": "nf4",
+    "bitsandbytes": "nf4",
+    "bitsandbytes-nf4": "nf4",
+    "bitsandbytes-4bit": "nf4",
+    "fp4": "nvfp4",
+    "bitnet-b1.58": "bitnet",
+    "bitnet-1.58": "bitnet",
+}
+"""Other names of ``precision.scheme``."""
+
+LINKS: Mapping[str, str] = {
+    "nvswitch": "nvlink",
+    "nvlink-switch": "nvlink",
+    "infinity-fabric": "xgmi",
+    "if": "xgmi",
+    "pci": "pcie",
+    "pci-express": "pcie",
+}
+"""Other names of a link between devices."""
+
+
+_GENERATION = re.compile(r"[- ]?(gen|v)?[- ]?\d[\d.]*(-?x\d+)?$|-?x\d+$")
+
+
+def plain_word(text: str) -> str:
+    """Lower case, spaces and underscores as hyphens: ``TensorRT LLM`` is ``tensorrt-llm``."""
+    return "-".join(text.strip().lower().replace("_", " ").split())
+
+
+def engine_word(text: str) -> str:
+    """Name of the profile that an engine's name, in any spelling, stands for; an unknown word comes back as it is."""
+    word = plain_word(text)
+    return STAND_INS.get(word) or ENGINES.get(word, word)
+
+
+def dtype_word(text: str) -> str | None:
+    """A number format as the contract writes it; None where the word leaves the choice to the checkpoint."""
+    word = plain_word(text)
+    return None if word in NOT_GIVEN else DTYPES.get(word, word)
+
+
+def scheme_word(text: str) -> str:
+    """A scheme as it is known here; an unknown word comes back in lower case."""
+    word = plain_word(text)
+    return SCHEMES.get(word, word)
+
+
+def link_word(text: str) -> str:
+    """A link without its generation: ``NVLink4`` and ``nvswitch`` are ``nvlink``, ``PCIe-5.0 x16`` is ``pcie``."""
+    word = plain_word(text)
+    family = _GENERATION.sub("", word)
+    return LINKS.get(word) or LINKS.get(family, family)

@@ -1,0 +1,143 @@
+"""``roofcast compare`` as a newcomer and a program see it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from simulator.cli.entry import run
+from simulator.cli.roofcast import app
+
+BASE = "model: llama-3.1-8b\nhardware: h100\nkind: closed_loop\nconcurrency: 16\nisl_tokens: 512\nosl_tokens: 64\n"
+SERVE = """
+model: llama-3.1-8b
+hardware: h100
+kind: serve
+workload:
+  {arrival: poisson, isl_tokens: 300, osl_tokens: 40, stages: [{rate_per_s: 6, duration_s: 10}]}
+"""
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = run(app, name="roofcast", arguments=("compare", *words))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> str:
+    path = tmp_path / "base.yaml"
+    path.write_text(BASE)
+    return str(path)
+
+
+def test_the_waterfall_starts_at_the_base_and_ends_at_the_result(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, base, "--with", "weights=fp8", "--with", "kv_cache=fp8", "--with", "tp=2")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    start = next(place for place, line in enumerate(lines) if line.startswith("base "))
+    assert [line.split()[0] for line in lines[start : start + 6]] == ["base", "+", "+", "+", "result", "result"]
+    assert lines[0].startswith("llama-3.1-8b on 1 × h100-sxm-80gb, TP1, vllm; closed loop of 16")
+    assert "All 3 changes: TPOT -" in lines[1]
+    for text in ("Alone: each change on the base", "80 % interval", "Quality of answers", "Price: ", "per 1M out"):
+        assert text in out
+    changed = lines[start + 1].split()
+    assert "=" in changed, "the bill per hour of a number format stays"
+
+
+def test_one_change_needs_no_table_of_changes_alone(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, base, "--with", "weights=fp8")
+    assert "Alone:" not in out
+    assert "The change: TPOT -" in out
+
+
+def test_json_holds_every_deployment(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, base, "--with", "weights=fp8", "--with", "tp=2", "--json")
+    document = json.loads(out)
+    assert (code, err, document["schema_version"], document["id"]) == (0, "", "1.0", "base")
+    assert [step["change"] for step in document["steps"]] == ["weights=fp8", "tp=2"]
+    for item in (document["base"], *(step[key] for step in document["steps"] for key in ("together", "alone"))):
+        low, high = item["interval"]["tpot_s"]
+        assert low < item["tpot_s"] < high
+        assert item["cost"]["per_hour"] == pytest.approx(document["base"]["cost"]["per_hour"] * item["devices"])
+    assert document["base"]["quality"] == "as published"
+
+
+def test_served_loads_carry_intervals_at_both_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "chat.yaml"
+    path.write_text(SERVE)
+    code, out, _ = call(capsys, str(path), "--with", "weights=fp8", "--with", "tp=2", "--json")
+    document = json.loads(out)
+    assert code == 0
+    first, last = document["steps"]
+    assert document["base"]["interval"] is not None
+    assert last["together"]["interval"]["ttft_s"][0] < last["together"]["ttft_s"]
+    assert first["together"]["interval"] is None
+    assert "serve, poisson arrivals at 6/s" in call(capsys, str(path), "--with", "weights=fp8")[1]
+
+
+def test_json_scenarios_stdin_and_files(
+    base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = call(capsys, base, "--with", "weights=fp8", "--json")[1]
+    monkeypatch.setattr("sys.stdin", io.StringIO(BASE + "id: base\n"))
+    assert call(capsys, "-", "--with", "weights=fp8", "--json")[1] == expected
+    target = tmp_path / "out.json"
+    words = (base, "--with", "weights=fp8", "--json", "--output", str(target))
+    assert call(capsys, *words) == (0, "", "")
+    assert target.read_text("utf-8") == expected
+    assert call(capsys, *words)[0] == 5
+    assert call(capsys, *words, "--force")[0] == 0
+
+
+def test_another_price_moves_cost_alone(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    usual, spot = (
+        json.loads(call(capsys, base, "--with", "weights=fp8", "--json", *words)[1])["base"]
+        for words in ((), ("--price-kind", "spot"))
+    )
+    assert spot["tpot_s"] == usual["tpot_s"]
+    assert spot["cost"] != usual["cost"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "Missing option '--with'"),
+        (("--with", "wights=fp8"), 2, "did you mean weights"),
+        (("--with", "weights=fp8", "--with", "scheme=gptq-g128"), 2, "contradicts scheme"),
+        (("--with", "weights=bf16"), 2, "changes no number"),
+        (("--with", "batch=4"), 2, "no effect under kind closed_loop"),
+        (("--with", "hardware=h1000"), 4, "unknown accelerator"),
+        (("--with", "weights=fp8", "--price-kind", "gift"), 2, "on_demand"),
+    ],
+)
+def test_refusals_are_one_line(
+    base: str, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, said: str
+) -> None:
+    found, out, err = call(capsys, base, *words)
+    assert (found, out) == (code, "")
+    assert len(err.strip().splitlines()) == 1
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (BASE.replace("kind: closed_loop\n", ""), 2, "kind: is missing"),
+        (BASE.replace("closed_loop", "batsh"), 2, "batch, serve, closed_loop, offline"),
+        (BASE.replace("8b", "70b"), 3, "exceed the memory"),
+        ("model: [", 2, "not valid YAML"),
+    ],
+)
+def test_a_base_that_cannot_be_answered_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, code: int, said: str
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    found, out, err = call(capsys, str(path), "--with", "weights=fp8")
+    assert (found, out) == (code, "")
+    assert said in err
+    assert call(capsys, str(tmp_path / "missing.yaml"), "--with", "weights=fp8")[0] == 5

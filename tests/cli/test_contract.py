@@ -1,0 +1,147 @@
+"""The contract from outside: scenarios as text in, results as text out, and the laws that every result obeys."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from simulator.cli import simulate
+from simulator.cli.simulate import answer_line
+from simulator.specs.loading import list_hardware, load_hardware
+
+BATCH = {"id": "x", "kind": "batch", "batch_size": 4, "isl_tokens": 300, "osl_tokens": 20}
+FIELDS = (
+    "ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s", "total_tokens_per_s", "requests_per_s", "prefill", "decode",
+    "memory", "power_w", "energy_per_output_token_j", "interval", "provenance", "assumptions", "notes",
+)  # fmt: skip
+MEMORY = (
+    "weights_bytes", "kv_bytes_per_token", "kv_capacity_tokens", "kv_blocks", "activation_bytes", "reserve_bytes",
+)  # fmt: skip
+
+
+def answered(**scenario: Any) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(answer_line(json.dumps({**BATCH, **scenario}), number=1, profiles=None))
+    return result
+
+
+def numbers(value: object) -> Iterator[float]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from numbers(item)
+    elif isinstance(value, int | float):
+        yield float(value)
+
+
+def check_laws(result: dict[str, Any], *, osl_tokens: int) -> None:
+    assert "error" not in result, result
+    assert set(FIELDS) <= set(result)
+    assert all(math.isfinite(number) for number in numbers(result))
+    assert 0 < result["ttft_s"] <= result["e2e_s"]
+    assert result["tpot_s"] * (osl_tokens - 1) == pytest.approx(result["e2e_s"] - result["ttft_s"])
+    for phase in (result["prefill"], result["decode"]):
+        assert 0 < phase["mfu"] <= 1
+        assert 0 < phase["mbu"] <= 1
+        assert sum(phase["breakdown_s"].values()) == pytest.approx(phase["step_s"])
+    for metric, (low, high) in result["interval"].items():
+        assert low <= result[metric] <= high
+    assert result["memory"]["fits"]
+    assert all(result["memory"][name] >= 0 for name in MEMORY)
+    assert result["provenance"] in ("measured", "calibrated", "extrapolated", "assumed")
+    assert result["power_w"] > 0
+    assert result["energy_per_output_token_j"] > 0
+
+
+@pytest.mark.parametrize("hardware", list_hardware())
+def test_every_accelerator_answers_in_its_own_number_format(hardware: str) -> None:
+    for model in ("llama-3.2-1b", "llama-2-7b"):  # bf16 and fp16
+        result = answered(model=model, hardware=hardware, tp_size=2, engine={"name": "vllm"})
+        check_laws(result, osl_tokens=20)
+
+
+def test_a_checkpoint_dtype_that_the_device_lacks_is_replaced_and_said() -> None:
+    v100 = answered(model="llama-3.2-1b", hardware="v100")
+    assert "activations run in fp16: the device has no bf16 matrix units" in v100["assumptions"]
+    tpu = answered(model="llama-2-7b", hardware="tpu-v5p")
+    assert "activations run in bf16: the device has no fp16 matrix units" in tpu["assumptions"]
+    a100 = answered(model="Qwen/Qwen3-32B-FP8", hardware="a100")
+    assert "weights are widened as they are read: the device has no fp8 matrix units" in a100["assumptions"]
+
+
+@pytest.mark.parametrize(
+    ("hardware", "precision"),
+    [("t4", {"weights": "bf16"}), ("a100", {"weights": "fp8"}), ("h100", {"weights": "nvfp4"})],
+)
+def test_a_dtype_that_was_asked_for_and_is_not_there_is_refused(hardware: str, precision: dict[str, str]) -> None:
+    error = answered(model="llama-3.2-1b", hardware=hardware, precision=precision)["error"]
+    assert (error["code"], error["field"]) == ("unsupported_dtype", "precision.activations")
+    assert error["message"]
+    assert error["hint"]
+
+
+@pytest.mark.parametrize("kind", ["offline", "closed_loop"])
+def test_a_step_smaller_than_the_sequences_runs_fewer_of_them(kind: str) -> None:
+    load = {"num_requests": 300} if kind == "offline" else {"concurrency": 300}
+    engine = {"name": "tensorrt-llm", "max_num_batched_tokens": 64, "max_num_seqs": 256}
+    small = answered(model="llama-3.2-1b", hardware="b300", kind=kind, batch_size=None, engine=engine, **load)
+    check_laws(small, osl_tokens=20)
+    large = answered(model="llama-3.2-1b", hardware="b300", kind=kind, batch_size=None, **load)
+    assert small["output_tokens_per_s"] < large["output_tokens_per_s"]
+
+
+def test_sparse_units_have_a_peak_of_their_own() -> None:
+    long = {"model": "qwen3-8b", "hardware": "rtx-pro-6000", "isl_tokens": 4096, "engine": {"name": "sglang"}}
+    dense, sparse = answered(**long), answered(**long, techniques={"sparsity": "2:4"})
+    check_laws(sparse, osl_tokens=20)
+    assert sparse["ttft_s"] < dense["ttft_s"]
+
+
+def test_default_limits_go_together() -> None:
+    stages = [{"rate_per_s": 2, "duration_s": 5}]
+    workload = {"stages": stages, "isl_tokens": 300, "osl_tokens": 20}
+    served = {"kind": "serve", "batch_size": None, "isl_tokens": None, "osl_tokens": None, "workload": workload}
+    few = answered(model="llama-3.2-1b", hardware="h100", engine={"max_num_batched_tokens": 64}, **served)
+    assert "engine.max_num_seqs = 64 (a token a sequence and step)" in few["assumptions"]
+    guesses = {"speculation": {"method": "lookahead", "accepted_tokens": 1.6}}
+    guessing = answered(model="llama-3.2-1b", hardware="h100", techniques=guesses, **served)
+    assert any("every running sequence takes" in text for text in guessing["assumptions"])
+    both = {"max_num_batched_tokens": 64, "max_num_seqs": 128}
+    refused = answered(model="llama-3.2-1b", hardware="h100", engine=both, **served)
+    assert refused["error"]["field"] == "engine.max_num_batched_tokens"
+
+
+@pytest.mark.parametrize(
+    ("hardware", "interconnect"),
+    [("h100", "NVLink4"), ("h200", "nvswitch"), ("mi300x", "Infinity Fabric"), ("h100", "PCIe 5.0 x16")],
+)
+def test_links_are_known_by_their_usual_names(hardware: str, interconnect: str) -> None:
+    linked = answered(model="llama-3.2-1b", hardware=hardware, tp_size=4, interconnect=interconnect)
+    native = answered(model="llama-3.2-1b", hardware=hardware, tp_size=4)
+    assert (linked["e2e_s"] > native["e2e_s"]) == (interconnect.startswith("PCIe"))
+
+
+def test_an_engine_without_a_profile_is_answered_and_named() -> None:
+    result = answered(model="llama-3.2-1b", hardware="h100", engine={"name": "LMDeploy", "version": 0.6})
+    assert "engine lmdeploy has no profile: priced as vllm" in result["assumptions"]
+    named = answered(model="llama-3.2-1b", hardware="h100", engine={"name": "vllm", "version": "0.6"})
+    assert result["e2e_s"] == named["e2e_s"]
+
+
+def test_a_fault_of_one_line_stays_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise IndexError("beyond the table")
+
+    monkeypatch.setattr(simulate, "answer", fails)
+    result = answered(model="llama-3.2-1b", hardware="h100")
+    assert result["id"] == "x"
+    assert result["error"]["code"] == "internal_error"
+
+
+def test_wide_cores_count_as_many_units() -> None:
+    assert load_hardware("h100").parallel_units == load_hardware("h100").compute_units
+    assert load_hardware("tpu-v6e").parallel_units == 16

@@ -1,0 +1,54 @@
+"""What a cold plan may load: start-up time is part of the contract, and imports are most of what grows unnoticed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PLAN = """
+import sys
+from simulator.cli.plan_capacity import main
+code = main(["--rps", "10", "--model", "llama-3.1-8b", "--hardware", "h100"])
+print("\\n".join(sorted(sys.modules)), file=sys.stderr)
+sys.exit(code)
+"""
+FOREIGN = ("numba", "scipy", "pandas", "plotly", "streamlit", "torch", "rich", "transformers", "numpy.ma", "asyncio")
+OWN = (
+    "simulator.engine.loop",
+    "simulator.engine.uniform_runs",
+    "simulator.planner.gap",
+    "simulator.planner.risk_records",
+    "simulator.planner.wide_search",
+    "simulator.reports.html",
+    "simulator.specs.scenario",
+    "simulator.specs.serving_results",
+)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> frozenset[str]:
+    """Modules of a process that answered one plan."""
+    found = subprocess.run([sys.executable, "-c", PLAN], capture_output=True, text=True, check=True)
+    return frozenset(found.stderr.split())
+
+
+@pytest.mark.parametrize("module", [*FOREIGN, *OWN])
+def test_a_plan_does_without(module: str, loaded: frozenset[str]) -> None:
+    assert "simulator.planner.plan" in loaded
+    assert module not in loaded
+
+
+def test_options_that_were_not_given_build_no_validator() -> None:
+    from typer.main import get_command
+
+    from simulator.cli.plan_capacity import app
+
+    command = get_command(app)
+    context = command.make_context("plan-capacity", ["--rps", "10", "--tp", "4", "--stock", "h100=64"])
+    assert (context.params["rps"], list(context.params["tp"]), context.params["isl"]) == (10.0, [4], None)
+    assert not context.params["hardware"]
+    assert list(context.params["stock"]) == ["h100=64"]
+    built = {item.name for item in command.params if getattr(item, "_runtime_param", None) is not None}
+    assert built <= {"rps", "tp", "stock", "output", "out"}

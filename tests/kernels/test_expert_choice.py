@@ -1,0 +1,61 @@
+"""Which measured kernel prices a layer of experts, on the shipped fits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulator.kernels.fits import FitSet, fit_set
+from simulator.kernels.format_choice import find_experts
+from simulator.operators.work import MatmulFormat, MoeShape
+from simulator.specs.loading import load_hardware
+from simulator.specs.precision import Dtype
+
+
+def layer(*, gated: bool = True, ranks: int = 1) -> MoeShape:
+    tokens = np.array([64.0])
+    return MoeShape(
+        tokens=tokens,
+        hidden_size=4096.0,
+        intermediate_size=1536.0,
+        num_experts=128.0,
+        num_experts_per_tok=8.0,
+        local_experts=128.0 / ranks,
+        gated=gated,
+        distinct_experts=tokens / ranks,
+        local_assignments=8.0 * tokens / ranks,
+        format=MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16),
+    )
+
+
+def fits(hardware: str, library: str) -> FitSet:
+    found = fit_set(load_hardware(hardware), library=library, group="moe")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("hardware", "library", "fmt", "gated", "ranks", "expected"),
+    [
+        ("h100-sxm-80gb", "vllm", "bf16", True, 8, ("bf16", "")),
+        ("h100-sxm-80gb", "vllm", "fp8_block", True, 1, ("fp8_block", "")),
+        ("h100-sxm-80gb", "vllm", "fp8_block", True, 8, ("fp8_block", "expert_parallel")),
+        ("h100-sxm-80gb", "vllm", "fp8", True, 1, ("fp8_block", "expert_parallel")),  # its own table ran untuned
+        ("h100-sxm-80gb", "trtllm", "fp8", True, 1, ("fp8", "")),
+        ("h100-sxm-80gb", "trtllm", "fp8", False, 8, ("fp8", "not_gated")),
+        ("h100-sxm-80gb", "trtllm", "fp16", False, 1, ("bf16", "not_gated")),
+        ("h100-sxm-80gb", "sglang", "fp8", True, 1, ("fp8_block", "")),  # nobody measured it there
+        ("b200-sxm", "vllm", "fp8", True, 1, ("fp8", "")),
+    ],
+)
+def test_a_layer_takes_the_kernel_that_it_would_run(
+    hardware: str, library: str, fmt: str, gated: bool, ranks: int, expected: tuple[str, str]
+) -> None:
+    found = find_experts(fits(hardware, library), shape=layer(gated=gated, ranks=ranks), fmt=fmt)
+    assert found is not None
+    assert (found[1].format, found[1].variant) == expected
+
+
+def test_a_format_that_nobody_measured_has_no_kernel() -> None:
+    assert find_experts(fits("h100-sxm-80gb", "vllm"), shape=layer(), fmt="w8a16") is None
+    assert find_experts(None, shape=layer(), fmt="bf16") is None

@@ -1,0 +1,125 @@
+"""A waterfall adds up: its steps lead from the base to the result, and each stands for what it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.engine.answers import answer
+from simulator.errors import ExitCode, RoofcastError
+from simulator.planner.comparison import Comparison, compare
+from simulator.specs.documents import validate
+from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.scenario_changes import changed_scenario, parse_change
+
+BASE = validate(
+    ScenarioSpec,
+    {
+        "id": "base",
+        "kind": "batch",
+        "model": "llama-3.1-8b",
+        "hardware": "h100",
+        "batch_size": 16,
+        "isl_tokens": 512,
+        "osl_tokens": 64,
+        "engine": {"name": "vllm"},
+    },
+    where="",
+)
+WORDS = ("weights=fp8", "kv_cache=fp8", "tp=2")
+
+
+def compared(*words: str, base: ScenarioSpec = BASE) -> Comparison:
+    return compare(base, [parse_change(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def waterfall() -> Comparison:
+    return compared(*WORDS)
+
+
+def test_base_and_result_are_what_the_scenarios_answer(waterfall: Comparison) -> None:
+    assert waterfall.base.tpot_s == answer(BASE).run.tpot_s
+    whole = changed_scenario(BASE, parse_change(" ".join(WORDS)))
+    assert waterfall.final.tpot_s == answer(whole).run.tpot_s
+    assert [step.change.text for step in waterfall.steps] == list(WORDS)
+
+
+def test_the_first_step_is_the_same_in_order_and_alone(waterfall: Comparison) -> None:
+    first = waterfall.steps[0]
+    assert first.alone is first.together
+
+
+def test_alone_means_on_the_base(waterfall: Comparison) -> None:
+    for step in waterfall.steps:
+        assert step.alone is not None
+        assert step.alone.tpot_s == answer(changed_scenario(BASE, step.change)).run.tpot_s
+
+
+def test_each_change_moves_what_it_is_known_for(waterfall: Comparison) -> None:
+    base, (weights, cache, parallel) = waterfall.base, waterfall.steps
+    assert weights.together.weights_bytes < 0.6 * base.weights_bytes
+    assert weights.together.tpot_s < base.tpot_s
+    assert cache.together.weights_bytes == weights.together.weights_bytes
+    assert cache.together.kv_capacity_tokens == pytest.approx(2 * weights.together.kv_capacity_tokens, rel=0.01)
+    assert base.cost_per_hour is not None
+    assert parallel.together.cost_per_hour == 2 * base.cost_per_hour
+    assert parallel.together.tpot_s < cache.together.tpot_s
+
+
+def test_price_follows_throughput_where_devices_stay(waterfall: Comparison) -> None:
+    base, first = waterfall.base, waterfall.steps[0].together
+    assert base.cost_per_million_output_tokens is not None
+    assert first.cost_per_million_output_tokens == pytest.approx(
+        base.cost_per_million_output_tokens * base.output_tokens_per_s / first.output_tokens_per_s
+    )
+
+
+def test_quality_is_as_published_until_it_is_unknown(waterfall: Comparison) -> None:
+    assert waterfall.base.quality == "as published"
+    assert "unknown" in waterfall.steps[0].together.quality
+    for lossy in ("kv_policy=h2o:256", "structure=num_key_value_heads=1", "mixed=mlp=fp8"):
+        assert "unknown" in compared(lossy).final.quality
+    assert compared("speculation=eagle:k=4,acceptance=0.7").final.quality.startswith("as published")
+
+
+def test_a_change_that_needs_another_cannot_stand_alone() -> None:
+    found = compared("tp=2", "weights=int4 scheme=gptq-g128", "kernel=tinygemm")
+    assert found.steps[1].alone is not None
+    assert found.steps[2].alone is None
+    assert "kernel" in found.steps[2].alone_refusal
+
+
+@pytest.mark.parametrize(
+    ("words", "parts", "code"),
+    [
+        (("weights=fp8", "scheme=gptq-g128"), ("'scheme=gptq-g128' after 'weights=fp8'", "contradicts"), 2),
+        (("weights=fp8", "hardware=a100"), ("'hardware=a100' after", "no fp8 matrix units"), 2),
+        (("sparsity=2:4", "tp=2", "hardware=v100-sxm-32gb"), ("after 'sparsity=2:4', 'tp=2'",), 2),
+        (("hardware=h1000",), ("unknown accelerator",), ExitCode.PROFILE),
+        (("weights=fp32 hardware=l4",), ("exceed the memory",), ExitCode.INFEASIBLE),
+        (("weights=bf16",), ("changes no number",), 2),
+        (("weights=fp8", "weights=fp8"), ("changes no number",), 2),
+    ],
+)
+def test_what_is_illegal_or_idle_is_refused_with_its_reason(
+    words: tuple[str, ...], parts: tuple[str, ...], code: int
+) -> None:
+    with pytest.raises(RoofcastError) as refusal:
+        compared(*words)
+    assert refusal.value.field == "--with"
+    assert refusal.value.exit_code == code
+    for part in parts:
+        assert part in refusal.value.message
+
+
+def test_nothing_to_compare_is_refused() -> None:
+    with pytest.raises(RoofcastError, match="nothing to compare"):
+        compare(BASE, [])
+
+
+def test_answers_of_one_token_have_no_tpot_and_are_compared_all_the_same() -> None:
+    one = BASE.model_copy(update={"osl_tokens": 1})
+    found = compared("weights=fp8", base=one)
+    assert found.final.ttft_s < found.base.ttft_s
+    with pytest.raises(RoofcastError, match="changes no number"):
+        compared("weights=bf16", base=one)

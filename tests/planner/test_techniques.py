@@ -1,0 +1,169 @@
+"""Techniques as axes of a plan, their price in quality, and pipelines against the event simulation."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from simulator.engine.lengths import LengthDistribution, RequestMix
+from simulator.errors import InfeasibleError, RoofcastError
+from simulator.planner.choice_records import Gap
+from simulator.planner.format_quality import answer_quality
+from simulator.planner.gap_changes import GapState
+from simulator.planner.gap_error import GapError
+from simulator.planner.handoff import launch_handoff
+from simulator.planner.plan import plan_capacity
+from simulator.planner.records import CapacityPlan
+from simulator.planner.replica_curve import bubble_factor
+from simulator.planner.replica_load import replica_load
+from simulator.planner.verification import verify_replica
+from simulator.specs.models import load_model
+from simulator.specs.plan import plan_spec
+from simulator.specs.precision import Dtype, PrecisionSpec
+from simulator.specs.techniques import TechniquesSpec
+
+MODEL = "llama-3.1-8b"
+MIX = RequestMix(isl=LengthDistribution(mean_tokens=1000.0), osl=LengthDistribution(mean_tokens=200.0))
+
+
+@cache
+def planned(**fields: object) -> CapacityPlan:
+    return plan_capacity(plan_spec({"model": MODEL, "hardware": "h100", "rps": 50, **fields}))
+
+
+class TestAxes:
+    def test_none_beside_a_technique_plans_the_better_of_both(self) -> None:
+        plain, guessed = planned(tp=1), planned(tp=1, speculation="eagle")
+        both = planned(tp=1, speculation=("none", "eagle"))
+        assert both.best.devices == min(plain.best.devices, guessed.best.devices)
+        assert both.candidates == 2
+
+    def test_speculation_brings_down_the_time_per_token_of_an_idle_replica_and_is_assumed(self) -> None:
+        plain, guessed = planned(tp=1).best, planned(tp=1, speculation="eagle").best
+        assert guessed.replica.unloaded.tpot_mean_s < plain.replica.unloaded.tpot_mean_s
+        assert (guessed.provenance, plain.provenance != "assumed") == ("assumed", True)
+        assert planned(tp=1, speculation="eagle:acceptance=0.7").best.provenance != "assumed"
+
+    def test_a_bounded_cache_holds_more_sequences(self) -> None:
+        fields: dict[str, object] = {"tp": 1, "isl": 8000, "osl": 200, "max_num_seqs": 1024}
+        assert planned(**fields, kv_policy="h2o:1024").best.replica.slots > planned(**fields).best.replica.slots
+
+    def test_any_technique_contains_what_it_compares(self) -> None:
+        wide = planned(any_technique=True, tp=1)
+        assert wide.best.devices <= min(planned(tp=1).best.devices, planned(tp=1, speculation="eagle").best.devices)
+        assert wide.search is not None
+        assert "6 techniques" in wide.search.axes
+
+    def test_ranks_of_attention_need_experts(self) -> None:
+        with pytest.raises(RoofcastError, match="no experts"):
+            planned(dp=2)
+
+    def test_ranks_of_attention_serve_side_by_side(self) -> None:
+        fleet = planned(model="deepseek-v2-lite", tp=1, dp=(2,), rps=5).best
+        assert fleet.replica.devices == 2
+        assert fleet.replica.deployment.parallelism.ep_size == 2
+        assert fleet.at_peak.rate_per_s == pytest.approx(5 / (fleet.replicas + fleet.spares))
+
+    @pytest.mark.parametrize(
+        ("fields", "text"),
+        [
+            ({"speculation": "nonsense"}, "eagle"),
+            ({"any_technique": True, "sparsity": "2:4"}, "contradicts"),
+            ({"max_quality_loss": 0.01}, "changes nothing"),
+        ],
+    )
+    def test_what_means_nothing_is_refused(self, fields: dict[str, object], text: str) -> None:
+        with pytest.raises(RoofcastError) as caught:
+            planned(**fields)
+        assert text in str(caught.value)
+
+
+class TestQuality:
+    def test_a_floor_keeps_what_is_unknown_out(self) -> None:
+        found = planned(any_technique=True, max_quality_loss=0.0)
+        assert found.best.quality == ""
+        assert found.best.replica.deployment.techniques.spec.sparsity is None
+
+    def test_a_floor_below_a_format_names_it(self) -> None:
+        with pytest.raises(InfeasibleError) as caught:
+            planned(scheme="awq", max_quality_loss=0.001)
+        assert caught.value.field == "--max-quality-loss"
+
+    def test_losses_add_up_and_one_unknown_leaves_all_unknown(self) -> None:
+        model = load_model(MODEL)
+        assert answer_quality(model, PrecisionSpec()).loss == 0
+        eagle = GapState(speculation="eagle").techniques(TechniquesSpec())
+        assert answer_quality(model, PrecisionSpec(), eagle).loss == 0
+        assert answer_quality(model, PrecisionSpec(kv_cache=Dtype.FP8), eagle).loss is None
+
+    def test_a_warning_says_that_answers_may_differ(self) -> None:
+        assert any("answers may differ" in text for text in planned(scheme="awq", tp=1).warnings)
+        assert not any("answers" in text for text in planned(tp=1).warnings)
+
+
+@cache
+def gap() -> Gap:
+    """2000 requests/s towards 10 accelerators, which no change reaches."""
+    with pytest.raises(GapError) as caught:
+        planned(rps=2000, max_gpus=10, round_to="device", weights="bf16", kv_cache="bf16")
+    return caught.value.gap
+
+
+class TestGap:
+    def test_what_leaves_answers_alone_comes_first_and_every_step_saves(self) -> None:
+        lossless = [step.quality_loss == 0 for step in gap().steps]
+        assert lossless
+        assert lossless == sorted(lossless, reverse=True)
+        assert all(step.saved_devices is not None and step.saved_devices > 0 for step in gap().steps)
+        start = gap().start_devices
+        assert start is not None
+        assert start - sum(step.saved_devices or 0 for step in gap().steps) == gap().end_devices
+
+    def test_a_share_answered_from_a_cache_would_close_what_remains(self) -> None:
+        remaining, needed = gap().remaining_devices, gap().needed_cache_hit
+        assert remaining
+        assert needed is not None
+        # Devices go with the rate, but for the spare and whole replicas.
+        assert needed == pytest.approx(remaining / (remaining + 10), abs=0.15)
+
+    def test_states_join(self) -> None:
+        state = GapState(any_limits=True).joined(GapState(speculation="eagle")).joined(GapState(kv_cache=Dtype.FP8))
+        assert (state.any_limits, state.speculation, state.kv_cache) == (True, "eagle", Dtype.FP8)
+
+
+class TestPipelines:
+    def test_a_prompt_delays_all_lanes_at_low_load_and_its_own_at_high(self) -> None:
+        at = bubble_factor(np.array([0.01, 1e6]), mix=MIX, batched_tokens=8192, stages=4)
+        assert at[0] == pytest.approx(4.0, rel=1e-3)
+        assert at[1] == pytest.approx(1.0, rel=1e-3)
+        assert (np.diff(bubble_factor(np.arange(1.0, 400.0), mix=MIX, batched_tokens=8192, stages=2)) < 0).all()
+
+    def test_rates_are_of_the_whole_replica(self) -> None:
+        found = planned(tp=1, pp=2, rps=20)
+        fleet = found.best
+        assert fleet.degraded.rate_per_s == pytest.approx(20 / fleet.replicas)
+        load = replica_load(fleet.replica, mix=found.demand.mix, rates_per_s=(fleet.degraded.rate_per_s,))
+        ttft = next(point for point in load.at if point.metric.value == "ttft")
+        assert ttft.values_s[2] == pytest.approx(fleet.degraded.ttft_p95_s, rel=1e-6)
+        assert ttft.load == pytest.approx(fleet.degraded.load)
+
+    @pytest.mark.parametrize("fields", [{"pp": 2}, {"speculation": "eagle"}])
+    def test_the_event_simulation_confirms_the_steady_state(self, fields: dict[str, object]) -> None:
+        found = planned(tp=1, utilization=0.6, **fields)
+        steady = found.best.degraded
+        seen = verify_replica(
+            found.best.replica, mix=found.demand.mix, objectives=found.objectives, steady=steady, seeds=1
+        )
+        assert seen.holds
+        assert seen.tpot_mean_s == pytest.approx(steady.tpot_mean_s, rel=0.2)
+        assert seen.mean_sequences == pytest.approx(steady.mean_sequences, rel=0.25)
+
+
+def test_a_handoff_starts_what_was_planned() -> None:
+    found = planned(tp=1, speculation="eagle")
+    texts = launch_handoff(found.best, model_id="M", scheme=None, demand=found.demand, objectives=found.objectives)
+    vllm = next(file for file in texts.files if file.name == "launch-vllm.sh").text
+    assert '"method":"eagle"' in vllm
+    assert any("drafter trained for this model" in note for note in texts.notes)

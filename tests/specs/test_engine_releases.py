@@ -1,0 +1,33 @@
+"""Earlier versions of an engine: which ones a release covers, and that it says what changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.specs.engine import EngineRelease
+from simulator.specs.engines import load_engine
+
+
+@pytest.fixture(scope="module")
+def release() -> EngineRelease:
+    return load_engine("vllm").releases[0]
+
+
+@pytest.mark.parametrize("version", ["0.5", "0.5.4", "v0.4.2", "0.5.3.post1", "0"])
+def test_versions_before(release: EngineRelease, version: str) -> None:
+    assert release.covers(version)
+
+
+@pytest.mark.parametrize("version", ["0.6", "0.6.0", "0.10.2", "v0.15.1", "1.0", "main", "nightly", "", None])
+def test_versions_since_and_versions_without_a_number(release: EngineRelease, version: str | None) -> None:
+    assert not release.covers(version)
+
+
+def test_a_profile_of_an_earlier_version_differs_in_what_was_measured_only() -> None:
+    now, then = load_engine("vllm"), load_engine("vllm").at("0.5.4")
+    assert then.overheads.step_per_sequence_s > now.overheads.step_per_sequence_s
+    assert now.async_scheduling
+    assert not then.async_scheduling
+    same = {"overheads", "async_scheduling", "spread"}
+    assert now.model_dump(exclude=same) == then.model_dump(exclude=same)
+    assert load_engine("vllm").at("0.15.1") == load_engine("vllm").at(None) == now

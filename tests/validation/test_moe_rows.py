@@ -1,0 +1,78 @@
+"""Rows of the experts' tables: which version and kernel is fitted, and what the busiest rank carries."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from validation.fit.moe_rows import busiest_rank_load, kernel_groups, moe_rows, table_of
+from validation.silicon.tables import Table
+
+
+def table(version: str, *, tokens: range, seconds: float = 1e-4, **columns: object) -> Table:
+    fields = {
+        "moe_dtype": "bfloat16",
+        "num_tokens": list(tokens),
+        "hidden_size": 4096,
+        "inter_size": 1536,
+        "topk": 8,
+        "num_experts": 128,
+        "moe_tp_size": 1,
+        "moe_ep_size": 1,
+        "distribution": "balanced",
+        "kernel_source": "usual",
+        "seconds": seconds,
+    }
+    return Table(hardware="h100-sxm-80gb", library="vllm", version=version, rows=pd.DataFrame(fields | columns))
+
+
+def test_the_newest_table_is_taken_unless_it_holds_little_of_what_an_older_one_holds() -> None:
+    rich, small = table("1.0", tokens=range(1, 101)), table("2.0", tokens=range(1, 11))
+    large = table("3.0", tokens=range(1, 61))
+    assert table_of([rich, small], moe_dtype="bfloat16") is rich
+    assert table_of([rich, small, large], moe_dtype="bfloat16") is large
+    assert table_of([rich], moe_dtype="nvfp4") is None
+
+
+def test_an_older_table_of_another_kernel_speed_is_not_taken() -> None:
+    rich, faster = table("1.0", tokens=range(1, 101)), table("2.0", tokens=range(1, 11), seconds=3e-5)
+    other_model = table("2.0", tokens=range(1, 11), seconds=3e-5, hidden_size=7168)
+    assert table_of([rich, faster], moe_dtype="bfloat16") is faster
+    assert table_of([rich, other_model], moe_dtype="bfloat16") is rich
+
+
+def test_kernels_that_a_layer_can_tell_apart_are_fitted_apart() -> None:
+    parts = [
+        table("1.0", tokens=range(1, 41)),
+        table("1.0", tokens=range(1, 61), moe_ep_size=8, kernel_source="spread"),
+        table("1.0", tokens=range(1, 21), hidden_size=2688, inter_size=1856, kernel_source="two_matrices"),
+        table("1.0", tokens=range(1, 11), hidden_size=2816, inter_size=704, kernel_source="by_routing"),
+    ]
+    rows = moe_rows(pd.concat([part.rows for part in parts], ignore_index=True), moe_dtype="bfloat16")
+    groups = {group.variant: group.rows for group in kernel_groups(rows)}
+    assert {variant: len(found) for variant, found in groups.items()} == {
+        "": 40,
+        "expert_parallel": 60,
+        "not_gated": 20,
+    }
+    assert set(groups["expert_parallel"]["moe_ep_size"]) == {8}
+    one_kernel = rows[rows["kernel_source"] == "usual"]
+    assert [group.variant for group in kernel_groups(one_kernel)] == [""]
+
+
+def test_the_busiest_rank_carries_more_than_its_share_and_no_more_than_everything() -> None:
+    for ranks in (2, 8, 32, 128):
+        pairs, distinct = busiest_rank_load(512, experts=128, top_k=8, ranks=ranks, exponent=1.2)
+        assert 512 * 8 / ranks < pairs < 512 * 8
+        assert 1 <= distinct <= 128 / ranks
+    everything, reached = busiest_rank_load(512, experts=128, top_k=8, ranks=1, exponent=1.01)
+    assert everything == pytest.approx(512 * 8, rel=0.02)  # an expert takes no token twice
+    assert 100 < reached <= 128
+
+
+def test_skewed_rows_of_few_pairs_are_left_to_ranks_that_hold_all_experts() -> None:
+    parts = [table("1.0", tokens=range(8, 25, 16), distribution="power_law_1.2", moe_ep_size=ranks) for ranks in (1, 4)]
+    rows = moe_rows(pd.concat([part.rows for part in parts], ignore_index=True), moe_dtype="bfloat16")
+    assert sorted(zip(rows["moe_ep_size"], rows["num_tokens"], strict=True)) == [(1, 8), (1, 24), (4, 24)]
+    busy = rows[rows["moe_ep_size"] == 4].iloc[0]
+    assert busy["assignments"] > 24 * 8 / 4

@@ -1,0 +1,19 @@
+"""How the commands of this package end: a refusal is one line on stderr and the contract's exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from simulator.errors import RoofcastError
+
+
+def exit_code_of(main: Callable[[], int]) -> int:
+    """Run ``main`` and return its exit code, or that of its refusal."""
+    try:
+        return main()
+    except RoofcastError as error:
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        name = spec.name.removesuffix(".__main__") if spec is not None else "validation"
+        print(f"{name}: {error}", file=sys.stderr)
+        return int(error.exit_code)

@@ -152,8 +152,10 @@ def _leave(state: _State, leaving: list[int], *, demand: UniformDemand, rounds: 
 def _undisturbed(tables: StepTables, state: _State, *, now_s: float, step: int, limits: UniformLimits) -> Array:
     """Ends of the decode steps that come before the next one that ends a request, or admits one [s]."""
     number = min(state.finishing) - step - 1
+    if number < 1:
+        return np.zeros(0)
     contexts = state.context / state.decoding + np.arange(1.0, number + 1)
-    seconds = steps_seconds(tables, decode_step(sequences=float(state.decoding), context=contexts)) if number > 0 else []
+    seconds = steps_seconds(tables, decode_step(sequences=float(state.decoding), context=contexts))
     ends_s: Array = now_s + np.cumsum(seconds)
     if state.waiting and state.decoding < limits.resident:
         # The step under way when a request arrives is the last undisturbed one.

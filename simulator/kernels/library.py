@@ -6,7 +6,7 @@ Physics with a fitted correction where family and format were measured, otherwis
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from simulator.kernels.network import collective_timing
 from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
 from simulator.kernels.roofline import fitted_timing
 from simulator.kernels.timing import Provenance, Timing, widened
+from simulator.kernels.waiting import with_wait
 from simulator.operators.work import (
     AttentionShape,
     Collective,
@@ -73,7 +74,7 @@ class KernelLibrary:
     network : one device's share of the NICs, for collectives that leave the scale-up domain
     measured : the user's own roofline fits of this accelerator. They go before a relative's fits, and under the
         library that was measured before any other's; fits of the asked library on this accelerator go before them.
-    collective_wait_s : what the engine adds to every collective between several devices
+    collective_lag_s : of the engine's hosts, see ``with_wait``
     """
 
     hardware: AcceleratorSpec
@@ -90,7 +91,7 @@ class KernelLibrary:
     network: LinkSpec | None
     measured: FitSet | None = None
     shared_gemm: tuple[tuple[str, FitSet], ...] = ()
-    collective_wait_s: float = 0.0
+    collective_lag_s: float = 0.0
 
     def price(self, work: Work) -> Timing:
         """Time of one execution of ``work`` on one device [s]; nothing to do takes no time."""
@@ -175,9 +176,7 @@ class KernelLibrary:
             network=self.network,
             relative=self.collectives.relative,
         )
-        if not self.collective_wait_s or shape.participants == 1:
-            return timing
-        return replace(timing, seconds=timing.seconds + self.collective_wait_s)
+        return with_wait(timing, lag_s=self.collective_lag_s, participants=shape.participants)
 
     def _gemm(self, work: Work, shape: GemmShape) -> Timing:
         user = self._user_fit(self.gemm, family="gemm", fmt=shape.format.name)

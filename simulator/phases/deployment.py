@@ -193,7 +193,7 @@ def deploy(
         engine=settings,
         kernels=replace(
             kernel_library(hardware, library=profile.kernel_library, network=network, profiles=profiles),
-            collective_wait_s=profile.overheads.collective_wait_s,
+            collective_lag_s=profile.overheads.collective_lag_s,
         ),
         techniques=applied,
         assumptions=(*plan.assumptions, *applied.assumptions, *_engine_assumptions(spec, settings)),

@@ -82,8 +82,7 @@ class EngineOverheads(Spec):
     request_s : from a request's arrival to its entry into the scheduler's queue, plus first-token return [s]
     prompt_token_s : tokenisation and similar per prompt token [s]
     eager_launch_s : host time to issue one kernel in eager execution [s]
-    collective_wait_s : what one collective takes beyond its kernel, while devices whose hosts issue it at different
-        moments wait for each other [s]
+    collective_lag_s : mean lag of a host that issues a collective; its devices wait for the slowest of them [s]
     reserve_bytes : memory of the runtime outside the tensors, per device
     collective_reserve_bytes : communication buffers, per device of a replica with several
     sampler_bytes_per_logit : temporaries of sampling per logit (float copies, sort keys and indices)
@@ -96,7 +95,7 @@ class EngineOverheads(Spec):
     request_s: NonNegativeFloat
     prompt_token_s: NonNegativeFloat
     eager_launch_s: NonNegativeFloat
-    collective_wait_s: NonNegativeFloat = 0.0
+    collective_lag_s: NonNegativeFloat = 0.0
     reserve_bytes: NonNegativeFloat
     collective_reserve_bytes: NonNegativeFloat
     sampler_bytes_per_logit: NonNegativeFloat

@@ -35,7 +35,7 @@ SCALES = {
     "step_s": 1e-4,
     "step_per_sequence_s": 1e-5,
     "eager_launch_s": 1e-6,
-    "collective_wait_s": 1e-5,
+    "collective_lag_s": 1e-5,
 }
 
 
@@ -51,25 +51,25 @@ class Question:
 
 QUESTIONS = (
     Question(
-        engine="vllm", before="0.6", sources=("argonne",), fitted=("step_s", "step_per_sequence_s", "collective_wait_s")
+        engine="vllm", before="0.6", sources=("argonne",), fitted=("step_s", "step_per_sequence_s", "collective_lag_s")
     ),
     Question(
         engine="tensorrt-llm",
         sources=("argonne", "tensorrt-llm"),
-        fitted=("step_s", "step_per_sequence_s", "collective_wait_s"),
+        fitted=("step_s", "step_per_sequence_s", "collective_lag_s"),
     ),
     Question(
         engine="torch-eager",
         sources=("splitwise",),
-        fitted=("step_per_sequence_s", "eager_launch_s", "collective_wait_s"),
+        fitted=("step_per_sequence_s", "eager_launch_s", "collective_lag_s"),
     ),
     Question(
         engine="deepspeed-mii",
         sources=("argonne",),
-        fitted=("step_s", "step_per_sequence_s", "collective_wait_s"),
+        fitted=("step_s", "step_per_sequence_s", "collective_lag_s"),
     ),
     Question(engine="llama.cpp", sources=("argonne",), fitted=("step_s",)),
-    Question(engine="fastertransformer", sources=("fastertransformer",), fitted=("step_s", "collective_wait_s")),
+    Question(engine="fastertransformer", sources=("fastertransformer",), fitted=("step_s", "collective_lag_s")),
 )
 
 
@@ -100,8 +100,8 @@ def cases(question: Question, data: Path) -> list[Case]:
 
 def _with(deployment: Deployment, values: dict[str, float]) -> Deployment:
     engine = replace(deployment.engine, overheads=deployment.engine.overheads.model_copy(update=values))
-    wait_s = engine.overheads.collective_wait_s
-    return replace(deployment, engine=engine, kernels=replace(deployment.kernels, collective_wait_s=wait_s))
+    wait_s = engine.overheads.collective_lag_s
+    return replace(deployment, engine=engine, kernels=replace(deployment.kernels, collective_lag_s=wait_s))
 
 
 def log_errors(some: Sequence[Case], values: dict[str, float]) -> Array:

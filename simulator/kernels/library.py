@@ -13,6 +13,7 @@ import numpy as np
 from simulator.kernels.attention import attention_timing
 from simulator.kernels.attention_choice import choose_attention_fit
 from simulator.kernels.attention_decode import decode_attention_timing
+from simulator.kernels.engine_traits import NO_TRAITS, EngineTraits, in_step, with_wait
 from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set, measured_fits
 from simulator.kernels.format_choice import (
     SAME_KERNELS,
@@ -28,7 +29,6 @@ from simulator.kernels.format_choice import (
     with_passes,
 )
 from simulator.kernels.gemm import gemm_timing
-from simulator.kernels.idle import without_idle
 from simulator.kernels.joined_products import JOINED_CASES, join, split
 from simulator.kernels.memory import elementwise_timing
 from simulator.kernels.moe import moe_timing
@@ -36,7 +36,6 @@ from simulator.kernels.network import collective_timing
 from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
 from simulator.kernels.roofline import fitted_timing
 from simulator.kernels.timing import Provenance, Timing, widened
-from simulator.kernels.waiting import with_wait
 from simulator.operators.work import (
     AttentionShape,
     Collective,
@@ -74,7 +73,6 @@ class KernelLibrary:
     network : one device's share of the NICs, for collectives that leave the scale-up domain
     measured : the user's own roofline fits of this accelerator. They go before a relative's fits, and under the
         library that was measured before any other's; fits of the asked library on this accelerator go before them.
-    collective_lag_s : of the engine's hosts, see ``with_wait``
     """
 
     hardware: AcceleratorSpec
@@ -91,14 +89,14 @@ class KernelLibrary:
     network: LinkSpec | None
     measured: FitSet | None = None
     shared_gemm: tuple[tuple[str, FitSet], ...] = ()
-    collective_lag_s: float = 0.0
+    traits: EngineTraits = NO_TRAITS
 
     def price(self, work: Work) -> Timing:
         """Time of one execution of ``work`` on one device [s]; nothing to do takes no time."""
         # Cases without work have no logarithm for the corrections to look up; they are set to nothing below.
         with np.errstate(divide="ignore", invalid="ignore"):
             timing = self._price(work)
-        return without_idle(timing, work)
+        return in_step(timing, work, traits=self.traits)
 
     def price_all(self, works: Sequence[Work]) -> tuple[Timing, ...]:
         """`price` of each row, in their order: products of one format in one go, equal collectives once.
@@ -138,7 +136,10 @@ class KernelLibrary:
                 continue
             parts = split(joined, sizes=[np.size(shape.m) for shape in shapes])
             timings.update(
-                {place: without_idle(part, work) for (place, work, _), part in zip(members, parts, strict=True)}
+                {
+                    place: in_step(part, work, traits=self.traits)
+                    for (place, work, _), part in zip(members, parts, strict=True)
+                }
             )
         return timings
 
@@ -176,7 +177,7 @@ class KernelLibrary:
             network=self.network,
             relative=self.collectives.relative,
         )
-        return with_wait(timing, lag_s=self.collective_lag_s, participants=shape.participants)
+        return with_wait(timing, traits=self.traits, participants=shape.participants)
 
     def _gemm(self, work: Work, shape: GemmShape) -> Timing:
         user = self._user_fit(self.gemm, family="gemm", fmt=shape.format.name)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.errors import RoofcastError
+from simulator.kernels.engine_traits import EngineTraits
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.operators.formats import PrecisionPlan, precision_plan
 from simulator.operators.parallel import check_parallelism
@@ -193,7 +194,10 @@ def deploy(
         engine=settings,
         kernels=replace(
             kernel_library(hardware, library=profile.kernel_library, network=network, profiles=profiles),
-            collective_lag_s=profile.overheads.collective_lag_s,
+            traits=EngineTraits(
+                collective_lag_s=profile.overheads.collective_lag_s,
+                side_stream_tokens=profile.side_stream_tokens,
+            ),
         ),
         techniques=applied,
         assumptions=(*plan.assumptions, *applied.assumptions, *_engine_assumptions(spec, settings)),

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from simulator.specs.base import Source, Spec
 from simulator.specs.spellings import STAND_INS, engine_word, plain_word
@@ -125,6 +133,7 @@ class EngineRelease(Spec):
     before: str
     overheads: EngineOverheads
     async_scheduling: bool
+    side_stream_tokens: NonNegativeInt = 0
     spread: EngineSpread
     sources: dict[str, Source]
 
@@ -156,6 +165,8 @@ class EngineProfile(Spec):
     before runs.
     ``reserves_full_length``: a request starts only when the cache can hold its prompt and all its output.
     ``eager``: every kernel is launched by the host as it comes, neither fused nor captured in a CUDA graph.
+    ``side_stream_tokens``: up to that many tokens in a step, shared experts run on a stream beside the routed ones (0:
+    never).
     ``releases``: what earlier versions had instead, oldest first.
     """
 
@@ -175,6 +186,7 @@ class EngineProfile(Spec):
     chunked_prefill: bool
     eager: bool
     cuda_graph_max_sequences: PositiveInt
+    side_stream_tokens: NonNegativeInt = 0
     overheads: EngineOverheads
     spread: EngineSpread
     sources: dict[str, Source]
@@ -187,6 +199,7 @@ class EngineProfile(Spec):
                 changed = {
                     "overheads": release.overheads,
                     "async_scheduling": release.async_scheduling,
+                    "side_stream_tokens": release.side_stream_tokens,
                     "spread": release.spread,
                 }
                 return self.model_copy(update=changed)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.kernels.waiting import slowest_lag
+from simulator.kernels.engine_traits import EngineTraits, slowest_lag
 from simulator.operators.step_shape import decode_step
 from simulator.operators.work import CollectiveShape
 from simulator.phases.deployment import Deployment, deploy
@@ -25,7 +25,7 @@ def _steps(tp_size: int) -> tuple[Deployment, StepEstimate, StepEstimate]:
         hardware=load_hardware("h100"),
         parallelism=ParallelismSpec(tp_size=tp_size),
     )
-    waiting = replace(replica, kernels=replace(replica.kernels, collective_lag_s=LAG_S))
+    waiting = replace(replica, kernels=replace(replica.kernels, traits=EngineTraits(collective_lag_s=LAG_S)))
     step = decode_step(sequences=np.array([1.0, 64.0]), context=1000.0)
     return replica, estimate_step(replica, step), estimate_step(waiting, step)
 
@@ -52,4 +52,4 @@ def test_one_device_waits_for_nobody() -> None:
 
 def test_deployments_take_the_wait_of_their_engine() -> None:
     replica, _, _ = _steps(2)
-    assert replica.kernels.collective_lag_s == replica.engine.overheads.collective_lag_s
+    assert replica.kernels.traits.collective_lag_s == replica.engine.overheads.collective_lag_s

@@ -100,8 +100,8 @@ def cases(question: Question, data: Path) -> list[Case]:
 
 def _with(deployment: Deployment, values: dict[str, float]) -> Deployment:
     engine = replace(deployment.engine, overheads=deployment.engine.overheads.model_copy(update=values))
-    wait_s = engine.overheads.collective_lag_s
-    return replace(deployment, engine=engine, kernels=replace(deployment.kernels, collective_lag_s=wait_s))
+    traits = replace(deployment.kernels.traits, collective_lag_s=engine.overheads.collective_lag_s)
+    return replace(deployment, engine=engine, kernels=replace(deployment.kernels, traits=traits))
 
 
 def log_errors(some: Sequence[Case], values: dict[str, float]) -> Array:

@@ -13,6 +13,7 @@ from simulator.specs.speculation import SpeculationMethod
 
 NONE = "none"
 _ALL = 1.0
+_NOTHING = 0.0
 _SPARSITY = (
     NONE,
     "2:4",
@@ -136,6 +137,21 @@ def _contextual() -> dict[str, Any] | None:
     return None if share is None else {"mlp_fraction": share}
 
 
+def _weight_offload() -> dict[str, Any] | None:
+    share = st.slider(
+        "Weights in host memory",
+        _NOTHING,
+        _ALL,
+        _NOTHING,
+        0.05,
+        format="percent",
+        key="offload",
+        bind="query-params",
+        help=glossary.WEIGHT_OFFLOAD,
+    )
+    return None if share == _NOTHING else {"fraction": share}
+
+
 def technique_inputs(model: str) -> dict[str, Any]:
     """The fields of ``techniques`` that differ from doing nothing."""
     attention = inputs.choice("Attention kernel", _ATTENTION, key="attention", default="flash", help=glossary.ATTENTION)
@@ -148,5 +164,6 @@ def technique_inputs(model: str) -> dict[str, Any]:
         "adapters": _adapters(),
         "early_exit": _early_exit(),
         "contextual_sparsity": _contextual(),
+        "weight_offload": _weight_offload(),
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -39,6 +39,7 @@ def format_si(value: float, unit: str, *, digits: int = 3) -> str:
     """Write ``value`` with a decimal prefix, for people: ``format_si(3.35e12, "B/s")`` is ``3.35 TB/s``."""
     if value == 0:
         return f"0 {unit}".rstrip()
+    value = float(f"{value:.{digits}g}")  # first, so that 999.7 becomes 1 of the next prefix
     magnitude = abs(value)
     for scale, prefix in _PREFIXES:
         if magnitude >= scale:

@@ -18,6 +18,7 @@ from simulator.units import format_si
         (7.5e-10, "s", "7.5e-10 s"),
         (312e12, "FLOP/s", "312 TFLOP/s"),
         (42.0, "", "42"),
+        (999.7e9, "B", "1 TB"),
     ],
 )
 def test_prefixes(value: float, unit: str, text: str) -> None:

@@ -22,7 +22,7 @@ from simulator.reports.figures.plan_options import plan_options_chart
 from simulator.reports.figures.tornado import cost_tornado_chart, tornado_chart
 from simulator.reports.plan_figures import plan_figures, plan_headline
 from simulator.reports.plan_risk_tables import risk_sections
-from simulator.reports.plan_tables import TABLE_COLUMNS, table_row
+from simulator.reports.plan_tables import TABLE_COLUMNS, fleet_cells
 from simulator.specs.loading import list_hardware
 from simulator.specs.plan import PlanSpec, plan_spec
 
@@ -140,7 +140,7 @@ def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> No
 
 
 def _options(plan: CapacityPlan) -> None:
-    rows = [table_row(fleet).cells for fleet in (plan.best, *plan.alternatives)]
+    rows = [fleet_cells(fleet) for fleet in (plan.best, *plan.alternatives)]
     shown = [name for name in TABLE_COLUMNS if name != "price"]
     st.dataframe(
         pd.DataFrame(rows, columns=list(TABLE_COLUMNS)), hide_index=True, width="stretch", column_order=shown

@@ -41,7 +41,9 @@ def app_command(*, host: str, port: int, open_browser: bool) -> tuple[str, ...]:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise RoofcastError(
-            f"the dashboard needs {', '.join(missing)}", code="missing_extra", hint="pip install 'roofcast[app]'"
+            f"the dashboard needs {', '.join(missing)}",
+            code="missing_extra",
+            hint="install the extra: pip install '.[app]'",
         )
     if not 1 <= port <= _LARGEST_PORT:
         raise RoofcastError(f"{port} is not a port; allowed: 1 to {_LARGEST_PORT}", field="--port")

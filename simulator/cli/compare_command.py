@@ -39,8 +39,7 @@ def compare(
 ) -> None:
     """Show what each change to a deployment is worth: in order, one on top of the other, and each alone.
 
-    Values are written as in the technique options of roofcast step; FIELD=none takes one away. Several fields in one
-    pair of quotes are one change.
+    Values as in the options of roofcast step; FIELD=none takes one away; quotes join several fields to one change.
 
     Example: roofcast compare base.yaml --with weights=fp8 --with kv_cache=fp8 --with speculation=eagle:k=4
     """

@@ -14,6 +14,8 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.format_crossover import decode_seconds, format_crossovers
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.reports.contract import SCHEMA_VERSION
+from simulator.reports.quantities import number_text
+from simulator.reports.text_table import text_table
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.documents import validate
 from simulator.specs.engine import EngineSpec
@@ -108,31 +110,28 @@ def print_crossover(question: CrossoverQuestion, *, as_json: bool, profiles: str
     if as_json:
         sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    console.print(
+    columns = ("batch", *(entry["format"] for entry in document["formats"]))
+    rows = [
+        (str(batch), *(_cell(entry, document, place) for entry in document["formats"]))
+        for place, batch in enumerate(document["batches"])
+    ]
+    lines = [
         f"decode step of {document['model']} on {document['hardware']} (tp {question.tp_size}, "
         f"{question.context} tokens each), ms; * fastest, - does not fit",
-        soft_wrap=True,
-    )
-    table = Table("batch", *(entry["format"] for entry in document["formats"]), box=None, pad_edge=False)
-    for place, batch in enumerate(document["batches"]):
-        table.add_row(str(batch), *(_cell(entry, document, place) for entry in document["formats"]))
-    console.print(table)
-    for pair in document["crossovers"]:
-        console.print(_sentence(pair), soft_wrap=True)
-    for text in document["notes"]:
-        console.print(f"note: {text}", soft_wrap=True)
+        "",
+        *text_table(columns, rows).splitlines(),
+        "",
+        *map(_sentence, document["crossovers"]),
+        *(f"note: {text}" for text in document["notes"]),
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def _cell(entry: dict[str, Any], document: dict[str, Any], place: int) -> str:
     room = entry["sequences_that_fit"]
-    mark = "*" if document["fastest"][place] == entry["format"] else ""
-    if room is not None and room < document["batches"][place]:
-        mark += "-"
-    return f"{entry['step_s'][place] / MILLI:.3g}{mark}"
+    fastest = "*" if document["fastest"][place] == entry["format"] else " "
+    short = "-" if room is not None and room < document["batches"][place] else " "
+    return f"{number_text(entry['step_s'][place] / MILLI)}{fastest}{short}"
 
 
 def _sentence(pair: dict[str, Any]) -> str:

@@ -49,7 +49,9 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
             raise
         line = _usage_line(error)
         if line:  # a group without a subcommand has printed its help already
-            print(f"{name}: {line}; try {name} --help", file=sys.stderr)
+            context = getattr(error, "ctx", None)
+            asked = name if context is None else context.command_path
+            print(f"{name}: {line.rstrip('.')}; try {asked} --help", file=sys.stderr)
         return int(ExitCode.USAGE)
     except BrokenPipeError:
         # The reader went away (head, a pager): not an error, and nothing may be written any more.

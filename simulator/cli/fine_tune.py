@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.errors import RoofcastError
 from simulator.operators.counts import parameter_counts
-from simulator.reports.quantities import bytes_text, parameters_text
+from simulator.reports.quantities import bytes_text, parameters_text, percent_text
 from simulator.reports.text_table import text_table
 from simulator.specs.fine_tuning_text import FLAG, FineTuneText, parse_fine_tune
 from simulator.specs.model import ModelSpec
@@ -101,7 +101,7 @@ def fine_tune_lines(document: dict[str, Any]) -> list[str]:
         (
             item["text"],
             parameters_text(item["trained_parameters"]),
-            f"{100 * item['trained_share']:.2g} %",
+            percent_text(item["trained_share"]),
             *(bytes_text(item[f"{part}_bytes"]) if item[f"{part}_bytes"] else "-" for part in parts),
         )
         for item in document["methods"]

@@ -15,7 +15,7 @@ from simulator.reports.contract import SCHEMA_VERSION
 from simulator.specs.documents import validate
 from simulator.specs.models import load_model
 from simulator.specs.precision import PrecisionSpec
-from simulator.units import GIGA, KIB, TERA, format_si
+from simulator.units import GIGA, TERA, format_si
 
 
 def model_object(
@@ -82,8 +82,8 @@ def print_model(
         f"prefill             {document['prefill_flops'] / TERA:.4g} TFLOP for {context_tokens} tokens",
         f"decode              {document['decode_flops_per_token'] / GIGA:.4g} GFLOP per token "
         f"at {context_tokens} tokens",
-        f"KV cache            {document['kv_bytes_per_token'] / KIB:.4g} KiB per token ({document['kv_cache_dtype']}), "
-        f"{format_si(document['kv_bytes_at_context'], 'B')} at {context_tokens} tokens",
+        f"KV cache            {format_si(document['kv_bytes_per_token'], 'B')} per token "
+        f"({document['kv_cache_dtype']}), {format_si(document['kv_bytes_at_context'], 'B')} at {context_tokens} tokens",
         *(f"note: {text}" for text in document["notes"]),
         *(f"assumed: {text}" for text in document["assumptions"]),
         *(fine_tune_lines(document["fine_tuning"]) if fine_tune else ()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -171,12 +172,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         # A process that answers one question makes few cycles; looking for them takes a twentieth of its time.
         gc.set_threshold(_COLLECT_EVERY)
+        # Nor has it use for plugins of pydantic, which are looked for among all installed packages.
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         spelled = spell_objectives(words)
     except RoofcastError as error:
         print(f"{NAME}: {error}; try {NAME} --help", file=sys.stderr)
         return int(error.exit_code)
-    return run(app, name=NAME, arguments=spelled)
+    try:
+        return run(app, name=NAME, arguments=spelled)
+    finally:
+        if arguments is None:
+            # Nor does what is left need looking through while the interpreter ends, which takes another twentieth.
+            gc.freeze()
 
 
 if __name__ == "__main__":

@@ -27,41 +27,40 @@ class PlanOutput(StrEnum):
 DEMAND, LATENCY, REPLICA, FLEET, OUTPUT = "Demand", "Latency", "Replica", "Fleet", "Output"
 
 
-def _option(*names: str, text: str, panel: str, metavar: str | None = None) -> object:
+def option(*names: str, text: str, panel: str, metavar: str | None = None) -> object:
+    """An option of ``plan-capacity`` in its panel of the help."""
     return typer.Option(*names, help=text, rich_help_panel=panel, metavar=metavar)
 
 
 Rps = Annotated[
-    float | None, _option("--rps", text="Requests/s at the peak; their mean with --peak-to-mean.", panel=DEMAND)
+    float | None, option("--rps", text="Requests/s at the peak; their mean with --peak-to-mean.", panel=DEMAND)
 ]
 Model = Annotated[
-    str | None, _option("--model", "-m", text="Name, Hugging Face id, config.json or its folder.", panel=DEMAND)
+    str | None, option("--model", "-m", text="Name, Hugging Face id, config.json or its folder.", panel=DEMAND)
 ]
-Isl = Annotated[float | None, _option("--isl", text="Mean prompt tokens.", panel=DEMAND)]
-Osl = Annotated[float | None, _option("--osl", text="Mean answer tokens, the first included.", panel=DEMAND)]
-IslCv = Annotated[float | None, _option("--isl-cv", text="Spread of prompt lengths (std / mean).", panel=DEMAND)]
-OslCv = Annotated[float | None, _option("--osl-cv", text="Spread of answer lengths (std / mean).", panel=DEMAND)]
+Isl = Annotated[float | None, option("--isl", text="Mean prompt tokens.", panel=DEMAND)]
+Osl = Annotated[float | None, option("--osl", text="Mean answer tokens, the first included.", panel=DEMAND)]
+IslCv = Annotated[float | None, option("--isl-cv", text="Spread of prompt lengths (std / mean).", panel=DEMAND)]
+OslCv = Annotated[float | None, option("--osl-cv", text="Spread of answer lengths (std / mean).", panel=DEMAND)]
 Trace = Annotated[
     str | None,
-    _option("--trace", text="Lengths and peak from an Azure CSV or Mooncake JSONL.", panel=DEMAND, metavar="FILE"),
+    option("--trace", text="Lengths and peak from an Azure CSV or Mooncake JSONL.", panel=DEMAND, metavar="FILE"),
 ]
 Workload = Annotated[
-    str | None, _option("--workload", text="YAML file with any of these options.", panel=DEMAND, metavar="FILE")
+    str | None, option("--workload", text="YAML file with any of these options.", panel=DEMAND, metavar="FILE")
 ]
-PeakToMean = Annotated[float | None, _option("--peak-to-mean", text="Busiest over mean rate.", panel=DEMAND)]
+PeakToMean = Annotated[float | None, option("--peak-to-mean", text="Busiest over mean rate.", panel=DEMAND)]
 CacheHit = Annotated[
-    float | None, _option("--cache-hit", text="Share of requests answered without a GPU.", panel=DEMAND)
+    float | None, option("--cache-hit", text="Share of requests answered without a GPU.", panel=DEMAND)
 ]
 PrefixHit = Annotated[
-    float | None, _option("--prefix-hit", text="Share of prompt tokens in the prefix cache.", panel=DEMAND)
+    float | None, option("--prefix-hit", text="Share of prompt tokens in the prefix cache.", panel=DEMAND)
 ]
-ArrivalCv = Annotated[
-    float | None, _option("--arrival-cv", text="Burstiness of arrivals, 1 for Poisson.", panel=DEMAND)
-]
-Headroom = Annotated[float | None, _option("--headroom", text="Growth to keep free, such as 0.2.", panel=DEMAND)]
+ArrivalCv = Annotated[float | None, option("--arrival-cv", text="Burstiness of arrivals, 1 for Poisson.", panel=DEMAND)]
+Headroom = Annotated[float | None, option("--headroom", text="Growth to keep free, such as 0.2.", panel=DEMAND)]
 Objective = Annotated[
     list[str] | None,
-    _option(
+    option(
         "--objective",
         text="A bound to hold, also written --ttft-p95 2s, --tpot-p99 50ms, --e2e-p90 8s, --latency-p95 3s.",
         panel=LATENCY,
@@ -69,53 +68,51 @@ Objective = Annotated[
     ),
 ]
 Hardware = Annotated[
-    list[str] | None, _option("--hardware", text="Accelerators to compare; repeatable. Default: all.", panel=REPLICA)
+    list[str] | None, option("--hardware", text="Accelerators to compare; repeatable. Default: all.", panel=REPLICA)
 ]
-Weights = Annotated[
-    list[str] | None, _option("--weights", text="Weight formats to compare; repeatable.", panel=REPLICA)
-]
-Activations = Annotated[str | None, _option("--activations", text="Format of the products.", panel=REPLICA)]
-KvCache = Annotated[list[str] | None, _option("--kv-cache", text="KV-cache formats; repeatable.", panel=REPLICA)]
-Scheme = Annotated[str | None, _option("--scheme", text="Quantization method, such as gptq-g128.", panel=REPLICA)]
-Tp = Annotated[list[int] | None, _option("--tp", text="Tensor-parallel sizes; repeatable.", panel=REPLICA)]
-Pp = Annotated[list[int] | None, _option("--pp", text="Pipeline-parallel sizes; repeatable.", panel=REPLICA)]
-Engine = Annotated[str | None, _option("--engine", text="Engine profile (vllm).", panel=REPLICA)]
+Weights = Annotated[list[str] | None, option("--weights", text="Weight formats to compare; repeatable.", panel=REPLICA)]
+Activations = Annotated[str | None, option("--activations", text="Format of the products.", panel=REPLICA)]
+KvCache = Annotated[list[str] | None, option("--kv-cache", text="KV-cache formats; repeatable.", panel=REPLICA)]
+Scheme = Annotated[str | None, option("--scheme", text="Quantization method, such as gptq-g128.", panel=REPLICA)]
+Tp = Annotated[list[int] | None, option("--tp", text="Tensor-parallel sizes; repeatable.", panel=REPLICA)]
+Pp = Annotated[list[int] | None, option("--pp", text="Pipeline-parallel sizes; repeatable.", panel=REPLICA)]
+Engine = Annotated[str | None, option("--engine", text="Engine profile (vllm).", panel=REPLICA)]
 MaxNumSeqs = Annotated[
-    list[int] | None, _option("--max-num-seqs", text="Batch limits to compare; repeatable.", panel=REPLICA)
+    list[int] | None, option("--max-num-seqs", text="Batch limits to compare; repeatable.", panel=REPLICA)
 ]
 MaxBatchedTokens = Annotated[
-    int | None, _option("--max-num-batched-tokens", text="Token budget of a step.", panel=REPLICA)
+    int | None, option("--max-num-batched-tokens", text="Token budget of a step.", panel=REPLICA)
 ]
-MaxModelLen = Annotated[int | None, _option("--max-model-len", text="Longest request in tokens.", panel=REPLICA)]
+MaxModelLen = Annotated[int | None, option("--max-model-len", text="Longest request in tokens.", panel=REPLICA)]
 MemoryShare = Annotated[
-    float | None, _option("--gpu-memory-utilization", text="Share of memory the engine may use.", panel=REPLICA)
+    float | None, option("--gpu-memory-utilization", text="Share of memory the engine may use.", panel=REPLICA)
 ]
 Utilization = Annotated[
     float | None,
-    _option(
+    option(
         "--utilization", text="Highest share of the saturation rate (what objectives allow, up to 0.9).", panel=FLEET
     ),
 ]
-Spares = Annotated[int | None, _option("--spares", text="Spare replicas (1).", panel=FLEET)]
-MaxGpus = Annotated[int | None, _option("--max-gpus", text="GPUs that may be used in all.", panel=FLEET)]
+Spares = Annotated[int | None, option("--spares", text="Spare replicas (1).", panel=FLEET)]
+MaxGpus = Annotated[int | None, option("--max-gpus", text="GPUs that may be used in all.", panel=FLEET)]
 RoundTo = Annotated[
-    str | None, _option("--round-to", text="server (whole servers, the default) or device.", panel=FLEET)
+    str | None, option("--round-to", text="server (whole servers, the default) or device.", panel=FLEET)
 ]
-Prices = Annotated[str | None, _option("--prices", text="Price list: a name or a YAML file.", panel=FLEET)]
+Prices = Annotated[str | None, option("--prices", text="Price list: a name or a YAML file.", panel=FLEET)]
 PriceKind = Annotated[
-    str | None, _option("--price-kind", text="on_demand, reserved_1y, reserved_3y or spot.", panel=FLEET)
+    str | None, option("--price-kind", text="on_demand, reserved_1y, reserved_3y or spot.", panel=FLEET)
 ]
 Profiles = Annotated[
-    str | None, _option("--profiles", text="Your profiles; they override and extend.", panel=OUTPUT, metavar="DIR")
+    str | None, option("--profiles", text="Your profiles; they override and extend.", panel=OUTPUT, metavar="DIR")
 ]
-Output = Annotated[PlanOutput, _option("--output", text="Form of the answer.", panel=OUTPUT)]
+Output = Annotated[PlanOutput, option("--output", text="Form of the answer.", panel=OUTPUT)]
 AsJson = Annotated[bool, typer.Option("--json", help="Same as --output json.", rich_help_panel=OUTPUT)]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Add the derivation and the refusals.", rich_help_panel=OUTPUT)
 ]
-Out = Annotated[str, _option("--out", text='Write to a new file; "-" is stdout.', panel=OUTPUT, metavar="FILE")]
+Out = Annotated[str, option("--out", text='Write to a new file; "-" is stdout.', panel=OUTPUT, metavar="FILE")]
 Report = Annotated[
-    str | None, _option("--report", text="Write the whole report into a folder.", panel=OUTPUT, metavar="DIR")
+    str | None, option("--report", text="Write the whole report into a folder.", panel=OUTPUT, metavar="DIR")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files of --out and --report.", rich_help_panel=OUTPUT)]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.", rich_help_panel=OUTPUT)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from simulator.cli.plan_options import option
 
 SEARCH, LIMITS, GAP, RESILIENCE, GROWTH, RISK = (
     "Search",
@@ -16,41 +16,37 @@ SEARCH, LIMITS, GAP, RESILIENCE, GROWTH, RISK = (
 )
 
 
-def _option(*names: str, text: str, panel: str, metavar: str | None = None) -> object:
-    return typer.Option(*names, help=text, rich_help_panel=panel, metavar=metavar)
-
-
 def search_options(
     search: Annotated[
         str | None,
-        _option(
+        option(
             "--search",
             text="usual, or wide: pipeline depths and engine limits too, over 100,000 set-ups.",
             panel=SEARCH,
         ),
     ] = None,
     any_precision: Annotated[
-        bool, _option("--any-precision", text="Compare number formats; answers change with them.", panel=SEARCH)
+        bool, option("--any-precision", text="Compare number formats; answers change with them.", panel=SEARCH)
     ] = False,
     pareto: Annotated[
-        bool, _option("--pareto", text="Add the fleets that no other beats on cost, latency and power.", panel=SEARCH)
+        bool, option("--pareto", text="Add the fleets that no other beats on cost, latency and power.", panel=SEARCH)
     ] = False,
     pools: Annotated[
-        bool, _option("--pools", text="Add a split of short and long prompts into two fleets.", panel=SEARCH)
+        bool, option("--pools", text="Add a split of short and long prompts into two fleets.", panel=SEARCH)
     ] = False,
     max_cost_per_hour: Annotated[
         float | None,
-        _option("--max-cost-per-hour", "--budget", text="Money an hour, in the price list's currency.", panel=LIMITS),
+        option("--max-cost-per-hour", "--budget", text="Money an hour, in the price list's currency.", panel=LIMITS),
     ] = None,
     max_power_kw: Annotated[
-        float | None, _option("--max-power-kw", text="Nameplate power of the fleet in kW.", panel=LIMITS)
+        float | None, option("--max-power-kw", text="Nameplate power of the fleet in kW.", panel=LIMITS)
     ] = None,
     max_racks: Annotated[
-        int | None, _option("--max-racks", text="Racks that may be filled; needs whole servers.", panel=LIMITS)
+        int | None, option("--max-racks", text="Racks that may be filled; needs whole servers.", panel=LIMITS)
     ] = None,
     stock: Annotated[
         list[str] | None,
-        _option(
+        option(
             "--stock",
             text="Accelerators that exist and serve first, such as h100=64; repeatable.",
             panel=LIMITS,
@@ -59,7 +55,7 @@ def search_options(
     ] = None,
     explain_gap: Annotated[
         bool,
-        _option("--explain-gap", text="What would need fewer GPUs, each step with its price in quality.", panel=GAP),
+        option("--explain-gap", text="What would need fewer GPUs, each step with its price in quality.", panel=GAP),
     ] = False,
 ) -> None:
     """How far to search, and within which limits."""
@@ -68,7 +64,7 @@ def search_options(
 def technique_axes(
     any_technique: Annotated[
         bool,
-        _option(
+        option(
             "--any-technique",
             text="Compare speculation, 2:4 sparsity and, with experts, data-parallel attention.",
             panel=SEARCH,
@@ -76,26 +72,26 @@ def technique_axes(
     ] = False,
     speculation: Annotated[
         list[str] | None,
-        _option(
+        option(
             "--speculation",
             text="Guesses to compare: eagle, ngram:k=4, draft:acceptance=0.7, none; repeatable.",
             panel=SEARCH,
         ),
     ] = None,
     sparsity: Annotated[
-        list[str] | None, _option("--sparsity", text="Zeros in the weights to compare: 2:4, none.", panel=SEARCH)
+        list[str] | None, option("--sparsity", text="Zeros in the weights to compare: 2:4, none.", panel=SEARCH)
     ] = None,
     kv_policy: Annotated[
         list[str] | None,
-        _option("--kv-policy", text="Bounded caches to compare: h2o:1024, streaming:2048, none.", panel=SEARCH),
+        option("--kv-policy", text="Bounded caches to compare: h2o:1024, streaming:2048, none.", panel=SEARCH),
     ] = None,
     dp: Annotated[
         list[int] | None,
-        _option("--dp", text="Ranks of data-parallel attention to compare, for models with experts.", panel=SEARCH),
+        option("--dp", text="Ranks of data-parallel attention to compare, for models with experts.", panel=SEARCH),
     ] = None,
     max_quality_loss: Annotated[
         float | None,
-        _option(
+        option(
             "--max-quality-loss",
             text="Largest published loss of answer quality, such as 0.02; refuses what is unknown.",
             panel=LIMITS,
@@ -107,49 +103,49 @@ def technique_axes(
 
 def study_options(
     resilience: Annotated[
-        bool, _option("--resilience", text="Loss of replicas and servers, restarts, ramps.", panel=RESILIENCE)
+        bool, option("--resilience", text="Loss of replicas and servers, restarts, ramps.", panel=RESILIENCE)
     ] = False,
     server_spares: Annotated[
-        int | None, _option("--server-spares", text="Spares for the loss of whole servers (N+1: 1).", panel=RESILIENCE)
+        int | None, option("--server-spares", text="Spares for the loss of whole servers (N+1: 1).", panel=RESILIENCE)
     ] = None,
     availability: Annotated[
         float | None,
-        _option("--availability", text="Percent of time with enough replicas up; sets the spares.", panel=RESILIENCE),
+        option("--availability", text="Percent of time with enough replicas up; sets the spares.", panel=RESILIENCE),
     ] = None,
     mtbf_hours: Annotated[
-        float | None, _option("--mtbf-hours", text="Hours between failures of one accelerator.", panel=RESILIENCE)
+        float | None, option("--mtbf-hours", text="Hours between failures of one accelerator.", panel=RESILIENCE)
     ] = None,
     mttr_hours: Annotated[
-        float | None, _option("--mttr-hours", text="Hours to repair a replica (24).", panel=RESILIENCE)
+        float | None, option("--mttr-hours", text="Hours to repair a replica (24).", panel=RESILIENCE)
     ] = None,
     ramp: Annotated[
-        str | None, _option("--ramp", text="Fastest growth of the rate, such as 10%/min of the peak.", panel=RESILIENCE)
+        str | None, option("--ramp", text="Fastest growth of the rate, such as 10%/min of the peak.", panel=RESILIENCE)
     ] = None,
     growth: Annotated[
-        str | None, _option("--growth", text="Growth of demand, such as 5%/month or 80%/year.", panel=GROWTH)
+        str | None, option("--growth", text="Growth of demand, such as 5%/month or 80%/year.", panel=GROWTH)
     ] = None,
-    horizon: Annotated[str | None, _option("--horizon", text="Months to look ahead (24).", panel=GROWTH)] = None,
+    horizon: Annotated[str | None, option("--horizon", text="Months to look ahead (24).", panel=GROWTH)] = None,
     start: Annotated[
-        str | None, _option("--start", text="First day of the forecast (today).", panel=GROWTH, metavar="DATE")
+        str | None, option("--start", text="First day of the forecast (today).", panel=GROWTH, metavar="DATE")
     ] = None,
-    lead_time: Annotated[int | None, _option("--lead-time", text="Days from order to use (180).", panel=GROWTH)] = None,
+    lead_time: Annotated[int | None, option("--lead-time", text="Days from order to use (180).", panel=GROWTH)] = None,
     rental: Annotated[
-        bool, _option("--rental", text="Cheapest mix of reserved, on-demand and spot over a day.", panel=GROWTH)
+        bool, option("--rental", text="Cheapest mix of reserved, on-demand and spot over a day.", panel=GROWTH)
     ] = False,
     load_profile: Annotated[
         str | None,
-        _option("--load-profile", text="Relative demand of the 24 hours of a day.", panel=GROWTH, metavar="H0,H1,..."),
+        option("--load-profile", text="Relative demand of the 24 hours of a day.", panel=GROWTH, metavar="H0,H1,..."),
     ] = None,
     uncertainty: Annotated[
-        bool, _option("--uncertainty", text="P10/P50/P90, what moves the plan, what breaks first, regret.", panel=RISK)
+        bool, option("--uncertainty", text="P10/P50/P90, what moves the plan, what breaks first, regret.", panel=RISK)
     ] = False,
     demand_sigma: Annotated[
-        float | None, _option("--demand-sigma", text="Spread of log(demand / forecast) (0.15).", panel=RISK)
+        float | None, option("--demand-sigma", text="Spread of log(demand / forecast) (0.15).", panel=RISK)
     ] = None,
-    draws: Annotated[int | None, _option("--draws", text="Draws of the Monte Carlo (4000).", panel=RISK)] = None,
-    seed: Annotated[int | None, _option("--seed", text="Seed of the Monte Carlo (0).", panel=RISK)] = None,
+    draws: Annotated[int | None, option("--draws", text="Draws of the Monte Carlo (4000).", panel=RISK)] = None,
+    seed: Annotated[int | None, option("--seed", text="Seed of the Monte Carlo (0).", panel=RISK)] = None,
     verify: Annotated[
-        bool, _option("--verify", text="Check the chosen replica by event simulation.", panel=RISK)
+        bool, option("--verify", text="Check the chosen replica by event simulation.", panel=RISK)
     ] = False,
 ) -> None:
     """Studies beside the plan."""

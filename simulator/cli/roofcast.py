@@ -15,6 +15,7 @@ from simulator.cli.option_groups import command_with
 from simulator.cli.report_commands import demand, report
 from simulator.cli.serving_commands import capacity, serve
 from simulator.cli.step_command import crossover, step
+from simulator.cli.structure_commands import mixers, retrieval
 from simulator.cli.technique_options import precision_group, technique_group
 
 app = typer.Typer(
@@ -76,12 +77,16 @@ def simulate(
 
     refused = run_simulate(scenarios, output=output, profiles=profiles, force=force)
     if refused:
-        typer.echo(f"{refused} scenario(s) refused; see the error objects in the output", err=True)
+        from simulator.reports.quantities import counted_text
+
+        typer.echo(f"{counted_text(refused, 'scenario')} refused; see the error objects in the output", err=True)
 
 
 app.command(cls=command_with(precision_group, technique_group))(step)
 app.command()(crossover)
 app.command()(compare)
+app.command()(retrieval)
+app.command()(mixers)
 
 
 @app.command()

@@ -19,6 +19,14 @@ Routing = Annotated[
 Slo = Annotated[
     list[str] | None, typer.Option("--slo", metavar="METRIC-pNN=TIME", help="Bound to hold: ttft-p95=2s; repeatable.")
 ]
+With = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="FIELD=VALUE",
+        help="What if: weights=fp8, sparsity=2:4, speculation=eagle:k=4, max_num_seqs=64; repeatable.",
+    ),
+]
 Output = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help='"-" is stdout.')]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files.")]
@@ -37,6 +45,7 @@ def serve(
     tp: Tp = None,
     replicas: Replicas = None,
     routing: Routing = None,
+    what_if: With = None,
     slo: Slo = None,
     requests: Annotated[
         str | None, typer.Option("--requests", metavar="FILE", help="Per-request table, .csv or .parquet.")
@@ -66,6 +75,7 @@ def serve(
         duration_s=duration,
         seed=seed,
         routing=routing,
+        what_if=tuple(what_if or ()),
     )
     question = ServeQuestion(
         source=scenario,
@@ -96,6 +106,7 @@ def capacity(
     tp: Tp = None,
     replicas: Replicas = None,
     routing: Routing = None,
+    what_if: With = None,
     assumptions: Annotated[bool, typer.Option("--assumptions", help="List what was assumed.")] = False,
     output: Output = "-",
     as_json: AsJson = False,
@@ -111,7 +122,15 @@ def capacity(
     from simulator.cli.capacity import CapacityQuestion, run_capacity
     from simulator.specs.scenario_file import ScenarioChanges
 
-    changes = ScenarioChanges(model=model, hardware=hardware, tp_size=tp, replicas=replicas, seed=seed, routing=routing)
+    changes = ScenarioChanges(
+        model=model,
+        hardware=hardware,
+        tp_size=tp,
+        replicas=replicas,
+        seed=seed,
+        routing=routing,
+        what_if=tuple(what_if or ()),
+    )
     question = CapacityQuestion(
         source=scenario,
         changes=changes,

@@ -24,7 +24,8 @@ def _read_lines(source: str) -> list[str]:
     try:
         return Path(source).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"cannot read {source!r}: {error}", field="SCENARIOS") from error
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise FileError(f"{source}: cannot be read: {reason}", field="SCENARIOS") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

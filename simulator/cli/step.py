@@ -11,12 +11,14 @@ from simulator.errors import RoofcastError
 from simulator.kernels.roofline import floor_seconds
 from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import prefill_step
-from simulator.operators.work import CollectiveShape
+from simulator.operators.work import CollectiveShape, HostTransferShape
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, StepRow, estimate_step
 from simulator.reports.contract import SCHEMA_VERSION, interval
+from simulator.reports.quantities import number_text, range_text, seconds_text
+from simulator.reports.text_table import text_table
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.documents import validate
 from simulator.specs.engine import EngineSpec
@@ -24,9 +26,10 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
 from simulator.specs.precision import PrecisionSpec
 from simulator.specs.techniques import TechniquesSpec
-from simulator.units import GIGA, MEGA, MICRO, MILLI
+from simulator.units import GIGA, MEGA, MICRO
 
 PHASES = ("prefill", "decode")
+COLUMNS = ("operator", "count", "GFLOP", "MB", "µs", "roofline µs", "known as")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,7 @@ def estimate(question: StepQuestion, *, profiles: str | None) -> tuple[Deploymen
 
 def _row(row: StepRow, deployment: Deployment) -> dict[str, Any]:
     work = row.work
-    is_collective = isinstance(work.shape, CollectiveShape)
+    is_collective = isinstance(work.shape, CollectiveShape | HostTransferShape)
     floor_s = None if is_collective else work.count * float(floor_seconds(work, hardware=deployment.hardware)[0])
     return {
         "operator": work.name,
@@ -149,33 +152,37 @@ def print_step(question: StepQuestion, *, as_json: bool, profiles: str | None) -
     if as_json:
         sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
         return
-    from rich.console import Console
-    from rich.table import Table
+    sys.stdout.write("\n".join(_lines(document, question)) + "\n")
 
-    low, high = document["interval"]["step_s"]
-    console = Console(highlight=False)
-    console.print(
+
+def _lines(document: dict[str, Any], question: StepQuestion) -> list[str]:
+    between = range_text(document["interval"]["step_s"], seconds_text)
+    return [
         f"{document['phase']} step of {document['model']} on {document['hardware']} "
         f"(tp {question.tp_size}, batch {question.batch}, {question.context} tokens): "
-        f"{document['step_s'] / MILLI:.3g} ms (80 % interval {low / MILLI:.3g} to {high / MILLI:.3g}), "
+        f"{seconds_text(document['step_s'])} (80 % interval {between}), "
         f"{document['bound']} bound, MFU {100 * document['mfu']:.1f} %, MBU {100 * document['mbu']:.1f} %, "
         f"{document['provenance']}",
-        soft_wrap=True,
-    )
-    table = Table("operator", "count", "GFLOP", "MB", "us", "roofline us", "known as", box=None, pad_edge=False)
-    for row in sorted(document["operators"], key=lambda item: -item["seconds"]):
-        floor_s = row["roofline_floor_s"]
-        table.add_row(
+        "",
+        *_table(document["operators"]),
+        "",
+        *(f"note: {text}" for text in document["notes"]),
+        *(f"assumed: {text}" for text in document["assumptions"]),
+    ]
+
+
+def _table(operators: list[dict[str, Any]]) -> list[str]:
+    """Operators by falling time; collectives have no roofline."""
+    rows = [
+        (
             row["operator"],
             f"{row['count']:g}",
-            f"{row['flops'] / GIGA:.4g}",
-            f"{row['bytes'] / MEGA:.4g}",
-            f"{row['seconds'] / MICRO:.4g}",
-            "-" if floor_s is None else f"{floor_s / MICRO:.4g}",
+            number_text(row["flops"] / GIGA),
+            number_text(row["bytes"] / MEGA),
+            number_text(row["seconds"] / MICRO),
+            "-" if row["roofline_floor_s"] is None else number_text(row["roofline_floor_s"] / MICRO),
             row["provenance"],
         )
-    console.print(table)
-    for text in document["notes"]:
-        console.print(f"note: {text}", soft_wrap=True)
-    for text in document["assumptions"]:
-        console.print(f"assumed: {text}", soft_wrap=True)
+        for row in sorted(operators, key=lambda item: -item["seconds"])
+    ]
+    return text_table(COLUMNS, rows).splitlines()

@@ -48,6 +48,9 @@ EarlyExitOption = Annotated[str | None, typer.Option("--early-exit", help="mean_
 FusionOption = Annotated[
     bool | None, typer.Option("--fusion/--no-fusion", help="Elementwise passes fused, or one kernel each.")
 ]
+WeightOffloadOption = Annotated[
+    str | None, typer.Option("--weight-offload", help="Share of the layers' weights in host memory: 0.5.")
+]
 
 
 def precision_group(
@@ -71,6 +74,7 @@ def technique_group(
     structure: StructureOption = None,
     early_exit: EarlyExitOption = None,
     fusion: FusionOption = None,
+    weight_offload: WeightOffloadOption = None,
 ) -> None:
     """What-if techniques."""
 

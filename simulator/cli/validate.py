@@ -68,7 +68,7 @@ def _check_libraries(libraries: Sequence[str], *, kernels: bool) -> None:
     for library in libraries:
         if library not in LIBRARIES:
             raise RoofcastError(
-                f"unknown kernel library {library!r}; known: {', '.join(LIBRARIES)}",
+                f"unknown kernel library {library!r}",
                 field="--library",
                 hint=did_you_mean(library, LIBRARIES),
             )

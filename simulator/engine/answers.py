@@ -171,6 +171,8 @@ def _workload_assumptions(workload: WorkloadSpec) -> list[str]:
     ]
     if workload.arrival == "constant" and "spacing" not in workload.model_fields_set:
         said.append(f"workload.spacing = {workload.spacing} (default: rate x duration requests at random moments)")
+    if not workload.ignore_eos:
+        said.append("workload.ignore_eos = False: answers are as long as osl_tokens and osl_cv say")
     return said
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 
 import numpy as np
@@ -78,12 +79,18 @@ def computed_sequences(sequences: Array, *, largest: int) -> Array:
     return sequences + padding
 
 
+@lru_cache(maxsize=64)
+def _captured_sizes(largest: int) -> Array:
+    """Batch sizes that graphs were captured for, ascending."""
+    return np.array(sorted({float(size) for size in graph_tokens(np.arange(1.0, largest + 1), largest=largest)}))
+
+
 def _graph_sizes(sequences: Array, *, largest: int) -> tuple[Array, Array]:
     """The captured sizes below and above each mean number of computed sequences; itself where none are captured.
 
     Step times jump between sizes (tiles, collective algorithms), so that a mean size is none that is ever run.
     """
-    sizes = np.array(sorted({float(size) for size in graph_tokens(np.arange(1.0, largest + 1), largest=largest)}))
+    sizes = _captured_sizes(largest)
     if not len(sizes):
         return sequences, sequences
     above = np.searchsorted(sizes, sequences).clip(1, len(sizes) - 1)

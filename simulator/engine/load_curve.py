@@ -62,7 +62,7 @@ class PromptCosts:
         Longer prompts than the budget leaves room for take several full steps, each with the earlier ones as context.
         """
         last = len(self.nodes) - 1
-        high = np.clip(np.searchsorted(self.nodes, sequences), min(1, last), last)
+        high = np.minimum(np.maximum(np.searchsorted(self.nodes, sequences), min(1, last)), last)
         low = np.maximum(high - 1, 0)
         share = (sequences - self.nodes[low]) / np.maximum(self.nodes[high] - self.nodes[low], 1.0)
 
@@ -79,9 +79,15 @@ class PromptCosts:
         for point in range(len(known) - 1):
             width = (known[point + 1] - known[point])[:, None]
             beyond = rest - known[point][:, None]
-            part = np.minimum(np.maximum(beyond, 0.0) / np.where(width > 0, width, 1.0), 1.0)
-            passed = np.where(width > 0, part, beyond > 0)
-            spent_s += (added_s[point + 1] - added_s[point])[:, None] * passed
+            passed = np.maximum(beyond, 0.0)
+            passed /= np.where(width > 0, width, 1.0)
+            np.minimum(passed, 1.0, out=passed)
+            if not (width > 0).all():
+                passed = np.where(width > 0, passed, beyond > 0)
+            passed *= (added_s[point + 1] - added_s[point])[:, None]
+            spent_s += passed
+        if np.max(tokens) <= room.min():
+            return spent_s
         context_s: Array = tokens / room * growth_s[:, None] * np.maximum(tokens - room, 0.0) / 2
         return spent_s + context_s
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import erf, log1p, sqrt
 
 import numpy as np
@@ -129,12 +130,17 @@ class LaneState:
     idle_probability: Array
 
 
+@lru_cache(maxsize=64)
+def _prompt_lengths(mix: RequestMix) -> Array:
+    """New tokens of evenly spread prompts; every lane of a plan serves the same."""
+    return mix.isl.at(normal_points(_LENGTHS)[0]) * (mix.new_prompt_tokens / mix.isl.mean_tokens)
+
+
 def _service_variability(curve: LoadCurve, *, sequences: Array, decode_s: Array) -> Array:
     """Squared coefficient of variation of the time that one prompt takes of full steps."""
-    mix = curve.mix
-    if mix.isl.cv == 0:
+    if curve.mix.isl.cv == 0:
         return np.zeros_like(sequences)
-    lengths = mix.isl.at(normal_points(_LENGTHS)[0]) * (mix.new_prompt_tokens / mix.isl.mean_tokens)
+    lengths = _prompt_lengths(curve.mix)
     room = np.maximum(curve.limits.batched_tokens - sequences, 1.0)[:, None]
     times_s = curve.costs.added_by_s(lengths, sequences=sequences) + decode_s[:, None] * lengths / room
     variability: Array = times_s.var(axis=1) / times_s.mean(axis=1) ** 2

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
-from simulator.engine.lengths import Array, normal_points, uniform_points
+from simulator.engine.lengths import Array, RequestMix, normal_points, uniform_points
 from simulator.engine.load_curve import LoadCurve
 from simulator.engine.occupancy import LaneState
 from simulator.engine.prompt_steps import HIGHEST_LOAD, window_factor
@@ -56,6 +56,31 @@ class _Arrivals:
     joined_s: Array
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lengths:
+    """Of the sampled requests: prompt tokens, those that are computed, and steps after the first token [SAMPLES]."""
+
+    prompt_tokens: Array
+    new_tokens: Array
+    decode_steps: Array
+
+
+@lru_cache(maxsize=64)
+def _lengths(mix: RequestMix) -> _Lengths:
+    """The same requests meet every lane of a plan."""
+    prompts = mix.isl.at(normal_points(SAMPLES)[_Row.PROMPT])
+    steps = np.zeros(SAMPLES)
+    if mix.decode_steps > 0:
+        answers = mix.osl.at(normal_points(SAMPLES)[_Row.ANSWER])
+        # Few points of a long tail miss its mean a little; scaling them back keeps Little's law exact.
+        steps = (answers - 1) * (mix.decode_steps / (answers - 1).mean())
+    return _Lengths(
+        prompt_tokens=prompts,
+        new_tokens=np.maximum(prompts * (mix.new_prompt_tokens / mix.isl.mean_tokens), 1.0),
+        decode_steps=steps,
+    )
+
+
 def sampled_requests(curve: LoadCurve, lane: LaneState) -> RequestSamples:
     """TTFT, TPOT and decode time of the same 256 requests at every rate."""
     mix = curve.mix
@@ -63,9 +88,7 @@ def sampled_requests(curve: LoadCurve, lane: LaneState) -> RequestSamples:
     if mix.decode_steps == 0 or curve.slots == 0:
         nothing = np.zeros_like(arrivals.ttft_s)
         return RequestSamples(ttft_s=arrivals.ttft_s, tpot_s=nothing, decode_s=nothing)
-    answers = mix.osl.at(normal_points(SAMPLES)[_Row.ANSWER])
-    # Few points of a long tail miss its mean a little; scaling them back keeps Little's law exact.
-    steps = (answers - 1) * (mix.decode_steps / (answers - 1).mean())
+    steps = _lengths(mix).decode_steps
     tpot_s = _tpot_s(curve, lane, decode_steps=np.maximum(steps, 1.0), joined_s=arrivals.joined_s)
     return RequestSamples(ttft_s=arrivals.ttft_s, tpot_s=tpot_s, decode_s=steps * tpot_s)
 
@@ -80,7 +103,9 @@ def _sequences_met(curve: LoadCurve, lane: LaneState, *, decode_steps: Array) ->
     slowing = (occupancy.mean / np.maximum(np.maximum(occupancy.variance, occupancy.mean), _TINY))[:, None]
     deviation = np.sqrt(occupancy.variance[:, None] * window_factor(slowing * decode_steps / curve.mix.decode_steps))
     mean = np.minimum(occupancy.mean + lane.dispersion, curve.slots)[:, None]
-    met: Array = np.clip(mean + deviation * normal_points(SAMPLES)[_Row.OCCUPANCY], 1.0, curve.slots)
+    met: Array = mean + deviation * normal_points(SAMPLES)[_Row.OCCUPANCY]
+    np.maximum(met, 1.0, out=met)
+    np.minimum(met, curve.slots, out=met)
     return met
 
 
@@ -158,8 +183,7 @@ def _arrivals(curve: LoadCurve, lane: LaneState) -> _Arrivals:
     """
     mix, limits, occupancy, steps = curve.mix, curve.limits, lane.occupancy, lane.steps
     uniform = uniform_points(SAMPLES)
-    prompts = mix.isl.at(normal_points(SAMPLES)[_Row.PROMPT])
-    new_tokens = np.maximum(prompts * (mix.new_prompt_tokens / mix.isl.mean_tokens), 1.0)
+    prompts, new_tokens = _lengths(mix).prompt_tokens, _lengths(mix).new_tokens
     room = np.maximum(limits.batched_tokens - occupancy.mean, 1.0)[:, None]
     own_s = steps.decode_s[:, None] * np.ceil(new_tokens / room)
     own_s = own_s + curve.costs.added_by_s(new_tokens, sequences=occupancy.mean)

@@ -61,7 +61,7 @@ class SteadyState:
                 samples = self.sorted_tpot_s
             case LatencyMetric.E2E:
                 samples = self.sorted_e2e_s
-        position = np.clip(percentile / 100 * SAMPLES - 1 / 2, 0, SAMPLES - 1)
+        position = min(max(percentile / 100 * SAMPLES - 1 / 2, 0.0), SAMPLES - 1.0)
         low = int(position)
         high = min(low + 1, SAMPLES - 1)
         value: Array = samples[:, low] + (position - low) * (samples[:, high] - samples[:, low])

@@ -22,11 +22,10 @@ from simulator.kernels.attention_cases import (
     attention_machine,
     balanced_splits,
     efficient_splits,
-    joined,
     kernel_dtype,
-    l2_share,
 )
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
+from simulator.kernels.overlap import l2_hit_share, smooth_maximum
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape
@@ -39,9 +38,6 @@ SAMPLED_TILES = 16
 
 WARPGROUP_ROWS = 64.0
 """Query rows that one warpgroup multiplies: the grain in which a tile is filled [Shah2024]."""
-
-L2_SHARPNESS = 3.0
-"""How abruptly L2 hits end when the operands of a call outgrow the L2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +130,7 @@ def prefill_seconds(
     unit_flops_per_s = p["tensor_fraction"] * machine.peak_flops_per_s / machine.compute_units
     unit_exponentials_per_s = p["exponential_fraction"] * machine.exponentials_per_s / machine.compute_units
     tensor = 2.0 * rows * KEY_BLOCK * (cases.head_dim + cases.v_head_dim) / unit_flops_per_s
-    block = joined(tensor, rows * KEY_BLOCK / unit_exponentials_per_s, sharpness=p["overlap"])
+    block = smooth_maximum(tensor, rows * KEY_BLOCK / unit_exponentials_per_s, sharpness=p["overlap"])
     start = p["tile_cycles"] / machine.clock_hz
     mean = grid.splits * start + grid.mean_blocks * block
     filled = grid.tiles / machine.compute_units
@@ -164,7 +160,7 @@ def _traffic_seconds(
     cached = cases.sequences * cases.context_tokens * per_token * cases.kv_element_bytes
     slow = p["memory_fraction"] * machine.memory_bytes_per_s
     working_set = queries + new + tokens * per_token * ACTIVATION_BYTES + cached
-    hot = l2_share(working_set, l2_bytes=p["l2_fraction"] * machine.l2_bytes, sharpness=L2_SHARPNESS)
+    hot = l2_hit_share(working_set, l2_bytes=p["l2_fraction"] * machine.l2_bytes)
     fast = slow * (1.0 + (p["l2_speedup"] - 1.0) * hot)
     seconds = (queries + new) / fast + cached / (slow if cold else fast)
     return seconds, fast

@@ -167,12 +167,6 @@ def balanced_splits(tiles: Array, blocks: Array, *, tiles_of_one: Array, slots: 
     return allowed
 
 
-def l2_share(working_set_bytes: Array, *, l2_bytes: float, sharpness: float) -> Array:
-    """Share of the traffic served by L2 when the same call is repeated: 1 far below its capacity, 0 far above [-]."""
-    share: Array = 1.0 / (1.0 + (working_set_bytes / l2_bytes) ** sharpness)
-    return share
-
-
 def append_seconds(
     cases: AttentionCases, *, machine: AttentionMachine, token_cycles: float, bytes_per_s: Array | float
 ) -> Array:
@@ -194,10 +188,3 @@ def append_seconds(
 
 THREADS_PER_TOKEN = 512.0
 """Widest thread block of the cache-append kernel, one number a thread (vLLM csrc/cache_kernels.cu)."""
-
-
-def joined(first: Array, second: Array | float, *, sharpness: float) -> Array:
-    """(a**q + b**q)**(1/q): a maximum that is smooth where its terms meet."""
-    large = np.maximum(first, second)
-    result: Array = large * (1.0 + (np.minimum(first, second) / large) ** sharpness) ** (1.0 / sharpness)
-    return result

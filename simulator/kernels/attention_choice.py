@@ -48,11 +48,6 @@ class AttentionChoice:
     fit: KernelFit
     log_sigma_extra: float
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether this very kernel was measured."""
-        return self.log_sigma_extra == 0
-
 
 def attention_format(shape: AttentionShape) -> str:
     """Name of the number formats of a call as the fits spell it; 16-bit floats share their kernels' speed."""

@@ -23,11 +23,10 @@ from simulator.kernels.attention_cases import (
     attention_machine,
     balanced_splits,
     efficient_splits,
-    joined,
     kernel_dtype,
-    l2_share,
 )
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
+from simulator.kernels.overlap import l2_hit_share, smooth_maximum
 from simulator.kernels.timing import Timing
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape
@@ -131,21 +130,22 @@ def decode_seconds(
     kv_bytes = cases.sequences * cases.num_kv_heads * grid.keys * cases.kv_width * cases.kv_element_bytes
     hot = np.zeros(len(kv_bytes))
     if not cold:
-        hot = l2_share(kv_bytes, l2_bytes=p["l2_fraction"] * machine.l2_bytes, sharpness=L2_SHARPNESS)
+        hot = l2_hit_share(kv_bytes, l2_bytes=p["l2_fraction"] * machine.l2_bytes, sharpness=L2_SHARPNESS)
     lift = 1.0 + (p["l2_speedup"] - 1.0) * hot
     streamed = kv_bytes / (p["memory_fraction"] * machine.memory_bytes_per_s * lift)
     unit_bytes_per_s = p["unit_fraction"] * machine.memory_bytes_per_s / machine.compute_units * lift
     feed = KEY_BLOCK * cases.kv_width * cases.kv_element_bytes / unit_bytes_per_s
     unit_flops_per_s = p["tensor_fraction"] * machine.peak_flops_per_s / machine.compute_units
     multiply = 2.0 * p["tile_rows"] * KEY_BLOCK * (cases.head_dim + cases.v_head_dim) / unit_flops_per_s
-    block = joined(feed, multiply, sharpness=FEED_SHARPNESS) + p["block_cycles"] / machine.clock_hz
+    block = smooth_maximum(feed, multiply, sharpness=FEED_SHARPNESS) + p["block_cycles"] / machine.clock_hz
     part = p["part_cycles"] / machine.clock_hz + grid.blocks_per_part * block
     filled = grid.tiles * grid.splits / machine.compute_units
     waves = np.maximum(filled + p["wave_quantisation"] * (np.ceil(filled) - filled), 1.0)
     busy = (1.0 + (waves - 1.0) / p["residency"]) * part
     rows = cases.sequences * cases.num_kv_heads * cases.group * cases.query_tokens
     partial = rows * grid.splits * cases.v_head_dim * PARTIAL_BYTES / machine.memory_bytes_per_s
-    candidates = joined(busy, streamed, sharpness=p["overlap"]) + np.where(grid.splits > 1, p["merge_s"] + partial, 0.0)
+    merge = np.where(grid.splits > 1, p["merge_s"] + partial, 0.0)
+    candidates = smooth_maximum(busy, streamed, sharpness=p["overlap"]) + merge
     best, index = np.argmin(candidates, axis=0), np.arange(len(kv_bytes))
     append = append_seconds(
         cases, machine=machine, token_cycles=p["token_cycles"], bytes_per_s=machine.memory_bytes_per_s

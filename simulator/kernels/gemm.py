@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from simulator.errors import ProfileError, did_you_mean
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
 from simulator.kernels.joined_products import distinct
+from simulator.kernels.overlap import L2_SHARPNESS, l2_hit_share, smooth_maximum
 from simulator.kernels.timing import Timing
 from simulator.operators.step_shape import Array
 from simulator.operators.work import GemmShape, MatmulFormat
@@ -33,9 +34,6 @@ OUTPUT_BYTES = 2.0
 
 PARTIAL_BYTES = 8.0
 """A split-K partial sum is an FP32 number, written once and read once."""
-
-L2_SHARPNESS = 3.0
-"""How abruptly the share of L2 hits falls when the working set outgrows the L2, where a fit does not say."""
 
 TILE_WIDTHS = {16: (64, 128), 32: (64, 128), 64: (32, 64, 128, 256), 128: (32, 64, 128, 256), 256: (64, 128)}
 """Columns of the output tiles by their rows."""
@@ -88,19 +86,6 @@ def gemm_machine(hardware: AcceleratorSpec, format: MatmulFormat) -> GemmMachine
         l2_bytes=hardware.l2_bytes,
         compute_units=float(hardware.parallel_units),
     )
-
-
-def l2_hit_share(working_set_bytes: Array, *, l2_bytes: float, sharpness: float = L2_SHARPNESS) -> Array:
-    """Share of the traffic that the L2 serves: near 1 below its capacity, falling off above [-]."""
-    share: Array = 1.0 / (1.0 + (working_set_bytes / l2_bytes) ** sharpness)
-    return share
-
-
-def smooth_maximum(first: Array, second: Array, *, sharpness: float) -> Array:
-    """(a**q + b**q)**(1/q): at least the larger of two positive terms, at most 2**(1/q) times it."""
-    large = np.maximum(first, second)
-    joined: Array = large * (1.0 + (np.minimum(first, second) / large) ** sharpness) ** (1.0 / sharpness)
-    return joined
 
 
 def quantise_seconds(

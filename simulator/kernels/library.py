@@ -30,7 +30,7 @@ from simulator.kernels.format_choice import (
 )
 from simulator.kernels.gemm import gemm_timing
 from simulator.kernels.joined_products import JOINED_CASES, join, split
-from simulator.kernels.memory import elementwise_timing
+from simulator.kernels.memory import elementwise_timing, host_transfer_timing
 from simulator.kernels.moe import moe_timing
 from simulator.kernels.network import collective_timing
 from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
@@ -43,6 +43,7 @@ from simulator.operators.work import (
     ElementwiseShape,
     GemmShape,
     GroupedGemmShape,
+    HostTransferShape,
     MatmulFormat,
     MoeShape,
     RecurrentShape,
@@ -99,10 +100,8 @@ class KernelLibrary:
         return in_step(timing, work, traits=self.traits)
 
     def price_all(self, works: Sequence[Work]) -> tuple[Timing, ...]:
-        """`price` of each row, in their order: products of one format in one go, equal collectives once.
-
-        A step has few cases, and what costs time is the number of calls.
-        """
+        """`price` of each row, in their order: products of one format in one go, equal collectives once."""
+        # A step has few cases, and what costs time is the number of calls.
         products = self._joined_products(works)
         messages: dict[tuple[Collective, int, bytes], Timing] = {}
         timings = []
@@ -159,6 +158,8 @@ class KernelLibrary:
                 return self._recurrent(work, work.shape)
             case ElementwiseShape():
                 return self._elementwise(work.shape)
+            case HostTransferShape():
+                return host_transfer_timing(work.shape, hardware=self.hardware)
 
     def _user_fit(self, fits: FitSet | None, *, family: str, fmt: str) -> KernelFit | None:
         """The user's fit of a family and format where it goes before ``fits``."""

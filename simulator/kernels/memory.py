@@ -1,4 +1,4 @@
-"""Time of passes bound by memory: norms, activations, rotary, residuals, gathers, copies."""
+"""Time of passes bound by memory: norms, activations, rotary, residuals, gathers, copies; copies from the host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from simulator.kernels.timing import Provenance, Timing
 from simulator.kernels.transfer import Relative
 from simulator.operators.step_shape import Array
-from simulator.operators.work import ElementwiseShape
+from simulator.operators.work import ElementwiseShape, HostTransferShape
 from simulator.specs.calibration import KernelFit
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.units import MICRO
@@ -24,6 +24,8 @@ ASSUMED_PARAMETERS: Mapping[str, float] = {
     "l2_sharpness": 6.0,
 }
 ASSUMED_LOG_SIGMA = 0.5
+HOST_LINK_LOG_SIGMA = 0.35
+"""As of every other price that rests on a datasheet alone (STAND_IN_LOG_SIGMA of the kernel library)."""
 
 
 def pass_seconds(
@@ -97,3 +99,23 @@ def _log_sigma(each: Array, *, fit: KernelFit | None, l2_bytes: float) -> Array:
     for regime in sorted(fit.regimes, key=lambda regime: regime.upper, reverse=True):
         log_sigma = np.where(each / l2_bytes <= regime.upper, regime.log_sigma, log_sigma)
     return log_sigma
+
+
+def host_transfer_timing(shape: HostTransferShape, *, hardware: AcceleratorSpec) -> Timing:
+    """Bytes over the host link's datasheet bandwidth in one direction [s]; nothing is fitted, so it says assumed.
+
+    References
+    ----------
+    [Sheng2023]
+    """
+    moved = np.atleast_1d(np.asarray(shape.bytes, dtype=np.float64))
+    seconds = moved / hardware.host_link.bytes_per_s_per_direction
+    nothing = np.zeros_like(seconds)
+    return Timing(
+        seconds=seconds,
+        compute_s=nothing,
+        memory_s=nothing,
+        network_s=seconds,
+        log_sigma=np.where(moved > 0, HOST_LINK_LOG_SIGMA, 0.0),
+        provenance=np.where(moved > 0, float(Provenance.ASSUMED), 0.0),
+    )

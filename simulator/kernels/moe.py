@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
-from simulator.kernels.gemm import GemmMachine, gemm_machine, l2_hit_share, smooth_maximum
+from simulator.kernels.gemm import GemmMachine, gemm_machine
+from simulator.kernels.overlap import l2_hit_share, smooth_maximum
 from simulator.kernels.timing import Timing
 from simulator.operators.step_shape import Array
 from simulator.operators.work import MoeShape

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.kernels.attention_cases import AttentionMachine, attention_machine, joined, kernel_dtype, l2_share
+from simulator.kernels.attention_cases import ACTIVATION_BYTES, AttentionMachine, attention_machine, kernel_dtype
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
+from simulator.kernels.overlap import l2_hit_share, smooth_maximum
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.step_shape import Array
 from simulator.operators.work import RecurrentShape
@@ -25,9 +26,6 @@ RECURRENT_AXES = ("tiles", "tokens")
 
 CHUNK_TOKENS = 64.0
 """Tokens that a scan takes at once [Yang2024]."""
-
-ACTIVATION_BYTES = 2.0
-L2_SHARPNESS = 3.0
 
 VARIANT_LOG_SIGMA = 0.35
 """Added spread where the fit of another kind of recurrence stands in (nobody measured Mamba's scan): an estimate."""
@@ -87,7 +85,7 @@ def convolution_seconds(cases: RecurrentCases, *, machine: AttentionMachine, par
     Runs at conv_fraction of the bandwidth, l2_speedup times that while the tokens stay in L2.
     """
     moved = cases.sequences * cases.tokens * cases.channels * 2.0 * ACTIVATION_BYTES
-    hot = l2_share(moved, l2_bytes=machine.l2_bytes, sharpness=L2_SHARPNESS)
+    hot = l2_hit_share(moved, l2_bytes=machine.l2_bytes)
     rate = (
         parameters["conv_fraction"] * machine.memory_bytes_per_s * (1.0 + (parameters["conv_l2_speedup"] - 1.0) * hot)
     )
@@ -121,11 +119,11 @@ def scan_seconds(
     states = 2.0 * cases.tiles * state * cases.state_element_bytes
     outputs = cases.heads * cases.value_width * (1.0 + p["scratch"])
     through = cases.sequences * cases.tokens * (cases.channels + outputs) * ACTIVATION_BYTES
-    hot = l2_share(states + through, l2_bytes=machine.l2_bytes, sharpness=L2_SHARPNESS)
+    hot = l2_hit_share(states + through, l2_bytes=machine.l2_bytes)
     slow = p["memory_fraction"] * machine.memory_bytes_per_s
     fast = slow * (1.0 + (p["l2_speedup"] - 1.0) * hot)
     memory = states / (slow if cold else fast) + through / fast
-    return p["launch_s"] + joined(compute, memory, sharpness=p["overlap"]), compute, memory
+    return p["launch_s"] + smooth_maximum(compute, memory, sharpness=p["overlap"]), compute, memory
 
 
 REFERENCE_STATE = 128.0 * 128.0

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 
 import numpy as np
 
 from simulator.errors import ProfileError
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.precision import Dtype
+from simulator.specs.same_object import Same
 from simulator.specs.transfer import load_transfer_table
 
 GENERATION_YEARS = 2.0
@@ -82,6 +84,13 @@ def kernel_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> 
     ----------
     [Williams2009], [AIC2026]
     """
+    return _kernel_distance(Same(hardware), Same(relative))
+
+
+@lru_cache(maxsize=4096)
+def _kernel_distance(facts: Same[AcceleratorSpec], others: Same[AcceleratorSpec]) -> float:
+    """Every group of every library asks for the same pairs."""
+    hardware, relative = facts.held, others.held
     same = hardware.architecture.lower() == relative.architecture.lower()
     generations = 0.0 if same else max(1.0, _years_between(hardware, relative) / GENERATION_YEARS)
     octaves = abs(float(np.log2(_ridge(hardware) / _ridge(relative))))

@@ -6,6 +6,7 @@ import numpy as np
 
 from simulator.operators.collectives import all_reduce_after, collective
 from simulator.operators.elementwise import GATHER, NORM, SAMPLE, elementwise, held_only
+from simulator.operators.hyper import hyper_expand, hyper_head
 from simulator.operators.linear import linear
 from simulator.operators.share import DeviceShare
 from simulator.operators.step_shape import Array
@@ -51,6 +52,8 @@ def embedding_rows(share: DeviceShare, *, tokens: Array) -> tuple[Work, ...]:
                 count=1.0,
             )
         )
+    if model.hyper_connections is not None:
+        rows.append(hyper_expand(model.hyper_connections, share=share))
     return (*rows, *_per_layer_embedding(share))
 
 
@@ -113,6 +116,8 @@ def head_rows(share: DeviceShare, *, holds_embedding: bool) -> tuple[Work, ...]:
     """
     model = share.model
     rows: list[Work] = []
+    if model.hyper_connections is not None:
+        rows += hyper_head(model.hyper_connections, share=share)
     if model.final_norm:
         rows.append(_norm("final_norm", share=share, rows=share.tokens, width=model.hidden_size))
     if model.pooler:
@@ -201,11 +206,13 @@ def _vocabulary_product(share: DeviceShare, *, logits: Array, vocab: float, widt
 
 def stage_send(share: DeviceShare) -> Work:
     """The residual stream on its way to the next pipeline stage, one tensor, each rank its tensor-parallel share."""
+    hyper = share.model.hyper_connections
+    width = share.hidden_size * (1 if hyper is None else hyper.streams)
     return collective(
         "stage_send",
         share=share,
         operation=Collective.P2P,
-        message_bytes=np.asarray(share.tokens * share.hidden_size * share.element_bytes / share.tp_size),
+        message_bytes=np.asarray(share.tokens * width * share.element_bytes / share.tp_size),
         participants=2,
         count=1.0,
         role="pipeline",

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from simulator.errors import RoofcastError, did_you_mean
+from simulator.operators.roles import model_roles
 from simulator.operators.schemes import PLAIN_SCHEMES, Scheme, format_of_pair, scheme_named
 from simulator.operators.work import MatmulFormat
 from simulator.specs.format_kernels import load_format_kernels
-from simulator.specs.model import AttentionSpec, MlaSpec, MlpSpec, ModelSpec, MoeSpec, QuantizationSpec
+from simulator.specs.model import ModelSpec, QuantizationSpec
 from simulator.specs.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.spellings import plain_word, scheme_word
 from simulator.units import BITS_PER_BYTE
@@ -144,22 +145,6 @@ def _mixed(model: ModelSpec, precision: PrecisionSpec, plain: Dtype) -> tuple[tu
     return tuple(own)
 
 
-def model_roles(model: ModelSpec) -> frozenset[str]:
-    """Roles of the weight products that a model has."""
-    roles = {"lm_head"} if model.has_lm_head else set()
-    stacks = (model.layers, model.encoder.layers if model.encoder else ())
-    for layer in (layer for stack in stacks for layer in stack):
-        if isinstance(layer.mixer, AttentionSpec | MlaSpec) or layer.cross_attention is not None:
-            roles.add("attention")
-        elif layer.mixer is not None:
-            roles.add("mixer")
-        for block in layer.feed_forward:
-            roles.add("mlp" if isinstance(block, MlpSpec) else "experts")
-            if isinstance(block, MoeSpec) and block.shared_expert_intermediate_size:
-                roles.add("shared_expert")
-    return frozenset(roles)
-
-
 def _plain_dtype(
     model: ModelSpec, precision: PrecisionSpec, notes: list[str], *, multiplied: Collection[Dtype] | None
 ) -> Dtype:
@@ -249,7 +234,14 @@ def _checkpoint_scheme(given: QuantizationSpec, precision: PrecisionSpec, plain:
         given.weights, activations, plain=plain, group_size=given.group_size, method=given.method.lower()
     )
     notes.append(f"weights {given.weights}, activations {activations} ({product.name}) from quantization_config")
-    return Scheme(weights=given.weights, activations=activations, format=product, unquantised=given.unquantized)
+    roles: tuple[tuple[str, MatmulFormat], ...] = ()
+    if given.experts is not None:
+        own = format_of_pair(given.experts, None, plain=plain, method="mxfp4")
+        roles = (("experts", own),)
+        notes.append(f"routed experts {given.experts} ({own.name}), multiplied in {own.math}")
+    return Scheme(
+        weights=given.weights, activations=activations, format=product, unquantised=given.unquantized, roles=roles
+    )
 
 
 def _activations_of(product: MatmulFormat, plain: Dtype) -> Dtype:

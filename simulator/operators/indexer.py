@@ -65,21 +65,25 @@ def index_rows(spec: IndexerSpec, *, share: DeviceShare, query_width: float | No
         parameters=share.norm_parameters(spec.index_head_dim, bias=True),
         kv_bytes=share.tokens * index_key_bytes(spec),
     )
-    return (query, key, norm, *_score_rows(spec, share=share, count=count))
+    return (query, key, norm, *index_score_rows(spec, share=share, count=count))
 
 
-def _score_rows(spec: IndexerSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
+def index_score_rows(
+    spec: IndexerSpec, *, share: DeviceShare, count: float, compress_ratio: int = 1
+) -> tuple[Work, ...]:
+    """Scores and top-k of both phases over one key per ``compress_ratio`` tokens."""
     step = share.step
     rows: list[Work] = []
     if has_prefill(step):
         rows += _scores(
             spec, share=share, count=count, sequences=step.prefill_sequences, queries=step.prefill_tokens,
-            context=step.prefill_context, is_decode=False,
+            context=step.prefill_context, is_decode=False, compress_ratio=compress_ratio,
         )  # fmt: skip
     if has_decode(step):
         rows += _scores(
             spec, share=share, count=count, sequences=step.decode_sequences, queries=step.decode_tokens,
             context=np.maximum(step.decode_context - step.decode_tokens, 0.0), is_decode=True,
+            compress_ratio=compress_ratio,
         )  # fmt: skip
     return tuple(rows)
 
@@ -93,14 +97,15 @@ def _scores(
     queries: Array,
     context: Array,
     is_decode: bool,
+    compress_ratio: int,
 ) -> tuple[Work, Work]:
     """Dot products of every causal query-key pair, and the pass over the scores that keeps the top k."""
-    pairs = sequences * (queries * context + queries * (queries + 1.0) / 2.0)
+    pairs = sequences * (queries * context + queries * (queries + 1.0) / 2.0) / compress_ratio
     math = Dtype.FP8 if share.plan.linear.math is Dtype.FP8 else share.plan.activation_dtype
     shape = AttentionShape(
         sequences=sequences,
         query_tokens=queries,
-        context_tokens=context,
+        context_tokens=context / compress_ratio,
         num_heads=spec.index_n_heads,
         num_kv_heads=1.0,
         head_dim=spec.index_head_dim,
@@ -121,7 +126,7 @@ def _scores(
         count=count,
         flops=2.0 * pairs * spec.index_n_heads * spec.index_head_dim,
         weight_bytes=share.zeros,
-        kv_bytes=sequences * (context + queries) * index_key_bytes(spec),
+        kv_bytes=sequences * (context + queries) / compress_ratio * index_key_bytes(spec),
         activation_bytes=sequences * queries * spec.index_n_heads * spec.index_head_dim + pairs * score_bytes,
     )
     top_k = Work(

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from simulator.operators.compressed_keys import compressed_state_bytes, compressed_token_bytes
 from simulator.operators.formats import PrecisionPlan
 from simulator.operators.indexer import index_key_bytes
 from simulator.operators.kept_tokens import score_bytes
 from simulator.operators.parallel import stage_layers
 from simulator.operators.recurrent import recurrent_size, state_bytes
 from simulator.operators.step_shape import Array
-from simulator.specs.model import AttentionSpec, IndexerSpec, LayerSpec, MlaSpec, ModelSpec
+from simulator.specs.model import AttentionSpec, CompressedAttentionSpec, IndexerSpec, LayerSpec, MlaSpec, ModelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,10 @@ def kv_bytes_per_sequence(
 
 
 def state_bytes_per_sequence(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1) -> float:
-    """Bytes of the recurrent states and convolution windows of one sequence on a device of the largest stage."""
+    """Bytes of the recurrent states and convolution windows of one sequence on a device of the largest stage.
+
+    Also the raw window and the open pools of compressed attention, which engines set aside for each sequence.
+    """
     return max(
         _stage_state(model, plan=plan, tp_size=tp_size, pp_size=pp_size, stage=stage) for stage in range(pp_size)
     )
@@ -87,6 +91,8 @@ def _layer_bytes(layer: LayerSpec, *, plan: PrecisionPlan, tp_size: int) -> tupl
     match layer.mixer:
         case MlaSpec() as mla:
             return (mla.kv_lora_rank + mla.qk_rope_head_dim) * plan.kv_bytes + _index_bytes(mla.indexer), None
+        case CompressedAttentionSpec() as compressed:
+            return compressed_token_bytes(compressed, plan=plan), None
         case AttentionSpec() as attention if attention.causal and not attention.shares_kv_with_previous:
             heads = max(1.0, attention.num_key_value_heads / tp_size)
             per_token = heads * (attention.head_dim + attention.value_dim) * plan.kv_bytes
@@ -105,7 +111,9 @@ def _stage_state(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size
     total = 0.0
     for depth in stage_layers(model, pp_size=pp_size, stage=stage):
         mixer = model.layers[model.layer_order[depth]].mixer
-        if mixer is not None and not isinstance(mixer, AttentionSpec | MlaSpec):
+        if isinstance(mixer, CompressedAttentionSpec):
+            total += compressed_state_bytes(mixer, plan=plan)
+        elif mixer is not None and not isinstance(mixer, AttentionSpec | MlaSpec):
             size = recurrent_size(mixer, hidden_size=model.hidden_size, tp_size=tp_size)
             total += state_bytes(size, element_bytes=plan.activation_bytes)
     return total

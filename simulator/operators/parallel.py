@@ -7,7 +7,16 @@ from functools import lru_cache
 
 from simulator.errors import RoofcastError
 from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.model import AttentionSpec, LayerSpec, MambaSpec, MlaSpec, MlpSpec, ModelSpec, MoeSpec
+from simulator.specs.model import (
+    AttentionSpec,
+    CompressedAttentionSpec,
+    LayerSpec,
+    MambaSpec,
+    MlaSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+)
 
 
 def stage_layers(model: ModelSpec, *, pp_size: int, stage: int) -> range:
@@ -31,6 +40,8 @@ def _divisible_counts(layers: tuple[LayerSpec, ...]) -> tuple[frozenset[int], fr
                     replicable.add(mixer.num_key_value_heads)
                 case MlaSpec():
                     exact.add(mixer.num_attention_heads)
+                case CompressedAttentionSpec():
+                    exact |= {mixer.num_attention_heads, mixer.o_groups}
                 case MambaSpec():
                     exact.add(mixer.intermediate_size)
                 case None:

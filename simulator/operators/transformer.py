@@ -8,10 +8,12 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.attention import attention_rows
+from simulator.operators.compressed import compressed_attention_rows
 from simulator.operators.cross_attention import cross_attention_rows
 from simulator.operators.elementwise import NORM, RESIDUAL_NORM, PassCost, elementwise, held_only
 from simulator.operators.ends import embedding_rows, head_rows, stage_send
 from simulator.operators.formats import PrecisionPlan
+from simulator.operators.hyper import hyper_rows
 from simulator.operators.linear import linear
 from simulator.operators.mla import mla_rows
 from simulator.operators.moe import mlp_rows, moe_rows
@@ -21,7 +23,7 @@ from simulator.operators.share import DeviceShare, has_decode
 from simulator.operators.step_shape import StepShape, mixed_step
 from simulator.operators.work import Work
 from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.model import AttentionSpec, LayerSpec, MlaSpec, MlpSpec, ModelSpec
+from simulator.specs.model import AttentionSpec, CompressedAttentionSpec, LayerSpec, MlaSpec, MlpSpec, ModelSpec
 
 
 def operator_list(
@@ -147,6 +149,8 @@ def layer_rows(layer: LayerSpec, *, share: DeviceShare, count: int) -> list[Work
             rows += attention_rows(layer.mixer, share=share, count=count)
         case MlaSpec():
             rows += mla_rows(layer.mixer, share=share, count=count)
+        case CompressedAttentionSpec():
+            rows += compressed_attention_rows(layer.mixer, share=share, count=count)
         case None:
             pass
         case _:
@@ -161,6 +165,9 @@ def layer_rows(layer: LayerSpec, *, share: DeviceShare, count: int) -> list[Work
         )
     rows += _per_layer_input(share, count=count)
     sublayers = (layer.mixer is not None) + (layer.cross_attention is not None) + len(layer.feed_forward)
+    hyper = share.model.hyper_connections
+    if hyper is not None:
+        rows += hyper_rows(hyper, share=share, sites=count * sublayers)
     rows.append(
         _norm_row(
             "residual_norm",
@@ -168,7 +175,7 @@ def layer_rows(layer: LayerSpec, *, share: DeviceShare, count: int) -> list[Work
             norms=layer.norms * count,
             extra=layer.extra_parameters * count,
             share=share,
-            cost=RESIDUAL_NORM,
+            cost=RESIDUAL_NORM if hyper is None else NORM,
         )
     )
     return rows

@@ -197,8 +197,22 @@ class GroupedGemmShape:
     format: MatmulFormat
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTransferShape:
+    """A copy from the host's memory to one device. ``bytes`` cross the host link (array)."""
+
+    bytes: Array
+
+
 KernelShape = (
-    GemmShape | GroupedGemmShape | AttentionShape | MoeShape | RecurrentShape | ElementwiseShape | CollectiveShape
+    GemmShape
+    | GroupedGemmShape
+    | AttentionShape
+    | MoeShape
+    | RecurrentShape
+    | ElementwiseShape
+    | CollectiveShape
+    | HostTransferShape
 )
 
 

@@ -7,7 +7,9 @@ from typing import Literal
 
 from simulator.errors import RoofcastError
 from simulator.kernels.engine_traits import EngineTraits
-from simulator.kernels.library import KernelLibrary, kernel_library
+from simulator.kernels.library import KernelLibrary
+from simulator.kernels.shared_library import shared_library
+from simulator.kernels.sustained import with_sustained_peaks
 from simulator.operators.formats import PrecisionPlan, precision_plan
 from simulator.operators.parallel import check_parallelism
 from simulator.phases.speculation import Speculation, with_speculation
@@ -90,8 +92,10 @@ def _engine_settings(spec: EngineSpec, *, profile: EngineProfile, model: ModelSp
         scheduler=spec.scheduler or profile.scheduler,
         queue_order=spec.queue_order or profile.queue_order,
         async_scheduling=profile.async_scheduling,
-        block_size_tokens=spec.block_size_tokens or profile.block_size_tokens,
-        prefix_caching=profile.prefix_caching if spec.prefix_caching is None else spec.prefix_caching,
+        block_size_tokens=_block_size_tokens(spec, profile=profile, max_model_len=max_model_len),
+        prefix_caching=profile.prefix_caching and not spec.kv_allocation
+        if spec.prefix_caching is None
+        else spec.prefix_caching,
         chunked_prefill=profile.chunked_prefill,
         cpu_kv_offload=bool(spec.cpu_kv_offload),
         cpu_kv_offload_bytes=_offload_bytes(spec),
@@ -100,6 +104,21 @@ def _engine_settings(spec: EngineSpec, *, profile: EngineProfile, model: ModelSp
         overheads=profile.overheads,
         spread=profile.spread,
     )
+
+
+def _block_size_tokens(spec: EngineSpec, *, profile: EngineProfile, max_model_len: int) -> int:
+    """Tokens of one piece of the cache: a block, or all that a request could ever need [Kwon2023]."""
+    if spec.kv_allocation is None:
+        return spec.block_size_tokens or profile.block_size_tokens
+    for field in ("block_size_tokens", "prefix_caching"):
+        if getattr(spec, field):
+            raise RoofcastError(
+                f"max_length gives each request one piece of {max_model_len} tokens, which leaves nothing for {field}",
+                field="engine.kv_allocation",
+                code="contradiction",
+                hint=f"leave engine.{field} out, or engine.kv_allocation",
+            )
+    return max_model_len
 
 
 def _offload_bytes(spec: EngineSpec) -> float | None:
@@ -193,7 +212,9 @@ def deploy(
         plan=plan,
         engine=settings,
         kernels=replace(
-            kernel_library(hardware, library=profile.kernel_library, network=network, profiles=profiles),
+            with_sustained_peaks(
+                shared_library(hardware, library=profile.kernel_library, network=network, profiles=profiles)
+            ),
             traits=EngineTraits(
                 collective_lag_s=profile.overheads.collective_lag_s,
                 side_stream_tokens=profile.side_stream_tokens,

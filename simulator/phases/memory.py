@@ -186,7 +186,10 @@ def sequences_that_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: fl
 
     Layers with a window keep no more than it, recurrent states count once per sequence.
     """
-    parallelism = deployment.parallelism
+    parallelism, engine = deployment.parallelism, deployment.engine
+    # What the last block of a sequence wastes is little, unless one piece holds the longest request.
+    if engine.block_size_tokens >= engine.max_model_len:
+        tokens = max(tokens, float(engine.block_size_tokens))
     each = kv_bytes_per_sequence(
         deployment.model,
         plan=deployment.plan,

@@ -174,14 +174,3 @@ class PoolPlan:
     threshold_tokens: float
     pools: tuple[Pool, ...]
     saved_devices: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedOption:
-    """An accelerator or set-up that was not chosen, and why in one clause."""
-
-    hardware: str
-    label: str
-    devices: int | None
-    cost_per_hour: float | None
-    reason: str

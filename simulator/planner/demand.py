@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from simulator.engine.lengths import LengthDistribution, RequestMix
 from simulator.engine.steady_state import LatencyMetric
-from simulator.engine.trace_files import TraceSummary, read_trace, summarise
 from simulator.errors import RoofcastError
 from simulator.planner.records import Assumption, Demand, Objective
 from simulator.specs.plan import PlanSpec
+
+if TYPE_CHECKING:
+    from simulator.engine.trace_files import TraceSummary
 
 # Means and coefficients of variation over the 19,366 requests of AzureLLMInferenceTrace2023_conv.csv [Patel2024a].
 CHAT_ISL = LengthDistribution(mean_tokens=1155.0, cv=0.96)
@@ -53,6 +56,12 @@ def _trace_name(trace: TraceSummary) -> str:
     return f"trace {trace.source} ({trace.requests} requests in {trace.duration_s:.0f} s)"
 
 
+def _summary(name: str) -> TraceSummary:
+    from simulator.engine.trace_files import read_trace, summarise
+
+    return summarise(read_trace(name))
+
+
 def read_demand(spec: PlanSpec) -> Demand:
     """Demand of a plan. Every value that was not given is listed with its source.
 
@@ -61,7 +70,7 @@ def read_demand(spec: PlanSpec) -> Demand:
     RoofcastError
         No rate is given, or the trace is malformed.
     """
-    trace = summarise(read_trace(spec.trace)) if spec.trace else None
+    trace = _summary(spec.trace) if spec.trace else None
     traced = _trace_name(trace) if trace else ""
     rate = _rate(spec, trace)
     peak = _first(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from simulator.planner.choice_records import RejectedOption
 from simulator.planner.records import CapacityPlan, Fleet, Rejection
-from simulator.units import GIGA, KIB, KILO, MILLI
+from simulator.units import GIGA, KILO, MILLI
 
 
 def _demand_lines(plan: CapacityPlan) -> list[str]:
@@ -22,7 +21,7 @@ def _memory_lines(fleet: Fleet) -> list[str]:
         f"memory per device: {memory.budget_bytes / GIGA:.1f} GB budget = {memory.weights_bytes / GIGA:.1f} weights + "
         f"{memory.activation_bytes / GIGA:.1f} activations + {memory.reserve_bytes / GIGA:.1f} reserve + "
         f"{memory.kv_capacity_bytes / GIGA:.1f} for the KV cache",
-        f"KV cache: {memory.kv_bytes_per_token / KIB:.1f} KiB a token and device, {memory.kv_capacity_tokens} tokens; "
+        f"KV cache: {memory.kv_bytes_per_token / KILO:.1f} kB a token and device, {memory.kv_capacity_tokens} tokens; "
         f"{replica.slots} sequences at once ({replica.slot_limit.value.replace('_', ' ')} is met first)",
     ]
 
@@ -47,8 +46,8 @@ def _fleet_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
     if fleet.server is not None and fleet.servers is not None:
         lines.append(
             f"servers: {fleet.servers} x {fleet.server.name} of {fleet.server.accelerators_per_server} = "
-            f"{fleet.devices} devices, {fleet.idle_devices} of them idle; {fleet.typical_w / KILO:.0f} kW typical, "
-            f"{fleet.maximum_w / KILO:.0f} kW at most ({fleet.power_of})"
+            f"{fleet.devices} devices, {fleet.idle_devices} of them idle; {fleet.typical_w / KILO:,.1f} kW typical, "
+            f"{fleet.maximum_w / KILO:,.1f} kW at most ({fleet.power_of})"
         )
     for name, at in (("all replicas up", fleet.at_peak), ("spares down", fleet.degraded)):
         lines.append(
@@ -82,30 +81,6 @@ def nearest_rejections(plan: CapacityPlan) -> tuple[Rejection, ...]:
         if rejection.hardware not in served and (known is None or rejection.distance <= known.distance):
             nearest[rejection.hardware] = rejection
     return tuple(nearest.values())
-
-
-def rejected_options(plan: CapacityPlan) -> tuple[RejectedOption, ...]:
-    """Every accelerator that was not chosen: what serves but costs more or has no price, then what cannot serve."""
-    best = plan.best
-    found = []
-    for fleet in plan.alternatives:
-        cost, least = fleet.cost.per_hour, best.cost.per_hour
-        if cost is None:
-            reason = f"no price is known; {fleet.devices} devices against {best.devices}"
-        elif least is None:
-            reason = f"{fleet.devices} devices against {best.devices}"
-        else:
-            reason = f"costs {cost / least - 1:.0%} more; limited by {fleet.limit.resource}"
-        found.append(
-            RejectedOption(
-                hardware=fleet.hardware, label=fleet.label, devices=fleet.devices, cost_per_hour=cost, reason=reason
-            )
-        )
-    refused = [
-        RejectedOption(hardware=item.hardware, label=item.label, devices=None, cost_per_hour=None, reason=item.message)
-        for item in nearest_rejections(plan)
-    ]
-    return (*found, *refused)
 
 
 def explanation(plan: CapacityPlan) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from simulator.engine.rate_simulation import (
     simulate_rate,
 )
 from simulator.errors import RoofcastError
-from simulator.planner.records import Demand, Fleet, Latencies, Objective, Replica
+from simulator.planner.records import Demand, Fleet, Latencies, Objective
 from simulator.specs.plan import ObjectiveSpec
 
 SEEDS = 3
@@ -179,26 +179,13 @@ def _verify(
     return _verification(point, objectives=objectives, steady=steady, seeds=seeds, requests=count)
 
 
-def verify_replica(
-    replica: Replica, *, mix: RequestMix, objectives: tuple[Objective, ...], steady: Latencies, seeds: int = SEEDS
-) -> Verification:
-    """Simulate one replica at the rate of ``steady``, the planner's own estimate, over several seeds.
-
-    A replica that the event simulation does not model is not verified; ``reason`` says why.
-    """
-    try:
-        served = served_deployment(replica.deployment)
-        return _verify(served, mix=mix, objectives=objectives, steady=steady, seeds=seeds)
-    except RoofcastError as error:
-        return _refused(str(error), steady=steady)
-
-
 def verify_fleet(
     fleet: Fleet, *, demand: Demand, objectives: tuple[Objective, ...], seeds: int = SEEDS
 ) -> FleetVerification:
     """One replica of ``fleet`` at its share of the planned rate, with the spares up and with them gone.
 
-    Every replica is taken to get an even share at random moments, as round-robin routing of many clients gives.
+    Every replica is taken to get an even share at random moments, as round-robin routing of many clients gives. A
+    replica that the event simulation does not model is not verified; ``reason`` says why.
     """
     try:
         served = served_deployment(fleet.replica.deployment)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,16 +10,14 @@ from simulator.engine.capacity_search import SimulatedCapacity
 from simulator.engine.latency import LATENCIES, ObjectiveCheck, objective_name
 from simulator.engine.rate_simulation import RatePoint
 from simulator.phases.deployment import Deployment
-from simulator.reports.serve_tables import duration, setup_text
+from simulator.reports.contract import finite
+from simulator.reports.quantities import seconds_text
+from simulator.reports.serve_tables import setup_text
 from simulator.reports.text_table import text_table
 from simulator.specs.plan import ObjectiveSpec
 
 SCHEMA_VERSION = "1.0"
 Json = dict[str, Any]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _named(objective: ObjectiveSpec) -> str:
@@ -34,8 +31,8 @@ def _binding(capacity: SimulatedCapacity) -> str:
     failing = next(point for point in capacity.points if point.rate_per_s == capacity.failing_per_s)
     check = next(check for check in failing.checks if check.objective == objective)
     return (
-        f"{_named(objective)} binds: {duration(check.value_s)} at {capacity.failing_per_s:.4g}/s, "
-        f"bound {duration(objective.bound_s)}"
+        f"{_named(objective)} binds: {seconds_text(check.value_s)} at {capacity.failing_per_s:.4g}/s, "
+        f"bound {seconds_text(objective.bound_s)}"
     )
 
 
@@ -51,8 +48,8 @@ def _row(point: RatePoint, capacity: SimulatedCapacity) -> tuple[str, ...]:
     extra = [check for check in point.checks if check.objective.percentile != 95]
     return (
         f"{point.rate_per_s:.4g}",
-        *(duration(spread.pooled_s) for spread in point.p95),
-        *(duration(check.value_s) for check in extra),
+        *(seconds_text(spread.pooled_s) for spread in point.p95),
+        *(seconds_text(check.value_s) for check in extra),
         f"{point.mean_batch:.1f}",
         f"{100 * point.kv_utilization:.0f} %",
         _verdict(point, capacity),
@@ -95,14 +92,14 @@ def capacity_text(
 
 
 def _check(check: ObjectiveCheck) -> Json:
-    return {"objective": objective_name(check.objective), "value_s": _finite(check.value_s), "holds": check.holds}
+    return {"objective": objective_name(check.objective), "value_s": finite(check.value_s), "holds": check.holds}
 
 
 def point_object(point: RatePoint) -> Json:
     """One visited rate."""
     item: Json = {"rate_per_s": point.rate_per_s, "holds": point.holds, "saturated": point.saturated}
     for name, mean, p95 in zip(LATENCIES, point.means, point.p95, strict=True):
-        item[f"{name}_mean_s"], item[f"{name}_p95_s"] = mean.pooled_s, _finite(p95.pooled_s)
+        item[f"{name}_mean_s"], item[f"{name}_p95_s"] = mean.pooled_s, finite(p95.pooled_s)
     item |= {
         "mean_batch": point.mean_batch,
         "kv_utilization": point.kv_utilization,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from simulator.reports.content import Cell, CellKind, Origin
-from simulator.reports.quantities import percent_text, seconds_text
+from simulator.reports.quantities import number_text, percent_text, seconds_text
 from simulator.units import KILO
 
 EMPTY = "–"
+_DOUBTED = (Origin.ASSUMED, Origin.DEFAULT)
 
 
 def text(value: str, *, origin: Origin = Origin.NONE) -> Cell:
@@ -41,13 +42,8 @@ def seconds(value: float | None, *, origin: Origin = Origin.NONE) -> Cell:
     return Cell(value=value, kind=CellKind.SECONDS, unit="s", origin=origin)
 
 
-def _number_text(value: float, digits: int | None) -> str:
-    if digits is not None:
-        return f"{value:,.{digits}f}"
-    if value == 0:
-        return "0"
-    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{decimals}f}"
+def _plain_text(value: float, digits: int | None) -> str:
+    return number_text(value) if digits is None else f"{value:,.{digits}f}"
 
 
 def cell_text(cell: Cell, *, currency: str) -> str:
@@ -70,7 +66,18 @@ def cell_text(cell: Cell, *, currency: str) -> str:
         case CellKind.COUNT:
             return f"{value:,.0f} {cell.unit}".rstrip()
         case CellKind.NUMBER | CellKind.TEXT:
-            return f"{_number_text(value, cell.digits)} {cell.unit}".rstrip()
+            return f"{_plain_text(value, cell.digits)} {cell.unit}".rstrip()
+
+
+def origin_mark(cell: Cell) -> str:
+    """The badge of a cell: only what a reader has to doubt is marked."""
+    return cell.origin.value if cell.origin in _DOUBTED else ""
+
+
+def marked_text(cell: Cell, *, currency: str) -> str:
+    """`cell_text` with the badge as a word behind it, unless the text begins with that word already."""
+    shown, mark = cell_text(cell, currency=currency), origin_mark(cell)
+    return f"{shown} ({mark})" if mark and not shown.startswith(mark) else shown
 
 
 def kilo(value: float, unit: str, *, digits: int = 1) -> Cell:

@@ -62,7 +62,7 @@ def _phase_provenance(phases: Iterable[PhaseEstimate]) -> str:
     return Provenance(int(worst)).label
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
     """``value``, or null where it is not a number that JSON can hold."""
     return value if math.isfinite(value) else None
 
@@ -73,7 +73,7 @@ def _check(check: ObjectiveCheck) -> Json:
     return {
         "objective": objective_name(objective),
         "bound_s": objective.bound_s,
-        "value_s": _finite(check.value_s),
+        "value_s": finite(check.value_s),
         "holds": check.holds,
     }
 
@@ -133,8 +133,11 @@ def _phase_sigma(phase: PhaseEstimate) -> float:
     return phase.mean(phase.estimate.log_sigma)
 
 
-def _interval(result: ScenarioResult) -> Json:
-    """Kernel errors of each phase and the engine's own, in quadrature; the two phases' errors as independent."""
+def intervals(result: ScenarioResult) -> Json:
+    """80 % interval of each metric: errors of the kernels of each phase and of the engine, in quadrature.
+
+    The two phases' errors count as independent.
+    """
     run, spread = result.run, result.deployment.engine.spread
     if isinstance(run, ServedRun) and run.interval is not None:
         return _served_interval(run.interval)
@@ -222,7 +225,7 @@ def result_object(result: ScenarioResult) -> Json:
         "memory": _memory(run),
         "power_w": result.power_w * replicas,
         "energy_per_output_token_j": result.energy_per_output_token_j,
-        "interval": _interval(result),
+        "interval": intervals(result),
         "provenance": _phase_provenance(phases),
         "assumptions": list(result.assumptions),
         "notes": list(result.notes),

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from simulator.reports.cells import cell_text
-from simulator.reports.content import Cell, Origin, Report
+from simulator.reports.cells import cell_text, origin_mark
+from simulator.reports.content import Report
 from simulator.reports.figures.chart import Chart
 from simulator.reports.figures.static_svg import CSS_THEME, static_svg
 
-_MARKS = {Origin.ASSUMED: "assumed", Origin.DEFAULT: "default", Origin.SOURCED: "", Origin.NONE: ""}
 _TEMPLATES = "simulator.reports.templates"
-
-
-def origin_mark(cell: Cell) -> str:
-    """The badge of a cell: only what a reader has to doubt is marked."""
-    return _MARKS.get(cell.origin, cell.origin.value)
 
 
 def _svg(chart: Chart) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.reports.cells import cell_text
+from simulator.reports.cells import cell_text, marked_text
 from simulator.reports.content import (
     Block,
     Bullets,
@@ -10,7 +10,6 @@ from simulator.reports.content import (
     Code,
     Facts,
     Figure,
-    Origin,
     Paragraph,
     Report,
     SignOff,
@@ -18,7 +17,6 @@ from simulator.reports.content import (
     Tone,
 )
 
-_MARKED = (Origin.ASSUMED, Origin.DEFAULT)
 _PREFIXES = {Tone.LEAD: "**{}**", Tone.NOTE: "*{}*", Tone.WARNING: "> **Warning:** {}", Tone.MISSING: "> {}"}
 
 
@@ -27,8 +25,7 @@ def _escaped(text: str) -> str:
 
 
 def _cell(cell: Cell, currency: str) -> str:
-    mark = f" ({cell.origin.value})" if cell.origin in _MARKED else ""
-    return _escaped(cell_text(cell, currency=currency)) + mark
+    return _escaped(marked_text(cell, currency=currency))
 
 
 def _table(table: Table, currency: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.planner.choice_records import Gap, GapStep, ParetoSet, PoolPlan, SearchSummary, StockPlan
 from simulator.planner.records import CapacityPlan
-from simulator.reports.plan_tables import duration, kilowatts, money
+from simulator.reports.quantities import kilowatts_text, price_text, seconds_text
 from simulator.reports.study_section import StudySection
 
 
@@ -27,11 +27,11 @@ def pareto_section(pareto: ParetoSet, *, currency: str) -> StudySection:
             point.hardware,
             point.label,
             str(point.devices),
-            money(point.cost_per_hour, currency),
-            kilowatts(point.typical_w),
-            duration(point.ttft_p95_s),
-            duration(point.tpot_p95_s),
-            duration(point.e2e_p95_s),
+            price_text(point.cost_per_hour, currency),
+            kilowatts_text(point.typical_w),
+            seconds_text(point.ttft_p95_s),
+            seconds_text(point.tpot_p95_s),
+            seconds_text(point.e2e_p95_s),
             point.quality,
         )
         for point in pareto.points
@@ -44,7 +44,7 @@ def _gap_row(step: GapStep, currency: str) -> tuple[str, ...]:
     saved = "-" if step.saved_devices is None else str(step.saved_devices)
     alone = "-" if step.alone_devices is None else str(step.alone_devices)
     fleet = f"{step.hardware} {step.label}"
-    cost = money(step.cost_per_hour, currency)
+    cost = price_text(step.cost_per_hour, currency)
     return (step.name, step.flags, fleet, str(step.devices), saved, alone, cost, step.quality)
 
 
@@ -90,8 +90,8 @@ def stock_section(stock: StockPlan, *, currency: str) -> StudySection:
             str(share.from_stock),
             str(share.bought),
             f"{share.rate_per_s:.4g}",
-            money(share.cost_per_hour, currency),
-            kilowatts(share.typical_w),
+            price_text(share.cost_per_hour, currency),
+            kilowatts_text(share.typical_w),
         )
         for share in stock.shares
     )
@@ -111,7 +111,7 @@ def pools_section(pools: PoolPlan, *, currency: str) -> StudySection:
             pool.label,
             f"{pool.replicas} + {pool.spares}",
             str(pool.devices),
-            money(pool.cost_per_hour, currency),
+            price_text(pool.cost_per_hour, currency),
         )
         for pool in pools.pools
     )

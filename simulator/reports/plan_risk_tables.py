@@ -6,13 +6,13 @@ from math import isfinite
 
 from simulator.planner.records import CapacityPlan
 from simulator.planner.risk_records import Growth, RentalMix, Resilience, TornadoBar, Uncertainty
-from simulator.reports.plan_tables import duration, money
+from simulator.reports.quantities import price_text, seconds_text
 from simulator.reports.study_section import StudySection
 from simulator.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 
 def _latency(seconds: float) -> str:
-    return duration(seconds) if isfinite(seconds) else "overloaded"
+    return seconds_text(seconds) if isfinite(seconds) else "overloaded"
 
 
 def resilience_section(found: Resilience) -> StudySection:
@@ -35,7 +35,7 @@ def resilience_section(found: Resilience) -> StudySection:
         f"load: the objectives allow {target.by_objectives:.0%} of saturation ({target.binding}); "
         f"planned are {target.planned:.0%}",
         f"N+1 by server: {found.spares_for_one_server} spare replicas cover one server",
-        f"rolling restart: {rest.rounds} rounds of {rest.at_once} replicas, "
+        f"rolling restart, {rest.at_once} at a time: {rest.rounds} rounds, "
         f"{rest.round_s / SECONDS_PER_MINUTE:.1f} min each, {rest.total_s / SECONDS_PER_HOUR:.1f} h in all",
         f"a new replica answers after {start.delay_s:.0f} s ({start.source}): {start.headroom_replicas} replicas must "
         f"run ahead of a ramp of {start.ramp_per_s2 * SECONDS_PER_MINUTE:.3g} requests/s a minute",
@@ -82,15 +82,15 @@ def rental_section(rental: RentalMix, *, currency: str) -> StudySection:
             share.kind,
             str(share.devices),
             f"{share.mean_devices:.1f}",
-            money(share.per_device_hour, currency),
-            money(share.per_month, currency),
+            price_text(share.per_device_hour, currency),
+            price_text(share.per_month, currency),
         )
         for share in rental.shares
     )
     saved = 1 - rental.per_month / rental.flat_per_month
     lines = (
-        f"{money(rental.per_month, currency)} a month against {money(rental.flat_per_month, currency)} for the peak "
-        f"all day ({rental.flat_kind}): {saved:.0%} less",
+        f"{price_text(rental.per_month, currency)} a month against "
+        f"{price_text(rental.flat_per_month, currency)} for the peak all day ({rental.flat_kind}): {saved:.0%} less",
         f"load over the day: {rental.profile_source}; {min(rental.devices)} to {max(rental.devices)} GPUs",
         *rental.notes,
     )
@@ -103,10 +103,10 @@ def _tornado_row(bar: TornadoBar, currency: str) -> tuple[str, ...]:
         bar.name,
         bar.low,
         str(bar.devices_low),
-        money(bar.cost_per_hour_low, currency),
+        price_text(bar.cost_per_hour_low, currency),
         bar.high,
         str(bar.devices_high),
-        money(bar.cost_per_hour_high, currency),
+        price_text(bar.cost_per_hour_high, currency),
     )
 
 
@@ -119,16 +119,15 @@ def uncertainty_section(found: Uncertainty, *, currency: str) -> StudySection:
     ]
     if found.cost_per_hour is not None:
         cost = found.cost_per_hour
-        lines.append(
-            f"cost/h P10 {money(cost.p10, currency)}, P50 {money(cost.p50, currency)}, P90 {money(cost.p90, currency)}"
-        )
+        named = (("P10", cost.p10), ("P50", cost.p50), ("P90", cost.p90))
+        lines.append("cost/h " + ", ".join(f"{name} {price_text(value, currency)}" for name, value in named))
     lines.append(f"the planned replicas, spares down, carry {found.enough_share:.0%} of the draws")
     if found.breaks_first:
         first = found.breaks_first[0]
         others = "; ".join(f"{item.name} {item.margin:.1%}" for item in found.breaks_first[1:])
         lines.append(f"breaks first: {first.name}, at {first.margin:.1%} {first.detail}; then {others}")
     lines += [
-        f"regret of {item.hardware} {item.label}: {money(item.mean_regret_per_hour, currency)}/h on average above "
+        f"regret of {item.hardware} {item.label}: {price_text(item.mean_regret_per_hour, currency)}/h on average above "
         f"the best of each draw, itself the best in {item.best_share:.0%}"
         for item in found.regrets[:3]
     ]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
-from dataclasses import dataclass
 from io import StringIO
+from typing import TYPE_CHECKING
 
-from simulator.planner.choice_records import StockPlan
 from simulator.planner.explain import explanation
 from simulator.planner.records import CapacityPlan, Fleet
 from simulator.planner.studies import has_studies
+from simulator.reports.quantities import counted_text, kilowatts_text, price_text, seconds_text
 from simulator.reports.study_section import StudySection, section_markdown, section_text
-from simulator.units import KILO, MILLI
+from simulator.reports.text_table import text_table
+
+if TYPE_CHECKING:
+    from simulator.planner.choice_records import StockPlan
 
 SHOWN_FLEETS = 10
-_SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 CSV_COLUMNS = (
     "rank",
@@ -60,29 +61,9 @@ TABLE_COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRow:
-    """One fleet as text, in the order of TABLE_COLUMNS."""
-
-    cells: tuple[str, ...]
-
-
 def device_word(fleet: Fleet) -> str:
     """What people call these accelerators."""
     return "GPUs" if fleet.replica.deployment.hardware.vendor in ("nvidia", "amd") else "accelerators"
-
-
-def money(value: float | None, currency: str) -> str:
-    """``$1,536.00`` or ``unknown``."""
-    if value is None:
-        return "unknown"
-    amount = f"{value:,.0f}" if value >= KILO else f"{value:,.2f}"
-    symbol = _SYMBOLS.get(currency)
-    return f"{symbol}{amount}" if symbol else f"{amount} {currency}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _devices(number: int, word: str) -> str:
@@ -96,76 +77,54 @@ def sentence(plan: CapacityPlan) -> str:
 
 def _stock_sentence(stock: StockPlan, currency: str) -> str:
     parts = [
-        f"{_count(share.replicas, 'replica')} + {share.spares} spare on {share.devices} {share.hardware} ({share.label}"
-        f"{', stock' if share.from_stock else ''})"
+        f"{counted_text(share.replicas, 'replica')} + {share.spares} spare on {share.devices} {share.hardware} "
+        f"({share.label}{', stock' if share.from_stock else ''})"
         for share in stock.shares
     ]
     costs = [share.cost_per_hour for share in stock.shares]
-    cost = money(None if None in costs else sum(item or 0.0 for item in costs), currency)
-    power = kilowatts(sum(share.typical_w for share in stock.shares))
+    cost = price_text(None if None in costs else sum(item or 0.0 for item in costs), currency)
+    power = kilowatts_text(sum(share.typical_w for share in stock.shares))
     return f"{stock.devices} GPUs, {stock.bought} of them to obtain = {' + '.join(parts)}: {cost}/h, {power} kW"
 
 
 def _new_fleet_sentence(plan: CapacityPlan) -> str:
     fleet, word = plan.best, device_word(plan.best)
     per_replica = fleet.replica.devices
-    parts = [f"{_count(fleet.replicas, 'replica')} x {per_replica} {fleet.hardware} ({fleet.label})"]
+    parts = [f"{counted_text(fleet.replicas, 'replica')} x {per_replica} {fleet.hardware} ({fleet.label})"]
     if fleet.spares:
-        parts.append(f"{_count(fleet.spares, 'spare replica')} ({_devices(fleet.spares * per_replica, word)})")
+        parts.append(f"{counted_text(fleet.spares, 'spare replica')} ({_devices(fleet.spares * per_replica, word)})")
     if fleet.idle_devices:
         parts.append(f"{_devices(fleet.idle_devices, f'idle {word}')} in whole servers")
-    cost = (
-        f"{money(fleet.cost.per_hour, fleet.cost.currency)}/h" if fleet.cost.per_hour is not None else "price unknown"
-    )
+    hourly = fleet.cost.per_hour
+    cost = "price unknown" if hourly is None else f"{price_text(hourly, fleet.cost.currency)}/h"
     return (
-        f"{_devices(fleet.devices, word)} = {' + '.join(parts)}: {cost}, {kilowatts(fleet.typical_w)} kW, "
+        f"{_devices(fleet.devices, word)} = {' + '.join(parts)}: {cost}, {kilowatts_text(fleet.typical_w)} kW, "
         f"limited by {fleet.limit.resource}"
     )
 
 
-def kilowatts(watts: float) -> str:
-    """Power in kW, digits where they matter."""
-    return f"{watts / KILO:,.0f}" if watts >= KILO * KILO / 10 else f"{watts / KILO:.1f}"
-
-
-def duration(seconds: float) -> str:
-    """``34 ms`` or ``1.03 s``."""
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds / MILLI:.0f} ms"
-
-
-def table_row(fleet: Fleet) -> PlanRow:
-    """One line of the table; latencies hold with the spares down."""
+def fleet_cells(fleet: Fleet) -> tuple[str, ...]:
+    """One fleet as text, in the order of TABLE_COLUMNS; latencies hold with the spares down."""
     currency = fleet.cost.currency
-    return PlanRow(
-        cells=(
-            fleet.hardware,
-            fleet.label,
-            str(fleet.devices),
-            f"{fleet.devices_low}-{fleet.devices_high}",
-            f"{fleet.replicas} + {fleet.spares}",
-            money(fleet.cost.per_hour, currency),
-            fleet.cost.kind,
-            money(fleet.cost.per_million_output_tokens, currency),
-            kilowatts(fleet.typical_w),
-            duration(fleet.degraded.ttft_p95_s),
-            duration(fleet.degraded.tpot_p95_s),
-            fleet.limit.resource,
-            fleet.provenance,
-        )
+    return (
+        fleet.hardware,
+        fleet.label,
+        str(fleet.devices),
+        f"{fleet.devices_low}-{fleet.devices_high}",
+        f"{fleet.replicas} + {fleet.spares}",
+        price_text(fleet.cost.per_hour, currency),
+        fleet.cost.kind,
+        price_text(fleet.cost.per_million_output_tokens, currency),
+        kilowatts_text(fleet.typical_w),
+        seconds_text(fleet.degraded.ttft_p95_s),
+        seconds_text(fleet.degraded.tpot_p95_s),
+        fleet.limit.resource,
+        fleet.provenance,
     )
 
 
 def _fleets(plan: CapacityPlan) -> tuple[Fleet, ...]:
     return (plan.best, *plan.alternatives)
-
-
-def text_table(columns: Sequence[str], rows: Sequence[PlanRow]) -> str:
-    """Columns as wide as their widest cell, two spaces apart."""
-    lines = [tuple(columns), *(row.cells for row in rows)]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
 
 
 def assumption_lines(plan: CapacityPlan) -> list[str]:
@@ -186,7 +145,7 @@ def study_sections(plan: CapacityPlan) -> list[StudySection]:
 def plan_text(plan: CapacityPlan, *, explain: bool) -> str:
     """The answer for people: sentence, table, derivation if asked for, assumptions."""
     fleets = _fleets(plan)
-    parts = [sentence(plan), "", text_table(TABLE_COLUMNS, [table_row(fleet) for fleet in fleets[:SHOWN_FLEETS]])]
+    parts = [sentence(plan), "", text_table(TABLE_COLUMNS, [fleet_cells(fleet) for fleet in fleets[:SHOWN_FLEETS]])]
     parts.append(
         f"({len(fleets)} options from {plan.candidates} candidates, cheapest first"
         + (f"; {len(fleets) - SHOWN_FLEETS} more with --output csv" if len(fleets) > SHOWN_FLEETS else "")
@@ -202,7 +161,7 @@ def plan_text(plan: CapacityPlan, *, explain: bool) -> str:
 
 def plan_markdown(plan: CapacityPlan, *, explain: bool) -> str:
     """The same as Markdown."""
-    rows = [table_row(fleet).cells for fleet in _fleets(plan)[:SHOWN_FLEETS]]
+    rows = [fleet_cells(fleet) for fleet in _fleets(plan)[:SHOWN_FLEETS]]
     lines = [f"**{sentence(plan)}**", "", f"| {' | '.join(TABLE_COLUMNS)} |", "|" + " --- |" * len(TABLE_COLUMNS)]
     lines += [f"| {' | '.join(cells)} |" for cells in rows]
     for section in study_sections(plan):

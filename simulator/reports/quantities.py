@@ -11,8 +11,8 @@ UNKNOWN = "unknown"
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
-def _digits(value: float, digits: int = 3) -> str:
-    """``digits`` significant ones, thousands separated, never in scientific notation."""
+def number_text(value: float, *, digits: int = 3) -> str:
+    """``9.75``, ``1,744,321``: ``digits`` significant ones or all before the point, never in scientific notation."""
     if value == 0:
         return "0"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -26,22 +26,22 @@ def seconds_text(value_s: float | None) -> str:
     if math.isinf(value_s):
         return "never ends"
     if value_s < MILLI:
-        return f"{_digits(value_s / MICRO)} µs"
+        return f"{number_text(value_s / MICRO)} µs"
     if value_s < 1:
-        return f"{_digits(value_s / MILLI)} ms"
+        return f"{number_text(value_s / MILLI)} ms"
     if value_s < 2 * SECONDS_PER_MINUTE:
-        return f"{_digits(value_s)} s"
+        return f"{number_text(value_s)} s"
     if value_s < 2 * SECONDS_PER_HOUR:
-        return f"{_digits(value_s / SECONDS_PER_MINUTE)} min"
-    return f"{_digits(value_s / SECONDS_PER_HOUR)} h"
+        return f"{number_text(value_s / SECONDS_PER_MINUTE)} min"
+    return f"{number_text(value_s / SECONDS_PER_HOUR)} h"
 
 
 def bytes_text(value_bytes: float) -> str:
     """Decimal: ``141 GB``, ``320 kB``."""
     for unit, scale in (("GB", GIGA), ("MB", MEGA), ("kB", KILO)):
         if abs(value_bytes) >= scale:
-            return f"{_digits(value_bytes / scale)} {unit}"
-    return f"{_digits(value_bytes)} B"
+            return f"{number_text(value_bytes / scale)} {unit}"
+    return f"{number_text(value_bytes)} B"
 
 
 def money_text(value: float | None, currency: str) -> str:
@@ -49,42 +49,58 @@ def money_text(value: float | None, currency: str) -> str:
     if value is None:
         return UNKNOWN
     if value >= MEGA:
-        amount = f"{_digits(value / MEGA)}M"
+        amount = f"{number_text(value / MEGA)}M"
     elif value >= 100 * KILO:
-        amount = f"{_digits(value / KILO)}k"
+        amount = f"{number_text(value / KILO)}k"
     elif value >= 100:
         amount = f"{value:,.0f}"
     elif value >= 1:
         amount = f"{value:,.2f}"
     else:
-        amount = _digits(value)
+        amount = number_text(value)
+    return _with_currency(amount, currency)
+
+
+def _with_currency(amount: str, currency: str) -> str:
     symbol = _SYMBOLS.get(currency)
     return f"{symbol}{amount}" if symbol else f"{amount} {currency}"
+
+
+def price_text(value: float | None, currency: str) -> str:
+    """``$592.00``, ``$1,416``: to the cent below a thousand, never rounded further than to whole units."""
+    if value is None:
+        return UNKNOWN
+    return _with_currency(f"{value:,.0f}" if value >= KILO else f"{value:,.2f}", currency)
 
 
 def watts_text(value_w: float) -> str:
     """``342 kW``, ``1.2 MW``."""
     for unit, scale in (("MW", MEGA), ("kW", KILO)):
         if value_w >= scale:
-            return f"{_digits(value_w / scale)} {unit}"
-    return f"{_digits(value_w)} W"
+            return f"{number_text(value_w / scale)} {unit}"
+    return f"{number_text(value_w)} W"
+
+
+def kilowatts_text(value_w: float) -> str:
+    """``312``, ``19.6``: the number of kW, for columns whose heading says so."""
+    return f"{value_w / KILO:,.0f}" if value_w >= 100 * KILO else f"{value_w / KILO:.1f}"
 
 
 def joules_text(value_j: float) -> str:
     """``0.84 J``."""
-    return f"{_digits(value_j)} J" if value_j >= 1 else f"{_digits(value_j / MILLI)} mJ"
+    return f"{number_text(value_j)} J" if value_j >= 1 else f"{number_text(value_j / MILLI)} mJ"
 
 
 def rate_text(value_per_s: float, noun: str) -> str:
     """``1,733 tokens/s``."""
-    shown = f"{value_per_s:,.0f}" if value_per_s >= 100 else _digits(value_per_s)
+    shown = f"{value_per_s:,.0f}" if value_per_s >= 100 else number_text(value_per_s)
     return f"{shown} {noun}/s"
 
 
 def percent_text(fraction: float) -> str:
-    """``43 %``; one decimal below ten."""
+    """``43 %``; one decimal below ten, none for zero."""
     percent = 100 * fraction
-    return f"{percent:.0f} %" if abs(percent) >= 10 else f"{percent:.1f} %"
+    return f"{percent:.0f} %" if abs(percent) >= 10 or percent == 0 else f"{percent:.1f} %"
 
 
 def count_text(value: float) -> str:
@@ -92,9 +108,14 @@ def count_text(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def counted_text(number: int, noun: str) -> str:
+    """``1 replica``, ``3 replicas``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def parameters_text(value: float) -> str:
     """``70.6 B``, ``494 M``."""
-    return f"{_digits(value / GIGA)} B" if value >= GIGA else f"{_digits(value / MEGA)} M"
+    return f"{number_text(value / GIGA)} B" if value >= GIGA else f"{number_text(value / MEGA)} M"
 
 
 def change_text(now: float | None, before: float | None) -> str | None:

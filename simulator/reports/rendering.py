@@ -73,7 +73,7 @@ def check_packages(formats: tuple[ReportFormat, ...]) -> None:
                 f"{item.value} needs the package {package}",
                 field="--format",
                 code="missing_package",
-                hint="pip install 'roofcast[report]', or choose md, csv and json",
+                hint="install the extra: pip install '.[report]', or choose md, csv and json",
             )
 
 

@@ -16,8 +16,8 @@ from simulator.engine.serve_interval import DEVIATE, METRICS, IntervalMethod, Se
 from simulator.engine.served_run import ServedRun
 from simulator.kernels.timing import Provenance
 from simulator.phases.deployment import Deployment
+from simulator.reports.quantities import bytes_text, percent_text, seconds_text
 from simulator.reports.text_table import text_table
-from simulator.units import GIB, MILLI
 
 STAGE_COLUMNS = (
     "stage",
@@ -39,20 +39,6 @@ SPARK_WIDTH = 60
 OVERALL = "overall"
 
 
-def duration(seconds: float) -> str:
-    """``34.2 ms`` or ``1.03 s``; a dash where there is nothing."""
-    if math.isnan(seconds):
-        return "-"
-    if math.isinf(seconds):
-        return "never"
-    return f"{seconds / MILLI:.3g} ms" if seconds < 1 else f"{seconds:.3g} s" if seconds < 100 else f"{seconds:,.0f} s"
-
-
-def _percent(fraction: float) -> str:
-    value = 100 * fraction
-    return f"{value:.0f} %" if value >= 10 or value == 0 else f"{value:.1f} %"
-
-
 def _verdict(stage: StageResult) -> str:
     if stage.saturated:
         return "SATURATED: queue grows"
@@ -69,9 +55,9 @@ def _stage_cells(name: str, stage: StageResult) -> tuple[str, ...]:
         f"{stage.requests_per_s:.3g}",
         f"{stage.output_tokens_per_s:,.0f}",
         f"{stage.mean_batch:.1f}",
-        _percent(stage.kv_utilization),
-        _percent(stage.busy_fraction),
-        _percent(stage.prefix_hit_fraction),
+        percent_text(stage.kv_utilization),
+        percent_text(stage.busy_fraction),
+        percent_text(stage.prefix_hit_fraction),
         str(stage.preemptions),
         str(stage.rejected),
         str(stage.timed_out),
@@ -85,12 +71,12 @@ def _range(interval: StageInterval | None, metric: str) -> str:
         return ""
     place = METRICS.index(metric)
     low_s, high_s = interval.low[place], interval.high[place]
-    return "-" if math.isnan(low_s) else f"{duration(low_s)} to {duration(high_s)}"
+    return "-" if math.isnan(low_s) else f"{seconds_text(low_s)} to {seconds_text(high_s)}"
 
 
 def _latency_cells(name: str, metric: str, summary: LatencySummary, interval: StageInterval | None) -> tuple[str, ...]:
-    tail = [duration(value) for value in (summary.p50_s, summary.p90_s, summary.p95_s, summary.p99_s)]
-    mean = duration(summary.mean_s)
+    tail = [seconds_text(value) for value in (summary.p50_s, summary.p90_s, summary.p95_s, summary.p99_s)]
+    mean = seconds_text(summary.mean_s)
     return (
         name,
         metric.upper(),
@@ -142,8 +128,8 @@ def _objective_line(name: str, check: ObjectiveCheck) -> str:
     window = name if name == OVERALL else f"stage {name}"
     verdict = "holds" if check.holds else "misses"
     return (
-        f"{window}: {objective.metric.upper()} p{objective.percentile:g} {duration(check.value_s)} {verdict} "
-        f"{duration(objective.bound_s)}"
+        f"{window}: {objective.metric.upper()} p{objective.percentile:g} {seconds_text(check.value_s)} {verdict} "
+        f"{seconds_text(objective.bound_s)}"
     )
 
 
@@ -166,7 +152,7 @@ def _series_lines(result: ServeResult) -> list[str]:
     if not len(series.start_s):
         return []
     end_s = float(series.start_s[-1] + series.width_s)
-    lines = [f"Load over time, 0 to {duration(end_s)}"]
+    lines = [f"Load over time, 0 to {seconds_text(end_s)}"]
     for name, values, form in (
         ("running", series.batch, "{:.1f}"),
         ("waiting", series.waiting, "{:.1f}"),
@@ -192,7 +178,7 @@ def setup_text(deployment: Deployment, *, replicas: int) -> str:
 def _title(answered: ScenarioResult, run: ServedRun) -> str:
     return (
         f"{setup_text(answered.deployment, replicas=answered.scenario.replicas)}; KV cache "
-        f"{run.memory.kv_capacity_tokens:,} tokens a replica, weights {run.memory.weights_bytes / GIB:.1f} GiB a device"
+        f"{run.memory.kv_capacity_tokens:,} tokens a replica, weights {bytes_text(run.memory.weights_bytes)} a device"
     )
 
 

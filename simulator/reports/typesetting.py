@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from simulator.reports.cells import cell_text
+from simulator.reports.cells import cell_text, origin_mark
 from simulator.reports.content import (
     Block,
     Bullets,
@@ -13,7 +13,6 @@ from simulator.reports.content import (
     Column,
     Facts,
     Figure,
-    Origin,
     Paragraph,
     Report,
     Section,
@@ -21,7 +20,6 @@ from simulator.reports.content import (
     Table,
 )
 
-_MARKED = (Origin.ASSUMED, Origin.DEFAULT)
 _NUMBER_WIDTH, _SHARED_WIDTH, _WORD_WIDTH, _WIDE_WIDTH = "auto", "0.8fr", "1fr", "2.2fr"
 _NARROW_COLUMNS = 2
 
@@ -33,7 +31,8 @@ def literal(text: str) -> str:
 
 def _cell(cell: Cell, column: Column, currency: str, *, total: bool) -> str:
     shown = literal(_breakable(cell_text(cell, currency=currency)))
-    mark = f" #mark({literal(cell.origin.value)})" if cell.origin in _MARKED else ""
+    badge = origin_mark(cell)
+    mark = f" #mark({literal(badge)})" if badge else ""
     body = f"#strong({shown})" if total else f"#{shown}"
     sized = f"#text(size: 7.2pt)[{body}{mark}]" if column.wide else f"{body}{mark}"
     return f"[{sized}]"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from simulator.planner.verification import FleetVerification, Verification
-from simulator.reports.serve_tables import duration
+from simulator.reports.contract import finite
+from simulator.reports.quantities import seconds_text
 from simulator.reports.text_table import text_table
 
 COLUMNS = ("state", "rate/s", "objective", "bound", "simulated", "80 % of seeds", "steady state", "holds")
@@ -18,10 +18,10 @@ def _rows(state: str, verification: Verification) -> list[tuple[str, ...]]:
             state,
             f"{verification.rate_per_s:.3g}",
             item.name,
-            duration(item.bound_s),
-            duration(item.simulated_s),
-            f"{duration(item.low_s)} to {duration(item.high_s)}",
-            duration(item.steady_s),
+            seconds_text(item.bound_s),
+            seconds_text(item.simulated_s),
+            f"{seconds_text(item.low_s)} to {seconds_text(item.high_s)}",
+            seconds_text(item.steady_s),
             "yes" if item.holds else "NO",
         )
         for item in verification.objectives
@@ -46,10 +46,6 @@ def _states(verification: FleetVerification) -> tuple[tuple[str, Verification], 
     return (("all up", verification.at_peak), ("spares down", verification.degraded))
 
 
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _object(verification: Verification) -> dict[str, Any]:
     names = ("rate_per_s", "holds", "saturated", "unanswered_fraction", "seeds", "requests")
     item: dict[str, Any] = {name: getattr(verification, name) for name in names}
@@ -63,14 +59,14 @@ def _object(verification: Verification) -> dict[str, Any]:
         "mean_sequences",
         "kv_utilization",
     ):
-        item[name] = _number(getattr(verification, name))
+        item[name] = finite(getattr(verification, name))
     item["objectives"] = [
         {
             "objective": entry.name,
             "bound_s": entry.bound_s,
-            "simulated_s": _number(entry.simulated_s),
-            "interval_s": [_number(entry.low_s), _number(entry.high_s)],
-            "steady_s": _number(entry.steady_s),
+            "simulated_s": finite(entry.simulated_s),
+            "interval_s": [finite(entry.low_s), finite(entry.high_s)],
+            "steady_s": finite(entry.steady_s),
             "holds": entry.holds,
         }
         for entry in verification.objectives

@@ -9,8 +9,8 @@ from datetime import datetime
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from simulator.reports.cells import cell_text
-from simulator.reports.content import Cell, CellKind, Origin, Report, Section, Table
+from simulator.reports.cells import cell_text, marked_text
+from simulator.reports.content import Cell, CellKind, Report, Section, Table
 from simulator.reports.finance_inputs import inputs_of
 from simulator.reports.finance_model import groups_of
 from simulator.reports.studies import Studies
@@ -119,8 +119,7 @@ def _unit(cell: Cell, currency: str) -> str:
 
 def _write_cell(sheet: Any, row: int, column: int, cell: Cell, styles: Styles, currency: str) -> None:
     if isinstance(cell.value, str) or cell.value is None:
-        mark = f" ({cell.origin.value})" if cell.origin is Origin.ASSUMED else ""
-        sheet.write_string(row, column, cell_text(cell, currency=currency) + mark)
+        sheet.write_string(row, column, marked_text(cell, currency=currency))
     elif cell.value in (float("inf"), float("-inf")) or cell.value != cell.value:
         sheet.write_string(row, column, cell_text(cell, currency=currency))
     else:

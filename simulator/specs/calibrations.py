@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from io import BytesIO
+from math import prod
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Literal
+from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.specs.calibration import CalibrationSpec
 from simulator.specs.loading import find_profile, list_profiles, load_spec, profile_directories
+
+_NUMPY_MAGIC = b"\x93NUMPY\x01\x00"
+_HEADING_START = len(_NUMPY_MAGIC) + 2
+_PLAIN_HEADING = re.compile(rb"\{'descr': '<f8', 'fortran_order': False, 'shape': \(([0-9, ]*)\), \}\s*")
+_ARRAY_SUFFIX = ".npy"
 
 CalibrationGroup = Literal["roofline", "gemm", "moe", "attention", "recurrent", "collective", "elementwise"]
 
@@ -30,8 +40,16 @@ def has_calibration(hardware: str, *, library: str, group: CalibrationGroup, pro
 
 def calibrations_changed_ns(profiles: str | None = None) -> tuple[int, ...]:
     """When files were last added to or removed from each directory of calibrations [ns since the epoch]; 0 without."""
-    roots = profile_directories("calibration", profiles=profiles)
-    return tuple(root.stat().st_mtime_ns if root.is_dir() else 0 for root in roots)
+    return tuple(_changed_ns(os.fspath(root)) for root in profile_directories("calibration", profiles=profiles))
+
+
+def _changed_ns(directory: str) -> int:
+    # Asked for every group of every replica: the file system is asked once.
+    try:
+        found = os.stat(directory)
+    except OSError:
+        return 0
+    return found.st_mtime_ns if S_ISDIR(found.st_mode) else 0
 
 
 @lru_cache(maxsize=512)
@@ -53,24 +71,36 @@ def calibrated_hardware(library: str, *, group: CalibrationGroup, profiles: str 
     return tuple(name.removesuffix(ending) for name in names if name.endswith(ending))
 
 
+def _read_array(stored: bytes) -> NDArray[np.float64]:
+    """An array from a .npy file's content. Of small ones NumPy's own reader spends most of its time on the heading."""
+    start = _HEADING_START + int.from_bytes(stored[len(_NUMPY_MAGIC) : _HEADING_START], "little")
+    heading = _PLAIN_HEADING.fullmatch(stored[_HEADING_START:start]) if stored.startswith(_NUMPY_MAGIC) else None
+    if heading is not None:
+        shape = tuple(int(size) for size in heading[1].split(b",") if size.strip())
+        if len(stored) - start == prod(shape) * np.dtype(np.float64).itemsize:
+            return np.frombuffer(stored, dtype="<f8", offset=start).reshape(shape)
+    return np.asarray(np.lib.format.read_array(BytesIO(stored), allow_pickle=False), dtype=np.float64)
+
+
 class _StoredArrays(Mapping[str, NDArray[np.float64]]):
     """Arrays of a binary file, each unpacked when it is first asked for: a plan needs few of a file's many."""
 
     def __init__(self, path: Path) -> None:
         # The bytes are taken at once, so that no file stays open.
-        self._archive = np.load(BytesIO(path.read_bytes()), allow_pickle=False)
+        self._archive = ZipFile(BytesIO(path.read_bytes()))
+        self._keys = [name.removesuffix(_ARRAY_SUFFIX) for name in self._archive.namelist()]
         self._unpacked: dict[str, NDArray[np.float64]] = {}
 
     def __getitem__(self, key: str) -> NDArray[np.float64]:
         if key not in self._unpacked:
-            self._unpacked[key] = np.asarray(self._archive[key], dtype=np.float64)
+            self._unpacked[key] = _read_array(self._archive.read(key + _ARRAY_SUFFIX))
         return self._unpacked[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._archive.files)
+        return iter(self._keys)
 
     def __len__(self) -> int:
-        return len(self._archive.files)
+        return len(self._keys)
 
 
 @lru_cache(maxsize=64)

@@ -49,6 +49,8 @@ class EngineSpec(Spec):
     ``name`` in any usual spelling; ``stands_in_for`` is the engine without a profile that ``name`` stands in for.
     ``scheduler`` and ``queue_order`` as in ``EngineProfile``. ``cpu_kv_offload`` keeps evicted KV blocks and preempted
     sequences in host memory, ``cpu_kv_offload_bytes`` of it per replica (by default twice the device's KV cache).
+    ``kv_allocation`` "max_length" sets room for max_model_len tokens aside for every request, as engines before
+    PagedAttention did, in place of blocks as they fill.
     """
 
     name: EngineName = "vllm"
@@ -63,6 +65,7 @@ class EngineSpec(Spec):
     cpu_kv_offload_bytes: PositiveFloat | None = None
     scheduler: SchedulerName | None = None
     queue_order: QueueOrderName | None = None
+    kv_allocation: Literal["max_length"] | None = None
     stands_in_for: str | None = None
 
     @model_validator(mode="before")

@@ -25,7 +25,8 @@ class AcceleratorSpec(Spec):
     """Datasheet facts of one accelerator; peaks are dense [FLOP/s], a multiply-add is 2 FLOPs.
 
     ``peak_flops_per_s`` holds matrix (tensor core, MFMA, MXU) peaks with the accumulation that inference
-    uses (FP32 for floating point); ``sparse_peak_flops_per_s`` the 2:4 peaks where the hardware has them.
+    uses (FP32 for floating point); ``sparse_peak_flops_per_s`` the 2:4 peaks where the hardware has them;
+    ``library_flops_per_s`` what large products of the vendor's library were measured at, where no kernel tables exist.
     ``sources`` maps a field, or a dotted part of it, to where its number comes from.
     """
 
@@ -38,6 +39,7 @@ class AcceleratorSpec(Spec):
     peak_flops_per_s: dict[Dtype, PositiveFloat]
     sparse_peak_flops_per_s: dict[Dtype, PositiveFloat] = Field(default_factory=dict)
     vector_flops_per_s: dict[Dtype, PositiveFloat]
+    library_flops_per_s: dict[Dtype, PositiveFloat] = Field(default_factory=dict)
     memory_kind: str
     memory_bytes: PositiveFloat
     memory_visible_bytes: PositiveFloat

@@ -19,6 +19,7 @@ from simulator.specs.base import Spec
 from simulator.specs.documents import SpecT, read_json, read_yaml, validate
 from simulator.specs.hardware import AcceleratorSpec, ServerSpec
 from simulator.specs.prices import PriceProfile
+from simulator.specs.spellings import plain_word
 
 __all__ = [
     "ProfileKind",
@@ -32,7 +33,6 @@ __all__ = [
     "load_prices",
     "load_server",
     "load_spec",
-    "normalise_name",
     "profile_directories",
     "profile_root",
     "read_json",
@@ -69,13 +69,17 @@ def profile_root(kind: Literal["hardware_profiles", "model_profiles"]) -> Path:
 def profile_directories(kind: ProfileKind, *, profiles: str | Path | None = None) -> tuple[Path, ...]:
     """Where profiles of this kind are looked for, the user's directory first."""
     user = _user_directory(profiles)
-    if kind == "models":
-        built_in = profile_root("model_profiles")
-    else:
-        built_in = profile_root("hardware_profiles") / ("" if kind == "hardware" else kind)
+    built_in = _built_in_directory(kind)
     if user is None:
         return (built_in,)
     return (user if kind == "hardware" else user / kind, built_in)
+
+
+@lru_cache(maxsize=16)
+def _built_in_directory(kind: ProfileKind) -> Path:
+    if kind == "models":
+        return profile_root("model_profiles")
+    return profile_root("hardware_profiles") / ("" if kind == "hardware" else kind)
 
 
 def _user_directory(profiles: str | Path | None) -> Path | None:
@@ -89,11 +93,6 @@ def _user_directory(profiles: str | Path | None) -> Path | None:
     return directory
 
 
-def normalise_name(name: str) -> str:
-    """Lower case, with spaces and underscores as hyphens: ``H100 SXM_80GB`` is ``h100-sxm-80gb``."""
-    return "-".join(name.strip().lower().replace("_", " ").split())
-
-
 def list_profiles(kind: ProfileKind, *, profiles: str | Path | None = None) -> tuple[str, ...]:
     """Names of every profile of this kind, sorted."""
     return tuple(sorted({stem for root in profile_directories(kind, profiles=profiles) for stem in _stems(root)}))
@@ -104,7 +103,7 @@ def find_profile(kind: ProfileKind, name: str, *, profiles: str | Path | None = 
 
     Of accelerators the maker's name may stand before it.
     """
-    wanted = normalise_name(name)
+    wanted = plain_word(name)
     found = _find_spelled(kind, wanted, profiles=profiles)
     maker, _, product = wanted.partition("-")
     if found is None and kind == "hardware" and maker in _MAKERS:
@@ -145,7 +144,7 @@ def _aliases(kind: ProfileKind, *, root: Path, is_built_in: bool) -> Mapping[str
     found: dict[str, str] = {}
     for stem, path in _stems(root).items():
         listed = read_yaml(path).get("aliases") or ()
-        found.update({normalise_name(str(alias)): stem for alias in listed})
+        found.update({plain_word(str(alias)): stem for alias in listed})
     return found
 
 
@@ -177,7 +176,7 @@ def load_spec(
         raise ProfileError(f"unknown {noun} {text!r}", field=kind, hint=_nearest(kind, text, profiles=profiles))
     spec = _load_file(spec_class, path)
     named = getattr(spec, "name", path.stem)
-    if normalise_name(named) != path.stem.lower():
+    if plain_word(named) != path.stem.lower():
         raise ProfileError(
             f"{path}: a profile carries its file's name, {path.stem!r}, found {named!r}",
             field="name",
@@ -189,7 +188,7 @@ def load_spec(
 def _nearest(kind: ProfileKind, text: str, *, profiles: str | Path | None) -> str:
     roots = profile_directories(kind, profiles=profiles)
     aliases = (alias for root in roots for alias in _aliases(kind, root=root, is_built_in=root == roots[-1]))
-    return did_you_mean(normalise_name(text), [*list_profiles(kind, profiles=profiles), *aliases])
+    return did_you_mean(plain_word(text), [*list_profiles(kind, profiles=profiles), *aliases])
 
 
 def _load_file(spec_class: type[SpecT], path: Path) -> SpecT:
@@ -241,9 +240,9 @@ def list_prices(*, profiles: str | Path | None = None) -> tuple[str, ...]:
 def default_server_for(hardware: str, *, profiles: str | Path | None = None) -> ServerSpec:
     """The server an accelerator is planned in: the user's first one that lists it, else the built-in default."""
     path = find_profile("hardware", hardware, profiles=profiles)
-    accelerator = path.stem.lower() if path is not None else normalise_name(hardware)
+    accelerator = path.stem.lower() if path is not None else plain_word(hardware)
     for server in _user_servers(profiles):
-        if normalise_name(server.accelerator) == accelerator:
+        if plain_word(server.accelerator) == accelerator:
             return server
     name = _index("default_servers").get(accelerator)
     if name is None:

@@ -92,6 +92,27 @@ class MlaSpec(Spec):
     indexer: IndexerSpec | None = None
 
 
+class CompressedAttentionSpec(Spec):
+    """Attention over the last ``sliding_window`` tokens and one pooled entry per ``compress_ratio`` tokens before.
+
+    Keys and values are one vector of head_dim numbers that all heads share. ``compress_ratio`` None keeps the window
+    alone. With an ``indexer`` a query picks its entries, otherwise it sees all of them; ``overlaps`` pools twice as
+    many tokens as an entry stands for. The output passes ``o_groups`` independent projections to o_lora_rank each.
+    """
+
+    kind: Literal["compressed"] = "compressed"
+    num_attention_heads: PositiveInt
+    head_dim: PositiveInt
+    qk_rope_head_dim: NonNegativeInt
+    q_lora_rank: PositiveInt
+    o_groups: PositiveInt
+    o_lora_rank: PositiveInt
+    sliding_window: PositiveInt
+    compress_ratio: PositiveInt | None = None
+    overlaps: bool = False
+    indexer: IndexerSpec | None = None
+
+
 class MambaSpec(Spec):
     """Mamba-1 selective scan."""
 
@@ -164,7 +185,7 @@ class MoeSpec(Spec):
 
 
 Mixer = Annotated[
-    AttentionSpec | MlaSpec | MambaSpec | Mamba2Spec | GatedDeltaSpec,
+    AttentionSpec | MlaSpec | CompressedAttentionSpec | MambaSpec | Mamba2Spec | GatedDeltaSpec,
     Field(discriminator="kind"),
 ]
 FeedForward = Annotated[MlpSpec | MoeSpec, Field(discriminator="kind")]
@@ -186,14 +207,28 @@ class LayerSpec(Spec):
 
 
 class QuantizationSpec(Spec):
-    """What a checkpoint's quantization_config says. ``unquantized`` lists roles kept in the checkpoint's dtype."""
+    """What a checkpoint's quantization_config says. ``unquantized`` lists roles kept in the checkpoint's dtype.
+
+    ``experts`` is the dtype of routed experts where they are stored narrower than the other weights.
+    """
 
     method: str
     weights: Dtype
+    experts: Dtype | None = None
     activations: Dtype
     kv_cache: Dtype | None = None
     group_size: PositiveInt | None = None
     unquantized: tuple[Literal["attention", "mlp", "experts", "shared_expert", "lm_head", "mixer"], ...] = ("lm_head",)
+
+
+class HyperConnectionSpec(Spec):
+    """The residual as ``streams`` parallel copies, mixed before and after every sublayer by weights of the token.
+
+    ``sinkhorn_iterations`` make the mixing matrix doubly stochastic.
+    """
+
+    streams: PositiveInt
+    sinkhorn_iterations: NonNegativeInt
 
 
 class EncoderSpec(Spec):
@@ -221,6 +256,7 @@ class ModelSpec(Spec):
     layers: tuple[LayerSpec, ...]
     layer_order: tuple[NonNegativeInt, ...]
     encoder: EncoderSpec | None = None
+    hyper_connections: HyperConnectionSpec | None = None
     tie_word_embeddings: bool = False
     norm: Literal["rms", "layer", "layer_no_bias", "none_affine"] = "rms"
     final_norm: bool = True

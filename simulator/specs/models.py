@@ -18,7 +18,6 @@ from simulator.errors import FileError, ProfileError, RoofcastError, did_you_mea
 from simulator.specs.base import Spec
 from simulator.specs.huggingface import read_config
 from simulator.specs.loading import (
-    normalise_name,
     profile_directories,
     profile_root,
     read_json,
@@ -26,6 +25,7 @@ from simulator.specs.loading import (
     validate,
 )
 from simulator.specs.model import ModelSpec, QuantizationSpec
+from simulator.specs.spellings import plain_word
 
 INDEX_STEM = "aliases"
 CONFIG_FILE = "config.json"
@@ -98,7 +98,7 @@ def load_model(name_or_path: str | Path, *, profiles: str | Path | None = None) 
     raise ProfileError(
         f"unknown model {text!r}: not a profile name, not a known Hugging Face id, not a file or folder",
         field="model",
-        hint=f"{did_you_mean(normalise_name(text), known)} Or give the path of a config.json",
+        hint=f"{did_you_mean(plain_word(text), known)} Or give the path of a config.json",
     )
 
 
@@ -121,7 +121,7 @@ def read_profile(path: str | Path) -> ModelProfile:
     """One profile file as it stands, its configuration not yet interpreted."""
     profile = validate(ModelProfile, read_yaml(path), where=str(path), profile=True)
     stem = Path(path).stem
-    if normalise_name(profile.name) != normalise_name(stem):
+    if plain_word(profile.name) != plain_word(stem):
         message = f"{path}: a profile carries its file's name, {stem!r}, found {profile.name!r}"
         raise ProfileError(message, field="name", code="invalid_profile")
     return profile
@@ -166,11 +166,11 @@ def _from_profile(path: Path, modified_ns: int) -> ModelSpec:
 
 def _find(text: str, *, profiles: str | Path | None) -> Path | None:
     """The file of a profile: the user's names and aliases before the built-in ones."""
-    wanted = normalise_name(text)
+    wanted = plain_word(text)
     roots = profile_directories("models", profiles=profiles)
     for root in roots[:-1]:
         for stem, path in _stems(root).items():
-            if wanted == stem or wanted in {normalise_name(name) for name in read_profile(path).spellings}:
+            if wanted == stem or wanted in {plain_word(name) for name in read_profile(path).spellings}:
                 return path
     built_in = roots[-1] / f"{_index().get(wanted, wanted)}.yaml"
     is_name = os.sep not in _index().get(wanted, wanted) and wanted != INDEX_STEM
@@ -188,4 +188,4 @@ def _stems(root: Path) -> Mapping[str, Path]:
     if not root.is_dir():
         return {}
     files = (path for path in sorted(root.iterdir()) if path.suffix in _SUFFIXES)
-    return {normalise_name(path.stem): path for path in files if path.stem != INDEX_STEM}
+    return {plain_word(path.stem): path for path in files if path.stem != INDEX_STEM}

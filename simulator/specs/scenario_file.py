@@ -12,13 +12,17 @@ from typing import Any, get_args
 from simulator.errors import FileError, ProfileError, RoofcastError
 from simulator.specs.documents import validate, yaml_mapping
 from simulator.specs.scenario import Kind, ScenarioSpec
+from simulator.specs.scenario_changes import FLAG, changed_scenario, parse_change
 
 STANDARD_STREAM = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioChanges:
-    """Flags that replace fields of a scenario; None leaves them. Rate and duration are those of its only stage."""
+    """Flags that replace fields of a scenario; None leaves them. Rate and duration are those of its only stage.
+
+    what_if : ``FIELD=VALUE`` texts, as ``roofcast compare --with`` takes them, applied one after another
+    """
 
     model: str | None = None
     hardware: str | None = None
@@ -28,6 +32,7 @@ class ScenarioChanges:
     duration_s: float | None = None
     seed: int | None = None
     routing: str | None = None
+    what_if: tuple[str, ...] = ()
 
 
 def _text(source: str) -> str:
@@ -38,7 +43,7 @@ def _text(source: str) -> str:
     except UnicodeDecodeError as error:
         raise RoofcastError(f"{source}: not UTF-8 text (byte {error.start})", field="SCENARIO") from None
     except OSError as error:
-        raise FileError(f"cannot read {source!r}: {error.strerror or error}", field="SCENARIO") from None
+        raise FileError(f"{source}: cannot be read: {error.strerror or error}", field="SCENARIO") from None
 
 
 def _mapping(text: str, *, source: str) -> dict[str, Any]:
@@ -113,4 +118,22 @@ def read_scenario(
         raise RoofcastError(f"{kind!r}; {command} takes kind {', '.join(kinds)}", field="kind", hint=hint)
     name = "stdin" if source == STANDARD_STREAM else Path(source).stem
     changed = _changed(data, changes or ScenarioChanges())
-    return validate(ScenarioSpec, {"id": name, **changed, "kind": kind}, where=source)
+    scenario = validate(ScenarioSpec, {"id": name, **changed, "kind": kind}, where=source)
+    for text in () if changes is None else changes.what_if:
+        scenario = _what_if(scenario, text, changes=changes)
+    return scenario
+
+
+def _what_if(scenario: ScenarioSpec, text: str, *, changes: ScenarioChanges | None) -> ScenarioSpec:
+    """``scenario`` with one change; refused where a flag says the same field or the scenario already does."""
+    change = parse_change(text)
+    for part, field, _ in change.updates:
+        if not part and getattr(changes, field, None) is not None:
+            flag = "--" + field.removesuffix("_size").replace("_", "-")
+            raise RoofcastError(f"{text!r} and {flag} set the same field", field=FLAG, code="contradiction",
+                                hint="give one of the two")  # fmt: skip
+    changed = changed_scenario(scenario, change)
+    if changed.model_dump() == scenario.model_dump():
+        raise RoofcastError(f"{text!r} is what the scenario says already", field=FLAG, code="no_effect",
+                            hint="leave it out")  # fmt: skip
+    return changed

@@ -14,6 +14,7 @@ from simulator.specs.kv_policy import KvPolicySpec
 from simulator.specs.sparsity import SparsitySpec
 from simulator.specs.speculation import SpeculationSpec
 from simulator.specs.structure import StructureSpec
+from simulator.specs.weight_offload import WeightOffloadSpec
 
 AttentionKernel = Literal["flash", "standard", "flash_decoding"]
 
@@ -30,6 +31,7 @@ class TechniquesSpec(Spec):
     structure: StructureSpec | None = None
     early_exit: EarlyExitSpec | None = None
     fusion: bool | None = None
+    weight_offload: WeightOffloadSpec | None = None
 
     @field_validator("sparsity", mode="before")
     @classmethod

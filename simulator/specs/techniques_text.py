@@ -39,6 +39,7 @@ _EXAMPLES = {
     "structure": "num_key_value_heads=8",
     "early_exit": "mean_fraction=0.6",
     "fusion": "true",
+    "weight_offload": "0.5",
 }
 _PLAIN = ("attention", "fusion")
 _PATTERN = re.compile(r"(\d+:\d+)(?::(.*))?")
@@ -58,6 +59,7 @@ class TechniquesText:
     structure: str | None = None
     early_exit: str | None = None
     fusion: bool | None = None
+    weight_offload: str | None = None
 
 
 def techniques_spec(text: TechniquesText) -> TechniquesSpec:
@@ -110,7 +112,7 @@ def technique_value(field: str, text: str) -> object:
     if field == "sparsity" and (pattern := _PATTERN.fullmatch(stripped)) is not None:
         return {"pattern": pattern[1], **_pairs(field, pattern[2] or "", bare="fraction")}
     if field not in _MAIN_WORDS:
-        return _pairs(field, stripped, bare="")
+        return _pairs(field, stripped, bare="fraction" if field == "weight_offload" else "")
     word_key, number_key = _MAIN_WORDS[field]
     word, _, rest = stripped.partition(":")
     if "=" in word:

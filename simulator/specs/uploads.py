@@ -14,8 +14,8 @@ from simulator.errors import ProfileError, RoofcastError
 from simulator.specs.documents import parse_yaml, validate
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.huggingface import read_config
-from simulator.specs.loading import normalise_name
 from simulator.specs.model import ModelSpec
+from simulator.specs.spellings import plain_word
 from simulator.units import KILO, MEGA
 
 LARGEST_UPLOAD_BYTES = int(MEGA)
@@ -27,7 +27,7 @@ def upload_name(filename: str) -> str:
     """A profile name from a file's name: letters, digits, dots and hyphens of its last part, never a path."""
     last = filename.replace("\\", "/").rsplit("/", maxsplit=1)[-1]
     stem = re.sub(r"\.(json|ya?ml)$", "", last, flags=re.IGNORECASE)
-    return _UNSAFE.sub("-", normalise_name(stem)).strip(".-") or "uploaded"
+    return _UNSAFE.sub("-", plain_word(stem)).strip(".-") or "uploaded"
 
 
 def model_from_upload(data: bytes, *, filename: str) -> ModelSpec:
@@ -122,7 +122,7 @@ def keep_model_upload(data: bytes, *, filename: str, folder: Path) -> str:
 def keep_hardware_upload(data: bytes, *, filename: str, folder: Path) -> str:
     """Check an uploaded accelerator YAML and keep it in ``folder`` (a ``--profiles`` directory); its name."""
     spec = hardware_from_upload(data, filename=filename)
-    name = normalise_name(spec.name)
+    name = plain_word(spec.name)
     if upload_name(spec.name) != name:
         raise ProfileError(
             f"{spec.name!r} is not a profile name; allowed: letters, digits, dots and hyphens",

@@ -95,7 +95,7 @@ def load_validation_table() -> ValidationTable:
                 raise FileError(f"{path}: the first line does not say when it was predicted", hint="reinstall roofcast")
             rows = tuple(_row(cells) for cells in csv.DictReader(stream))
     except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}", hint="reinstall roofcast") from error
+        raise FileError(f"{path}: cannot be read: {error.strerror or error}", hint="reinstall roofcast") from error
     return ValidationTable(date=heading[1], version=heading[2], rows=rows)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from simulator.operators.formats import PrecisionPlan
+from simulator.operators.share import DeviceShare
 from simulator.operators.step_shape import StepShape, behind_prefix
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import Work
@@ -25,6 +26,19 @@ class RowContext:
     step: StepShape
     stage: int
     fused: bool = True
+
+    def share(self) -> DeviceShare:
+        """One device's part in the step, for rows that a rule adds."""
+        return DeviceShare(
+            model=self.model,
+            plan=self.plan,
+            step=self.step,
+            source=self.step,
+            tp_size=self.parallelism.tp_size,
+            ep_size=self.parallelism.ep_size,
+            dp_size=self.parallelism.dp_size,
+            fused=self.fused,
+        )
 
 
 class RowRule(Protocol):

@@ -27,7 +27,7 @@ def attention_kernel(applied: AppliedTechniques, hardware: AcceleratorSpec) -> A
         return applied
     if not attends(applied.model):
         raise RoofcastError(
-            f"{chosen} attention changes nothing in {applied.model.name}, which has no attention layers",
+            f"{chosen} attention changes nothing in {applied.model.name}, with no attention layers it applies to",
             field="techniques.attention",
             code="no_effect",
             hint="leave it out",

@@ -8,7 +8,6 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.linear import linear
-from simulator.operators.share import DeviceShare
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape, ElementwiseShape, GemmShape, Work
 from simulator.specs.contextual_sparsity import ContextualSparsitySpec
@@ -107,23 +106,13 @@ class ContextualRows:
 
     def _predictor(self, role: str, row: Work, context: RowContext) -> list[Work]:
         """Two products of every layer: hidden to ``predictor_rank`` to one score per choice."""
-        model, parallelism = context.model, context.parallelism
-        share = DeviceShare(
-            model=model,
-            plan=context.plan,
-            step=context.step,
-            source=context.step,
-            tp_size=parallelism.tp_size,
-            ep_size=parallelism.ep_size,
-            dp_size=parallelism.dp_size,
-            fused=context.fused,
-        )
+        share = context.share()
         assert isinstance(row.shape, GemmShape)
         choices = _choices(row, context)
         rank = float(self.spec.predictor_rank)
         return [
             linear(f"{role}_predictor_{part}", share=share, role="router", m=row.shape.m, n=n, k=k, count=row.count)
-            for part, n, k in (("in", rank, float(model.hidden_size)), ("out", choices, rank))
+            for part, n, k in (("in", rank, float(context.model.hidden_size)), ("out", choices, rank))
         ]
 
 

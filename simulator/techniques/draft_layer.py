@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from simulator.errors import RoofcastError
 from simulator.operators.linear import linear
-from simulator.operators.share import DeviceShare
 from simulator.operators.work import Work
 from simulator.specs.model import ModelSpec
 from simulator.techniques.applied import RowContext
@@ -40,16 +39,7 @@ def draft_layer_model(target: ModelSpec) -> ModelSpec:
 
 def join_features(rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
     """Rows with EAGLE's product that brings embedding and feature, side by side, back to hidden_size."""
-    share = DeviceShare(
-        model=context.model,
-        plan=context.plan,
-        step=context.step,
-        source=context.step,
-        tp_size=context.parallelism.tp_size,
-        ep_size=context.parallelism.ep_size,
-        dp_size=context.parallelism.dp_size,
-        fused=True,
-    )
+    share = context.share()
     hidden = context.model.hidden_size
     joined = linear(
         "feature_proj",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.operators.linear import linear
-from simulator.operators.share import DeviceShare
 from simulator.operators.work import Family, Work
 from simulator.techniques.applied import RowContext
 
@@ -31,16 +30,7 @@ class PredictionHeads:
         """``rows`` of the last stage with those of the heads."""
         if context.stage != context.parallelism.pp_size - 1:
             return rows
-        share = DeviceShare(
-            model=context.model,
-            plan=context.plan,
-            step=context.step,
-            source=context.step,
-            tp_size=context.parallelism.tp_size,
-            ep_size=context.parallelism.ep_size,
-            dp_size=context.parallelism.dp_size,
-            fused=True,
-        )
+        share = context.share()
         step, hidden = context.step, context.model.hidden_size
         scored = step.logits_tokens if self.every_token else step.prefill_logits + step.decode_sequences
         blocks = linear(

@@ -80,6 +80,8 @@ def _why(model: ModelSpec) -> str:
     kinds = {layer.mixer.kind for layer in model.layers if layer.mixer is not None}
     if "mla" in kinds:
         return "it caches one latent a token, from which no method here is known to drop tokens"
+    if "compressed" in kinds:
+        return "it caches pooled entries, from which no method here is known to drop any"
     if "attention" not in kinds:
         return "it has no attention layers"
     mixers = [layer.mixer for layer in model.layers if isinstance(layer.mixer, AttentionSpec)]

@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 
 from simulator.operators.formats import PrecisionPlan
-from simulator.specs.loading import normalise_name
 from simulator.specs.precision import BITS, Dtype
 from simulator.specs.quality import DENSE, QualityRow, QualityTable, load_quality_table
+from simulator.specs.spellings import plain_word
 from simulator.specs.techniques import TechniquesSpec
 
 _SCHEME = re.compile(r"(gptq|awq|rtn)(?:-([2348])-?bit)?(?:-g(\d+))?")
@@ -115,7 +115,7 @@ def published_quality(model: str, compression: Compression | None) -> Quality:
     table = load_quality_table()
     if compression is None:
         return Quality(compression=None, rows=(), evidence=(), table=table)
-    name = normalise_name(model)
+    name = plain_word(model)
     matching = tuple(row for row in table.rows if row.method != DENSE and compression.matches(row))
     return Quality(
         compression=compression,

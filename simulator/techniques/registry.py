@@ -10,6 +10,7 @@ from simulator.techniques.early_exit import early_exit
 from simulator.techniques.kv_compression import bounded_cache
 from simulator.techniques.sparsity import sparse_weights, structured_sparsity
 from simulator.techniques.structure import structure
+from simulator.techniques.weight_offload import weight_offload
 
 # Early exit builds rows anew, so that rules on single rows come after it.
 TECHNIQUES: tuple[Technique, ...] = (
@@ -21,4 +22,5 @@ TECHNIQUES: tuple[Technique, ...] = (
     contextual_sparsity,
     attention_kernel,
     adapters,
+    weight_offload,
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.errors import RoofcastError, did_you_mean
-from simulator.operators.formats import PrecisionPlan, model_roles
+from simulator.operators.formats import PrecisionPlan
+from simulator.operators.roles import model_roles
 from simulator.operators.sparse_formats import (
     SPARSE_KERNELS,
     bitmap_bits,

@@ -59,7 +59,7 @@ def test_command_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     with pytest.raises(RoofcastError, match="streamlit") as refusal:
         command.app_command(host="127.0.0.1", port=8600, open_browser=False)
-    assert "roofcast[app]" in refusal.value.hint
+    assert ".[app]" in refusal.value.hint
 
 
 def test_profiles_reach_the_dashboard_by_their_variable(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_table_tells_stages_latencies_intervals_and_load(
     for text in ("llama-3.1-8b on 1 x TP1 h100", "overall", "80 % interval", "p99", "running  |", "KV used  |"):
         assert text in out
     assert "stage 0: TTFT p95" in out
-    assert "holds 2 s" in out
+    assert "holds 2.00 s" in out
     assert "misses" in out
     assert "goodput/s" in out
     assert "assumptions: --assumptions lists them" in out
@@ -231,3 +231,32 @@ def test_capacity_needs_objectives_that_can_be_met(scenario: str, capsys: pytest
     code, _, err = call(capsys, "capacity", scenario, "--slo", "ttft-p95=1ms")
     assert code == 3
     assert "of an idle deployment" in err
+
+
+@pytest.mark.parametrize(
+    "change", ["weights=fp8", "sparsity=2:4", "speculation=eagle:k=4,acceptance=0.7", "weight_offload=0.1", "tp_size=2"]
+)
+def test_with_serves_the_same_load_on_a_changed_deployment(
+    change: str, scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = json.loads(call(capsys, "serve", scenario, "--json")[1])
+    changed = json.loads(call(capsys, "serve", scenario, "--with", change, "--json")[1])
+    assert changed["overall"]["tpot_mean_s"] != plain["overall"]["tpot_mean_s"]
+    assert changed["memory"]["weights_bytes"] != plain["memory"]["weights_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--with", "tp_size=2", "--tp", "2"], "--tp set the same field"),
+        (["--with", "replicas=1"], "says already"),
+        (["--with", "batch_size=3"], "no effect under kind serve"),
+        (["--with", "sparsty=2:4"], "did you mean sparsity"),
+    ],
+)
+def test_with_refuses_what_is_said_twice_or_changes_nothing(
+    words: list[str], message: str, scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = call(capsys, "serve", scenario, *words)
+    assert (code, out) == (2, "")
+    assert message in err

@@ -17,7 +17,9 @@ sys.exit(code)
 FOREIGN = ("numba", "scipy", "pandas", "plotly", "streamlit", "torch", "rich", "transformers", "numpy.ma", "asyncio")
 OWN = (
     "simulator.engine.loop",
+    "simulator.engine.trace_files",
     "simulator.engine.uniform_runs",
+    "simulator.planner.choice_records",
     "simulator.planner.gap",
     "simulator.planner.risk_records",
     "simulator.planner.wide_search",

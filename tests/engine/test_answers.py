@@ -40,6 +40,18 @@ def test_defaults_are_disclosed_and_given_values_are_not() -> None:
     assert not any(text.startswith(("tp_size", "engine.name", "engine.max_num_seqs")) for text in quiet)
 
 
+def test_answers_keep_their_length_when_the_model_may_stop_and_the_result_says_so() -> None:
+    workload = {"stages": [{"rate_per_s": 1, "duration_s": 5}], "question_tokens": 50, "osl_tokens": 5}
+    given = {"id": "x", "kind": "serve", "model": "llama-3.1-8b", "hardware": "h100"}
+    told, quiet = (
+        answer(scenario({**given, "workload": {**workload, "ignore_eos": ignores}})).assumptions
+        for ignores in (False, True)
+    )
+    assert [text for text in told if text not in quiet] == [
+        "workload.ignore_eos = False: answers are as long as osl_tokens and osl_cv say"
+    ]
+
+
 def test_replicas_multiply_throughput_and_leave_latency_alone() -> None:
     from simulator.reports.contract import result_object
 

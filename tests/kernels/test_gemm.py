@@ -19,9 +19,8 @@ from simulator.kernels.gemm import (
     gemm_machine,
     gemm_seconds,
     gemm_timing,
-    l2_hit_share,
-    smooth_maximum,
 )
+from simulator.kernels.overlap import l2_hit_share, smooth_maximum
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.work import GemmShape, MatmulFormat
 from simulator.specs.calibration import KernelFit

@@ -6,9 +6,10 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.counts import stored_bytes
-from simulator.operators.formats import model_roles, precision_plan
+from simulator.operators.formats import precision_plan
 from simulator.operators.gguf import BLOCK_BITS
 from simulator.operators.kv_layout import kv_bytes_per_token
+from simulator.operators.roles import model_roles
 from simulator.operators.schemes import SCHEME_NAMES, scheme_named
 from simulator.operators.sparse_formats import bitmap_bits, pattern_bits
 from simulator.operators.step_shape import decode_step

@@ -18,7 +18,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
 from simulator.planner.replica_curve import bubble_factor
 from simulator.planner.replica_load import replica_load
-from simulator.planner.verification import verify_replica
+from simulator.planner.verification import verify_fleet
 from simulator.specs.models import load_model
 from simulator.specs.plan import plan_spec
 from simulator.specs.precision import Dtype, PrecisionSpec
@@ -153,9 +153,7 @@ class TestPipelines:
     def test_the_event_simulation_confirms_the_steady_state(self, fields: dict[str, object]) -> None:
         found = planned(tp=1, utilization=0.6, **fields)
         steady = found.best.degraded
-        seen = verify_replica(
-            found.best.replica, mix=found.demand.mix, objectives=found.objectives, steady=steady, seeds=1
-        )
+        seen = verify_fleet(found.best, demand=found.demand, objectives=found.objectives, seeds=1).degraded
         assert seen.holds
         assert seen.tpot_mean_s == pytest.approx(steady.tpot_mean_s, rel=0.2)
         assert seen.mean_sequences == pytest.approx(steady.mean_sequences, rel=0.25)

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.planner.verification import FleetVerification, verify_fleet, verify_replica
+from simulator.planner.verification import FleetVerification, verify_fleet
 from simulator.reports.verification_tables import verification_lines, verification_object
 from simulator.specs.plan import PlanSpec
 
@@ -49,7 +49,8 @@ def test_verdict_is_what_the_objectives_say(plan: CapacityPlan, verified: FleetV
 def test_an_overloaded_replica_does_not_hold(plan: CapacityPlan) -> None:
     replica = plan.best.replica
     beyond = replace(replica.at_capacity, rate_per_s=1.3 * replica.saturation_per_s)
-    found = verify_replica(replica, mix=plan.demand.mix, objectives=plan.objectives, steady=beyond, seeds=2)
+    fleet = replace(plan.best, at_peak=beyond)
+    found = verify_fleet(fleet, demand=plan.demand, objectives=plan.objectives, seeds=2).at_peak
     assert found.saturated
     assert not found.holds
 

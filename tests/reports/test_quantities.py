@@ -39,6 +39,18 @@ def test_money(amount: float, shown: str) -> None:
     assert text.money_text(2.0, "CHF") == "2.00 CHF"
 
 
+@pytest.mark.parametrize(("amount", "shown"), [(1536.4, "$1,536"), (592.0, "$592.00"), (0.3841, "$0.38")])
+def test_prices_keep_their_cents_below_a_thousand(amount: float, shown: str) -> None:
+    assert text.price_text(amount, "USD") == shown
+    assert text.price_text(None, "USD") == "unknown"
+
+
+def test_zero_and_one_read_naturally() -> None:
+    assert (text.percent_text(0.0), text.percent_text(0.004)) == ("0 %", "0.4 %")
+    assert (text.counted_text(1, "replica"), text.counted_text(0, "replica")) == ("1 replica", "0 replicas")
+    assert (text.kilowatts_text(312000.0), text.kilowatts_text(19550.0)) == ("312", "19.6")
+
+
 @given(st.floats(min_value=1e-9, max_value=1e9))
 def test_no_number_is_off_by_more_than_its_last_digit(value: float) -> None:
     number, _, unit = text.seconds_text(value).partition(" ")

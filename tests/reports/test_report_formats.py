@@ -195,6 +195,9 @@ def test_a_study_that_was_not_asked_for_names_its_flag() -> None:
 
 def test_assumed_figures_are_marked() -> None:
     assert '<span class="mark assumed">assumed</span>' in text_of(ReportFormat.HTML)
+    said = [line for line in text_of(ReportFormat.MD).splitlines() if "assumed; " in line]
+    assert said
+    assert not any(line.endswith("(assumed) |") for line in said)
 
 
 def test_appendix_reproduces_and_is_signed() -> None:

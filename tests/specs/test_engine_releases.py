@@ -23,11 +23,12 @@ def test_versions_since_and_versions_without_a_number(release: EngineRelease, ve
     assert not release.covers(version)
 
 
-def test_a_profile_of_an_earlier_version_differs_in_what_was_measured_only() -> None:
+def test_a_profile_of_an_earlier_version_differs_in_overheads_and_what_it_lacked_only() -> None:
     now, then = load_engine("vllm"), load_engine("vllm").at("0.5.4")
     assert then.overheads.step_per_sequence_s > now.overheads.step_per_sequence_s
     assert now.async_scheduling
     assert not then.async_scheduling
-    same = {"overheads", "async_scheduling", "spread"}
-    assert now.model_dump(exclude=same) == then.model_dump(exclude=same)
+    assert now.side_stream_tokens > then.side_stream_tokens == 0
+    changed = {"overheads", "async_scheduling", "spread", "side_stream_tokens"}
+    assert now.model_dump(exclude=changed) == then.model_dump(exclude=changed)
     assert load_engine("vllm").at("0.15.1") == load_engine("vllm").at(None) == now

@@ -199,10 +199,9 @@ class TestRefusals:
         assert refusal.value.code == "unknown_architecture"
         assert meant in refusal.value.hint
 
-    @pytest.mark.parametrize("model_type", ["deepseek_v4", "deepseek_ref", "gemma3n"])
-    def test_architectures_that_are_not_modelled_say_why(self, model_type: str) -> None:
+    def test_architectures_that_are_not_modelled_say_why(self) -> None:
         with pytest.raises(RoofcastError, match="not modelled: its"):
-            read(LLAMA, model_type=model_type)
+            read(LLAMA, model_type="gemma3n")
 
     @pytest.mark.parametrize("model_type", sorted(FAMILIES))
     def test_no_family_makes_a_model_out_of_nothing(self, model_type: str) -> None:

@@ -7,16 +7,15 @@ import time
 import pytest
 import yaml
 
-from simulator.errors import ProfileError
 from simulator.operators.counts import parameter_counts
 from simulator.specs import models
-from simulator.specs.loading import normalise_name, profile_root
+from simulator.specs.loading import profile_root
 from simulator.specs.models import ModelProfile, list_models, load_model, read_profile
+from simulator.specs.spellings import plain_word
 
 ROOT = profile_root("model_profiles")
 PROFILES: dict[str, ModelProfile] = {name: read_profile(ROOT / f"{name}.yaml") for name in list_models()}
-REFUSED = frozenset(name for name in PROFILES if name.startswith("deepseek-v4"))
-MODELLED = sorted(set(PROFILES) - REFUSED)
+MODELLED = sorted(PROFILES)
 PUBLISHED = [name for name in MODELLED if PROFILES[name].published is not None]
 TOLERANCE = 0.005
 
@@ -97,11 +96,7 @@ def test_mixtures_without_a_published_active_size_are_only_the_unpublished_ones(
 
 
 @pytest.mark.parametrize("spelling", LISTED_IDS)
-def test_every_listed_id_is_modelled_or_refused_with_a_reason(spelling: str) -> None:
-    if "DeepSeek-V4" in spelling:
-        with pytest.raises(ProfileError, match="not modelled: its compressed key-value streams"):
-            load_model(spelling)
-        return
+def test_every_listed_id_is_modelled(spelling: str) -> None:
     assert load_model(spelling.upper()) == load_model(spelling.lower())
 
 
@@ -109,7 +104,7 @@ def test_the_index_holds_exactly_the_other_spellings() -> None:
     index = yaml.safe_load((ROOT / "aliases.yaml").read_text(encoding="utf-8"))
     expected: dict[str, str] = {}
     for name, profile in PROFILES.items():
-        for spelling in map(normalise_name, profile.spellings):
+        for spelling in map(plain_word, profile.spellings):
             assert expected.setdefault(spelling, name) == name, f"{spelling} names two profiles"
     assert index == {spelling: name for spelling, name in expected.items() if spelling != name}
     assert list(index) == sorted(index)

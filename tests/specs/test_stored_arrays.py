@@ -1,40 +1,56 @@
-"""Arrays beside a calibration: unpacked one by one, the same as the file holds."""
+"""Arrays beside calibrations: what is read in a short way is what NumPy reads."""
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from simulator.specs.calibrations import calibrations_changed_ns, has_calibration, load_arrays, load_calibration
+from simulator.specs.calibrations import _read_array, _StoredArrays
 from simulator.specs.loading import profile_root
 
+SHIPPED = sorted((profile_root("hardware_profiles") / "calibration").glob("h100-sxm-80gb--*.npz"))
+ARRAYS: tuple[NDArray[np.float64], ...] = (
+    np.arange(6.0).reshape(2, 3),
+    np.arange(5.0),
+    np.array(1.5),
+    np.zeros((0, 3)),
+    np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    np.arange(4).astype(np.float64).astype(">f8"),
+    np.arange(4, dtype=np.int64).astype(np.float64),
+)
 
-def test_stored_arrays_are_those_of_the_file() -> None:
-    arrays = load_arrays("h100-sxm-80gb", library="vllm", group="gemm")
-    path = profile_root("hardware_profiles") / "calibration" / "h100-sxm-80gb--vllm.gemm.npz"
-    with np.load(path, allow_pickle=False) as archive:
-        assert set(arrays) == set(archive.files)
-        assert len(arrays) == len(archive.files) > 1
-        for key in archive.files:
-            np.testing.assert_array_equal(arrays[key], archive[key])
-            assert arrays[key].dtype == np.float64
-    assert arrays[key] is arrays[key]
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_arrays_are_those_that_numpy_reads(path: Path) -> None:
+    stored = _StoredArrays(path)
+    with np.load(path) as expected:
+        assert list(stored) == list(expected.files)
+        assert len(stored) == len(expected.files)
+        for key in stored:
+            assert np.array_equal(stored[key], expected[key])
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype.str}{array.shape}")
+def test_any_array_that_numpy_writes_is_read(array: NDArray[np.float64]) -> None:
+    written = BytesIO()
+    np.save(written, array)
+    read = _read_array(written.getvalue())
+    assert read.shape == array.shape
+    assert read.dtype == np.float64
+    assert np.array_equal(read, array)
+
+
+def test_a_file_cut_short_is_refused() -> None:
+    written = BytesIO()
+    np.save(written, np.arange(8.0))
+    with pytest.raises(ValueError, match="array"):
+        _read_array(written.getvalue()[:-8])
+
+
+def test_an_unknown_array_is_a_missing_key() -> None:
     with pytest.raises(KeyError):
-        arrays["nothing"]
-
-
-def test_has_calibration_says_what_loading_finds() -> None:
-    for hardware in ("h100-sxm-80gb", "t4"):
-        found = load_calibration(hardware, library="vllm", group="attention")
-        assert has_calibration(hardware, library="vllm", group="attention") == (found is not None)
-    assert not load_arrays("t4", library="vllm", group="attention")
-
-
-def test_a_new_file_changes_the_stamp(tmp_path: Path) -> None:
-    before = calibrations_changed_ns(str(tmp_path))
-    folder = tmp_path / "calibration"
-    folder.mkdir()
-    (folder / "x--torch.roofline.yaml").write_text("{}", encoding="utf-8")
-    assert calibrations_changed_ns(str(tmp_path)) != before
+        _StoredArrays(SHIPPED[0])["nothing of this name"]

@@ -49,5 +49,5 @@ def test_a_file_that_does_not_say_when_is_refused(stored: Path, text: str) -> No
 
 
 def test_a_missing_file_is_refused(stored: Path) -> None:
-    with pytest.raises(FileError, match="cannot read"):
+    with pytest.raises(FileError, match="cannot be read"):
         validation_rows.load_validation_table()

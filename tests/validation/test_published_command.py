@@ -6,6 +6,7 @@ import pytest
 
 from validation.published import __main__ as command
 from validation.published.identities import identities
+from validation.published.reasons import reason_of, reasons
 from validation.published.rows import known_misses, measured_runs
 from validation.published.structure import figures
 from validation.published.techniques import technique_rows
@@ -16,6 +17,15 @@ def test_every_figure_is_there_once() -> None:
     parts = (measured_runs(), known_misses(), identities(), figures(), technique_rows())
     assert len(found) == sum(len(part) for part in parts)
     assert len({(item.group, item.name) for item in found}) == len(found)
+
+
+def test_the_worst_of_each_group_have_a_reason_and_every_reason_a_figure() -> None:
+    found = list(command.all_figures())
+    names = command.explained(found)
+    assert len(names) >= 9
+    assert [name for name in names if reason_of(name) is None] == []
+    for start in reasons():
+        assert any(item.name.startswith(start) for item in found), start
 
 
 def test_a_figure_that_is_off_fails_the_command(

@@ -7,18 +7,20 @@ the figures are transcribed here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from simulator.reports.text_table import text_table
 from validation.commands import exit_code_of
 from validation.published import identities, structure
+from validation.published.reasons import reason_of, worst_names
 from validation.published.rows import PublishedRun, error_of, known_misses, measured_runs
 from validation.published.techniques import technique_rows
 
 COLUMNS = ("figure", "group", "published", "predicted", "error", "tolerance")
 ROUNDING = 1e-12
+MISSES = "known misses"
 DRIFT = 0.05
 """By how much a known miss may grow before it has to be looked at."""
 
@@ -60,7 +62,7 @@ def all_figures() -> Iterator[Figure]:
     for row in measured_runs():
         yield _run(row, group="runs")
     for row in known_misses():
-        yield _run(row, group="known misses", drift=DRIFT)
+        yield _run(row, group=MISSES, drift=DRIFT)
     for group, rows, computed in (
         ("worked examples", identities.identities(), identities.COMPUTED),
         ("structure", structure.figures(), structure.COMPUTED),
@@ -83,6 +85,15 @@ def all_figures() -> Iterator[Figure]:
         )
 
 
+def explained(figures: Sequence[Figure]) -> tuple[str, ...]:
+    """The worst figures of each group but the known misses, whose table says why."""
+    names: list[str] = []
+    for group in dict.fromkeys(figure.group for figure in figures):
+        if group != MISSES:
+            names += worst_names([(figure.name, figure.error) for figure in figures if figure.group == group])
+    return tuple(names)
+
+
 def main() -> int:
     """Print all figures and a line per group."""
     figures = sorted(all_figures(), key=lambda figure: -abs(figure.error))
@@ -98,6 +109,12 @@ def main() -> int:
         for figure in figures
     ]
     print(text_table(COLUMNS, rows))
+    print()
+    by_reason: dict[str, list[str]] = {}
+    for name in explained(figures):
+        by_reason.setdefault(reason_of(name) or "no reason is written down", []).append(name)
+    for reason, names in by_reason.items():
+        print(f"{', '.join(names)}: {reason}")
     print()
     for group in dict.fromkeys(figure.group for figure in figures):
         errors = [abs(figure.error) for figure in figures if figure.group == group]

@@ -96,35 +96,6 @@ class Chart:
         return any(series.kind is SeriesKind.TORNADO for series in self.series)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartRow:
-    """One point of a chart, for tables and downloads."""
-
-    series: str
-    x: float | str
-    y: float | None
-    low: float | None
-    high: float | None
-    label: str
-
-
-def chart_rows(chart: Chart) -> tuple[ChartRow, ...]:
-    """Every point of every series, categories by name."""
-    names = chart.y.categories if chart.horizontal else chart.x.categories
-    return tuple(
-        ChartRow(
-            series=series.name,
-            x=names[int(x)] if names else x,
-            y=series.y[index] if series.y else None,
-            low=series.low[index] if series.low else None,
-            high=series.high[index] if series.high else None,
-            label=series.labels[index] if series.labels else "",
-        )
-        for series in chart.series
-        for index, x in enumerate(series.x)
-    )
-
-
 def series_colors(chart: Chart) -> tuple[int, ...]:
     """The palette index of each series, in order; unset ones take what is not asked for by name first."""
     asked = {series.color for series in chart.series if series.color is not None}

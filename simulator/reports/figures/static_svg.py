@@ -12,7 +12,6 @@ from simulator.reports.figures.marks import Frame, Theme, marks_of, text_width
 from simulator.reports.figures.scales import Scale, chart_ranges, number_text, ticks_of
 
 LIGHT = Theme(ink="#1b1f24", faint="#5b6570", grid="#e3e7eb", paper="#ffffff")
-DARK = Theme(ink="#e8ebee", faint="#a4adb7", grid="#3a424b", paper="#14181d")
 CSS_THEME = Theme(
     ink="var(--chart-ink,#1b1f24)",
     faint="var(--chart-faint,#5b6570)",

@@ -8,6 +8,7 @@ from simulator.reports.cells import count, money, number, seconds, text
 from simulator.reports.content import Bullets, Cell, Column, Figure, Paragraph, Row, Section, Table, Tone
 from simulator.reports.figures.pareto import pareto_chart
 from simulator.reports.figures.roofline import roofline_chart
+from simulator.reports.quantities import change_text, seconds_text
 from simulator.reports.sections.choice_studies import choice_blocks
 from simulator.reports.studies import Studies
 from simulator.units import KILO
@@ -21,7 +22,10 @@ def _why_not(fleet: Fleet, best: Fleet) -> str:
     if fleet.cost.per_hour is None or best.cost.per_hour is None:
         return "no price known"
     ratio = fleet.cost.per_hour / best.cost.per_hour
-    return f"costs {ratio:.1f} times as much" if ratio >= 2 else f"costs {ratio - 1:+.0%}"
+    if ratio >= 2:
+        return f"costs {ratio:.1f} times as much"
+    change = change_text(fleet.cost.per_hour, best.cost.per_hour)
+    return f"costs {change}" if change else "costs the same"
 
 
 def _option(fleet: Fleet, best: Fleet) -> Row:
@@ -119,7 +123,7 @@ def _resilience(studies: Studies) -> list[Table | Paragraph]:
             f"{found.spares_for_one_server} ({found.replicas_per_server} replicas a server)",
         ),
         ("start of a replica", f"{found.startup.delay_s:,.0f} s ({found.startup.source})"),
-        ("rolling restart", f"{found.maintenance.at_once} at once, {found.maintenance.total_s / KILO:,.1f} thousand s"),
+        ("rolling restart", f"{found.maintenance.at_once} at a time, {seconds_text(found.maintenance.total_s)} in all"),
         ("load allowed by the objectives", f"{found.load_target.by_objectives:.0%} ({found.load_target.binding})"),
     )
     pairs = list(rows)

@@ -10,7 +10,7 @@ from simulator.reports.cells import count, fraction, number, seconds, text
 from simulator.reports.content import Cell, Column, Figure, Origin, Paragraph, Row, Section, Table, Tone
 from simulator.reports.figures.memory_stack import memory_stack_chart
 from simulator.reports.studies import Studies
-from simulator.units import GIGA, KIB
+from simulator.units import GIGA, KILO
 
 # Normal deviate that leaves 5 % above.
 DEVIATE_95 = 1.6449
@@ -109,7 +109,7 @@ def _model_rows(studies: Studies) -> tuple[tuple[str, Cell], ...]:
         ("active per token", number(studies.parameters.active / GIGA, "billion")),
         ("layers", count(model.num_hidden_layers)),
         ("weights, products, KV cache", text(f"{plan.weights.value}, {plan.activations.value}, {plan.kv_dtype.value}")),
-        ("KV cache of a token, one device", number(memory.kv_bytes_per_token / KIB, "KiB")),
+        ("KV cache of a token, one device", number(memory.kv_bytes_per_token / KILO, "kB")),
         ("engine", text(f"{engine.name} {engine.version}")),
         ("tensor x pipeline parallel", text(f"{parallelism.tp_size} x {parallelism.pp_size}")),
         ("sequences at once, at most", count(engine.max_num_seqs)),

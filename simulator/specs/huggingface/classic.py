@@ -62,6 +62,52 @@ def read_gpt2(fields: Fields) -> ModelSpec:
     )
 
 
+def read_gpt_bigcode(fields: Fields) -> ModelSpec:
+    """GPTBigCodeConfig: GPT-2 whose heads share one key and value head (StarCoder, SantaCoder)."""
+    shared = fields.flag("multi_query", default=True)
+    fields.costless("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "scale_attn_weights")
+    fields.costless("attn_implementation", "inference_runner", "validate_runner_input", "pre_allocate_kv_cache")
+    fields.costless("max_sequence_length", "max_batch_size", "pad_key_length")
+    model = read_gpt2(fields)
+    heads = fields.size(fields.either("n_head", "num_attention_heads"))
+    fields.expect("num_key_value_heads", value=1 if shared else heads, why="multi_query says how many there are")
+    if not shared:
+        return model
+    layers = tuple(
+        layer.model_copy(update={"mixer": layer.mixer.model_copy(update={"num_key_value_heads": 1})})
+        for layer in model.layers
+        if layer.mixer is not None
+    )
+    return model.model_copy(update={"layers": layers})
+
+
+def read_mpt(fields: Fields) -> ModelSpec:
+    """MptConfig: ALiBi, no biases, norms without bias, tied embeddings."""
+    trunk = Trunk(
+        hidden_size=fields.size("d_model"),
+        num_hidden_layers=fields.depth("n_layers"),
+        vocab_size=fields.size("vocab_size"),
+        max_position_embeddings=fields.optional_size("max_seq_len"),
+    )
+    fields.expect("no_bias", value=True, why="the modules in transformers have no biases")
+    fields.costless("learned_pos_emb", "emb_pdrop", "init_device", "logit_scale", "verbose", "embedding_fraction")
+    fields.costless("norm_type", "init_config", "tokenizer_name", "emb_init_std")
+    if fields.has("attn_config"):
+        inner = fields.section("attn_config")
+        inner.expect("alibi", value=True, why="without ALiBi positions are learned, which transformers does not run")
+        inner.expect("qk_ln", value=False, why="norms on queries and keys are not modelled here")
+        inner.expect("prefix_lm", value=False, why="prompts seen in both directions are not modelled")
+        inner.expect("attn_type", value="multihead_attention", why="other layouts of heads are not modelled here")
+        inner.costless("attn_impl", "attn_pdrop", "clip_qkv", "softmax_scale", "attn_uses_sequence_id")
+        inner.costless("alibi_bias_max", "model_type")
+    attention = _full_heads(fields, heads=fields.size("n_heads"), hidden_size=trunk.hidden_size, biased=False)
+    attention = attention.model_copy(update={"rotary": False})
+    width = fields.size("expansion_ratio", default=MLP_RATIO) * trunk.hidden_size
+    mlp = MlpSpec(intermediate_size=width, gated=False)
+    layers = _stack(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
+    return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias", tie_default=True)
+
+
 def read_gptj(fields: Fields) -> ModelSpec:
     """GPTJConfig: parallel sublayers behind one norm; only the feed-forward part and the head have biases."""
     trunk = _gpt_trunk(fields)

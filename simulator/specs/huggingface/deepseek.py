@@ -86,14 +86,3 @@ def read_routed_experts(fields: Fields) -> MoeSpec:
         shared_expert_intermediate_size=width * fields.count("n_shared_experts"),
         correction_bias=method == "noaux_tc",
     )
-
-
-def refuse_deepseek_v4(fields: Fields) -> ModelSpec:
-    """DeepSeek-V4 is not modelled yet."""
-    raise fields.refusal(
-        "compress_ratios",
-        "DeepSeek-V4 is not modelled: its compressed key-value streams (one entry per 4 or 128 tokens beside a sliding "
-        "window), grouped output projection and hyper-connections have no operator here, and pricing them as latent "
-        "attention would be off by a factor",
-        hint="DeepSeek-V3.2 is the nearest model that is",
-    )

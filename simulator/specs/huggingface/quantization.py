@@ -39,11 +39,21 @@ def read_quantization(fields: Fields, *, dtype: Dtype, depth: int) -> Quantizati
     """
     if not fields.has("quantization_config"):
         fields.costless("quantization_config")
+        fields.expect("expert_dtype", value=None, why="a quantization_config has to say what the other weights are")
         return None
     section = fields.section("quantization_config")
     section.costless(*_PRODUCER_FIELDS)
     method = _method(section)
-    return _READERS[method](section, dtype, depth)
+    experts = _expert_dtype(section if section.has("expert_dtype") else fields)
+    read = _READERS[method](section, dtype, depth)
+    return read if experts in (None, read.weights) else read.model_copy(update={"experts": experts})
+
+
+def _expert_dtype(fields: Fields) -> Dtype | None:
+    """DeepSeek-V4's routed experts have a dtype of their own: 4-bit with a scale per 32 weights, or 8-bit."""
+    if not fields.has("expert_dtype"):
+        return None
+    return {"fp4": Dtype.FP4, "fp8": Dtype.FP8}[fields.text("expert_dtype", allowed=("fp4", "fp8"))]
 
 
 def _method(section: Fields) -> str:

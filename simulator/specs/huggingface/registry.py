@@ -9,6 +9,7 @@ from simulator.errors import RoofcastError, did_you_mean
 from simulator.specs.huggingface import (
     classic,
     deepseek,
+    deepseek_v4,
     encoder,
     gemma,
     linear_attention,
@@ -34,13 +35,15 @@ _DTYPES = {"bfloat16": Dtype.BF16, "float16": Dtype.FP16, "float32": Dtype.FP32,
 class Family:
     """How one model_type is read; ``config_class`` is where its defaults are documented.
 
-    ``tower`` counts the parameters of the vision part of a configuration that nests its text part.
+    ``tower`` counts the parameters of the vision part of a configuration that nests its text part. ``kv_cache`` is what
+    the released kernels of a quantized checkpoint cache where its configuration does not say.
     """
 
     read: Reader
     config_class: str
     tower: Callable[[Fields], int | None] | None = None
     tie_default: bool | None = None
+    kv_cache: Dtype | None = None
 
 
 def _family(read: Reader, config_class: str) -> Family:
@@ -52,11 +55,11 @@ FAMILIES: Mapping[str, Family] = {
     "bloom": _family(classic.read_bloom, "BloomConfig"),
     "cohere": _family(llama_like.read_cohere, "CohereConfig"),
     "dbrx": _family(moe.read_dbrx, "DbrxConfig"),
-    "deepseek_ref": _family(deepseek.refuse_deepseek_v4, "DeepseekV4Config"),
+    "deepseek_ref": Family(read=deepseek_v4.read_deepseek_v4, config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
     "deepseek_v2": _family(deepseek.read_deepseek, "DeepseekV2Config"),
     "deepseek_v3": _family(deepseek.read_deepseek, "DeepseekV3Config"),
     "deepseek_v32": _family(deepseek.read_deepseek_sparse, "DeepseekV32Config"),
-    "deepseek_v4": _family(deepseek.refuse_deepseek_v4, "DeepseekV4Config"),
+    "deepseek_v4": Family(read=deepseek_v4.read_deepseek_v4, config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
     "falcon": _family(classic.read_falcon, "FalconConfig"),
     "gemma": _family(gemma.read_gemma, "GemmaConfig"),
     "gemma2": _family(gemma.read_gemma2, "Gemma2Config"),
@@ -69,6 +72,7 @@ FAMILIES: Mapping[str, Family] = {
     "glm4_moe": _family(moe_mixed.read_glm4_moe, "Glm4MoeConfig"),
     "glm_moe_dsa": _family(deepseek.read_deepseek_sparse, "GlmMoeDsaConfig"),
     "gpt2": _family(classic.read_gpt2, "GPT2Config"),
+    "gpt_bigcode": _family(classic.read_gpt_bigcode, "GPTBigCodeConfig"),
     "gpt_neox": _family(classic.read_gpt_neox, "GPTNeoXConfig"),
     "gpt_oss": _family(moe.read_gpt_oss, "GptOssConfig"),
     "gptj": _family(classic.read_gptj, "GPTJConfig"),
@@ -85,6 +89,7 @@ FAMILIES: Mapping[str, Family] = {
     "minimax_m3": _family(moe_own_attention.read_minimax_m3, "MiniMaxM3VLTextConfig"),
     "mistral": _family(llama_like.read_mistral, "MistralConfig"),
     "mixtral": _family(moe.read_mixtral, "MixtralConfig"),
+    "mpt": _family(classic.read_mpt, "MptConfig"),
     "nemotron-nas": _family(nas.read_nemotron_nas, "DeciLMConfig"),
     "nemotron_h": _family(recurrent.read_nemotron_h, "NemotronHConfig"),
     "olmo2": _family(llama_like.read_olmo2, "Olmo2Config"),
@@ -149,6 +154,9 @@ def read_config(config: Mapping[str, object], *, name: str) -> ModelSpec:
     holder = text if text is not None and text.has("quantization_config") else fields
     dtype, notes = _dtype(fields, text)
     quantization = read_quantization(holder, dtype=dtype, depth=spec.num_hidden_layers)
+    if quantization is not None and quantization.kv_cache is None and family.kv_cache is not None:
+        quantization = quantization.model_copy(update={"kv_cache": family.kv_cache})
+        notes = (*notes, f"keys and values in {family.kv_cache}, as its released kernels do; config.json is silent")
     fields.costless("dtype", "torch_dtype", "model_type")
     fields.finish()
     filled = fields.filled()

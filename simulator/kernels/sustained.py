@@ -1,0 +1,79 @@
+"""Accelerators without kernel tables whose vendor's library reaches less of the peak than their relative's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from simulator.kernels.library import KernelLibrary, kernel_library
+from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.precision import BITS, Dtype
+from simulator.specs.same_object import Same
+from simulator.units import BITS_PER_BYTE
+
+# The size at which throughput of matrix products is usually published; what it is hardly matters when it is large.
+SIDE = 8192.0
+# Multiplications are nearly all of its time, so that the peak that explains it is found in a few steps.
+ROUNDS = 4
+
+
+def large_product(dtype: Dtype) -> Work:
+    """A square product of SIDE."""
+    nothing, elements = np.zeros(1), np.full(1, SIDE * SIDE)
+    stored = MatmulFormat(name=dtype.value, weight_bits=BITS[dtype], activation_bits=BITS[dtype], math=dtype)
+    return Work(
+        name="large_product",
+        family=Family.GEMM,
+        role="mlp",
+        shape=GemmShape(m=np.full(1, SIDE), n=SIDE, k=SIDE, format=stored),
+        count=1.0,
+        flops=2.0 * elements * SIDE,
+        weight_bytes=elements * BITS[dtype] / BITS_PER_BYTE,
+        kv_bytes=nothing,
+        activation_bytes=elements * (BITS[dtype] / BITS_PER_BYTE + 2),
+    )
+
+
+def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
+    """Matrix peaks at which large products reach their published throughput [FLOP/s].
+
+    A relative's fits carry over how much of its peak a relative's library reaches. Where it is published that this
+    accelerator's own reaches less, its peaks are lowered in that ratio, for every kernel; never raised. Valid for
+    large products; small ones are bound by memory and launches, which stay those of the relative.
+
+    References
+    ----------
+    [SemiAnalysis2024]
+    """
+    hardware = library.hardware
+    peaks = dict(hardware.peak_flops_per_s)
+    for dtype, reached in hardware.library_flops_per_s.items():
+        work = large_product(dtype)
+        for _ in range(ROUNDS):
+            lowered = replace(library, hardware=hardware.model_copy(update={"peak_flops_per_s": peaks}))
+            priced = float(work.flops[0] / lowered.price(work).seconds[0])
+            peaks[dtype] = min(hardware.peak_flops_per_s[dtype], peaks[dtype] * reached / priced)
+    return peaks
+
+
+@lru_cache(maxsize=64)
+def _lowered(facts: Same[AcceleratorSpec], library: str, profiles: str | None) -> AcceleratorSpec:
+    hardware = facts.held
+    peaks = sustained_peaks(kernel_library(hardware, library=library, profiles=profiles))
+    # Sparse products skip half of the same work on the same units.
+    sparse = {
+        dtype: peak * peaks[dtype] / hardware.peak_flops_per_s[dtype]
+        for dtype, peak in hardware.sparse_peak_flops_per_s.items()
+    }
+    return hardware.model_copy(update={"peak_flops_per_s": peaks, "sparse_peak_flops_per_s": sparse})
+
+
+def with_sustained_peaks(library: KernelLibrary) -> KernelLibrary:
+    """``library`` with what the accelerator's own matrix library reaches, unless its user measured that."""
+    if not library.hardware.library_flops_per_s or library.measured is not None:
+        return library
+    lowered = _lowered(Same(library.hardware), library.library, library.roofline.profiles)
+    return replace(library, hardware=lowered)

@@ -1,0 +1,189 @@
+"""Attention over compressed keys (DeepSeek-V4): window and pooled entries in one softmax, grouped output projection.
+
+Queries come from a latent; keys and values are one vector that all heads share, so that both phases run as multi-query
+attention in which each query token gathers keys of its own. Latents, pooling and indexer are replicated over
+tensor-parallel ranks; heads and output groups are split. Which weights there are follows the modules in transformers
+[DeepSeek2026].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.operators.collectives import all_reduce_after
+from simulator.operators.compressed_keys import compressed_entries_read, compressed_pairs, entry_bytes
+from simulator.operators.elementwise import NORM, ROTARY, PassCost, elementwise
+from simulator.operators.indexer import index_key_bytes, index_score_rows
+from simulator.operators.linear import linear
+from simulator.operators.share import DeviceShare, has_decode, has_prefill
+from simulator.operators.step_shape import Array
+from simulator.operators.work import Family, GroupedGemmShape, Work
+from simulator.specs.model import CompressedAttentionSpec
+
+# Keys and weights of a pool in 32 bit: written, read once when the entry closes. Unfused: bias, softmax, product, sum.
+POOL = PassCost(fused_passes=4, fused_launches=2, unfused_passes=20, unfused_launches=8)
+# Queries in, outputs out, and the launch that joins split keys.
+TILE_HEADS = 64.0
+"""Heads that a tile of the sparse kernels multiplies; fewer are padded (FlashMLA, from memory). The measured modules
+of 8 heads on H200 take as long in attention as those of 64."""
+TILE_ENDS = PassCost(fused_passes=2, fused_launches=1, unfused_passes=2, unfused_launches=1)
+
+
+def compressed_attention_rows(spec: CompressedAttentionSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
+    """Rows of ``count`` equal layers."""
+    heads = spec.num_attention_heads / share.tp_size
+    return (
+        *_query_and_key(spec, share=share, heads=heads, count=count),
+        *_pools(spec, share=share, count=count),
+        *_index(spec, share=share, count=count),
+        *_scores(spec, share=share, heads=heads, count=count),
+        *_output(spec, share=share, heads=heads, count=count),
+        *all_reduce_after("attention", share=share, count=count),
+    )
+
+
+def _query_and_key(
+    spec: CompressedAttentionSpec, *, share: DeviceShare, heads: float, count: float
+) -> tuple[Work, ...]:
+    """Down projections, norms of both latents, up projection, and the norm, rotary part and write behind them."""
+    latent = spec.q_lora_rank + spec.head_dim
+    query = heads * spec.head_dim
+    return (
+        linear("q_a_kv_proj", share=share, role="attention", m=share.tokens, n=latent, k=share.hidden_size,
+               count=count),
+        elementwise("latent_norm", share=share, cost=NORM, rows=share.tokens, width=latent, count=count,
+                    role="attention", parameters=share.norm_parameters(latent, bias=False)),
+        linear("q_b_proj", share=share, role="attention", m=share.tokens, n=query, k=spec.q_lora_rank, count=count),
+        elementwise("query_norm_rotary_kv_write", share=share, cost=NORM, rows=share.tokens, width=query, count=count,
+                    role="attention", parameters=heads,
+                    kv_bytes=share.tokens * entry_bytes(spec, plan=share.plan), extra_launches=1.0),
+    )  # fmt: skip
+
+
+def _pools(spec: CompressedAttentionSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
+    """Pooling of keys into entries, and of the indexer's keys into its own.
+
+    One 16-bit product makes keys and pooling weights of both, and the indexer's head weights; each place in a pool has
+    a learned bias.
+    """
+    if spec.compress_ratio is None:
+        return ()
+    indexer, copies = spec.indexer, 2 if spec.overlaps else 1
+    widths = (spec.head_dim,) if indexer is None else (spec.head_dim, indexer.index_head_dim)
+    pooled = 2 * copies * sum(widths)
+    written = entry_bytes(spec, plan=share.plan) + (0.0 if indexer is None else index_key_bytes(indexer))
+    product = linear(
+        "pool_proj",
+        share=share,
+        role="attention",
+        m=share.tokens,
+        n=pooled + (0 if indexer is None else indexer.index_n_heads),
+        k=share.hidden_size,
+        count=count,
+        product=share.plan.plain,
+    )
+    pool = elementwise(
+        "pool",
+        share=share,
+        cost=POOL,
+        rows=share.tokens,
+        width=pooled,
+        count=count,
+        role="attention",
+        parameters=sum(
+            spec.compress_ratio * copies * width + share.norm_parameters(width, bias=False) for width in widths
+        ),
+        kv_bytes=share.tokens * written / spec.compress_ratio,
+    )
+    return product, pool
+
+
+def _index(spec: CompressedAttentionSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
+    """Queries of the indexer, and its scores over the pooled entries."""
+    indexer = spec.indexer
+    if indexer is None or spec.compress_ratio is None:
+        return ()
+    queries = linear(
+        "index_q_proj",
+        share=share,
+        role="attention",
+        m=share.tokens,
+        n=indexer.index_n_heads * indexer.index_head_dim,
+        k=spec.q_lora_rank,
+        count=count,
+    )
+    return queries, *index_score_rows(indexer, share=share, count=count, compress_ratio=spec.compress_ratio)
+
+
+def _scores(spec: CompressedAttentionSpec, *, share: DeviceShare, heads: float, count: float) -> tuple[Work, ...]:
+    step = share.step
+    rows: list[Work] = []
+    if has_prefill(step):
+        rows += _score_rows(
+            spec, share=share, heads=heads, count=count, sequences=step.prefill_sequences,
+            queries=step.prefill_tokens, context=step.prefill_context, is_decode=False,
+        )  # fmt: skip
+    if has_decode(step):
+        rows += _score_rows(
+            spec, share=share, heads=heads, count=count, sequences=step.decode_sequences, queries=step.decode_tokens,
+            context=np.maximum(step.decode_context - step.decode_tokens, 0.0), is_decode=True,
+        )  # fmt: skip
+    return tuple(rows)
+
+
+def _score_rows(
+    spec: CompressedAttentionSpec,
+    *,
+    share: DeviceShare,
+    heads: float,
+    count: float,
+    sequences: Array,
+    queries: Array,
+    context: Array,
+    is_decode: bool,
+) -> tuple[Work, Work]:
+    """2 FLOPs x pairs x heads x (key width + value width); an entry is read once for all heads that choose it.
+
+    A query token is a tile of its own, whose loads and stores stand before and behind its products: they are the
+    second row. Heads are padded to TILE_HEADS, so that tensor parallelism below that saves nothing here.
+    """
+    heads = max(heads, TILE_HEADS)
+    pairs = compressed_pairs(spec, queries=queries, context=context)
+    read = compressed_entries_read(spec, queries=queries, context=context)
+    phase = "decode" if is_decode else "prefill"
+    family = Family.DECODE_ATTENTION if is_decode else Family.PREFILL_ATTENTION
+    products = Work(
+        name=f"{phase}_attention",
+        family=family,
+        role="attention",
+        shape=GroupedGemmShape(format=share.plan.plain),
+        count=count,
+        flops=2.0 * sequences * pairs * heads * (spec.head_dim + spec.head_dim),
+        weight_bytes=share.zeros,
+        kv_bytes=sequences * read * entry_bytes(spec, plan=share.plan),
+        activation_bytes=share.zeros,
+    )
+    ends = elementwise(
+        f"{phase}_attention_ends",
+        share=share,
+        cost=TILE_ENDS,
+        rows=sequences * queries,
+        width=heads * spec.head_dim,
+        count=count,
+        role="attention",
+        family=family,
+    )
+    return products, ends
+
+
+def _output(spec: CompressedAttentionSpec, *, share: DeviceShare, heads: float, count: float) -> tuple[Work, ...]:
+    """Rotary part turned back, one projection per group of heads, then their sum into the residual stream."""
+    groups = spec.o_groups / share.tp_size
+    return (
+        elementwise("output_rotary", share=share, cost=ROTARY, rows=share.tokens, width=heads * spec.qk_rope_head_dim,
+                    count=count, role="attention"),
+        linear("o_a_proj", share=share, role="attention", m=share.tokens, n=spec.o_lora_rank,
+               k=spec.num_attention_heads * spec.head_dim / spec.o_groups, batch=groups, count=count),
+        linear("o_b_proj", share=share, role="attention", m=share.tokens, n=share.hidden_size,
+               k=groups * spec.o_lora_rank, count=count),
+    )  # fmt: skip

@@ -1,0 +1,50 @@
+"""Accelerators whose matrix library is known to reach less of the peak than that of the relative that prices them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulator.kernels.library import KernelLibrary, kernel_library
+from simulator.kernels.sustained import SIDE, large_product, sustained_peaks, with_sustained_peaks
+from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.phases.deployment import deploy
+from simulator.phases.step import estimate_step
+from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import load_model
+from simulator.specs.precision import Dtype
+
+
+def library(hardware: AcceleratorSpec) -> KernelLibrary:
+    return kernel_library(hardware, library="vllm")
+
+
+@pytest.mark.parametrize("dtype", [Dtype.BF16, Dtype.FP8])
+def testlarge_products_reach_what_was_published(dtype: Dtype) -> None:
+    hardware = load_hardware("mi300x")
+    work = large_product(dtype)
+    reached = 2 * SIDE**3 / with_sustained_peaks(library(hardware)).price(work).seconds[0]
+    assert reached == pytest.approx(hardware.library_flops_per_s[dtype], rel=0.01)
+
+
+def test_peaks_are_lowered_only_and_only_where_something_is_known() -> None:
+    hardware = load_hardware("mi300x")
+    peaks = sustained_peaks(library(hardware))
+    assert peaks.keys() == hardware.peak_flops_per_s.keys()
+    assert all(0 < peaks[dtype] <= hardware.peak_flops_per_s[dtype] for dtype in peaks)
+    fast = hardware.model_copy(update={"library_flops_per_s": {Dtype.BF16: 1e18}})
+    assert sustained_peaks(library(fast)) == hardware.peak_flops_per_s
+    measured = library(load_hardware("h100"))
+    assert with_sustained_peaks(measured) is measured
+
+
+def test_prompts_slow_down_and_decoding_alone_hardly_does() -> None:
+    hardware = load_hardware("mi300x")
+    model = load_model("llama-3.1-8b")
+    lowered = deploy(model=model, hardware=hardware)
+    free = deploy(model=model, hardware=hardware.model_copy(update={"library_flops_per_s": {}}))
+    prompts = prefill_step(sequences=4, tokens=4096)
+    single = decode_step(sequences=1, context=1000.0)
+    assert estimate_step(lowered, prompts).step_s[0] > 1.2 * estimate_step(free, prompts).step_s[0]
+    np.testing.assert_allclose(estimate_step(lowered, single).step_s, estimate_step(free, single).step_s, rtol=0.03)

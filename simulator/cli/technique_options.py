@@ -51,6 +51,10 @@ FusionOption = Annotated[
 WeightOffloadOption = Annotated[
     str | None, typer.Option("--weight-offload", help="Share of the layers' weights in host memory: 0.5.")
 ]
+SequenceParallelOption = Annotated[
+    bool | None,
+    typer.Option("--sequence-parallel", help="Norms split over tensor-parallel ranks, all-reduces in two halves."),
+]
 
 
 def precision_group(
@@ -75,6 +79,7 @@ def technique_group(
     early_exit: EarlyExitOption = None,
     fusion: FusionOption = None,
     weight_offload: WeightOffloadOption = None,
+    sequence_parallel: SequenceParallelOption = None,
 ) -> None:
     """What-if techniques."""
 

@@ -32,6 +32,7 @@ class TechniquesSpec(Spec):
     early_exit: EarlyExitSpec | None = None
     fusion: bool | None = None
     weight_offload: WeightOffloadSpec | None = None
+    sequence_parallel: bool | None = None
 
     @field_validator("sparsity", mode="before")
     @classmethod

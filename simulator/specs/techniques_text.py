@@ -40,8 +40,9 @@ _EXAMPLES = {
     "early_exit": "mean_fraction=0.6",
     "fusion": "true",
     "weight_offload": "0.5",
+    "sequence_parallel": "true",
 }
-_PLAIN = ("attention", "fusion")
+_PLAIN = ("attention", "fusion", "sequence_parallel")
 _PATTERN = re.compile(r"(\d+:\d+)(?::(.*))?")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
@@ -60,6 +61,7 @@ class TechniquesText:
     early_exit: str | None = None
     fusion: bool | None = None
     weight_offload: str | None = None
+    sequence_parallel: bool | None = None
 
 
 def techniques_spec(text: TechniquesText) -> TechniquesSpec:

@@ -8,6 +8,7 @@ from simulator.techniques.attention_kernel import attention_kernel
 from simulator.techniques.contextual_sparsity import contextual_sparsity
 from simulator.techniques.early_exit import early_exit
 from simulator.techniques.kv_compression import bounded_cache
+from simulator.techniques.sequence_parallel import sequence_parallel
 from simulator.techniques.sparsity import sparse_weights, structured_sparsity
 from simulator.techniques.structure import structure
 from simulator.techniques.weight_offload import weight_offload
@@ -23,4 +24,5 @@ TECHNIQUES: tuple[Technique, ...] = (
     attention_kernel,
     adapters,
     weight_offload,
+    sequence_parallel,
 )

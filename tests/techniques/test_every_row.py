@@ -103,6 +103,8 @@ def step_words(row: Row) -> list[str]:
         name, _, text = change.partition("=")
         if (name, text) == ("fusion", "false"):
             words.append("--no-fusion")
+        elif (name, text) == ("sequence_parallel", "true"):
+            words.append("--sequence-parallel")
         elif f"--{name.replace('_', '-')}" not in words:
             words += [f"--{name.replace('_', '-')}", text]
         else:
@@ -176,6 +178,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (
     ("contextual_sparsity=mlp=0.2", {"model": "mixtral-8x7b", "tp_size": 4}, ("mixtral",)),
     ("attention=standard", {"model": "mamba-1.4b"}, ("standard", "mamba")),
     ("fusion=true", {}, ("vllm", "fused")),
+    ("sequence_parallel=true", {}, ("sequence_parallel", "rank")),
     ("speculation=eagle", {"osl_tokens": 1}, ("eagle", "osl_tokens")),
     ("cpu_kv_offload=true", {}, ("batch",)),
     ("tp_size=3", {}, ("3",)),

@@ -16,8 +16,6 @@ from simulator.units import BITS_PER_BYTE
 
 # The size at which throughput of matrix products is usually published; what it is hardly matters when it is large.
 SIDE = 8192.0
-# Multiplications are nearly all of its time, so that the peak that explains it is found in a few steps.
-ROUNDS = 4
 
 
 def large_product(dtype: Dtype) -> Work:
@@ -50,13 +48,31 @@ def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
     """
     hardware = library.hardware
     peaks = dict(hardware.peak_flops_per_s)
+    found: dict[tuple[float, float], float] = {}
     for dtype, reached in hardware.library_flops_per_s.items():
-        work = large_product(dtype)
-        for _ in range(ROUNDS):
-            lowered = replace(library, hardware=hardware.model_copy(update={"peak_flops_per_s": peaks}))
-            priced = float(work.flops[0] / lowered.price(work).seconds[0])
-            peaks[dtype] = min(hardware.peak_flops_per_s[dtype], peaks[dtype] * reached / priced)
+        peak = hardware.peak_flops_per_s[dtype]
+        if (peak, reached) not in found:
+            found[peak, reached] = _explaining_peak(library, dtype, peak=peak, reached=reached)
+        peaks[dtype] = found[peak, reached]
     return peaks
+
+
+def _explaining_peak(library: KernelLibrary, dtype: Dtype, *, peak: float, reached: float) -> float:
+    """The peak, at most ``peak``, at which a large product reaches ``reached``: its time is linear in 1 / peak."""
+    work = large_product(dtype)
+
+    def seconds(at: float) -> float:
+        hardware = library.hardware.model_copy(update={"peak_flops_per_s": {dtype: at}})
+        return float(replace(library, hardware=hardware).price(work).seconds[0])
+
+    wanted = float(work.flops[0]) / reached
+    fast = seconds(peak)
+    if fast >= wanted:
+        return peak
+    guess = peak * fast / wanted
+    slow = seconds(guess)
+    inverse = 1 / guess + (wanted - slow) * (1 / guess - 1 / peak) / (slow - fast)
+    return min(peak, 1 / inverse)
 
 
 @lru_cache(maxsize=64)

@@ -176,7 +176,8 @@ def _workload_assumptions(workload: WorkloadSpec) -> list[str]:
     return said
 
 
-def _assumptions(scenario: ScenarioSpec, deployment: Deployment) -> tuple[str, ...]:
+def _assumptions(scenario: ScenarioSpec, deployment: Deployment, *, together: bool = False) -> tuple[str, ...]:
+    """What was filled in; ``together`` says that all sequences of a static batch run at once."""
     said = [*deployment.assumptions]
     given = scenario.model_fields_set
     for field in ("tp_size", "pp_size", "ep_size", "dp_size", "replicas"):
@@ -188,9 +189,15 @@ def _assumptions(scenario: ScenarioSpec, deployment: Deployment) -> tuple[str, .
         said += _workload_assumptions(scenario.workload)
         if scenario.routing is None and scenario.replicas * scenario.dp_size > 1:
             said.append("routing = round_robin (default)")
-    if scenario.kind == "batch" and scenario.engine.max_num_batched_tokens is None:
+    if together and scenario.engine.max_num_batched_tokens is None:
         said.append("all prompts of the batch in one pass (max_num_batched_tokens not given)")
     return tuple(said)
+
+
+def _runs_together(scenario: ScenarioSpec, run: UniformRun | ServedRun) -> bool:
+    if scenario.kind != "batch" or not isinstance(run, UniformRun):
+        return False
+    return run.sequences >= _share(scenario, field="batch_size")
 
 
 def _warnings(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> tuple[str, ...]:
@@ -269,7 +276,7 @@ def answer(
             phases=tuple((p.weights, p.estimate) for p in phases),
             busy_fraction=run.busy_fraction if isinstance(run, ServedRun) else 1.0,
         ),
-        assumptions=_assumptions(scenario, deployment),
+        assumptions=_assumptions(scenario, deployment, together=_runs_together(scenario, run)),
         notes=(
             *deployment.model.notes,
             *deployment.techniques.notes,

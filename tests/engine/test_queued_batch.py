@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.engine.answers import answer
 from simulator.engine.uniform_runs import UniformRun, offline, static_batch
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
+from simulator.specs.scenario import ScenarioSpec
 
 LENGTHS = {"isl_tokens": 400, "osl_tokens": 200}
 
@@ -37,6 +39,14 @@ def test_a_queued_batch_ends_with_the_offline_run_of_its_requests(deployment: De
     assert run.e2e_s == pytest.approx(100 / run.requests_per_s)
     assert run.tpot_s == pytest.approx((run.e2e_s - run.ttft_s) / 199)
     assert any("32 of 100 requests run at once" in note for note in run.notes)
+
+
+def test_only_a_batch_that_starts_together_is_said_to_prefill_in_one_pass() -> None:
+    for size, together in ((32, True), (33, False)):
+        fields = {"id": "x", "kind": "batch", "model": "llama-3.1-8b", "hardware": "h100", "batch_size": size}
+        engine = {"name": "vllm", "max_num_seqs": 32}
+        found = answer(ScenarioSpec.model_validate({**fields, **LENGTHS, "engine": engine})).assumptions
+        assert any("in one pass" in line for line in found) is together
 
 
 def test_waves_add_up(deployment: Deployment) -> None:

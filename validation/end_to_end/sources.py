@@ -110,7 +110,7 @@ def argonne(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
         "llama.cpp": "llama.cpp",
         "Deepspeed-MII": "deepspeed-mii",
     }
-    # The table names no versions; its runs were published in the summer of 2024.
+    # The table names no versions; its runs were published in 2024.
     versions = {"vLLM": "0.5"}
 
     def scenario_of(row: Row) -> dict[str, Any] | None:

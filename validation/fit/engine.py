@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import lsq_linear
 
 from simulator.phases.deployment import Deployment
 from simulator.specs.engine import EngineOverheads
@@ -28,10 +27,12 @@ from validation.end_to_end.serving import (
     stage_metric,
     with_overheads,
 )
+from validation.fit.robust import robust_step
 
 Array = NDArray[np.float64]
 FITTED = ("step_s", "step_per_sequence_s", "request_s", "prompt_token_s")
 SCALES = np.array([1e-4, 1e-6, 1e-3, 1e-6])
+OUTLIER = 0.05
 FITTED_METRICS = METRICS[:3]
 ROUNDS = 3
 
@@ -77,13 +78,7 @@ def _linearised(cases: Sequence[Case], values: Array) -> tuple[Array, Array]:
 
 def _solve(here: Array, slopes: Array, values: Array) -> Array:
     """The non-negative parameters that make the linearised errors smallest, outliers weighing less [Huber1964]."""
-    weights = np.ones_like(here)
-    step = np.zeros(len(values))
-    for _ in range(10):
-        bounds = (-values / SCALES - 1e-9, np.full(len(values), np.inf))
-        step = lsq_linear(slopes * weights[:, None], -here * weights, bounds=bounds).x
-        left = np.abs(here + slopes @ step)
-        weights = np.sqrt(np.minimum(1.0, 0.05 / np.maximum(left, 1e-9)))
+    step = robust_step(here, slopes, low=-values / SCALES, outlier=OUTLIER)
     moved: Array = np.maximum(values + step * SCALES, 0.0)
     return moved
 

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import lsq_linear
 
 from simulator.engine.answers import ScenarioResult, deployment_of, run_of
 from simulator.engine.serve_interval import DEVIATE, LEVEL
@@ -30,6 +29,7 @@ from simulator.specs.engine import EngineSpread
 from simulator.specs.scenario import ScenarioSpec
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.sources import load_source
+from validation.fit.robust import robust_step
 
 Array = NDArray[np.float64]
 EVERY = 3
@@ -132,24 +132,13 @@ def fit(question: Question, some: Sequence[Case]) -> dict[str, float]:
     for _ in range(ROUNDS):
         here = log_errors(some, values)
         moved = [log_errors(some, {**values, name: values[name] + SCALES[name]}) - here for name in question.fitted]
-        steps = _step(here, np.stack(moved, axis=1), low=[-values[name] / SCALES[name] for name in question.fitted])
+        low = np.array([-values[name] / SCALES[name] for name in question.fitted])
+        steps = robust_step(here, np.stack(moved, axis=1), low=low, outlier=OUTLIER)
         values = {
             name: max(value + step * SCALES[name], 0.0)
             for (name, value), step in zip(values.items(), steps, strict=True)
         }
     return {name: float(f"{value:.3g}") for name, value in values.items()}
-
-
-def _step(here: Array, slopes: Array, *, low: Sequence[float]) -> Array:
-    """The step, at least ``low``, that makes the linearised errors smallest, outliers weighing less [Huber1964]."""
-    weights = np.ones_like(here)
-    step = np.zeros(slopes.shape[1])
-    for _ in range(10):
-        bounds = (np.array(low) - 1e-9, np.full(len(low), np.inf))
-        step = lsq_linear(slopes * weights[:, None], -here * weights, bounds=bounds).x
-        left = np.abs(here + slopes @ step)
-        weights = np.sqrt(np.minimum(1.0, OUTLIER / np.maximum(left, 1e-9)))
-    return step
 
 
 def _missing(case: Case, values: dict[str, float]) -> dict[str, list[float]]:

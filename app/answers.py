@@ -11,15 +11,15 @@ import streamlit as st
 from app.commands import step_question
 from simulator.cli.step import estimate, step_object
 from simulator.engine.answers import ScenarioResult, answer, deployment_of
+from simulator.engine.load_ranges import LoadRanges, load_ranges
 from simulator.engine.load_sweep import LoadSweep, load_sweep
-from simulator.engine.served_run import ServeOptions
-from simulator.phases.crossover import crossover_batch
+from simulator.engine.served_run import ServedRun, ServeOptions
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
 from simulator.planner.latency_range import LatencyRange, latency_range
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.planner.what_if import TechniqueStep, WhatIf, technique_steps, what_if
+from simulator.planner.what_if import TechniqueStep, WhatIf, run_cost, technique_steps
 from simulator.reports.building import build_report
 from simulator.reports.contract import result_object
 from simulator.reports.rendering import ReportFormat, render
@@ -49,9 +49,15 @@ class Served:
 
 
 @st.cache_resource(max_entries=500, show_spinner=False)
+def _result(question: str, profiles: str | None, _scenario: ScenarioSpec) -> ScenarioResult:
+    return answer(_scenario, profiles=profiles)
+
+
+@st.cache_resource(max_entries=500, show_spinner=False)
 def _answered(question: str, profiles: str | None, _scenario: ScenarioSpec) -> Answer:
-    found = what_if(_scenario, profiles=profiles)
-    return Answer(what_if=found, document=result_object(found.result))
+    result = _result(question, profiles, _scenario)
+    found = WhatIf(scenario=_scenario, result=result, cost=run_cost(result, profiles=profiles))
+    return Answer(what_if=found, document=result_object(result))
 
 
 def answered(scenario: ScenarioSpec, *, profiles: str | None) -> Answer:
@@ -61,7 +67,9 @@ def answered(scenario: ScenarioSpec, *, profiles: str | None) -> Answer:
 
 @st.cache_resource(max_entries=200, show_spinner=False)
 def _steps(question: str, profiles: str | None, _scenario: ScenarioSpec) -> tuple[TechniqueStep, ...]:
-    return technique_steps(_scenario, profiles=profiles)
+    return technique_steps(
+        _scenario, profiles=profiles, answered=lambda step: _result(step.model_dump_json(), profiles, step)
+    )
 
 
 def technique_answers(scenario: ScenarioSpec, *, profiles: str | None) -> tuple[TechniqueStep, ...]:
@@ -115,16 +123,21 @@ def served(scenario: ScenarioSpec, *, profiles: str | None) -> Served:
     return _served(scenario.model_dump_json(), profiles, scenario)
 
 
-@st.cache_resource(max_entries=200, show_spinner=False)
-def _crossover(question: str, profiles: str | None, context_tokens: int, _deployment: Deployment) -> int | None:
-    return crossover_batch(_deployment, context_tokens=context_tokens)
+@st.cache_resource(max_entries=60, show_spinner=False)
+def _load_ranges(question: str, profiles: str | None, _served: Served, _sweep: LoadSweep) -> LoadRanges:
+    found = _served.result
+    run, workload = found.run, found.scenario.workload
+    assert isinstance(run, ServedRun), "kind serve"
+    assert run.interval is not None, "intervals are on"
+    assert workload is not None, "kind serve"
+    return load_ranges(
+        found.deployment, workload=workload, sweep=_sweep, interval=run.interval, served=run.result.overall
+    )
 
 
-def crossover(
-    scenario: ScenarioSpec, deployment: Deployment, *, context_tokens: int, profiles: str | None
-) -> int | None:
-    """The batch at which decoding becomes compute bound."""
-    return _crossover(scenario.model_dump_json(), profiles, context_tokens, deployment)
+def occupancy_ranges(answer: Served, sweep: LoadSweep, *, profiles: str | None) -> LoadRanges:
+    """80 % intervals of saturation, batch and cache in use of a served scenario."""
+    return _load_ranges(answer.result.scenario.model_dump_json(), profiles, answer, sweep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,17 +174,17 @@ def stepped(scenario: ScenarioSpec, *, context_tokens: int, profiles: str | None
 
 
 @st.cache_resource(max_entries=50, show_spinner=False)
-def _studied(question: str, command: str, _plan: CapacityPlan) -> Studies:
-    return gather(_plan, command=command)
+def _studied(question: str, command: str, complete: bool, _plan: CapacityPlan) -> Studies:
+    return gather(_plan, command=command, complete=complete)
 
 
 def studied(plan: CapacityPlan, spec: PlanSpec, *, command: str) -> Studies:
     """What a report shows beside the plan: ownership, carbon, facilities, launch commands."""
-    return _studied(spec.model_dump_json(), command, plan)
+    return _studied(spec.model_dump_json(), command, False, plan)
 
 
 def report_file(plan: CapacityPlan, spec: PlanSpec, command: str, form: ReportFormat) -> bytes:
     """The report in one format."""
-    studies = studied(plan, spec, command=command)
+    studies = _studied(spec.model_dump_json(), command, True, plan)
     with _AT_ONCE:
         return render(build_report(studies), studies, form)[0].data

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from app import glossary
 from simulator.errors import RoofcastError
 from simulator.reports.figures.chart import Chart, SeriesKind
-from simulator.reports.figures.plotly_figure import plotly_figure
+from simulator.reports.figures.plotly_figure import plotly_spec
 from simulator.reports.quantities import change_text
 
 _BADGES = {
@@ -20,6 +21,8 @@ _BADGES = {
     "extrapolated": (":material/trending_up:", "orange"),
     "assumed": (":material/help:", "red"),
 }
+COMMAND_LINE = "command_line"
+"""Key of the place that shows the command of a page."""
 _CHART_HEIGHT = 360
 _CARD_WIDTH = 160
 _NAMES_HEIGHT = 32
@@ -32,6 +35,7 @@ class Figure:
     """A number as shown: its text, what it is, its interval as text, and the values that a change is made of.
 
     provenance : where it differs from that of its neighbours
+    detail : a few words beside the interval
     """
 
     label: str
@@ -39,6 +43,7 @@ class Figure:
     help: str
     interval: str = ""
     provenance: str = ""
+    detail: str = ""
     now: float | None = None
     before: float | None = None
     lower_is_better: bool = True
@@ -70,9 +75,9 @@ def _help(item: Figure, provenance: str) -> str:
     return "  \n".join(part for part in (item.help, glossary.INTERVAL if item.interval else "", known) if part)
 
 
-def figures(shown: Sequence[Figure], *, provenance: str, baseline: str = "") -> None:
+def figures(shown: Sequence[Figure], *, provenance: str, baseline: str = "", a_row: int | None = None) -> None:
     """Numbers side by side, each with its badge, its interval and, where there is a baseline, its change."""
-    with st.grid(len(shown), min_column_width=_CARD_WIDTH, gap="small", border=True):
+    with st.grid(a_row or len(shown), min_column_width=_CARD_WIDTH, gap="small", border=True):
         for item in shown:
             with st.container(gap="xxsmall"):
                 change = change_text(item.now, item.before)
@@ -85,30 +90,37 @@ def figures(shown: Sequence[Figure], *, provenance: str, baseline: str = "") -> 
                     help=_help(item, item.provenance or provenance),
                 )
                 mark = badge_text(item.provenance or provenance, short=bool(item.interval))
-                st.caption(f"{mark} 80 %: {item.interval}" if item.interval else mark)
+                interval = f"80 %: {item.interval}" if item.interval else ""
+                st.caption(" ".join(part for part in (mark, interval, item.detail) if part))
 
 
-def _drawn(described: Chart, *, sideways: bool = False) -> Any:
+def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
     """The library's figure with room for a page: title outside, legend on top, no text that does not fit its bar."""
-    figure = plotly_figure(described, sideways=sideways)
-    figure.update_layout(
-        title=None,
-        margin={"l": 10, "r": 10, "t": 10, "b": 10},
-        hovermode="closest",
-        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        showlegend=len(described.series) > 1,
-        uniformtext={"minsize": 11, "mode": "hide"},
-    )
-    figure.update_traces(textangle=0, selector={"type": "bar"})
-    figure.update_traces(mode="lines", selector={"fill": "toself"})
-    if max((len(series.x) for series in described.series), default=0) > _MANY_POINTS:
-        figure.update_traces(marker={"size": 6, "opacity": 0.6}, selector={"mode": "markers"})
-    figure.update_annotations(showarrow=False, yshift=12)
+    spec = plotly_spec(described, sideways=sideways)
+    layout = spec["layout"]
+    del layout["title"]
+    layout |= {
+        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
+        "hovermode": "closest",
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        "showlegend": len(described.series) > 1,
+        "uniformtext": {"minsize": 11, "mode": "hide"},
+    }
+    crowded = max((len(series.x) for series in described.series), default=0) > _MANY_POINTS
+    for trace in spec["data"]:
+        if trace["type"] == "bar":
+            trace["textangle"] = 0
+        elif crowded and trace.get("mode") == "markers":
+            trace["marker"] |= {"size": 6, "opacity": 0.6}
+    for note in layout["annotations"]:
+        note["yshift"] = 12
+        if "xref" not in note and "yref" not in note:
+            note["xshift"] = 12
     if any(series.kind is SeriesKind.STACKED_BAR for series in described.series):
         # Few short names: the room that the theme keeps for more is better used by the bars.
-        figure.update_layout(margin={"b": _NAMES_HEIGHT})
-        figure.update_xaxes(automargin=False)
-    return figure
+        layout["margin"]["b"] = _NAMES_HEIGHT
+        layout["xaxis"]["automargin"] = False
+    return spec
 
 
 def chart(
@@ -117,11 +129,15 @@ def chart(
     key: str,
     provenance: str,
     interval: str = "",
+    note: str = "",
     height: int = _CHART_HEIGHT,
     sideways: bool = False,
 ) -> None:
-    """A chart with its message as heading and its origin below: badge, source, 80 % interval of what it shows."""
+    """A chart with its message as heading and its origin below: badge, source, 80 % interval of what it shows, note."""
     st.markdown(f"**{described.title}**")
+    if not described.series:
+        origin(None, described.caption)
+        return
     st.plotly_chart(
         _drawn(described, sideways=sideways),
         key=key,
@@ -130,32 +146,42 @@ def chart(
         config=_PLOTLY,
         alt=f"{described.title}. {described.caption}",
     )
-    _footer(described, provenance, interval)
+    _footer(described, provenance, interval, note)
 
 
-def _footer(described: Chart, provenance: str, interval: str) -> None:
-    parts = [described.caption, f"80 %: {interval}." if interval else ""]
+def _footer(described: Chart, provenance: str, interval: str, note: str = "") -> None:
+    parts = [described.caption, f"80 %: {interval}." if interval else "", note]
     origin(provenance, " ".join(part for part in parts if part))
 
 
 def selectable_chart(
-    described: Chart, *, key: str, provenance: str, interval: str = "", height: int = _CHART_HEIGHT
-) -> str:
-    """A chart whose points can be clicked; the label of the chosen one, or nothing."""
+    described: Chart,
+    *,
+    key: str,
+    provenance: str,
+    picked: Callable[[str], None],
+    interval: str = "",
+    height: int = _CHART_HEIGHT,
+) -> None:
+    """A chart whose points can be clicked: ``picked`` gets the label of the chosen one before the page runs again."""
+
+    def chosen() -> None:
+        points = st.session_state[key]["selection"]["points"]
+        if points and points[0].get("text"):
+            picked(str(points[0]["text"]))
+
     st.markdown(f"**{described.title}**")
-    event = st.plotly_chart(
+    st.plotly_chart(
         _drawn(described),
         key=key,
         height=height,
         theme="streamlit",
         config=_PLOTLY,
-        on_select="rerun",
+        on_select=chosen,
         selection_mode="points",
         alt=f"{described.title}. {described.caption}",
     )
     _footer(described, provenance, interval)
-    picked = event["selection"]["points"]
-    return str(picked[0].get("text", "")) if picked else ""
 
 
 def view(label: str, options: Sequence[str], *, key: str) -> str:
@@ -183,8 +209,9 @@ def refusal(error: RoofcastError) -> None:
 
 def notes(texts: Sequence[str]) -> None:
     """What a reader should know before using the numbers."""
-    for text in texts:
-        st.info(f"{text[:1].upper()}{text[1:]}", icon=":material/info:")
+    said = [f"{text[:1].upper()}{text[1:]}" for text in texts]
+    if said:
+        st.info(said[0] if len(said) == 1 else "\n".join(f"- {text}" for text in said), icon=":material/info:")
 
 
 def warnings(texts: Sequence[str]) -> None:
@@ -199,9 +226,23 @@ def assumptions(texts: Sequence[str]) -> None:
         st.markdown("\n".join(f"- {text}" for text in texts))
 
 
+@st.fragment
+def table(label: str, rows: Sequence[Sequence[str]], columns: Sequence[str], *, key: str) -> None:
+    """A table of text, made when somebody opens it."""
+    place = st.expander(label, icon=":material/table_rows:", key=key, on_change="rerun")
+    if place.open:
+        place.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch")
+
+
+@st.fragment
 def reproduce(command: str, *, standard_input: str = "") -> None:
-    """The command that prints the same numbers."""
-    with st.expander("The same numbers on the command line", icon=":material/terminal:"):
+    """The command that prints the same numbers, made when somebody opens it: its highlighter is large."""
+    place = st.expander(
+        "The same numbers on the command line", icon=":material/terminal:", key=COMMAND_LINE, on_change="rerun"
+    )
+    if not place.open:
+        return
+    with place:
         st.code(command, language="bash", wrap_lines=True)
         if standard_input:
             st.code(standard_input, language="json", wrap_lines=True)

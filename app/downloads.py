@@ -24,6 +24,7 @@ _FORMATS = (
 _NEEDS = {ReportFormat.PDF: "typst", ReportFormat.XLSX: "xlsxwriter", ReportFormat.HTML: "jinja2"}
 
 
+@st.fragment
 def downloads(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
     """Every form of the report; each is made when it is asked for."""
     st.caption("The report that you can sign: recommendation, derivation, cost of ownership, risks, sources.")

@@ -10,6 +10,7 @@ import streamlit as st
 from app import glossary
 from app.uploaded import session_profiles
 from simulator.operators.schemes import PLAIN_SCHEMES, SCHEME_NAMES
+from simulator.planner.what_if import has_experts
 from simulator.planner.workload_presets import PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.specs.documents import validate
 from simulator.specs.loading import list_hardware
@@ -46,6 +47,7 @@ _SHARED = (
     "hardware",
     "tp_size",
     "pp_size",
+    "ep_size",
     "precision",
     "engine",
     "batch_size",
@@ -70,6 +72,10 @@ _PLAN_FLAGS = (
     "utilization",
     "spares",
     "price_kind",
+    "growth",
+    "horizon",
+    "lead_time",
+    "availability",
 )
 _LAST_PRESET = "_last_preset"
 _KEPT = "_kept"
@@ -120,6 +126,13 @@ def preset_input() -> WorkloadPreset:
     st.session_state[_LAST_PRESET] = preset.name
     st.caption(preset.source)
     return preset
+
+
+def batch_input(preset: WorkloadPreset) -> int:
+    """Sequences at a time."""
+    return st.slider(
+        "Batch", 1, LARGEST_BATCH, preset.batch_size, key="batch", bind="query-params", help=glossary.BATCH
+    )
 
 
 def choice(label: str, options: Sequence[str], *, key: str, default: str, help: str) -> str:
@@ -186,14 +199,26 @@ def parallelism_inputs() -> dict[str, int]:
     return {"tp_size": tp, "pp_size": pp}
 
 
+def expert_parallelism_input(model: str) -> dict[str, int]:
+    """The expert-parallel degree of a model that has experts."""
+    if not has_experts(model, profiles=session_profiles()):
+        return {}
+    return {"ep_size": st.selectbox("EP", (1, 2, 4, 8), key="ep", bind="query-params", help=glossary.EP)}
+
+
 def precision_inputs() -> dict[str, str]:
     """Number formats that differ from the checkpoint's."""
     left, right = st.columns(2)
     with left:
         fields = weights_input("weights")
     with right:
-        kv_cache = choice("KV cache", KV_DTYPES, key="kv", default=NATIVE, help=glossary.KV)
-    return fields if kv_cache == NATIVE else {**fields, "kv_cache": kv_cache}
+        return fields | kv_cache_input("kv")
+
+
+def kv_cache_input(key: str) -> dict[str, str]:
+    """The dtype of the KV cache, as the part of ``precision`` that it stands for."""
+    name = choice("KV cache", KV_DTYPES, key=key, default=NATIVE, help=glossary.KV)
+    return {} if name == NATIVE else {"kv_cache": name}
 
 
 def weights_input(key: str) -> dict[str, str]:

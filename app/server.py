@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -35,6 +36,8 @@ Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _SCRIPT = b'<script>window.__streamlit={BACKEND_BASE_URL:window.location.origin+"/"}</script>'
 _HEAD = b"".join((_SCRIPT, b"<style>", Path(__file__).with_name("style.css").read_bytes(), b"</style></head>"))
+_FIRST_PAGE = b"plan"
+"""Relative, so that it holds below any prefix of a proxy."""
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
@@ -54,6 +57,9 @@ class PageAnswers:
         if scope["type"] != "http" or b"text/html" not in headers.get(b"accept", b""):
             await self.app(scope, receive, send)
             return
+        if scope["path"] == "/":
+            await _to_first_page(scope, send)
+            return
         # A page is small: it may come uncompressed, so that it can be completed.
         plain = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
         held: list[Message] = []
@@ -65,6 +71,15 @@ class PageAnswers:
                     await send(item)
 
         await self.app({**scope, "headers": plain}, receive, collect)
+
+
+async def _to_first_page(scope: Message, send: Send) -> None:
+    """From the bare address to the first page's own, with its parameters: the menu then shows where one is."""
+    query = scope.get("query_string", b"")
+    target = b"?".join(part for part in (_FIRST_PAGE, query) if part)
+    headers = [(b"location", target), (b"content-length", b"0"), *_HEADERS]
+    await send({"type": "http.response.start", "status": HTTPStatus.TEMPORARY_REDIRECT, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _completed(messages: list[Message]) -> list[Message]:

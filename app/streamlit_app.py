@@ -17,8 +17,11 @@ from app.views import compare, plan, profiles, roofline, serving, validation, wh
 _ICON, _LOGO = (Path(__file__).with_name(name) for name in ("icon.svg", "logo.svg"))
 st.set_page_config(page_title="roofcast", page_icon=str(_ICON), layout="wide", initial_sidebar_state="auto")
 
+PLAN = ":material/dns:"
 PAGES = [
-    st.Page(plan.page, title="Plan", icon=":material/dns:", url_path="plan", default=True),
+    # A default page answers at the bare address alone: the same page once more, so that /plan is an address too.
+    st.Page(plan.page, title="Plan", icon=PLAN, default=True, visibility="hidden"),
+    st.Page(plan.page, title="Plan", icon=PLAN, url_path="plan"),
     st.Page(what_if.page, title="What-if", icon=":material/tune:", url_path="what-if"),
     st.Page(roofline.page, title="Roofline", icon=":material/show_chart:", url_path="roofline"),
     st.Page(serving.page, title="Serving", icon=":material/speed:", url_path="serving"),

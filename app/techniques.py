@@ -62,13 +62,14 @@ def _zeros(key: str) -> float:
     )
 
 
-def _speculation() -> dict[str, Any] | None:
+def speculation_input(place: str = "") -> dict[str, Any] | None:
+    """How tokens are guessed; None where they are not. ``place`` ends the keys of a page with several deployments."""
     method = inputs.choice(
-        "Speculative decoding", _SPECULATION, key="speculation", default=NONE, help=glossary.SPECULATION
+        "Speculative decoding", _SPECULATION, key=f"speculation{place}", default=NONE, help=glossary.SPECULATION
     )
     if method == NONE:
         return None
-    k = st.slider("Guessed tokens", 1, 10, 4, key="k", bind="query-params", help=glossary.SPECULATION)
+    k = st.slider("Guessed tokens", 1, 10, 4, key=f"k{place}", bind="query-params", help=glossary.SPECULATION)
     acceptance = st.slider(
         "Acceptance",
         0.1,
@@ -76,14 +77,14 @@ def _speculation() -> dict[str, Any] | None:
         0.7,
         0.01,
         format="percent",
-        key="acceptance",
+        key=f"acceptance{place}",
         bind="query-params",
         help="Probability that a guess is right, given that those before it were.",
     )
     found: dict[str, Any] = {"method": method, "k": k, "acceptance": acceptance}
     if method == "draft":
         found["draft_model"] = inputs.choice(
-            "Draft model", inputs.model_names(), key="draft", default="llama-3.2-1b", help=glossary.SPECULATION
+            "Draft model", inputs.model_names(), key=f"draft{place}", default="llama-3.2-1b", help=glossary.SPECULATION
         )
     return found
 
@@ -118,11 +119,12 @@ def _share(label: str, *, key: str, help: str) -> float | None:
     return None if value == _ALL else value
 
 
-def _structure(model: str) -> dict[str, Any] | None:
+def structure_input(model: str, place: str = "") -> dict[str, Any] | None:
+    """What if the model had been built with other KV heads; None as published."""
     published = "as published"
     heads = tuple(str(count) for count in kv_head_choices(model, profiles=session_profiles()))
     chosen = inputs.choice(
-        "KV heads (GQA)", (published, *heads), key="kv_heads", default=published, help=glossary.KV_HEADS
+        "KV heads (GQA)", (published, *heads), key=f"kv_heads{place}", default=published, help=glossary.KV_HEADS
     )
     return None if chosen == published else {"num_key_value_heads": int(chosen)}
 
@@ -152,18 +154,29 @@ def _weight_offload() -> dict[str, Any] | None:
     return None if share == _NOTHING else {"fraction": share}
 
 
+def _fusion() -> bool | None:
+    separate = st.toggle("Separate small kernels", key="separate", bind="query-params", help=glossary.FUSION)
+    return False if separate else None
+
+
+def _sequence_parallel() -> bool | None:
+    return st.toggle("Sequence parallelism", key="sequence", bind="query-params", help=glossary.SEQUENCE) or None
+
+
 def technique_inputs(model: str) -> dict[str, Any]:
     """The fields of ``techniques`` that differ from doing nothing."""
     attention = inputs.choice("Attention kernel", _ATTENTION, key="attention", default="flash", help=glossary.ATTENTION)
     found = {
         "sparsity": sparsity_input("sparsity"),
-        "speculation": _speculation(),
+        "speculation": speculation_input(),
         "attention": None if attention == "flash" else attention,
-        "structure": _structure(model),
+        "structure": structure_input(model),
         "kv_policy": _kv_policy(),
         "adapters": _adapters(),
         "early_exit": _early_exit(),
         "contextual_sparsity": _contextual(),
+        "fusion": _fusion(),
         "weight_offload": _weight_offload(),
+        "sequence_parallel": _sequence_parallel(),
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -53,6 +53,13 @@ class ProfileError(RoofcastError):
         super().__init__(message, field=field, code=code, hint=hint, exit_code=ExitCode.PROFILE)
 
 
+class MissingPackageError(RoofcastError):
+    """Something optional needs a package that is not installed; ``hint`` says how to get it."""
+
+    def __init__(self, message: str, *, field: str = "", hint: str) -> None:
+        super().__init__(message, field=field, code="missing_package", hint=hint)
+
+
 class FileError(RoofcastError):
     """A file that cannot be read or written (exit code 5)."""
 

@@ -45,3 +45,9 @@ def format_si(value: float, unit: str, *, digits: int = 3) -> str:
         if magnitude >= scale:
             return f"{value / scale:.{digits}g} {prefix}{unit}".rstrip()
     return f"{value:.{digits}g} {unit}".rstrip()
+
+
+def percent_text(fraction: float) -> str:
+    """``43 %``; one decimal below ten, none for zero."""
+    percent = 100 * fraction
+    return f"{percent:.0f} %" if abs(percent) >= 10 or percent == 0 else f"{percent:.1f} %"

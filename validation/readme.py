@@ -21,6 +21,7 @@ from validation.commands import exit_code_of
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source
 from validation.fit.serve_spread import serving_table
+from validation.writing import write_whole
 
 PLAN_WORDS = ("--rps", "1000", "--model", "llama-3.1-70b", "--output", "md")
 
@@ -62,7 +63,7 @@ def main() -> int:
         if updated != text:
             print("README.md is out of date: run python -m validation.readme --data DIR", file=sys.stderr)
         return int(updated != text)
-    arguments.readme.write_text(updated, encoding="utf-8")
+    write_whole(arguments.readme, updated)
     return 0
 
 

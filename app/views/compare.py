@@ -10,15 +10,17 @@ import streamlit as st
 from app import display, glossary, inputs
 from app.answers import Answer, answered
 from app.commands import SIMULATE, scenario_line
-from app.techniques import sparsity_input
+from app.techniques import sparsity_input, speculation_input, structure_input
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
-from simulator.reports.compare_tables import compare_columns, compare_headline, compare_provenance
+from simulator.reports.compare_tables import compare_columns, compare_headline, compare_provenance, room_text
 from simulator.reports.figures.cost_speed import cost_speed_chart
 from simulator.reports.figures.memory_stack import memory_stack_chart
 from simulator.reports.figures.quality_cost import quality_cost_chart
+from simulator.reports.scenario_figures import least_known
 from simulator.specs.loading import list_hardware
 
+_DEGREES = ("1", "2", "4", "8")
 _PLACES = ("a", "b", "c", "d")
 _STARTS = {"a": ("h100-sxm-80gb", 4), "b": ("h200-sxm-141gb", 2), "c": ("b200-sxm", 2), "d": ("mi300x", 2)}
 
@@ -26,26 +28,33 @@ _STARTS = {"a": ("h100-sxm-80gb", 4), "b": ("h200-sxm-141gb", 2), "c": ("b200-sx
 def _deployment(place: str) -> dict[str, Any]:
     """One column of widgets; their URL keys carry the column's letter."""
     hardware, tp = _STARTS[place]
-    fields: dict[str, Any] = {
-        "model": inputs.choice(
-            "Model", inputs.model_names(), key=f"model_{place}", default=inputs.DEFAULT_MODEL, help="Model profile."
-        ),
-        "hardware": inputs.choice(
+    model = inputs.choice(
+        "Model", inputs.model_names(), key=f"model_{place}", default=inputs.DEFAULT_MODEL, help="Model profile."
+    )
+    fields: dict[str, Any] = {"model": model}
+    left, right = st.columns((2, 1))
+    with left:
+        fields["hardware"] = inputs.choice(
             "Accelerator",
             list_hardware(profiles=session_profiles()),
             key=f"gpu_{place}",
             default=hardware,
             help="Accelerator profile.",
-        ),
-    }
+        )
+    with right:
+        fields["tp_size"] = int(inputs.choice("TP", _DEGREES, key=f"tp_{place}", default=str(tp), help=glossary.TP))
     left, right = st.columns(2)
     with left:
-        degrees = ("1", "2", "4", "8")
-        fields["tp_size"] = int(inputs.choice("TP", degrees, key=f"tp_{place}", default=str(tp), help=glossary.TP))
+        weights = inputs.weights_input(f"weights_{place}")
     with right:
-        fields["precision"] = inputs.weights_input(f"weights_{place}")
-    sparsity = sparsity_input(f"sparsity_{place}")
-    fields["techniques"] = {} if sparsity is None else {"sparsity": sparsity}
+        fields["precision"] = weights | inputs.kv_cache_input(f"kv_{place}")
+    with st.expander("Techniques", icon=":material/bolt:"):
+        found = {
+            "sparsity": sparsity_input(f"sparsity_{place}"),
+            "speculation": speculation_input(f"_{place}"),
+            "structure": structure_input(model, f"_{place}"),
+        }
+    fields["techniques"] = {name: value for name, value in found.items() if value is not None}
     return fields
 
 
@@ -55,9 +64,7 @@ def _shared() -> tuple[dict[str, Any], int]:
         count = st.slider(
             "Deployments", 2, len(_PLACES), 3, key="columns", bind="query-params", help="How many stand side by side."
         )
-        batch = st.slider(
-            "Batch", 1, inputs.LARGEST_BATCH, preset.batch_size, key="batch", bind="query-params", help=glossary.BATCH
-        )
+        batch = inputs.batch_input(preset)
         isl, osl = inputs.length_inputs(preset)
         engine = inputs.choice("Engine", inputs.ENGINES, key="engine", default="vllm", help=glossary.ENGINE)
     work = {"kind": "batch", "batch_size": batch, "isl_tokens": isl, "osl_tokens": osl, "engine": {"name": engine}}
@@ -89,9 +96,6 @@ def page() -> None:
     known = compare_provenance(compared)
     with top:
         display.headline(compare_headline(compared), provenance=known, detail="Same batch and lengths for all.")
-    rows, columns = compare_columns(compared)
-    st.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch", height="content")
-    st.caption(f"In brackets: {glossary.INTERVAL}")
     left, middle, right = st.columns(3, gap="medium")
     with left:
         display.chart(cost_speed_chart(compared), key="cost_speed", provenance=known)
@@ -99,6 +103,10 @@ def page() -> None:
         display.chart(quality_cost_chart(compared), key="quality_cost", provenance=known)
     with right:
         memories = [(name, answer.what_if.result.run.memory) for name, answer in found]
-        display.chart(memory_stack_chart(memories), key="memories", provenance=known)
+        stored = least_known(answer.document["memory"]["provenance"] for _, answer in found)
+        display.chart(memory_stack_chart(memories), key="memories", provenance=stored, interval=room_text(compared))
+    rows, columns = compare_columns(compared)
+    st.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch", height="content")
+    st.caption(f"In brackets: {glossary.INTERVAL}")
     lines = "\n".join(scenario_line(answer.what_if.scenario) for _, answer in found)
     display.reproduce(SIMULATE, standard_input=lines)

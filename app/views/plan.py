@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import pandas as pd
 import streamlit as st
 
 from app import baseline, display, glossary, inputs
-from app.answers import latency_ranges, planned, studied
+from app.answers import latency_ranges, planned
 from app.commands import plan_command
 from app.downloads import downloads
 from app.uploaded import session_profiles
+from app.views.plan_details import details, spec_of
 from simulator.errors import RoofcastError
-from simulator.planner.explain import explanation, nearest_rejections
-from simulator.planner.records import CapacityPlan
+from simulator.phases.memory_range import cache_room
+from simulator.planner.completion import ILLUSTRATED_GROWTH_PER_MONTH
+from simulator.planner.growth import DEFAULT_HORIZON_MONTHS, DEFAULT_LEAD_TIME_DAYS
+from simulator.planner.records import CapacityPlan, Fleet
 from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.figures.memory_stack import memory_stack_chart
-from simulator.reports.figures.money import break_even_chart, tco_waterfall_chart
 from simulator.reports.figures.plan_options import plan_options_chart
-from simulator.reports.figures.tornado import cost_tornado_chart, tornado_chart
 from simulator.reports.plan_figures import plan_figures, plan_headline
-from simulator.reports.plan_risk_tables import risk_sections
-from simulator.reports.plan_tables import TABLE_COLUMNS, fleet_cells
+from simulator.reports.quantities import count_text, range_text
 from simulator.specs.loading import list_hardware
-from simulator.specs.plan import PlanSpec, plan_spec
 
 _HELP = {
     "devices": "All accelerators to obtain: replicas, spares and those that only fill up servers.",
@@ -34,10 +30,10 @@ _HELP = {
     "ttft_p95_s": f"{glossary.TTFT} {glossary.PERCENTILE}",
     "tpot_p95_s": f"{glossary.TPOT} {glossary.PERCENTILE}",
 }
-_VIEWS = ("Options", "Rejected", "How it was derived", "Assumptions", "Risk", "Rent or own", "Launch")
 _LARGEST_RATE = 100_000.0
 _BASELINE = "plan_baseline"
-_RISKS: dict[str, object] = {"resilience": True, "uncertainty": True}
+_NO_TARGET = "no target"
+_TARGETS = {_NO_TARGET: None, "99 %": 99.0, "99.9 %": 99.9, "99.99 %": 99.99}
 
 
 def _policy_inputs() -> dict[str, object]:
@@ -61,12 +57,55 @@ def _policy_inputs() -> dict[str, object]:
     return flags
 
 
+def _outlook_inputs() -> dict[str, object]:
+    """What is to come: growth, lead time, failures. None of it changes the fleet of today."""
+    flags: dict[str, object] = {}
+    growth = st.slider(
+        "Growth of demand a month",
+        0.0,
+        0.3,
+        ILLUSTRATED_GROWTH_PER_MONTH,
+        0.01,
+        format="percent",
+        key="growth",
+        bind="query-params",
+        help=glossary.GROWTH,
+    )
+    months = st.slider(
+        "Months ahead", 6, 60, DEFAULT_HORIZON_MONTHS, 6, key="horizon", bind="query-params", help=glossary.HORIZON
+    )
+    days = int(
+        st.number_input(
+            "Days from order to use",
+            1,
+            730,
+            DEFAULT_LEAD_TIME_DAYS,
+            key="lead",
+            bind="query-params",
+            help=glossary.LEAD_TIME,
+        )
+    )
+    if growth > 0:
+        flags["growth"] = growth
+        flags |= {"horizon": months} if months != DEFAULT_HORIZON_MONTHS else {}
+        flags |= {"lead_time": days} if days != DEFAULT_LEAD_TIME_DAYS else {}
+    target = _TARGETS[
+        inputs.choice("Availability", tuple(_TARGETS), key="target", default=_NO_TARGET, help=glossary.AVAILABILITY)
+    ]
+    return flags if target is None else {**flags, "availability": target}
+
+
 def _inputs() -> tuple[dict[str, object], WorkloadPreset]:
     with st.sidebar:
         preset = inputs.preset_input()
         flags: dict[str, object] = {"model": inputs.model_input()}
         flags["rps"] = inputs.number(
-            "Requests per second at peak", key="rps", low=0.01, high=_LARGEST_RATE, value=1000.0, step=10.0,
+            "Requests per second at peak",
+            key="rps",
+            low=0.01,
+            high=_LARGEST_RATE,
+            value=1000.0,
+            step=10.0,
             help="The rate that the fleet must carry.",
         )
         flags["isl"], flags["osl"] = inputs.length_inputs(preset)
@@ -77,35 +116,56 @@ def _inputs() -> tuple[dict[str, object], WorkloadPreset]:
             )
         with right:
             flags["tpot_p95"] = inputs.number(
-                "TPOT p95 (s)", key="tpot", low=0.001, high=10.0, value=preset.tpot_p95_s, step=0.01,
+                "TPOT p95 (s)",
+                key="tpot",
+                low=0.001,
+                high=10.0,
+                value=preset.tpot_p95_s,
+                step=0.01,
                 help=glossary.TPOT,
             )
         chosen = st.multiselect(
-            "Accelerators", list_hardware(profiles=session_profiles()), key="gpus", bind="query-params",
-            placeholder="all that have a price", help="Leave empty to compare everything.",
+            "Accelerators",
+            list_hardware(profiles=session_profiles()),
+            key="gpus",
+            bind="query-params",
+            placeholder="all that have a price",
+            help="Leave empty to compare everything.",
         )
         if chosen:
             flags["hardware"] = tuple(chosen)
         with st.expander("Lengths, formats, spares, prices"):
             flags["isl_cv"] = inputs.number(
-                "Variation of prompts", key="isl_cv", low=0.0, high=5.0, value=preset.isl_cv, step=0.1,
+                "Variation of prompts",
+                key="isl_cv",
+                low=0.0,
+                high=5.0,
+                value=preset.isl_cv,
+                step=0.1,
                 help=glossary.VARIATION,
             )
             flags["osl_cv"] = inputs.number(
-                "Variation of answers", key="osl_cv", low=0.0, high=5.0, value=preset.osl_cv, step=0.1,
+                "Variation of answers",
+                key="osl_cv",
+                low=0.0,
+                high=5.0,
+                value=preset.osl_cv,
+                step=0.1,
                 help=glossary.VARIATION,
             )
             flags["prefix_hit"] = inputs.number(
-                "Prompt tokens in cache", key="prefix", low=0.0, high=0.99, value=preset.prefix_hit, step=0.05,
+                "Prompt tokens in cache",
+                key="prefix",
+                low=0.0,
+                high=0.99,
+                value=preset.prefix_hit,
+                step=0.05,
                 help=glossary.PREFIX,
             )
             flags |= _policy_inputs()
+        with st.expander("Growth and failures"):
+            flags |= _outlook_inputs()
     return flags, preset
-
-
-def _spec(flags: Mapping[str, object]) -> PlanSpec:
-    profiles = session_profiles()
-    return plan_spec(dict(flags) if profiles is None else {**flags, "profiles": profiles})
 
 
 def _baseline(flags: dict[str, object]) -> tuple[CapacityPlan | None, str]:
@@ -115,7 +175,7 @@ def _baseline(flags: dict[str, object]) -> tuple[CapacityPlan | None, str]:
         return None, ""
     try:
         shared = inputs.shared_plan(pinned)
-        return (None, "") if shared is None or shared == _spec(flags) else (planned(shared), "baseline")
+        return (None, "") if shared is None or shared == spec_of(flags) else (planned(shared), "baseline")
     except RoofcastError:
         return None, ""
 
@@ -139,113 +199,24 @@ def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> No
     )
 
 
-def _options(plan: CapacityPlan) -> None:
-    rows = [fleet_cells(fleet) for fleet in (plan.best, *plan.alternatives)]
-    shown = [name for name in TABLE_COLUMNS if name != "price"]
-    st.dataframe(
-        pd.DataFrame(rows, columns=list(TABLE_COLUMNS)), hide_index=True, width="stretch", column_order=shown
+def _memory(best: Fleet) -> None:
+    """What fills a device of the chosen fleet, and how sure the room for the cache is."""
+    replica = best.replica
+    room = cache_room(replica.memory, block_size_tokens=replica.deployment.engine.block_size_tokens)
+    ends = range_text((room.low_tokens, room.high_tokens), count_text)
+    display.chart(
+        memory_stack_chart([(f"{best.hardware} {best.label}", replica.memory)]),
+        key="plan_memory",
+        provenance=best.provenance,
+        interval=f"{ends} cached tokens" if room.high_tokens > 0 else "",
     )
-    st.caption(
-        f"Cheapest first at {plan.best.cost.kind.replace('_', ' ')} prices; latencies at the planned peak with the "
-        "spares down."
-    )
-
-
-def _rejected(plan: CapacityPlan) -> None:
-    nearest = nearest_rejections(plan)
-    if not nearest:
-        st.success("Every accelerator that was tried can carry this demand.", icon=":material/check_circle:")
-        return
-    rows = [(item.hardware, item.label, item.message) for item in nearest]
-    st.dataframe(
-        pd.DataFrame(rows, columns=["accelerator", "nearest setup", "why not"]), hide_index=True, width="stretch"
-    )
-
-
-def _ownership(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
-    try:
-        cost = studied(plan, spec, command=command).cost
-    except RoofcastError as error:
-        display.refusal(error)
-        return
-    if cost.owning is None:
-        st.caption("No purchase price of this accelerator is known: owning cannot be compared with renting.")
-        return
-    known = plan.best.provenance
-    left, right = st.columns(2, gap="large")
-    with left:
-        display.chart(tco_waterfall_chart(cost.owning, currency=cost.currency), key="tco", provenance=known)
-    with right:
-        display.chart(break_even_chart(cost), key="break_even", provenance=known)
-
-
-def _risk(flags: Mapping[str, object]) -> None:
-    """What moves the plan, what breaks it, and what is left after losses."""
-    with st.spinner("Drawing demands and step times"):
-        plan = planned(_spec({**flags, **_RISKS}))
-    found, best = plan.uncertainty, plan.best
-    if found is not None:
-        left, right = st.columns(2, gap="large")
-        with left:
-            display.chart(
-                tornado_chart(found, base_devices=best.devices), key="tornado", provenance=best.provenance
-            )
-        if best.cost.per_hour is not None:
-            with right:
-                described = cost_tornado_chart(
-                    found, base_per_hour=best.cost.per_hour, currency=best.cost.currency
-                )
-                display.chart(described, key="cost_tornado", provenance=best.provenance)
-    for section in risk_sections(plan):
-        st.markdown(f"**{section.title}**")
-        st.markdown("\n".join(f"- {line}" for line in section.lines).replace("$", "\\$"))
-        st.dataframe(
-            pd.DataFrame(section.rows, columns=_distinct(section.columns)), hide_index=True, width="stretch"
-        )
-
-
-def _distinct(columns: Sequence[str]) -> list[str]:
-    """Column names, a repeated one told apart."""
-    return [name if name not in columns[:place] else f"{name} (high)" for place, name in enumerate(columns)]
-
-
-def _launch(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
-    try:
-        files = studied(plan, spec, command=command).handoff.files
-    except RoofcastError as error:
-        display.refusal(error)
-        return
-    for file in files:
-        st.markdown(f"**{file.name}**")
-        st.code(file.text, language="yaml" if file.name.endswith("yaml") else "bash", wrap_lines=True)
-
-
-def _details(plan: CapacityPlan, spec: PlanSpec, flags: Mapping[str, object]) -> None:
-    command = plan_command(flags)
-    match display.view("Details", _VIEWS, key="view"):
-        case "Rejected":
-            _rejected(plan)
-        case "How it was derived":
-            st.markdown("\n".join(f"- {line}" for line in explanation(plan)))
-        case "Assumptions":
-            st.markdown("\n".join(f"- {item.name}: **{item.value}** ({item.source})" for item in plan.assumptions))
-        case "Risk":
-            _risk(flags)
-            command = plan_command({**flags, **_RISKS})
-        case "Rent or own":
-            _ownership(plan, spec, command)
-        case "Launch":
-            _launch(plan, spec, command)
-        case _:
-            _options(plan)
-    display.reproduce(command)
 
 
 def page() -> None:
     """The page."""
     flags, _ = _inputs()
     try:
-        spec = _spec(flags)
+        spec = spec_of(flags)
         plan = planned(spec)
     except RoofcastError as error:
         display.refusal(error)
@@ -267,7 +238,5 @@ def page() -> None:
     with left:
         display.chart(plan_options_chart(plan), key="plan_options", provenance=known, sideways=True)
     with right:
-        best = plan.best
-        described = memory_stack_chart([(f"{best.hardware} {best.label}", best.replica.memory)])
-        display.chart(described, key="plan_memory", provenance=known)
-    _details(plan, spec, flags)
+        _memory(plan.best)
+    details(flags)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pandas as pd
 import streamlit as st
 
 from app import display, inputs
-from app.uploaded import remember, session_profiles, upload_folder
+from app.uploaded import LARGEST_UPLOADS, has_room, next_folder, remember, session_profiles, uploaded_as
 from simulator.cli.model import model_object
 from simulator.errors import RoofcastError
 from simulator.reports.profile_tables import (
@@ -17,9 +19,12 @@ from simulator.reports.profile_tables import (
     model_facts,
     model_headline,
 )
-from simulator.specs.loading import load_hardware
-from simulator.specs.models import model_source
+from simulator.specs.loading import list_hardware, load_hardware
+from simulator.specs.models import list_models, model_source
 from simulator.specs.uploads import LARGEST_UPLOAD_BYTES, keep_hardware_upload, keep_model_upload
+
+if TYPE_CHECKING:
+    from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 _MEGABYTES = 1
 _CONTEXT = 4096
@@ -73,19 +78,33 @@ def _upload() -> None:
     )
     if found is None:
         return
-    if found.size > LARGEST_UPLOAD_BYTES:
-        st.error(f"{found.name} is too large: configurations have a few kilobytes.", icon=":material/block:")
+    name = uploaded_as(found.file_id)
+    if name is None and not has_room():
+        text = f"This session has uploaded {LARGEST_UPLOADS} files: reload the page to start again."
+        st.warning(text, icon=":material/warning:")
         return
-    keep = keep_model_upload if found.name.lower().endswith(".json") else keep_hardware_upload
     try:
-        name = keep(found.getvalue(), filename=found.name, folder=upload_folder())
+        st.success(_kept(found) if name is None else _welcome(name), icon=":material/check_circle:")
     except RoofcastError as error:
-        display.refusal(error)
-        return
-    if remember(name):
-        st.success(f"{name} can now be chosen on every page.", icon=":material/check_circle:")
-    else:
-        st.warning("This session has uploaded enough: reload the page to start again.", icon=":material/warning:")
+        # One line: a file has many fields, and which one is meant belongs to the message.
+        st.error(f"{error}", icon=":material/block:")
+
+
+def _kept(found: UploadedFile) -> str:
+    """Read a new file as strictly as any profile, keep it for this session, and say what it is now."""
+    if found.size > LARGEST_UPLOAD_BYTES:
+        raise RoofcastError(f"{found.name} is too large: configurations have a few kilobytes", field="upload")
+    is_model = found.name.lower().endswith(".json")
+    known = {*list_models(), *list_hardware()}
+    folder = next_folder()
+    keep = keep_model_upload if is_model else keep_hardware_upload
+    name = keep(found.getvalue(), filename=found.name, folder=folder.path)
+    remember(folder, file_id=found.file_id, name=name)
+    return _welcome(name, replaces=name in known)
+
+
+def _welcome(name: str, *, replaces: bool = False) -> str:
+    return f"{name} can now be chosen on every page{', in place of the built-in one' if replaces else ''}."
 
 
 def page() -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import streamlit as st
 
 from app import display, glossary, inputs
-from app.answers import Steps, crossover, stepped
+from app.answers import Steps, stepped
 from app.commands import step_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.reports.figures.roofline import RooflinePoint, roofline_chart, roofline_points
 from simulator.reports.quantities import bytes_text, count_text, percent_text, range_text, seconds_text
 from simulator.reports.scenario_figures import least_known
-from simulator.reports.step_figures import step_time_figure, utilisation_figure
+from simulator.reports.step_figures import crossover_figure, step_time_figure, utilisation_figure
 from simulator.specs.scenario import ScenarioSpec
 from simulator.units import format_si
 
@@ -22,15 +21,18 @@ _HELP = {
     "mbu": glossary.MBU,
     "prefill": "All prompt tokens of one request in one pass.",
     "mfu": glossary.MFU,
+    "crossover": glossary.CROSSOVER,
 }
+_OPERATOR = "operator"
+_PICKED = "Click a point of the chart or choose here: its shape, bytes and time stand below."
+_FACT_WIDTH = 130
+NOTHING = "–"
 
 
 def _inputs() -> tuple[ScenarioSpec, int]:
     with st.sidebar:
         preset = inputs.preset_input()
-        batch = st.slider(
-            "Batch", 1, inputs.LARGEST_BATCH, preset.batch_size, key="batch", bind="query-params", help=glossary.BATCH
-        )
+        batch = inputs.batch_input(preset)
         isl = inputs.tokens("Prompt tokens", key="isl", value=preset.isl_tokens, help=glossary.ISL)
         fields = inputs.deployment_inputs()
     lengths = {"batch_size": batch, "isl_tokens": isl, "osl_tokens": 2}
@@ -38,15 +40,17 @@ def _inputs() -> tuple[ScenarioSpec, int]:
 
 
 def _row(point: RooflinePoint) -> tuple[str, ...]:
+    computes = point.flops > 0
     return (
         point.name,
         point.phase,
         count_text(point.count),
         point.shape,
-        format_si(point.flops, "FLOP"),
+        format_si(point.flops, "FLOP") if computes else "none",
         bytes_text(point.bytes),
-        f"{point.arithmetic_intensity:.3g}",
-        format_si(point.flops_per_s, "FLOP/s"),
+        f"{point.arithmetic_intensity:.3g}" if computes else NOTHING,
+        format_si(point.flops_per_s, "FLOP/s") if computes else NOTHING,
+        format_si(point.bytes_per_s, "B/s") if point.bytes else NOTHING,
         seconds_text(point.seconds),
         seconds_text(point.floor_s),
         percent_text(point.share),
@@ -63,6 +67,7 @@ _COLUMNS = (
     "bytes",
     "FLOP/byte",
     "reached",
+    "memory",
     "time",
     "roofline",
     "of the step",
@@ -70,37 +75,38 @@ _COLUMNS = (
 )
 
 
-def _figures(found: Steps, turning: int | None) -> None:
+def _figures(found: Steps) -> None:
     decode, prefill = found.decode_document, found.prefill_document
+    shown = (
+        (step_time_figure(decode, key="decode", label="Decode step"), decode),
+        (utilisation_figure(decode, field="mbu", key="mbu", label="Decode MBU"), decode),
+        (step_time_figure(prefill, key="prefill", label="Prefill of one prompt"), prefill),
+        (utilisation_figure(prefill, field="mfu", key="mfu", label="Prefill MFU"), prefill),
+        (crossover_figure(decode), decode["crossover"]),
+    )
     display.figures(
         [
-            *(
-                display.Figure(
-                    label=item.label,
-                    text=item.text,
-                    help=_HELP[item.key],
-                    interval=item.interval,
-                    provenance=document["provenance"],
-                )
-                for item, document in (
-                    (step_time_figure(decode, key="decode", label="Decode step"), decode),
-                    (utilisation_figure(decode, field="mbu", key="mbu", label="Decode MBU"), decode),
-                    (step_time_figure(prefill, key="prefill", label="Prefill of one prompt"), prefill),
-                    (utilisation_figure(prefill, field="mfu", key="mfu", label="Prefill MFU"), prefill),
-                )
-            ),
             display.Figure(
-                label="Crossover batch",
-                text="above 4,096" if turning is None else count_text(turning),
-                help=glossary.CROSSOVER,
-            ),
+                label=item.label,
+                text=item.text,
+                help=_HELP[item.key],
+                interval=item.interval,
+                provenance=document["provenance"],
+            )
+            for item, document in shown
         ],
         provenance=decode["provenance"],
     )
 
 
-def _chart(found: Steps) -> None:
-    """The roofline, and what was clicked."""
+def _pick(label: str) -> None:
+    """Show the operator whose point was clicked."""
+    st.session_state[_OPERATOR] = label.partition(":")[0]
+
+
+@st.fragment
+def _chart(found: Steps, points: dict[str, RooflinePoint]) -> None:
+    """The roofline, and the operator that was clicked or chosen: a click redraws nothing else."""
     decode, prefill = found.decode_document, found.prefill_document
     described = roofline_chart(
         [("prefill", found.prefill), ("decode", found.decode)], deployment=found.deployment, all_ceilings=True
@@ -110,11 +116,16 @@ def _chart(found: Steps) -> None:
         for name, document in (("prefill", prefill), ("decode", decode))
     )
     known = least_known((prefill["provenance"], decode["provenance"]))
-    chosen = display.selectable_chart(described, key="roofline", provenance=known, interval=steps, height=480)
-    if chosen:
-        st.info(chosen, icon=":material/ads_click:")
-    else:
-        st.caption("Click a point for its shape, bytes and time.")
+    display.selectable_chart(
+        described, key="roofline", provenance=known, interval=steps, height=480, picked=_pick
+    )
+    names = tuple(points)
+    chosen = inputs.choice("Operator", names, key=_OPERATOR, default=names[0], help=_PICKED)
+    facts = dict(zip(_COLUMNS, _row(points[chosen]), strict=True))
+    del facts["operator"], facts["phase"]
+    with st.grid(len(facts), min_column_width=_FACT_WIDTH, gap="small"):
+        for name, text in facts.items():
+            st.markdown(f"{name[:1].upper()}{name[1:]}  \n**{text or NOTHING}**")
 
 
 def page() -> None:
@@ -126,23 +137,20 @@ def page() -> None:
         display.refusal(error)
         return
     batch = scenario.batch_size or 1
-    turning = crossover(scenario, found.deployment, context_tokens=isl, profiles=session_profiles())
     decode = found.decode_document
     display.headline(
         f"A step of {count_text(batch)} sequences takes {seconds_text(decode['step_s'])}: {decode['bound']} bound",
         provenance=decode["provenance"],
         detail=f"80 %: {range_text(decode['interval']['step_s'], seconds_text)}",
     )
-    _figures(found, turning)
-    _chart(found)
-    points = [
-        *roofline_points("prefill", found.prefill, deployment=found.deployment),
-        *roofline_points("decode", found.decode, deployment=found.deployment),
-    ]
-    with st.expander("Every operator", icon=":material/table_rows:"):
-        st.dataframe(
-            pd.DataFrame([_row(point) for point in points], columns=list(_COLUMNS)), hide_index=True, width="stretch"
-        )
+    _figures(found)
+    points = {
+        point.title: point
+        for phase, estimate in (("decode", found.decode), ("prefill", found.prefill))
+        for point in roofline_points(phase, estimate, deployment=found.deployment, every=True)
+    }
+    _chart(found, points)
+    display.table("Every operator", [_row(point) for point in points.values()], _COLUMNS, key="operators")
     display.notes(decode["notes"])
     display.assumptions(decode["assumptions"])
     display.reproduce(step_command(scenario, phase="decode", batch=batch, context=isl))

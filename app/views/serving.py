@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 import streamlit as st
 
 from app import display, glossary, inputs
-from app.answers import Served, served, swept
+from app.answers import Served, occupancy_ranges, served, swept
 from app.commands import SIMULATE, scenario_line
 from app.uploaded import session_profiles
+from simulator.engine.load_ranges import LoadRanges
 from simulator.engine.load_sweep import LoadSweep, at_share, demand_of
 from simulator.engine.served_run import ServedRun
 from simulator.errors import RoofcastError
@@ -75,53 +78,88 @@ def _inputs() -> tuple[ScenarioSpec, float]:
     return inputs.scenario({"kind": "serve", **fields, "workload": workload}), share
 
 
-def _figures(answer: Served, sweep: LoadSweep) -> None:
-    overall = answer.document["overall"]
-    interval = answer.document["interval"]
+def _figures(answer: Served, sweep: LoadSweep, ranges: LoadRanges) -> None:
+    overall, interval = answer.document["overall"], answer.document["interval"]
 
-    def shown(name: str, label: str, help: str) -> display.Figure:
-        ends = interval.get(f"{name}_s")
+    def latency(name: str, label: str, help: str) -> display.Figure:
+        ends = interval.get(f"{name}_p95_s")
         return display.Figure(
             label=f"{label} p95",
             text=seconds_text(overall[f"{name}_p95_s"]),
             help=f"{help} {glossary.PERCENTILE}",
-            interval=f"mean {range_text(ends, seconds_text)}" if ends else "",
+            interval=range_text(ends, seconds_text) if ends else "",
         )
 
     display.figures(
         [
-            shown("ttft", "TTFT", glossary.TTFT),
-            shown("tpot", "TPOT", glossary.TPOT),
-            shown("e2e", "End to end", glossary.E2E),
-            display.Figure(label="Saturation", text=rate_text(sweep.saturation_per_s, "req"), help=glossary.SATURATION),
-            display.Figure(label="Mean batch", text=f"{overall['mean_batch']:.1f}", help=glossary.BATCH),
-            display.Figure(label="KV cache in use", text=percent_text(overall["kv_utilization"]), help=glossary.KV),
+            latency("ttft", "TTFT", glossary.TTFT),
+            latency("tpot", "TPOT", glossary.TPOT),
+            latency("e2e", "End to end", glossary.E2E),
+            display.Figure(
+                label="Saturation",
+                text=rate_text(sweep.saturation_per_s, "req"),
+                help=glossary.SATURATION,
+                interval=range_text(ranges.saturation_per_s, partial(rate_text, noun="req")),
+            ),
+            display.Figure(
+                label="Mean batch",
+                text=_sequences(overall["mean_batch"]),
+                help=glossary.BATCH,
+                interval=range_text(ranges.mean_batch, _sequences),
+            ),
+            display.Figure(
+                label="KV cache in use",
+                text=percent_text(overall["kv_utilization"]),
+                help=glossary.KV,
+                interval=range_text(ranges.kv_utilization, percent_text),
+            ),
         ],
         provenance=answer.document["provenance"],
     )
 
 
-def _over_time(answer: Served) -> None:
+def _sequences(count: float) -> str:
+    return f"{count:.1f}"
+
+
+@st.fragment
+def _latency_over_load(answer: Served, sweep: LoadSweep) -> None:
+    """One latency's percentiles over the rate; another one is drawn without asking anything else again."""
+    metric = _METRICS[display.view("Latency", tuple(_METRICS), key="metric")]
+    ends = answer.document["interval"].get(f"{metric}_p95_s")
+    display.chart(
+        load_latency_chart(sweep, metric=metric),
+        key="load",
+        provenance=answer.document["provenance"],
+        interval=f"{metric.upper()} p95 at this load {range_text(ends, seconds_text)}" if ends else "",
+    )
+
+
+def _over_time(answer: Served, ranges: LoadRanges) -> None:
     run = answer.result.run
     assert isinstance(run, ServedRun), "kind serve"
     trace, blocks = run.result.run.trace[0], run.memory.kv_blocks
     known = answer.document["provenance"]
     left, right = st.columns(2, gap="large")
     with left:
-        display.chart(batch_over_time_chart(trace), key="batch_time", provenance=known, height=300)
+        mean = f"mean batch {range_text(ranges.mean_batch, _sequences)}"
+        display.chart(batch_over_time_chart(trace), key="batch_time", provenance=known, interval=mean, height=300)
     with right:
-        display.chart(kv_over_time_chart(trace, kv_blocks=blocks), key="kv_time", provenance=known, height=300)
+        mean = f"mean {range_text(ranges.kv_utilization, percent_text)}"
+        described = kv_over_time_chart(trace, kv_blocks=blocks)
+        display.chart(described, key="kv_time", provenance=known, interval=mean, height=300)
 
 
 def page() -> None:
     """The page."""
     try:
         unloaded, share = _inputs()
-        sweep = swept(unloaded, profiles=session_profiles())
-        assert unloaded.workload is not None, "kind serve"
-        workload = at_share(unloaded.workload, share=share, saturation_per_s=sweep.saturation_per_s)
-        scenario = unloaded.model_copy(update={"workload": workload})
-        answer = served(scenario, profiles=session_profiles())
+        with st.spinner("Serving requests at every rate", show_time=False):
+            sweep = swept(unloaded, profiles=session_profiles())
+            assert unloaded.workload is not None, "kind serve"
+            workload = at_share(unloaded.workload, share=share, saturation_per_s=sweep.saturation_per_s)
+            scenario = unloaded.model_copy(update={"workload": workload})
+            answer = served(scenario, profiles=session_profiles())
     except RoofcastError as error:
         display.refusal(error)
         return
@@ -133,19 +171,10 @@ def page() -> None:
         provenance=answer.document["provenance"],
         detail=f"Saturates at {rate_text(sweep.saturation_per_s, 'requests')}",
     )
-    _figures(answer, sweep)
-    name = st.segmented_control(
-        "Latency", list(_METRICS), default="Time to first token", key="metric", bind="query-params", required=True
-    )
-    metric = _METRICS[name or "Time to first token"]
-    ends = answer.document["interval"].get(f"{metric}_s")
-    display.chart(
-        load_latency_chart(sweep, metric=metric),
-        key="load",
-        provenance=answer.document["provenance"],
-        interval=f"mean {metric.upper()} at this load {range_text(ends, seconds_text)}" if ends else "",
-    )
-    _over_time(answer)
+    ranges = occupancy_ranges(answer, sweep, profiles=session_profiles())
+    _figures(answer, sweep, ranges)
+    _latency_over_load(answer, sweep)
+    _over_time(answer, ranges)
     with st.expander("Every rate", icon=":material/table_rows:"):
         st.dataframe(pd.DataFrame(sweep_rows(sweep), columns=list(SWEEP_COLUMNS)), hide_index=True, width="stretch")
     display.notes(answer.document["notes"])

@@ -11,21 +11,25 @@ from app import display, glossary, inputs
 from app.commands import validate_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
+from simulator.reports.figures.error_by_source import coverage_by_source_chart, error_by_source_chart
 from simulator.reports.figures.validation_scatter import is_time, validation_scatter_chart
 from simulator.reports.quantities import count_text, percent_text
 from simulator.reports.validation_tables import (
     KERNEL_COLUMNS,
     KNOWN_COLUMNS,
+    PROVENANCE_COLUMNS,
     RUN_COLUMNS,
     SOURCE_COLUMNS,
+    ValidationSummary,
     kernel_rows,
     known_rows,
+    provenance_rows,
     run_rows,
     source_rows,
     validation_summary,
 )
 from simulator.specs.calibrations import calibrated_hardware
-from simulator.specs.validation_rows import ValidationRow, load_validation_rows
+from simulator.specs.validation_rows import ValidationRow, load_validation_rows, load_validation_table
 
 _ALL = "all"
 _VIEWS = ("By source", "Every run", "Kernels", "What is calibrated")
@@ -63,6 +67,51 @@ def _kernels() -> None:
     display.reproduce(validate_command(name))
 
 
+def _figures(summary: ValidationSummary) -> None:
+    coverage = "–" if summary.coverage is None else percent_text(summary.coverage)
+    display.figures(
+        [
+            display.Figure(
+                label="Median error", text=percent_text(summary.median_error), help="Half of all are closer."
+            ),
+            display.Figure(label="Mean error", text=percent_text(summary.mean_error), help="Mean of absolute errors."),
+            display.Figure(label="In the 80 % interval", text=coverage, help=glossary.INTERVAL),
+            display.Figure(label="Measured values", text=count_text(summary.runs), help="Stored with the package."),
+        ],
+        provenance="measured",
+    )
+
+
+def _by_source(rows: Sequence[ValidationRow]) -> None:
+    left, right = st.columns(2, gap="large")
+    with left:
+        display.chart(error_by_source_chart(rows), key="errors", provenance="measured", sideways=True)
+    with right:
+        display.chart(coverage_by_source_chart(rows), key="coverage", provenance="measured")
+    _table(source_rows(rows), SOURCE_COLUMNS)
+
+
+def _known(rows: Sequence[ValidationRow]) -> None:
+    """What each word of a badge was worth on the stored runs, and where each accelerator stands."""
+    for word, meaning in glossary.PROVENANCE.items():
+        display.origin(word, meaning)
+    _table(provenance_rows(rows), PROVENANCE_COLUMNS)
+    _table(known_rows(library="vllm", profiles=session_profiles()), KNOWN_COLUMNS)
+
+
+@st.fragment
+def _details(rows: Sequence[ValidationRow], shown: Sequence[ValidationRow]) -> None:
+    match display.view("Details", _VIEWS, key="details"):
+        case "Every run":
+            _table(run_rows(shown), RUN_COLUMNS)
+        case "Kernels":
+            _kernels()
+        case "What is calibrated":
+            _known(rows)
+        case _:
+            _by_source(rows)
+
+
 def page() -> None:
     """The page."""
     try:
@@ -70,40 +119,17 @@ def page() -> None:
     except RoofcastError as error:
         display.refusal(error)
         return
-    summary = validation_summary(rows)
+    summary, stored = validation_summary(rows), load_validation_table()
     display.headline(
         f"Half of {count_text(summary.runs)} measurements are met within {percent_text(summary.median_error)}",
         provenance="measured",
-        detail=f"{summary.sources} sources, whole runs from the first token to the last",
+        detail=f"{summary.sources} sources, whole runs from the first token to the last; predicted on {stored.date} "
+        f"by roofcast {stored.version}",
     )
-    display.figures(
-        [
-            display.Figure(
-                label="Median error", text=percent_text(summary.median_error), help="Half of all are closer."
-            ),
-            display.Figure(label="Mean error", text=percent_text(summary.mean_error), help="Mean of absolute errors."),
-            display.Figure(
-                label="In the 80 % interval",
-                text="–" if summary.coverage is None else percent_text(summary.coverage),
-                help=glossary.INTERVAL,
-            ),
-            display.Figure(label="Measured values", text=count_text(summary.runs), help="Stored with the package."),
-        ],
-        provenance="measured",
-    )
+    _figures(summary)
     shown = _filtered(rows)
     if shown:
         display.chart(validation_scatter_chart(shown), key="scatter", provenance="measured", height=480)
     else:
         st.caption("Nothing was measured with this choice.")
-    match display.view("Details", _VIEWS, key="details"):
-        case "Every run":
-            _table(run_rows(shown), RUN_COLUMNS)
-        case "Kernels":
-            _kernels()
-        case "What is calibrated":
-            _table(known_rows(library="vllm", profiles=session_profiles()), KNOWN_COLUMNS)
-            for word, meaning in glossary.PROVENANCE.items():
-                display.origin(word, meaning)
-        case _:
-            _table(source_rows(rows), SOURCE_COLUMNS)
+    _details(rows, shown)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app import baseline, display, glossary, inputs
@@ -14,8 +16,9 @@ from simulator.errors import RoofcastError
 from simulator.planner.what_if import native_scenario
 from simulator.reports.figures.latency_breakdown import latency_breakdown_chart
 from simulator.reports.figures.memory_stack import memory_stack_chart
-from simulator.reports.figures.technique_waterfall import technique_waterfall_chart
-from simulator.reports.scenario_figures import phase_texts, power_text, scenario_figures, scenario_headline
+from simulator.reports.figures.technique_waterfall import WATERFALL_METRICS, technique_waterfall_chart
+from simulator.reports.phase_figures import PHASES, memory_figures, phase_figures
+from simulator.reports.scenario_figures import ScenarioFigure, power_text, scenario_figures, scenario_headline
 from simulator.specs.scenario import ScenarioSpec
 
 _HELP = {
@@ -25,18 +28,26 @@ _HELP = {
     "output_tokens_per_s": "Generated tokens per second of all accelerators together.",
     "per_million_output_tokens": f"{glossary.COST} All of the bill on the output tokens, always busy.",
     "energy_per_output_token_j": glossary.ENERGY,
+    "prefill_step_s": "Mean pass over prompts, and what most of its time waits for.",
+    "decode_step_s": "Mean step over the batch, and what most of its time waits for. With speculation, a round.",
+    "prefill_mfu": glossary.MFU,
+    "decode_mfu": glossary.MFU,
+    "prefill_mbu": glossary.MBU,
+    "decode_mbu": glossary.MBU,
+    "kv_capacity_tokens": f"{glossary.KV} This many tokens of them fit a replica.",
+    "kv_utilization": "Share of the KV cache that the batch holds when its answers are complete.",
 }
 _BASELINE = "baseline"
+_WAYS = {metric.name: metric for metric in WATERFALL_METRICS}
 
 
 def _inputs() -> ScenarioSpec:
     with st.sidebar:
         preset = inputs.preset_input()
-        batch = st.slider(
-            "Batch", 1, inputs.LARGEST_BATCH, preset.batch_size, key="batch", bind="query-params", help=glossary.BATCH
-        )
+        batch = inputs.batch_input(preset)
         isl, osl = inputs.length_inputs(preset)
         fields = inputs.deployment_inputs()
+        fields |= inputs.expert_parallelism_input(fields["model"])
         with st.expander("Techniques", expanded=True, icon=":material/bolt:"):
             techniques = technique_inputs(fields["model"])
     lengths = {"batch_size": batch, "isl_tokens": isl, "osl_tokens": osl}
@@ -56,10 +67,29 @@ def _baseline(scenario: ScenarioSpec) -> tuple[Answer | None, str]:
         return None, ""
 
 
-def _figures(answer: Answer, compared: Answer | None, name: str) -> None:
-    before = (
-        {item.key: item.value for item in scenario_figures(compared.what_if, compared.document)} if compared else {}
-    )
+def _top(answer: Answer) -> tuple[ScenarioFigure, ...]:
+    return scenario_figures(answer.what_if, answer.document)
+
+
+def _below(answer: Answer) -> tuple[ScenarioFigure, ...]:
+    """Each phase with a number of the memory at its end: two rows of four."""
+    prefill, decode = (phase_figures(answer.document, phase=name) for name in PHASES)
+    room, *used = memory_figures(answer.document)
+    return (*prefill, room, *decode, *used)
+
+
+def _figures(
+    shown: Sequence[ScenarioFigure],
+    before: Sequence[ScenarioFigure],
+    *,
+    answer: Answer,
+    name: str,
+    a_row: int | None = None,
+) -> None:
+    values = {item.key: item.value for item in before}
+    document = answer.document
+    memory = document["memory"]["provenance"]
+    bounds = {f"{phase}_step_s": f"· {found['bound']} bound" for phase in PHASES if (found := document[phase])}
     display.figures(
         [
             display.Figure(
@@ -67,52 +97,60 @@ def _figures(answer: Answer, compared: Answer | None, name: str) -> None:
                 text=item.text,
                 help=_HELP[item.key],
                 interval=item.interval,
+                provenance=memory if item.key.startswith("kv_") else "",
+                detail=bounds.get(item.key, ""),
                 now=item.value,
-                before=before.get(item.key),
+                before=values.get(item.key),
                 lower_is_better=item.lower_is_better,
             )
-            for item in scenario_figures(answer.what_if, answer.document)
+            for item in shown
         ],
-        provenance=answer.document["provenance"],
+        provenance=document["provenance"],
         baseline=name,
+        a_row=a_row,
     )
-
-
-def _phases(answer: Answer) -> None:
-    found = phase_texts(answer.document)
-    for column, (name, step, mfu, mbu, bound) in zip(st.columns(len(found)), found, strict=True):
-        with column:
-            st.markdown(
-                f"**{name} step** {step}, {bound} bound · MFU {mfu} · MBU {mbu}",
-                help=f"{glossary.MFU} {glossary.MBU}",
-            )
 
 
 def _charts(answer: Answer, scenario: ScenarioSpec) -> None:
     run = answer.what_if.result.run
     assert isinstance(run, UniformRun), "kind batch"
-    known = answer.document["provenance"]
-    spread = ", ".join(
-        f"{item.label} {item.interval}"
-        for item in scenario_figures(answer.what_if, answer.document)
-        if item.key in ("ttft_s", "tpot_s") and item.interval
-    )
+    spread = {item.key: item.interval for item in (*_top(answer), *_below(answer))}
     left, right = st.columns(2, gap="large")
     with left:
         phases = [("Prefill", run.prefill), *([("Decode", run.decode)] if run.decode else [])]
-        display.chart(latency_breakdown_chart(phases), key="breakdown", provenance=known, interval=spread)
+        steps = ", ".join(
+            f"{name.lower()} {spread[key]}" for name, _ in phases if (key := f"{name.lower()}_step_s") in spread
+        )
+        display.chart(
+            latency_breakdown_chart(phases), key="breakdown", provenance=answer.document["provenance"], interval=steps
+        )
     with right:
-        label = f"{scenario.hardware} TP{scenario.tp_size}"
-        display.chart(memory_stack_chart([(label, run.memory)]), key="memory", provenance=known)
-    if scenario == native_scenario(scenario):
-        st.caption("Choose a number format or a technique on the left to see what it is worth here.")
-        return
+        display.chart(
+            memory_stack_chart([(f"{scenario.hardware} TP{scenario.tp_size}", run.memory)]),
+            key="memory",
+            provenance=answer.document["memory"]["provenance"],
+            interval=f"{room} tokens" if (room := spread["kv_capacity_tokens"]) else "",
+        )
+
+
+@st.fragment
+def _worth(answer: Answer, scenario: ScenarioSpec) -> None:
+    """What each technique adds; another metric redraws this chart alone."""
     try:
         steps = technique_answers(scenario, profiles=session_profiles())
     except RoofcastError as error:
         st.caption(f"No comparison with the published model: {error}")
         return
-    display.chart(technique_waterfall_chart(steps), key="waterfall", provenance=known, interval=spread, height=300)
+    metric = _WAYS[display.view("What the techniques change", tuple(_WAYS), key="worth")]
+    intervals, memory = {item.key: item.interval for item in _top(answer)}, answer.document["memory"]
+    display.chart(
+        technique_waterfall_chart(steps, metric=metric),
+        key="waterfall",
+        provenance=answer.document["provenance"] if metric.key in intervals else memory["provenance"],
+        interval=intervals.get(metric.key, ""),
+        note="" if metric.key in intervals else "Counted from the model's tensors, not estimated.",
+        height=300,
+    )
 
 
 def page() -> None:
@@ -125,16 +163,22 @@ def page() -> None:
         return
     before, name = _baseline(scenario)
     document = answer.document
-    display.headline(
-        scenario_headline(answer.what_if, document),
-        provenance=document["provenance"],
-        detail=f"{power_text(document)} while running · {answer.what_if.cost.offer}",
-    )
-    _figures(answer, before, name)
-    _phases(answer)
-    with st.container(horizontal=True, gap="small"):
+    with st.container(horizontal=True, gap="small", key="answer"):
+        with st.container():
+            display.headline(
+                scenario_headline(answer.what_if, document),
+                provenance=document["provenance"],
+                detail=f"{power_text(document)} while running · {answer.what_if.cost.offer}",
+            )
         baseline.pin_button(_BASELINE, scenario.model_dump(mode="json", exclude_unset=True, exclude_none=True))
+    _figures(_top(answer), _top(before) if before else (), answer=answer, name=name)
     display.notes(document["notes"])
     _charts(answer, scenario)
+    if scenario == native_scenario(scenario):
+        st.caption("Choose a number format or a technique on the left to see what it is worth here.")
+    else:
+        _worth(answer, scenario)
+    st.markdown("**Phases and memory**")
+    _figures(_below(answer), _below(before) if before else (), answer=answer, name=name, a_row=4)
     display.assumptions(document["assumptions"])
     display.reproduce(SIMULATE, standard_input=scenario_line(scenario))

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from simulator.errors import FileError, RoofcastError
+from simulator.errors import FileError, MissingPackageError, RoofcastError
 from simulator.specs.loading import PROFILES_VARIABLE
 
 LOCAL_HOST = "127.0.0.1"
@@ -40,9 +40,8 @@ def app_command(*, host: str, port: int, open_browser: bool) -> tuple[str, ...]:
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        raise RoofcastError(
+        raise MissingPackageError(
             f"the dashboard needs {', '.join(missing)}",
-            code="missing_extra",
             hint="install the extra: pip install '.[app]'",
         )
     if not 1 <= port <= _LARGEST_PORT:

@@ -22,7 +22,7 @@ from simulator.specs.calibration import CalibrationSpec
 from simulator.specs.calibrations import CalibrationGroup, calibration_name, load_calibration
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.documents import validate
-from simulator.specs.engine import EngineProfile, EngineSpec
+from simulator.specs.engine import EngineOverheads, EngineProfile, EngineSpec
 from simulator.specs.engines import load_engine
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.loading import load_hardware
@@ -214,7 +214,9 @@ def calibrate_kernels(measured: str, *, hardware: str, only: Sequence[str], targ
     _say(f"use it with --profiles {target.out}")
 
 
-def _fitted_profile(profile: EngineProfile, fit: OverheadFit, *, question: BenchQuestion) -> EngineProfile:
+def _fitted_profile(
+    profile: EngineProfile, fit: OverheadFit, *, measured_on: EngineOverheads, question: BenchQuestion
+) -> EngineProfile:
     tools = ", ".join(sorted({item.run.tool for item in fit.errors}))
     names = ", ".join(Path(name).name for name in question.files)
     earlier = profile.sources.get("overheads")
@@ -225,7 +227,7 @@ def _fitted_profile(profile: EngineProfile, fit: OverheadFit, *, question: Bench
         note=f"step_s and request_s from {question.model} on {question.hardware}, tp {question.tp_size}{rest}",
     )
     values = {"step_s": float(f"{fit.step_s:.4g}"), "request_s": float(f"{fit.request_s:.4g}")}
-    overheads = profile.overheads.model_copy(update=values)
+    overheads = measured_on.model_copy(update=values)
     return profile.model_copy(update={"overheads": overheads, "sources": {**profile.sources, "overheads": source}})
 
 
@@ -248,7 +250,8 @@ def calibrate_engine(question: BenchQuestion, *, target: CalibrationTarget) -> N
     )
     fit = fit_overheads(deployment, runs=runs)
     path = Path(target.out) / "engines" / f"{profile.name}.yaml"
-    text = yaml_text(_fitted_profile(profile, fit, question=question), heading=HEADING)
+    fitted = _fitted_profile(profile, fit, measured_on=deployment.engine.overheads, question=question)
+    text = yaml_text(fitted, heading=HEADING)
     _write_all([(path, text)], force=target.force)
     for item in fit.errors:
         run = item.run

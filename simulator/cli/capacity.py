@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from simulator.cli.output import write_text
 from simulator.cli.progress import progress_bar
 from simulator.cli.serve import check_target
-from simulator.engine.answers import deployment_of
-from simulator.engine.capacity_interval import capacity_interval
-from simulator.engine.capacity_search import capacity_by_simulation
+from simulator.engine.answers import deployment_of, pool_deployments
+from simulator.engine.capacity_interval import CapacityInterval, capacity_interval
+from simulator.engine.capacity_search import SimulatedCapacity, capacity_by_simulation
+from simulator.engine.disaggregated_run import server_of
+from simulator.engine.pools_capacity import pools_capacity, pools_capacity_interval, pools_server
 from simulator.engine.serve_options import ServeOptions, scenario_options
 from simulator.engine.workload_source import workload_source
 from simulator.errors import RoofcastError
 from simulator.reports.capacity_tables import capacity_object, capacity_text
+from simulator.reports.serve_tables import pools_setup_text, setup_text
+from simulator.specs.disaggregation import DisaggregationSpec
 from simulator.specs.objectives_text import parse_objectives
 from simulator.specs.scenario import ScenarioSpec
 from simulator.specs.scenario_file import ScenarioChanges, read_scenario
@@ -45,21 +49,20 @@ def _options(question: CapacityQuestion, scenario: ScenarioSpec) -> ServeOptions
         raise RoofcastError(
             "at least one objective is needed", field="--slo", hint="such as --slo ttft-p95=2s, or slo in the scenario"
         )
-    if scenario.disaggregation is not None:
-        raise RoofcastError(
-            "a capacity search over separate pools is not modelled",
-            field="disaggregation",
-            code="unsupported_option",
-            hint="roofcast serve --rate answers one rate at a time",
-        )
     return options
 
 
-def run_capacity(question: CapacityQuestion) -> None:
-    """Search, then print or write the answer."""
-    check_target(question.output, flag="--output", force=question.force)
-    scenario = read_scenario(question.source, changes=question.changes, command="roofcast capacity")
-    options = _options(question, scenario)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What was found, and of what."""
+
+    capacity: SimulatedCapacity
+    interval: CapacityInterval
+    setup: str
+    assumptions: tuple[str, ...]
+
+
+def _of_replicas(question: CapacityQuestion, scenario: ScenarioSpec, options: ServeOptions) -> _Answer:
     workload = scenario.workload or WorkloadSpec()
     deployment = deployment_of(scenario, profiles=question.profiles)
     source = workload_source(workload, block_size_tokens=deployment.engine.block_size_tokens)
@@ -84,22 +87,62 @@ def run_capacity(question: CapacityQuestion) -> None:
             replicas=scenario.replicas,
             routing=options.routing,
         )
+    setup = setup_text(deployment, replicas=scenario.replicas)
+    return _Answer(capacity=capacity, interval=interval, setup=setup, assumptions=deployment.assumptions)
+
+
+def _of_pools(
+    question: CapacityQuestion, scenario: ScenarioSpec, options: ServeOptions, spec: DisaggregationSpec
+) -> _Answer:
+    workload = scenario.workload or WorkloadSpec()
+    prefill, decode = pool_deployments(scenario, spec, profiles=question.profiles)
+    source = workload_source(workload, block_size_tokens=prefill.engine.block_size_tokens)
+    pools = pools_server(
+        prefill,
+        decode,
+        spec=spec,
+        server=server_of(decode, profiles=question.profiles),
+        timeout_s=workload.timeout_s,
+        routing=options.routing,
+    )
+    with progress_bar("searching") as report:
+        capacity = pools_capacity(
+            pools,
+            source=source,
+            objectives=options.objectives,
+            seeds=question.seeds,
+            first_seed=workload.seed,
+            requests=question.requests,
+            progress=report,
+        )
+        interval = pools_capacity_interval(pools, source=source, objectives=options.objectives, capacity=capacity)
+    setup = pools_setup_text(pools.prefill, pools.decode)
+    return _Answer(capacity=capacity, interval=interval, setup=setup, assumptions=decode.assumptions)
+
+
+def run_capacity(question: CapacityQuestion) -> None:
+    """Search, then print or write the answer."""
+    check_target(question.output, flag="--output", force=question.force)
+    scenario = read_scenario(question.source, changes=question.changes, command="roofcast capacity")
+    options = _options(question, scenario)
+    spec = scenario.disaggregation
+    found = _of_replicas(question, scenario, options) if spec is None else _of_pools(question, scenario, options, spec)
     if question.as_json:
         document = capacity_object(
-            capacity,
+            found.capacity,
             identifier=scenario.id,
             objectives=options.objectives,
-            interval=interval,
-            assumptions=deployment.assumptions,
+            interval=found.interval,
+            assumptions=found.assumptions,
         )
         write_text(json.dumps(document, allow_nan=False) + "\n", question.output, force=question.force)
         return
     text = capacity_text(
-        capacity,
-        interval=interval,
-        deployment=deployment,
-        replicas=scenario.replicas,
-        assumptions=deployment.assumptions,
+        found.capacity,
+        interval=found.interval,
+        setup=found.setup,
+        assumptions=found.assumptions,
         listed=question.assumptions,
+        of_pools=spec is not None,
     )
     write_text(text, question.output, force=question.force)

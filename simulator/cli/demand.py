@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
 
 from simulator.cli.output import write_text
 from simulator.engine.demand_import import import_demand
+from simulator.engine.lengths import LengthDistribution
 from simulator.engine.recorded import RecordedDemand, Spread
 from simulator.errors import RoofcastError
 from simulator.specs.plan import duration_s
@@ -39,12 +45,27 @@ def _spread(name: str, spread: Spread) -> dict[str, float]:
     return found
 
 
+def _shape(name: str, spread: Spread) -> str:
+    """What the record says about lengths beyond the fields: measured percentiles beside those that are planned with."""
+    if spread.cv is None:
+        return f"# {name}: the spread is not known; plan-capacity assumes its default unless {name}_cv is set"
+    if spread.p50 is None or spread.p95 is None:
+        return ""
+    planned = LengthDistribution(mean_tokens=max(1.0, spread.mean), cv=min(spread.cv, LARGEST_CV))
+    p50, p95 = planned.at(np.array([NormalDist().inv_cdf(share) for share in (0.5, 0.95)]))
+    return (
+        f"# {name}: p50 {spread.p50:.0f}, p95 {spread.p95:.0f} tokens; planned as log-normal with "
+        f"p50 {p50:.0f}, p95 {p95:.0f}"
+    )
+
+
 def _lines(demand: RecordedDemand, *, digest: str) -> Iterator[str]:
     yield f"# Workload for plan-capacity --workload, from {demand.tool}: {Path(demand.source).name}"
     yield f"# {demand.requests:,} requests in {demand.duration_s:,.0f} s; SHA-256 {digest}"
     yield f"# imported {datetime.now(UTC).date().isoformat()}"
-    for note in demand.notes:
+    for note in (*demand.warnings, *demand.notes):
         yield f"# note: {note}"
+    yield from filter(None, (_shape("isl", demand.isl), _shape("osl", demand.osl)))
     for name, value in _fields(demand).items():
         yield f"{name}: {value:.6g}"
 
@@ -56,6 +77,8 @@ def run_demand(path: str, *, over: str | None, out: str, force: bool, as_json: b
     except ValueError as error:
         raise RoofcastError(f"{error}, got {over!r}", field="--over") from None
     demand = import_demand(path, over_s=over_s)
+    for warning in demand.warnings:
+        print(f"roofcast: warning: {warning}", file=sys.stderr)
     digest = hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()
     if as_json:
         document = {
@@ -66,7 +89,9 @@ def run_demand(path: str, *, over: str | None, out: str, force: bool, as_json: b
             "requests": demand.requests,
             "duration_s": demand.duration_s,
             "workload": _fields(demand),
+            "lengths": {"isl": asdict(demand.isl), "osl": asdict(demand.osl)},
             "notes": list(demand.notes),
+            "warnings": list(demand.warnings),
         }
         write_text(json.dumps(document, indent=2) + "\n", out, force=force, flag="--out")
         return

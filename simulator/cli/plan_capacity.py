@@ -16,11 +16,12 @@ from simulator.cli.entry import run
 from simulator.cli.option_groups import command_with
 from simulator.cli.output import STANDARD_STREAM, write_text
 from simulator.cli.plan_options import PlanOutput, spell_objectives
-from simulator.cli.plan_study_options import search_options, study_options, technique_axes
+from simulator.cli.plan_study_options import growth_options, search_options, study_options, technique_axes
 from simulator.errors import FileError, InfeasibleError, RoofcastError
 
 if TYPE_CHECKING:
     from simulator.planner.records import CapacityPlan
+    from simulator.specs.plan import PlanSpec
 
 NAME = "plan-capacity"
 _COLLECT_EVERY = 200_000
@@ -29,7 +30,7 @@ _COLLECT_EVERY = 200_000
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command(name=NAME, cls=command_with(search_options, technique_axes, study_options))
+@app.command(name=NAME, cls=command_with(search_options, technique_axes, study_options, growth_options))
 def plan_capacity(
     context: typer.Context,
     rps: options.Rps = None,
@@ -82,9 +83,10 @@ def plan_capacity(
     if out != STANDARD_STREAM and not force and Path(out).exists():
         raise FileError(f"{out!r} exists", field="--out", hint="choose another name or add --force")
     if report is not None:
+        from simulator.reports.refusal import REFUSAL_NAMES
         from simulator.reports.writing import check_targets
 
-        check_targets(report, force=force, flag="--report")
+        check_targets(report, force=force, flag="--report", others=REFUSAL_NAMES)
     flags = {**context.params, **context.obj}
     text = _answered(flags, workload=workload, form=form, explain=explain, to_stdout=out == STANDARD_STREAM)
     write_text(text, out, force=force, flag="--out")
@@ -119,9 +121,15 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
             flags.update(_objective(str(item)) for item in value)
         elif name in PlanSpec.model_fields:
             flags[name] = tuple(value) if isinstance(value, list) else value
-    plan = plan_fleet(plan_spec(flags, workload=workload))
+    if "ownership" in flags and parameters.get("report") is None and form is not PlanOutput.JSON:
+        raise RoofcastError("changes nothing without --report or --json", field="--ownership", code="no_effect")
+    spec = plan_spec(flags, workload=workload)
     if parameters.get("report") is not None:
-        _write_report(plan, folder=str(parameters["report"]), force=bool(parameters.get("force")))
+        from simulator.planner.completion import as_asked
+
+        plan = as_asked(_reported(spec, folder=str(parameters["report"]), force=bool(parameters.get("force"))))
+    else:
+        plan = plan_fleet(spec)
     for warning in plan.warnings:
         print(f"{NAME}: warning: {warning}", file=sys.stderr)
     if form is PlanOutput.JSON:
@@ -139,13 +147,26 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
             return plan_text(plan, explain=explain)
 
 
-def _write_report(plan: CapacityPlan, *, folder: str, force: bool) -> None:
-    """Every format of the report; where it went is no result of the plan and goes to stderr."""
+def _reported(spec: PlanSpec, *, folder: str, force: bool) -> CapacityPlan:
+    """The plan with all that a report needs, after its report was written; a refusal leaves a report of its own.
+
+    Where the files went is no result of the plan and goes to stderr.
+    """
+    from simulator.planner.completion import answered_in_full
     from simulator.reports.command_line import plan_command
     from simulator.reports.writing import write_reports
 
-    paths = write_reports(plan, folder=folder, command=plan_command(plan.spec), force=force)
+    try:
+        plan = answered_in_full(spec)
+    except InfeasibleError as error:
+        from simulator.reports.refusal import write_refusal
+
+        paths = write_refusal(error, spec=spec, folder=folder, flag="--report")
+        print(f"{NAME}: no plan, {len(paths)} files of the refusal in {folder}", file=sys.stderr)
+        raise
+    paths = write_reports(plan, folder=folder, command=plan_command(spec), force=force)
     print(f"{NAME}: {len(paths)} files in {folder}", file=sys.stderr)
+    return plan
 
 
 def _print_gap(error: InfeasibleError) -> None:
@@ -153,10 +174,11 @@ def _print_gap(error: InfeasibleError) -> None:
     from simulator.planner.gap_error import GapError
 
     if isinstance(error, GapError):
-        from simulator.reports.plan_choice_tables import gap_section
+        from simulator.reports.gap_tables import gap_sections
         from simulator.reports.study_section import section_text
 
-        print("\n".join(section_text(gap_section(error.gap, currency=error.currency))[1:]))
+        sections = gap_sections(error.gap, currency=error.currency)
+        print("\n".join(line for section in sections for line in section_text(section)).lstrip("\n"))
 
 
 def _objective(text: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from simulator.cli.plan_options import option
+from simulator.cli.plan_options import FLEET, option
 
 SEARCH, LIMITS, GAP, RESILIENCE, GROWTH, RISK = (
     "Search",
@@ -25,11 +25,20 @@ def search_options(
             panel=SEARCH,
         ),
     ] = None,
+    serving: Annotated[
+        list[str] | None,
+        option(
+            "--serving",
+            text="aggregated, or disaggregated: prompts and answers in pools of their own; repeatable.",
+            panel=SEARCH,
+        ),
+    ] = None,
     any_precision: Annotated[
         bool, option("--any-precision", text="Compare number formats; answers change with them.", panel=SEARCH)
     ] = False,
     pareto: Annotated[
-        bool, option("--pareto", text="Add the fleets that no other beats on cost, latency and power.", panel=SEARCH)
+        bool,
+        option("--pareto", text="Add what no other fleet beats in cost, latency, energy and quality.", panel=SEARCH),
     ] = False,
     pools: Annotated[
         bool, option("--pools", text="Add a split of short and long prompts into two fleets.", panel=SEARCH)
@@ -85,9 +94,25 @@ def technique_axes(
         list[str] | None,
         option("--kv-policy", text="Bounded caches to compare: h2o:1024, streaming:2048, none.", panel=SEARCH),
     ] = None,
+    weight_offload: Annotated[
+        list[str] | None,
+        option("--weight-offload", text="Shares of weights in host memory to compare: 0.25, none.", panel=SEARCH),
+    ] = None,
+    kv_allocation: Annotated[
+        list[str] | None,
+        option(
+            "--kv-allocation",
+            text="paged, or max_length: room for the longest request at once, as before PagedAttention.",
+            panel=SEARCH,
+        ),
+    ] = None,
     dp: Annotated[
         list[int] | None,
         option("--dp", text="Ranks of data-parallel attention to compare, for models with experts.", panel=SEARCH),
+    ] = None,
+    ep: Annotated[
+        list[int] | None,
+        option("--ep", text="Devices that share the experts to compare: 1, or tp x dp; repeatable.", panel=SEARCH),
     ] = None,
     max_quality_loss: Annotated[
         float | None,
@@ -99,6 +124,33 @@ def technique_axes(
     ] = None,
 ) -> None:
     """Techniques to compare, and what they may cost in answers."""
+
+
+def growth_options(
+    growth: Annotated[
+        str | None, option("--growth", text="Growth of demand, such as 5%/month or 80%/year.", panel=GROWTH)
+    ] = None,
+    ownership: Annotated[
+        str | None,
+        option("--ownership", text="Figures of owning for the report: a name or a YAML file.", panel=FLEET),
+    ] = None,
+    horizon: Annotated[str | None, option("--horizon", text="Months to look ahead (24).", panel=GROWTH)] = None,
+    start: Annotated[
+        str | None, option("--start", text="First day of the forecast (today).", panel=GROWTH, metavar="DATE")
+    ] = None,
+    lead_time: Annotated[int | None, option("--lead-time", text="Days from order to use (180).", panel=GROWTH)] = None,
+    rental: Annotated[
+        bool, option("--rental", text="Cheapest mix of reserved, on-demand and spot over day or week.", panel=GROWTH)
+    ] = False,
+    load_profile: Annotated[
+        str | None,
+        option("--load-profile", text="Relative demand of 24 or 168 hours.", panel=GROWTH, metavar="H0,H1,..."),
+    ] = None,
+    weekend: Annotated[
+        float | None, option("--weekend", text="Demand of a weekend's day over a weekday's.", panel=GROWTH)
+    ] = None,
+) -> None:
+    """Demand to come, and how to pay for it."""
 
 
 def study_options(
@@ -121,20 +173,11 @@ def study_options(
     ramp: Annotated[
         str | None, option("--ramp", text="Fastest growth of the rate, such as 10%/min of the peak.", panel=RESILIENCE)
     ] = None,
-    growth: Annotated[
-        str | None, option("--growth", text="Growth of demand, such as 5%/month or 80%/year.", panel=GROWTH)
+    startup: Annotated[
+        str | None, option("--startup", text="Start of a replica to its first answer, such as 4min.", panel=RESILIENCE)
     ] = None,
-    horizon: Annotated[str | None, option("--horizon", text="Months to look ahead (24).", panel=GROWTH)] = None,
-    start: Annotated[
-        str | None, option("--start", text="First day of the forecast (today).", panel=GROWTH, metavar="DATE")
-    ] = None,
-    lead_time: Annotated[int | None, option("--lead-time", text="Days from order to use (180).", panel=GROWTH)] = None,
-    rental: Annotated[
-        bool, option("--rental", text="Cheapest mix of reserved, on-demand and spot over a day.", panel=GROWTH)
-    ] = False,
-    load_profile: Annotated[
-        str | None,
-        option("--load-profile", text="Relative demand of the 24 hours of a day.", panel=GROWTH, metavar="H0,H1,..."),
+    autoscaler_lag: Annotated[
+        str | None, option("--autoscaler-lag", text="Ramp to the start of a replica (30s).", panel=RESILIENCE)
     ] = None,
     uncertainty: Annotated[
         bool, option("--uncertainty", text="P10/P50/P90, what moves the plan, what breaks first, regret.", panel=RISK)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from simulator.errors import ProfileError, RoofcastError
+from simulator.errors import InfeasibleError, ProfileError, RoofcastError
 from simulator.planner.records import CapacityPlan
 from simulator.specs.documents import read_json
 from simulator.specs.plan import PlanSpec, plan_spec
 
-STUDIES = ("resilience", "uncertainty")
-"""Switched on for a report where the question does not say: they add sections and change no figure of the plan."""
 _SAME = 1e-8
 
 
@@ -84,18 +84,46 @@ def _check(plan: CapacityPlan, document: Mapping[str, Any], *, path: str) -> Non
             )
 
 
-def run_report(path: str, *, out: str, formats: str | None, ownership: str | None, force: bool, as_json: bool) -> str:
+def report_schema(path: str | None) -> str:
+    """The JSON Schema of ``report.json``.
+
+    Raises
+    ------
+    RoofcastError
+        A plan was given too: it would change nothing.
+    """
+    if path is not None:
+        raise RoofcastError(f"--schema needs no plan, got {path!r}", field="PLAN", hint="leave out one of the two")
+    return files("simulator.reports.templates").joinpath("report.schema.json").read_text("utf-8")
+
+
+def run_report(
+    path: str | None, *, out: str, formats: str | None, ownership: str | None, force: bool, as_json: bool
+) -> str:
     """Write the report's files; returns what to print."""
-    from simulator.planner.plan import plan_capacity
+    from simulator.planner.completion import answered_in_full
     from simulator.reports.command_line import plan_command
+    from simulator.reports.refusal import REFUSAL_NAMES, write_refusal
     from simulator.reports.rendering import ALL_FORMATS, parse_formats
     from simulator.reports.writing import check_targets, write_reports
 
+    if path is None:
+        raise RoofcastError(
+            "a plan is needed: the output of plan-capacity --json, or a workload file (YAML)",
+            field="PLAN",
+            hint="plan-capacity ... --json > plan.json, then roofcast report plan.json",
+        )
     chosen = parse_formats(formats) if formats is not None else ALL_FORMATS
-    check_targets(out, formats=chosen, force=force, flag="--out")
+    others = REFUSAL_NAMES if formats is None else ()
+    check_targets(out, formats=chosen, force=force, flag="--out", others=others)
     spec, document = _question(path)
-    wanted = {name: True for name in STUDIES if name not in spec.model_fields_set}
-    plan = plan_capacity(spec.model_copy(update=wanted))
+    try:
+        plan = answered_in_full(spec)
+    except InfeasibleError as error:
+        if others:
+            written = write_refusal(error, spec=spec, folder=out, flag="--out")
+            print(f"roofcast: no plan, {len(written)} files of the refusal in {out}", file=sys.stderr)
+        raise
     if document is not None:
         _check(plan, document, path=path)
     paths = write_reports(

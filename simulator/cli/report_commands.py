@@ -11,8 +11,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdou
 
 def report(
     plan: Annotated[
-        str, typer.Argument(metavar="PLAN.json", help="Output of plan-capacity --json, or a workload file (YAML).")
-    ],
+        str | None,
+        typer.Argument(metavar="PLAN.json", help="Output of plan-capacity --json, or a workload file (YAML)."),
+    ] = None,
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder to write into.")] = "report",
     formats: Annotated[
         str | None, typer.Option("--format", help="html,pdf,xlsx,md,csv,json,handoff; all without it.")
@@ -22,13 +23,19 @@ def report(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
     as_json: AsJson = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of report.json and write nothing.")
+    ] = False,
 ) -> None:
     """Write the report of a plan: decision, sizing, cost, carbon, risk and sources, for people who sign.
 
     Example: plan-capacity --rps 1000 --json > plan.json && roofcast report plan.json --out report
     """
-    from simulator.cli.report import run_report
+    from simulator.cli.report import report_schema, run_report
 
+    if schema:
+        typer.echo(report_schema(plan), nl=False)
+        return
     typer.echo(run_report(plan, out=out, formats=formats, ownership=ownership, force=force, as_json=as_json), nl=False)
 
 

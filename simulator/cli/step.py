@@ -7,17 +7,20 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from simulator.errors import RoofcastError
 from simulator.kernels.roofline import floor_seconds
 from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import prefill_step
-from simulator.operators.work import CollectiveShape, HostTransferShape
+from simulator.operators.work import CollectiveShape, ElementwiseShape, HostTransferShape
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.draft_cost import decode_round
+from simulator.phases.energy import energy_split
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, StepRow, estimate_step
-from simulator.reports.contract import SCHEMA_VERSION, interval
-from simulator.reports.quantities import number_text, range_text, seconds_text
+from simulator.reports.contract import SCHEMA_VERSION, crossover_object, interval
+from simulator.reports.quantities import joules_text, number_text, range_text, seconds_text
 from simulator.reports.text_table import text_table
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.documents import validate
@@ -101,6 +104,35 @@ def _memory_notes(deployment: Deployment) -> tuple[str, ...]:
     return (f"does not fit: a device is {memory.shortfall_bytes / GIGA:.1f} GB short; the times are as if it did",)
 
 
+def _cache_notes(deployment: Deployment, result: StepEstimate) -> tuple[str, ...]:
+    """Why some operators are faster than the roofline beside them."""
+    resident = {
+        row.work.name
+        for row in result.rows
+        if isinstance(row.work.shape, ElementwiseShape)
+        and float(row.timing.seconds[0]) < float(floor_seconds(row.work, hardware=deployment.hardware)[0])
+    }
+    if not resident:
+        return ()
+    verb = "is" if len(resident) == 1 else "are"
+    return (
+        f"{', '.join(sorted(resident))} {verb} faster than the roofline, which is that of device memory: what the "
+        "kernel before has just written is still in the L2 cache",
+    )
+
+
+def _energy(deployment: Deployment, result: StepEstimate) -> dict[str, float]:
+    """Energy of the step over all devices of the replica, and its parts [J]."""
+    split = energy_split(deployment, estimate=result, weights=np.ones(1))
+    return {
+        "total": split.total_j,
+        "idle": split.idle_j,
+        "busy": split.busy_j,
+        "compute": split.compute_j,
+        "memory": split.memory_j,
+    }
+
+
 def _speculation_notes(deployment: Deployment, question: StepQuestion) -> tuple[str, ...]:
     """What a step that verifies guesses yields."""
     if deployment.speculation is None:
@@ -114,6 +146,13 @@ def _speculation_notes(deployment: Deployment, question: StepQuestion) -> tuple[
         )
     tokens = deployment.speculation.plan.mean_tokens
     return (f"speculation: the step yields {tokens:.3g} tokens per sequence on average", *deployment.speculation.notes)
+
+
+def _crossover(deployment: Deployment, question: StepQuestion) -> dict[str, Any]:
+    """Only a decode step has one."""
+    if question.phase == "prefill":
+        return {}
+    return {"crossover": crossover_object(deployment, context_tokens=question.context)}
 
 
 def step_object(question: StepQuestion, *, profiles: str | None) -> dict[str, Any]:
@@ -134,6 +173,8 @@ def step_object(question: StepQuestion, *, profiles: str | None) -> dict[str, An
         "bound": result.bound[0],
         "provenance": Provenance(int(result.provenance[0])).label,
         "breakdown_s": {family: float(values[0]) for family, values in result.breakdown_s.items()},
+        "energy_j": _energy(deployment, result),
+        **_crossover(deployment, question),
         "operators": [_row(row, deployment) for row in result.rows],
         "assumptions": list(deployment.assumptions),
         "techniques": deployment.techniques.spec.model_dump(mode="json", exclude_none=True),
@@ -142,6 +183,7 @@ def step_object(question: StepQuestion, *, profiles: str | None) -> dict[str, An
             *deployment.techniques.notes,
             *_speculation_notes(deployment, question),
             *_memory_notes(deployment),
+            *_cache_notes(deployment, result),
         ],
     }
 
@@ -163,12 +205,21 @@ def _lines(document: dict[str, Any], question: StepQuestion) -> list[str]:
         f"{seconds_text(document['step_s'])} (80 % interval {between}), "
         f"{document['bound']} bound, MFU {100 * document['mfu']:.1f} %, MBU {100 * document['mbu']:.1f} %, "
         f"{document['provenance']}",
+        _energy_line(document["energy_j"]),
         "",
         *_table(document["operators"]),
         "",
         *(f"note: {text}" for text in document["notes"]),
         *(f"assumed: {text}" for text in document["assumptions"]),
     ]
+
+
+def _energy_line(energy_j: dict[str, float]) -> str:
+    shares = {name: 100 * energy_j[name] / energy_j["total"] for name in ("memory", "compute", "busy", "idle")}
+    return (
+        f"{joules_text(energy_j['total'])} in all devices: memory traffic {shares['memory']:.0f} %, arithmetic "
+        f"{shares['compute']:.0f} %, being busy {shares['busy']:.0f} %, idle {shares['idle']:.0f} %"
+    )
 
 
 def _table(operators: list[dict[str, Any]]) -> list[str]:

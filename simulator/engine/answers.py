@@ -13,6 +13,7 @@ from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import average_power_w
 from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.disaggregation import DisaggregationSpec
 from simulator.specs.engine import EngineName, EngineSpec
 from simulator.specs.hardware import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import load_hardware
@@ -232,15 +233,24 @@ def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Dep
     )
 
 
+def pool_deployments(
+    scenario: ScenarioSpec, spec: DisaggregationSpec, *, profiles: str | None = None
+) -> tuple[Deployment, Deployment]:
+    """What one replica of the prefill pool and one of the decode pool runs."""
+    _check_fields(scenario)
+    prefill, decode = (
+        deployment_of(scenario.model_copy(update={"tp_size": size or scenario.tp_size}), profiles=profiles)
+        for size in (spec.prefill_tp_size, spec.decode_tp_size)
+    )
+    return prefill, decode
+
+
 def _disaggregated(scenario: ScenarioSpec, *, profiles: str | None, options: ServeOptions) -> ScenarioResult:
     """Two pools, each with a tensor-parallel degree of its own."""
     spec, workload = scenario.disaggregation, scenario.workload
     assert spec is not None, "the caller has one"
     assert workload is not None, "checked with the required fields"
-    prefill, decode = (
-        deployment_of(scenario.model_copy(update={"tp_size": size or scenario.tp_size}), profiles=profiles)
-        for size in (spec.prefill_tp_size, spec.decode_tp_size)
-    )
+    prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
     run = disaggregated_run(prefill, decode, workload=workload, spec=spec, options=options, profiles=profiles)
     assert run.pools is not None, "made by a disaggregated run"
     return ScenarioResult(
@@ -262,7 +272,6 @@ def answer(
     """
     chosen = scenario_options(scenario, options or ServeOptions())
     if scenario.disaggregation is not None:
-        _check_fields(scenario)
         return _disaggregated(scenario, profiles=profiles, options=chosen)
     deployment = deployment_of(scenario, profiles=profiles)
     run = run_of(scenario, deployment, options=chosen)

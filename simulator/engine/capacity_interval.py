@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, hypot, log, sqrt
 
@@ -91,20 +92,28 @@ def capacity_interval(
     spread = deployment.engine.spread
     engine = spread.e2e if capacity.binding is None else getattr(spread, capacity.binding.metric)
     sigma = hypot(kernels, engine)
-    rate = capacity.rate_per_s
-    slow, fast = (
-        _at_scale(
+
+    def at_scale(scale: float) -> float:
+        return _at_scale(
             deployment,
             source=source,
             objectives=objectives,
             replicas=replicas,
             routing=routing,
             capacity=capacity,
-            scale=exp(sign * DEVIATE * sigma),
+            scale=scale,
         )
-        for sign in (1, -1)
-    )
+
+    return interval_of(capacity, log_sigma=sigma, provenance=provenance, at_scale=at_scale)
+
+
+def interval_of(
+    capacity: SimulatedCapacity, *, log_sigma: float, provenance: str, at_scale: Callable[[float], float]
+) -> CapacityInterval:
+    """The interval of a capacity; ``at_scale`` searches again with all steps that many times as long [1/s]."""
+    rate = capacity.rate_per_s
+    slow, fast = (at_scale(exp(sign * DEVIATE * log_sigma)) for sign in (1, -1))
     chance_low, chance_high = log(rate / capacity.low_per_s), log(capacity.high_per_s / rate)
     low = 0.0 if slow <= 0 else rate * exp(-sqrt(max(log(rate / slow), 0.0) ** 2 + chance_low**2))
     high = rate * exp(sqrt(max(log(fast / rate), 0.0) ** 2 + chance_high**2)) if fast > 0 else capacity.high_per_s
-    return CapacityInterval(low_per_s=low, high_per_s=high, log_sigma=sigma, provenance=provenance)
+    return CapacityInterval(low_per_s=low, high_per_s=high, log_sigma=log_sigma, provenance=provenance)

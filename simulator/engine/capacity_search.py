@@ -12,7 +12,7 @@ from simulator.engine.lane import lane_curve, lanes
 from simulator.engine.lengths import RequestMix
 from simulator.engine.load_curve import saturation
 from simulator.engine.mix_requests import mix_of_requests
-from simulator.engine.rate_simulation import RatePoint, ServedDeployment, served_deployment, simulate_rate
+from simulator.engine.rate_simulation import RatePoint, Served, served_deployment, simulate_rate
 from simulator.engine.request import Requests
 from simulator.engine.scheduling import kv_blocks_of
 from simulator.engine.settings import Routing
@@ -104,7 +104,7 @@ def steady_guess(
 class _Search:
     """Rates visited so far; a rate is never simulated twice."""
 
-    served: ServedDeployment
+    served: Served
     samples: Sequence[Requests]
     objectives: tuple[ObjectiveSpec, ...]
     progress: Progress | None
@@ -245,10 +245,32 @@ def capacity_by_simulation(
     """
     kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
     mix = mix_of_requests(source(LEAST_REQUESTS, first_seed))
-    guess = steady_guess(deployment, mix=mix, objectives=objectives, replicas=replicas)
-    served = served_deployment(
-        deployment, replicas=replicas, routing=routing, timeout_s=timeout_s, step_scale=step_scale
+    return searched_capacity(
+        served_deployment(deployment, replicas=replicas, routing=routing, timeout_s=timeout_s, step_scale=step_scale),
+        guess=steady_guess(deployment, mix=mix, objectives=objectives, replicas=replicas),
+        source=source,
+        objectives=objectives,
+        lanes_in_all=lanes(deployment) * replicas,
+        seeds=seeds,
+        first_seed=first_seed,
+        requests=requests,
+        progress=progress,
     )
+
+
+def searched_capacity(
+    served: Served,
+    *,
+    guess: SteadyGuess,
+    source: RequestSource,
+    objectives: tuple[ObjectiveSpec, ...],
+    lanes_in_all: int,
+    seeds: int = 5,
+    first_seed: int = 0,
+    requests: int | None = None,
+    progress: Progress | None = None,
+) -> SimulatedCapacity:
+    """The same of anything that serves requests, from a first ``guess``; ``lanes_in_all`` share the batch it holds."""
 
     def found(count: int, *, start_per_s: float, step: float) -> SimulatedCapacity:
         search = _Search(
@@ -266,7 +288,7 @@ def capacity_by_simulation(
     capacity = found(count, start_per_s=guess.rate_per_s, step=STEP)
     if requests is not None:
         return capacity
-    longer = requests_for(capacity.at_capacity.mean_batch * lanes(deployment) * replicas)
+    longer = requests_for(capacity.at_capacity.mean_batch * lanes_in_all)
     if longer <= LONGER * count:
         return capacity
     return found(longer, start_per_s=capacity.rate_per_s, step=SMALL_STEP)

@@ -69,7 +69,8 @@ _FOLDER = _cache_folder()
 # Nothing in the loop allocates: without reference counting (_nrt) it is six times as fast, without entry points for
 # Python (wrappers) its inner functions compile in two thirds of the time.
 _INNER: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-_ENTRY: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True, "cache": _FOLDER is not None}
+# Runs share nothing, so that threads may make several at once (nogil).
+_ENTRY: dict[str, Any] = {**_INNER, "no_cpython_wrapper": False, "nogil": True, "cache": _FOLDER is not None}
 
 
 def _in_cache_folder(compile_function: Callable[[], Any]) -> Any:

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
+from simulator.engine.benchmark_demand import ResultFile, aiperf_demand, guidellm_demand, vllm_bench_demand
 from simulator.engine.prometheus import prometheus_demand
 from simulator.engine.prometheus_ranges import parsed, range_demand
-from simulator.engine.recorded import RecordedDemand, Spread, measured_demand
+from simulator.engine.recorded import RecordedDemand, measured_demand
 from simulator.engine.trace_files import read_trace
 from simulator.engine.trace_formats import HASH_BLOCK_TOKENS
 from simulator.errors import FileError, RoofcastError
@@ -82,100 +81,14 @@ def _benchmark(file: _Text) -> RecordedDemand:
     if not isinstance(data, dict):
         raise _refuse(file.path, "a JSON object is needed", code="unknown_format")
     if isinstance(data.get("benchmarks"), list) and data["benchmarks"]:
-        return _guidellm(file, data["benchmarks"])
+        runs = [item if isinstance(item, dict) else {} for item in data["benchmarks"]]
+        return guidellm_demand([ResultFile(source=file.path, data=run) for run in runs])
+    result = ResultFile(source=file.path, data=data)
     if "input_sequence_length" in data:
-        return _aiperf(file, data)
+        return aiperf_demand(result)
     if "total_input_tokens" in data:
-        return _vllm_bench(file, data)
+        return vllm_bench_demand(result)
     raise RoofcastError(f"{file.path} is of no known kind", field="FILE", code="unknown_format", hint=FORMATS)
-
-
-def _number(file: _Text, data: object, *path: str) -> float:
-    """A number by its path of keys, refused by name."""
-    node = data
-    for part in path:
-        node = node.get(part) if isinstance(node, dict) else None
-    if isinstance(node, bool) or not isinstance(node, int | float) or not np.isfinite(node) or node < 0:
-        raise _refuse(file.path, f"{'.'.join(path)} must be a number of at least 0, got {node!r}", code="missing_field")
-    return float(node)
-
-
-def _vllm_bench(file: _Text, data: dict[str, object]) -> RecordedDemand:
-    answered = _number(file, data, "completed")
-    if answered < 1:
-        raise _refuse(file.path, "no request was answered")
-    isl, osl = data.get("input_lens"), data.get("output_lens")
-    starts = data.get("start_times")
-    lengths = isinstance(isl, list) and isinstance(osl, list) and len(isl) >= 2
-    return RecordedDemand(
-        source=file.path,
-        tool="vllm bench serve",
-        requests=round(answered),
-        duration_s=_number(file, data, "duration"),
-        rate_per_s=_number(file, data, "request_throughput"),
-        peak_to_mean=None,
-        isl=Spread.of(np.array(isl, dtype=float))
-        if lengths
-        else Spread.mean_only(_number(file, data, "total_input_tokens") / answered),
-        osl=Spread.of(np.array(osl, dtype=float))
-        if lengths
-        else Spread.mean_only(_number(file, data, "total_output_tokens") / answered),
-        prefix_hit=None,
-        arrival_cv=Spread.of(np.diff(np.sort(np.array(starts, dtype=float)))).cv
-        if isinstance(starts, list) and len(starts) > 2
-        else None,
-        notes=("the rate is what the server answered, not what clients would have sent",),
-    )
-
-
-def _guidellm(file: _Text, benchmarks: list[object]) -> RecordedDemand:
-    """The benchmark with the highest rate of answers."""
-    key = ("metrics", "requests_per_second", "successful", "mean")
-    best = max(benchmarks, key=lambda item: _number(file, item, *key))
-    answered = _number(file, best, "metrics", "request_totals", "successful")
-    rate = _number(file, best, *key)
-
-    def spread(field: str) -> Spread:
-        block = ("metrics", field, "successful")
-        mean = _number(file, best, *block, "mean")
-        return Spread(mean=mean, cv=_number(file, best, *block, "std_dev") / mean if mean else None)
-
-    return RecordedDemand(
-        source=file.path,
-        tool="GuideLLM",
-        requests=round(answered),
-        duration_s=answered / rate if rate else 0.0,
-        rate_per_s=rate,
-        peak_to_mean=None,
-        isl=spread("prompt_token_count"),
-        osl=spread("output_token_count"),
-        prefix_hit=None,
-        arrival_cv=None,
-        notes=(f"the fastest of {len(benchmarks)} benchmarks; its rate is what the server answered",),
-    )
-
-
-def _aiperf(file: _Text, data: dict[str, object]) -> RecordedDemand:
-    answered, rate = _number(file, data, "request_count", "avg"), _number(file, data, "request_throughput", "avg")
-
-    def spread(field: str) -> Spread:
-        mean, block = _number(file, data, field, "avg"), data[field]
-        has_std = isinstance(block, dict) and "std" in block
-        return Spread(mean=mean, cv=_number(file, data, field, "std") / mean if has_std and mean else None)
-
-    return RecordedDemand(
-        source=file.path,
-        tool="AIPerf",
-        requests=round(answered),
-        duration_s=answered / rate if rate else 0.0,
-        rate_per_s=rate,
-        peak_to_mean=None,
-        isl=spread("input_sequence_length"),
-        osl=spread("output_sequence_length"),
-        prefix_hit=None,
-        arrival_cv=None,
-        notes=("the rate is what the server answered, not what clients would have sent",),
-    )
 
 
 def import_demand(path: str, *, over_s: float | None = None) -> RecordedDemand:
@@ -192,7 +105,9 @@ def import_demand(path: str, *, over_s: float | None = None) -> RecordedDemand:
     """
     file = _read(path)
     head = file.text.lstrip()
-    first = head.splitlines()[0] if head else ""
+    if not head:
+        raise RoofcastError(f"{path} is empty", field="FILE", code="unknown_format", hint=FORMATS)
+    first = head.splitlines()[0]
     if first.startswith("#") or first.startswith("vllm:"):
         return prometheus_demand(file.text, source=path, over_s=over_s)
     if over_s is not None:

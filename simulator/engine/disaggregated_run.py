@@ -23,7 +23,8 @@ from simulator.specs.loading import default_server_for
 from simulator.specs.workload import WorkloadSpec
 
 
-def _server(deployment: Deployment, *, profiles: str | None) -> ServerSpec | None:
+def server_of(deployment: Deployment, *, profiles: str | None) -> ServerSpec | None:
+    """The server that accelerators of this kind come in, where one is known."""
     try:
         return default_server_for(deployment.hardware.name, profiles=profiles)
     except ProfileError:
@@ -57,7 +58,7 @@ def disaggregated_run(
             field="disaggregation",
             code="unsupported_option",
         )
-    server = _server(decode, profiles=profiles)
+    server = server_of(decode, profiles=profiles)
     pools = serve_disaggregated(
         build_requests(workload, block_size_tokens=prefill.engine.block_size_tokens),
         prefill=Pool(deployment=prefill, replicas=spec.prefill_replicas),

@@ -133,6 +133,11 @@ class LoadCurve:
         return sequences / (self.mix.decode_steps * self.decode_s[1:] + sequences * self.prefill_s[1:])
 
 
+def held_tokens(mix: RequestMix, *, limits: LaneLimits) -> float:
+    """Tokens of cache that a running sequence holds on average: half a block more than it fills, at least one block."""
+    return max(mix.decode_context_tokens + limits.block_tokens / 2, float(limits.block_tokens))
+
+
 def kv_slots(mix: RequestMix, *, limits: LaneLimits) -> float:
     """Sequences whose cached tokens fit with two standard deviations to spare, so that preemption stays rare.
 
@@ -140,7 +145,7 @@ def kv_slots(mix: RequestMix, *, limits: LaneLimits) -> float:
     """
     if np.isinf(limits.kv_tokens):
         return float("inf")
-    mean = mix.decode_context_tokens + limits.block_tokens / 2
+    mean = held_tokens(mix, limits=limits)
     deviation = np.sqrt(mix.decode_context_variance)
     root = (np.sqrt(deviation**2 + mean * max(0.0, limits.kv_tokens)) - deviation) / mean
     return float(root**2)
@@ -148,7 +153,7 @@ def kv_slots(mix: RequestMix, *, limits: LaneLimits) -> float:
 
 def kv_tokens_for_one(mix: RequestMix, *, limits: LaneLimits) -> float:
     """The cache that `kv_slots` needs for its first sequence, h + 2 s [tokens]."""
-    return float(mix.decode_context_tokens + limits.block_tokens / 2 + 2 * np.sqrt(mix.decode_context_variance))
+    return float(held_tokens(mix, limits=limits) + 2 * np.sqrt(mix.decode_context_variance))
 
 
 def _slots(mix: RequestMix, *, limits: LaneLimits) -> tuple[int, SlotLimit]:

@@ -10,6 +10,7 @@ from simulator.engine.lane import lane_curve, lanes
 from simulator.engine.lengths import LengthDistribution, RequestMix
 from simulator.engine.load_curve import saturation
 from simulator.engine.metrics import LatencySummary, StageResult
+from simulator.engine.scheduling import step_tables
 from simulator.engine.serving import serve_workload
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.deployment import Deployment
@@ -127,10 +128,10 @@ def load_sweep(
     limit_per_s = saturation_rate_per_s(deployment, mix=request_mix(workload)) * replicas
     if limit_per_s <= 0:
         raise InfeasibleError("the KV cache does not hold one request", field="workload", hint="shorter requests")
-    points = []
+    points, tables = [], step_tables(deployment)
     for share in shares:
         loaded = at_share(workload, share=share, saturation_per_s=limit_per_s, requests=requests)
-        result = serve_workload(deployment, workload=loaded, replicas=replicas)
+        result = serve_workload(deployment, workload=loaded, replicas=replicas, tables=tables)
         points.append(LoadPoint(rate_per_s=loaded.stages[0].rate_per_s, workload=loaded, stage=result.overall))
     return LoadSweep(points=tuple(points), saturation_per_s=limit_per_s, replicas=replicas)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.engine.lengths import Array
-from simulator.engine.prometheus import histogram_cv
+from simulator.engine.prometheus import histogram_spread, hit_share
 from simulator.engine.recorded import RecordedDemand, Spread
 from simulator.errors import RoofcastError
 
@@ -74,6 +74,8 @@ def _series(item: Mapping[str, object], *, source: str) -> _Series:
         raise _refuse(source, f"{name}: samples must be [time, value] pairs") from None
     if len(pairs) < 2 or not np.isfinite(pairs).all() or (np.diff(pairs[:, 0]) <= 0).any():
         raise _refuse(source, f"{name}: two samples at rising times are needed, got {len(pairs)}")
+    if (pairs[:, 1] < 0).any():
+        raise _refuse(source, f"{name}: a counter is never below 0, got {pairs[:, 1].min():g}")
     return _Series(name=name, bound=bound, times_s=pairs[:, 0], values=pairs[:, 1])
 
 
@@ -102,7 +104,7 @@ def _spread(found: list[_Series], histogram: str, *, mean: float) -> Spread:
     for item in _chosen(found, (histogram,)):
         if item.bound is not None:
             buckets[item.bound] = buckets.get(item.bound, 0.0) + float(item.increases.sum())
-    return Spread(mean=mean, cv=histogram_cv(buckets) if buckets else None)
+    return histogram_spread(buckets, mean=mean)
 
 
 def range_demand(document: object, *, source: str) -> RecordedDemand:
@@ -136,7 +138,7 @@ def range_demand(document: object, *, source: str) -> RecordedDemand:
         peak_to_mean=float(rates.max()) / mean,
         isl=_spread(found, _HISTOGRAMS[0], mean=prompts / requests),
         osl=_spread(found, _HISTOGRAMS[1], mean=answers / requests),
-        prefix_hit=hits / queries if queries and hits is not None else None,
+        prefix_hit=hit_share(hits, queries, source=source),
         arrival_cv=None,
         notes=(
             f"the peak is the busiest step of {float(seconds.min()):g} s; shorter bursts do not show",

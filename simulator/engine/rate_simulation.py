@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.latency import LATENCIES, ObjectiveCheck, offered_latency_s, percentile_s
 from simulator.engine.metrics import ServeResult, is_saturated
-from simulator.engine.mix_requests import at_rate
+from simulator.engine.mix_requests import at_rate, mean_rate_per_s
 from simulator.engine.request import Floats, Outcome, Requests
 from simulator.engine.scheduling import step_tables
 from simulator.engine.serving import serve_workload
@@ -158,8 +159,21 @@ def _grows(result: ServeResult, timeout_s: float | None) -> bool:
     return is_saturated(requests, result.run.records, start_s=0.0, end_s=end_s, timeout_s=timeout_s)
 
 
+class Served(Protocol):
+    """What serves requests: replicas of one deployment, or pools."""
+
+    @property
+    def timeout_s(self) -> float | None:
+        """As in a workload."""
+        ...
+
+    def run(self, requests: Requests) -> ServeResult:
+        """Serve requests."""
+        ...
+
+
 def simulate_rate(
-    served: ServedDeployment,
+    served: Served,
     *,
     samples: Sequence[Requests],
     rate_per_s: float,
@@ -171,6 +185,21 @@ def simulate_rate(
         result = served.run(at_rate(requests, rate_per_s=rate_per_s))
         inside = np.arange(len(requests)) >= int(WARM_UP_SHARE * len(requests))
         runs.append(_Run(result=result, inside=inside))
+    return _gathered(runs, served=served, rate_per_s=rate_per_s, objectives=objectives)
+
+
+def simulate_as_sent(
+    served: Served, *, samples: Sequence[Requests], objectives: tuple[ObjectiveSpec, ...]
+) -> RatePoint:
+    """Send each of ``samples`` at its own times and gather what clients see of all requests, the first included."""
+    runs = [_Run(result=served.run(requests), inside=np.ones(len(requests), dtype=np.bool_)) for requests in samples]
+    rate_per_s = float(np.mean([mean_rate_per_s(requests) for requests in samples]))
+    return _gathered(runs, served=served, rate_per_s=rate_per_s, objectives=objectives)
+
+
+def _gathered(
+    runs: Sequence[_Run], *, served: Served, rate_per_s: float, objectives: tuple[ObjectiveSpec, ...]
+) -> RatePoint:
     values = [[run.latencies_s(item.metric) for item in objectives] for run in runs]
     usage = sum(run.result.run.usage.sum(axis=0) for run in runs)
     answered = sum(np.count_nonzero(run.result.run.records.outcome == int(Outcome.FINISHED)) for run in runs)
@@ -181,7 +210,7 @@ def simulate_rate(
         by_seed=tuple(_checks(found, objectives) for found in values),
         saturated_runs=sum(_grows(run.result, served.timeout_s) for run in runs),
         runs=len(runs),
-        unanswered_fraction=1 - answered / sum(len(requests) for requests in samples),
+        unanswered_fraction=1 - answered / sum(len(run.inside) for run in runs),
         means=_spreads(runs, percentile=None),
         p95=_spreads(runs, percentile=95.0),
         mean_batch=float(usage[SEQUENCE_S] / usage[BUSY_S]) if usage[BUSY_S] > 0 else 0.0,

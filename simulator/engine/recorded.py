@@ -12,20 +12,26 @@ from simulator.units import SECONDS_PER_MINUTE
 
 _FEW_GAPS = 10
 """Minutes with fewer gaps say nothing about their spread."""
+_MANY_TIES = 1 / 2
+"""Share of gaps of zero above which a clock that ticks slowly, and no burst, is what they show."""
+_TICKING = "most requests share a time with another one: the recorder's clock is too coarse to tell burstiness"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Mean and coefficient of variation, None where only the mean is known."""
+    """Mean, coefficient of variation and percentiles of token counts; None where the record does not say."""
 
     mean: float
     cv: float | None
+    p50: float | None = None
+    p95: float | None = None
 
     @classmethod
     def of(cls, values: Array) -> Spread:
         """Of samples."""
         mean = float(values.mean())
-        return cls(mean=mean, cv=float(values.std()) / mean if mean else None)
+        p50, p95 = (float(value) for value in np.percentile(values, [50, 95]))
+        return cls(mean=mean, cv=float(values.std()) / mean if mean else None, p50=p50, p95=p95)
 
     @classmethod
     def mean_only(cls, mean: float) -> Spread:
@@ -40,6 +46,7 @@ class RecordedDemand:
     rate_per_s : mean over ``duration_s``; peak_to_mean : busiest minute over the mean
     isl, osl : prompt and answer tokens; prefix_hit : share of prompt tokens found in a cache
     arrival_cv : coefficient of variation of the gaps between arrivals
+    notes : what the record leaves open; warnings : what was put right or looks wrong
     """
 
     source: str
@@ -53,6 +60,7 @@ class RecordedDemand:
     prefix_hit: float | None
     arrival_cv: float | None
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def _gap_cv(arrivals_s: Array) -> float | None:
@@ -84,6 +92,7 @@ def measured_demand(
         All requests carry one time, so that there is no rate.
     """
     summary = summarise(trace)
+    ticking = float((np.diff(trace.arrival_s) == 0).mean()) > _MANY_TIES
     return RecordedDemand(
         source=trace.source,
         tool=tool,
@@ -91,9 +100,10 @@ def measured_demand(
         duration_s=summary.duration_s,
         rate_per_s=summary.mean_rate_per_s,
         peak_to_mean=summary.peak_to_mean,
-        isl=Spread(mean=summary.isl.mean, cv=summary.isl.cv),
-        osl=Spread(mean=summary.osl.mean, cv=summary.osl.cv),
+        isl=Spread.of(trace.isl_tokens),
+        osl=Spread.of(trace.osl_tokens),
         prefix_hit=prefix_hit,
-        arrival_cv=_gap_cv(trace.arrival_s),
-        notes=notes,
+        arrival_cv=None if ticking else _gap_cv(trace.arrival_s),
+        notes=(*notes, _TICKING) if ticking else notes,
+        warnings=trace.warnings,
     )

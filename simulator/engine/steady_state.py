@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.engine.lengths import Array
-from simulator.engine.load_curve import LoadCurve
+from simulator.engine.load_curve import LoadCurve, held_tokens
 from simulator.engine.occupancy import LaneState, lane_state
 from simulator.engine.request_samples import SAMPLES, sampled_requests
 
@@ -78,7 +78,7 @@ def _own_prompt_s(curve: LoadCurve, lane: LaneState) -> Array:
 
 def _kv_utilization(curve: LoadCurve, *, decoding: Array, prefilling: Array) -> Array:
     mix = curve.mix
-    cached_tokens = decoding * (mix.decode_context_tokens + curve.limits.block_tokens / 2)
+    cached_tokens = decoding * held_tokens(mix, limits=curve.limits)
     return np.minimum((cached_tokens + prefilling * mix.isl.mean_tokens) / curve.limits.kv_tokens, 1.0)
 
 

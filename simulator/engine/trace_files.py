@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from simulator.engine.lengths import Array
 from simulator.engine.trace_formats import AZURE_COLUMNS as AZURE_COLUMNS
-from simulator.engine.trace_formats import malformed, trace_rows
+from simulator.engine.trace_formats import TraceRow, malformed, trace_rows
 from simulator.errors import FileError
 from simulator.units import SECONDS_PER_MINUTE
 
@@ -20,6 +21,7 @@ class RequestTrace:
 
     arrival_s : since the first request [s]; isl_tokens, osl_tokens : prompt and answer lengths
     hashes : of the blocks of each prompt, equal where content is equal up to and with the block; None without
+    warnings : what was put right on reading
     """
 
     source: str
@@ -27,6 +29,7 @@ class RequestTrace:
     isl_tokens: Array
     osl_tokens: Array
     hashes: tuple[tuple[int, ...], ...] | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,10 @@ class LengthSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """What a trace says. ``peak_to_mean`` compares the busiest of ``window_s`` long windows with the whole."""
+    """What a trace says. ``peak_to_mean`` compares the busiest of ``window_s`` long windows with the whole.
+
+    has_hashes : whether it tells which prompts share a prefix
+    """
 
     source: str
     requests: int
@@ -52,6 +58,15 @@ class TraceSummary:
     window_s: float
     isl: LengthSummary
     osl: LengthSummary
+    warnings: tuple[str, ...] = ()
+    has_hashes: bool = False
+
+
+def _disorder(rows: list[TraceRow], *, path: str | Path) -> tuple[str, ...]:
+    """A warning where requests do not stand in the order of their times."""
+    back = sum(later.at_s < earlier.at_s for earlier, later in pairwise(rows))
+    times = "once" if back == 1 else f"{back:,} times"
+    return (f"{path} is not in the order of its times (goes back {times}); it is read sorted",) if back else ()
 
 
 def read_trace(path: str | Path) -> RequestTrace:
@@ -72,6 +87,7 @@ def read_trace(path: str | Path) -> RequestTrace:
     rows = trace_rows(text, path=path)
     if len(rows) < 2:
         raise malformed(path, where="line 1", reason=f"a trace needs at least two requests, found {len(rows)}")
+    warnings = _disorder(rows, path=path)
     # Logs are often written when requests end; what counts is when they were sent.
     rows.sort(key=lambda row: (row.at_s, row.isl_tokens, row.osl_tokens))
     table = np.array([(row.at_s, row.isl_tokens, row.osl_tokens) for row in rows], dtype=np.float64)
@@ -82,6 +98,7 @@ def read_trace(path: str | Path) -> RequestTrace:
         isl_tokens=table[:, 1],
         osl_tokens=table[:, 2],
         hashes=hashes or None,
+        warnings=warnings,
     )
 
 
@@ -116,4 +133,6 @@ def summarise(trace: RequestTrace) -> TraceSummary:
         window_s=window_s,
         isl=_lengths(trace.isl_tokens),
         osl=_lengths(trace.osl_tokens),
+        warnings=trace.warnings,
+        has_hashes=trace.hashes is not None,
     )

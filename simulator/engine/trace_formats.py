@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
 
+from simulator.engine.demand_limits import LARGEST_TOKENS
 from simulator.errors import RoofcastError
 from simulator.units import MILLI
 
@@ -28,6 +30,7 @@ VLLM_FIELDS = ("start_times", "input_lens", "output_lens")
 HASH_BLOCK_TOKENS = 512
 """Prompt tokens that one hash of a Mooncake trace stands for [Qin2024]."""
 _MICROSECOND_DIGITS = 6
+_FRACTION = re.compile(r"(.+?[T ][0-9:]+)(?:\.([0-9]+))?(Z|[-+][0-9:]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,13 @@ def _number(value: object, *, path: object, where: str, field: str) -> float:
 
 
 def _tokens(value: object, *, path: object, where: str, field: str, least: int) -> float:
+    count = _whole(value, path=path, where=where, field=field, least=least)
+    if count > LARGEST_TOKENS:
+        raise malformed(path, where=where, reason=f"{field} may be at most {LARGEST_TOKENS:,} tokens, got {value!r}")
+    return count
+
+
+def _whole(value: object, *, path: object, where: str, field: str, least: int) -> float:
     try:
         count = float(str(value))
     except ValueError:
@@ -119,12 +129,19 @@ def _csv_rows(text: str, *, path: object) -> list[TraceRow]:
 
 
 def _timestamp_s(text: str, *, path: object, where: str) -> float:
-    """Seconds of an ISO date and time; digits beyond microseconds, which Azure writes, are cut."""
-    whole, dot, fraction = text.strip().partition(".")
+    """Seconds of an ISO date and time, UTC where it names no zone; digits beyond microseconds, as of Azure, are cut.
+
+    Without a zone the clock of this machine must not matter: summer time would open or close gaps of an hour.
+    """
+    found = _FRACTION.fullmatch(text.strip())
     try:
-        return datetime.fromisoformat(f"{whole}{dot}{fraction[:_MICROSECOND_DIGITS]}").timestamp()
+        if found is None:
+            raise ValueError(text)
+        whole, digits, zone = found.groups(default="")
+        at = datetime.fromisoformat(f"{whole}.{digits[:_MICROSECOND_DIGITS]:0<6}{zone}")
     except ValueError:
         raise malformed(path, where=where, reason=f"TIMESTAMP is not an ISO date and time: {text!r}") from None
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
 
 
 def _mooncake_rows(text: str, *, path: object) -> list[TraceRow]:
@@ -144,7 +161,7 @@ def _mooncake_rows(text: str, *, path: object) -> list[TraceRow]:
         isl_tokens = _tokens(isl, path=path, where=where, field=MOONCAKE_FIELDS[1], least=1)
         rows.append(
             TraceRow(
-                at_s=_tokens(stamp, path=path, where=where, field=MOONCAKE_FIELDS[0], least=0) * MILLI,
+                at_s=_whole(stamp, path=path, where=where, field=MOONCAKE_FIELDS[0], least=0) * MILLI,
                 isl_tokens=isl_tokens,
                 osl_tokens=_tokens(osl, path=path, where=where, field=MOONCAKE_FIELDS[2], least=1),
                 hashes=_hashes(record, isl_tokens=isl_tokens, path=path, where=where),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -132,7 +132,7 @@ def fastest_seconds(
         )
         for law in laws
     ]
-    fastest: Array = np.min(np.stack(np.broadcast_arrays(*times)), axis=0)
+    fastest: Array = reduce(np.minimum, times)
     return fastest
 
 

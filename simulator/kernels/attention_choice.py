@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import log2
+from typing import NamedTuple
 
 from simulator.operators.work import AttentionShape
 from simulator.specs.calibration import KernelFit
 from simulator.specs.precision import Dtype
+from simulator.specs.same_object import Same
 
 WIDTH_LOG_SIGMA = 0.15
 """Added spread per octave where another head width stands in, and its least: over nine accelerators the vLLM fits of
@@ -49,11 +52,23 @@ class AttentionChoice:
     log_sigma_extra: float
 
 
-def attention_format(shape: AttentionShape) -> str:
-    """Name of the number formats of a call as the fits spell it; 16-bit floats share their kernels' speed."""
-    if shape.kv_dtype not in NARROW_CACHE:
-        return "bf16"
-    return "fp8" if shape.compute_dtype in EIGHT_BIT else "bf16_kvfp8"
+class _Kernel(NamedTuple):
+    """What of a call decides which kernel runs it; its sizes do not."""
+
+    is_decode: bool
+    head_dim: float
+    v_head_dim: float
+    shared_kv: bool
+    windowed: bool
+    compute_dtype: Dtype
+    kv_dtype: Dtype
+
+    @property
+    def format(self) -> str:
+        """Name of the number formats as the fits spell it; 16-bit floats share their kernels' speed."""
+        if self.kv_dtype not in NARROW_CACHE:
+            return "bf16"
+        return "fp8" if self.compute_dtype in EIGHT_BIT else "bf16_kvfp8"
 
 
 def choose_attention_fit(fits: Iterable[KernelFit], *, shape: AttentionShape) -> AttentionChoice | None:
@@ -64,10 +79,26 @@ def choose_attention_fit(fits: Iterable[KernelFit], *, shape: AttentionShape) ->
     keys, or narrower than them) is its own kernel; scores without values (a sparse-attention indexer) were not
     measured.
     """
-    family = "decode_attention" if shape.is_decode else "prefill_attention"
-    candidates = [fit for fit in fits if fit.family == family]
+    kernel = _Kernel(
+        is_decode=shape.is_decode,
+        head_dim=shape.head_dim,
+        v_head_dim=shape.v_head_dim,
+        shared_kv=shape.shared_kv,
+        windowed=shape.window is not None,
+        compute_dtype=shape.compute_dtype,
+        kv_dtype=shape.kv_dtype,
+    )
+    return _chosen(Same(tuple(fits)), kernel)
+
+
+@lru_cache(maxsize=1024)
+def _chosen(fits: Same[tuple[KernelFit, ...]], kernel: _Kernel) -> AttentionChoice | None:
+    """The same kernels are asked for at every batch and degree."""
+    family = "decode_attention" if kernel.is_decode else "prefill_attention"
+    candidates = [fit for fit in fits.held if fit.family == family]
     ranked = sorted(
-        (choice for fit in candidates if (choice := _choice(fit, shape=shape)) is not None), key=lambda pair: pair[0]
+        (choice for fit in candidates if (choice := _choice(fit, kernel=kernel)) is not None),
+        key=lambda pair: pair[0],
     )
     return ranked[0][1] if ranked else None
 
@@ -79,29 +110,29 @@ def _format_distance(fitted: str, asked: str) -> float:
     return FORMAT_LOG_SIGMA if "bf16" in (fitted, asked) else QUERY_LOG_SIGMA
 
 
-def _choice(fit: KernelFit, *, shape: AttentionShape) -> tuple[tuple[float, ...], AttentionChoice] | None:
+def _choice(fit: KernelFit, *, kernel: _Kernel) -> tuple[tuple[float, ...], AttentionChoice] | None:
     """How far ``fit`` is from the call, as a key to sort by; None where it is another kind of kernel."""
-    latent = shape.shared_kv or shape.v_head_dim != shape.head_dim
-    if shape.v_head_dim == 0:
+    latent = kernel.shared_kv or kernel.v_head_dim != kernel.head_dim
+    if kernel.v_head_dim == 0:
         return None
-    extra = _format_distance(fit.format, attention_format(shape))
-    if shape.kv_dtype is Dtype.INT4:
+    extra = _format_distance(fit.format, kernel.format)
+    if kernel.kv_dtype is Dtype.INT4:
         extra = max(extra, FORMAT_LOG_SIGMA)
     if fit.variant == "mla":
         if not latent:
             return None
         return (0.0, extra, 0.0, 0.0, 0.0), AttentionChoice(fit=fit, log_sigma_extra=extra)
     found = _WIDTH.match(fit.variant)
-    if found is None or shape.shared_kv:
+    if found is None or kernel.shared_kv:
         return None
     width = float(found[1])
     masked = found[2] is not None
-    if masked and shape.window is None:
+    if masked and not kernel.windowed:
         return None
-    distance = width - shape.head_dim if width >= shape.head_dim else 2.0 * max(width, shape.head_dim) - width
-    foreign = (width > WIDEST_SHARED) != (shape.head_dim > WIDEST_SHARED)
-    spread = extra + _width_spread(width, asked=shape.head_dim, family=fit.family)
-    unmasked = 0.0 if masked or shape.window is None else 1.0
+    distance = width - kernel.head_dim if width >= kernel.head_dim else 2.0 * max(width, kernel.head_dim) - width
+    foreign = (width > WIDEST_SHARED) != (kernel.head_dim > WIDEST_SHARED)
+    spread = extra + _width_spread(width, asked=kernel.head_dim, family=fit.family)
+    unmasked = 0.0 if masked or not kernel.windowed else 1.0
     return (1.0, float(foreign), distance, extra, unmasked), AttentionChoice(fit=fit, log_sigma_extra=spread)
 
 

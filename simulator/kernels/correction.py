@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import Array
 from simulator.specs.calibration import KernelFit, LatticeSpec
+from simulator.specs.same_object import Same
 from simulator.units import MICRO
 
 WIDENING_PER_OCTAVE = 0.05
@@ -124,19 +126,38 @@ def log_correction(lattice: Lattice | None, points: Array) -> Array:
     return corrected
 
 
+class _FittedBox(NamedTuple):
+    """Corners of a fit's box [octaves], and its regimes from the widest: column, upper end [octaves], log_sigma."""
+
+    low: Array
+    high: Array
+    regimes: tuple[tuple[int, float, float], ...]
+
+
+@lru_cache(maxsize=512)
+def _fitted_box(fit: Same[KernelFit], axes: tuple[str, ...]) -> _FittedBox:
+    box = fit.held.box
+    return _FittedBox(
+        low=np.log2(np.array([box[axis][0] for axis in axes])),
+        high=np.log2(np.array([box[axis][1] for axis in axes])),
+        regimes=tuple(
+            (axes.index(regime.axis), float(np.log2(regime.upper)) + EDGE_OCTAVES, regime.log_sigma)
+            for regime in sorted(fit.held.regimes, key=lambda regime: -regime.upper)
+        ),
+    )
+
+
 def shape_confidence(fit: KernelFit, points: Array, *, axes: tuple[str, ...]) -> tuple[Array, Array]:
     """(log_sigma, provenance) of each point: the regime's held-out spread inside the fitted box, wider outside it.
 
     points : log2 coordinates named by ``axes``, shape (points, axes). Outside the box the correction dies away, so
     that the spread becomes that of the physics alone, and grows with the distance.
     """
-    low = np.log2(np.array([fit.box[axis][0] for axis in axes]))
-    high = np.log2(np.array([fit.box[axis][1] for axis in axes]))
-    outside = octaves_outside(points, low=low, high=high)
+    box = _fitted_box(Same(fit), axes)
+    outside = octaves_outside(points, low=box.low, high=box.high)
     inside_sigma = np.full(len(points), fit.error.log_sigma)
-    for regime in sorted(fit.regimes, key=lambda regime: -regime.upper):
-        values = points[:, axes.index(regime.axis)]
-        inside_sigma = np.where(values <= np.log2(regime.upper) + EDGE_OCTAVES, regime.log_sigma, inside_sigma)
+    for column, upper, log_sigma in box.regimes:
+        inside_sigma = np.where(points[:, column] <= upper, log_sigma, inside_sigma)
     physics_sigma = fit.physics_log_sigma or fit.error.log_sigma
     gone = 1.0 - decay(outside, reach=fit.correction.reach if fit.correction else 1.0)
     variance = inside_sigma**2 + gone * physics_sigma**2 + (WIDENING_PER_OCTAVE * outside) ** 2

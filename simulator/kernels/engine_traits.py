@@ -8,7 +8,7 @@ import numpy as np
 
 from simulator.kernels.idle import without_idle
 from simulator.kernels.timing import Timing
-from simulator.operators.work import GemmShape, Work
+from simulator.operators.work import AttentionShape, GemmShape, Work
 
 SHARED_EXPERT = "shared_expert"
 
@@ -19,10 +19,15 @@ class EngineTraits:
 
     collective_lag_s : mean lag of a host that issues a collective; its devices wait for the slowest of them [s]
     side_stream_tokens : up to that many tokens in a step, shared experts run beside the routed ones; 0 for never
+    matrix_groups : query heads per KV head whose decode attention has a kernel for the matrix units; None for all
+    vector_elements_per_s : keys' and values' numbers that the vector units of the device take in where there is none,
+        once for every query head [1/s]
     """
 
     collective_lag_s: float = 0.0
     side_stream_tokens: int = 0
+    matrix_groups: frozenset[int] | None = None
+    vector_elements_per_s: float = float("inf")
 
 
 NO_TRAITS = EngineTraits()
@@ -48,6 +53,28 @@ def with_wait(timing: Timing, *, traits: EngineTraits, participants: int) -> Tim
     return replace(timing, seconds=timing.seconds + traits.collective_lag_s * slowest_lag(participants))
 
 
+def _on_vector_units(timing: Timing, shape: AttentionShape, *, traits: EngineTraits) -> Timing:
+    """Decode attention whose query heads each go through the keys and values of their group on their own.
+
+    One block of threads a query head, products by the vector units, so that every number of the cache is converted and
+    multiplied once per head; memory still reads it once. Valid for one query a sequence; leaves out short contexts,
+    where a launch decides.
+
+    References
+    ----------
+    [NVIDIA2024b]
+    """
+    group = round(shape.num_heads / shape.num_kv_heads)
+    if traits.matrix_groups is None or group in traits.matrix_groups or not shape.is_decode:
+        return timing
+    keys = np.minimum(shape.context_tokens + shape.query_tokens, np.inf if shape.window is None else shape.window)
+    elements = shape.sequences * keys * shape.num_heads * (shape.head_dim + shape.v_head_dim)
+    vector_s = elements / traits.vector_elements_per_s
+    return replace(
+        timing, seconds=np.maximum(timing.seconds, vector_s), compute_s=np.maximum(timing.compute_s, vector_s)
+    )
+
+
 def in_step(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
     """The price of a row among the others of its step: nothing where it has nothing to do, less on a side stream.
 
@@ -58,4 +85,6 @@ def in_step(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
         taken_s = np.minimum(timing.seconds, np.maximum(timing.compute_s, timing.memory_s))
         beside = np.asarray(work.shape.m) <= traits.side_stream_tokens
         timing = replace(timing, seconds=np.where(beside, taken_s, timing.seconds))
+    if isinstance(work.shape, AttentionShape):
+        timing = _on_vector_units(timing, work.shape, traits=traits)
     return without_idle(timing, work)

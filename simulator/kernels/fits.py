@@ -53,7 +53,7 @@ class FitSet:
         """The correction of one of the fits; None where the physics stands alone."""
         if fit.correction is None:
             return None
-        return _lattice(self.relative.name, self.library, self.group, self.profiles, fit.correction)
+        return _lattice(self.relative.name, self.library, self.group, self.profiles, Same(fit.correction))
 
     def find(self, *, family: str, fmt: str, variant: str = "") -> KernelFit | None:
         """The fit of one family, number format and variant, or None."""
@@ -69,9 +69,9 @@ class FitSet:
 
 @lru_cache(maxsize=512)
 def _lattice(
-    hardware: str, library: str, group: CalibrationGroup, profiles: str | None, correction: LatticeSpec
+    hardware: str, library: str, group: CalibrationGroup, profiles: str | None, correction: Same[LatticeSpec]
 ) -> Lattice | None:
-    return lattice_of(correction, load_arrays(hardware, library=library, group=group, profiles=profiles))
+    return lattice_of(correction.held, load_arrays(hardware, library=library, group=group, profiles=profiles))
 
 
 @lru_cache(maxsize=64)

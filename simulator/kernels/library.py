@@ -29,22 +29,20 @@ from simulator.kernels.format_choice import (
     with_passes,
 )
 from simulator.kernels.gemm import gemm_timing
-from simulator.kernels.joined_products import JOINED_CASES, join, split
 from simulator.kernels.memory import elementwise_timing, host_transfer_timing
 from simulator.kernels.moe import moe_timing
 from simulator.kernels.network import collective_timing
 from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
 from simulator.kernels.roofline import fitted_timing
+from simulator.kernels.step_rows import price_rows
 from simulator.kernels.timing import Provenance, Timing, widened
 from simulator.operators.work import (
     AttentionShape,
-    Collective,
     CollectiveShape,
     ElementwiseShape,
     GemmShape,
     GroupedGemmShape,
     HostTransferShape,
-    MatmulFormat,
     MoeShape,
     RecurrentShape,
     Work,
@@ -100,47 +98,8 @@ class KernelLibrary:
         return in_step(timing, work, traits=self.traits)
 
     def price_all(self, works: Sequence[Work]) -> tuple[Timing, ...]:
-        """`price` of each row, in their order: products of one format in one go, equal collectives once."""
-        # A step has few cases, and what costs time is the number of calls.
-        products = self._joined_products(works)
-        messages: dict[tuple[Collective, int, bytes], Timing] = {}
-        timings = []
-        for place, work in enumerate(works):
-            if place in products:
-                timings.append(products[place])
-            elif isinstance(work.shape, CollectiveShape):
-                message = np.asarray(work.shape.message_bytes, dtype=np.float64)
-                key = (work.shape.operation, work.shape.participants, message.tobytes())
-                if key not in messages:
-                    messages[key] = self.price(work)
-                timings.append(messages[key])
-            else:
-                timings.append(self.price(work))
-        return tuple(timings)
-
-    def _joined_products(self, works: Sequence[Work]) -> dict[int, Timing]:
-        """Prices of the matrix products that have company of the same format, by place."""
-        groups: dict[tuple[MatmulFormat, float], list[tuple[int, Work, GemmShape]]] = {}
-        for place, work in enumerate(works):
-            if isinstance(work.shape, GemmShape) and np.size(work.shape.m) <= JOINED_CASES:
-                groups.setdefault((work.shape.format, work.shape.batch), []).append((place, work, work.shape))
-        timings = {}
-        for members in groups.values():
-            shapes = [shape for _, _, shape in members]
-            if len(shapes) == 1 or self._user_fit(self.gemm, family="gemm", fmt=shapes[0].format.name) is not None:
-                continue
-            with np.errstate(divide="ignore", invalid="ignore"):
-                joined = self._product(join(shapes))
-            if joined is None:
-                continue
-            parts = split(joined, sizes=[np.size(shape.m) for shape in shapes])
-            timings.update(
-                {
-                    place: in_step(part, work, traits=self.traits)
-                    for (place, work, _), part in zip(members, parts, strict=True)
-                }
-            )
-        return timings
+        """`price` of each row, in their order, in few calls."""
+        return price_rows(self, works)
 
     def _price(self, work: Work) -> Timing:
         match work.shape:
@@ -157,7 +116,7 @@ class KernelLibrary:
             case RecurrentShape():
                 return self._recurrent(work, work.shape)
             case ElementwiseShape():
-                return self._elementwise(work.shape)
+                return self.memory_pass(work.shape)
             case HostTransferShape():
                 return host_transfer_timing(work.shape, hardware=self.hardware)
 
@@ -181,14 +140,21 @@ class KernelLibrary:
         return with_wait(timing, traits=self.traits, participants=shape.participants)
 
     def _gemm(self, work: Work, shape: GemmShape) -> Timing:
+        timing = self.product(shape)
+        if timing is not None:
+            return timing
         user = self._user_fit(self.gemm, family="gemm", fmt=shape.format.name)
         if user is not None:
             return fitted_timing(work, hardware=self.hardware, fit=user)
-        timing = self._product(shape)
-        return self._roofline(work, family="gemm", fmt=shape.format.name) if timing is None else timing
+        return self._roofline(work, family="gemm", fmt=shape.format.name)
 
-    def _product(self, shape: GemmShape) -> Timing | None:
-        """Price of a product from kernels of its format, or from the 16-bit ones; None where nothing tells how."""
+    def product(self, shape: GemmShape) -> Timing | None:
+        """Price of a product from kernels of its format, or from the 16-bit ones.
+
+        None where nothing tells how, or where the user's own three parameters do.
+        """
+        if self._user_fit(self.gemm, family="gemm", fmt=shape.format.name) is not None:
+            return None
         found = self._product_fit(shape)
         if found is None:
             timing = derived_product(shape, hardware=self.hardware, library=self.library, plain=self.plain_gemm)
@@ -200,7 +166,7 @@ class KernelLibrary:
                 gemm_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit), cold=True)
             )
         passes = passes_of(shape.format, contained=found is not None)
-        return timing if passes is None else with_passes(timing, self._elementwise(pass_shape(shape, passes)))
+        return timing if passes is None else with_passes(timing, self.memory_pass(pass_shape(shape, passes)))
 
     def _product_fit(self, shape: GemmShape) -> tuple[FitSet, KernelFit] | None:
         """The fit of measured kernels that prices a product, if any."""
@@ -224,7 +190,7 @@ class KernelLibrary:
         if timing is None:
             return self._roofline(work, family="gemm", fmt=name)
         passes = passes_of(shape.format, contained=False)
-        return timing if passes is None else with_passes(timing, self._elementwise(expert_pass_shape(shape, passes)))
+        return timing if passes is None else with_passes(timing, self.memory_pass(expert_pass_shape(shape, passes)))
 
     def _attention(self, work: Work, shape: AttentionShape) -> Timing:
         family = "decode_attention" if shape.is_decode else "prefill_attention"
@@ -254,7 +220,8 @@ class KernelLibrary:
         lattice = self.recurrent.lattice(fit)
         return self.recurrent.transferred(recurrent_timing(shape, hardware=self.hardware, fit=fit, lattice=lattice))
 
-    def _elementwise(self, shape: ElementwiseShape) -> Timing:
+    def memory_pass(self, shape: ElementwiseShape) -> Timing:
+        """Price of a pass bound by memory."""
         fits = self.elementwise
         fit = fits.find(family="elementwise", fmt=STAND_IN_FORMAT, variant="pass") if fits else None
         return elementwise_timing(

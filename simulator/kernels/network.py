@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from simulator.operators.step_shape import Array
 from simulator.operators.work import Collective, CollectiveShape
 from simulator.specs.calibration import KernelFit
 from simulator.specs.hardware import AcceleratorSpec, LinkSpec
+from simulator.specs.same_object import Same
 from simulator.units import MICRO
 
 LIBRARY_WIDE = "nccl"
@@ -132,16 +134,12 @@ def _within_domain(
         priced = _within_domain(Collective.ALL_TO_ALL, 2 * message, participants=2, link=link, fits=fits, graph=graph)
         borrowed = np.maximum(priced.provenance, float(Provenance.EXTRAPOLATED))
         return _Priced(seconds=priced.seconds, log_sigma=priced.log_sigma, provenance=borrowed)
-    known = [fit for fit in fits if fit.family == operation.value and _runs_in(fit, graph=graph)]
-    if not known:
-        raise RoofcastError(
-            f"no fit of {operation.value} among the given calibrations",
-            field="fits",
-            hint="add the NCCL fits of this accelerator or of its nearest relative",
-        )
+    served = _served(Same(tuple(fits)), operation, participants, graph)
+    ends = [start for start, _, _ in served[1:]] + [np.inf]
     seconds, log_sigma, provenance = (np.zeros_like(message) for _ in range(3))
-    for fit, model, chosen in _choices(known, message=message, participants=participants):
-        if not chosen.any():
+    for place, ((start, fit, model), end) in enumerate(zip(served, ends, strict=True)):
+        chosen = np.flatnonzero((message < end) & ((message >= start) | (place == 0)))
+        if not len(chosen):
             continue
         seconds[chosen] = model_seconds(
             model,
@@ -170,14 +168,22 @@ def _octaves_beyond(fit: KernelFit, *, message: Array, participants: int) -> Arr
     return beyond
 
 
-def _choices(
-    known: Sequence[KernelFit], *, message: Array, participants: int
-) -> list[tuple[KernelFit, CollectiveModel, NDArray[np.bool_]]]:
-    """Which fit prices which messages: the engine's algorithms by message size, otherwise NCCL.
+@lru_cache(maxsize=512)
+def _served(
+    fits: Same[tuple[KernelFit, ...]], operation: Collective, participants: int, graph: bool
+) -> tuple[tuple[float, KernelFit, CollectiveModel], ...]:
+    """Which fit prices messages from which size [bytes] on: the engine's algorithms, otherwise NCCL.
 
     Engines bring their own all-reduce to even groups only, up to the largest measured one; an unmeasured even
     group takes the thresholds of the next larger measured one.
     """
+    known = [fit for fit in fits.held if fit.family == operation.value and _runs_in(fit, graph=graph)]
+    if not known:
+        raise RoofcastError(
+            f"no fit of {operation.value} among the given calibrations",
+            field="fits",
+            hint="add the NCCL fits of this accelerator or of its nearest relative",
+        )
     models = [(fit, fitted_model(fit)) for fit in known]
     measured = sorted({devices for _, model in models for devices, _ in model.from_bytes})
     at_least = [devices for devices in measured if devices >= participants]
@@ -199,13 +205,7 @@ def _choices(
             field="fits",
             hint="add the NCCL fits of this accelerator or of its nearest relative",
         )
-    served.sort(key=lambda choice: choice[0])
-    ends = [start for start, _, _ in served[1:]] + [np.inf]
-    choices = []
-    for place, ((start, fit, model), end) in enumerate(zip(served, ends, strict=True)):
-        chosen = (message < end) & ((message >= start) | (place == 0))
-        choices.append((fit, model, chosen))
-    return choices
+    return tuple(sorted(served, key=lambda choice: choice[0]))
 
 
 def _across_servers(

@@ -12,7 +12,7 @@ from simulator.operators.linear import linear
 from simulator.operators.share import DeviceShare, has_decode, has_prefill
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape, Family, Work
-from simulator.specs.model import AttentionSpec
+from simulator.specs.model import AttentionSpec, OutputGate
 
 
 def attended_pairs(*, queries: Array, context: Array, window: float | None, causal: bool) -> Array:
@@ -122,21 +122,21 @@ def attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: float) -> 
         *index,
         *scores,
         *kept_rows(spec, share=share, shapes=shapes, count=count),
-        output_projection(spec, share=share, heads=heads, count=count),
+        output_projection(share, width=heads * spec.value_dim, bias=spec.o_bias, count=count),
         *all_reduce_after("attention", share=share, count=count),
     )
 
 
-def output_projection(spec: AttentionSpec, *, share: DeviceShare, heads: float, count: float) -> Work:
-    """Heads back to the residual stream; the bias is held by every tensor-parallel rank."""
+def output_projection(share: DeviceShare, *, width: float, bias: bool, count: float) -> Work:
+    """Values of this rank's heads back to the residual stream; the bias is held by every tensor-parallel rank."""
     return linear(
         "o_proj",
         share=share,
         role="attention",
         m=share.tokens,
         n=share.hidden_size,
-        k=heads * spec.value_dim,
-        bias=share.hidden_size if spec.o_bias else 0.0,
+        k=width,
+        bias=share.hidden_size if bias else 0.0,
         count=count,
     )
 
@@ -150,8 +150,9 @@ def _name(shape: AttentionShape) -> str:
     return "decode_attention" if shape.is_decode else "prefill_attention"
 
 
-def _gate_width(spec: AttentionSpec, heads: float) -> float:
-    return {"none": 0.0, "elementwise": heads * spec.value_dim, "headwise": heads}[spec.output_gate]
+def gate_width(kind: OutputGate, *, heads: float, value_dim: float) -> float:
+    """Columns of the projection that gates ``heads`` heads of the output; 0 without one."""
+    return {"none": 0.0, "elementwise": heads * value_dim, "headwise": heads}[kind]
 
 
 def _qkv(spec: AttentionSpec, *, share: DeviceShare, heads: float, kv_heads: float, count: float) -> Work:
@@ -160,7 +161,7 @@ def _qkv(spec: AttentionSpec, *, share: DeviceShare, heads: float, kv_heads: flo
     stores_kv = not spec.shares_kv_with_previous
     key = kv_heads * spec.head_dim if stores_kv else 0.0
     value = kv_heads * spec.value_dim if stores_kv and not spec.value_is_key else 0.0
-    gate = _gate_width(spec, heads)
+    gate = gate_width(spec.output_gate, heads=heads, value_dim=spec.value_dim)
     bias = (query + value + (key if spec.k_bias else 0.0)) if spec.qkv_bias else 0.0
     return linear(
         "qkv_proj",

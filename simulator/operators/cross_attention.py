@@ -32,7 +32,7 @@ def cross_attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: floa
         q_row,
         *_source_rows(spec, share=share, kv_heads=kv_heads, count=count),
         *_score_rows(spec, share=share, heads=heads, kv_heads=kv_heads, count=count),
-        output_projection(spec, share=share, heads=heads, count=count),
+        output_projection(share, width=heads * spec.value_dim, bias=spec.o_bias, count=count),
         *all_reduce_after("attention", share=share, count=count),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.operators.attention import attention_shapes, attention_work
+from simulator.operators.attention import attention_shapes, attention_work, gate_width, output_projection
 from simulator.operators.collectives import all_reduce_after
 from simulator.operators.elementwise import NORM, ROTARY, elementwise
 from simulator.operators.indexer import index_rows
@@ -176,22 +176,12 @@ def _absorb(
 
 
 def _output(spec: MlaSpec, *, share: DeviceShare, heads: float, count: float) -> tuple[Work, ...]:
-    rows = []
-    gate = {"none": 0.0, "elementwise": heads * spec.v_head_dim, "headwise": heads}[spec.output_gate]
-    if gate:
-        rows.append(
-            linear("gate_proj", share=share, role="attention", m=share.tokens, n=gate, k=share.hidden_size, count=count)
-        )
-    rows.append(
-        linear(
-            "o_proj",
-            share=share,
-            role="attention",
-            m=share.tokens,
-            n=share.hidden_size,
-            k=heads * spec.v_head_dim,
-            bias=share.hidden_size if spec.bias else 0.0,
-            count=count,
-        )
+    width = heads * spec.v_head_dim
+    gate = gate_width(spec.output_gate, heads=heads, value_dim=spec.v_head_dim)
+    output = output_projection(share, width=width, bias=spec.bias, count=count)
+    if not gate:
+        return (output,)
+    gating = linear(
+        "gate_proj", share=share, role="attention", m=share.tokens, n=gate, k=share.hidden_size, count=count
     )
-    return tuple(rows)
+    return gating, output

@@ -2,47 +2,101 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.kernels.roofline import FLOOR, roofline_timing
-from simulator.operators.step_shape import decode_step
+from simulator.kernels.timing import Provenance
+from simulator.operators.step_shape import Array, decode_step
 from simulator.operators.work import Family
 from simulator.phases.deployment import Deployment
-from simulator.phases.step import estimate_step
+from simulator.phases.step import StepEstimate, estimate_step
+from simulator.techniques.applied import device_rows
 
 _WEIGHT_FAMILIES = (Family.GEMM, Family.MOE, Family.LM_HEAD)
 LARGEST_BATCH = 4096
+_TRIED_AT_ONCE = 16
 
 
-def crossover_batch(deployment: Deployment, *, context_tokens: int) -> int | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossoverRange:
+    """A crossover batch and where kernels as uncertain as in validation turn; None beyond 4,096.
+
+    provenance : of the kernels that the width of the range comes from
+    """
+
+    batch: int | None
+    low: int | None
+    high: int | None
+    provenance: Provenance
+
+
+def crossover_batch(deployment: Deployment, *, context_tokens: int, ratio: float = 1.0) -> int | None:
     """The smallest number of decoding sequences whose weight products are bound by compute; None beyond 4096.
 
     Below it a further sequence is nearly free, because the weights are read anyway; above it each one costs. By the
     plain roofline of the datasheet: real kernels turn later and gradually. Attention is left out: its intensity does
-    not depend on the batch.
+    not depend on the batch. ``ratio`` is that of compute to memory time which counts as turned.
 
     References
     ----------
     [Williams2009]
     """
     low, high = 0, LARGEST_BATCH
-    if not _computes(deployment, np.array([float(high)]), context_tokens=context_tokens)[0]:
+    if not _computes(deployment, np.array([float(high)]), context_tokens=context_tokens, ratio=ratio)[0]:
         return None
     while high - low > 1:
-        # A few points a round: one vectorised estimate prices them all.
-        tried = np.unique(np.linspace(low + 1, high, min(16, high - low)).astype(int))
-        bound = _computes(deployment, tried.astype(float), context_tokens=context_tokens)
+        # A few points a round: one vectorised count prices them all.
+        tried = np.unique(np.linspace(low + 1, high, min(_TRIED_AT_ONCE, high - low)).astype(int))
+        bound = _computes(deployment, tried.astype(float), context_tokens=context_tokens, ratio=ratio)
         first = int(np.argmax(bound))
         low, high = (int(tried[first - 1]) if first else low), int(tried[first])
     return high
 
 
-def _computes(deployment: Deployment, batches: np.ndarray, *, context_tokens: int) -> np.ndarray:
-    estimate = estimate_step(deployment, decode_step(sequences=batches, context=float(context_tokens)))
+def crossover_range(deployment: Deployment, *, context_tokens: int, z: float) -> CrossoverRange:
+    """The crossover and its range at ``z`` standard deviations of the kernels' errors.
+
+    Either side of the roof may be off by as much as the weight products are in validation, independently: the batch
+    is moved to where the ratio of the two has changed by sqrt(2) of that spread.
+
+    References
+    ----------
+    [Williams2009]
+    """
+    batch = crossover_batch(deployment, context_tokens=context_tokens)
+    at = decode_step(sequences=float(batch or LARGEST_BATCH), context=float(context_tokens))
+    sigma, provenance = _weight_products(estimate_step(deployment, at))
+    spread = math.exp(z * math.sqrt(2) * sigma)
+    low, high = (
+        crossover_batch(deployment, context_tokens=context_tokens, ratio=ratio) for ratio in (1 / spread, spread)
+    )
+    return CrossoverRange(batch=batch, low=low, high=high, provenance=provenance)
+
+
+def _weight_products(estimate: StepEstimate) -> tuple[float, Provenance]:
+    """Log standard deviation of the weight products of one step, weighted by time, and their worst provenance."""
+    rows = [row for row in estimate.rows if row.work.family in _WEIGHT_FAMILIES]
+    seconds = np.array([row.seconds[0] for row in rows])
+    sigmas = np.array([row.timing.log_sigma[0] for row in rows])
+    worst = max(int(row.timing.provenance[0]) for row in rows)
+    return float(seconds @ sigmas / seconds.sum()), Provenance(worst)
+
+
+def _computes(deployment: Deployment, batches: Array, *, context_tokens: int, ratio: float) -> NDArray[np.bool_]:
+    """Whether the weight products of each batch take ``ratio`` times as long to compute as to read."""
+    step = decode_step(sequences=batches, context=float(context_tokens))
     compute_s, memory_s = np.zeros_like(batches), np.zeros_like(batches)
-    for row in estimate.rows:
-        if row.work.family in _WEIGHT_FAMILIES:
-            floor = roofline_timing(row.work, hardware=deployment.hardware, parameters=FLOOR)
-            compute_s += row.work.count * floor.compute_s
-            memory_s += row.work.count * floor.memory_s
-    return compute_s >= memory_s
+    for stage in range(deployment.parallelism.pp_size):
+        for work in device_rows(
+            deployment.techniques, parallelism=deployment.parallelism, step=step, stage=stage
+        ):
+            if work.family in _WEIGHT_FAMILIES:
+                floor = roofline_timing(work, hardware=deployment.hardware, parameters=FLOOR)
+                compute_s += work.count * floor.compute_s
+                memory_s += work.count * floor.memory_s
+    turned: NDArray[np.bool_] = compute_s >= ratio * memory_s
+    return turned

@@ -169,6 +169,22 @@ def _check_math(plan: PrecisionPlan, hardware: AcceleratorSpec) -> None:
         )
 
 
+def _traits(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits:
+    traits = EngineTraits(
+        collective_lag_s=profile.overheads.collective_lag_s,
+        side_stream_tokens=profile.side_stream_tokens,
+    )
+    if profile.vector_attention is None:
+        return traits
+    return replace(
+        traits,
+        matrix_groups=frozenset(profile.vector_attention.matrix_groups),
+        vector_elements_per_s=profile.vector_attention.elements_per_clock
+        * hardware.compute_units
+        * hardware.boost_clock_hz,
+    )
+
+
 def deploy(
     *,
     model: ModelSpec,
@@ -191,7 +207,7 @@ def deploy(
     model, plan = applied.model, applied.plan
     check_parallelism(model, parallelism)
     _check_math(plan, hardware)
-    profile = load_engine(spec.name, profiles=profiles).at(spec.version)
+    profile = load_engine(spec.name, profiles=profiles).at(spec.version).on_host(hardware.host_speed)
     settings = _engine_settings(spec, profile=profile, model=model)
     check_on_engine(
         applied.spec,
@@ -215,10 +231,7 @@ def deploy(
             with_sustained_peaks(
                 shared_library(hardware, library=profile.kernel_library, network=network, profiles=profiles)
             ),
-            traits=EngineTraits(
-                collective_lag_s=profile.overheads.collective_lag_s,
-                side_stream_tokens=profile.side_stream_tokens,
-            ),
+            traits=_traits(profile, hardware),
         ),
         techniques=applied,
         assumptions=(*plan.assumptions, *applied.assumptions, *_engine_assumptions(spec, settings)),

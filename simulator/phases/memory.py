@@ -17,7 +17,6 @@ from simulator.specs.precision import BITS
 from simulator.specs.same_object import Same
 from simulator.specs.techniques import TechniquesSpec
 from simulator.techniques.applied import AppliedTechniques, device_rows
-from simulator.techniques.attention_kernel import score_bytes
 from simulator.units import BITS_PER_BYTE
 
 
@@ -118,6 +117,8 @@ def activation_bytes(deployment: Deployment) -> float:
     layer_bytes = engine.max_num_batched_tokens * _widest_activation_elements(deployment) * element_bytes
     logits = min(engine.max_num_seqs, engine.max_num_batched_tokens) * deployment.model.vocab_size
     if deployment.techniques.spec.attention == "standard":
+        from simulator.techniques.attention_kernel import score_bytes
+
         layer_bytes += score_bytes(
             deployment.model,
             tokens=engine.max_num_batched_tokens,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from simulator.errors import RoofcastError
@@ -102,8 +103,14 @@ def without_speculation(deployment: Deployment) -> Deployment:
 
 
 def _own_weights_bytes(draft: Deployment, plan: SpeculationPlan) -> float:
-    rows = device_rows(draft.techniques, parallelism=draft.parallelism, step=prefill_step(sequences=1, tokens=1))
-    shared = SHARED_ROLES if plan.drafter is Drafter.LAYER else frozenset()
+    return _drafter_bytes(draft.techniques, draft.parallelism, plan.drafter)
+
+
+@lru_cache(maxsize=64)
+def _drafter_bytes(techniques: AppliedTechniques, parallelism: ParallelismSpec, drafter: Drafter) -> float:
+    """Whatever the accelerator: searches ask again and again."""
+    rows = device_rows(techniques, parallelism=parallelism, step=prefill_step(sequences=1, tokens=1))
+    shared = SHARED_ROLES if drafter is Drafter.LAYER else frozenset()
     return stored_bytes(tuple(row for row in rows if row.role not in shared))
 
 

@@ -46,18 +46,20 @@ class Platform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One replica to try."""
+    """One replica to try. ``prefill`` : of another pool, which computes its prompts where this one only decodes."""
 
     platform: Platform
     parallelism: ParallelismSpec
     precision: PrecisionSpec
     engine: EngineSpec
     techniques: TechniquesSpec = NO_TECHNIQUES
+    prefill: Candidate | None = None
 
     @property
     def label(self) -> str:
-        """``TP8 PP2 fp8``: what tells it from the other candidates on the same hardware."""
-        return f"TP{self.parallelism.tp_size} {self.family}".rstrip()
+        """``TP8 PP2 fp8``: what tells it from the other candidates on the same hardware; two with two pools."""
+        own = f"TP{self.parallelism.tp_size} {self.family}".rstrip()
+        return own if self.prefill is None else f"prefill {self.prefill.label} + decode {own}"
 
     @property
     def family(self) -> str:
@@ -76,6 +78,8 @@ class Candidate:
         techniques = technique_label(self.techniques)
         if techniques:
             parts.append(techniques)
+        if self.engine.kv_allocation:
+            parts.append("unpaged")
         if self.engine.max_num_seqs:
             parts.append(f"batch <= {self.engine.max_num_seqs}")
         if self.engine.max_num_batched_tokens:
@@ -115,8 +119,9 @@ def _engines(spec: PlanSpec) -> tuple[EngineSpec, ...]:
             max_num_batched_tokens=spec.max_num_batched_tokens,
             max_model_len=spec.max_model_len,
             gpu_memory_utilization=spec.gpu_memory_utilization,
+            kv_allocation=None if allocation == "paged" else allocation,
         )
-        for max_num_seqs in spec.max_num_seqs or (None,)
+        for max_num_seqs, allocation in product(spec.max_num_seqs or (None,), spec.kv_allocation or (None,))
     )
 
 
@@ -150,6 +155,13 @@ def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
             code="no_effect",
             hint="leave it out",
         )
+    if max(spec.ep, default=1) > 1 and not has_experts(model):
+        raise RoofcastError(
+            f"{model.name} has no experts to spread over devices",
+            field="--ep",
+            code="no_effect",
+            hint="leave it out",
+        )
     if spec.pp:
         try:
             check_degrees(model, ParallelismSpec(pp_size=min(spec.pp)))
@@ -178,15 +190,16 @@ def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: b
     return tuple(
         Candidate(
             platform=platform,
-            parallelism=spread(model, tp_size=tp_size, pp_size=pp_size, dp_size=dp_size),
+            parallelism=spread(model, tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, ep_size=ep_size),
             precision=precision,
             engine=engine,
             techniques=techniques,
         )
-        for tp_size, pp_size, dp_size, precision, techniques, engine in product(
+        for tp_size, pp_size, dp_size, ep_size, precision, techniques, engine in product(
             tp_sizes(spec, model=model, platform=platform, large=large),
             sorted(set(spec.pp)) or (1,),
             dp_sizes(spec, model=model),
+            sorted(set(spec.ep)) or (None,),
             _precisions(spec),
             technique_choices(spec),
             _engines(spec),
@@ -195,8 +208,11 @@ def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: b
     )
 
 
-def spread(model: ModelSpec, *, tp_size: int, pp_size: int, dp_size: int) -> ParallelismSpec:
-    """Degrees of one replica; ranks of data-parallel attention share the experts."""
+def spread(
+    model: ModelSpec, *, tp_size: int, pp_size: int, dp_size: int, ep_size: int | None = None
+) -> ParallelismSpec:
+    """Degrees of one replica; without ``ep_size``, ranks of data-parallel attention share the experts."""
     shares = dp_size > 1 and has_experts(model)
-    ep_size = tp_size * dp_size if shares else 1
+    if ep_size is None:
+        ep_size = tp_size * dp_size if shares else 1
     return ParallelismSpec(tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, ep_size=ep_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.planner.records import CapacityPlan
-from simulator.planner.tco import token_year
+from simulator.planner.tco import fleet_prompt_share, token_year
 from simulator.specs.ownership import OwnershipProfile
 from simulator.specs.prices import PriceProfile
 from simulator.units import HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR
@@ -39,7 +39,7 @@ def energy_and_carbon(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ow
     [GHG2015] GHG Protocol Scope 2 Guidance, chapter 6 (both methods are reported).
     """
     fleet = plan.best
-    tokens = token_year(plan.demand, prompt_share=fleet.replica.at_capacity.prompt_share)
+    tokens = token_year(plan.demand, prompt_share=fleet_prompt_share(fleet))
     it_kwh = fleet.typical_w * HOURS_PER_YEAR / KILO
     facility_kwh = it_kwh * prices.pue
     joules = facility_kwh * KILO * SECONDS_PER_HOUR

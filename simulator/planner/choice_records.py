@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.planner.gap_records import Gap as Gap
+from simulator.planner.gap_records import GapStep as GapStep
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSummary:
@@ -22,10 +25,12 @@ class SearchSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParetoPoint:
-    """A fleet that no other fleet beats in cost, latency and power at once.
+    """A fleet that no other fleet beats in cost, latency, energy and quality at once.
 
     cost_per_hour : None where no price is known; typical_w : of the whole fleet; latencies hold with the spares down
     quality : what is known about the answers of this number format
+    energy_per_output_token_j : typical power over the answers at the planned peak [J]
+    quality_loss : published loss as a fraction, None where nothing is published
     """
 
     hardware: str
@@ -42,6 +47,8 @@ class ParetoPoint:
     tpot_p95_s: float
     e2e_p95_s: float
     quality: str
+    energy_per_output_token_j: float = 0.0
+    quality_loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,62 +58,6 @@ class ParetoSet:
     axes: tuple[str, ...]
     considered: int
     points: tuple[ParetoPoint, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GapStep:
-    """One change and what it does on top of the changes before it.
-
-    flags : what to write for it; devices : needed after it
-    saved_devices : fewer than before (None: nothing served before)
-    alone_devices : needed with this change only, None where it cannot serve alone
-    quality : its price in the quality of answers, or that they stay as published
-    quality_loss : the same as a published figure, a fraction; 0 where answers stay, None where nothing is published
-    cost_per_hour : of the fleet after it, None where no price is known
-    assumes : what is taken for granted that nobody gave, such as how many guesses are accepted
-    """
-
-    name: str
-    flags: str
-    hardware: str
-    label: str
-    devices: int
-    saved_devices: int | None
-    alone_devices: int | None
-    quality: str
-    quality_loss: float | None = None
-    cost_per_hour: float | None = None
-    assumes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """From the fleet that the question needs to the one that the budget allows.
-
-    budget_devices : allowed, None where no budget was given; start_devices : needed as asked (None: nothing serves,
-        and the first step is what makes it possible)
-    steps : changes that leave answers as published, then the others, each in the order of what they save
-    end_devices : after all of them
-    remaining_devices : still above the budget, 0 where it is closed, None where nothing serves
-    needed_prefix_hit : share of prompt tokens in the prefix cache that would close what remains; None where nothing
-        remains or no share would
-    needed_cache_hit : share of requests answered without an accelerator that would, all else as asked
-    """
-
-    budget_devices: int | None
-    start_hardware: str
-    start_label: str
-    start_devices: int | None
-    steps: tuple[GapStep, ...]
-    end_devices: int | None
-    remaining_devices: int | None
-    needed_prefix_hit: float | None
-    needed_cache_hit: float | None = None
-
-    @property
-    def closed(self) -> bool:
-        """The changes fit into the budget."""
-        return self.remaining_devices == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +119,31 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSplit:
+    """One length at which the prompts were split: what both pools take, None where one of them cannot serve.
+
+    cost_per_hour : None also where a price is unknown
+    """
+
+    threshold_tokens: float
+    devices: int | None
+    cost_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPlan:
-    """Two pools by prompt length against one: ``saved_devices`` is negative where splitting costs devices."""
+    """Two pools by prompt length against one: what is saved is negative where splitting costs more.
+
+    saved_per_hour : None where a price is unknown; splits : every length that was tried
+    """
 
     threshold_tokens: float
     pools: tuple[Pool, ...]
     saved_devices: int
+    saved_per_hour: float | None = None
+    splits: tuple[PoolSplit, ...] = ()
+
+    @property
+    def better(self) -> bool:
+        """Whether two pools are the better choice: cheaper, or with unknown prices smaller."""
+        return self.saved_devices > 0 if self.saved_per_hour is None else self.saved_per_hour > 0

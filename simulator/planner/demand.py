@@ -52,6 +52,18 @@ def _rate(spec: PlanSpec, trace: TraceSummary | None) -> _Sourced:
     return _first((spec.rps, "given"), (trace.mean_rate_per_s if trace else None, "trace"))
 
 
+def _of_profile(spec: PlanSpec, rate: _Sourced) -> tuple[_Sourced, _Sourced | None]:
+    """The mean under the given peak and the peak over it, where the hours of a day or a week are given as well."""
+    if not spec.load_profile or spec.rps is None or spec.peak_to_mean is not None or spec.trace is not None:
+        return rate, None
+    from simulator.planner.load_shape import given_shape, peak_over_mean
+
+    shape = given_shape(spec)
+    found = peak_over_mean(shape) if shape is not None else 1.0
+    mean = _Sourced(value=rate.value / found, source=f"mean of --load-profile under the given peak of {rate.value:g}")
+    return mean, _Sourced(value=found, source="--load-profile")
+
+
 def _trace_name(trace: TraceSummary) -> str:
     return f"trace {trace.source} ({trace.requests} requests in {trace.duration_s:.0f} s)"
 
@@ -72,8 +84,8 @@ def read_demand(spec: PlanSpec) -> Demand:
     """
     trace = _summary(spec.trace) if spec.trace else None
     traced = _trace_name(trace) if trace else ""
-    rate = _rate(spec, trace)
-    peak = _first(
+    rate, hourly = _of_profile(spec, _rate(spec, trace))
+    peak = hourly or _first(
         (spec.peak_to_mean, "given"),
         (trace.peak_to_mean if trace else None, f"busiest minute over mean of the {traced}"),
         (1.0, "default: --rps is taken as the peak; --peak-to-mean plans above a mean"),
@@ -82,8 +94,12 @@ def read_demand(spec: PlanSpec) -> Demand:
     osl = _first((spec.osl, "given"), (trace.osl.mean if trace else None, traced), (CHAT_OSL.mean_tokens, CHAT_SOURCE))
     isl_cv = _first((spec.isl_cv, "given"), (trace.isl.cv if trace else None, traced), (CHAT_ISL.cv, CHAT_SOURCE))
     osl_cv = _first((spec.osl_cv, "given"), (trace.osl.cv if trace else None, traced), (CHAT_OSL.cv, CHAT_SOURCE))
-    prefix = _first((spec.prefix_hit, "given"), (0.0, "default: every prompt is new"))
-    arrival_cv = _first((spec.arrival_cv, "given"), (1.0, "default: Poisson arrivals"))
+    own = "; `roofcast demand` reads the trace's own"
+    prefix = _first(
+        (spec.prefix_hit, "given"),
+        (0.0, "default: every prompt is new" + (own if trace and trace.has_hashes else "")),
+    )
+    arrival_cv = _first((spec.arrival_cv, "given"), (1.0, "default: Poisson arrivals" + (own if trace else "")))
     mix = RequestMix(
         isl=LengthDistribution(mean_tokens=isl.value, cv=isl_cv.value),
         osl=LengthDistribution(mean_tokens=osl.value, cv=osl_cv.value),
@@ -107,6 +123,7 @@ def read_demand(spec: PlanSpec) -> Demand:
         headroom_fraction=spec.headroom,
         mix=mix,
         assumptions=assumptions,
+        warnings=trace.warnings if trace else (),
     )
 
 

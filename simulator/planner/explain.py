@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from simulator.planner.explain_pools import serving_lines
 from simulator.planner.records import CapacityPlan, Fleet, Rejection
-from simulator.units import GIGA, KILO, MILLI
+from simulator.units import GIGA, KILO, MILLI, percent_text
 
 
 def _demand_lines(plan: CapacityPlan) -> list[str]:
@@ -28,21 +29,25 @@ def _memory_lines(fleet: Fleet) -> list[str]:
 
 def _capacity_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
     replica, idle, loaded = fleet.replica, fleet.replica.unloaded, fleet.replica.at_capacity
+    prompts = f"prompts take {percent_text(loaded.prompt_share)} of the time" if fleet.prefill is None else "no prompts"
+    full = percent_text(loaded.kv_utilization)
     return [
         f"idle replica: TTFT {idle.ttft_mean_s / MILLI:.0f} ms, TPOT {idle.tpot_mean_s / MILLI:.1f} ms on average",
         f"saturated: {replica.saturation_per_s:.3g} requests/s, {replica.saturated_sequences:.0f} sequences decoding",
-        f"planned: {replica.capacity_per_s:.3g} requests/s per replica, {replica.utilization:.0%} of saturation; "
-        f"{loaded.mean_sequences:.0f} sequences, KV cache {loaded.kv_utilization:.0%} full, "
-        f"prompts take {loaded.prompt_share:.0%} of the time",
+        f"planned: {replica.capacity_per_s:.3g} requests/s per replica, {percent_text(replica.utilization)} of "
+        f"saturation; {loaded.mean_sequences:.0f} sequences, KV cache {full} full, {prompts}",
         f"limit: {fleet.limit.resource}: {fleet.limit.detail}",
     ]
 
 
 def _fleet_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
     replica, rate = fleet.replica, plan.demand.planned_rate_per_s
-    lines = [
-        f"replicas: {rate:.4g} / {replica.capacity_per_s:.4g} rounded up = {fleet.replicas}, plus {fleet.spares} spare",
-    ]
+    lines = []
+    if fleet.prefill is None:
+        lines.append(
+            f"replicas: {rate:.4g} / {replica.capacity_per_s:.4g} rounded up = {fleet.replicas}, plus {fleet.spares} "
+            "spare"
+        )
     if fleet.server is not None and fleet.servers is not None:
         lines.append(
             f"servers: {fleet.servers} x {fleet.server.name} of {fleet.server.accelerators_per_server} = "
@@ -52,7 +57,7 @@ def _fleet_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
     for name, at in (("all replicas up", fleet.at_peak), ("spares down", fleet.degraded)):
         lines.append(
             f"at the peak, {name}: p95 TTFT {at.ttft_p95_s / MILLI:.0f} ms, TPOT {at.tpot_p95_s / MILLI:.1f} ms, "
-            f"E2E {at.e2e_p95_s:.2f} s at {at.load:.0%} of saturation"
+            f"E2E {at.e2e_p95_s:.2f} s at {percent_text(at.load)} of saturation"
         )
     lines.append(
         f"80 % interval of the step times: {fleet.devices_low} to {fleet.devices_high} devices ({fleet.provenance})"
@@ -88,6 +93,7 @@ def explanation(plan: CapacityPlan) -> tuple[str, ...]:
     refused = [f"refused {item.hardware} {item.label}: {item.message}" for item in nearest_rejections(plan)]
     return (
         *_demand_lines(plan),
+        *serving_lines(plan),
         *_memory_lines(plan.best),
         *_capacity_lines(plan, plan.best),
         *_fleet_lines(plan, plan.best),

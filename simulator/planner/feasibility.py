@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simulator.engine.lane import lanes
-from simulator.engine.lengths import Array, RequestMix
+from simulator.engine.lengths import RequestMix
 from simulator.engine.load_curve import (
     LoadCurve,
     Saturation,
@@ -15,21 +17,23 @@ from simulator.engine.load_curve import (
     kv_tokens_for_one,
     saturation,
 )
-from simulator.engine.steady_state import LatencyMetric, SteadyState, rows_of, steady_state
+from simulator.engine.steady_state import SteadyState, steady_state
 from simulator.errors import RoofcastError
-from simulator.phases.deployment import deploy
+from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import StepEstimate
 from simulator.planner.candidates import Candidate
 from simulator.planner.records import Latencies, Objective, Rejection, Replica
+from simulator.planner.replica_capacity import Capacity, Missed, capacity_within, lane_latencies
 from simulator.planner.replica_curve import replica_curve
 from simulator.specs.model import ModelSpec
 from simulator.units import GIGA
 
-# An idle replica is asked at this share of its saturation rate: no queue, one request at a time.
-UNLOADED_SHARE = 0.001
-_SEARCH_POINTS = 16
-_SEARCH_ROUNDS = 2
+if TYPE_CHECKING:
+    from simulator.planner.pool_states import Transfer
+
+CurveOf = Callable[[Deployment, MemoryPlan], tuple[LoadCurve, StepEstimate]]
+"""A replica's load curve and the priced steps that it is made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,101 +118,28 @@ def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | Non
         )
 
 
-def _latencies(
-    state: SteadyState, index: int, *, objectives: tuple[Objective, ...], saturation_per_s: float, count: int
-) -> Latencies:
-    def at(metric: LatencyMetric, percentile: float) -> float:
-        return float(state.percentile_s(metric, percentile)[index])
-
-    return Latencies(
-        rate_per_s=float(state.rates_per_s[index]) * count,
-        mean_sequences=float(state.mean_sequences[index]) * count,
-        ttft_mean_s=float(state.ttft_mean_s[index]),
-        tpot_mean_s=float(state.tpot_mean_s[index]),
-        e2e_mean_s=float(state.e2e_mean_s[index]),
-        ttft_p95_s=at(LatencyMetric.TTFT, 95.0),
-        tpot_p95_s=at(LatencyMetric.TPOT, 95.0),
-        e2e_p95_s=at(LatencyMetric.E2E, 95.0),
-        objectives_s=tuple(at(item.metric, item.percentile) for item in objectives),
-        kv_utilization=float(state.kv_utilization[index]),
-        prompt_share=float(state.prompt_share[index]),
-        slot_wait_probability=float(state.slot_wait_probability[index]),
-        load=float(state.rates_per_s[index] / saturation_per_s),
-    )
-
-
-def _excess(state: SteadyState, objectives: tuple[Objective, ...]) -> Array:
-    """Measured over bound, per objective and rate [objectives, rates]; at most 1 where it holds."""
-    return np.array([state.percentile_s(item.metric, item.percentile) / item.bound_s for item in objectives])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Capacity:
-    """``state`` holds two rates: of an idle replica and the capacity."""
-
-    rate_per_s: float
-    binding: int | None
-    state: SteadyState
-
-
-def _highest_rate(curve: LoadCurve, ends: SteadyState, *, objectives: tuple[Objective, ...]) -> _Capacity:
-    """Largest rate between two ends up to which every objective holds, and the one that fails next.
-
-    The first end holds and the second does not. Two rounds of evenly spaced rates; the answer was seen to hold.
-    """
-    low, high = (float(rate) for rate in ends.rates_per_s)
-    binding, holds = 0, (ends, 0)
-    for _ in range(_SEARCH_ROUNDS):
-        rates = np.linspace(low, high, _SEARCH_POINTS)
-        state = steady_state(curve, rates_per_s=rates)
-        excess = _excess(state, objectives)
-        first = max(1, int(np.argmax((excess > 1).any(axis=0))))
-        binding, holds = int(np.argmax(excess[:, first])), (state, first - 1)
-        low, high = float(rates[first - 1]), float(rates[first])
-    return _Capacity(rate_per_s=low, binding=binding, state=rows_of((ends, 0), holds))
-
-
-def _capacity(
-    curve: LoadCurve, limit: Saturation, *, objectives: tuple[Objective, ...], policy: Policy
-) -> _Capacity | tuple[Objective, float]:
-    """Rate of one lane within the objectives and the target utilisation, or the objective that even idling misses."""
-    ends = np.array([UNLOADED_SHARE, policy.utilization]) * limit.rate_per_s
-    state = steady_state(curve, rates_per_s=ends)
-    if not objectives:
-        return _Capacity(rate_per_s=float(ends[1]), binding=None, state=state)
-    excess = _excess(state, objectives)
-    if (excess[:, 0] > 1).any():
-        worst = int(np.argmax(excess[:, 0]))
-        return objectives[worst], float(excess[worst, 0])
-    if (excess[:, 1] <= 1).all():
-        return _Capacity(rate_per_s=float(ends[1]), binding=None, state=state)
-    return _highest_rate(curve, state, objectives=objectives)
-
-
-def lane_latencies(
-    state: SteadyState, *, objectives: tuple[Objective, ...], saturation_per_s: float, count: int = 1
-) -> tuple[Latencies, ...]:
-    """Latencies of ``count`` equal lanes at each rate of one lane's state; rates and sequences are of all of them."""
-    return tuple(
-        _latencies(state, index, objectives=objectives, saturation_per_s=saturation_per_s, count=count)
-        for index in range(len(state.rates_per_s))
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
     """A replica that can serve, with what later questions about it are answered from.
 
     curve, steps : of one lane, and the priced steps that it was made of
+    prefill : the replica that computes the prompts where this one only decodes; transfer : of its KV caches
     """
 
     candidate: Candidate
     replica: Replica
     curve: LoadCurve
     steps: StepEstimate
+    prefill: Evaluated | None = None
+    transfer: Transfer | None = None
 
     def latencies(self, *rates_per_s: float, objectives: tuple[Objective, ...]) -> tuple[Latencies, ...]:
-        """At each arrival rate of the whole replica [1/s]."""
+        """At each arrival rate of the whole replica [1/s]; a prefill pool is taken to be as loaded as this one."""
+        if self.prefill is not None:
+            from simulator.planner.disaggregated import pool_latencies
+
+            share = self.prefill.replica.capacity_per_s / self.replica.capacity_per_s
+            return pool_latencies(self, rates_per_s, [rate * share for rate in rates_per_s], objectives=objectives)
         count = lanes(self.replica.deployment)
         return lane_latencies(
             steady_state(self.curve, rates_per_s=np.array(rates_per_s) / count),
@@ -218,10 +149,24 @@ class Evaluated:
         )
 
 
-def evaluate(
-    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: Policy
-) -> Evaluated | Rejection:
-    """What one replica sustains, or why it cannot serve."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A candidate that fits, with what one lane of it costs for a mix of requests."""
+
+    candidate: Candidate
+    deployment: Deployment
+    memory: MemoryPlan
+    curve: LoadCurve
+    steps: StepEstimate
+
+
+def prepare(
+    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: Policy, curve_of: CurveOf | None = None
+) -> Prepared | Rejection:
+    """Deploy a candidate and price its steps, or say why it cannot hold one request.
+
+    curve_of : its load curve, where the caller may have it already
+    """
     if policy.max_quality_loss is not None:
         below = _quality_refusal(candidate, model=model, allowed=policy.max_quality_loss)
         if below:
@@ -243,26 +188,68 @@ def evaluate(
     if refusal:
         return refusal
     try:
-        curve, steps = replica_curve(deployment, memory=memory, mix=mix)
+        curve, steps = curve_of(deployment, memory) if curve_of else replica_curve(deployment, memory=memory, mix=mix)
     except RoofcastError as error:
         return _refuse(candidate, code=error.code, message=error.message, excess=float("inf"))
     refusal = _slot_refusal(candidate, memory, curve=curve)
-    if refusal:
-        return refusal
-    limit = saturation(curve)
-    capacity = _capacity(curve, limit, objectives=objectives, policy=policy)
-    if isinstance(capacity, tuple):
-        missed, excess = capacity
-        message = f"{missed.name} of an idle replica is {excess * missed.bound_s:.4g} s, above {missed.bound_s:g} s"
-        return _refuse(candidate, code="objective", message=message, excess=excess - 1)
-    count = lanes(deployment)
-    unloaded, at_capacity = lane_latencies(
-        capacity.state, objectives=objectives, saturation_per_s=limit.rate_per_s, count=count
+    return refusal or Prepared(candidate=candidate, deployment=deployment, memory=memory, curve=curve, steps=steps)
+
+
+def missed_objective(candidate: Candidate, missed: Missed) -> Rejection:
+    """The refusal of a candidate that misses an objective even without load."""
+    item, excess = missed.objective, missed.excess
+    reached = f"{item.name} of an idle replica is {excess * item.bound_s:.4g} s"
+    message = f"{reached}, above {item.bound_s:g} s by a factor of {excess:.3g}"
+    return _refuse(candidate, code="objective", message=message, excess=excess - 1)
+
+
+def evaluate(
+    candidate: Candidate,
+    *,
+    model: ModelSpec,
+    mix: RequestMix,
+    objectives: tuple[Objective, ...],
+    policy: Policy,
+    curve_of: CurveOf | None = None,
+) -> Evaluated | Rejection:
+    """What one replica sustains, or why it cannot serve; with ``candidate.prefill``, what two pools do.
+
+    curve_of : the load curve of the replica, where the caller may have it already
+    """
+    if candidate.prefill is not None:
+        from simulator.planner.disaggregated import evaluate_pools
+
+        return evaluate_pools(candidate, model=model, mix=mix, objectives=objectives, policy=policy)
+    found = prepare(candidate, model=model, mix=mix, policy=policy, curve_of=curve_of)
+    if isinstance(found, Rejection):
+        return found
+    limit = saturation(found.curve)
+    capacity = capacity_within(
+        lambda rates: steady_state(found.curve, rates_per_s=rates),
+        saturation_per_s=limit.rate_per_s,
+        objectives=objectives,
+        utilization=policy.utilization,
     )
-    replica = Replica(
-        deployment=deployment,
-        memory=memory,
-        slots=curve.slots * count,
+    if isinstance(capacity, Missed):
+        return missed_objective(candidate, capacity)
+    return Evaluated(
+        candidate=candidate,
+        replica=replica_of(found, limit=limit, capacity=capacity, state=capacity.state, objectives=objectives),
+        curve=found.curve,
+        steps=found.steps,
+    )
+
+
+def replica_of(
+    found: Prepared, *, limit: Saturation, capacity: Capacity, state: SteadyState, objectives: tuple[Objective, ...]
+) -> Replica:
+    """The replica of a prepared candidate; ``state`` is what its requests see idle and at capacity."""
+    count = lanes(found.deployment)
+    unloaded, at_capacity = lane_latencies(state, objectives=objectives, saturation_per_s=limit.rate_per_s, count=count)
+    return Replica(
+        deployment=found.deployment,
+        memory=found.memory,
+        slots=found.curve.slots * count,
         slot_limit=limit.limit,
         saturated_sequences=limit.sequences * count,
         saturation_per_s=limit.rate_per_s * count,
@@ -272,4 +259,3 @@ def evaluate(
         unloaded=unloaded,
         at_capacity=at_capacity,
     )
-    return Evaluated(candidate=candidate, replica=replica, curve=curve, steps=steps)

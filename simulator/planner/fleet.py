@@ -36,8 +36,19 @@ class Packing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSize:
+    """Replicas of a second pool and the spares among them, beside the first."""
+
+    replicas: int
+    spares: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
-    """A fleet before its latencies and limits are worked out: enough to rank it."""
+    """A fleet before its latencies and limits are worked out: enough to rank it.
+
+    prefill : replicas that compute the prompts, where the others only decode
+    """
 
     evaluated: Evaluated
     server: ServerSpec | None
@@ -45,11 +56,15 @@ class Sized:
     spares: int
     packing: Packing
     cost: FleetCost
+    prefill: PoolSize | None = None
 
     @property
     def devices(self) -> int:
         """Accelerators to obtain."""
-        return (self.replicas + self.spares) * self.evaluated.replica.devices + self.packing.idle_devices
+        own = (self.replicas + self.spares) * self.evaluated.replica.devices + self.packing.idle_devices
+        if self.prefill is None or self.evaluated.prefill is None:
+            return own
+        return own + (self.prefill.replicas + self.prefill.spares) * self.evaluated.prefill.replica.devices
 
     @property
     def rank(self) -> tuple[bool, float, int, str, str]:
@@ -68,6 +83,12 @@ def pack(*, replicas: int, devices_per_replica: int, devices_per_server: int) ->
     return Packing(servers=servers, idle_devices=servers * devices_per_server - replicas * devices_per_replica)
 
 
+def fill_servers(devices: tuple[int, int], *, devices_per_server: int) -> bool:
+    """Whether replicas of two sizes fill servers without gaps, whatever their mix: each size divides the next."""
+    small, large = min(devices), max(devices)
+    return large % small == 0 and devices_per_server % large == 0
+
+
 def replicas_for(rate_per_s: float, *, capacity_per_s: float) -> int:
     """Replicas that carry a rate, at least one."""
     return max(1, ceil(rate_per_s / capacity_per_s * (1 - _ROUNDING)))
@@ -84,8 +105,11 @@ def _packing(evaluated: Evaluated, *, replicas: int, round_to: str) -> Packing:
     )
 
 
-def spare_replicas(evaluated: Evaluated, *, replicas: int, spec: PlanSpec) -> int:
-    """Spares that were asked for: as a number, in whole servers, for an availability, or the default of one."""
+def spare_replicas(evaluated: Evaluated, *, replicas: int, spec: PlanSpec, pools: int = 1) -> int:
+    """Spares that were asked for: as a number, in whole servers, for an availability, or the default of one.
+
+    pools : that have to be up together for the availability, each of them as often as the others
+    """
     if spec.spares is not None:
         return spec.spares
     server, devices = evaluated.candidate.platform.server, evaluated.replica.devices
@@ -97,14 +121,22 @@ def spare_replicas(evaluated: Evaluated, *, replicas: int, spec: PlanSpec) -> in
             mtbf_hours=spec.mtbf_hours or DEVICE_MTBF_HOURS,
             mttr_hours=spec.mttr_hours or DEFAULT_MTTR_HOURS,
         )
-        wanted.append(spares_for(replicas=replicas, unavailability=down, target=spec.availability / 100))
+        target = (spec.availability / 100) ** (1 / pools)
+        wanted.append(spares_for(replicas=replicas, unavailability=down, target=target))
     return max(wanted, default=DEFAULT_SPARES)
 
 
-def size(evaluated: Evaluated, *, demand: Demand, spec: PlanSpec, prices: PriceProfile) -> Sized:
-    """Replicas, spares, servers and cost for a demand."""
+def size(
+    evaluated: Evaluated, *, demand: Demand, spec: PlanSpec, prices: PriceProfile, replicas: int | None = None
+) -> Sized:
+    """Replicas, spares, servers and cost for a demand; ``replicas`` where their number was simulated."""
+    if evaluated.prefill is not None:
+        from simulator.planner.disaggregated_fleet import size_pools
+
+        return size_pools(evaluated, demand=demand, spec=spec, prices=prices, replicas=replicas)
     replica = evaluated.replica
-    replicas = replicas_for(demand.planned_rate_per_s, capacity_per_s=replica.capacity_per_s)
+    if replicas is None:
+        replicas = replicas_for(demand.planned_rate_per_s, capacity_per_s=replica.capacity_per_s)
     spares = spare_replicas(evaluated, replicas=replicas, spec=spec)
     packing = _packing(evaluated, replicas=replicas + spares, round_to=spec.round_to)
     platform = evaluated.candidate.platform
@@ -152,7 +184,7 @@ def _devices_at(sized: Sized, *, rate_per_s: float, capacity_per_s: float, round
     return replicas * sized.evaluated.replica.devices + packing.idle_devices
 
 
-def _changed_answers(evaluated: Evaluated) -> str:
+def changed_answers(evaluated: Evaluated) -> str:
     """What is published about answers that may differ from the model's own; empty where they do not."""
     candidate = evaluated.candidate
     if candidate.precision == PrecisionSpec() and candidate.techniques == NO_TECHNIQUES:
@@ -168,6 +200,10 @@ def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...],
 
     Servers draw their own typical and maximum power; single devices their TDP, host not included.
     """
+    if sized.prefill is not None:
+        from simulator.planner.disaggregated_fleet import complete_pools
+
+        return complete_pools(sized, demand=demand, objectives=objectives, spec=spec)
     evaluated, replica = sized.evaluated, sized.evaluated.replica
     steps = operating_steps(evaluated)
     rate = demand.planned_rate_per_s
@@ -204,5 +240,5 @@ def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...],
         provenance=steps.provenance,
         log_sigma=steps.log_sigma,
         scheme=evaluated.candidate.precision.scheme,
-        quality=_changed_answers(evaluated),
+        quality=changed_answers(evaluated),
     )

@@ -1,122 +1,264 @@
-"""What closes the gap between a fleet and its budget: one change after another, what each saves and what it costs."""
+"""What closes the gap between a fleet and its limits: one change after another, what each saves and what it costs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from simulator.planner.choice_records import Gap, GapStep
-from simulator.planner.fleet import Sized
-from simulator.planner.gap_changes import GapChange, GapState, gap_changes
-from simulator.planner.gap_screen import GapScreen, with_cache_hits, with_prefix_hits
+from simulator.planner.constraints import fleet_limits
+from simulator.planner.fleet import Sized, size
+from simulator.planner.gap_changes import GIVES_UP, GapChange, GapState, gap_changes, state_quality
+from simulator.planner.gap_commands import pinned_command
+from simulator.planner.gap_limits import Overrun
+from simulator.planner.gap_options import gap_options, usual_options
+from simulator.planner.gap_records import Gap, GapLimit, GapOption, GapStep, MissedBound
+from simulator.planner.gap_screen import GapScreen, can_screen, with_cache_hits, with_prefix_hits
 from simulator.planner.search import Question, evaluate_all
 
-# The changes of a round that are evaluated exactly, those with the smallest screened fleets.
+# The changes of a round that are evaluated exactly, those whose screened fleets come nearest.
 _EXACT_CHANGES = 3
 _HALVINGS = 8
+_RATE_HALVINGS = 24
 # The first change of each of these kinds shows which accelerators are worth going on with; "" is none at all.
 _PROBES = ("", "hardware", "speculation", "weights")
 
 
-def _step(change: GapChange, item: Sized, *, before: int | None, alone: Sized | None) -> GapStep:
-    candidate, speculation = item.evaluated.candidate, item.evaluated.replica.deployment.speculation
-    return GapStep(
-        name=change.name,
-        flags=change.flags,
-        hardware=candidate.platform.hardware.name,
-        label=candidate.label,
-        devices=item.devices,
-        saved_devices=None if before is None else before - item.devices,
-        alone_devices=None if alone is None else alone.devices,
-        quality=change.quality.note,
-        quality_loss=change.quality.loss,
-        cost_per_hour=item.cost.per_hour,
-        assumes=speculation.plan.assumptions if speculation is not None and change.kind == "speculation" else (),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A change that was taken, and the fleet after it."""
+
+    change: GapChange
+    item: Sized
+    state: GapState
 
 
 class _Path:
     """The changes taken so far, and the fleet after them."""
 
-    def __init__(self, screen: GapScreen, start: Sized | None, *, budget: int | None) -> None:
-        self._screen, self._budget = screen, budget
-        self.now, self.state, self.steps = start, GapState(), list[GapStep]()
-        self._used: set[str] = set()
+    def __init__(self, screen: GapScreen, start: Sized | None) -> None:
+        self._screen = screen
+        self.start, self.taken = start, list[Taken]()
+
+    @property
+    def now(self) -> Sized | None:
+        """The fleet after the last change."""
+        return self.taken[-1].item if self.taken else self.start
+
+    @property
+    def state(self) -> GapState:
+        """Everything that was changed."""
+        return self.taken[-1].state if self.taken else GapState()
 
     @property
     def is_done(self) -> bool:
-        """The fleet fits into the budget."""
-        return self._budget is not None and self.now is not None and self.now.devices <= self._budget
+        """The fleet holds every limit."""
+        return self.now is not None and self._screen.overrun.holds(self.now)
 
-    def follow(self, changes: list[GapChange]) -> None:
-        """Take the change that leaves the fewest devices, again and again, until the budget holds or nothing helps."""
+    def follow(self, changes: Sequence[GapChange]) -> None:
+        """Take the change that comes nearest to the limits, again and again, until they hold or nothing helps."""
         while not self.is_done:
             found = self._best(changes)
             if found is None:
                 return
-            item, change = found
-            alone = self._screen.exact(change.state)
-            before = None if self.now is None else self.now.devices
-            self.steps.append(_step(change, item, before=before, alone=alone))
-            self.now, self.state = item, self.state.joined(change.state)
-            self._used.add(change.kind)
+            self.taken.append(found)
 
-    def _best(self, changes: list[GapChange]) -> tuple[Sized, GapChange] | None:
-        open_changes = [change for change in changes if change.kind not in self._used]
-        open_changes.sort(key=lambda change: self._screen.least_devices(self.state.joined(change.state)))
-        tried = [(self._screen.exact(self.state.joined(item.state)), item) for item in open_changes[:_EXACT_CHANGES]]
-        serving = [(item, change) for item, change in tried if item is not None]
-        if not serving:
+    def _best(self, changes: Sequence[GapChange]) -> Taken | None:
+        used = {item.change.kind for item in self.taken}
+        screen, state = self._screen, self.state
+        open_changes = [change for change in changes if change.kind not in used]
+        open_changes.sort(key=lambda change: screen.least(state.joined(change.state)))
+        tried = []
+        for change in open_changes[:_EXACT_CHANGES]:
+            joined = state.joined(change.state)
+            item = screen.exact(joined)
+            if item is not None and change.is_in(item.evaluated.candidate):
+                tried.append(Taken(change=change, item=item, state=joined))
+        best = min(tried, key=self._preference, default=None)
+        if best is None or (self.now is not None and not self._is_nearer(best.item, self.now)):
             return None
-        item, change = min(serving, key=lambda pair: (pair[0].devices, pair[0].rank))
-        return None if self.now is not None and item.devices >= self.now.devices else (item, change)
+        return best
+
+    def _preference(self, taken: Taken) -> tuple[float, float, object]:
+        """Of changes that close the gap the one with the smallest known loss, then the cheapest fleet."""
+        over, rank = self._screen.overrun.order(taken.item)
+        loss = taken.change.quality.loss
+        return over, float("inf") if loss is None else loss, rank
+
+    def _is_nearer(self, item: Sized, than: Sized) -> bool:
+        return self._screen.overrun.order(item)[0] < self._screen.overrun.order(than)[0]
+
+    def drop_needless(self) -> None:
+        """Leave out changes that later ones made superfluous, the dearest in quality first."""
+        if not self.is_done:
+            return
+        for taken in sorted(self.taken, key=lambda item: -_cost_of(item.change)):
+            rest = [item.change for item in self.taken if item.change is not taken.change]
+            end = self._screen.exact(_joined(rest))
+            if rest and end is not None and self._screen.overrun.holds(end):
+                self.taken = self._again(rest) or self.taken
+
+    def _again(self, changes: Sequence[GapChange]) -> list[Taken] | None:
+        """The same path with other changes; None where the first fleets of it do not serve."""
+        found = list[Taken]()
+        for place, change in enumerate(changes, start=1):
+            state = _joined(changes[:place])
+            item = self._screen.exact(state)
+            if item is None:
+                return None
+            found.append(Taken(change=change, item=item, state=state))
+        return found
+
+
+def _joined(changes: Sequence[GapChange]) -> GapState:
+    state = GapState()
+    for change in changes:
+        state = state.joined(change.state)
+    return state
+
+
+def _cost_of(change: GapChange) -> float:
+    return float("inf") if change.quality.loss is None else change.quality.loss
 
 
 def _needed_share(
-    question: Question, item: Sized, *, budget: int, changed: Callable[[Question, float], Question]
+    question: Question, item: Sized, *, overrun: Overrun, changed: Callable[[Question, float], Question]
 ) -> float | None:
-    """Smallest share in (0, 1) with which a set-up stays within the budget, found by halving; None where none does."""
+    """Smallest share in (0, 1) with which a set-up holds the limits, found by halving; None where none does."""
     low, high, found = 0.0, 1 - 1 / 2**_HALVINGS, None
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         trial = evaluate_all(changed(question, middle), (item.evaluated.candidate,))
-        if trial.sized and trial.sized[0].devices <= budget:
+        if trial.sized and overrun.holds(trial.sized[0]):
             high, found = middle, middle
         else:
             low = middle
     return found
 
 
-def gap_of(question: Question, start: Sized | None) -> Gap:
-    """From the smallest fleet ``start`` that the question allows (None: nothing serves) towards its ``max_gpus``.
+def carried_rate_per_s(question: Question, item: Sized, *, overrun: Overrun) -> float:
+    """Of the whole demand, the requests/s that a set-up carries within the limits, spares and servers kept [1/s]."""
+    rate = question.demand.mean_rate_per_s
+    low, high = 0.0, rate
+    for _ in range(_RATE_HALVINGS):
+        middle = (low + high) / 2
+        less = replace(question.demand, mean_rate_per_s=middle)
+        fits = overrun.holds(size(item.evaluated, demand=less, spec=question.spec, prices=question.prices))
+        low, high = (middle, high) if fits else (low, middle)
+    return low
 
-    First what leaves answers as published, then what does not. Every step is a fleet that was found by screening and
-    evaluated exactly. What a change in the workload would bring (hits of the prefix and the answer cache) is given as
-    the share that would be needed.
+
+def _steps(question: Question, path: _Path, screen: GapScreen) -> tuple[GapStep, ...]:
+    before, found = path.start, []
+    for taken in path.taken:
+        item, change = taken.item, taken.change
+        candidate, speculation = item.evaluated.candidate, item.evaluated.replica.deployment.speculation
+        alone = screen.exact(change.state)
+        guesses = speculation is not None and change.kind == "speculation"
+        found.append(
+            GapStep(
+                name=change.name,
+                flags=change.flags_of(candidate),
+                hardware=candidate.platform.hardware.name,
+                label=candidate.label,
+                devices=item.devices,
+                saved_devices=None if before is None else before.devices - item.devices,
+                alone_devices=None if alone is None else alone.devices,
+                quality=change.quality.note,
+                quality_loss=change.quality.loss,
+                cost_per_hour=item.cost.per_hour,
+                assumes=speculation.plan.assumptions if guesses and speculation is not None else (),
+                taken=screen.overrun.taken(item),
+                command=_command(question, item, taken.state, overrun=screen.overrun),
+            )
+        )
+        before = item
+    return tuple(found)
+
+
+def _command(question: Question, item: Sized, state: GapState, *, overrun: Overrun) -> str:
+    holds = overrun.holds(item)
+    return pinned_command(question, item.evaluated.candidate, texts=state.texts, keeps_limits=holds)
+
+
+def _limits(path: _Path, overrun: Overrun) -> tuple[GapLimit, ...]:
+    start, end = path.start, path.now
+    return tuple(
+        GapLimit(
+            flag=limit.flag,
+            unit=limit.unit,
+            allowed=float(limit.allowed),
+            start=None if start is None else limit.taken(start),
+            end=None if end is None else limit.taken(end),
+        )
+        for limit in overrun.limits
+    )
+
+
+def _walked(screen: GapScreen, changes: Sequence[GapChange], start: Sized | None) -> _Path:
+    """First what leaves answers as published, then what is known to change them, then the rest, then what gives up."""
+    techniques = [change for change in changes if change.kind not in GIVES_UP]
+    path = _Path(screen, start)
+    path.follow([change for change in techniques if change.quality.loss == 0])
+    path.follow([change for change in techniques if change.quality.loss is not None])
+    path.follow(techniques)
+    if screen.overrun.limits or start is None:
+        path.follow(changes)
+    path.drop_needless()
+    return path
+
+
+def gap_of(
+    question: Question,
+    start: Sized | None,
+    *,
+    options: tuple[GapOption, ...] = (),
+    bounds: tuple[MissedBound, ...] = (),
+) -> Gap:
+    """From the fleet ``start`` that comes nearest to the limits of a question (None: nothing serves) towards them.
+
+    First what leaves answers as published, then what does not, then what the question fixed. Every step is a fleet
+    that was found by screening and evaluated exactly; its command asks for that fleet. What a change in the workload
+    would bring (hits of the prefix and the answer cache) is given as the share that would be needed.
+
+    options : ways out that are known already, such as fewer spares; bounds : why nothing serves
     """
-    budget, changes = question.spec.max_gpus, gap_changes(question)
-    screen = GapScreen(replace(question, spec=question.spec.model_copy(update={"pareto": False})))
-    for kind in _PROBES:
+    # Two pools are not screened for changes: what would help is sought among replicas that do both.
+    question = replace(question, spec=question.spec.model_copy(update={"pareto": False, "serving": ()}))
+    overrun = Overrun(limits=fleet_limits(question))
+    changes = gap_changes(question) if can_screen(question) else []
+    screen = GapScreen(question, overrun)
+    for kind in _PROBES if changes else ():
         probe = next((change.state for change in changes if change.kind == kind), GapState())
-        screen.least_devices(probe)
+        screen.least(probe)
     screen.narrow()
-    path = _Path(screen, start, budget=budget)
-    path.follow([change for change in changes if change.quality.loss == 0])
-    path.follow(changes)
-    end, needed_prefix, needed_cache = path.now, None, None
-    remaining = None if end is None else max(0, end.devices - (budget or end.devices))
-    if end is not None and budget is not None and remaining:
-        needed_prefix = _needed_share(question, end, budget=budget, changed=with_prefix_hits)
-        needed_cache = _needed_share(question, end, budget=budget, changed=with_cache_hits)
-    candidate = start.evaluated.candidate if start is not None else None
+    path = _walked(screen, changes, start)
+    if can_screen(question):
+        alone = gap_options(question, screen, changes, start=start)
+    else:
+        alone = usual_options(question, overrun, start=start)
+    end, prefix, cache, carried = path.now, None, None, None
+    if end is not None and overrun.limits and not overrun.holds(end):
+        prefix = _needed_share(question, end, overrun=overrun, changed=with_prefix_hits)
+        cache = _needed_share(question, end, overrun=overrun, changed=with_cache_hits)
+        carried = carried_rate_per_s(question, end, overrun=overrun)
+    first, budget = (None if start is None else start.evaluated.candidate), question.spec.max_gpus
+    quality = state_quality(question, path.state)
     return Gap(
         budget_devices=budget,
-        start_hardware=candidate.platform.hardware.name if candidate else "",
-        start_label=candidate.label if candidate else "",
+        start_hardware=first.platform.hardware.name if first else "",
+        start_label=first.label if first else "",
         start_devices=start.devices if start is not None else None,
-        steps=tuple(path.steps),
+        steps=_steps(question, path, screen),
         end_devices=end.devices if end is not None else None,
-        remaining_devices=remaining,
-        needed_prefix_hit=needed_prefix,
-        needed_cache_hit=needed_cache,
+        remaining_devices=None if end is None else max(0, end.devices - (budget or end.devices)),
+        needed_prefix_hit=prefix,
+        needed_cache_hit=cache,
+        limits=_limits(path, overrun),
+        options=(*options, *alone),
+        bounds=bounds,
+        quality=quality.note,
+        quality_loss=quality.loss,
+        carried_rate_per_s=carried,
+        command="" if end is None else _command(question, end, path.state, overrun=overrun),
+        start_cost_per_hour=start.cost.per_hour if start is not None else None,
     )

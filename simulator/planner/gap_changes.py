@@ -5,24 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from math import log2
 
+from simulator.planner.candidates import Candidate
 from simulator.planner.format_quality import AnswerQuality, answer_quality
 from simulator.planner.search import Question
 from simulator.planner.search_space import WIDE_SCHEMES
 from simulator.planner.technique_axes import USUAL_DP_SIZES, USUAL_SPARSITY, USUAL_SPECULATION, has_experts
+from simulator.specs.plan import PlanSpec
 from simulator.specs.precision import Dtype, PrecisionSpec
 from simulator.specs.techniques import TechniquesSpec
 from simulator.specs.techniques_text import TechniquesText, techniques_spec
 
 _NATIVE = PrecisionSpec()
 _KEPT_SHARE = 1 / 2
+_TEXTS = ("speculation", "sparsity", "kv_policy")
+"""Techniques that a state sets, as text."""
+GIVES_UP = ("hardware", "parallelism", "fixed_limits")
+"""Kinds that take back what the question fixed: they come after every technique."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapState:
-    """What differs from the question: any accelerator, engine limits, ranks of attention, formats, techniques."""
+    """What differs from the question: accelerators, engine limits, degrees, ranks, formats and techniques."""
 
     any_hardware: bool = False
     any_limits: bool = False
+    any_degrees: bool = False
+    spread_experts: bool = False
     ranks: tuple[int, ...] | None = None
     weights: PrecisionSpec | None = None
     kv_cache: Dtype | None = None
@@ -34,6 +42,11 @@ class GapState:
         """This state with what ``other`` sets."""
         return GapState(**{item.name: getattr(other, item.name) or getattr(self, item.name) for item in fields(self)})
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Techniques as text."""
+        return tuple(text for name in _TEXTS if (text := getattr(self, name)) is not None)
+
     def precision(self, asked: PrecisionSpec) -> PrecisionSpec:
         """The formats that were asked for, with what this state sets."""
         weights = self.weights
@@ -44,8 +57,7 @@ class GapState:
         """The techniques that were asked for, with what this state sets."""
         text = TechniquesText(speculation=self.speculation, sparsity=self.sparsity, kv_policy=self.kv_policy)
         added = techniques_spec(text)
-        names = ("speculation", "sparsity", "kv_policy")
-        return asked.model_copy(update={name: getattr(added, name) for name in names if getattr(added, name)})
+        return asked.model_copy(update={name: getattr(added, name) for name in _TEXTS if getattr(added, name)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +70,42 @@ class GapChange:
     state: GapState
     quality: AnswerQuality
 
+    def flags_of(self, candidate: Candidate) -> str:
+        """What to write for it, with the values that the set-up took where the change left them open."""
+        engine, parallelism = candidate.engine, candidate.parallelism
+        match self.kind:
+            case "hardware":
+                return f"--hardware {candidate.platform.hardware.name}"
+            case "limits" | "fixed_limits":
+                limits = (
+                    ("--max-num-seqs", engine.max_num_seqs),
+                    ("--max-num-batched-tokens", engine.max_num_batched_tokens),
+                )
+                return " ".join(f"{flag} {value}" for flag, value in limits if value is not None)
+            case "parallelism":
+                return f"--tp {parallelism.tp_size} --pp {parallelism.pp_size}"
+            case "experts":
+                return f"--ep {parallelism.ep_size}"
+            case "ranks":
+                return f"--dp {parallelism.dp_size}"
+        return self.flags
+
+    def is_in(self, candidate: Candidate) -> bool:
+        """Whether a set-up makes use of it; what is open may come out as it was."""
+        if self.kind not in ("limits", "experts", "ranks"):
+            return True
+        flags = self.flags_of(candidate)
+        return bool(flags) and not flags.endswith(" 1")
+
 
 def _change(question: Question, *, kind: str, name: str, flags: str, state: GapState) -> GapChange:
     quality = answer_quality(question.model, state.precision(_NATIVE), state.techniques(TechniquesSpec()))
     return GapChange(kind=kind, name=name, flags=flags, state=state, quality=quality)
+
+
+def state_quality(question: Question, state: GapState) -> AnswerQuality:
+    """Of everything that a state changes, together."""
+    return answer_quality(question.model, state.precision(_NATIVE), state.techniques(TechniquesSpec()))
 
 
 def _weights_changes(question: Question) -> list[GapChange]:
@@ -75,47 +119,71 @@ def _weights_changes(question: Question) -> list[GapChange]:
     return found
 
 
+def _rank_changes(question: Question) -> list[GapChange]:
+    """Other ways to spread a model with experts."""
+    spec, found = question.spec, list[GapChange]()
+    if not has_experts(question.model):
+        return found
+    if not spec.ep and spec.search != "wide":
+        state = GapState(spread_experts=True)
+        found.append(_change(question, kind="experts", name="expert parallelism", flags="--ep", state=state))
+    if not spec.dp and not spec.ep:
+        state = GapState(ranks=(1, *USUAL_DP_SIZES))
+        found.append(_change(question, kind="ranks", name="data-parallel attention", flags="--dp", state=state))
+    return found
+
+
 def _technique_changes(question: Question) -> list[GapChange]:
     spec, found = question.spec, []
 
     def add(kind: str, name: str, flags: str, state: GapState) -> None:
         found.append(_change(question, kind=kind, name=name, flags=flags, state=state))
 
-    if not spec.speculation and question.demand.mix.decode_steps > 0:
+    if not spec.speculation:
         for method in USUAL_SPECULATION:
             add("speculation", f"{method} speculation", f"--speculation {method}", GapState(speculation=method))
-    if not spec.dp and has_experts(question.model):
-        flags = " ".join(f"--dp {size}" for size in (1, *USUAL_DP_SIZES))
-        add("ranks", "data-parallel attention", flags, GapState(ranks=(1, *USUAL_DP_SIZES)))
     if not spec.sparsity:
         for pattern in USUAL_SPARSITY:
             add("sparsity", f"{pattern} sparse weights", f"--sparsity {pattern}", GapState(sparsity=pattern))
     kept = 2 ** int(log2(max(question.demand.mix.decode_context_tokens * _KEPT_SHARE, 1.0)))
-    if not spec.kv_policy and question.demand.mix.decode_steps > 0:
+    if not spec.kv_policy:
         policy = f"h2o:{kept}"
         add("kv_policy", f"KV cache of {kept} tokens", f"--kv-policy {policy}", GapState(kv_policy=policy))
+    return found
+
+
+def _fixes_limits(spec: PlanSpec) -> bool:
+    return bool(spec.max_num_seqs or spec.max_num_batched_tokens)
+
+
+def _freed_changes(question: Question) -> list[GapChange]:
+    """What the question fixed, left open."""
+    spec, found = question.spec, []
+    if spec.hardware:
+        state = GapState(any_hardware=True)
+        found.append(_change(question, kind="hardware", name="other hardware", flags="--hardware", state=state))
+    if spec.search != "wide" or spec.tp or spec.pp:
+        state = GapState(any_degrees=True)
+        found.append(_change(question, kind="parallelism", name="other degrees", flags="--tp --pp", state=state))
+    if _fixes_limits(spec):
+        state, flags = GapState(any_limits=True), "--max-num-seqs --max-num-batched-tokens"
+        found.append(_change(question, kind="fixed_limits", name="other engine limits", flags=flags, state=state))
     return found
 
 
 def gap_changes(question: Question) -> list[GapChange]:
     """Every single change that the question leaves open and its quality floor allows."""
     spec, found = question.spec, []
-    found.append(
-        _change(
-            question,
-            kind="limits",
-            name="better engine limits",
-            flags="--search wide",
-            state=GapState(any_limits=True),
-        )
-    )
-    if spec.hardware:
-        state = GapState(any_hardware=True)
-        found.append(_change(question, kind="hardware", name="other hardware", flags="no --hardware", state=state))
-    found += _technique_changes(question)
-    if not spec.kv_cache:
+    if spec.search != "wide" and not _fixes_limits(spec):
+        state = GapState(any_limits=True)
+        found.append(_change(question, kind="limits", name="better engine limits", flags="--search wide", state=state))
+    found += _rank_changes(question)
+    if not spec.any_technique:
+        found += _technique_changes(question)
+    if not spec.kv_cache and not spec.any_precision:
         state = GapState(kv_cache=Dtype.FP8)
         found.append(_change(question, kind="kv", name="fp8 KV cache", flags="--kv-cache fp8", state=state))
-    if not (spec.weights or spec.scheme or spec.activations):
+    if not (spec.weights or spec.scheme or spec.activations or spec.any_precision):
         found += _weights_changes(question)
+    found += _freed_changes(question)
     return [change for change in found if change.quality.within(spec.max_quality_loss)]

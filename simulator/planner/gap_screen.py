@@ -1,8 +1,10 @@
-"""The fleets of a gap study: screened state by state on tables that states share, the smallest evaluated exactly."""
+"""The fleets of a gap study: screened state by state on tables that states share, the nearest evaluated exactly."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +13,18 @@ from simulator.engine.lengths import Array
 from simulator.planner.candidates import Candidate, Platform, platforms
 from simulator.planner.fleet import Sized
 from simulator.planner.gap_changes import GapState
+from simulator.planner.gap_limits import Overrun, screened_overrun
 from simulator.planner.screen_tables import ScreenTable, TableMaker
 from simulator.planner.screening import screen
 from simulator.planner.search import Question, evaluate_all
-from simulator.planner.search_space import SearchSpace, Variant, parallelisms, variants
+from simulator.planner.search_space import (
+    WIDE_SEQUENCES,
+    WIDE_TOKENS,
+    SearchSpace,
+    Variant,
+    parallelisms,
+    variants,
+)
 from simulator.planner.wide_search import asked_engine, candidate_of, of_all_ranks, screened_limits
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.engines import load_engine
@@ -28,51 +38,68 @@ _KEPT_PLATFORMS = 12
 _Key = tuple[str, ParallelismSpec, Variant]
 
 
-class GapScreen:
-    """Devices of the smallest fleet in any state."""
+def can_screen(question: Question) -> bool:
+    """Whether a question is among those that the screen answers: answers that are decoded, a paged cache."""
+    return question.demand.mix.decode_steps > 0 and "max_length" not in question.spec.kv_allocation
 
-    def __init__(self, question: Question) -> None:
+
+class GapScreen:
+    """The fleet of any state that comes nearest to the limits."""
+
+    def __init__(self, question: Question, overrun: Overrun) -> None:
         spec = question.spec
         profile = load_engine(spec.engine or "vllm", profiles=spec.profiles)
         own = spec.max_num_seqs or (profile.max_num_seqs,)
         budget = spec.max_num_batched_tokens or profile.max_num_batched_tokens
-        self.question = question
+        wide = spec.search == "wide"
+        self.question, self.overrun = question, overrun
         self._asked = platforms(spec)
         self._all = platforms(spec.model_copy(update={"hardware": ()})) if spec.hardware else self._asked
         self._space = SearchSpace(
             platforms=self._all,
-            parallelisms=parallelisms(spec, model=question.model),
+            parallelisms=self._degrees(GapState(any_degrees=True)),
             variants=variants(spec),
-            sequences=tuple(sorted({*own, *(() if spec.max_num_seqs else _SEQUENCES)})),
-            tokens=tuple(sorted({budget, *(() if spec.max_num_batched_tokens else _TOKENS)})),
+            sequences=tuple(sorted({*own, profile.max_num_seqs, *(WIDE_SEQUENCES if wide else _SEQUENCES)})),
+            tokens=tuple(sorted({budget, profile.max_num_batched_tokens, *(WIDE_TOKENS if wide else _TOKENS)})),
         )
-        kept = np.isin(self._space.sequences, own)[:, None] & (np.array(self._space.tokens) == budget)
-        self._own_limits: NDArray[np.bool_] = kept
-        self._maker = TableMaker(
-            model=question.model,
-            mix=question.demand.mix,
-            space=self._space,
-            engine=asked_engine(question),
-            profiles=spec.profiles,
-        )
+        sequences = np.isin(self._space.sequences, own) | (wide and not spec.max_num_seqs)
+        tokens = (np.array(self._space.tokens) == budget) | (wide and not spec.max_num_batched_tokens)
+        self._own_limits: NDArray[np.bool_] = sequences[:, None] & tokens
         self._tables: dict[_Key, ScreenTable | None] = {}
         self._least: dict[str, float] = {}
         self._seen: dict[GapState, tuple[Candidate, ...]] = {}
         self._least_of: dict[GapState, float] = {}
+        self._exact: dict[GapState, Sized | None] = {}
         self._kept: frozenset[str] | None = None
 
-    def least_devices(self, state: GapState) -> float:
-        """Accelerators of the smallest screened fleet in a state, infinite where nothing serves."""
+    @cached_property
+    def _maker(self) -> TableMaker:
+        question = self.question
+        return TableMaker(
+            model=question.model,
+            mix=question.demand.mix,
+            space=self._space,
+            engine=asked_engine(question),
+            profiles=question.spec.profiles,
+        )
+
+    def least(self, state: GapState) -> float:
+        """Overrun of the best screened fleet in a state, infinite where nothing serves."""
         self._screened(state)
         return self._least_of[state]
 
-    def exact(self, state: GapState) -> Sized | None:
-        """The smallest fleet of a state, evaluated exactly; None where nothing serves."""
-        trial = evaluate_all(self.question, self._screened(state))
-        return min(trial.sized, key=lambda item: (item.devices, item.rank), default=None)
+    def exact(self, state: GapState, *, among: int = _FINALISTS) -> Sized | None:
+        """The fleet of a state that comes nearest to the limits, evaluated exactly; None where nothing serves.
+
+        among : screened fleets that are evaluated, unless the state was asked for before
+        """
+        if state not in self._exact:
+            trial = evaluate_all(self.question, self._screened(state)[:among])
+            self._exact[state] = min(trial.sized, key=self.overrun.order, default=None)
+        return self._exact[state]
 
     def narrow(self) -> None:
-        """Go on with the accelerators that needed the fewest devices in any state so far."""
+        """Go on with the accelerators that came nearest to the limits in any state so far."""
         order = sorted(self._least, key=lambda name: self._least[name])
         self._kept = frozenset(order[:_KEPT_PLATFORMS])
 
@@ -80,49 +107,59 @@ class GapScreen:
         chosen = self._all if state.any_hardware else self._asked
         return [item for item in chosen if self._kept is None or item.hardware.name in self._kept]
 
-    def _parallelisms(self, state: GapState) -> tuple[ParallelismSpec, ...]:
-        if state.ranks is None:
-            return self._space.parallelisms
-        return parallelisms(self.question.spec.model_copy(update={"dp": state.ranks}), model=self.question.model)
+    def _degrees(self, state: GapState) -> tuple[ParallelismSpec, ...]:
+        """Ways to spread one replica in a state."""
+        spec = self.question.spec
+        if state.any_degrees:
+            spec = spec.model_copy(update={"tp": (), "pp": (), "search": "wide"})
+        if state.ranks is not None:
+            spec = spec.model_copy(update={"dp": state.ranks})
+        found = parallelisms(spec, model=self.question.model)
+        if state.spread_experts or spec.ep or self.question.spec.search == "wide":
+            return found
+        # Without ranks of attention, experts are spread only where that was asked for.
+        return tuple(item for item in found if item.ep_size == 1 or item.dp_size > 1)
 
     def _made(self, state: GapState) -> tuple[ScreenTable, ...]:
         """Tables of a state, each made once."""
-        asked = self._space.variants
         changed = [
             Variant(precision=state.precision(item.precision), techniques=state.techniques(item.techniques))
-            for item in asked
+            for item in self._space.variants
         ]
-        found = []
+        wanted, found = tuple(product(self._degrees(state), dict.fromkeys(changed))), list[ScreenTable | None]()
         for platform in self._allowed(state):
-            for parallelism in self._parallelisms(state):
-                for variant in dict.fromkeys(changed):
-                    key = (platform.hardware.name, parallelism, variant)
-                    if key not in self._tables:
-                        self._tables[key] = self._maker.table(platform, parallelism, variant)
-                    found.append(self._tables[key])
+            name = platform.hardware.name
+            missing = [pair for pair in wanted if (name, *pair) not in self._tables]
+            degrees, formats = (tuple(dict.fromkeys(pair[axis] for pair in missing)) for axis in (0, 1))
+            made = self._maker.tables(platform, degrees, formats) if missing else {}
+            self._tables.update({(name, *pair): made.get(pair) for pair in missing})
+            found += [self._tables[name, *pair] for pair in wanted]
         return tuple(table for table in found if table is not None)
 
     def _screened(self, state: GapState) -> tuple[Candidate, ...]:
-        """The set-ups of a state that need the fewest devices, one of each table, the smallest first."""
+        """The set-ups of a state that come nearest to the limits, one of each table, the nearest and cheapest first."""
         if state in self._seen:
             return self._seen[state]
         self._seen[state], self._least_of[state] = (), np.inf
         tables = self._made(state)
         if not tables:
             return ()
-        devices = self._devices(tables, state)
-        within = devices.argmin(axis=1)
-        least = devices[np.arange(len(tables)), within]
+        over, cost = self._overruns(tables, state)
+        if self.overrun.limits:
+            over = np.maximum(over, 1.0)
+        within = np.array([np.lexsort((cost[row], over[row]))[0] for row in range(len(tables))])
+        rows = np.arange(len(tables))
+        least, price = over[rows, within], cost[rows, within]
         for table, value in zip(tables, least, strict=True):
             name = table.platform.hardware.name
             self._least[name] = min(self._least.get(name, np.inf), float(value))
-        order = [int(index) for index in np.argsort(least, kind="stable")[:_FINALISTS] if np.isfinite(least[index])]
-        found = tuple(self._candidate(tables[index], int(within[index])) for index in order)
-        self._seen[state], self._least_of[state] = found, float(least.min())
-        return found
+        order = [int(index) for index in np.lexsort((price, least))[:_FINALISTS] if np.isfinite(least[index])]
+        self._seen[state] = tuple(self._candidate(tables[index], int(within[index])) for index in order)
+        self._least_of[state] = float(least.min())
+        return self._seen[state]
 
-    def _devices(self, tables: tuple[ScreenTable, ...], state: GapState) -> Array:
-        """Of every table under every engine limit that the state allows, flat [tables, limits]."""
+    def _overruns(self, tables: tuple[ScreenTable, ...], state: GapState) -> tuple[Array, Array]:
+        """Overrun and cost of every table under every engine limit that the state allows, flat [tables, limits]."""
         question = self.question
         one_rank = screen(
             tables,
@@ -133,16 +170,10 @@ class GapScreen:
             objectives=question.objectives,
             utilization=question.policy.utilization,
         )
-        screened = of_all_ranks(one_rank, tables)
-        with np.errstate(divide="ignore"):
-            replicas = np.ceil(question.demand.planned_rate_per_s / screened.capacity_per_s)
-        each = np.array([table.parallelism.devices for table in tables], dtype=np.float64).reshape(-1, 1, 1)
-        spares = 1 if question.spec.spares is None else question.spec.spares
-        devices = (replicas + spares) * each
+        capacity = of_all_ranks(one_rank, tables).capacity_per_s
         if not state.any_limits:
-            devices = np.where(self._own_limits, devices, np.inf)
-        flat: Array = devices.reshape(len(tables), -1)
-        return flat
+            capacity = np.where(self._own_limits, capacity, 0.0)
+        return screened_overrun(tables, capacity, question=question, limits=self.overrun.limits)
 
     def _candidate(self, table: ScreenTable, place: int) -> Candidate:
         sequences, tokens = divmod(place, len(self._space.tokens))

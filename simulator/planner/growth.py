@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
+from simulator.errors import RoofcastError
 from simulator.planner.fleet import Sized
 from simulator.planner.resizing import Resizer, resizer
 from simulator.planner.risk_records import CapacityStep, DemandBand, Growth, GrowthMonth
 from simulator.planner.search import Question
 from simulator.specs.plan_values import MONTHS_PER_YEAR
+from simulator.units import GIGA, KILO
 
 DEFAULT_HORIZON_MONTHS = 24
 # Of published lead times of 3 to 12 months for accelerators: assumed, set your own with --lead-time.
@@ -41,7 +43,7 @@ def _month(fleet: Resizer, *, start: date, month: int, rate_per_s: float, bands:
 def capacity_steps(
     months: tuple[GrowthMonth, ...], *, start: date, band: int, lead_time_days: int
 ) -> list[CapacityStep]:
-    """Orders for a quarter at a time: each brings what its last month needs, in place when the quarter begins."""
+    """Orders for a quarter at a time: each brings what its last month needs, in place when first more is needed."""
     steps: list[CapacityStep] = []
     have = months[0].devices[band]
     for first in range(0, len(months), ORDER_EVERY_MONTHS):
@@ -49,7 +51,7 @@ def capacity_steps(
         need = max(month.devices[band] for month in quarter)
         if need <= have:
             continue
-        in_use = date.fromisoformat(quarter[0].date)
+        in_use = date.fromisoformat(next(month.date for month in quarter if month.devices[band] > have))
         order_by = in_use - timedelta(days=lead_time_days)
         steps.append(
             CapacityStep(
@@ -64,11 +66,34 @@ def capacity_steps(
     return steps
 
 
+def _bridge_devices(months: tuple[GrowthMonth, ...], *, until: date, band: int) -> int:
+    """Devices beyond the first month's that are needed before ``until``."""
+    before = [month.devices[band] for month in months if date.fromisoformat(month.date) < until]
+    return max(before, default=0) - months[0].devices[band]
+
+
+def _check_end(rate_per_s: float, *, months: int) -> None:
+    """Refuse a forecast that leaves the world."""
+    most = KILO * GIGA
+    if rate_per_s > most:
+        raise RoofcastError(
+            f"reaches {rate_per_s:.3g} requests/s in its high band after {months} months; at most {most:.0g}",
+            field="--growth",
+            code="out_of_range",
+            hint="growth slows: a shorter --horizon or a lower rate",
+        )
+
+
 def growth_of(question: Question, sized: Sized) -> Growth | None:
     """Months, bands and orders of the chosen fleet; None where no growth was given.
 
     The replica keeps its set-up; rates grow geometrically, d(m) = d(0) (1 + g)^m, in the low and the high band with
     half and one and a half times g.
+
+    Raises
+    ------
+    RoofcastError
+        The high band leaves what a plan takes as a rate.
     """
     spec = question.spec
     if spec.growth is None:
@@ -81,7 +106,9 @@ def growth_of(question: Question, sized: Sized) -> Growth | None:
         DemandBand(name="base", rate_per_month=spec.growth),
         DemandBand(name="high", rate_per_month=spec.growth * _HIGH),
     )
+    arrives = start + timedelta(days=lead_days)
     rate, fleet = question.demand.planned_rate_per_s, resizer(sized)
+    _check_end(rate * (1 + bands[-1].rate_per_month) ** horizon, months=horizon)
     months = tuple(
         _month(fleet, start=start, month=month, rate_per_s=rate, bands=bands) for month in range(horizon + 1)
     )
@@ -92,4 +119,6 @@ def growth_of(question: Question, sized: Sized) -> Growth | None:
         steps=tuple(capacity_steps(months, start=start, band=1, lead_time_days=lead_days)),
         lead_time_days=float(lead_days),
         lead_time_source="given" if spec.lead_time else LEAD_TIME_SOURCE,
+        bridge_until=arrives.isoformat(),
+        bridge_devices=_bridge_devices(months, until=arrives, band=1),
     )

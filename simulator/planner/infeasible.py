@@ -1,19 +1,24 @@
-"""When nothing serves: which bound, by how much, and which single change would be enough (each one tried)."""
+"""When nothing serves, or not within the limits: which bound, by how much, and which change would be enough."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from simulator.errors import InfeasibleError
-from simulator.planner.candidates import platforms
+from simulator.planner.constraints import FleetLimit, name_of, over_limits
 from simulator.planner.fleet import Sized, pack, size
-from simulator.planner.records import Objective, Rejection
-from simulator.planner.search import Question, Trial, join, try_platform
-from simulator.specs.plan import PlanSpec
-from simulator.specs.precision import Dtype
-from simulator.units import MILLI
+from simulator.planner.gap import gap_of
+from simulator.planner.gap_error import GapError
+from simulator.planner.gap_limits import Overrun
+from simulator.planner.gap_options import option_of
+from simulator.planner.gap_records import Gap, GapOption
+from simulator.planner.idle_bounds import closest_refusal, missed_bounds, own_quality
+from simulator.planner.relaxed_objectives import later_options, relaxed_options
+from simulator.planner.search import Question, Trial
+from simulator.units import percent_text
 
-SMALLER_FORMATS = (Dtype.FP8, Dtype.INT4)
 _SUGGESTIONS = 3
 _FIELDS = {
     "objective": "objectives",
@@ -24,90 +29,27 @@ _FIELDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A question that differs in one thing, and what to write for it."""
-
-    flags: str
-    spec: PlanSpec
-
-
-def single_changes(question: Question) -> tuple[Change, ...]:
-    """One step away from the question: smaller formats, free tensor parallelism, other hardware."""
-    spec = question.spec
-    changes = [
-        Change(flags=f"--weights {dtype}", spec=spec.model_copy(update={"weights": (dtype,), "scheme": None}))
-        for dtype in SMALLER_FORMATS
-        if dtype not in spec.weights
-    ]
-    if spec.tp:
-        changes.append(Change(flags="no --tp", spec=spec.model_copy(update={"tp": ()})))
-    if spec.hardware:
-        changes.append(Change(flags="--hardware", spec=spec.model_copy(update={"hardware": ()})))
-    return tuple(changes)
+def _hint(gap: Gap) -> str:
+    """The best single changes, or that none is enough."""
+    enough = [item for item in gap.options if item.closes or (not gap.limits and item.devices is not None)]
+    shown = [f"{item.flags} ({item.devices} x {item.hardware} {item.label})" for item in enough[:_SUGGESTIONS]]
+    if shown:
+        return f"enough would be {' or '.join(shown)}"
+    if gap.steps and gap.closed:
+        end, names = gap.steps[-1], ", ".join(step.name for step in gap.steps)
+        return f"no single change is enough, together are {names} ({end.devices} x {end.hardware} {end.label})"
+    return "no single change of format, technique, hardware, spares or rounding is enough"
 
 
-def _asked(question: Question, spec: PlanSpec) -> Question:
-    return Question(
-        spec=spec,
-        model=question.model,
-        demand=question.demand,
-        objectives=question.objectives,
-        policy=question.policy,
-        prices=question.prices,
-        assumptions=question.assumptions,
-    )
-
-
-def trial_of(question: Question, spec: PlanSpec) -> Trial:
-    """Try every platform of a changed question, demand and objectives unchanged."""
-    changed = _asked(question, spec)
-    trial = Trial(sized=(), rejections=())
-    for platform in platforms(spec):
-        trial = join(trial, try_platform(changed, platform))
-    return trial
-
-
-def _sentence(change: Change, best: Sized) -> str:
-    flags = change.flags
-    hardware = best.evaluated.candidate.platform.hardware.name
-    if flags == "--hardware":
-        flags = f"--hardware {hardware}"
-    return f"{flags} ({best.devices} x {hardware} {best.evaluated.candidate.label})"
-
-
-def _enough(question: Question, *, within: int | None) -> list[str]:
-    found = []
-    for change in single_changes(question):
-        ranked = sorted(trial_of(question, change.spec).sized, key=lambda item: item.rank)
-        fitting = [item for item in ranked if within is None or item.devices <= within]
-        if fitting:
-            found.append(_sentence(change, fitting[0]))
-    return found[:_SUGGESTIONS]
-
-
-def _relaxed(closest: Rejection, objectives: tuple[Objective, ...]) -> str:
-    """The flag with a bound that the closest candidate would hold, rounded up to two digits."""
-    objective = next(item for item in objectives if closest.message.startswith(item.name))
-    needed_ms = objective.bound_s * (1 + closest.excess) / MILLI
-    # Two digits resolve ten percent at worst; half of that more, and rounding to the nearest cannot fall short.
-    rounded_ms = float(f"{needed_ms * (1 + 1 / 20):.2g}")
-    bound = f"{rounded_ms:g}ms" if rounded_ms < 1 / MILLI else f"{rounded_ms * MILLI:g}s"
-    return f"--{objective.metric}-p{objective.percentile:g} {bound} ({closest.hardware} {closest.label})"
-
-
-def nothing_fits(question: Question, trial: Trial) -> InfeasibleError:
+def nothing_fits(question: Question, trial: Trial, gap: Gap) -> InfeasibleError:
     """No candidate can serve even one request within its bounds."""
-    closest = min(trial.rejections, key=lambda item: item.distance)
-    enough = _enough(question, within=question.spec.max_gpus)
-    if closest.code == "objective":
-        enough.insert(0, _relaxed(closest, question.objectives))
+    closest = closest_refusal(trial)
     count = len(trial.rejections)
     message = f"no feasible plan for {question.model.name} among {count} candidates; closest is {closest.hardware} "
     return InfeasibleError(
         f"{message}{closest.label}: {closest.message}",
         field=_FIELDS.get(closest.code, closest.code),
-        hint=f"enough would be {' or '.join(enough)}" if enough else "no single change of format or hardware is enough",
+        hint=_hint(gap),
     )
 
 
@@ -129,37 +71,69 @@ def _served_within(item: Sized, *, devices: int, question: Question) -> float:
     return share * demand.mean_rate_per_s
 
 
-def _smaller_fleets(question: Question, ranked: list[Sized], *, within: int) -> list[str]:
-    """Spares and whole servers that may be given up to stay within a budget: one of them, else both."""
+def smaller_fleets(question: Question, ranked: list[Sized], overrun: Overrun, start: Sized) -> tuple[GapOption, ...]:
+    """Spares and whole servers that may be given up to stay within the limits: one of them, else both."""
+    spec = question.spec
+    racks = any(limit.kind == "racks" for limit in overrun.limits)
+    loose: dict[str, Any] = {} if spec.round_to == "device" or racks else {"round_to": "device"}
+    kept = (spec.server_spares, spec.availability) != (None, None) or spec.spares == 0
+    bare: dict[str, Any] = {} if kept else {"spares": 0}
 
-    def fitting(flags: str, changed: PlanSpec) -> list[str]:
-        sized = [size(item.evaluated, demand=question.demand, spec=changed, prices=question.prices) for item in ranked]
-        allowed = sorted((item for item in sized if item.devices <= within), key=lambda item: item.rank)
-        return [_sentence(Change(flags=flags, spec=changed), item) for item in allowed[:1]]
+    def option(name: str, flags: str, update: dict[str, Any]) -> list[GapOption]:
+        changed = replace(question, spec=spec.model_copy(update=update))
+        sized = [
+            size(item.evaluated, demand=question.demand, spec=changed.spec, prices=question.prices) for item in ranked
+        ]
+        best = min(sized, key=overrun.order)
+        if not update or not overrun.holds(best):
+            return []
+        quality = own_quality(best)
+        return [option_of(changed, best, name=name, flags=flags, quality=quality, overrun=overrun, start=start)]
 
-    loose = question.spec.model_copy(update={"round_to": "device"})
-    bare = question.spec.model_copy(update={"spares": 0})
-    both = loose.model_copy(update={"spares": 0})
-    single = [*fitting("--round-to device", loose), *fitting("--spares 0", bare)]
-    return single or fitting("--round-to device --spares 0", both)
+    single = [
+        *option("single devices", "--round-to device", loose),
+        *option("no spare replica", "--spares 0", bare),
+    ]
+    both = {**loose, **bare} if loose and bare else {}
+    return tuple(single or option("neither spares nor whole servers", "--round-to device --spares 0", both))
 
 
-def over_budget(question: Question, ranked: list[Sized]) -> InfeasibleError:
+def over_budget(question: Question, ranked: list[Sized], gap: Gap) -> InfeasibleError:
     """Candidates can serve, but none with ``max_gpus`` accelerators: what is missing, and what would close the gap."""
     budget = question.spec.max_gpus or 0
     smallest = min(ranked, key=lambda item: (item.devices, item.rank))
     served = {id(item): _served_within(item, devices=budget, question=question) for item in ranked}
     most = max(ranked, key=lambda item: served[id(item)])
     rate = question.demand.mean_rate_per_s
-    hardware = smallest.evaluated.candidate.platform.hardware.name
     carriers = f"{budget} GPUs carry" if budget > 1 else f"{budget} GPU carries"
     message = (
-        f"{rate:g} requests/s need at least {smallest.devices} GPUs ({hardware} {smallest.evaluated.candidate.label}), "
+        f"{rate:g} requests/s need at least {smallest.devices} GPUs ({name_of(smallest)}), "
         f"{smallest.devices - budget} more than the {budget} allowed; {carriers} at most "
-        f"{served[id(most)]:.4g} requests/s ({served[id(most)] / rate:.0%}, "
-        f"{most.evaluated.candidate.platform.hardware.name} {most.evaluated.candidate.label})"
+        f"{served[id(most)]:.4g} requests/s ({percent_text(served[id(most)] / rate)}, {name_of(most)})"
     )
-    enough = [*_smaller_fleets(question, ranked, within=budget), *_enough(question, within=budget)][:_SUGGESTIONS]
-    nothing = "no single change of format, hardware, spares or rounding closes the gap"
-    hint = f"enough would be {' or '.join(enough)}" if enough else nothing
-    return InfeasibleError(message, field="--max-gpus", code="over_budget", hint=hint)
+    return InfeasibleError(message, field="--max-gpus", code="over_budget", hint=_hint(gap))
+
+
+def refuse_nothing(question: Question, trial: Trial) -> GapError:
+    """Nothing serves: the refusal with the bounds that bind and every change that was tried."""
+    missed = missed_bounds(question, trial)
+    gap = gap_of(question, None, options=relaxed_options(question, missed), bounds=missed)
+    return GapError(nothing_fits(question, trial, gap), gap=gap, currency=question.prices.currency)
+
+
+def refuse_limits(question: Question, ranked: list[Sized], limits: Sequence[FleetLimit]) -> GapError:
+    """Fleets serve, but none within the limits: the refusal with what would close the gap."""
+    overrun = Overrun(limits=tuple(limits))
+    start = min(ranked, key=overrun.order)
+    given_up = (*smaller_fleets(question, ranked, overrun, start), *later_options(question, overrun, start))
+    gap = gap_of(question, start, options=given_up)
+    only_devices = all(limit.kind == "devices" for limit in limits)
+    refusal = over_budget(question, ranked, gap) if only_devices else _over_limits(question, ranked, limits, gap)
+    return GapError(refusal, gap=gap, currency=question.prices.currency)
+
+
+def _over_limits(question: Question, ranked: list[Sized], limits: Sequence[FleetLimit], gap: Gap) -> InfeasibleError:
+    refusal = over_limits(question, ranked, limits)
+    if any(item.closes for item in gap.options):
+        refusal.hint = f"{refusal.hint}; {_hint(gap)}"
+    return refusal

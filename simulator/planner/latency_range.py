@@ -7,12 +7,11 @@ from math import exp
 
 import numpy as np
 
-from simulator.engine.lane import lanes
 from simulator.engine.lengths import RequestMix
-from simulator.engine.steady_state import LatencyMetric, steady_state
+from simulator.engine.steady_state import LatencyMetric
 from simulator.planner.limits import DEVIATE_80
 from simulator.planner.records import Fleet
-from simulator.planner.replica_curve import replica_curve
+from simulator.planner.replica_load import fleet_sweep
 
 _PERCENTILE = 95.0
 
@@ -34,9 +33,7 @@ def latency_range(fleet: Fleet, *, mix: RequestMix) -> LatencyRange:
     """
     spread = exp(DEVIATE_80 * fleet.log_sigma)
     scales = np.array([1 / spread, spread])
-    deployment = fleet.replica.deployment
-    curve, _ = replica_curve(deployment, memory=fleet.replica.memory, mix=mix)
-    state = steady_state(curve, rates_per_s=fleet.degraded.rate_per_s / lanes(deployment) * scales)
+    state = fleet_sweep(fleet, mix=mix).state_of(fleet.degraded.rate_per_s * scales)
 
     def ends(metric: LatencyMetric) -> tuple[float, float]:
         low_s, high_s = state.percentile_s(metric, _PERCENTILE) * scales

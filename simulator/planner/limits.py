@@ -11,7 +11,9 @@ from simulator.engine.load_curve import SlotLimit
 from simulator.engine.steady_state import LatencyMetric
 from simulator.kernels.timing import Provenance
 from simulator.planner.feasibility import Evaluated
+from simulator.planner.pace_spread import pace_sigma
 from simulator.planner.records import Limit, Objective, Replica
+from simulator.units import percent_text
 
 RESOURCES = {"compute": "compute", "memory": "memory bandwidth", "network": "network", "host": "host overhead"}
 SLOT_NAMES = {
@@ -31,7 +33,8 @@ class OperatingSteps:
     """The plain and the prompt-carrying step of a replica near its planned capacity.
 
     bound : what most of the time waits for (compute, memory, network, host)
-    log_sigma : standard deviation of log(measured / predicted) of the mean step, errors of both taken as common
+    log_sigma : standard deviation of log(measured / predicted) of the mean step, errors of both taken as common, with
+        that of the guesses which speculation has accepted where nobody gave it
     provenance : the word for how well the worse of the two is known
     """
 
@@ -56,9 +59,11 @@ def operating_steps(evaluated: Evaluated) -> OperatingSteps:
     kind = 2 if evaluated.replica.slot_limit is SlotLimit.TOKEN_BUDGET else 1
     prompts = plain + kind * len(curve.nodes)
     sigma = steps.log_sigma
+    kernels = (1 - at.prompt_share) * sigma[plain] + at.prompt_share * sigma[prompts]
+    pace = (1 - at.prompt_share) * pace_sigma(evaluated.candidate.techniques.speculation)
     return OperatingSteps(
         bound=steps.bound[prompts if at.prompt_share >= 1 / 2 else plain],
-        log_sigma=float((1 - at.prompt_share) * sigma[plain] + at.prompt_share * sigma[prompts]),
+        log_sigma=float(np.hypot(kernels, pace)),
         provenance=Provenance(max(int(steps.provenance[[plain, prompts]].max()), _known_pace(evaluated))).label,
     )
 
@@ -95,7 +100,7 @@ def limiting_resource(evaluated: Evaluated, steps: OperatingSteps, *, objectives
     if replica.binding is not None:
         objective = objectives[replica.binding]
         detail = (
-            f"{objective.name} reaches {objective.bound_s:g} s at {replica.utilization:.0%} of the rate "
+            f"{objective.name} reaches {objective.bound_s:g} s at {percent_text(replica.utilization)} of the rate "
             f"that saturates a replica"
         )
         return Limit(resource=f"{objective.name} ({_behind(replica, objective, bound=resource)})", detail=detail)

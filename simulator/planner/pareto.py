@@ -1,31 +1,50 @@
-"""Fleets that no other fleet beats in cost, latency, power and quality of answers at once."""
+"""Fleets that no other fleet beats in cost, latency, energy and quality of answers at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from simulator.planner.choice_records import ParetoPoint, ParetoSet
-from simulator.planner.fleet import Sized, complete, fleet_power
-from simulator.planner.format_quality import answer_quality, quality_note
+from simulator.planner.fleet import Sized, complete
+from simulator.planner.format_quality import AnswerQuality, answer_quality, quality_note
+from simulator.planner.records import Fleet
 from simulator.planner.search import Question
 from simulator.planner.wide_search import pareto_front
 
-AXES = ("cost per hour", "E2E p95", "power", "loss of answer quality")
+AXES = ("cost per hour", "E2E p95", "energy", "loss of answer quality")
 _MOST = 40
 
 
-def _loss(question: Question, item: Sized) -> float:
-    """As a fraction; what nobody published stands behind everything that is known."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """A fleet with what it is compared in."""
+
+    fleet: Fleet
+    quality: AnswerQuality
+    note: str
+
+    def axes(self) -> tuple[float, float, float, float]:
+        """Values along AXES, all to be small; what nobody published stands behind everything that is known."""
+        loss = 1.0 if self.quality.loss is None else self.quality.loss
+        fleet = self.fleet
+        return fleet.cost.per_hour or 0.0, fleet.degraded.e2e_p95_s, fleet.typical_w, loss
+
+
+def _compared(question: Question, item: Sized) -> _Compared:
     candidate = item.evaluated.candidate
-    loss = answer_quality(question.model, candidate.precision, candidate.techniques).loss
-    return 1.0 if loss is None else loss
+    return _Compared(
+        fleet=complete(item, demand=question.demand, objectives=question.objectives, spec=question.spec),
+        quality=answer_quality(question.model, candidate.precision, candidate.techniques),
+        note=quality_note(question.model, candidate.precision, candidate.techniques),
+    )
 
 
-def _point(question: Question, item: Sized) -> ParetoPoint:
-    fleet = complete(item, demand=question.demand, objectives=question.objectives, spec=question.spec)
-    engine, candidate = fleet.replica.deployment.engine, item.evaluated.candidate
+def _point(question: Question, found: _Compared) -> ParetoPoint:
+    fleet, demand = found.fleet, question.demand
+    engine = fleet.replica.deployment.engine
     return ParetoPoint(
         hardware=fleet.hardware,
         label=fleet.label,
@@ -40,31 +59,23 @@ def _point(question: Question, item: Sized) -> ParetoPoint:
         ttft_p95_s=fleet.degraded.ttft_p95_s,
         tpot_p95_s=fleet.degraded.tpot_p95_s,
         e2e_p95_s=fleet.degraded.e2e_p95_s,
-        quality=quality_note(question.model, candidate.precision, candidate.techniques),
+        quality=found.note,
+        energy_per_output_token_j=fleet.typical_w / (demand.planned_rate_per_s * demand.mix.osl.mean_tokens),
+        quality_loss=found.quality.loss,
     )
 
 
 def pareto_of(question: Question, fleets: Sequence[Sized]) -> ParetoSet:
-    """The front over cost, E2E p95 at a replica's planned load, typical power and published loss of quality.
+    """The front over cost, E2E p95 with the spares down, typical power and published loss of quality.
 
-    Fleets without a price compete on the others only among themselves, and stand at the end.
+    All fleets carry the same demand, so that power orders them as energy per token does. Fleets without a price compete
+    on the others only among themselves, and stand at the end.
     """
-
-    def axes(items: Sequence[Sized]) -> np.ndarray:
-        rows = [
-            (
-                item.cost.per_hour or 0.0,
-                item.evaluated.replica.at_capacity.e2e_p95_s,
-                fleet_power(item).typical_w,
-                _loss(question, item),
-            )
-            for item in items
-        ]
-        return np.array(rows, dtype=np.float64).reshape(-1, len(AXES))
-
-    priced = [item for item in fleets if item.cost.per_hour is not None]
-    unpriced = [item for item in fleets if item.cost.per_hour is None]
+    compared = [_compared(question, item) for item in fleets]
+    priced = [item for item in compared if item.fleet.cost.per_hour is not None]
+    unpriced = [item for item in compared if item.fleet.cost.per_hour is None]
     points: list[ParetoPoint] = []
     for group in (priced, unpriced):
-        points += [_point(question, group[index]) for index in pareto_front(axes(group), limit=_MOST)]
+        axes = np.array([item.axes() for item in group], dtype=np.float64).reshape(-1, len(AXES))
+        points += [_point(question, group[index]) for index in pareto_front(axes, limit=_MOST)]
     return ParetoSet(axes=AXES, considered=len(fleets), points=tuple(points))

@@ -3,62 +3,62 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from simulator.errors import InfeasibleError
 from simulator.planner.candidates import platforms
+from simulator.planner.contradictions import check_contradictions
 from simulator.planner.fleet import Sized, complete
-from simulator.planner.infeasible import nothing_fits, over_budget
 from simulator.planner.plausibility import warnings_for
-from simulator.planner.records import Assumption, CapacityPlan
+from simulator.planner.records import Assumption, CapacityPlan, Rejection
 from simulator.planner.search import Question, resolve
-from simulator.planner.studies import has_studies, with_studies
+from simulator.planner.studies import has_studies, replays_trace, with_finalists, with_studies
 from simulator.planner.trials import try_platforms
 from simulator.specs.plan import PlanSpec
+
+if TYPE_CHECKING:
+    from simulator.planner.finalists import Outcome
 
 _ASSUMPTION = re.compile(r"(.*?) = (.*) \((.*)\)")
 
 
 def best_of_each(ranked: list[Sized]) -> list[Sized]:
-    """The best of every accelerator; where only one was tried, every candidate."""
+    """The best of every accelerator, as one kind of replica and as two pools; where only one was tried, all of them."""
     if len({item.evaluated.candidate.platform.hardware.name for item in ranked}) == 1:
         return ranked
-    best: dict[str, Sized] = {}
+    best: dict[tuple[str, bool], Sized] = {}
     for item in ranked:
-        best.setdefault(item.evaluated.candidate.platform.hardware.name, item)
+        candidate = item.evaluated.candidate
+        best.setdefault((candidate.platform.hardware.name, candidate.prefill is None), item)
     return list(best.values())
 
 
-def _allowed(question: Question, ranked: list[Sized]) -> list[Sized]:
-    """Fleets within every limit that was given, or a refusal with the nearest; a gap study explains it in full."""
+def _allowed(question: Question, ranked: list[Sized]) -> tuple[list[Sized], tuple[Rejection, ...]]:
+    """Fleets within every limit that was given, and the others with what they exceed; a refusal where none is within.
+
+    Stock limits what is obtained beside it, not a fleet without it (see ``stock_plan``).
+    """
     spec = question.spec
-    if spec.stock:
-        # What is obtained beside the stock is limited, not a fleet without it (see ``stock_plan``).
-        return ranked
-    only_devices = (spec.max_cost_per_hour, spec.max_power_kw, spec.max_racks) == (None, None, None)
-    if only_devices:
-        allowed = [item for item in ranked if spec.max_gpus is None or item.devices <= spec.max_gpus]
-        if not allowed:
-            smallest = min(ranked, key=lambda item: (item.devices, item.rank))
-            raise _with_gap(question, over_budget(question, ranked), smallest=smallest)
-        return allowed
-    from simulator.planner.constraints import fleet_limits, over_limits, within
+    given = (spec.max_gpus, spec.max_cost_per_hour, spec.max_power_kw, spec.max_racks)
+    if spec.stock or given == (None,) * len(given):
+        return ranked, ()
+    from simulator.planner.constraints import beyond, fleet_limits, within
 
     limits = fleet_limits(question)
     allowed = within(limits, ranked)
     if not allowed:
-        raise over_limits(question, ranked, limits)
-    return allowed
+        from simulator.planner.infeasible import refuse_limits
+
+        raise refuse_limits(question, ranked, limits)
+    return allowed, beyond(limits, ranked)
 
 
-def _with_gap(question: Question, refusal: InfeasibleError, *, smallest: Sized | None) -> InfeasibleError:
-    """The refusal; where a number of accelerators was given, or the gap asked for, with what would close it."""
-    spec = question.spec
-    if spec.max_gpus is None and not spec.explain_gap:
-        return refusal
-    from simulator.planner.gap import gap_of
-    from simulator.planner.gap_error import GapError
+def _simulated(question: Question, ranked: list[Sized]) -> Outcome | None:
+    """The finalists in the event simulation, where that was asked for or the demand is a trace as it was recorded."""
+    if not question.spec.verify and not replays_trace(question.spec):
+        return None
+    from simulator.planner.finalists import checked_finalists
 
-    return GapError(refusal, gap=gap_of(question, smallest), currency=question.prices.currency)
+    return checked_finalists(question, ranked)
 
 
 def plan_capacity(spec: PlanSpec) -> CapacityPlan:
@@ -72,13 +72,19 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
     RoofcastError, ProfileError, FileError
         The question itself is invalid.
     """
+    check_contradictions(spec)
     question = resolve(spec)
     tried = try_platforms(question, platforms(spec))
     trial = tried.trial
     if not trial.sized:
-        raise _with_gap(question, nothing_fits(question, trial), smallest=None)
+        from simulator.planner.infeasible import refuse_nothing
+
+        raise refuse_nothing(question, trial)
     ranked = sorted(trial.sized, key=lambda item: item.rank)
-    allowed = _allowed(question, ranked)
+    simulated = _simulated(question, ranked)
+    if simulated is not None:
+        question, ranked = simulated.question, simulated.ranked
+    allowed, excluded = _allowed(question, ranked)
     shown = best_of_each(allowed)
     fleets = [complete(item, demand=question.demand, objectives=question.objectives, spec=spec) for item in shown]
     best = fleets[0]
@@ -88,12 +94,16 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
         objectives=question.objectives,
         best=best,
         alternatives=tuple(fleets[1:]),
-        rejections=trial.rejections,
-        candidates=tried.summary.candidates if tried.summary else len(trial.sized) + len(trial.rejections),
+        rejections=(*trial.rejections, *excluded),
+        candidates=tried.summary.candidates
+        if tried.summary
+        else len(trial.sized) + len(trial.rejections) + trial.more,
         assumptions=(*question.assumptions, *_deployment_assumptions(best.replica.deployment.assumptions)),
-        warnings=warnings_for(question, best, fleets),
+        warnings=(*question.demand.warnings, *warnings_for(question, best, fleets)),
         search=tried.summary,
     )
+    if simulated is not None:
+        plan = with_finalists(plan, simulated)
     return with_studies(plan, question, allowed=allowed, shown=shown) if has_studies(spec) else plan
 
 

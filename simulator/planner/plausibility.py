@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from simulator.planner.infeasible import single_changes, trial_of
 from simulator.planner.records import Fleet
 from simulator.planner.search import Question
-from simulator.units import KILO
+from simulator.planner.single_changes import single_changes, trial_of
+from simulator.units import KILO, percent_text
 
 # A fleet of this many accelerators is worth a second look at hardware and formats.
 MANY_DEVICES = KILO
@@ -47,7 +47,8 @@ def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[
         found.append("no spare replica: losing one puts the rest above their planned load")
     if question.policy.utilization > _RISKY_UTILIZATION:
         found.append(
-            f"replicas planned at {question.policy.utilization:.0%} of saturation: a small error overloads them"
+            f"replicas planned at {percent_text(question.policy.utilization)} of saturation: a small error overloads "
+            "them"
         )
     if best.cost.per_hour is None:
         found.append(f"no price is known for {best.hardware}: add one to your price list (--prices)")

@@ -7,16 +7,18 @@ from math import log, log1p, sqrt
 from statistics import NormalDist
 
 from simulator.engine.lengths import LengthDistribution
-from simulator.errors import RoofcastError
-from simulator.planner.candidates import platforms
-from simulator.planner.choice_records import Pool, PoolPlan
+from simulator.errors import InfeasibleError, RoofcastError
+from simulator.planner.candidates import Platform, platforms
+from simulator.planner.choice_records import Pool, PoolPlan, PoolSplit
 from simulator.planner.fleet import Sized
 from simulator.planner.records import Demand
 from simulator.planner.search import Question
 from simulator.planner.trials import try_platforms
 
-# Where the prompts are split: at the mean, and at two and four times it.
-_THRESHOLDS = (1.0, 2.0, 4.0)
+# Where the prompts are split: at the mean and octaves around it.
+_THRESHOLDS = (1.0, 1 / 2, 2.0, 4.0)
+# Accelerators that are tried again at every other length, for either pool.
+_ACCELERATORS = 6
 
 
 def truncated_lengths(lengths: LengthDistribution, *, low: float, high: float) -> tuple[float, LengthDistribution]:
@@ -48,9 +50,18 @@ def _part(demand: Demand, *, low: float, high: float) -> Demand:
     return replace(demand, mean_rate_per_s=demand.mean_rate_per_s * share, mix=replace(demand.mix, isl=isl))
 
 
-def _cheapest(question: Question) -> Sized | None:
-    trial = try_platforms(question, platforms(question.spec)).trial
-    return min(trial.sized, key=lambda item: item.rank, default=None)
+def _ranked(question: Question, tried: tuple[Platform, ...]) -> list[Sized]:
+    return sorted(try_platforms(question, tried).trial.sized, key=lambda item: item.rank)
+
+
+def _shortlist(ranked: list[Sized]) -> tuple[Platform, ...]:
+    """The accelerators of the best fleets, each once."""
+    found: dict[str, Platform] = {}
+    for item in ranked:
+        platform = item.evaluated.candidate.platform
+        if len(found) < _ACCELERATORS:
+            found.setdefault(platform.hardware.name, platform)
+    return tuple(found.values())
 
 
 def _pool(item: Sized, demand: Demand, *, low: float, high: float) -> Pool:
@@ -68,39 +79,80 @@ def _pool(item: Sized, demand: Demand, *, low: float, high: float) -> Pool:
     )
 
 
-def _split(question: Question, threshold: float) -> tuple[Pool, ...] | None:
-    pools = []
-    for low, high in ((0.0, threshold), (threshold, float("inf"))):
-        demand = _part(question.demand, low=low, high=high)
-        best = _cheapest(replace(question, demand=demand))
-        if best is None:
-            return None
-        pools.append(_pool(best, demand, low=low, high=high))
-    return tuple(pools)
+class _Splitter:
+    """Splits a question's prompts at one length after the other.
+
+    The first split tries every accelerator for either pool, the others those that came out best in it.
+    """
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        every = platforms(question.spec)
+        self._tried = [every, every]
+
+    def split(self, threshold: float) -> tuple[Pool, ...] | None:
+        """The cheapest fleet of either pool, or None where one of them cannot serve."""
+        pools = []
+        for place, (low, high) in enumerate(((0.0, threshold), (threshold, float("inf")))):
+            demand = _part(self._question.demand, low=low, high=high)
+            ranked = _ranked(replace(self._question, demand=demand), self._tried[place])
+            if not ranked:
+                return None
+            self._tried[place] = _shortlist(ranked)
+            pools.append(_pool(ranked[0], demand, low=low, high=high))
+        return tuple(pools)
 
 
-def _total(pools: tuple[Pool, ...]) -> tuple[bool, float, int]:
-    costs = [pool.cost_per_hour for pool in pools]
-    known = all(cost is not None for cost in costs)
-    return not known, sum(cost or 0.0 for cost in costs), sum(pool.devices for pool in pools)
+def _cost(pools: tuple[Pool, ...]) -> float | None:
+    costs = [pool.cost_per_hour for pool in pools if pool.cost_per_hour is not None]
+    return sum(costs) if len(costs) == len(pools) else None
 
 
-def pools_of(question: Question, *, devices: int) -> PoolPlan | None:
-    """The best of a few splits of the prompts by length; ``devices`` is what one pool for all needs.
+def _devices(pools: tuple[Pool, ...]) -> int:
+    return sum(pool.devices for pool in pools)
 
-    Answers are taken as independent of prompts, each pool keeps its own spares and its own set-up. None where no
-    split can serve.
+
+def _rank(pools: tuple[Pool, ...]) -> tuple[bool, float, int]:
+    """As fleets are ranked: known prices by cost, then fewer devices."""
+    cost = _cost(pools)
+    return cost is None, cost or 0.0, _devices(pools)
+
+
+def pools_of(question: Question, *, devices: int, cost_per_hour: float | None = None) -> PoolPlan:
+    """The best of a few splits of the prompts by length, against one pool of ``devices`` at ``cost_per_hour``.
+
+    Answers are taken as independent of prompts, each pool keeps its own spares, its own set-up, and the objectives.
+
+    Raises
+    ------
+    RoofcastError
+        All prompts have one length.
+    InfeasibleError
+        No split can be served.
     """
     isl = question.demand.mix.isl
     if isl.cv == 0:
         raise RoofcastError(
             "all prompts have one length, so that nothing can be split", field="--pools", code="no_effect"
         )
-    found = [(threshold, _split(question, threshold)) for threshold in (isl.mean_tokens * x for x in _THRESHOLDS)]
+    splitter = _Splitter(question)
+    found = [(factor * isl.mean_tokens, splitter.split(factor * isl.mean_tokens)) for factor in _THRESHOLDS]
     serving = [(threshold, pools) for threshold, pools in found if pools is not None]
     if not serving:
-        return None
-    threshold, pools = min(serving, key=lambda pair: _total(pair[1]))
+        raise InfeasibleError("no split of the prompts by length can be served", field="--pools", hint="leave it out")
+    threshold, pools = min(serving, key=lambda pair: _rank(pair[1]))
+    cost = _cost(pools)
     return PoolPlan(
-        threshold_tokens=threshold, pools=pools, saved_devices=devices - sum(pool.devices for pool in pools)
+        threshold_tokens=threshold,
+        pools=pools,
+        saved_devices=devices - _devices(pools),
+        saved_per_hour=None if cost is None or cost_per_hour is None else cost_per_hour - cost,
+        splits=tuple(
+            PoolSplit(
+                threshold_tokens=length,
+                devices=None if part is None else _devices(part),
+                cost_per_hour=None if part is None else _cost(part),
+            )
+            for length, part in sorted(found, key=lambda pair: pair[0])
+        ),
     )

@@ -15,6 +15,7 @@ from simulator.specs.plan import PlanSpec
 
 if TYPE_CHECKING:
     from simulator.planner.choice_records import Gap, ParetoSet, PoolPlan, SearchSummary, StockPlan
+    from simulator.planner.finalist_records import Finalists
     from simulator.planner.risk_records import Growth, RentalMix, Resilience, Uncertainty
     from simulator.planner.verification import FleetVerification
 
@@ -33,7 +34,7 @@ class Demand:
     """Requests that arrive, and those that reach accelerators.
 
     mean_rate_per_s : of all requests; peak_to_mean : busiest over mean; cache_hit_fraction : answered elsewhere
-    headroom_fraction : growth that capacity is kept free for
+    headroom_fraction : growth that capacity is kept free for; warnings : what was put right in a trace
     """
 
     mean_rate_per_s: float
@@ -42,6 +43,7 @@ class Demand:
     headroom_fraction: float
     mix: RequestMix
     assumptions: tuple[Assumption, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def served_mean_rate_per_s(self) -> float:
@@ -94,7 +96,7 @@ class Latencies:
 class Rejection:
     """Why a candidate cannot serve: ``message`` says by how much, ``excess`` the same as a share of the bound.
 
-    code : memory, slots, objective, or that of the refusal to deploy
+    code : memory, slots, objective, limit (of the fleet), or that of the refusal to deploy
     """
 
     hardware: str
@@ -105,8 +107,8 @@ class Rejection:
 
     @property
     def distance(self) -> tuple[int, float]:
-        """How far from serving, for ordering: a missed objective before missing memory before the unsupported."""
-        nearest_first = ("objective", "slots", "memory")
+        """How far from serving, for ordering: a fleet limit, then a missed objective, then memory, the unsupported."""
+        nearest_first = ("limit", "objective", "slots", "memory")
         order = nearest_first.index(self.code) if self.code in nearest_first else len(nearest_first)
         return order, self.excess
 
@@ -165,6 +167,32 @@ class FleetCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillPool:
+    """Replicas that compute the prompts for a fleet whose other replicas only decode.
+
+    load : share of its saturation rate at the planned rate, spares down; limit : what holds a replica back
+    link : between the pools; transfer_s : of a mean prompt's KV cache [s]; transfer_token_s : of it for each token [s]
+    link_busy_fraction : of a replica's link
+    """
+
+    replica: Replica
+    label: str
+    replicas: int
+    spares: int
+    limit: Limit
+    load: float
+    link: str
+    transfer_s: float
+    transfer_token_s: float
+    link_busy_fraction: float
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of the pool, spares included."""
+        return (self.replicas + self.spares) * self.replica.devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     """Replicas that carry a demand, in whole servers.
 
@@ -174,6 +202,8 @@ class Fleet:
     log_sigma : standard deviation of log(measured / predicted) of those step times
     scheme : quantization method, None where the formats say it all
     quality : what is published about its answers where they may differ from the model's, else empty
+    prefill : the pool that computes the prompts, None where replicas do both; else replica, label, replicas and spares
+        are those of the pool that decodes, and all the rest is of both
     """
 
     replica: Replica
@@ -196,6 +226,7 @@ class Fleet:
     log_sigma: float = 0.0
     scheme: str | None = None
     quality: str = ""
+    prefill: PrefillPool | None = None
 
     @property
     def hardware(self) -> str:
@@ -205,7 +236,8 @@ class Fleet:
     @property
     def devices(self) -> int:
         """Accelerators to obtain."""
-        return (self.replicas + self.spares) * self.replica.devices + self.idle_devices
+        prefill = 0 if self.prefill is None else self.prefill.devices
+        return (self.replicas + self.spares) * self.replica.devices + self.idle_devices + prefill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,3 +268,4 @@ class CapacityPlan:
     rental: RentalMix | None = None
     uncertainty: Uncertainty | None = None
     verification: FleetVerification | None = None
+    finalists: Finalists | None = None

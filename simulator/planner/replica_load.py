@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from simulator.engine.lane import lanes
 from simulator.engine.lengths import RequestMix
-from simulator.engine.steady_state import LatencyMetric, steady_state
+from simulator.engine.steady_state import LatencyMetric, SteadyState, steady_state
 from simulator.operators.step_shape import Array
-from simulator.planner.records import Replica
+from simulator.planner.records import Fleet, PrefillPool, Replica
 from simulator.planner.replica_curve import replica_curve
 
 _POINTS = 40
@@ -60,14 +61,72 @@ def knee_index(x: Array, y: Array) -> int:
     return int(np.argmax(along - rise))
 
 
-def replica_load(replica: Replica, *, mix: RequestMix, rates_per_s: tuple[float, ...] = ()) -> ReplicaLoad:
-    """Percentiles of one replica over its load, and at the given ``rates_per_s`` of the whole replica."""
-    deployment = replica.deployment
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Steady states at rates of one replica, and the rate that saturates it or the pool before it [1/s]."""
 
-    curve, _ = replica_curve(deployment, memory=replica.memory, mix=mix)
-    count = lanes(deployment)
+    state_of: Callable[[Array], SteadyState]
+    saturation_per_s: float
+
+
+def _replica_sweep(replica: Replica, *, mix: RequestMix) -> Sweep:
+    curve, _ = replica_curve(replica.deployment, memory=replica.memory, mix=mix)
+    count = lanes(replica.deployment)
+    return Sweep(
+        state_of=lambda rates: steady_state(curve, rates_per_s=rates / count),
+        saturation_per_s=replica.saturation_per_s,
+    )
+
+
+def _pools_sweep(fleet: Fleet, pool: PrefillPool, *, mix: RequestMix) -> Sweep:
+    """Of a decode replica, while the prefill replicas of the fleet share what all decode replicas get."""
+    from simulator.planner.pool_states import (
+        Transfer,
+        both_pools,
+        decode_curve,
+        decode_mix,
+        decode_state,
+        prefill_mix,
+        prefill_state,
+    )
+
+    first, second = pool.replica, fleet.replica
+    prompts, _ = replica_curve(first.deployment, memory=first.memory, mix=prefill_mix(mix))
+    answers, _ = replica_curve(second.deployment, memory=second.memory, mix=decode_mix(mix))
+    alone = decode_curve(answers)
+    transfer = Transfer(
+        link=pool.link,
+        token_s=pool.transfer_token_s,
+        request_s=max(0.0, pool.transfer_s - mix.isl.mean_tokens * pool.transfer_token_s),
+        lanes=first.deployment.parallelism.pp_size,
+    )
+    ratio = fleet.replicas / pool.replicas
+    counts = lanes(first.deployment), lanes(second.deployment)
+
+    def states(rates: Array) -> SteadyState:
+        ahead = prefill_state(prompts, rates_per_s=rates * ratio / counts[0], transfer=transfer)
+        return both_pools(ahead, decode_state(alone, rates_per_s=rates / counts[1]))
+
+    return Sweep(state_of=states, saturation_per_s=min(second.saturation_per_s, first.saturation_per_s / ratio))
+
+
+def fleet_sweep(fleet: Fleet, *, mix: RequestMix) -> Sweep:
+    """Of one replica of a fleet; where it only decodes, with its share of the prefill pool before it."""
+    if fleet.prefill is None:
+        return _replica_sweep(fleet.replica, mix=mix)
+    return _pools_sweep(fleet, fleet.prefill, mix=mix)
+
+
+def replica_load(
+    replica: Replica, *, mix: RequestMix, rates_per_s: tuple[float, ...] = (), fleet: Fleet | None = None
+) -> ReplicaLoad:
+    """Percentiles of one replica over its load, and at the given ``rates_per_s`` of the whole replica.
+
+    fleet : where prompts are computed in a pool of their own, the fleet that says how many replicas share them
+    """
+    swept = _replica_sweep(replica, mix=mix) if fleet is None else fleet_sweep(fleet, mix=mix)
     loads = np.linspace(0.02, _HIGHEST_LOAD, _POINTS)
-    state = steady_state(curve, rates_per_s=np.append(loads * replica.saturation_per_s, rates_per_s) / count)
+    state = swept.state_of(np.append(loads * swept.saturation_per_s, rates_per_s))
 
     def curve_of(metric: LatencyMetric, percentile: float) -> Array:
         values = state.percentile_s(metric, percentile)[:_POINTS]
@@ -80,14 +139,14 @@ def replica_load(replica: Replica, *, mix: RequestMix, rates_per_s: tuple[float,
         LoadPoint(
             metric=metric,
             rate_per_s=rate,
-            load=rate / replica.saturation_per_s,
+            load=rate / swept.saturation_per_s,
             values_s=tuple(float(state.percentile_s(metric, item)[_POINTS + index]) for item in PERCENTILES),
         )
         for index, rate in enumerate(rates_per_s)
         for metric in LatencyMetric
     )
     return ReplicaLoad(
-        rates_per_s=tuple(float(load * replica.saturation_per_s) for load in loads[:shown]),
+        rates_per_s=tuple(float(load * swept.saturation_per_s) for load in loads[:shown]),
         loads=tuple(float(load) for load in loads[:shown]),
         ttft_p50_s=tuple(map(float, curve_of(LatencyMetric.TTFT, 50.0)[:shown])),
         ttft_p95_s=tuple(map(float, ttft)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, inf
 
 import numpy as np
@@ -15,7 +16,7 @@ from simulator.planner.availability import (
     replica_unavailability,
     spares_for,
 )
-from simulator.planner.fleet import Sized
+from simulator.planner.fleet import PoolSize, Sized
 from simulator.planner.records import Fleet, Objective
 from simulator.planner.resizing import resizer
 from simulator.planner.risk_records import Availability, LoadTarget, LossCase, Maintenance, Resilience, Startup
@@ -26,10 +27,8 @@ from simulator.units import SECONDS_PER_HOUR
 START_FIXED_S = 60.0
 # Two periods of 15 s, the default of the Kubernetes horizontal autoscaler and of its metrics.
 AUTOSCALER_LAG_S = 30.0
-STARTUP_SOURCE = (
-    "weights over the host link (storage assumed to keep up), 60 s assumed for start and graph capture, "
-    "30 s for an autoscaler that looks every 15 s"
-)
+_START_SOURCE = "weights over the host link (storage assumed to keep up), 60 s assumed for start and graph capture"
+_LAG_SOURCE = "30 s for an autoscaler that looks every 15 s"
 DEFAULT_RAMP_PER_S = 0.05 / 60
 _LOADS = 24
 _HIGHEST_LOAD = 0.98
@@ -64,22 +63,29 @@ def loss_case(sized: Sized, *, name: str, lost: int, rate_per_s: float, objectiv
     )
 
 
-def availability_of(question: Question, sized: Sized) -> Availability | None:
+def availability_of(question: Question, sized: Sized, *, fleet: Fleet) -> Availability | None:
     """Spares for the availability that was asked for, None where none was."""
     spec = question.spec
     if spec.availability is None:
         return None
     mtbf_hours, mttr_hours = spec.mtbf_hours or DEVICE_MTBF_HOURS, spec.mttr_hours or DEFAULT_MTTR_HOURS
+    sources = ("given" if spec.mtbf_hours else MTBF_SOURCE, "given" if spec.mttr_hours else MTTR_SOURCE)
+    source = f"MTBF: {sources[0]}; MTTR: {sources[1]}"
+    if sized.prefill is not None:
+        from simulator.planner.pool_resilience import pool_availability
+
+        target = spec.availability / 100
+        found = pool_availability(sized, fleet, target=target, mtbf_hours=mtbf_hours, mttr_hours=mttr_hours)
+        return replace(found, source=source)
     devices = sized.evaluated.replica.devices
     down = replica_unavailability(devices=devices, mtbf_hours=mtbf_hours, mttr_hours=mttr_hours)
     target = spec.availability / 100
     spares = spares_for(replicas=sized.replicas, unavailability=down, target=target)
-    sources = ("given" if spec.mtbf_hours else MTBF_SOURCE, "given" if spec.mttr_hours else MTTR_SOURCE)
     return Availability(
         target=target,
         mtbf_s=mtbf_hours / devices * SECONDS_PER_HOUR,
         mttr_s=mttr_hours * SECONDS_PER_HOUR,
-        source=f"MTBF: {sources[0]}; MTTR: {sources[1]}",
+        source=source,
         unavailability=down,
         replicas=sized.replicas,
         spares=spares,
@@ -90,33 +96,87 @@ def availability_of(question: Question, sized: Sized) -> Availability | None:
     )
 
 
-def startup_of(question: Question, sized: Sized) -> Startup:
-    """How late a new replica comes, and how many must run ahead of a ramp for the objectives to hold meanwhile."""
-    replica = sized.evaluated.replica
-    link = replica.deployment.hardware.host_link.bytes_per_s_per_direction
-    load_s = replica.memory.weights_bytes / link
-    share_per_s = DEFAULT_RAMP_PER_S if question.spec.ramp is None else question.spec.ramp
-    ramp = share_per_s * question.demand.planned_rate_per_s
-    delay_s = load_s + START_FIXED_S + AUTOSCALER_LAG_S
-    shown = "5 % of the peak a minute, assumed" if question.spec.ramp is None else "given"
-    return Startup(
-        load_s=load_s,
-        fixed_s=START_FIXED_S,
-        lag_s=AUTOSCALER_LAG_S,
-        ramp_per_s2=ramp,
-        headroom_replicas=ceil(ramp * delay_s / replica.capacity_per_s),
-        source=f"{STARTUP_SOURCE}; ramp {shown}",
+def availability_warnings(found: Resilience) -> tuple[str, ...]:
+    """A target that the spares which were asked for do not reach."""
+    item = found.availability
+    if item is None or item.present_spares >= item.spares:
+        return ()
+    planned = f"{item.present_spares} spares" if item.present_spares != 1 else "1 spare"
+    return (
+        f"{planned} give an availability of {item.present_achieved:.4%}, below {item.target:.4%}: "
+        f"that takes --spares {item.spares}",
     )
 
 
-def maintenance_of(sized: Sized, startup: Startup) -> Maintenance:
-    """A restart of every replica, as many at a time as there are spares; a round drains, starts and loads."""
-    at_once = max(1, sized.spares)
+def startup_of(question: Question, sized: Sized) -> Startup:
+    """How late a new replica comes, and how many must run ahead of a ramp for the objectives to hold meanwhile."""
+    spec = question.spec
+    pools = [part.replica for part in (sized.evaluated, sized.evaluated.prefill) if part is not None]
+    link = pools[0].deployment.hardware.host_link.bytes_per_s_per_direction
+    load_s, fixed_s = max(replica.memory.weights_bytes for replica in pools) / link, START_FIXED_S
+    if spec.startup is not None:
+        load_s, fixed_s = 0.0, spec.startup
+    lag_s = AUTOSCALER_LAG_S if spec.autoscaler_lag is None else spec.autoscaler_lag
+    ramp = (DEFAULT_RAMP_PER_S if spec.ramp is None else spec.ramp) * question.demand.planned_rate_per_s
+    sources = (
+        _START_SOURCE if spec.startup is None else "start given",
+        _LAG_SOURCE if spec.autoscaler_lag is None else "lag of the autoscaler given",
+    )
+    shown = "5 % of the peak a minute, assumed" if spec.ramp is None else "given"
+    return Startup(
+        load_s=load_s,
+        fixed_s=fixed_s,
+        lag_s=lag_s,
+        ramp_per_s2=ramp,
+        headroom_replicas=sum(ceil(ramp * (load_s + fixed_s + lag_s) / replica.capacity_per_s) for replica in pools),
+        source=f"{', '.join(sources)}; ramp {shown}",
+    )
+
+
+def maintenance_of(sized: Sized, startup: Startup, *, cases: tuple[LossCase, ...]) -> Maintenance:
+    """A restart of every replica, as many at a time as there are spares; a round drains, starts and loads.
+
+    cases : what is lost and whether that holds, the restart among them; pools are restarted one after the other
+    """
+    own = PoolSize(replicas=sized.replicas, spares=sized.spares)
+    pools = [own] if sized.prefill is None else [sized.prefill, own]
+    at_once = max(1, min(pool.spares for pool in pools))
     drain_s = sized.evaluated.replica.at_capacity.e2e_p95_s
     return Maintenance(
         at_once=at_once,
-        rounds=ceil((sized.replicas + sized.spares) / at_once),
+        rounds=sum(ceil((pool.replicas + pool.spares) / at_once) for pool in pools),
         round_s=drain_s + startup.load_s + startup.fixed_s,
+        holds=all(case.holds for case in cases),
+    )
+
+
+def _restarting(question: Question, sized: Sized) -> tuple[LossCase, ...]:
+    """The fleet at its planned peak while as many replicas as there are spares, at least one, are down on purpose."""
+    rate, objectives = question.demand.planned_rate_per_s, question.objectives
+    if sized.prefill is None:
+        lost = max(1, sized.spares)
+        return (loss_case(sized, name="restart", lost=lost, rate_per_s=rate, objectives=objectives),)
+    from simulator.planner.pool_resilience import pool_loss
+
+    gone = max(1, min(sized.prefill.spares, sized.spares))
+    return tuple(
+        pool_loss(sized, name="restart", lost=lost, rate_per_s=rate, objectives=objectives)
+        for lost in ((gone, 0), (0, gone))
+    )
+
+
+def _cases(question: Question, sized: Sized, fleet: Fleet, *, per_server: int) -> tuple[LossCase, ...]:
+    rate, objectives = question.demand.planned_rate_per_s, question.objectives
+    if sized.prefill is None:
+        return tuple(
+            loss_case(sized, name=name, lost=lost, rate_per_s=rate, objectives=objectives)
+            for name, lost in _losses(sized, fleet, per_server=per_server)
+        )
+    from simulator.planner.pool_resilience import pool_loss, pool_losses
+
+    return tuple(
+        pool_loss(sized, name=name, lost=both, rate_per_s=rate, objectives=objectives)
+        for name, both in pool_losses(sized, fleet)
     )
 
 
@@ -144,26 +204,29 @@ def load_target(question: Question, sized: Sized) -> LoadTarget:
     )
 
 
+def _losses(sized: Sized, fleet: Fleet, *, per_server: int) -> tuple[tuple[str, int], ...]:
+    """What may go away, and the replicas that go with it; where two mean the same replicas, the larger one's name."""
+    there = sized.replicas + sized.spares
+    losses = [("one replica", 1), ("two replicas", 2)]
+    losses += [("one server", per_server)] if fleet.servers else []
+    losses += [("two servers", 2 * per_server)] if fleet.servers and fleet.servers > 1 else []
+    named = {min(lost, there): name for name, lost in losses}
+    return tuple((name, lost) for lost, name in sorted(named.items()))
+
+
 def resilience_of(question: Question, sized: Sized, *, fleet: Fleet) -> Resilience:
     """Loss cases, availability, maintenance, start-up and the load that the objectives allow, for the chosen fleet."""
-    per_server = 1
-    if fleet.server is not None and fleet.servers is not None:
-        per_server = max(1, fleet.server.accelerators_per_server // fleet.replica.devices)
-    rate, objectives = question.demand.planned_rate_per_s, question.objectives
-    names = [("one replica", 1), ("two replicas", 2)]
-    if fleet.servers is not None and per_server > 2:
-        names.append(("one server", per_server))
-    elif fleet.servers is not None:
-        names[per_server - 1] = ("one server", per_server)
+    pools = [fleet.replica] if fleet.prefill is None else [fleet.replica, fleet.prefill.replica]
+    in_server = fleet.server.accelerators_per_server if fleet.server is not None and fleet.servers is not None else 1
+    per_server, *others = (max(1, in_server // replica.devices) for replica in pools)
     startup = startup_of(question, sized)
     return Resilience(
-        cases=tuple(
-            loss_case(sized, name=name, lost=lost, rate_per_s=rate, objectives=objectives) for name, lost in names
-        ),
+        cases=_cases(question, sized, fleet, per_server=per_server),
+        spares=sized.spares + (sized.prefill.spares if sized.prefill else 0),
         replicas_per_server=per_server,
-        spares_for_one_server=per_server,
-        maintenance=maintenance_of(sized, startup),
+        spares_for_one_server=per_server + sum(others),
+        maintenance=maintenance_of(sized, startup, cases=_restarting(question, sized)),
         startup=startup,
         load_target=load_target(question, sized),
-        availability=availability_of(question, sized),
+        availability=availability_of(question, sized, fleet=fleet),
     )

@@ -7,12 +7,37 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.planner.fleet import Sized, pack
+from simulator.planner.fleet import Sized, fill_servers, pack
 from simulator.planner.limits import operating_steps
 
 Array = NDArray[np.float64]
 # As in ``replicas_for``: exact multiples need no extra replica.
 _ROUNDING = float(np.sqrt(np.finfo(np.float64).eps))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondPool:
+    """Replicas of a prefill pool beside each replica of the decode pool, as planned; ``devices`` of one of them.
+
+    shares_servers : whether both kinds fill common servers without gaps, server_devices : of one server
+    """
+
+    per_replica: float
+    devices: int
+    spares: int
+    shares_servers: bool
+    server_devices: int
+
+    def beside(self, replicas: Array, own_devices: Array) -> Array:
+        """Devices of both pools, given the decode pool's replicas without spares and its devices."""
+        devices: Array = (np.ceil(replicas * self.per_replica * (1 - _ROUNDING)) + self.spares) * self.devices
+        if not self.server_devices:
+            return own_devices + devices
+        if self.shares_servers:
+            both: Array = np.ceil((own_devices + devices) / self.server_devices) * self.server_devices
+            return both
+        apart: Array = np.ceil(devices / self.server_devices) * self.server_devices
+        return own_devices + apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +55,7 @@ class Resizer:
     server_devices: int
     price_per_hour: float | None
     log_sigma: float
+    prefill: SecondPool | None = None
 
     def replicas(self, rate_per_s: ArrayLike, *, capacity_factor: ArrayLike = 1.0) -> Array:
         """Replicas that carry each rate, at least one, without spares."""
@@ -39,9 +65,31 @@ class Resizer:
     def devices(self, replicas: ArrayLike, *, spares: int | None = None) -> Array:
         """Devices of that many replicas with their spares, in whole servers where those are bought."""
         total = np.asarray(replicas, dtype=np.float64) + (self.spares if spares is None else spares)
+        if self.prefill is not None and (self.prefill.shares_servers or not self.per_server):
+            return self.prefill.beside(np.asarray(replicas, dtype=np.float64), total * self.devices_per_replica)
+        if self.prefill is not None:
+            own: Array = np.ceil(total / self.per_server) * self.server_devices
+            return self.prefill.beside(np.asarray(replicas, dtype=np.float64), own)
         if not self.per_server:
             return total * self.devices_per_replica
         return np.ceil(total / self.per_server) * self.server_devices
+
+
+def _second_pool(sized: Sized) -> SecondPool | None:
+    pool, first = sized.prefill, sized.evaluated.prefill
+    if pool is None or first is None:
+        return None
+    devices = (first.replica.devices, sized.evaluated.replica.devices)
+    in_server = 0
+    if sized.packing.servers is not None and sized.server is not None:
+        in_server = sized.server.accelerators_per_server
+    return SecondPool(
+        per_replica=pool.replicas / sized.replicas,
+        devices=devices[0],
+        spares=pool.spares,
+        shares_servers=bool(in_server) and fill_servers(devices, devices_per_server=in_server),
+        server_devices=in_server,
+    )
 
 
 def resizer(sized: Sized) -> Resizer:
@@ -61,4 +109,5 @@ def resizer(sized: Sized) -> Resizer:
         server_devices=server_devices,
         price_per_hour=sized.cost.per_device_hour,
         log_sigma=operating_steps(sized.evaluated).log_sigma,
+        prefill=_second_pool(sized),
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.specs.plan_values import HOURS_PER_DAY
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossCase:
@@ -69,11 +71,15 @@ class Startup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """Rolling restart of every replica: ``at_once`` of them down at a time, ``rounds`` of ``round_s`` each."""
+    """Rolling restart of every replica: ``at_once`` of them down at a time, ``rounds`` of ``round_s`` each.
+
+    holds : every objective is met meanwhile, even at the planned peak
+    """
 
     at_once: int
     rounds: int
     round_s: float
+    holds: bool
 
     @property
     def total_s(self) -> float:
@@ -98,15 +104,25 @@ class LoadTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resilience:
-    """What happens when replicas, servers or time go wrong. Parts that were not asked for are None."""
+    """What happens when replicas, servers or time go wrong. Parts that were not asked for are None.
+
+    spares : that the plan has; spares_for_one_server : for N+1 by server; both count all pools, replicas_per_server the
+    one that decodes
+    """
 
     cases: tuple[LossCase, ...]
+    spares: int
     replicas_per_server: int
     spares_for_one_server: int
     maintenance: Maintenance
     startup: Startup
     load_target: LoadTarget
     availability: Availability | None
+
+    @property
+    def spares_for_two_servers(self) -> int:
+        """For N+2 by server."""
+        return 2 * self.spares_for_one_server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +156,11 @@ class CapacityStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """Demand over the horizon, what it needs when, and when to order it. Dates are ISO."""
+    """Demand over the horizon, what it needs when, and when to order it. Dates are ISO.
+
+    bridge_until : the day on which what is ordered at the start arrives; bridge_devices : needed beyond the fleet on
+    the last month's day before it (base band), which nothing but rental can bring
+    """
 
     start: str
     bands: tuple[DemandBand, ...]
@@ -148,11 +168,13 @@ class Growth:
     steps: tuple[CapacityStep, ...]
     lead_time_days: float
     lead_time_source: str
+    bridge_until: str
+    bridge_devices: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RentalShare:
-    """Devices rented one way: mean devices in use over the day, hours of use and cost a month."""
+    """Devices rented one way: how many at most, how many are paid for on average, cost a month."""
 
     kind: str
     per_device_hour: float
@@ -163,9 +185,10 @@ class RentalShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RentalMix:
-    """Cheapest way to rent a load that changes over the day, against renting the peak all day.
+    """Cheapest way to rent a load that changes by the hour, against renting the peak all the time.
 
-    profile : demand by hour over its peak; devices : needed in each of those hours
+    profile : demand over its peak by hour, of a day or of a week from Monday; devices : needed in each of those hours
+    per_month : of all shares; per_million_* : tokens of the mean demand at that bill
     """
 
     profile: tuple[float, ...]
@@ -176,6 +199,13 @@ class RentalMix:
     flat_per_month: float
     flat_kind: str
     notes: tuple[str, ...]
+    per_million_input_tokens: float
+    per_million_output_tokens: float
+
+    @property
+    def period(self) -> str:
+        """What the profile is of."""
+        return "week" if len(self.profile) > HOURS_PER_DAY else "day"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ matrix products, and cache formats everything but attention.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -41,13 +42,23 @@ def _arrays(item: object, *, cases: int) -> dict[str, Array]:
     return {name: value for name, value in found.items() if isinstance(value, np.ndarray) and value.shape == (cases,)}
 
 
+def _distinct(columns: list[Array]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first case of each kind, and of every case its kind, in the order in which they come."""
+    # Cases are few: a dictionary is much faster than sorting them.
+    seen: dict[tuple[float, ...], int] = {}
+    back = [seen.setdefault(case, len(seen)) for case in zip(*(column.tolist() for column in columns), strict=True)]
+    first = {kind: place for place, kind in reversed(list(enumerate(back)))}
+    order = [first[kind] for kind in range(len(seen))]
+    return np.array(order, dtype=np.intp), np.array(back, dtype=np.intp)
+
+
 def distinct_row(work: Work, *, cases: int) -> DistinctRow:
     """Keep one of the cases in which a row does the same: most operators see only the number of tokens."""
     outside, inside = _arrays(work, cases=cases), _arrays(work.shape, cases=cases)
     columns = [*outside.values(), *inside.values()]
     if not columns:
         columns = [np.zeros(cases)]
-    _, first, back = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
+    first, back = _distinct(columns)
     of_shape: dict[str, Any] = {name: value[first] for name, value in inside.items()}
     of_row: dict[str, Any] = {name: value[first] for name, value in outside.items()}
     shape = replace(work.shape, **of_shape)
@@ -56,7 +67,7 @@ def distinct_row(work: Work, *, cases: int) -> DistinctRow:
     for item in fields(shape):
         value = getattr(shape, item.name)
         parts.append(value.tobytes() if isinstance(value, np.ndarray) else value)
-    return DistinctRow(key=tuple(parts), work=kept, cases=back.reshape(-1))
+    return DistinctRow(key=tuple(parts), work=kept, cases=back)
 
 
 class RowPrices:
@@ -66,11 +77,16 @@ class RowPrices:
         self._kernels = kernels
         self._seconds: dict[_Key, Array] = {}
 
+    def price(self, rows: Iterable[DistinctRow]) -> None:
+        """Price those that are new, in one go."""
+        missing = {row.key: row.work for row in rows if row.key not in self._seconds}
+        if missing:
+            timings = self._kernels.price_all(tuple(missing.values()))
+            self._seconds.update({key: timing.seconds for key, timing in zip(missing, timings, strict=True)})
+
     def seconds(self, rows: tuple[DistinctRow, ...]) -> list[Array]:
         """Of one execution of every row, as far as it is expected to run [s]."""
-        missing = {row.key: row.work for row in rows if row.key not in self._seconds}
-        timings = self._kernels.price_all(tuple(missing.values()))
-        self._seconds.update({key: timing.seconds for key, timing in zip(missing, timings, strict=True)})
+        self.price(rows)
         return [(row.work.executed * self._seconds[row.key])[row.cases] for row in rows]
 
 
@@ -84,6 +100,11 @@ class SharedRows:
     layers: tuple[DistinctRow, ...]
     ends: tuple[DistinctRow, ...]
     send: tuple[DistinctRow, ...]
+
+    @property
+    def all(self) -> tuple[DistinctRow, ...]:
+        """Everything that is priced."""
+        return self.layers + self.ends + self.send
 
 
 def shared_rows(deployment: Deployment, *, step: StepShape, depth: int) -> SharedRows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,14 +12,16 @@ from simulator.errors import RoofcastError
 from simulator.operators.step_shape import StepShape, mixed_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.draft_cost import drafting_s, paced_shapes
-from simulator.phases.memory import activation_bytes, memory_plan
+from simulator.phases.speculation import with_speculation, without_speculation
 from simulator.planner.candidates import Platform
 from simulator.planner.replica_curve import bubble_factor
-from simulator.planner.screen_rows import RowPrices, SharedRows, lane_seconds, shared_rows
+from simulator.planner.screen_room import CacheRoom, cache_room
+from simulator.planner.screen_rows import DistinctRow, RowPrices, SharedRows, lane_seconds, shared_rows
 from simulator.planner.search_space import SearchSpace, Variant
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.engine import EngineSpec
 from simulator.specs.model import ModelSpec
+from simulator.specs.precision import PrecisionSpec
 
 _Key = tuple[object, ...]
 
@@ -78,51 +81,6 @@ def screened_steps(mix: RequestMix, *, space: SearchSpace) -> ScreenedSteps:
     return ScreenedSteps(nodes=nodes, shared=shared, room=room, step=step)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheRoom:
-    """What a set-up leaves for the KV cache on one accelerator, to be carried over to others.
-
-    visible_bytes : of that accelerator; free_bytes [sequences, budgets] : below 0 where it does not fit
-    share : of more memory that goes to the cache; per_token_bytes : of one cached token, 0 where nothing is cached
-    """
-
-    visible_bytes: float
-    free_bytes: Array
-    share: float
-    per_token_bytes: float
-
-    def kv_tokens(self, visible_bytes: float, *, lanes: int) -> Array:
-        """Tokens that the cache of one lane holds [sequences, budgets]; below 0 where it does not fit."""
-        free = self.free_bytes + self.share * (visible_bytes - self.visible_bytes)
-        if not self.per_token_bytes:
-            return np.where(free > 0, np.inf, -1.0)
-        return free / self.per_token_bytes / lanes
-
-
-def cache_room(deployment: Deployment, *, space: SearchSpace) -> CacheRoom:
-    """Room for the cache under every engine limit: linear in the token budget and in the sequences sampled at once."""
-    engine, memory = deployment.engine, memory_plan(deployment)
-    left = memory.kv_capacity_bytes if memory.shortfall_bytes == 0 else -memory.shortfall_bytes
-
-    def beside(sequences: int, tokens: int) -> float:
-        limits = replace(engine, max_num_seqs=sequences, max_num_batched_tokens=tokens)
-        return activation_bytes(replace(deployment, engine=limits)) + sequences * memory.state_bytes_per_sequence
-
-    now = beside(engine.max_num_seqs, engine.max_num_batched_tokens)
-    per_token = beside(1, 2) - beside(1, 1)
-    per_sequence = beside(2, 2) - beside(1, 2)
-    tokens = np.array(space.tokens)
-    sampled = np.minimum(np.array(space.sequences)[:, None], tokens)
-    taken = beside(1, 1) + per_token * (tokens - 1) + per_sequence * (sampled - 1)
-    scale = engine.gpu_memory_utilization if engine.memory_rule == "of_free" else 1.0
-    return CacheRoom(
-        visible_bytes=deployment.hardware.memory_visible_bytes,
-        free_bytes=left - engine.max_num_seqs * memory.state_bytes_per_sequence - scale * (taken - now),
-        share=engine.gpu_memory_utilization,
-        per_token_bytes=memory.kv_bytes_per_token,
-    )
-
-
 class TableMaker:
     """Makes the tables of a search space; what accelerators and set-ups share is kept between calls."""
 
@@ -139,20 +97,45 @@ class TableMaker:
         self._deployed: dict[_Key, Deployment | None] = {}
         self._drafting: dict[_Key, tuple[Array, Array]] = {}
 
+    def tables(
+        self, platform: Platform, parallelisms: Sequence[ParallelismSpec], variants: Sequence[Variant]
+    ) -> dict[tuple[ParallelismSpec, Variant], ScreenTable]:
+        """Of every set-up of a platform that can be deployed and fits; what they share is priced in few calls."""
+        fitting = [
+            (parallelism, variant, deployment)
+            for parallelism in parallelisms
+            for variant in variants
+            if (deployment := self._fitting(platform, parallelism, variant)) is not None
+        ]
+        by_format: dict[PrecisionSpec, list[tuple[Deployment, Variant]]] = {}
+        for _, variant, deployment in fitting:
+            by_format.setdefault(variant.precision, []).append((deployment, variant))
+        for members in by_format.values():
+            self._price_together(members)
+        made = {(item, variant): self.table(platform, item, variant) for item, variant, _ in fitting}
+        return {key: table for key, table in made.items() if table is not None}
+
+    def _price_together(self, members: Sequence[tuple[Deployment, Variant]]) -> None:
+        """Price the kernels of several set-ups on one accelerator at once; what has no rate is left to be refused."""
+        by_prices: dict[int, tuple[RowPrices, list[DistinctRow]]] = {}
+        for deployment, variant in members:
+            prices = self._row_prices(deployment)
+            rows = by_prices.setdefault(id(prices), (prices, []))[1]
+            for step, kind in self._lane_steps(deployment):
+                rows += self._shared_rows(deployment, variant, step, kind=kind).all
+        for prices, rows in by_prices.values():
+            try:
+                prices.price(rows)
+            except RoofcastError:
+                # Set-ups are priced one by one then, and those with the operator that has no rate are left out.
+                continue
+
     def table(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> ScreenTable | None:
         """Of one set-up, or None where it cannot be deployed or does not fit."""
-        if parallelism.tp_size > platform.linked_devices:
-            return None
-        deployment = self._deployment(platform, parallelism, variant)
+        deployment = self._fitting(platform, parallelism, variant)
         if deployment is None:
             return None
-        key = (parallelism, variant)
-        if key not in self._room:
-            self._room[key] = cache_room(deployment, space=self._space)
-        visible = platform.hardware.memory_visible_bytes
-        kv_tokens = self._room[key].kv_tokens(visible, lanes=parallelism.pp_size)
-        if kv_tokens.max() <= self._mix.decode_context_tokens:
-            return None
+        kv_tokens = self._kv_tokens(platform, parallelism, variant, deployment)
         try:
             seconds = self._lane_s(deployment, variant)
         except RoofcastError:
@@ -171,6 +154,25 @@ class TableMaker:
             kv_tokens=kv_tokens,
         )
 
+    def _fitting(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> Deployment | None:
+        """A set-up that can be deployed and whose cache holds a request."""
+        if parallelism.tp_size > platform.linked_devices:
+            return None
+        deployment = self._deployment(platform, parallelism, variant)
+        if deployment is None:
+            return None
+        kv_tokens = self._kv_tokens(platform, parallelism, variant, deployment)
+        return deployment if kv_tokens.max() > self._mix.decode_context_tokens else None
+
+    def _kv_tokens(
+        self, platform: Platform, parallelism: ParallelismSpec, variant: Variant, deployment: Deployment
+    ) -> Array:
+        # The formats of a variant that leaves them open are those that the accelerator multiplies.
+        key = (parallelism, variant, deployment.plan)
+        if key not in self._room:
+            self._room[key] = cache_room(deployment, space=self._space)
+        return self._room[key].kv_tokens(platform.hardware.memory_visible_bytes, lanes=parallelism.pp_size)
+
     def _with_bubbles(self, decode_s: Array, shared_s: Array, *, stages: int) -> Array:
         """Steps with prompts [budgets, nodes] with what the prompts of the other lanes add; see ``bubble_factor``."""
         if stages == 1:
@@ -183,24 +185,36 @@ class TableMaker:
     def _deployment(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> Deployment | None:
         """The formats and fits of a platform are resolved once and serve every parallelism within its links."""
         beyond_links = parallelism.devices > platform.hardware.scale_up.domain_size
-        # A drafter is spread like its target.
-        spread = parallelism.tp_size if variant.techniques.speculation is not None else 1
-        key = (platform.hardware.name, variant, beyond_links, spread)
+        key = (platform.hardware.name, variant, beyond_links)
         if key not in self._deployed:
             try:
-                self._deployed[key] = deploy(
-                    model=self._model,
-                    hardware=platform.hardware,
-                    parallelism=parallelism,
-                    precision=variant.precision,
-                    techniques=variant.techniques,
-                    engine=self._engine,
-                    profiles=self._profiles,
-                )
+                self._deployed[key] = self._resolved(platform, parallelism, variant)
             except RoofcastError:
                 self._deployed[key] = None
         found = self._deployed[key]
+        if found is None or found.speculation is None or found.parallelism.tp_size == parallelism.tp_size:
+            return None if found is None else replace(found, parallelism=parallelism)
+        # A drafter is spread like its target.
+        spread = (*key, parallelism.tp_size)
+        if spread not in self._deployed:
+            try:
+                target = replace(without_speculation(found), parallelism=parallelism)
+                self._deployed[spread] = with_speculation(target, profiles=self._profiles)
+            except RoofcastError:
+                self._deployed[spread] = None
+        found = self._deployed[spread]
         return None if found is None else replace(found, parallelism=parallelism)
+
+    def _resolved(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> Deployment:
+        return deploy(
+            model=self._model,
+            hardware=platform.hardware,
+            parallelism=parallelism,
+            precision=variant.precision,
+            techniques=variant.techniques,
+            engine=self._engine,
+            profiles=self._profiles,
+        )
 
     def _lane_s(self, deployment: Deployment, variant: Variant) -> Array:
         """Of every screened step; with speculation of one token at the pace of its rounds, as ``per_token_step``."""
@@ -223,12 +237,24 @@ class TableMaker:
         paced: Array = (bare + guesses) / speculation.plan.mean_tokens + together - bare + prompts
         return paced
 
-    def _priced_s(self, deployment: Deployment, variant: Variant, step: StepShape, *, kind: str) -> Array:
+    def _lane_steps(self, deployment: Deployment) -> tuple[tuple[StepShape, str], ...]:
+        """What of a set-up is priced, and a word for each; see ``_lane_s``."""
+        if deployment.speculation is None:
+            return ((self.steps.step, "plain"),)
+        verify, mixed = paced_shapes(deployment.speculation, self.steps.step)
+        return (verify, "verify"), (mixed, "mixed")
+
+    def _shared_rows(self, deployment: Deployment, variant: Variant, step: StepShape, *, kind: str) -> SharedRows:
         parallelism = deployment.parallelism
-        key = (parallelism.tp_size, parallelism.ep_size, parallelism.dp_size, variant, kind)
+        degrees = (parallelism.tp_size, parallelism.ep_size, parallelism.dp_size)
+        key = (*degrees, variant, deployment.plan, kind)
         if key not in self._rows:
             self._rows[key] = shared_rows(deployment, step=step, depth=self._depth)
-        return lane_seconds(deployment, self._rows[key], self._row_prices(deployment), step=step)
+        return self._rows[key]
+
+    def _priced_s(self, deployment: Deployment, variant: Variant, step: StepShape, *, kind: str) -> Array:
+        rows = self._shared_rows(deployment, variant, step, kind=kind)
+        return lane_seconds(deployment, rows, self._row_prices(deployment), step=step)
 
     def _row_prices(self, deployment: Deployment) -> RowPrices:
         key = (deployment.hardware.name, deployment.kernels.network is not None)

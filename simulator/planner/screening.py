@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.lengths import Array, RequestMix
-from simulator.engine.load_curve import LaneLimits
+from simulator.engine.load_curve import LaneLimits, held_tokens
 from simulator.engine.prompt_steps import window_factor
 from simulator.engine.queueing import gg1_wait_mean_s
 from simulator.engine.steady_state import LatencyMetric
@@ -22,7 +22,7 @@ from simulator.planner.screen_tables import ScreenedSteps, ScreenTable
 from simulator.planner.search_space import SearchSpace
 
 # Shares of the highest allowed load that are tried where an objective fails at the highest.
-_LOADS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01)
+LOADS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01)
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -40,7 +40,7 @@ class Screened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Moments:
+class Moments:
     """Mean and variance of a latency [s, s^2], [tables, budgets, nodes]; matched by a log-normal."""
 
     mean_s: Array
@@ -62,7 +62,7 @@ class _Lanes:
     rate_per_s: Array
     full_prompt_s: Array
     hold_s: Array
-    moments: dict[LatencyMetric, _Moments]
+    moments: dict[LatencyMetric, Moments]
 
 
 def _lanes(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, *, mix: RequestMix, limits: LaneLimits) -> _Lanes:
@@ -91,7 +91,7 @@ def _lanes(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, *, mix: Reques
     )
     company = rate * (step_s + met_s)
     host_s = limits.request_s + limits.prompt_token_s * mix.isl.mean_tokens
-    ttft = _Moments(
+    ttft = Moments(
         mean_s=host_s + met_s / 2 + decode_s * (1 + np.maximum(per_prompt, 1.0)) + wait_s + prefill_s * (1 + company),
         variance=met_s**2 / (4 * (2 + 1))
         + wait_s**2 * (2 / np.maximum(load, _EPSILON) - 1)
@@ -110,8 +110,8 @@ def _lanes(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, *, mix: Reques
         hold_s=stay_s,
         moments={
             LatencyMetric.TTFT: ttft,
-            LatencyMetric.TPOT: _Moments(mean_s=step_s, variance=tpot_cv2 * step_s**2),
-            LatencyMetric.E2E: _Moments(
+            LatencyMetric.TPOT: Moments(mean_s=step_s, variance=tpot_cv2 * step_s**2),
+            LatencyMetric.E2E: Moments(
                 mean_s=ttft.mean_s + stay_s,
                 variance=ttft.variance + stay_s**2 * (mix.osl.cv**2 + tpot_cv2),
             ),
@@ -151,7 +151,7 @@ def _slots(tables: tuple[ScreenTable, ...], *, mix: RequestMix, limits: LaneLimi
     """Sequences that run at once in one lane, by batch limit, token budget and cache; as ``load_curve.kv_slots``."""
     kv_tokens = np.stack([table.kv_tokens for table in tables])
     lanes = np.array([table.parallelism.pp_size for table in tables])[:, None, None]
-    mean = mix.decode_context_tokens + limits.block_tokens / 2
+    mean = held_tokens(mix, limits=limits)
     deviation = np.sqrt(mix.decode_context_variance)
     root = np.sqrt(deviation**2 + mean * np.maximum(np.minimum(kv_tokens, np.finfo(np.float32).max), 0.0)) - deviation
     by_limit = np.maximum(1, np.array(space.sequences)[:, None] // lanes)
@@ -233,7 +233,7 @@ def _capacity_per_s(loaded: _Loaded, *, objectives: tuple[Objective, ...], utili
     capacity = np.zeros_like(loaded.saturation_per_s)
     wanted = tuple((item.metric, item.percentile) for item in objectives)
     rate_above, worst_above = np.zeros_like(capacity), np.ones_like(capacity)
-    for load in _LOADS:
+    for load in LOADS:
         rate = load * utilization * loaded.saturation_per_s
         worst = np.zeros_like(capacity)
         for value_s, item in zip(loaded.values_s(rate, wanted), objectives, strict=True):

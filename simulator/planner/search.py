@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from simulator.planner.candidates import Candidate, Platform, candidates, check_parallelism, check_precision
 from simulator.planner.cost import check_kind
 from simulator.planner.demand import read_demand, read_objectives
-from simulator.planner.feasibility import Policy, check_context, evaluate
+from simulator.planner.evaluated_once import evaluate_once
+from simulator.planner.feasibility import Policy, check_context
 from simulator.planner.fleet import DEFAULT_SPARES, Sized, size
 from simulator.planner.records import Assumption, Demand, Objective, Rejection
 from simulator.specs.loading import load_prices
@@ -39,10 +40,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Candidates of all platforms: those that can serve, sized, and those refused."""
+    """Candidates of all platforms: those that can serve, sized, and those refused; ``more`` were tried and beaten."""
 
     sized: tuple[Sized, ...]
     rejections: tuple[Rejection, ...]
+    more: int = 0
 
 
 def resolve(spec: PlanSpec) -> Question:
@@ -110,7 +112,18 @@ def _spares_assumption(spec: PlanSpec) -> Assumption:
 
 
 def try_platform(question: Question, platform: Platform) -> Trial:
-    """Evaluate a platform's candidates; where all are too small, larger tensor and then pipeline degrees."""
+    """Evaluate a platform's candidates, as one kind of replica, as two pools, or both ways."""
+    serving = question.spec.serving or ("aggregated",)
+    trial = _try_replicas(question, platform) if "aggregated" in serving else Trial(sized=(), rejections=())
+    if "disaggregated" in serving:
+        from simulator.planner.disaggregated_search import try_pools
+
+        trial = join(trial, try_pools(question, platform))
+    return trial
+
+
+def _try_replicas(question: Question, platform: Platform) -> Trial:
+    """Replicas that do both phases; where all are too small, larger tensor and then pipeline degrees."""
     spec, model = question.spec, question.model
     trial = _evaluate(question, candidates(spec, model=model, platform=platform))
     if not trial.sized and not spec.tp and _all_too_small(trial):
@@ -134,7 +147,11 @@ def _all_too_small(trial: Trial) -> bool:
 
 def join(first: Trial, second: Trial) -> Trial:
     """Two trials as one."""
-    return Trial(sized=first.sized + second.sized, rejections=first.rejections + second.rejections)
+    return Trial(
+        sized=first.sized + second.sized,
+        rejections=first.rejections + second.rejections,
+        more=first.more + second.more,
+    )
 
 
 def evaluate_all(question: Question, tried: tuple[Candidate, ...]) -> Trial:
@@ -157,7 +174,7 @@ def _evaluate(question: Question, tried: tuple[Candidate, ...]) -> Trial:
         family = candidate.family
         if best.get(family) == float("inf"):
             continue
-        outcome = evaluate(
+        outcome = evaluate_once(
             candidate,
             model=question.model,
             mix=question.demand.mix,

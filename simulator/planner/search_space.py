@@ -49,16 +49,20 @@ class SearchSpace:
         each = len(self.parallelisms) * len(self.variants) * len(self.sequences) * len(self.tokens)
         return len(self.platforms) * each
 
-    def summary(self, *, feasible: int, finalists: int) -> SearchSummary:
-        """How wide the search was."""
+    def summary(self, *, feasible: int, finalists: int, serving: tuple[str, ...] = ("aggregated",)) -> SearchSummary:
+        """How wide the search was; of two pools, every set-up of either counts, not their pairs."""
+        ways = set(serving)
+        prefill = len(self.platforms) * len(self.parallelisms) * len(self.variants) * len(self.tokens)
+        candidates = self.candidates * len(ways) + (prefill if "disaggregated" in ways else 0)
         axes = (
+            *(("aggregated and two pools",) if len(ways) > 1 else ("two pools",) if "disaggregated" in ways else ()),
             f"{len(self.platforms)} accelerators",
             f"{len(self.parallelisms)} parallelisms",
             *self._variant_axes(),
             f"{len(self.sequences)} batch limits",
             f"{len(self.tokens)} token budgets",
         )
-        return SearchSummary(candidates=self.candidates, feasible=feasible, finalists=finalists, axes=axes)
+        return SearchSummary(candidates=candidates, feasible=feasible, finalists=finalists, axes=axes)
 
     def _variant_axes(self) -> tuple[str, ...]:
         formats = len({variant.precision for variant in self.variants})
@@ -75,11 +79,11 @@ def parallelisms(spec: PlanSpec, *, model: ModelSpec) -> tuple[ParallelismSpec, 
     depths = [size for size in sorted(set(spec.pp)) or usual_depths if size <= model.num_hidden_layers]
     ranks = dp_sizes(spec, model=model)
     found = [
-        spread(model, tp_size=tp, pp_size=pp, dp_size=dp)
-        for tp, pp, dp in product(tensor, depths, ranks)
+        spread(model, tp_size=tp, pp_size=pp, dp_size=dp, ep_size=ep)
+        for tp, pp, dp, ep in product(tensor, depths, ranks, sorted(set(spec.ep)) or (None,))
         if dp == 1 or spec.dp or tp * dp <= max(USUAL_TP_SIZES)
     ]
-    if has_experts(model):
+    if has_experts(model) and not spec.ep:
         found += [
             ParallelismSpec(tp_size=tp, pp_size=pp, ep_size=tp)
             for tp, pp, dp in product(tensor, depths, ranks)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import exp, inf, log
 
-from simulator.engine.lengths import LengthDistribution, RequestMix
-from simulator.planner.feasibility import Policy, evaluate
 from simulator.planner.fleet import Sized
+from simulator.planner.length_curves import RELATIVE_END, LengthCurve, answer_curve, capacity_per_s, prompt_curve
 from simulator.planner.limits import DEVIATE_80, operating_steps
-from simulator.planner.records import Rejection
 from simulator.planner.resizing import Resizer, resizer
 from simulator.planner.risk_records import BreaksFirst, TornadoBar
 from simulator.planner.search import Question
 
-# Ends of the bars: relative for rates and lengths, in shares of the whole for fractions. Chosen, not measured.
-RELATIVE_END = 0.2
+# Ends of the bars in shares of the whole, for fractions; relative for rates and lengths. Chosen, not measured.
 SHARE_END = 0.1
 _LARGEST_UTILIZATION = 0.98
 
@@ -28,21 +25,6 @@ class _End:
     capacity_per_s: float
     rate_per_s: float
     price: float | None
-
-
-def _scaled(lengths: LengthDistribution, factor: float) -> LengthDistribution:
-    return LengthDistribution(mean_tokens=max(1.0, lengths.mean_tokens * factor), cv=lengths.cv)
-
-
-def _capacity_per_s(question: Question, sized: Sized, *, mix: RequestMix, utilization: float | None = None) -> float:
-    """Of the same replica under another mix or utilisation, 0 where it cannot serve."""
-    policy = question.policy
-    if utilization is not None:
-        policy = Policy(utilization=utilization, profiles=policy.profiles)
-    outcome = evaluate(
-        sized.evaluated.candidate, model=question.model, mix=mix, objectives=question.objectives, policy=policy
-    )
-    return 0.0 if isinstance(outcome, Rejection) else outcome.replica.capacity_per_s
 
 
 def _bar(name: str, low: _End, high: _End, *, fleet: Resizer, most: int) -> TornadoBar:
@@ -80,11 +62,15 @@ def _price_ends(question: Question, sized: Sized) -> tuple[float, float] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fleet:
-    """The recommended fleet, and how its ends are made."""
+    """The recommended fleet, and how its ends are made.
+
+    steady_per_s : capacity of a replica in the steady state; that of ``resizer`` may be less, by simulation [1/s]
+    """
 
     question: Question
     sized: Sized
     resizer: Resizer
+    steady_per_s: float
 
     @property
     def rate_per_s(self) -> float:
@@ -101,15 +87,23 @@ class _Fleet:
             price=self.resizer.price_per_hour if price is None else price,
         )
 
-    def of_mix(self, shown: str, mix: RequestMix) -> _End:
-        """An end with other requests."""
-        return self.end(shown, capacity=_capacity_per_s(self.question, self.sized, mix=mix))
+    def of_lengths(self, planned_tokens: float, *, curve: LengthCurve, scale: float) -> _End:
+        """An end with longer or shorter prompts or answers."""
+        capacity = self.resizer.capacity_per_s * curve.share(scale)
+        return self.end(f"{max(1.0, planned_tokens * scale):.4g} tokens", capacity=capacity)
+
+    def of_hits(self, share: float) -> _End:
+        """An end with another share of prompt tokens in the prefix cache; more of them are never more work."""
+        mix = self.question.demand.mix
+        changed = capacity_per_s(self.question, self.sized, mix=replace(mix, prefix_hit_fraction=share))
+        better = share > mix.prefix_hit_fraction
+        factor = max(changed / self.steady_per_s, 1.0) if better else min(changed / self.steady_per_s, 1.0)
+        return self.end(f"{share:.0%}", capacity=self.resizer.capacity_per_s * factor)
 
     def of_load(self, utilization: float) -> _End:
         """An end with another highest load."""
-        mix = self.question.demand.mix
-        capacity = _capacity_per_s(self.question, self.sized, mix=mix, utilization=utilization)
-        return self.end(f"{utilization:.0%}", capacity=capacity)
+        changed = capacity_per_s(self.question, self.sized, mix=self.question.demand.mix, utilization=utilization)
+        return self.end(f"{utilization:.0%}", capacity=self.resizer.capacity_per_s * changed / self.steady_per_s)
 
 
 _Pair = tuple[str, _End, _End]
@@ -118,12 +112,11 @@ _Pair = tuple[str, _End, _End]
 def _demand_pairs(fleet: _Fleet) -> list[_Pair]:
     mix, rate = fleet.question.demand.mix, fleet.rate_per_s
     down, up = 1 - RELATIVE_END, 1 + RELATIVE_END
-    prompts, answers = ([_scaled(lengths, factor) for factor in (down, up)] for lengths in (mix.isl, mix.osl))
-    of_prompts = [fleet.of_mix(f"{item.mean_tokens:.4g} tokens", replace(mix, isl=item)) for item in prompts]
-    of_answers = [fleet.of_mix(f"{item.mean_tokens:.4g} tokens", replace(mix, osl=item)) for item in answers]
+    prompts, answers = (make(fleet.question, fleet.sized) for make in (prompt_curve, answer_curve))
+    of_prompts = [fleet.of_lengths(mix.isl.mean_tokens, curve=prompts, scale=scale) for scale in (down, up)]
+    of_answers = [fleet.of_lengths(mix.osl.mean_tokens, curve=answers, scale=scale) for scale in (down, up)]
     hit = mix.prefix_hit_fraction
-    hits = (min(hit + SHARE_END, 1 - SHARE_END), max(hit - SHARE_END, 0.0))
-    of_hits = [fleet.of_mix(f"{share:.0%}", replace(mix, prefix_hit_fraction=share)) for share in hits]
+    of_hits = [fleet.of_hits(share) for share in (min(hit + SHARE_END, 1 - SHARE_END), max(hit - SHARE_END, 0.0))]
     of_rates = [fleet.end(f"{rate * factor:.4g}/s", rate=rate * factor) for factor in (down, up)]
     return [
         ("request rate", of_rates[0], of_rates[1]),
@@ -155,7 +148,8 @@ def tornado(question: Question, sized: Sized) -> tuple[TornadoBar, ...]:
 
     The replica keeps its set-up and is evaluated again with the changed input; the fleet is sized again.
     """
-    fleet = _Fleet(question=question, sized=sized, resizer=resizer(sized))
+    steady_per_s = capacity_per_s(question, sized, mix=question.demand.mix)
+    fleet = _Fleet(question=question, sized=sized, resizer=resizer(sized), steady_per_s=steady_per_s)
     kept = fleet.resizer
     most = int(kept.devices(kept.replicas(fleet.rate_per_s)) / SHARE_END)
     pairs = [*_demand_pairs(fleet), *_supply_pairs(fleet)]
@@ -169,19 +163,15 @@ def breaks_first(question: Question, sized: Sized) -> tuple[BreaksFirst, ...]:
     From the elasticity of a replica's capacity between the plan and the adverse end of each bar: far from the plan
     that is a tangent, not a prediction.
     """
-    mix, rate = question.demand.mix, question.demand.planned_rate_per_s
-    capacity = sized.evaluated.replica.capacity_per_s
-    slack = sized.replicas * capacity / rate
+    rate = question.demand.planned_rate_per_s
+    slack = sized.replicas * resizer(sized).capacity_per_s / rate
     up = 1 + RELATIVE_END
     sigma = operating_steps(sized.evaluated).log_sigma
-    longer = (
-        ("prompt length", replace(mix, isl=_scaled(mix.isl, up))),
-        ("answer length", replace(mix, osl=_scaled(mix.osl, up))),
-    )
+    curves = (("prompt length", prompt_curve(question, sized)), ("answer length", answer_curve(question, sized)))
     found = [("request rate", slack - 1), ("step time", slack - 1)]
-    for name, changed in longer:
-        less = _capacity_per_s(question, sized, mix=changed)
-        elasticity = -log(less / capacity) / log(up) if 0 < less < capacity else 0.0
+    for name, curve in curves:
+        less = curve.share(up)
+        elasticity = -log(less) / log(up) if 0 < less < 1 else 0.0
         found.append((name, exp(log(slack) / elasticity) - 1 if elasticity > 0 else inf))
     lost = (slack - 1) / slack
     details = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.candidates import Platform, platforms
@@ -82,25 +82,20 @@ def _per_device(use: tuple[Sized, int]) -> float:
     return replica.capacity_per_s / replica.devices
 
 
-def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
-    """Existing accelerators in the order of what one carries, each filled before the next; then a new fleet.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Uses:
+    """Stock at work: shares before the demand is routed, what stays idle, and the rate that is left for new fleets."""
 
-    ``ranked`` are the fleets that may be bought. Every fleet keeps its own spares. Stock costs nothing an hour here:
-    it is paid for; its power counts.
-    """
-    if not question.spec.stock:
-        return None
-    unused: list[str] = []
-    uses: list[tuple[Sized, int]] = []
-    for platform, count in _stock_platforms(question):
-        use = _best_use(question, platform, devices=count)
-        if use is None:
-            unused.append(f"{count} x {platform.hardware.name}: no replica of {question.model.name} can serve on them")
-        else:
-            uses.append((use, count))
-    uses.sort(key=_per_device, reverse=True)
+    shares: tuple[FleetShare, ...]
+    unused: tuple[str, ...]
+    left_per_s: float
+
+
+def _filled(question: Question, uses: list[tuple[Sized, int]]) -> _Uses:
+    """Each kind of stock filled before the next."""
     left = question.demand.planned_rate_per_s
     shares: list[FleetShare] = []
+    unused: list[str] = []
     for use, count in uses:
         name, replica = use.evaluated.candidate.platform.hardware.name, use.evaluated.replica
         if left <= 0:
@@ -118,17 +113,64 @@ def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
                 f"{rest} of {count} x {name}: {'not needed' if replicas == needed else 'less than a replica'}"
             )
         left -= carried
-    if left > 0:
+    return _Uses(shares=tuple(shares), unused=tuple(unused), left_per_s=max(left, 0.0))
+
+
+def _routed(shares: tuple[FleetShare, ...], *, rate_per_s: float) -> tuple[FleetShare, ...]:
+    """Demand spread over fleets in proportion to what they carry within the objectives: all are equally loaded."""
+    total = sum(share.capacity_per_s for share in shares)
+    return tuple(replace(share, rate_per_s=rate_per_s * share.capacity_per_s / total) for share in shares)
+
+
+def _worth_using(question: Question, uses: list[tuple[Sized, int]], ranked: list[Sized]) -> tuple[_Uses, list[str]]:
+    """Stock without the kinds that spare no purchase, the weakest first: what they draw would be for nothing."""
+    idle: list[str] = []
+    found = _filled(question, uses)
+    while uses and ranked and found.left_per_s > 0:
+        fewer = _filled(question, uses[:-1])
+        now, then = (_bought(question, ranked, rate_per_s=item.left_per_s) for item in (found, fewer))
+        if then.bought > now.bought or (then.cost_per_hour or 0.0) > (now.cost_per_hour or 0.0):
+            break
+        use, count = uses[-1]
+        name = use.evaluated.candidate.platform.hardware.name
+        idle.append(f"{count} x {name}: as many GPUs have to be obtained with them as without")
+        uses, found = uses[:-1], fewer
+    return found, idle
+
+
+def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
+    """Existing accelerators in the order of what one carries, each filled before the next; then a new fleet.
+
+    ``ranked`` are the fleets that may be bought. Every fleet keeps its own spares, and gets the demand in proportion to
+    what it carries. Stock costs nothing an hour here: it is paid for; its power counts.
+    """
+    if not question.spec.stock:
+        return None
+    unused: list[str] = []
+    uses: list[tuple[Sized, int]] = []
+    for platform, count in _stock_platforms(question):
+        use = _best_use(question, platform, devices=count)
+        if use is None:
+            unused.append(f"{count} x {platform.hardware.name}: no replica of {question.model.name} can serve on them")
+        else:
+            uses.append((use, count))
+    uses.sort(key=_per_device, reverse=True)
+    found, idle = _worth_using(question, uses, ranked)
+    shares = found.shares
+    if found.left_per_s > 0:
         if not ranked:
             raise InfeasibleError(
-                f"the stock carries all but {left:.4g} requests/s, and nothing that could be bought can serve",
+                f"the stock carries all but {found.left_per_s:.4g} requests/s, and nothing that could be bought can "
+                "serve",
                 field="--stock",
                 code="over_budget",
             )
-        shares.append(_bought(question, ranked, rate_per_s=left))
-    found = StockPlan(shares=tuple(shares), unused=tuple(unused))
-    _check_limits(question, found)
-    return found
+        shares = (*shares, _bought(question, ranked, rate_per_s=found.left_per_s))
+    plan = StockPlan(
+        shares=_routed(shares, rate_per_s=question.demand.planned_rate_per_s), unused=(*unused, *found.unused, *idle)
+    )
+    _check_limits(question, plan)
+    return plan
 
 
 def _check_limits(question: Question, plan: StockPlan) -> None:

@@ -7,12 +7,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simulator.planner.fleet import Sized
-from simulator.planner.records import CapacityPlan
+from simulator.planner.records import Assumption, CapacityPlan
 from simulator.planner.search import Question
 from simulator.specs.plan import PlanSpec
 
 if TYPE_CHECKING:
-    from simulator.planner.verification import FleetVerification
+    from simulator.planner.finalists import Outcome
+
+
+# What a trace says about the shape of a demand; where one of these is given, it is no longer the trace's.
+_SHAPED_BY = ("isl", "osl", "isl_cv", "osl_cv", "prefix_hit", "arrival_cv", "peak_to_mean")
+
+
+def replays_trace(spec: PlanSpec) -> bool:
+    """Whether the demand is a trace as it was recorded, at whatever rate."""
+    return spec.trace is not None and all(getattr(spec, name) is None for name in _SHAPED_BY)
 
 
 def has_studies(spec: PlanSpec) -> bool:
@@ -28,6 +37,7 @@ def has_studies(spec: PlanSpec) -> bool:
         or spec.rental
         or spec.uncertainty
         or spec.verify
+        or replays_trace(spec)
     )
 
 
@@ -49,16 +59,17 @@ def _choices(plan: CapacityPlan, question: Question, *, allowed: Sequence[Sized]
     if spec.pools:
         from simulator.planner.pools import pools_of
 
-        plan = replace(plan, pools=pools_of(question, devices=plan.best.devices))
+        plan = replace(plan, pools=pools_of(question, devices=plan.best.devices, cost_per_hour=plan.best.cost.per_hour))
     return plan
 
 
 def _risks(plan: CapacityPlan, question: Question, *, shown: Sequence[Sized]) -> CapacityPlan:
     spec, best = question.spec, shown[0]
     if spec.resilience or spec.availability is not None:
-        from simulator.planner.resilience import resilience_of
+        from simulator.planner.resilience import availability_warnings, resilience_of
 
-        plan = replace(plan, resilience=resilience_of(question, best, fleet=plan.best))
+        found = resilience_of(question, best, fleet=plan.best)
+        plan = replace(plan, resilience=found, warnings=(*plan.warnings, *availability_warnings(found)))
     if spec.growth is not None:
         from simulator.planner.growth import growth_of
 
@@ -66,7 +77,7 @@ def _risks(plan: CapacityPlan, question: Question, *, shown: Sequence[Sized]) ->
     if spec.rental:
         from simulator.planner.rental import rental_of
 
-        plan = replace(plan, rental=rental_of(question, best))
+        plan = replace(plan, rental=rental_of(question, best, fleet=plan.best))
     if spec.uncertainty:
         from simulator.planner.uncertainty import uncertainty_of
 
@@ -83,16 +94,31 @@ def with_studies(
     """
     plan = _choices(plan, question, allowed=allowed)
     plan = _risks(plan, question, shown=shown)
-    if question.spec.verify:
-        from simulator.planner.verification import verify_fleet
-
-        checked = verify_fleet(plan.best, demand=plan.demand, objectives=plan.objectives)
-        plan = replace(plan, verification=checked, warnings=(*plan.warnings, *_unconfirmed(checked)))
     return plan
 
 
-def _unconfirmed(checked: FleetVerification) -> tuple[str, ...]:
-    if checked.holds:
-        return ()
-    why = checked.reason or "an objective fails there: plan with a lower --utilization"
-    return (f"the event simulation does not confirm this fleet ({why})",)
+def with_finalists(plan: CapacityPlan, simulated: Outcome) -> CapacityPlan:
+    """``plan`` with what the event simulation said about its best fleets."""
+    finalists, verification = simulated.finalists, simulated.verification
+    warnings = plan.warnings
+    if not verification.holds:
+        why = verification.reason or "an objective fails there: plan with a lower --utilization"
+        warnings = (*warnings, f"the event simulation does not confirm this fleet ({why})")
+    return replace(
+        plan,
+        verification=verification,
+        finalists=finalists,
+        warnings=warnings,
+        assumptions=tuple(_replayed_peak(item, simulated) for item in plan.assumptions),
+    )
+
+
+def _replayed_peak(item: Assumption, simulated: Outcome) -> Assumption:
+    peak = f"{simulated.question.demand.peak_to_mean:.3g}"
+    if item.name != "peak over mean" or item.value == peak or not simulated.finalists.replayed:
+        return item
+    return Assumption(
+        name=item.name,
+        value=peak,
+        source=f"what the replayed trace needs, its objectives over all requests; {item.value} is the {item.source}",
+    )

@@ -6,7 +6,9 @@ its year. Amounts are not rounded: reports round what they show.
 
 from __future__ import annotations
 
-from simulator.errors import ProfileError
+from dataclasses import replace
+
+from simulator.errors import ProfileError, did_you_mean
 from simulator.planner.cost import choose_offer
 from simulator.planner.records import CapacityPlan, Demand, Fleet
 from simulator.planner.tco_records import CostLine, Owning, Renting, TokenYear, TotalCost, YearFlow
@@ -39,6 +41,14 @@ def token_year(demand: Demand, *, prompt_share: float) -> TokenYear:
         output_millions=requests * demand.mix.osl.mean_tokens / MEGA,
         prompt_share=prompt_share,
     )
+
+
+def fleet_prompt_share(fleet: Fleet) -> float:
+    """Share of a fleet's money that prompts take: of the time of its replicas, or of the devices of its two pools."""
+    if fleet.prefill is None:
+        return fleet.replica.at_capacity.prompt_share
+    decode = (fleet.replicas + fleet.spares) * fleet.replica.devices
+    return fleet.prefill.devices / (fleet.prefill.devices + decode)
 
 
 def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
@@ -81,7 +91,9 @@ def _opex(fleet: Fleet, *, prices: PriceProfile, ownership: OwnershipProfile, se
     """Electricity of the expected power at the meter, space per nameplate power, and people per server."""
     kwh = fleet.typical_w * prices.pue * HOURS_PER_YEAR / KILO
     space_kw = fleet.maximum_w / KILO
-    machines = fleet.servers if fleet.servers is not None else 0
+    # Of single devices nobody says how many share a host: one a replica is the most there can be.
+    machines = fleet.servers if fleet.servers is not None else fleet.replicas + fleet.spares
+    machine = "servers" if fleet.servers is not None else "replicas, a host each,"
     support, licence = ownership.support_fraction_per_year.value, ownership.licence_per_device_year.value
     colocation = ownership.colocation_per_kw_month.value
     return (
@@ -100,13 +112,20 @@ def _opex(fleet: Fleet, *, prices: PriceProfile, ownership: OwnershipProfile, se
         CostLine(
             name="staff",
             amount=machines / ownership.servers_per_fte.value * ownership.staff_per_fte_year.value,
-            basis=f"{machines} servers / {ownership.servers_per_fte.value:g} a person",
+            basis=f"{machines} {machine} / {ownership.servers_per_fte.value:g} a person",
         ),
     )
 
 
-def owning_cost(fleet: Fleet, *, tokens: TokenYear, prices: PriceProfile, ownership: OwnershipProfile) -> Owning:
-    """What buying and operating the fleet costs.
+def owning_cost(
+    fleet: Fleet,
+    *,
+    tokens: TokenYear,
+    prices: PriceProfile,
+    ownership: OwnershipProfile,
+    offer: OfferSpec | None = None,
+) -> Owning:
+    """What buying and operating the fleet costs, at the price list's purchase price unless ``offer`` is another.
 
     Raises
     ------
@@ -118,7 +137,7 @@ def owning_cost(fleet: Fleet, *, tokens: TokenYear, prices: PriceProfile, owners
     [Brealey2020] chapter 6, "Equivalent annual cash flows".
     """
     same_currency(prices.currency, ownership.currency, first_name="the price list", second_name="the ownership profile")
-    offer = purchase_offer(prices, hardware=fleet.hardware)
+    offer = offer or purchase_offer(prices, hardware=fleet.hardware)
     capex = _capex(fleet, offer=offer, ownership=ownership, currency=prices.currency)
     opex = _opex(fleet, prices=prices, ownership=ownership, servers=capex[0].amount)
     years, rate = int(ownership.depreciation_years.value), ownership.discount_rate.value
@@ -141,6 +160,56 @@ def owning_cost(fleet: Fleet, *, tokens: TokenYear, prices: PriceProfile, owners
         per_million_input_tokens=tokens.input_price(annual),
         per_million_output_tokens=tokens.output_price(annual),
     )
+
+
+def implied_offer(
+    fleet: Fleet, *, tokens: TokenYear, prices: PriceProfile, ownership: OwnershipProfile
+) -> OfferSpec | None:
+    """The purchase price at which the ownership figures come to the published cost of owning an accelerator-hour.
+
+    An estimate for accelerators whose price nobody publishes; None where no cost of owning is published either. The
+    cost is linear in the price, so that two prices give the line. It reflects the largest buyers: others pay more.
+    """
+    published = ownership.owning_reference_per_device_hour.get(fleet.hardware)
+    if published is None:
+        return None
+
+    def at(price: float) -> OfferSpec:
+        return OfferSpec(
+            hardware=fleet.hardware,
+            kind="purchase",
+            provider="estimate, no published price",
+            per_device=price,
+            date=published.date,
+            source=published.source,
+            note=f"implied by the published cost of owning, {published.value:g} {ownership.currency} an "
+            "accelerator-hour for the largest buyers; get a quote",
+        )
+
+    def cost(price: float) -> float:
+        found = owning_cost(fleet, tokens=tokens, prices=prices, ownership=ownership, offer=at(price))
+        return found.per_device_hour
+
+    one, two = cost(1.0), cost(2.0)
+    price = 1 + (published.value - one) / (two - one)
+    return at(price) if price > 0 else None
+
+
+def _owning(
+    fleet: Fleet, *, tokens: TokenYear, prices: PriceProfile, ownership: OwnershipProfile
+) -> tuple[Owning | None, str]:
+    """Owning and "", or None and why it has no price."""
+    try:
+        return owning_cost(fleet, tokens=tokens, prices=prices, ownership=ownership), ""
+    except ProfileError as error:
+        if error.code != "missing_price":
+            raise
+        reason = str(error)
+    offer = implied_offer(fleet, tokens=tokens, prices=prices, ownership=ownership)
+    if offer is None:
+        return None, reason
+    estimate = owning_cost(fleet, tokens=tokens, prices=prices, ownership=ownership, offer=offer)
+    return replace(estimate, estimated=True), ""
 
 
 def _renting(
@@ -201,24 +270,19 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
     """
     fleet = plan.best
     same_currency(prices.currency, ownership.currency, first_name="the price list", second_name="the ownership profile")
-    tokens = token_year(plan.demand, prompt_share=fleet.replica.at_capacity.prompt_share)
-    owning, reason = None, ""
-    try:
-        owning = owning_cost(fleet, tokens=tokens, prices=prices, ownership=ownership)
-    except ProfileError as error:
-        if error.code != "missing_price":
-            raise
-        reason = str(error)
+    tokens = token_year(plan.demand, prompt_share=fleet_prompt_share(fleet))
+    owning, reason = _owning(fleet, tokens=tokens, prices=prices, ownership=ownership)
     found = (
         _renting(fleet, kind=kind, tokens=tokens, prices=prices, ownership=ownership, owning=owning) for kind in RENTALS
     )
     renting = tuple(item for item in found if item is not None)
-    if owning is None and not renting:
+    if not renting and (owning is None or owning.estimated):
         raise ProfileError(
             f"the price list {prices.name} holds no price of {fleet.hardware} at all",
             field="offers",
             code="missing_price",
-            hint="add an offer to your price list and name it with --prices FILE",
+            hint="add an offer to your price list and name it with --prices FILE; "
+            + did_you_mean(fleet.hardware, {offer.hardware for offer in prices.offers}),
         )
     return TotalCost(
         currency=prices.currency,

@@ -37,7 +37,8 @@ class TokenYear:
 class Owning:
     """Buying the fleet: ``capex`` at the start, ``opex`` each year, ``residual`` back at the end of ``years``.
 
-    offer : whose price; present_value : capex + discounted opex - discounted residual
+    offer : whose price; estimated : no price of the accelerator is published, the offer is implied (`implied_offer`)
+    present_value : capex + discounted opex - discounted residual
     annual : the same every year with the same present value (equivalent annual cost)
     depreciation_per_year : straight line to the residual; per_device_hour : annual over devices and hours
     """
@@ -54,6 +55,7 @@ class Owning:
     per_device_hour: float
     per_million_input_tokens: float
     per_million_output_tokens: float
+    estimated: bool = False
 
     @property
     def capex_total(self) -> float:

@@ -20,7 +20,7 @@ def _text(value: str | None) -> str | None:
 
 def technique_choices(spec: PlanSpec) -> tuple[TechniquesSpec, ...]:
     """Every combination of the techniques to compare; with ``any_technique`` the usual ones beside none at all."""
-    if not (spec.any_technique or spec.speculation or spec.sparsity or spec.kv_policy):
+    if not (spec.any_technique or spec.speculation or spec.sparsity or spec.kv_policy or spec.weight_offload):
         return (NO_TECHNIQUES,)
     from simulator.specs.techniques_text import TechniquesText, techniques_spec
 
@@ -29,8 +29,14 @@ def technique_choices(spec: PlanSpec) -> tuple[TechniquesSpec, ...]:
     if spec.any_technique:
         speculation, sparsity = (None, *USUAL_SPECULATION), (None, *USUAL_SPARSITY)
     found = (
-        techniques_spec(TechniquesText(speculation=_text(guess), sparsity=_text(zeros), kv_policy=_text(policy)))
-        for guess, zeros, policy in product(speculation, sparsity, spec.kv_policy or (None,))
+        techniques_spec(
+            TechniquesText(
+                speculation=_text(guess), sparsity=_text(zeros), kv_policy=_text(policy), weight_offload=_text(share)
+            )
+        )
+        for guess, zeros, policy, share in product(
+            speculation, sparsity, spec.kv_policy or (None,), spec.weight_offload or (None,)
+        )
     )
     return tuple(dict.fromkeys(found))
 
@@ -58,4 +64,6 @@ def technique_label(techniques: TechniquesSpec) -> str:
         parts.append(f"sparse {techniques.sparsity.pattern}")
     if techniques.kv_policy is not None:
         parts.append(f"{techniques.kv_policy.method} {techniques.kv_policy.budget_tokens}")
+    if techniques.weight_offload is not None:
+        parts.append(f"{techniques.weight_offload.fraction:.0%} of weights in host")
     return " ".join(parts)

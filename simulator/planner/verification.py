@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
@@ -16,7 +16,9 @@ from simulator.engine.rate_simulation import (
     served_deployment,
     simulate_rate,
 )
+from simulator.engine.request import Requests
 from simulator.errors import RoofcastError
+from simulator.phases.deployment import Deployment
 from simulator.planner.records import Demand, Fleet, Latencies, Objective
 from simulator.specs.plan import ObjectiveSpec
 
@@ -71,6 +73,15 @@ class Verification:
     reason: str = ""
 
 
+def beside(verification: Verification, steady: Latencies) -> Verification:
+    """The same simulation beside another steady state."""
+    objectives = tuple(
+        replace(item, steady_s=steady_s)
+        for item, steady_s in zip(verification.objectives, steady.objectives_s, strict=False)
+    )
+    return replace(verification, steady=steady, objectives=objectives)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetVerification:
     """A fleet's replica with all replicas up, and with the spares gone."""
@@ -89,7 +100,8 @@ class FleetVerification:
         return self.at_peak.reason
 
 
-def _specs(objectives: tuple[Objective, ...]) -> tuple[ObjectiveSpec, ...]:
+def objective_specs(objectives: tuple[Objective, ...]) -> tuple[ObjectiveSpec, ...]:
+    """Objectives of a plan as those of a simulation."""
     return tuple(
         ObjectiveSpec(metric=item.metric.value, percentile=item.percentile, bound_s=item.bound_s) for item in objectives
     )
@@ -111,9 +123,10 @@ def _objective(objective: Objective, *, point: RatePoint, place: int, steady_s: 
     )
 
 
-def _verification(
+def verification_of(
     point: RatePoint, *, objectives: tuple[Objective, ...], steady: Latencies, seeds: int, requests: int
 ) -> Verification:
+    """A simulated rate beside the steady state of the plan."""
     means, p95 = ([spread.pooled_s for spread in spreads] for spreads in (point.means, point.p95))
     return Verification(
         rate_per_s=point.rate_per_s,
@@ -138,7 +151,7 @@ def _verification(
     )
 
 
-def _refused(reason: str, *, steady: Latencies) -> Verification:
+def refused(reason: str, *, steady: Latencies) -> Verification:
     """No simulation; the event loop does not model this replica."""
     nothing = float("nan")
     return Verification(
@@ -166,17 +179,47 @@ def _count(steady: Latencies) -> int:
     return int(min(max(COMPANY_TIMES * steady.mean_sequences, LEAST_REQUESTS), MOST_REQUESTS))
 
 
-def _verify(
-    served: ServedDeployment, *, mix: RequestMix, objectives: tuple[Objective, ...], steady: Latencies, seeds: int
-) -> Verification:
-    count = _count(steady)
-    block = served.deployment.engine.block_size_tokens
-    samples = [
-        requests_of_mix(mix, rate_per_s=steady.rate_per_s, count=count, seed=seed, block_size_tokens=block)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteadyCheck:
+    """One replica, compiled once, and requests of the planned mix at random moments, drawn once for every rate."""
+
+    served: ServedDeployment
+    samples: tuple[Requests, ...]
+    objectives: tuple[Objective, ...]
+
+    def at(self, steady: Latencies) -> Verification:
+        """The replica at the rate of a steady state."""
+        point = simulate_rate(
+            self.served, samples=self.samples, rate_per_s=steady.rate_per_s, objectives=objective_specs(self.objectives)
+        )
+        return verification_of(
+            point,
+            objectives=self.objectives,
+            steady=steady,
+            seeds=len(self.samples),
+            requests=len(self.samples[0]),
+        )
+
+
+def steady_check(
+    deployment: Deployment,
+    *,
+    mix: RequestMix,
+    objectives: tuple[Objective, ...],
+    busiest: Latencies,
+    seeds: int = SEEDS,
+) -> SteadyCheck:
+    """Compile a replica and draw requests, as many as fill the batch of its ``busiest`` state many times over.
+
+    Raises RoofcastError for what the event simulation does not model.
+    """
+    served = served_deployment(deployment)
+    count, block = _count(busiest), deployment.engine.block_size_tokens
+    samples = tuple(
+        requests_of_mix(mix, rate_per_s=busiest.rate_per_s, count=count, seed=seed, block_size_tokens=block)
         for seed in range(seeds)
-    ]
-    point = simulate_rate(served, samples=samples, rate_per_s=steady.rate_per_s, objectives=_specs(objectives))
-    return _verification(point, objectives=objectives, steady=steady, seeds=seeds, requests=count)
+    )
+    return SteadyCheck(served=served, samples=samples, objectives=objectives)
 
 
 def verify_fleet(
@@ -187,12 +230,20 @@ def verify_fleet(
     Every replica is taken to get an even share at random moments, as round-robin routing of many clients gives. A
     replica that the event simulation does not model is not verified; ``reason`` says why.
     """
+    if fleet.prefill is not None:
+        from simulator.planner.pool_verification import verify_pools
+
+        return verify_pools(fleet, demand=demand, objectives=objectives, seeds=seeds)
+    states = (fleet.at_peak, fleet.degraded)
     try:
-        served = served_deployment(fleet.replica.deployment)
-        at_peak, degraded = (
-            _verify(served, mix=demand.mix, objectives=objectives, steady=steady, seeds=seeds)
-            for steady in (fleet.at_peak, fleet.degraded)
+        check = steady_check(
+            fleet.replica.deployment,
+            mix=demand.mix,
+            objectives=objectives,
+            busiest=max(states, key=lambda state: state.mean_sequences),
+            seeds=seeds,
         )
+        at_peak, degraded = (check.at(steady) for steady in states)
     except RoofcastError as error:
-        at_peak, degraded = (_refused(str(error), steady=steady) for steady in (fleet.at_peak, fleet.degraded))
+        at_peak, degraded = (refused(str(error), steady=steady) for steady in states)
     return FleetVerification(at_peak=at_peak, degraded=degraded)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from simulator.engine.answers import ScenarioResult, answer
 from simulator.engine.serve_options import ServeOptions
 from simulator.planner.cost import choose_offer
 from simulator.planner.format_quality import quality_note
 from simulator.specs.loading import load_prices
-from simulator.specs.model import AttentionSpec
+from simulator.specs.model import AttentionSpec, MoeSpec
 from simulator.specs.models import load_model
 from simulator.specs.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.prices import OfferKind
@@ -139,6 +141,12 @@ def kv_head_choices(model: str, *, profiles: str | None = None) -> tuple[int, ..
     return tuple(count for count in divisors if count != kv_heads)
 
 
+def has_experts(model: str, *, profiles: str | None = None) -> bool:
+    """Whether any layer of a model routes its tokens to experts."""
+    layers = load_model(model, profiles=profiles).layers
+    return any(isinstance(block, MoeSpec) for layer in layers for block in layer.feed_forward)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerQuality:
     """What is published about the quality of answers under a scenario's changes.
@@ -173,10 +181,17 @@ def native_scenario(scenario: ScenarioSpec) -> ScenarioSpec:
     return _changes(scenario)[0][1]
 
 
-def technique_steps(scenario: ScenarioSpec, *, profiles: str | None = None) -> tuple[TechniqueStep, ...]:
+def technique_steps(
+    scenario: ScenarioSpec,
+    *,
+    profiles: str | None = None,
+    answered: Callable[[ScenarioSpec], ScenarioResult] | None = None,
+) -> tuple[TechniqueStep, ...]:
     """Answers from the published model to the whole scenario, one technique more at a time.
 
     What a technique is worth depends on those before it; the order is that of the contract. Where the published model
-    itself is refused (its number format does not run there, it does not fit), the refusal is raised.
+    itself is refused (its number format does not run there, it does not fit), the refusal is raised. ``answered`` is
+    how to answer, where some answers are already at hand.
     """
-    return tuple(TechniqueStep(name=name, result=answer(step, profiles=profiles)) for name, step in _changes(scenario))
+    reply = answered or partial(answer, profiles=profiles)
+    return tuple(TechniqueStep(name=name, result=reply(step)) for name, step in _changes(scenario))

@@ -13,7 +13,7 @@ from simulator.planner.candidates import Candidate, Platform
 from simulator.planner.choice_records import SearchSummary
 from simulator.planner.cost import choose_offer
 from simulator.planner.format_quality import answer_quality
-from simulator.planner.screen_tables import ScreenTable, TableMaker
+from simulator.planner.screen_tables import ScreenedSteps, ScreenTable, TableMaker
 from simulator.planner.screening import Screened, screen
 from simulator.planner.search import Question, Trial, evaluate_all
 from simulator.planner.search_space import SearchSpace, search_space
@@ -71,11 +71,17 @@ class ScreenedSpace:
     space: SearchSpace
     tables: tuple[ScreenTable, ...]
     screened: Screened
+    steps: ScreenedSteps
 
     @property
     def feasible(self) -> int:
         """Set-ups that can serve."""
         return int((self.screened.capacity_per_s > 0).sum())
+
+    def engine_limits(self, question: Question) -> tuple[int, int]:
+        """(max_num_seqs, max_num_batched_tokens) that the engine takes by itself."""
+        profile = load_engine(asked_engine(question).name, profiles=question.policy.profiles)
+        return profile.max_num_seqs, profile.max_num_batched_tokens
 
     def candidate(self, place: int, question: Question) -> Candidate:
         """The set-up at a flat place of the screened arrays."""
@@ -106,22 +112,21 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
         raise RoofcastError(
             "a wide search needs answers of more than one token", field="--search", hint="--search usual"
         )
+    if "max_length" in question.spec.kv_allocation:
+        raise RoofcastError(
+            "max_length is not screened: the usual search compares it", field="--kv-allocation", hint="--search usual"
+        )
     spec, engine = question.spec, asked_engine(question)
     space = search_space(spec, model=question.model, platforms=platforms)
     maker = TableMaker(
         model=question.model, mix=question.demand.mix, space=space, engine=engine, profiles=question.policy.profiles
     )
-    made = (
-        maker.table(platform, parallelism, variant)
-        for platform in platforms
-        for parallelism in space.parallelisms
-        for variant in space.variants
-    )
-    tables = tuple(table for table in made if table is not None)
+    made = (maker.tables(platform, space.parallelisms, space.variants) for platform in platforms)
+    tables = tuple(table for found in made for table in found.values())
     if not tables:
         nothing = np.zeros((0, len(space.sequences), len(space.tokens)))
         empty = Screened(capacity_per_s=nothing, ttft_p95_s=nothing, tpot_p95_s=nothing, e2e_p95_s=nothing)
-        return ScreenedSpace(space=space, tables=tables, screened=empty)
+        return ScreenedSpace(space=space, tables=tables, screened=empty, steps=maker.steps)
     screened = screen(
         tables,
         steps=maker.steps,
@@ -131,7 +136,7 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
         objectives=question.objectives,
         utilization=question.policy.utilization,
     )
-    return ScreenedSpace(space=space, tables=tables, screened=of_all_ranks(screened, tables))
+    return ScreenedSpace(space=space, tables=tables, screened=of_all_ranks(screened, tables), steps=maker.steps)
 
 
 def of_all_ranks(screened: Screened, tables: tuple[ScreenTable, ...]) -> Screened:
@@ -215,6 +220,12 @@ def finalists(found: ScreenedSpace, question: Question) -> tuple[Candidate, ...]
 def wide_search(question: Question, platforms: tuple[Platform, ...]) -> WideSearch:
     """Screen every set-up of the question's search space and evaluate the best exactly."""
     found = screen_space(question, platforms)
-    chosen = finalists(found, question)
+    serving = question.spec.serving or ("aggregated",)
+    chosen = finalists(found, question) if "aggregated" in serving else ()
+    if "disaggregated" in serving:
+        from simulator.planner.screen_pools import pool_finalists
+
+        chosen += pool_finalists(found, question)
     trial = evaluate_all(question, chosen)
-    return WideSearch(trial=trial, summary=found.space.summary(feasible=found.feasible, finalists=len(chosen)))
+    summary = found.space.summary(feasible=found.feasible, finalists=len(chosen), serving=serving)
+    return WideSearch(trial=trial, summary=summary)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from simulator.reports.content import Report
+from simulator.reports.quantities import rate_text
 from simulator.reports.sections.appendix import appendix_section
 from simulator.reports.sections.choice import options_section, sizing_section
 from simulator.reports.sections.cost import cost_section
 from simulator.reports.sections.decision import decision_section
 from simulator.reports.sections.inputs import software_section, workload_section
-from simulator.reports.sections.performance import performance_section, sensitivity_section
+from simulator.reports.sections.performance import performance_section
 from simulator.reports.sections.risks import risk_section
+from simulator.reports.sections.sensitivity import sensitivity_section
 from simulator.reports.sections.sites import energy_section, facilities_section, growth_section
 from simulator.reports.studies import Studies
 
@@ -35,7 +37,7 @@ def build_report(studies: Studies) -> Report:
     plan = studies.plan
     return Report(
         title=f"Capacity plan: {plan.best.replica.deployment.model.name}",
-        subtitle=f"{plan.demand.mean_rate_per_s:,.6g} requests/s on {plan.best.hardware}",
+        subtitle=f"{rate_text(plan.demand.mean_rate_per_s, 'requests')} on {plan.best.hardware}",
         created=studies.created,
         currency=studies.currency,
         version=studies.version,

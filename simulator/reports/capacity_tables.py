@@ -9,10 +9,8 @@ from simulator.engine.capacity_interval import CapacityInterval
 from simulator.engine.capacity_search import SimulatedCapacity
 from simulator.engine.latency import LATENCIES, ObjectiveCheck, objective_name
 from simulator.engine.rate_simulation import RatePoint
-from simulator.phases.deployment import Deployment
 from simulator.reports.contract import finite
 from simulator.reports.quantities import seconds_text
-from simulator.reports.serve_tables import setup_text
 from simulator.reports.text_table import text_table
 from simulator.specs.plan import ObjectiveSpec
 
@@ -67,14 +65,14 @@ def capacity_text(
     capacity: SimulatedCapacity,
     *,
     interval: CapacityInterval,
-    deployment: Deployment,
-    replicas: int,
+    setup: str,
     assumptions: Sequence[str],
     listed: bool,
+    of_pools: bool = False,
 ) -> str:
-    """The answer for people: the rate, what binds it, the points visited."""
+    """The answer for people: the rate, what binds it, the points visited. ``setup`` names what was searched."""
     parts = [
-        f"{capacity.rate_per_s:.4g} requests/s: {setup_text(deployment, replicas=replicas)}",
+        f"{capacity.rate_per_s:.4g} requests/s: {setup}",
         _binding(capacity),
         "",
         points_table(capacity),
@@ -82,7 +80,10 @@ def capacity_text(
         f"80 % interval {interval.low_per_s:.4g} to {interval.high_per_s:.4g}/s with the errors of step times "
         f"({interval.provenance}); {capacity.low_per_s:.4g} to {capacity.high_per_s:.4g}/s from {capacity.seeds} "
         f"seeds of {capacity.requests} requests alone.",
-        f"Steady state estimates {capacity.steady_per_s:.4g}/s, and saturation at {capacity.saturation_per_s:.4g}/s.",
+        f"The first of the pools to fill up saturates at about {capacity.saturation_per_s:.4g}/s."
+        if of_pools
+        else f"Steady state estimates {capacity.steady_per_s:.4g}/s, and saturation at "
+        f"{capacity.saturation_per_s:.4g}/s.",
     ]
     if listed:
         parts += ["", "Assumptions", *(f"- {text}" for text in assumptions)]

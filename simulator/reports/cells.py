@@ -9,7 +9,13 @@ from simulator.reports.quantities import number_text, percent_text, seconds_text
 from simulator.units import KILO
 
 EMPTY = "–"
-_DOUBTED = (Origin.ASSUMED, Origin.DEFAULT)
+_SILENT = (Origin.NONE, Origin.GIVEN, Origin.COMPUTED, Origin.SOURCED)
+"""Origins without a badge: nothing to doubt, or the source stands beside the value."""
+
+
+def known_as(provenance: str) -> Origin:
+    """The badge of a forecast by the name of its provenance."""
+    return Origin(provenance) if provenance in (item.value for item in Origin) else Origin.NONE
 
 
 def text(value: str, *, origin: Origin = Origin.NONE) -> Cell:
@@ -70,8 +76,8 @@ def cell_text(cell: Cell, *, currency: str) -> str:
 
 
 def origin_mark(cell: Cell) -> str:
-    """The badge of a cell: only what a reader has to doubt is marked."""
-    return cell.origin.value if cell.origin in _DOUBTED else ""
+    """The badge of a cell: how a forecast is known, and what a reader has to doubt; "" where its text says so."""
+    return cell.origin.value if cell.origin not in _SILENT and cell.value != cell.origin.value else ""
 
 
 def marked_text(cell: Cell, *, currency: str) -> str:

@@ -1,41 +1,5 @@
-"""The command line that asks a question again: every field that was set, in the spelling of the flags."""
+"""The command line that asks a question again (see ``specs.plan_flags``)."""
 
 from __future__ import annotations
 
-import shlex
-
-from simulator.specs.plan import ObjectiveSpec, PlanSpec
-
-_JOINED = ("load_profile",)
-"""Lists that are one flag with commas; all others repeat theirs."""
-
-
-def _words(name: str, value: object) -> list[str]:
-    flag = "--" + name.replace("_", "-")
-    if isinstance(value, bool):
-        return [flag] if value else []
-    if isinstance(value, tuple):
-        return [word for item in value for word in _words(name, item)]
-    if isinstance(value, float):
-        return [flag, f"{value:.12g}"]
-    return [flag, str(getattr(value, "value", value))]
-
-
-def plan_command(spec: PlanSpec) -> str:
-    """``plan-capacity --rps 1000 --ttft-p95 2s``, quoted for a shell."""
-    words = ["plan-capacity"]
-    for name in type(spec).model_fields:
-        value = getattr(spec, name)
-        if name not in spec.model_fields_set or value is None:
-            continue
-        if name == "objectives":
-            words += [word for item in value for word in _objective(item)]
-        elif name in _JOINED:
-            words += ["--" + name.replace("_", "-"), ",".join(f"{item:.12g}" for item in value)]
-        else:
-            words += _words(name, value)
-    return shlex.join(words)
-
-
-def _objective(item: ObjectiveSpec) -> list[str]:
-    return [f"--{item.metric}-p{item.percentile:g}", f"{item.bound_s:.12g}s"]
+from simulator.specs.plan_flags import plan_command as plan_command

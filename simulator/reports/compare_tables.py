@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from simulator.planner.what_if import AnswerQuality, WhatIf, answer_quality
 from simulator.reports.contract import Json
-from simulator.reports.quantities import bytes_text, count_text, money_text, seconds_text
-from simulator.reports.scenario_figures import least_known, phase_texts, power_text, scenario_figures
+from simulator.reports.phase_figures import PHASES, memory_figures, phase_figures
+from simulator.reports.quantities import bytes_text, money_text, seconds_text
+from simulator.reports.scenario_figures import ScenarioFigure, least_known, power_text, scenario_figures
 
 Compared = tuple[str, WhatIf, Json]
 """A name, a what-if and its contract object."""
@@ -21,6 +22,8 @@ def deployment_text(what_if: WhatIf) -> str:
         parts.append(f"{scenario.precision.weights.value} weights")
     if scenario.precision.scheme is not None:
         parts.append(scenario.precision.scheme)
+    if scenario.precision.kv_cache is not None:
+        parts.append(f"{scenario.precision.kv_cache.value} KV cache")
     parts += [
         name.replace("_", " ")
         for name, value in scenario.techniques.model_dump(exclude_defaults=True).items()
@@ -30,9 +33,10 @@ def deployment_text(what_if: WhatIf) -> str:
 
 
 def compare_headline(compared: Sequence[Compared]) -> str:
-    """The fastest, and the cheapest where prices are known."""
-    fastest = min(compared, key=lambda item: item[2]["tpot_s"] or 0.0)
-    sentence = f"{fastest[0]} is fastest at {seconds_text(fastest[2]['tpot_s'])} per token"
+    """The fastest, and the cheapest where prices are known; by the first token where there is no other."""
+    field, noun = ("tpot_s", "per token") if all(item[2]["tpot_s"] for item in compared) else ("ttft_s", "to a token")
+    fastest = min(compared, key=lambda item: item[2][field])
+    sentence = f"{fastest[0]} is fastest at {seconds_text(fastest[2][field])} {noun}"
     priced = [item for item in compared if item[1].cost.per_million_output_tokens is not None]
     if not priced:
         return sentence
@@ -60,25 +64,35 @@ def compare_columns(compared: Sequence[Compared]) -> tuple[list[tuple[str, ...]]
     """Rows of text and their heading."""
     figures = [scenario_figures(what_if, document) for _, what_if, document in compared]
     rows: list[tuple[str, ...]] = [("Deployment", *(deployment_text(what_if) for _, what_if, _ in compared))]
-    for place, first in enumerate(figures[0]):
-        cells = [
-            f"{each[place].text} ({each[place].interval})" if each[place].interval else each[place].text
-            for each in figures
-        ]
-        rows.append((first.label, *cells))
-    phases = [phase_texts(document) for _, _, document in compared]
-    for place in range(min(len(each) for each in phases)):
-        rows.append(
-            (
-                f"{phases[0][place][0]} step",
-                *(f"{each[place][1]}, {each[place][4]} bound, MBU {each[place][3]}" for each in phases),
-            )
-        )
+    rows += _rows_of(figures)
+    for phase in PHASES:
+        found = [phase_figures(document, phase=phase) for _, _, document in compared]
+        if all(found):
+            rows += _rows_of(found)
+            rows.append((f"{phase.capitalize()} waits for", *(document[phase]["bound"] for _, _, document in compared)))
+    memory = [memory_figures(document) for _, _, document in compared]
     rows += [
         ("Power", *(power_text(document) for _, _, document in compared)),
         ("Weights per device", *(bytes_text(document["memory"]["weights_bytes"]) for _, _, document in compared)),
-        ("Cached tokens", *(count_text(document["memory"]["kv_capacity_tokens"]) for _, _, document in compared)),
+        *_rows_of([found[:1] for found in memory]),
         ("Quality", *(quality_text(answer_quality(what_if.result)) for _, what_if, _ in compared)),
         ("Known as", *(document["provenance"] for _, _, document in compared)),
     ]
     return rows, ("", *(name for name, _, _ in compared))
+
+
+def _rows_of(figures: Sequence[Sequence[ScenarioFigure]]) -> list[tuple[str, ...]]:
+    """One row per figure that every deployment has, the interval in brackets."""
+    return [
+        (each[0].label, *(f"{item.text} ({item.interval})" if item.interval else item.text for item in each))
+        for each in zip(*figures, strict=True)
+    ]
+
+
+def room_text(compared: Sequence[Compared]) -> str:
+    """The intervals of the caches, one after the other: ``A 430,000 – 472,000 tokens, B ...``."""
+    return ", ".join(
+        f"{name} {room.interval} tokens"
+        for name, _, document in compared
+        if (room := memory_figures(document)[0]).interval
+    )

@@ -82,6 +82,7 @@ class Tone(StrEnum):
     """What a paragraph is for."""
 
     LEAD = "lead"
+    HEAD = "head"
     BODY = "body"
     NOTE = "note"
     WARNING = "warning"

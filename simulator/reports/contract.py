@@ -19,6 +19,9 @@ from simulator.engine.time_series import TimeSeries
 from simulator.engine.uniform_runs import UniformRun
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
+from simulator.phases.crossover import crossover_range
+from simulator.phases.deployment import Deployment
+from simulator.phases.memory_range import cache_room, cache_use, memory_provenance
 
 SCHEMA_VERSION = "1.0"
 INTERVAL_LEVEL = 0.8
@@ -40,12 +43,20 @@ def interval(value: float, *, log_sigma: float) -> list[float] | None:
     return [value / spread, value * spread]
 
 
+def crossover_object(deployment: Deployment, *, context_tokens: int) -> Json:
+    """The batch at which decoding turns compute bound, its 80 % interval and its provenance; null beyond 4,096."""
+    found = crossover_range(deployment, context_tokens=context_tokens, z=_Z)
+    return {"batch": found.batch, "interval": [found.low, found.high], "provenance": found.provenance.label}
+
+
 def _phase(phase: PhaseEstimate) -> Json:
     estimate = phase.estimate
     seconds = phase.weights * estimate.step_s
     longest = int(np.argmax(seconds))
+    step_s = phase.total_s / phase.steps
     return {
-        "step_s": phase.total_s / phase.steps,
+        "step_s": step_s,
+        "interval": {"step_s": interval(step_s, log_sigma=_phase_sigma(phase))},
         "steps": phase.steps,
         "total_s": phase.total_s,
         "mfu": phase.mean(estimate.mfu),
@@ -115,9 +126,12 @@ def _stage(stage: StageResult, interval: StageInterval | None) -> Json:
     return item
 
 
-def _memory(run: UniformRun | ServedRun) -> Json:
+def _memory(result: ScenarioResult) -> Json:
+    """The memory plan; ``kv_utilization`` is that of equal requests that end together, at most 1."""
+    run, deployment = result.run, result.deployment
     memory = run.memory
-    return {
+    room = cache_room(memory, block_size_tokens=deployment.engine.block_size_tokens)
+    item: Json = {
         "weights_bytes": memory.weights_bytes,
         "kv_bytes_per_token": memory.kv_bytes_per_token,
         "state_bytes_per_sequence": memory.state_bytes_per_sequence,
@@ -126,7 +140,13 @@ def _memory(run: UniformRun | ServedRun) -> Json:
         "activation_bytes": memory.activation_bytes,
         "reserve_bytes": memory.reserve_bytes,
         "fits": memory.fits,
+        "interval": {"kv_capacity_tokens": [room.low_tokens, room.high_tokens]},
+        "provenance": memory_provenance(deployment).label,
     }
+    if isinstance(run, UniformRun):
+        tokens, running = run.isl_tokens + run.osl_tokens, min(run.sequences, deployment.engine.max_num_seqs)
+        item["kv_utilization"] = cache_use(deployment, memory, sequences=running, tokens=tokens)
+    return item
 
 
 def _phase_sigma(phase: PhaseEstimate) -> float:
@@ -149,7 +169,7 @@ def intervals(result: ScenarioResult) -> Json:
     both = math.hypot(kernels, spread.e2e)
     return {
         "ttft_s": interval(run.ttft_s, log_sigma=math.hypot(prefill_sigma, spread.ttft)),
-        "tpot_s": interval(run.tpot_s, log_sigma=math.hypot(decode_sigma, spread.tpot)),
+        "tpot_s": interval(run.tpot_s, log_sigma=math.hypot(decode_sigma, spread.tpot)) if run.decode else None,
         "e2e_s": interval(run.e2e_s, log_sigma=both),
         "output_tokens_per_s": interval(run.output_tokens_per_s * copies, log_sigma=both),
     }
@@ -214,7 +234,7 @@ def result_object(result: ScenarioResult) -> Json:
         "schema_version": SCHEMA_VERSION,
         "kind": result.scenario.kind,
         "ttft_s": run.ttft_s,
-        "tpot_s": _known(run.tpot_s),
+        "tpot_s": _known(run.tpot_s) if run.decode else None,
         "e2e_s": run.e2e_s,
         "output_tokens_per_s": run.output_tokens_per_s * copies,
         "total_tokens_per_s": run.total_tokens_per_s * copies,
@@ -222,7 +242,7 @@ def result_object(result: ScenarioResult) -> Json:
         "prefill": _phase(run.prefill),
         "decode": _phase(run.decode) if run.decode else None,
         **served,
-        "memory": _memory(run),
+        "memory": _memory(result),
         "power_w": result.power_w * replicas,
         "energy_per_output_token_j": result.energy_per_output_token_j,
         "interval": intervals(result),

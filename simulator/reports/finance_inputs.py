@@ -64,7 +64,7 @@ def _price_inputs(studies: Studies) -> list[InputLine]:
             if owning
             else "enter a quote",
             date=owning.offer.date if owning else "",
-            assumed=owning is None,
+            assumed=owning is None or owning.estimated,
         ),
         InputLine(
             name="plan_rate",

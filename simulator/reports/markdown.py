@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.reports.cells import cell_text, marked_text
+from simulator.reports.cells import cell_text, marked_text, origin_mark
 from simulator.reports.content import (
     Block,
     Bullets,
@@ -17,7 +17,13 @@ from simulator.reports.content import (
     Tone,
 )
 
-_PREFIXES = {Tone.LEAD: "**{}**", Tone.NOTE: "*{}*", Tone.WARNING: "> **Warning:** {}", Tone.MISSING: "> {}"}
+_PREFIXES = {
+    Tone.LEAD: "**{}**",
+    Tone.HEAD: "**{}**",
+    Tone.NOTE: "*{}*",
+    Tone.WARNING: "> **Warning:** {}",
+    Tone.MISSING: "> {}",
+}
 
 
 def _escaped(text: str) -> str:
@@ -42,7 +48,9 @@ def _facts(block: Facts, currency: str) -> list[str]:
     lines = []
     for fact in block.facts:
         remark = f" ({fact.remark})" if fact.remark else ""
-        lines.append(f"- {fact.label}: **{cell_text(fact.cell, currency=currency)}**{remark}")
+        mark = origin_mark(fact.cell)
+        shown = cell_text(fact.cell, currency=currency)
+        lines.append(f"- {fact.label}: **{shown}**{f' [{mark}]' if mark else ''}{remark}")
     return [*lines, ""]
 
 

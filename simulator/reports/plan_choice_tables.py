@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from simulator.planner.choice_records import Gap, GapStep, ParetoSet, PoolPlan, SearchSummary, StockPlan
+from simulator.planner.choice_records import ParetoSet, PoolPlan, PoolSplit, SearchSummary, StockPlan
 from simulator.planner.records import CapacityPlan
+from simulator.reports.gap_tables import gap_sections
 from simulator.reports.quantities import kilowatts_text, price_text, seconds_text
 from simulator.reports.study_section import StudySection
 
@@ -21,7 +22,7 @@ def search_section(search: SearchSummary) -> StudySection:
 
 def pareto_section(pareto: ParetoSet, *, currency: str) -> StudySection:
     """Fleets that no other beats."""
-    columns = ("hardware", "setup", "GPUs", "cost/h", "kW", "TTFT p95", "TPOT p95", "E2E p95", "quality")
+    columns = ("hardware", "setup", "GPUs", "cost/h", "kW", "J per token", "TTFT p95", "TPOT p95", "E2E p95", "quality")
     rows = tuple(
         (
             point.hardware,
@@ -29,6 +30,7 @@ def pareto_section(pareto: ParetoSet, *, currency: str) -> StudySection:
             str(point.devices),
             price_text(point.cost_per_hour, currency),
             kilowatts_text(point.typical_w),
+            f"{point.energy_per_output_token_j:.3g}",
             seconds_text(point.ttft_p95_s),
             seconds_text(point.tpot_p95_s),
             seconds_text(point.e2e_p95_s),
@@ -38,44 +40,6 @@ def pareto_section(pareto: ParetoSet, *, currency: str) -> StudySection:
     )
     line = f"{len(rows)} of {pareto.considered} fleets are beaten by no other in {', '.join(pareto.axes)} at once"
     return StudySection(title="Pareto set", lines=(line,), columns=columns, rows=rows)
-
-
-def _gap_row(step: GapStep, currency: str) -> tuple[str, ...]:
-    saved = "-" if step.saved_devices is None else str(step.saved_devices)
-    alone = "-" if step.alone_devices is None else str(step.alone_devices)
-    fleet = f"{step.hardware} {step.label}"
-    cost = price_text(step.cost_per_hour, currency)
-    return (step.name, step.flags, fleet, str(step.devices), saved, alone, cost, step.quality)
-
-
-def _gap_verdict(gap: Gap) -> str:
-    if gap.end_devices is None:
-        return "nothing that was tried makes the objectives possible: relax them first"
-    if gap.budget_devices is None:
-        return f"together they need {gap.end_devices} GPUs"
-    if gap.closed:
-        return f"that closes the gap: {gap.end_devices} GPUs of {gap.budget_devices} allowed"
-    prefix, cache = gap.needed_prefix_hit, gap.needed_cache_hit
-    cached = [] if prefix is None else [f"{prefix:.0%} of prompt tokens in the prefix cache (--prefix-hit)"]
-    cached += [] if cache is None else [f"{cache:.0%} of requests answered from a cache (--cache-hit)"]
-    closing = f"{' or '.join(cached)} would close it" if cached else "no cache closes it"
-    return f"what remains: {gap.remaining_devices} GPUs above the {gap.budget_devices} allowed; {closing}"
-
-
-def gap_section(gap: Gap, *, currency: str) -> StudySection:
-    """The waterfall from what is needed to what is allowed."""
-    start = (
-        "as asked: nothing serves"
-        if gap.start_devices is None
-        else f"as asked: {gap.start_devices} x {gap.start_hardware} {gap.start_label}"
-    )
-    columns = ("change", "flags", "fleet", "GPUs", "saves", "alone", "cost/h", "quality")
-    lines = (
-        (start, _gap_verdict(gap)) if gap.steps else (start, "no change that was tried needs fewer", _gap_verdict(gap))
-    )
-    taken = tuple(f"{step.name} takes for granted: {text}" for step in gap.steps for text in step.assumes)
-    rows = tuple(_gap_row(step, currency) for step in gap.steps)
-    return StudySection(title="What closes the gap", lines=(*lines, *taken), columns=columns, rows=rows)
 
 
 def stock_section(stock: StockPlan, *, currency: str) -> StudySection:
@@ -96,8 +60,31 @@ def stock_section(stock: StockPlan, *, currency: str) -> StudySection:
         for share in stock.shares
     )
     line = f"{stock.devices} GPUs, {stock.devices - stock.bought} of them from stock and {stock.bought} to obtain"
+    if len(stock.shares) > 1:
+        load = stock.shares[0].rate_per_s / stock.shares[0].capacity_per_s
+        line += f"; requests go to each in proportion to what it carries, {load:.0%} of it at the planned peak"
     unused = tuple(f"unused: {text}" for text in stock.unused)
     return StudySection(title="With what exists", lines=(line, *unused), columns=columns, rows=rows)
+
+
+def _split_text(split: PoolSplit, currency: str) -> str:
+    cost = "price unknown" if split.cost_per_hour is None else f"{price_text(split.cost_per_hour, currency)}/h"
+    return f"{split.devices} GPUs, {cost}"
+
+
+def _pools_verdict(pools: PoolPlan, currency: str) -> str:
+    """Money decides where it is known, devices otherwise."""
+    devices, money = pools.saved_devices, pools.saved_per_hour
+    count = f"{abs(devices)} GPUs {'fewer' if devices > 0 else 'more'}" if devices else "as many GPUs"
+    if money is None:
+        verdict = f"{count} than one pool, prices unknown"
+    elif money:
+        word = "less" if money > 0 else "more"
+        verdict = f"{price_text(abs(money), currency)}/h {word} than one pool, {count}"
+    else:
+        verdict = f"costs what one pool costs, {count}"
+    advice = "two pools are better" if pools.better else "one pool is better"
+    return f"split at {pools.threshold_tokens:.0f} prompt tokens: {verdict}: {advice}"
 
 
 def pools_section(pools: PoolPlan, *, currency: str) -> StudySection:
@@ -115,10 +102,13 @@ def pools_section(pools: PoolPlan, *, currency: str) -> StudySection:
         )
         for pool in pools.pools
     )
-    saved = pools.saved_devices
-    verdict = f"saves {saved} GPUs" if saved > 0 else f"takes {-saved} more GPUs" if saved < 0 else "changes nothing"
-    line = f"split at {pools.threshold_tokens:.0f} prompt tokens: {verdict} against one pool"
-    return StudySection(title="Two pools", lines=(line,), columns=columns, rows=rows)
+    tried = "; ".join(
+        f"at {split.threshold_tokens:.0f}: "
+        + ("cannot be served" if split.devices is None else _split_text(split, currency))
+        for split in pools.splits
+    )
+    lines = (_pools_verdict(pools, currency), *([f"splits that were tried: {tried}"] if tried else []))
+    return StudySection(title="Two pools", lines=lines, columns=columns, rows=rows)
 
 
 def choice_sections(plan: CapacityPlan) -> list[StudySection]:
@@ -129,7 +119,7 @@ def choice_sections(plan: CapacityPlan) -> list[StudySection]:
     if plan.pareto is not None:
         found.append(pareto_section(plan.pareto, currency=currency))
     if plan.gap is not None:
-        found.append(gap_section(plan.gap, currency=currency))
+        found += gap_sections(plan.gap, currency=currency)
     if plan.stock is not None:
         found.append(stock_section(plan.stock, currency=currency))
     if plan.pools is not None:

@@ -63,6 +63,37 @@ def _cost(fleet: Fleet) -> dict[str, Any]:
     }
 
 
+def _prefill(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any] | None:
+    """The pool that computes the prompts; null where replicas do both."""
+    pool = fleet.prefill
+    if pool is None:
+        return None
+    replica = pool.replica
+    parallelism, engine = replica.deployment.parallelism, replica.deployment.engine
+    return {
+        "setup": pool.label,
+        "replicas": pool.replicas,
+        "spare_replicas": pool.spares,
+        "devices_per_replica": replica.devices,
+        "tp_size": parallelism.tp_size,
+        "pp_size": parallelism.pp_size,
+        "ep_size": parallelism.ep_size,
+        "dp_size": parallelism.dp_size,
+        "max_num_seqs": engine.max_num_seqs,
+        "max_num_batched_tokens": engine.max_num_batched_tokens,
+        "capacity_per_replica_per_s": replica.capacity_per_s,
+        "saturation_per_replica_per_s": replica.saturation_per_s,
+        "utilization": replica.utilization,
+        "load": pool.load,
+        "limited_by": pool.limit.resource,
+        "limit_detail": pool.limit.detail,
+        "link": pool.link,
+        "transfer_s": pool.transfer_s,
+        "link_busy_fraction": pool.link_busy_fraction,
+        "unloaded": _latencies(replica.unloaded, objectives),
+    }
+
+
 def _fleet(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any]:
     replica = fleet.replica
     parallelism, engine = replica.deployment.parallelism, replica.deployment.engine
@@ -108,6 +139,7 @@ def _fleet(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any]:
         "at_peak": _latencies(fleet.at_peak, objectives),
         "degraded": _latencies(fleet.degraded, objectives),
         "provenance": fleet.provenance,
+        "prefill": _prefill(fleet, objectives),
     }
 
 
@@ -149,9 +181,11 @@ def _studies(plan: CapacityPlan) -> dict[str, Any]:
     found = {name: plain(getattr(plan, name)) for name in names}
     if plan.verification is None:
         return {**found, "verification": None}
-    from simulator.reports.verification_tables import verification_object
+    from simulator.reports.verification_tables import finalists_object, verification_object
 
-    return {**found, "verification": verification_object(plan.verification)}
+    checked = verification_object(plan.verification)
+    checked["finalists"] = None if plan.finalists is None else finalists_object(plan.finalists)
+    return {**found, "verification": checked}
 
 
 def plan_document(plan: CapacityPlan) -> str:

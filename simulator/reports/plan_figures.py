@@ -8,7 +8,7 @@ from math import isinf
 
 from simulator.planner.latency_range import LatencyRange
 from simulator.planner.records import CapacityPlan, Fleet
-from simulator.reports.plan_tables import device_word
+from simulator.reports.plan_tables import device_word, setup_text
 from simulator.reports.quantities import count_text, money_text, range_text, seconds_text, watts_text
 
 
@@ -89,9 +89,14 @@ def plan_headline(plan: CapacityPlan) -> str:
     fleet = plan.best
     word = device_word(fleet)
     word = word.removesuffix("s") if fleet.devices == 1 else word
-    parts = [f"{count_text(fleet.replicas)} × {fleet.replica.devices} {fleet.hardware} ({fleet.label})"]
+    pool, role = fleet.prefill, "" if fleet.prefill is None else " for decode"
+    parts = [f"{count_text(fleet.replicas)} × {fleet.replica.devices} {fleet.hardware} ({setup_text(fleet)}){role}"]
+    if pool is not None:
+        prompts = f"{count_text(pool.replicas)} × {pool.replica.devices} {fleet.hardware} ({pool.label}) for prefill"
+        parts.insert(0, prompts)
     if fleet.spares:
-        parts.append(f"{count_text(fleet.spares)} spare")
+        spares = count_text(fleet.spares) if pool is None else f"{pool.spares} and {fleet.spares}"
+        parts.append(f"{spares} spare")
     if fleet.idle_devices:
         parts.append(f"{count_text(fleet.idle_devices)} idle in whole servers")
     return f"{count_text(fleet.devices)} {word} = {' + '.join(parts)}"

@@ -34,11 +34,13 @@ def resilience_section(found: Resilience) -> StudySection:
     lines = [
         f"load: the objectives allow {target.by_objectives:.0%} of saturation ({target.binding}); "
         f"planned are {target.planned:.0%}",
-        f"N+1 by server: {found.spares_for_one_server} spare replicas cover one server",
+        f"by server: {found.spares_for_one_server} spare replicas are N+1, {found.spares_for_two_servers} are N+2; "
+        f"planned: {found.spares}",
         f"rolling restart, {rest.at_once} at a time: {rest.rounds} rounds, "
-        f"{rest.round_s / SECONDS_PER_MINUTE:.1f} min each, {rest.total_s / SECONDS_PER_HOUR:.1f} h in all",
-        f"a new replica answers after {start.delay_s:.0f} s ({start.source}): {start.headroom_replicas} replicas must "
-        f"run ahead of a ramp of {start.ramp_per_s2 * SECONDS_PER_MINUTE:.3g} requests/s a minute",
+        f"{rest.round_s / SECONDS_PER_MINUTE:.1f} min each, {rest.total_s / SECONDS_PER_HOUR:.1f} h in all; "
+        f"{'objectives hold meanwhile' if rest.holds else 'at the peak objectives are missed meanwhile'}",
+        f"a new replica answers after {start.delay_s:.0f} s ({start.source}); replicas that run ahead of "
+        f"{start.ramp_per_s2 * SECONDS_PER_MINUTE:.3g} requests/s more a minute: {start.headroom_replicas}",
     ]
     if found.availability is not None:
         item = found.availability
@@ -69,14 +71,17 @@ def growth_section(growth: Growth) -> StudySection:
     )
     lead = f"lead time {growth.lead_time_days:.0f} days ({growth.lead_time_source}); "
     lead += "orders for a quarter at a time, base band"
-    lines = (f"after {last.month} months from {growth.start}: {ends}", lead)
+    lines = [f"after {last.month} months from {growth.start}: {ends}", lead]
+    if growth.bridge_devices:
+        rented = f"rent up to {growth.bridge_devices} GPUs until then"
+        lines.append(f"nothing that is ordered at the start arrives before {growth.bridge_until}: {rented}")
     return StudySection(
-        title="Growth", lines=lines, columns=("in use", "GPUs before", "GPUs after", "order by"), rows=rows
+        title="Growth", lines=tuple(lines), columns=("in use", "GPUs before", "GPUs after", "order by"), rows=rows
     )
 
 
 def rental_section(rental: RentalMix, *, currency: str) -> StudySection:
-    """How to rent over a day."""
+    """How to rent over a day or a week."""
     rows = tuple(
         (
             share.kind,
@@ -89,13 +94,15 @@ def rental_section(rental: RentalMix, *, currency: str) -> StudySection:
     )
     saved = 1 - rental.per_month / rental.flat_per_month
     lines = (
-        f"{price_text(rental.per_month, currency)} a month against "
-        f"{price_text(rental.flat_per_month, currency)} for the peak all day ({rental.flat_kind}): {saved:.0%} less",
-        f"load over the day: {rental.profile_source}; {min(rental.devices)} to {max(rental.devices)} GPUs",
+        f"{price_text(rental.per_month, currency)} a month against {price_text(rental.flat_per_month, currency)} "
+        f"for the peak all the time ({rental.flat_kind}): {saved:.0%} less",
+        f"{price_text(rental.per_million_input_tokens, currency)} per 1M input and "
+        f"{price_text(rental.per_million_output_tokens, currency)} per 1M output tokens",
+        f"load over the {rental.period}: {rental.profile_source}; {min(rental.devices)} to {max(rental.devices)} GPUs",
         *rental.notes,
     )
     columns = ("kind", "GPUs", "on average", "per GPU-h", "per month")
-    return StudySection(title="Renting for the day", lines=lines, columns=columns, rows=rows)
+    return StudySection(title=f"Renting over the {rental.period}", lines=lines, columns=columns, rows=rows)
 
 
 def _tornado_row(bar: TornadoBar, currency: str) -> tuple[str, ...]:
@@ -148,8 +155,11 @@ def risk_sections(plan: CapacityPlan) -> list[StudySection]:
     if plan.uncertainty is not None:
         found.append(uncertainty_section(plan.uncertainty, currency=currency))
     if plan.verification is not None:
-        from simulator.reports.verification_tables import verification_lines
+        from simulator.reports.verification_tables import finalist_lines, verification_lines
 
         lines = verification_lines(f"{plan.best.hardware} {plan.best.label}", plan.verification)
         found.append(StudySection(title="Checked by event simulation", lines=(lines[0],), laid_out=tuple(lines[1:])))
+        if plan.finalists is not None:
+            head, *table = finalist_lines(plan.finalists)
+            found.append(StudySection(title="Finalists", lines=(head,), laid_out=tuple(table)))
     return found

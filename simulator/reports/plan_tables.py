@@ -89,10 +89,7 @@ def _stock_sentence(stock: StockPlan, currency: str) -> str:
 
 def _new_fleet_sentence(plan: CapacityPlan) -> str:
     fleet, word = plan.best, device_word(plan.best)
-    per_replica = fleet.replica.devices
-    parts = [f"{counted_text(fleet.replicas, 'replica')} x {per_replica} {fleet.hardware} ({fleet.label})"]
-    if fleet.spares:
-        parts.append(f"{counted_text(fleet.spares, 'spare replica')} ({_devices(fleet.spares * per_replica, word)})")
+    parts = _pool_parts(fleet, word=word)
     if fleet.idle_devices:
         parts.append(f"{_devices(fleet.idle_devices, f'idle {word}')} in whole servers")
     hourly = fleet.cost.per_hour
@@ -103,6 +100,36 @@ def _new_fleet_sentence(plan: CapacityPlan) -> str:
     )
 
 
+def _pool_parts(fleet: Fleet, *, word: str) -> list[str]:
+    """``250 replicas x 2 mi300x (TP2)`` and the spares of every pool."""
+    pool, role, of_spares = fleet.prefill, "", "spare replica"
+    parts, spare = [], [(fleet.spares, fleet.replica.devices, of_spares)]
+    if pool is not None:
+        name = counted_text(pool.replicas, "prefill replica")
+        parts.append(f"{name} x {pool.replica.devices} {fleet.hardware} ({pool.label})")
+        role = "decode "
+        spare = [(pool.spares, pool.replica.devices, "spare for prefill"), (*spare[0][:2], "spare for decode")]
+    own = f"({setup_text(fleet)})"
+    parts.append(f"{counted_text(fleet.replicas, f'{role}replica')} x {fleet.replica.devices} {fleet.hardware} {own}")
+    for count, devices, text in spare:
+        if count:
+            shown = f"{count} {text}" if role else counted_text(count, text)
+            parts.append(f"{shown} ({_devices(count * devices, word)})")
+    return parts
+
+
+def setup_text(fleet: Fleet) -> str:
+    """Set-up of the fleet's own replicas, without those of a prefill pool."""
+    return fleet.label.partition(" + decode ")[2] if fleet.prefill is not None else fleet.label
+
+
+def replicas_text(fleet: Fleet) -> str:
+    """``250 + 1``: replicas and spares; of two pools ``88P + 1, 32D + 1``."""
+    own = f"{fleet.replicas} + {fleet.spares}"
+    pool = fleet.prefill
+    return own if pool is None else f"{pool.replicas}P + {pool.spares}, {fleet.replicas}D + {fleet.spares}"
+
+
 def fleet_cells(fleet: Fleet) -> tuple[str, ...]:
     """One fleet as text, in the order of TABLE_COLUMNS; latencies hold with the spares down."""
     currency = fleet.cost.currency
@@ -111,7 +138,7 @@ def fleet_cells(fleet: Fleet) -> tuple[str, ...]:
         fleet.label,
         str(fleet.devices),
         f"{fleet.devices_low}-{fleet.devices_high}",
-        f"{fleet.replicas} + {fleet.spares}",
+        replicas_text(fleet),
         price_text(fleet.cost.per_hour, currency),
         fleet.cost.kind,
         price_text(fleet.cost.per_million_output_tokens, currency),

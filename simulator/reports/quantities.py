@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from simulator.units import percent_text as percent_text
 from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 UNKNOWN = "unknown"
@@ -95,12 +96,6 @@ def rate_text(value_per_s: float, noun: str) -> str:
     """``1,733 tokens/s``."""
     shown = f"{value_per_s:,.0f}" if value_per_s >= 100 else number_text(value_per_s)
     return f"{shown} {noun}/s"
-
-
-def percent_text(fraction: float) -> str:
-    """``43 %``; one decimal below ten, none for zero."""
-    percent = 100 * fraction
-    return f"{percent:.0f} %" if abs(percent) >= 10 or percent == 0 else f"{percent:.1f} %"
 
 
 def count_text(value: float) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 
-from simulator.errors import RoofcastError
+from simulator.errors import MissingPackageError, RoofcastError
 from simulator.reports.content import Report
 from simulator.reports.studies import Studies
 
@@ -69,10 +69,9 @@ def check_packages(formats: tuple[ReportFormat, ...]) -> None:
     for item in formats:
         package = _NEEDS.get(item)
         if package is not None and find_spec(package) is None:
-            raise RoofcastError(
+            raise MissingPackageError(
                 f"{item.value} needs the package {package}",
                 field="--format",
-                code="missing_package",
                 hint="install the extra: pip install '.[report]', or choose md, csv and json",
             )
 

@@ -9,7 +9,7 @@ from io import BytesIO, StringIO
 import numpy as np
 
 from simulator.engine.request_table import RequestColumn
-from simulator.errors import RoofcastError
+from simulator.errors import MissingPackageError, RoofcastError
 
 FORMATS = (".csv", ".parquet")
 
@@ -22,10 +22,9 @@ def check_request_format(suffix: str, *, flag: str) -> None:
         from importlib.util import find_spec
 
         if find_spec("pyarrow") is None:
-            raise RoofcastError(
+            raise MissingPackageError(
                 "Parquet needs the package pyarrow, which is not installed",
                 field=flag,
-                code="missing_package",
                 hint="pip install pyarrow, or name a .csv file",
             )
 

@@ -11,7 +11,6 @@ from simulator.reports.contract import Json
 from simulator.reports.quantities import (
     joules_text,
     money_text,
-    percent_text,
     range_text,
     rate_text,
     seconds_text,
@@ -47,10 +46,15 @@ def _interval(document: Json, key: str, text: Callable[[float], str]) -> str:
     return range_text(found, text) if found else ""
 
 
-def _per_token(document: Json, value: float | None, text: Callable[[float], str]) -> str:
-    """Interval of what is spent per token at a known rate of spending: that of the throughput, upside down."""
+def per_token_ends(document: Json, value: float | None) -> tuple[float, float] | None:
+    """80 % interval of what is spent per token at a known rate of spending: that of the throughput, upside down."""
     found, now = document["interval"].get("output_tokens_per_s"), document["output_tokens_per_s"]
-    return range_text((value * now / found[1], value * now / found[0]), text) if found and value is not None else ""
+    return (value * now / found[1], value * now / found[0]) if found and value is not None else None
+
+
+def _per_token(document: Json, value: float | None, text: Callable[[float], str]) -> str:
+    ends = per_token_ends(document, value)
+    return range_text(ends, text) if ends else ""
 
 
 def scenario_figures(what_if: WhatIf, document: Json) -> tuple[ScenarioFigure, ...]:
@@ -92,21 +96,6 @@ def scenario_figures(what_if: WhatIf, document: Json) -> tuple[ScenarioFigure, .
 def least_known(words: Iterable[str]) -> str:
     """The worst of several provenances."""
     return max(Provenance[word.upper()] for word in words).label
-
-
-def phase_texts(document: Json) -> tuple[tuple[str, str, str, str, str], ...]:
-    """Per phase: its name, mean step, MFU, MBU and what it waits for, in words."""
-    return tuple(
-        (
-            name.capitalize(),
-            seconds_text(phase["step_s"]),
-            percent_text(phase["mfu"]),
-            percent_text(phase["mbu"]),
-            phase["bound"],
-        )
-        for name in ("prefill", "decode")
-        if (phase := document[name]) is not None
-    )
 
 
 def scenario_headline(what_if: WhatIf, document: Json) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.engine.answers import ScenarioResult
+from simulator.engine.disaggregation import Pool
 from simulator.engine.latency import ObjectiveCheck
 from simulator.engine.metrics import LatencySummary, ServeResult, StageResult
 from simulator.engine.request import Floats
@@ -173,6 +174,13 @@ def setup_text(deployment: Deployment, *, replicas: int) -> str:
         f"{deployment.model.name} on {replicas} x {' '.join(parts)} {deployment.hardware.name}, "
         f"{deployment.engine.name} {deployment.engine.version}"
     )
+
+
+def pools_setup_text(prefill: Pool, decode: Pool) -> str:
+    """``llama-3.1-8b on 1 x TP1 h100-sxm-80gb for prompts and 2 x TP1 ... for answers, vllm 0.15.1``."""
+    first = setup_text(prefill.deployment, replicas=prefill.replicas).rsplit(", ", 1)[0]
+    second, engine = setup_text(decode.deployment, replicas=decode.replicas).rsplit(", ", 1)
+    return f"{first} for prompts and {second.split(' on ', 1)[1]} for answers, {engine}"
 
 
 def _title(answered: ScenarioResult, run: ServedRun) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from simulator.phases.crossover import LARGEST_BATCH
 from simulator.reports.contract import Json
-from simulator.reports.quantities import percent_text, range_text, seconds_text
+from simulator.reports.quantities import count_text, percent_text, range_text, seconds_text
 from simulator.reports.scenario_figures import ScenarioFigure
+
+_BEYOND = f"above {count_text(LARGEST_BATCH)}"
 
 
 def step_time_figure(document: Json, *, key: str, label: str) -> ScenarioFigure:
@@ -30,4 +33,18 @@ def utilisation_figure(document: Json, *, field: str, key: str, label: str) -> S
         text=percent_text(value),
         interval=range_text(ends, percent_text),
         lower_is_better=False,
+    )
+
+
+def crossover_figure(document: Json) -> ScenarioFigure:
+    """The batch at which a decode step turns compute bound; open ends lie beyond 4,096."""
+    found = document["crossover"]
+    low, high = found["interval"]
+    ends = "" if low is None else f"{count_text(low)} – {count_text(high) if high else _BEYOND}"
+    return ScenarioFigure(
+        key="crossover",
+        label="Crossover batch",
+        value=found["batch"],
+        text=_BEYOND if found["batch"] is None else count_text(found["batch"]),
+        interval=ends,
     )

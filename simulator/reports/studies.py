@@ -13,12 +13,15 @@ from simulator.operators.counts import ParameterCounts, parameter_counts
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.planner.carbon import EnergyCarbon, energy_and_carbon
+from simulator.planner.completion import completed
 from simulator.planner.facilities import Facilities, facilities
 from simulator.planner.handoff import Handoff, launch_handoff
+from simulator.planner.latency_range import LatencyRange, latency_range
 from simulator.planner.records import CapacityPlan
 from simulator.planner.replica_load import ReplicaLoad, replica_load
 from simulator.planner.tco import total_cost
 from simulator.planner.tco_records import TotalCost
+from simulator.planner.tco_sensitivity import OwningBar, owning_bars
 from simulator.specs.loading import find_profile, load_prices
 from simulator.specs.models import read_profile
 from simulator.specs.ownership import OwnershipProfile, load_ownership
@@ -30,6 +33,7 @@ from simulator.specs.prices import PriceProfile
 class Studies:
     """A plan and what follows from it. ``created`` is an ISO date, ``input_hash`` the SHA-256 of the question.
 
+    latencies : 80 % intervals of the latencies with the spares down; owning : what moves the cost of owning
     prefill, decode : one replica's steps near its planned capacity, for the roofline
     """
 
@@ -40,6 +44,8 @@ class Studies:
     energy: EnergyCarbon
     rooms: Facilities
     load: ReplicaLoad
+    latencies: LatencyRange
+    owning: tuple[OwningBar, ...]
     prefill: StepEstimate
     decode: StepEstimate
     parameters: ParameterCounts
@@ -54,6 +60,11 @@ class Studies:
     def spec(self) -> PlanSpec:
         """The question."""
         return self.plan.spec
+
+    @property
+    def illustrates_growth(self) -> bool:
+        """Whether the growth is an assumption of the report, for want of a given one."""
+        return self.plan.spec.growth is None
 
     @property
     def currency(self) -> str:
@@ -78,30 +89,39 @@ def gather(
     command: str,
     ownership: str | None = None,
     created: str | None = None,
+    complete: bool = True,
 ) -> Studies:
     """Work out everything that a report shows beside the plan itself.
+
+    complete : also the studies of a report that the plan lacks, which plans once more; not needed for parts of one
 
     Raises
     ------
     ProfileError
         No price of the chosen accelerator is known (``missing_price``), currencies differ, or a profile is unknown.
     """
+    plan = completed(plan) if complete else plan
     spec = plan.spec
     prices = load_prices(spec.prices or "default", profiles=spec.profiles)
-    owning = load_ownership(ownership, prices=prices.name, profiles=spec.profiles)
+    owning = load_ownership(ownership or spec.ownership, prices=prices.name, profiles=spec.profiles)
     fleet, mix = plan.best, plan.demand.mix
     deployment = fleet.replica.deployment
     sequences = max(1, round(fleet.replica.at_capacity.mean_sequences / lanes(deployment)))
     name = deployment.model.name
     model_id = _model_id(spec, name)
+    cost = total_cost(plan, prices=prices, ownership=owning)
     return Studies(
         plan=plan,
         prices=prices,
         ownership=owning,
-        cost=total_cost(plan, prices=prices, ownership=owning),
+        cost=cost,
         energy=energy_and_carbon(plan, prices=prices, ownership=owning),
         rooms=facilities(fleet, ownership=owning),
-        load=replica_load(fleet.replica, mix=mix, rates_per_s=(fleet.at_peak.rate_per_s, fleet.degraded.rate_per_s)),
+        load=replica_load(
+            fleet.replica, mix=mix, rates_per_s=(fleet.at_peak.rate_per_s, fleet.degraded.rate_per_s), fleet=fleet
+        ),
+        latencies=latency_range(fleet, mix=mix),
+        owning=tuple(owning_bars(plan, cost=cost, prices=prices, ownership=owning)),
         prefill=estimate_step(deployment, prefill_step(sequences=1, tokens=max(1, round(mix.isl.mean_tokens)))),
         decode=estimate_step(
             deployment, decode_step(sequences=sequences, context=max(1, round(mix.decode_context_tokens)))

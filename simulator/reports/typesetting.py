@@ -74,7 +74,8 @@ def _table(table: Table, currency: str) -> str:
 
 def _facts(block: Facts, currency: str) -> str:
     tiles = ", ".join(
-        f"({literal(fact.label)}, {literal(cell_text(fact.cell, currency=currency))}, {literal(fact.remark)})"
+        f"({literal(fact.label)}, {literal(cell_text(fact.cell, currency=currency))}, {literal(fact.remark)}, "
+        f"{literal(origin_mark(fact.cell))})"
         for fact in block.facts
     )
     return f"#facts(({tiles},))\n"
@@ -104,7 +105,7 @@ def _block(block: Block, currency: str, charts: list[str]) -> str:
 
 def _section(section: Section, currency: str, charts: list[str]) -> str:
     blocks = "\n".join(_block(block, currency, charts) for block in section.blocks)
-    end = "#pagebreak()\n" if section.number == 1 else ""
+    end = "#pagebreak()\n" if section.key == "decision" else ""
     return f"#section({section.number}, {literal(section.title)})\n{blocks}{end}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from simulator.kernels.timing import Provenance
 from simulator.reports.figures.validation_scatter import value_text
 from simulator.reports.quantities import percent_text
 from simulator.reports.scorecard import KernelScore, kernel_scores
@@ -16,6 +17,7 @@ from simulator.specs.validation_rows import ValidationRow
 SOURCE_COLUMNS = ("source", "metric", "runs", "mean error", "median", "bias", "in 80 % interval")
 RUN_COLUMNS = ("source", "accelerator", "deployment", "load", "metric", "measured", "predicted", "error")
 KERNEL_COLUMNS = ("family", "format", "mean error", "bias", "in 80 % interval", "points")
+PROVENANCE_COLUMNS = ("how it is known", "runs", "mean error", "median", "bias", "in 80 % interval")
 KNOWN_COLUMNS = ("accelerator", "how its kernels are known")
 
 
@@ -43,6 +45,17 @@ def validation_summary(rows: Sequence[ValidationRow]) -> ValidationSummary:
     )
 
 
+_WORDS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end", "output_tokens": "output tokens/s"}
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+
+def metric_word(metric: str) -> str:
+    """``ttft_p95_s`` as people say it: ``TTFT p95``; a name that is not known stays as it is."""
+    stem = metric.removesuffix("_per_s").removesuffix("_s")
+    name, _, statistic = stem.rpartition("_") if stem.endswith(_STATISTICS) else (stem, "", "")
+    return f"{_WORDS.get(name, name.replace('_', ' '))} {statistic}".rstrip()
+
+
 def _coverage(rows: Sequence[ValidationRow]) -> str:
     covered = [row.is_covered for row in rows if row.is_covered is not None]
     return percent_text(fmean(covered)) if covered else "–"
@@ -56,15 +69,31 @@ def source_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
     return [
         (
             source,
-            metric,
-            str(len(items)),
-            percent_text(fmean(abs(item.error) for item in items)),
-            percent_text(median(abs(item.error) for item in items)),
-            f"{100 * fmean(item.error for item in items):+.1f} %",
-            _coverage(items),
+            metric_word(metric),
+            *_score(items),
         )
         for (source, metric), items in sorted(groups.items())
     ]
+
+
+def _score(rows: Sequence[ValidationRow]) -> tuple[str, ...]:
+    """Runs, mean and median of the absolute error, bias and coverage of some rows."""
+    return (
+        str(len(rows)),
+        percent_text(fmean(abs(row.error) for row in rows)),
+        percent_text(median(abs(row.error) for row in rows)),
+        f"{100 * fmean(row.error for row in rows):+.1f} %",
+        _coverage(rows),
+    )
+
+
+def provenance_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
+    """One line per provenance that predictions had, the best known first, in the order of PROVENANCE_COLUMNS."""
+    groups: dict[str, list[ValidationRow]] = {}
+    for row in rows:
+        groups.setdefault(row.provenance, []).append(row)
+    ordered = sorted(groups.items(), key=lambda item: Provenance[item[0].upper()])
+    return [(provenance, *_score(items)) for provenance, items in ordered]
 
 
 def run_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
@@ -75,7 +104,7 @@ def run_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
             row.hardware,
             row.deployment,
             row.load,
-            row.metric,
+            metric_word(row.metric),
             value_text(row.measured, row.metric),
             value_text(row.predicted, row.metric),
             f"{100 * row.error:+.1f} %",

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from simulator.planner.finalist_records import Finalist, Finalists, Verdict
 from simulator.planner.verification import FleetVerification, Verification
 from simulator.reports.contract import finite
 from simulator.reports.quantities import seconds_text
 from simulator.reports.text_table import text_table
 
+FINALIST_COLUMNS = (
+    "finalist",
+    "replicas",
+    "GPUs",
+    "objective",
+    "bound",
+    "planned",
+    "simulated",
+    "80 % of seeds",
+    "verdict",
+)
 COLUMNS = ("state", "rate/s", "objective", "bound", "simulated", "80 % of seeds", "steady state", "holds")
 
 
@@ -40,6 +52,50 @@ def verification_lines(label: str, verification: FleetVerification) -> list[str]
         head += "; the queue keeps growing " + " and ".join(growing)
     rows = [row for state, item in _states(verification) for row in _rows(state, item)]
     return [head, *text_table(COLUMNS, rows).splitlines()]
+
+
+def _finalist_rows(item: Finalist) -> list[tuple[str, ...]]:
+    if item.verdict is Verdict.NOT_SIMULATED:
+        return [(item.name, str(item.replicas), str(item.devices), "", "", "", "", "", "not simulated")]
+    states = [(item.planned_replicas, "", item.planned)]
+    if item.replicas != item.planned_replicas:
+        states.append((item.replicas, str(item.devices), item.found))
+    else:
+        states[0] = (item.replicas, str(item.devices), item.planned)
+    return [
+        (
+            item.name,
+            str(replicas),
+            devices,
+            entry.name,
+            seconds_text(entry.bound_s),
+            seconds_text(entry.steady_s),
+            seconds_text(entry.simulated_s),
+            f"{seconds_text(entry.low_s)} to {seconds_text(entry.high_s)}",
+            "met" if entry.holds else "MISSED",
+        )
+        for replicas, devices, state in states
+        for entry in state.objectives
+    ]
+
+
+def finalist_lines(finalists: Finalists) -> list[str]:
+    """What the simulation changed, and a table of planned beside simulated percentiles with the spares down."""
+    how = "under the replayed trace" if finalists.replayed else "at the planned rate"
+    head = f"finalists {how}, spares down: {finalists.outcome}"
+    rows = [row for item in finalists.members for row in _finalist_rows(item)]
+    return [head, *text_table(FINALIST_COLUMNS, rows).splitlines()]
+
+
+def finalists_object(finalists: Finalists) -> dict[str, Any]:
+    """The JSON object of the finalists: as planned, and in the size that holds (the same where none does)."""
+    members = []
+    for item in finalists.members:
+        names = ("hardware", "label", "chosen", "planned_replicas", "replicas", "spares", "devices", "cost_per_hour")
+        found: dict[str, Any] = {name: getattr(item, name) for name in names}
+        found |= {"verdict": item.verdict.value, "reason": item.found.reason}
+        members.append({**found, "planned": _object(item.planned), "found": _object(item.found)})
+    return {"outcome": finalists.outcome, "replayed": finalists.replayed, "members": members}
 
 
 def _states(verification: FleetVerification) -> tuple[tuple[str, Verification], ...]:

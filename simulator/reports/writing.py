@@ -15,8 +15,17 @@ from simulator.reports.studies import gather
 _PUBLIC_FILE = 0o644
 
 
-def check_targets(folder: str, *, formats: tuple[ReportFormat, ...] = ALL_FORMATS, force: bool, flag: str) -> None:
+def check_targets(
+    folder: str,
+    *,
+    formats: tuple[ReportFormat, ...] = ALL_FORMATS,
+    force: bool,
+    flag: str,
+    others: tuple[str, ...] = (),
+) -> None:
     """Refuse before anything is computed: files that exist, a folder that cannot be written, a missing package.
+
+    others : names of files that may be written beside those of the formats
 
     Raises
     ------
@@ -29,10 +38,10 @@ def check_targets(folder: str, *, formats: tuple[ReportFormat, ...] = ALL_FORMAT
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise FileError(f"{folder!r} is a file, a folder is needed", field=flag)
-    existing = [name for name in file_names(formats) if (path / name).exists()]
+    existing = [name for name in (*file_names(formats), *others) if (path / name).exists()]
     if existing and not force:
-        others = f" and {len(existing) - 1} more exist" if len(existing) > 1 else " exists"
-        message = f"{str(path / existing[0])!r}{others}"
+        more = f" and {len(existing) - 1} more exist" if len(existing) > 1 else " exists"
+        message = f"{str(path / existing[0])!r}{more}"
         raise FileError(message, field=flag, hint="choose another folder or add --force")
     parent = path
     while not parent.exists():

@@ -8,6 +8,7 @@ from simulator.reports.figures.chart import PALETTE
 from simulator.reports.figures.money import RENTAL_NAMES
 from simulator.reports.finance_cells import Form
 from simulator.reports.studies import Studies
+from simulator.reports.xlsx_sections import print_ready
 from simulator.reports.xlsx_style import Styles
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def write_cash_flow(book: Workbook, styles: Styles, studies: Studies) -> None:
     cost = studies.cost
     kinds = [item.kind for item in cost.renting]
     heads = ["Year", "Owned", "Owned, discounted", "Owned so far", *(f"{RENTAL_NAMES[kind]}, so far" for kind in kinds)]
+    print_ready(sheet, whole=True)
     sheet.set_column(0, 0, 8)
     sheet.set_column(1, len(heads), 22)
     sheet.write(0, 0, f"Cash flow by year, in {cost.currency}", styles.title)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulator.reports.content import Cell, CellKind
+from simulator.reports.content import Cell, CellKind, Tone
 from simulator.reports.finance_cells import Form
 
 if TYPE_CHECKING:
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from xlsxwriter.format import Format
 
 _FORMS = {CellKind.COUNT: Form.COUNT, CellKind.FRACTION: Form.SHARE, CellKind.SECONDS: Form.FINE}
+
+_WRAPPED: dict[str, object] = {"text_wrap": True, "valign": "top"}
 
 
 class Styles:
@@ -24,12 +26,27 @@ class Styles:
         self.head = book.add_format({"bold": True, "bg_color": "#E9EDF1", "bottom": 1, "text_wrap": True})
         self.strong = book.add_format({"bold": True})
         self.note = book.add_format({"font_color": "#5B6570", "font_size": 9})
-        self.warning = book.add_format({"font_color": "#9A4A00"})
+        self.remark = book.add_format({"font_color": "#5B6570", "font_size": 9, **_WRAPPED})
+        self.warning = book.add_format({"font_color": "#9A4A00", **_WRAPPED})
+        self.name = book.add_format({"font_color": "#5B6570", "font_size": 9, "indent": 1})
+        self.wrapped = book.add_format(_WRAPPED)
+        self.indented = book.add_format({**_WRAPPED, "align": "left", "indent": 1})
+        self.lead = book.add_format({"bold": True, **_WRAPPED})
+        self.code = book.add_format({"font_name": "Courier New", "font_size": 8})
+
+    def tone(self, tone: Tone) -> Format:
+        """Of a sentence."""
+        return {
+            Tone.LEAD: self.lead,
+            Tone.HEAD: self.lead,
+            Tone.WARNING: self.warning,
+            Tone.NOTE: self.remark,
+        }.get(tone, self.wrapped)
 
     def _number(self, form: str, *, total: bool = False, editable: bool = False) -> Format:
         key = (form, total, editable)
         if key not in self._numbers:
-            properties: dict[str, object] = {"num_format": form, "bold": total}
+            properties: dict[str, object] = {"num_format": form, "bold": total, "valign": "top"}
             if total:
                 properties["top"] = 1
             if editable:

@@ -21,7 +21,7 @@ from simulator.specs.loading import find_profile, list_profiles, load_spec, prof
 
 _NUMPY_MAGIC = b"\x93NUMPY\x01\x00"
 _HEADING_START = len(_NUMPY_MAGIC) + 2
-_PLAIN_HEADING = re.compile(rb"\{'descr': '<f8', 'fortran_order': False, 'shape': \(([0-9, ]*)\), \}\s*")
+_PLAIN_HEADING = re.compile(rb"\{'descr': '(<f[28])', 'fortran_order': False, 'shape': \(([0-9, ]*)\), \}\s*")
 _ARRAY_SUFFIX = ".npy"
 
 CalibrationGroup = Literal["roofline", "gemm", "moe", "attention", "recurrent", "collective", "elementwise"]
@@ -76,9 +76,11 @@ def _read_array(stored: bytes) -> NDArray[np.float64]:
     start = _HEADING_START + int.from_bytes(stored[len(_NUMPY_MAGIC) : _HEADING_START], "little")
     heading = _PLAIN_HEADING.fullmatch(stored[_HEADING_START:start]) if stored.startswith(_NUMPY_MAGIC) else None
     if heading is not None:
-        shape = tuple(int(size) for size in heading[1].split(b",") if size.strip())
-        if len(stored) - start == prod(shape) * np.dtype(np.float64).itemsize:
-            return np.frombuffer(stored, dtype="<f8", offset=start).reshape(shape)
+        number = np.dtype(heading[1].decode())
+        shape = tuple(int(size) for size in heading[2].split(b",") if size.strip())
+        if len(stored) - start == prod(shape) * number.itemsize:
+            numbers = np.frombuffer(stored, dtype=number, offset=start).reshape(shape)
+            return numbers.astype(np.float64, copy=False)
     return np.asarray(np.lib.format.read_array(BytesIO(stored), allow_pickle=False), dtype=np.float64)
 
 

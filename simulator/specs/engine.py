@@ -99,6 +99,7 @@ class EngineOverheads(Spec):
     sampler_bytes_per_logit : temporaries of sampling per logit (float copies, sort keys and indices)
     speculation_chain_s, speculation_tree_s : host time of a round of speculation around its forward passes: compare and
         cut a chain of guesses; build a tree with its mask, walk it, compact the cache [s]
+    host_speed : speed of one thread of the hosts on which these times were taken; that of an H100 server is 1
     """
 
     step_s: NonNegativeFloat
@@ -112,6 +113,15 @@ class EngineOverheads(Spec):
     sampler_bytes_per_logit: NonNegativeFloat
     speculation_chain_s: NonNegativeFloat = 0.0
     speculation_tree_s: NonNegativeFloat = 0.0
+    host_speed: PositiveFloat = 1.0
+
+    def on_host(self, host_speed: float) -> EngineOverheads:
+        """The same software on a host whose threads run at ``host_speed``: its times are inverse to it."""
+        if host_speed == self.host_speed:
+            return self
+        slower = self.host_speed / host_speed
+        times = {name: getattr(self, name) * slower for name in type(self).model_fields if name.endswith("_s")}
+        return self.model_copy(update={**times, "host_speed": host_speed})
 
 
 class EngineSpread(Spec):
@@ -130,6 +140,17 @@ class EngineSpread(Spec):
     steps: float = Field(default=1.0, gt=0, le=1)
 
 
+class VectorAttention(Spec):
+    """Decode attention of an engine that has a matrix kernel for some head layouts only.
+
+    matrix_groups : query heads per KV head that have one
+    elements_per_clock : numbers of the cache that a compute unit takes in per clock where there is none
+    """
+
+    matrix_groups: tuple[PositiveInt, ...]
+    elements_per_clock: PositiveFloat
+
+
 class EngineRelease(Spec):
     """What was different in the versions of an engine before ``before``."""
 
@@ -137,6 +158,7 @@ class EngineRelease(Spec):
     overheads: EngineOverheads
     async_scheduling: bool
     side_stream_tokens: NonNegativeInt = 0
+    vector_attention: VectorAttention | None = None
     spread: EngineSpread
     sources: dict[str, Source]
 
@@ -170,6 +192,7 @@ class EngineProfile(Spec):
     ``eager``: every kernel is launched by the host as it comes, neither fused nor captured in a CUDA graph.
     ``side_stream_tokens``: up to that many tokens in a step, shared experts run on a stream beside the routed ones (0:
     never).
+    ``vector_attention``: head layouts whose decode attention has no matrix kernel (absent: all have one).
     ``releases``: what earlier versions had instead, oldest first.
     """
 
@@ -190,23 +213,33 @@ class EngineProfile(Spec):
     eager: bool
     cuda_graph_max_sequences: PositiveInt
     side_stream_tokens: NonNegativeInt = 0
+    vector_attention: VectorAttention | None = None
     overheads: EngineOverheads
     spread: EngineSpread
     sources: dict[str, Source]
     releases: tuple[EngineRelease, ...] = ()
 
+    def release(self, version: str | None) -> EngineRelease | None:
+        """The earlier release that ``version`` belongs to; None for the profile's own."""
+        return next((release for release in self.releases if release.covers(version)), None)
+
     def at(self, version: str | None) -> EngineProfile:
         """The profile as it was in ``version`` (None: the profile's own)."""
-        for release in self.releases:
-            if release.covers(version):
-                changed = {
-                    "overheads": release.overheads,
-                    "async_scheduling": release.async_scheduling,
-                    "side_stream_tokens": release.side_stream_tokens,
-                    "spread": release.spread,
-                }
-                return self.model_copy(update=changed)
-        return self
+        release = self.release(version)
+        if release is None:
+            return self
+        changed = {
+            "overheads": release.overheads,
+            "async_scheduling": release.async_scheduling,
+            "side_stream_tokens": release.side_stream_tokens,
+            "vector_attention": release.vector_attention,
+            "spread": release.spread,
+        }
+        return self.model_copy(update=changed)
+
+    def on_host(self, host_speed: float) -> EngineProfile:
+        """The profile on a host of another speed."""
+        return self.model_copy(update={"overheads": self.overheads.on_host(host_speed)})
 
     @model_validator(mode="after")
     def _scheduler_and_memory_agree(self) -> EngineProfile:

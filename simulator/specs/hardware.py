@@ -27,6 +27,7 @@ class AcceleratorSpec(Spec):
     ``peak_flops_per_s`` holds matrix (tensor core, MFMA, MXU) peaks with the accumulation that inference
     uses (FP32 for floating point); ``sparse_peak_flops_per_s`` the 2:4 peaks where the hardware has them;
     ``library_flops_per_s`` what large products of the vendor's library were measured at, where no kernel tables exist.
+    ``host_speed`` is the speed of one thread of the host that it usually sits in, that of an H100 server being 1.
     ``sources`` maps a field, or a dotted part of it, to where its number comes from.
     """
 
@@ -51,6 +52,7 @@ class AcceleratorSpec(Spec):
     host_link: LinkSpec
     tdp_w: PositiveFloat
     idle_w: PositiveFloat
+    host_speed: PositiveFloat = 1.0
     sources: dict[str, Source]
     notes: tuple[str, ...] = ()
 
@@ -69,7 +71,7 @@ class AcceleratorSpec(Spec):
 
 
 class ServerSpec(Spec):
-    """A server, or a rack sold as one, that holds accelerators."""
+    """A server, or a rack sold as one, that holds accelerators. ``weight_kg``, ``cooling``: None where unknown."""
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -83,5 +85,7 @@ class ServerSpec(Spec):
     nic: LinkSpec
     nics_per_server: PositiveInt
     host_memory_bytes: PositiveFloat | None = None
+    weight_kg: PositiveFloat | None = None
+    cooling: Literal["air", "liquid"] | None = None
     sources: dict[str, Source]
     notes: tuple[str, ...] = ()

@@ -14,6 +14,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from simulator.specs.base import Spec
 from simulator.specs.precision import Dtype
 
+OutputGate = Literal["none", "elementwise", "headwise"]
+
 
 class IndexerSpec(Spec):
     """DeepSeek sparse attention: a light scorer over all keys picks ``index_topk`` of them per query.
@@ -63,7 +65,7 @@ class AttentionSpec(Spec):
     qk_norm: Literal["none", "head", "full"] = "none"
     qk_norm_bias: bool = False
     rotary: bool = True
-    output_gate: Literal["none", "elementwise", "headwise"] = "none"
+    output_gate: OutputGate = "none"
     sinks: bool = False
     shares_kv_with_previous: bool = False
     value_is_key: bool = False
@@ -88,7 +90,7 @@ class MlaSpec(Spec):
     qk_rope_head_dim: NonNegativeInt
     v_head_dim: PositiveInt
     bias: bool = False
-    output_gate: Literal["none", "elementwise", "headwise"] = "none"
+    output_gate: OutputGate = "none"
     indexer: IndexerSpec | None = None
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from simulator.specs.base import Spec
 from simulator.specs.currency import known_currency
+from simulator.specs.extending import base_of, iso_date, own_fields
 from simulator.specs.loading import find_profile, load_spec
 
 KIND: Literal["ownership"] = "ownership"
 DEFAULT = "default"
+MONEY = ("licence_per_device_year", "colocation_per_kw_month", "staff_per_fte_year")
+"""Figures in the profile's currency, which one in another currency has to state itself."""
+_REFERENCE = "owning_reference_per_device_hour"
 
 
 class Figure(Spec):
@@ -20,7 +25,7 @@ class Figure(Spec):
 
     value: float = Field(ge=0)
     source: str
-    date: str
+    date: Annotated[str, AfterValidator(iso_date)]
     assumed: bool = False
     note: str = ""
 
@@ -56,11 +61,12 @@ class OwnershipProfile(Spec):
     rack_power_limit_w, rack_units_usable : what one rack takes; circuit_* : of one three-phase feed;
     circuit_load_fraction : of the breaker's rating that may be drawn continuously; feeds_per_rack : 2 for A and B
     owning_reference_per_device_hour : published costs of owning, to compare with
+    A file with ``extends: default`` takes from there what it does not state, money only in the same currency.
     """
 
     name: str
     currency: Annotated[str, AfterValidator(known_currency)]
-    date: str
+    date: Annotated[str, AfterValidator(iso_date)]
     depreciation_years: Years
     residual_fraction: Share
     discount_rate: Share
@@ -84,6 +90,21 @@ class OwnershipProfile(Spec):
     circuit_load_fraction: Share
     feeds_per_rack: Positive
     owning_reference_per_device_hour: dict[str, Figure] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _extended(cls, data: Any) -> Any:
+        base = base_of(data, kind=KIND) if isinstance(data, Mapping) else None
+        if base is None:
+            return data
+        fields = own_fields(data)
+        currency = fields.get("currency", base["currency"])
+        if currency != base["currency"]:
+            missing = [name for name in MONEY if name not in fields]
+            if missing:
+                raise ValueError(f"extends a profile in {base['currency']}: state {', '.join(missing)} in {currency}")
+            base = {name: value for name, value in base.items() if name != _REFERENCE}
+        return {**base, **fields}
 
 
 def load_ownership(

@@ -23,47 +23,30 @@ from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.engine import SpelledEngineName
 from simulator.specs.plan_values import (
+    HOURS_PER_WEEK,
+    given_duration_s,
     growth_per_month,
     horizon_months,
     hourly_profile,
     ramp_per_s,
     stock_entry,
 )
+from simulator.specs.plan_values import duration_s as duration_s
 from simulator.specs.precision import Dtype
 from simulator.specs.prices import OfferKind
 from simulator.specs.workload import LARGEST_CV
-from simulator.units import GIGA, KILO, MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from simulator.units import GIGA, KILO
 
-_DURATION = re.compile(r"\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(us|ms|s|sec|min|h)?\s*")
-_SECONDS = {None: 1.0, "us": MICRO, "ms": MILLI, "s": 1.0, "sec": 1.0, "min": SECONDS_PER_MINUTE, "h": SECONDS_PER_HOUR}
 _OBJECTIVE = re.compile(r"(ttft|tpot|e2e|latency)_p([0-9]+(?:\.[0-9]+)?)")
 LONGEST_HORIZON = 120
-TEXTS = ("speculation", "sparsity", "kv_policy")
+TEXTS = ("speculation", "sparsity", "kv_policy", "weight_offload")
 """Techniques that a plan takes as text."""
 NONE = "none"
 """The text that compares with the technique left out."""
 _LISTS = (
-    *("hardware", "weights", "kv_cache", "tp", "pp", "dp", "max_num_seqs", "stock"),
-    *("speculation", "sparsity", "kv_policy"),
+    *("hardware", "weights", "kv_cache", "tp", "pp", "dp", "ep", "max_num_seqs", "stock"),
+    *(*TEXTS, "serving", "kv_allocation"),
 )
-
-
-def duration_s(value: object) -> float:
-    """``2s``, ``500ms``, ``1.5 min`` or a plain number of seconds [s].
-
-    Raises
-    ------
-    ValueError
-        Not a duration above zero.
-    """
-    match = _DURATION.fullmatch(str(value))
-    try:
-        seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
-    except ValueError:
-        seconds = 0.0
-    if isinstance(value, bool) or not seconds > 0:
-        raise ValueError("a duration above zero such as 2s or 500ms is needed")
-    return seconds
 
 
 class ObjectiveSpec(Spec):
@@ -84,15 +67,21 @@ class PlanSpec(Spec):
     utilization : highest share of a replica's saturation rate; headroom : growth kept free, as a fraction
     spares : replicas beyond the needed ones; round_to : whole servers, or single accelerators
     search : "wide" varies pipeline depths and engine limits too; any_precision : number formats as well
+    serving : prompts and answers on the same replicas (aggregated), in two pools (disaggregated), or both compared
     any_technique : speculation, 2:4 sparsity and data-parallel attention as well
     speculation, sparsity, kv_policy : what-ifs to compare, as text (``eagle:k=4``, ``2:4``, ``h2o:1024``, ``none``)
-    dp : ranks of data-parallel attention to compare, for models with experts
+    weight_offload : shares of the layers' weights in host memory to compare; kv_allocation : of the cache, in blocks
+        as it fills (paged), or room for the longest request at once
+    dp : ranks of data-parallel attention to compare, for models with experts; ep : ranks that share the experts
     max_quality_loss : largest published loss of answers that is allowed, as a fraction; what is unknown is refused
+    ownership : figures of owning for the report, by name or file
     max_* : limits of the whole fleet; stock : ``h100=64``, accelerators that exist; server_spares : in whole servers
     explain_gap, pools, resilience, rental, uncertainty, verify, pareto : studies beside the plan
     availability : percent of time with enough replicas up; mtbf_hours : of one accelerator; mttr_hours : of a replica
+    startup : from the start of a replica's process to its first answer; autoscaler_lag : from a ramp to that start [s]
     ramp : growth of the rate that is planned for, as a share of it [1/s]; growth : of demand [1/month]
-    horizon : months; lead_time : days from order to use; load_profile : relative demand in the 24 hours of a day
+    horizon : months; lead_time : days from order to use; load_profile : relative demand by hour of a day or a week
+    weekend : demand of Saturday and Sunday over that of a weekday
     demand_sigma : standard deviation of log(demand / forecast)
     """
 
@@ -116,9 +105,12 @@ class PlanSpec(Spec):
     tp: tuple[PositiveInt, ...] = ()
     pp: tuple[PositiveInt, ...] = ()
     dp: tuple[PositiveInt, ...] = ()
+    ep: tuple[PositiveInt, ...] = ()
     speculation: tuple[str, ...] = ()
     sparsity: tuple[str, ...] = ()
     kv_policy: tuple[str, ...] = ()
+    weight_offload: tuple[str, ...] = ()
+    kv_allocation: tuple[Literal["paged", "max_length"], ...] = ()
     engine: SpelledEngineName | None = None
     max_num_seqs: tuple[PositiveInt, ...] = ()
     max_num_batched_tokens: PositiveInt | None = None
@@ -131,8 +123,10 @@ class PlanSpec(Spec):
     round_to: Literal["server", "device"] = "server"
     prices: str | None = None
     price_kind: OfferKind = "on_demand"
+    ownership: str | None = None
     profiles: str | None = None
     search: Literal["usual", "wide"] = "usual"
+    serving: tuple[Literal["aggregated", "disaggregated"], ...] = ()
     any_precision: bool = False
     any_technique: bool = False
     max_quality_loss: float | None = Field(default=None, ge=0, le=1)
@@ -149,12 +143,15 @@ class PlanSpec(Spec):
     mtbf_hours: float | None = Field(default=None, gt=0, le=GIGA)
     mttr_hours: float | None = Field(default=None, gt=0, le=GIGA)
     ramp: Annotated[float | None, BeforeValidator(ramp_per_s)] = None
+    startup: Annotated[float | None, BeforeValidator(given_duration_s)] = None
+    autoscaler_lag: Annotated[float | None, BeforeValidator(given_duration_s)] = None
     growth: Annotated[float | None, BeforeValidator(growth_per_month)] = None
     horizon: Annotated[PositiveInt | None, BeforeValidator(horizon_months)] = Field(default=None, le=LONGEST_HORIZON)
     start: date | None = None
     lead_time: PositiveInt | None = None
     rental: bool = False
     load_profile: Annotated[tuple[float, ...], BeforeValidator(hourly_profile)] = ()
+    weekend: float | None = Field(default=None, ge=0, le=1)
     uncertainty: bool = False
     draws: PositiveInt | None = None
     seed: NonNegativeInt | None = None
@@ -188,16 +185,23 @@ class PlanSpec(Spec):
             ("lead_time", self.growth is not None, "--growth"),
             ("start", self.growth is not None, "--growth"),
             ("load_profile", self.rental, "--rental"),
+            ("weekend", self.rental, "--rental"),
             ("draws", self.uncertainty, "--uncertainty"),
             ("seed", self.uncertainty, "--uncertainty"),
             ("demand_sigma", self.uncertainty, "--uncertainty"),
             ("mtbf_hours", self.availability is not None, "--availability"),
             ("mttr_hours", self.availability is not None, "--availability"),
             ("ramp", self.resilience, "--resilience"),
+            ("startup", self.resilience, "--resilience"),
+            ("autoscaler_lag", self.resilience, "--resilience"),
         ):
             if getattr(self, option) not in (None, ()) and not asked:
                 flag = f"--{option.replace('_', '-')}"
                 raise RoofcastError(f"changes nothing without {needs}", field=flag, code="no_effect")
+        alone = [name for name in ("stock", "pools", "explain_gap") if getattr(self, name)]
+        if "disaggregated" in self.serving and alone:
+            flag = f"--{alone[0].replace('_', '-')}"
+            raise RoofcastError(f"disaggregated contradicts {flag}: give one or the other", field="--serving")
         if self.any_precision and (self.weights or self.scheme or self.activations):
             flags = "--weights, --activations and --scheme"
             raise RoofcastError(f"contradicts {flags}: give one or the other", field="--any-precision")
@@ -213,6 +217,8 @@ class PlanSpec(Spec):
             raise RoofcastError(
                 "contradicts --speculation, --sparsity and --dp: give one or the other", field="--any-technique"
             )
+        if self.weekend is not None and len(self.load_profile) == HOURS_PER_WEEK:
+            raise RoofcastError("contradicts --load-profile of a whole week: give one or the other", field="--weekend")
         if self.server_spares is not None and self.spares is not None:
             raise RoofcastError("contradicts --spares: give one or the other", field="--server-spares")
         return self

@@ -1,16 +1,44 @@
-"""How people write growth, ramps, stock and load profiles on a command line."""
+"""How people write durations, growth, ramps, stock and load profiles on a command line."""
 
 from __future__ import annotations
 
 import re
 
-from simulator.units import SECONDS_PER_MINUTE
+from simulator.units import MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 MONTHS_PER_YEAR = 12
 HOURS_PER_DAY = 24
+DAYS_PER_WEEK = 7
+WEEKDAYS = 5
+HOURS_PER_WEEK = DAYS_PER_WEEK * HOURS_PER_DAY
 _RATE = re.compile(r"\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(%?)\s*(?:(?:/|per)\s*([a-z]+))?\s*")
 _HORIZON = re.compile(r"\s*([0-9]+)\s*(?:m|mo|month|months)?\s*")
 _LARGEST_GROWTH = 10.0
+_DURATION = re.compile(r"\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(us|ms|s|sec|min|h)?\s*")
+_SECONDS = {None: 1.0, "us": MICRO, "ms": MILLI, "s": 1.0, "sec": 1.0, "min": SECONDS_PER_MINUTE, "h": SECONDS_PER_HOUR}
+
+
+def duration_s(value: object) -> float:
+    """``2s``, ``500ms``, ``1.5 min`` or a plain number of seconds [s].
+
+    Raises
+    ------
+    ValueError
+        Not a duration above zero.
+    """
+    match = _DURATION.fullmatch(str(value))
+    try:
+        seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    except ValueError:
+        seconds = 0.0
+    if isinstance(value, bool) or not seconds > 0:
+        raise ValueError("a duration above zero such as 2s or 500ms is needed")
+    return seconds
+
+
+def given_duration_s(value: object) -> float | None:
+    """``duration_s`` of what may be left out [s]."""
+    return None if value is None else duration_s(value)
 
 
 def _fraction_per(value: object, *, periods: tuple[str, ...], example: str) -> tuple[float, str]:
@@ -79,12 +107,12 @@ def stock_entry(text: str) -> tuple[str, int]:
 
 
 def hourly_profile(value: object) -> object:
-    """24 comma-separated numbers as relative demand by hour; a list is left as it is.
+    """24 or 168 comma-separated numbers as relative demand by hour of a day or a week; a list is left as it is.
 
     Raises
     ------
     ValueError
-        Not 24 numbers, a negative one, or only zeros.
+        Another number of them, one that is negative or no number, or only zeros.
     """
     if isinstance(value, str):
         value = tuple(part for part in value.replace(";", ",").split(",") if part.strip())
@@ -92,10 +120,17 @@ def hourly_profile(value: object) -> object:
         return value
     if len(value) == 0:
         return ()
-    try:
-        hours = tuple(float(item) for item in value)
-    except (TypeError, ValueError):
-        raise ValueError("24 numbers are needed, one for each hour") from None
-    if len(hours) != HOURS_PER_DAY or min(hours) < 0 or not max(hours) > 0:
-        raise ValueError(f"24 numbers at or above zero are needed, one for each hour; got {len(hours)}")
-    return hours
+    needed = f"{HOURS_PER_DAY} numbers (a day) or {HOURS_PER_WEEK} (a week from Monday) are needed, one for each hour"
+    if len(value) not in (HOURS_PER_DAY, HOURS_PER_WEEK):
+        raise ValueError(f"{needed}; there are {len(value)}")
+    hours = []
+    for place, item in enumerate(value):
+        try:
+            hours.append(float(item))
+        except (TypeError, ValueError):
+            raise ValueError(f"{needed}; hour {place} is no number") from None
+        if not 0 <= hours[-1] < float("inf"):
+            raise ValueError(f"hour {place} must be a number of at least 0, it is {item}")
+    if not max(hours) > 0:
+        raise ValueError("some hour has to be above 0")
+    return tuple(hours)

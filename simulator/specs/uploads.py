@@ -20,6 +20,9 @@ from simulator.units import KILO, MEGA
 
 LARGEST_UPLOAD_BYTES = int(MEGA)
 """Configurations are a few kilobytes; a megabyte is generous and parses at once."""
+_DEEPEST = 16
+_LONGEST_SCALAR = 2000
+"""Bounds of an uploaded YAML: built-in accelerators nest 3 deep, their longest notes have some hundred characters."""
 _UNSAFE = re.compile(r"[^a-z0-9.-]+")
 
 
@@ -54,6 +57,7 @@ def hardware_from_upload(data: bytes, *, filename: str) -> AcceleratorSpec:
     """An accelerator from the bytes of its YAML profile; errors as in `model_from_upload`."""
     text = _text(data, filename=filename)
     try:
+        _check_plain(text, filename=filename)
         fields = parse_yaml(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -65,6 +69,26 @@ def hardware_from_upload(data: bytes, *, filename: str) -> AcceleratorSpec:
     except (RecursionError, ValueError) as error:
         raise ProfileError(f"{filename}: not usable YAML: {error}", field="upload", code="invalid_profile") from None
     return validate(AcceleratorSpec, _mapping(fields, filename=filename), where=filename, profile=True)
+
+
+def _check_plain(text: str, *, filename: str) -> None:
+    """Refuse what no profile needs and what takes a reader minutes or more memory than there is: aliases to aliases,
+    which stand for any number of values, deep nesting, and endless scalars."""
+    depth = 0
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        odd, hint = "", ""
+        anchor = getattr(event, "anchor", None)
+        if anchor is not None:
+            odd, hint = f"an anchor or alias ({anchor})", "write the value out where it is used"
+        elif depth > _DEEPEST:
+            odd = f"nesting of more than {_DEEPEST} levels"
+        elif isinstance(event, yaml.ScalarEvent) and len(event.value) > _LONGEST_SCALAR:
+            odd = f"a value of more than {_LONGEST_SCALAR} characters"
+        if odd:
+            line = f", line {event.start_mark.line + 1}" if event.start_mark else ""
+            message = f"{filename}{line}: {odd} is not taken in an upload"
+            raise ProfileError(message, field="upload", code="invalid_profile", hint=hint)
 
 
 def _text(data: bytes, *, filename: str) -> str:

@@ -6,6 +6,7 @@ were. A verify step yields the accepted run and one token of the target's own, a
 
 from __future__ import annotations
 
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -44,6 +45,7 @@ def mean_tokens(acceptance: Array) -> float:
     return float(1.0 + np.cumprod(acceptance).sum())
 
 
+@lru_cache(maxsize=64)
 def rate_of_mean(tokens: float, *, k: int) -> float:
     """The one acceptance rate at which ``k`` guesses yield ``tokens`` per verify step (1 to k + 1), by bisection."""
     if tokens >= k + 1.0:

@@ -11,6 +11,7 @@ from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
+from app.display import COMMAND_LINE
 from simulator.cli import plan_capacity
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app as roofcast
@@ -45,6 +46,9 @@ def metrics(test: AppTest) -> dict[str, str]:
 
 def printed(test: AppTest) -> list[dict[str, Any]]:
     """What the command line on the page prints: one JSON document for each line of it."""
+    if not test.code:
+        test.session_state[COMMAND_LINE] = True
+        test.run()
     words, *rest = [item.value for item in test.code]
     command = shlex.split(words)
     stream = io.StringIO()

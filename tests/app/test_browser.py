@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +13,14 @@ from typing import Any
 
 import pytest
 
+from app.views.plan_details import VIEWS
 from tests.app.served import chromium, chromium_path, dashboard
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(chromium_path() is None, reason="needs the system package chromium"),
 ]
-PATHS = ("", "what-if", "roofline", "serving", "compare", "validation", "profiles")
+PATHS = ("plan", "what-if", "roofline", "serving", "compare", "validation", "profiles")
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +144,46 @@ def test_moving_a_slider_changes_the_number_and_the_address_keeps_it(page: Any, 
     wait_for_metric(page, "TPOT", shared)
 
 
+def test_a_plan_changes_with_its_widgets_and_survives_a_reload(page: Any, address: str) -> None:
+    before = visit(page, f"{address}/?gpus=h100-sxm-80gb&rps=50")
+    assert page.url.startswith(f"{address}/plan?")
+    assert page.locator("[data-testid=stTopNavLink][aria-current=page]").inner_text().endswith("Plan")
+    rate = page.get_by_role("spinbutton", name="Requests per second at peak")
+    rate.fill("500")
+    rate.press("Enter")
+    page.wait_for_function("old => document.querySelector('h2').innerText !== old", arg=before, timeout=60_000)
+    page.get_by_role("radio", name="Growth").click()
+    page.get_by_text("Lead time 180 days").first.wait_for(timeout=60_000)
+    page.get_by_text("Growth and failures").click()
+    page.get_by_role("slider", name="Growth of demand a month").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url(re.compile(r"growth=0\.06"), timeout=60_000)
+    page.get_by_text("base (6.0% a month)").wait_for(timeout=60_000)
+    changed = headline(page)
+    page.reload()
+    page.get_by_text("base (6.0% a month)").wait_for(timeout=60_000)
+    idle(page)
+    assert headline(page) == changed != before
+    page.wait_for_function("box => box.value === '500.00'", arg=rate.element_handle(), timeout=60_000)
+
+
+def test_every_view_of_a_plan_opens(page: Any, address: str) -> None:
+    visit(page, f"{address}/plan?gpus=h100-sxm-80gb&rps=50")
+    for view in VIEWS[1:]:
+        page.get_by_role("radio", name=view, exact=True).click()
+        page.wait_for_url(re.compile("view=" + view.split()[0]), timeout=60_000)
+        idle(page)
+        assert page.locator("[data-testid=stException], [data-testid=stAlertContentError]").count() == 0, view
+
+
+def test_pages_stay_out_of_foreign_frames_and_forward_their_parameters(address: str) -> None:
+    request = urllib.request.Request(f"{address}/?rps=7", headers={"accept": "text/html"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.url == f"{address}/plan?rps=7"
+        assert answer.headers["x-frame-options"] == "SAMEORIGIN"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
 def test_links_between_pages_keep_the_deployment(page: Any, address: str) -> None:
     visit(page, f"{address}/what-if?model=llama-3.1-8b&tp=1&batch=7")
     page.get_by_test_id("stTopNavLink").filter(has_text="Roofline").click()
@@ -183,6 +225,11 @@ def test_uploads(page: Any, address: str) -> None:
     page.wait_for_selector("text=not valid JSON", timeout=60_000)
     field.set_input_files({"name": "odd.yaml", "mimeType": "text/yaml", "buffer": b"name: x\nwarp_speed: 9\n"})
     page.wait_for_selector("text=in odd.yaml", timeout=60_000)
+    bomb = b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
+    field.set_input_files({"name": "bomb.yaml", "mimeType": "text/yaml", "buffer": bomb})
+    page.wait_for_selector("text=an anchor or alias (a) is not taken in an upload", timeout=60_000)
+    field.set_input_files({"name": "huge.json", "mimeType": "application/json", "buffer": b" " * 2_000_000})
+    page.get_by_text("must be 1.0MB or smaller").first.wait_for(state="attached", timeout=60_000)
     config = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -206,3 +253,25 @@ def test_uploads(page: Any, address: str) -> None:
     page.keyboard.type("my-tiny")
     page.get_by_role("option", name="my-tiny").click()
     page.wait_for_selector("h2:has-text('my-tiny')", timeout=60_000)
+
+
+def test_a_click_on_a_point_tells_its_operator_and_the_address_keeps_it(page: Any, address: str) -> None:
+    visit(page, f"{address}/roofline?model=llama-3.1-8b&tp=1")
+    point = page.locator(".js-plotly-plot .scatterlayer .point").first
+    point.scroll_into_view_if_needed()
+    box = point.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+    page.wait_for_timeout(300)
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"operator=\w+"), timeout=60_000)
+    assert "prefill" in page.url
+    assert page.locator("[data-testid=stMain]").get_by_text("m 1,155").count() >= 1
+
+
+def test_a_waterfall_of_another_metric_and_the_command_line_open(page: Any, address: str) -> None:
+    visit(page, f"{address}/what-if?model=llama-3.1-8b&tp=1&weights=fp8")
+    page.get_by_role("radio", name="Weights per device", exact=True).click()
+    page.wait_for_selector("text=Weights per device: 16.1 GB to", timeout=60_000)
+    page.get_by_text("The same numbers on the command line").click()
+    page.wait_for_selector("text=roofcast simulate scenario.jsonl", timeout=60_000)

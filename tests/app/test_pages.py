@@ -91,6 +91,12 @@ def test_what_if_equals_the_command_line() -> None:
     assert shown["Energy per token"] == joules_text(document["energy_per_output_token_j"])
     low, high = document["interval"]["tpot_s"]
     assert any(seconds_text(high) in item.value for item in page.caption), (low, high)
+    for name in ("prefill", "decode"):
+        assert shown[f"{name.capitalize()} step"] == seconds_text(document[name]["step_s"])
+        assert shown[f"{name.capitalize()} MFU"] == percent_text(document[name]["mfu"])
+        assert shown[f"{name.capitalize()} MBU"] == percent_text(document[name]["mbu"])
+    assert shown["Tokens in KV cache"] == count_text(document["memory"]["kv_capacity_tokens"])
+    assert shown["KV cache in use"] == percent_text(document["memory"]["kv_utilization"])
 
 
 def test_roofline_equals_the_command_line() -> None:
@@ -99,6 +105,7 @@ def test_roofline_equals_the_command_line() -> None:
     shown = metrics(page)
     assert shown["Decode step"] == seconds_text(document["step_s"])
     assert shown["Decode MBU"] == percent_text(document["mbu"])
+    assert shown["Crossover batch"] == count_text(document["crossover"]["batch"])
 
 
 def test_serving_equals_the_command_line() -> None:
@@ -117,6 +124,11 @@ def test_compare_equals_the_command_line() -> None:
     row = table.set_index(table.columns[0]).loc["TPOT"]
     for cell, document in zip(row, documents, strict=True):
         assert cell.startswith(seconds_text(document["tpot_s"]))
+    rows = table.set_index(table.columns[0])
+    for cell, document in zip(rows.loc["Tokens in KV cache"], documents, strict=True):
+        low, high = document["memory"]["interval"]["kv_capacity_tokens"]
+        room = document["memory"]["kv_capacity_tokens"]
+        assert cell == f"{count_text(room)} ({count_text(low)} – {count_text(high)})"
 
 
 def test_profiles_equal_the_command_line() -> None:

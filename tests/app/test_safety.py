@@ -68,3 +68,30 @@ def test_profiles_reach_the_dashboard_by_their_variable(tmp_path: Path) -> None:
     assert found == {"ROOFCAST_PROFILES": str(tmp_path)}
     with pytest.raises(FileError):
         command.app_environment({}, profiles=str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize(("name", "query"), [
+    ("plan", {"rps": "1e9", "isl": "10000000", "osl": "10000000", "gpus": "h100-sxm-80gb"}),
+    ("plan", {"rps": "nan", "ttft": "inf", "tpot": "-1", "spares": "999999", "load": "9", "gpus": "../../etc/passwd"}),
+    ("plan", {"growth": "99", "horizon": "999999", "lead": "-5", "target": "'; drop", "gpus": "h100-sxm-80gb"}),
+    ("plan", {"rps": "100000", "ttft": "0.01", "tpot": "0.001", "gpus": "l4", "view": "Risk"}),
+    ("serving", {"load_share": "1e9", "isl": "10000000", "osl": "10000000", "isl_cv": "1e9", "prefix": "7"}),
+    ("serving", {"model": "llama-3.1-8b", "tp": "1", "isl": "131072", "osl": "131072"}),
+    ("validation", {"source": "/etc/passwd", "measured_on": "x", "kind": "<script>", "details": "Kernels",
+                    "kernels_of": "../x"}),
+    ("profiles", {"gpu": "/etc/passwd", "model": "./config.json", "browse": "Models"}),
+])  # fmt: skip
+def test_absurd_addresses_are_answered_or_refused_in_a_sentence(name: str, query: dict[str, str]) -> None:
+    page = opened(name, query)
+    assert not page.exception
+    assert page.markdown or page.error
+    for message in page.error:
+        assert "Traceback" not in message.value
+        assert "/etc" not in message.value
+
+
+def test_numbers_of_an_address_stay_within_their_bounds() -> None:
+    page = opened("plan", {"rps": "1e9", "isl": "10000000", "growth": "99", "gpus": "h100-sxm-80gb"})
+    assert page.number_input(key="rps").value <= 100_000
+    assert page.number_input(key="isl").value <= 131_072
+    assert page.slider(key="growth").value <= 0.3

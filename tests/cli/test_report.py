@@ -154,12 +154,19 @@ def test_the_printed_command_asks_the_same_question() -> None:
             "growth": "5%/month",
             "rental": True,
             "load_profile": [*range(1, 13), *range(12, 0, -1)],
+            "weekend": 0.6,
+            "resilience": True,
+            "startup": "4min",
+            "autoscaler_lag": "45s",
+            "ramp": "10%/min",
         }
     )
     words = plan_command(spec).split()
     assert words[0] == "plan-capacity"
     assert plan_capacity.main([*words[1:], "--output", "csv"]) == 0
     assert "--pareto" in words
+    said = [words[words.index(flag) + 1] for flag in ("--weekend", "--startup", "--autoscaler-lag")]
+    assert said == ["0.6", "240", "45"]
 
 
 # Demand
@@ -186,3 +193,49 @@ def test_demand_as_json_and_its_refusals(tmp_path: Path, capsys: pytest.CaptureF
     assert roof("demand", str(tmp_path / "none")) == 5
     assert roof("demand", str(RESULTS / "aiperf.json"), "--over", "soon") == 2
     assert "a duration above zero" in capsys.readouterr().err
+
+
+EUROS = """name: eur
+currency: EUR
+date: "2026-11-01"
+power_per_kwh: 0.25
+power_source: contract
+pue: 1.3
+pue_source: contract
+offers:
+  - {hardware: h100-sxm-80gb, kind: on_demand, provider: x, per_hour: 2.0, date: "2026-11-01", source: quote}
+  - {hardware: h100-sxm-80gb, kind: purchase, provider: x, per_device: 30000, date: "2026-11-01", source: quote}
+"""
+OWNING = """extends: default
+name: own-eur
+currency: EUR
+date: "2026-11-01"
+licence_per_device_year: {value: 500, source: quote, date: "2026-11-01"}
+colocation_per_kw_month: {value: 150, source: quote, date: "2026-11-01"}
+staff_per_fte_year: {value: 120000, source: quote, date: "2026-11-01"}
+"""
+
+
+def test_a_price_list_in_euros_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prices, owning = tmp_path / "eur.yaml", tmp_path / "own-eur.yaml"
+    prices.write_text(EUROS)
+    owning.write_text(OWNING)
+    words = ["--rps", "20", "--model", "llama-3.1-8b", "--hardware", "h100", "--prices", str(prices)]
+    # Refused as a whole without figures in euros, and told how to give them.
+    assert plan_capacity.main([*words, "--report", str(tmp_path / "no")]) == 4
+    assert "extends: default, currency: EUR" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+    assert plan_capacity.main([*words, "--ownership", str(owning), "--report", str(tmp_path / "r")]) == 0
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    totals, devices = report["totals"], report["totals"]["devices"]
+    assert totals["cost_per_hour"] == pytest.approx(2.0 * devices)
+    # By hand: servers 30,000 each, 15 % network, 3 % storage, 2 % spare parts, 5 % integration on it all.
+    assert totals["capex"] == pytest.approx(30_000 * devices * 1.2 * 1.05)
+    assert "EUR" in (tmp_path / "r" / "report.md").read_text()
+    for name in ("report.md", "costs.csv", "report.html"):
+        assert "USD" not in (tmp_path / "r" / name).read_text()
+
+
+def test_figures_of_owning_without_a_report_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan_capacity.main(["--rps", "20", "--ownership", "default"]) == 2
+    assert "--ownership: changes nothing without --report or --json" in capsys.readouterr().err

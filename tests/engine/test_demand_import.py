@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from simulator.engine.demand_import import import_demand, prefix_hits
-from simulator.engine.prometheus import histogram_cv
+from simulator.engine.prometheus import histogram_cv, histogram_quantile
 from simulator.engine.trace_files import read_trace, summarise
 from simulator.errors import FileError, RoofcastError
 
@@ -130,7 +131,8 @@ def test_vllm_arrays_give_spreads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no known kind"),
+        ("", "is empty"),
+        (" \n", "is empty"),
         ("hello", "no known kind"),
         ("{}", "no known kind"),
         ('{"total_input_tokens": 3}', "completed"),
@@ -165,3 +167,132 @@ def test_an_unreadable_file_is_an_io_error(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileError, match="not UTF-8"):
         import_demand(str(tmp_path / "bytes"))
+
+
+BENCH = {
+    "completed": 3,
+    "failed": 1,
+    "duration": 10.0,
+    "request_throughput": 0.3,
+    "total_input_tokens": 300,
+    "total_output_tokens": 30,
+    "input_lens": [100, 100, 100, 900],
+    "output_lens": [10, 10, 10, 0],
+}
+
+
+def test_failed_requests_do_not_shape_the_lengths(tmp_path: Path) -> None:
+    found = import_demand(write(tmp_path, json.dumps(BENCH), "bench.json"))
+    assert (found.isl.mean, found.isl.cv, found.osl.mean) == (100.0, 0.0, 10.0)
+    assert any("1 failed" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("input_lens", [100, -5, 100, 100], r"input_lens\[1\].*got -5"),
+        ("input_lens", [100, None, 100, 100], r"input_lens\[1\].*got None"),
+        ("output_lens", [10, "x", 10, 10], r"output_lens\[1\].*got 'x'"),
+        ("output_lens", [10, float("nan"), 10, 10], r"output_lens\[1\].*got nan"),
+        ("output_lens", [10, 10], "differ in length: 4 and 2"),
+        ("output_lens", [0, 0, 0, 0], "no request has an answer"),
+        ("request_throughput", 0, "request_throughput is 0"),
+        ("completed", 0, "completed is 0"),
+        ("duration", float("nan"), "duration must be a number"),
+    ],
+)
+def test_impossible_values_of_a_result_are_named(tmp_path: Path, field: str, value: object, said: str) -> None:
+    with pytest.raises(RoofcastError, match=said):
+        import_demand(write(tmp_path, json.dumps(BENCH | {field: value}), "bench.json"))
+
+
+def test_genai_perf_has_no_count_of_requests(tmp_path: Path) -> None:
+    block = {"unit": "tokens", "avg": 512.0, "p50": 500.0, "p95": 700.0, "std": 64.0}
+    data = {
+        "request_throughput": {"unit": "requests/sec", "avg": 4.0},
+        "input_sequence_length": block,
+        "output_sequence_length": block | {"avg": 128.0},
+    }
+    found = import_demand(write(tmp_path, json.dumps(data), "genai.json"))
+    assert (found.tool, found.rate_per_s, found.isl.p95) == ("GenAI-Perf", 4.0, 700.0)
+    assert (found.isl.cv, found.osl.cv) == (0.125, 0.5)
+
+
+def test_a_trace_out_of_order_is_sorted_with_a_warning(tmp_path: Path) -> None:
+    head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    rows = [f"2023-11-16 18:{minute:02d}:00,{100 + minute},10" for minute in range(20)]
+    even = import_demand(write(tmp_path, head + "\n".join(rows), "even.csv"))
+    mixed = import_demand(write(tmp_path, head + "\n".join([rows[1], rows[0], *rows[2:]]), "mixed.csv"))
+    assert even.warnings == ()
+    assert "not in the order of its times (goes back once)" in mixed.warnings[0]
+    assert (mixed.rate_per_s, mixed.isl, mixed.arrival_cv) == (even.rate_per_s, even.isl, even.arrival_cv)
+
+
+def test_lengths_that_no_model_takes_are_refused(tmp_path: Path) -> None:
+    rows = "2023-11-16 18:00:00,5,10\n2023-11-16 18:01:00,1e300,10"
+    path = write(tmp_path, "TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows, "huge.csv")
+    with pytest.raises(RoofcastError, match="line 3: ContextTokens may be at most"):
+        import_demand(path)
+
+
+def test_a_clock_that_ticks_slowly_says_nothing_about_bursts(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"timestamp": 3000 * (number // 10), "input_length": 100, "output_length": 10})
+        for number in range(400)
+    ]
+    found = import_demand(write(tmp_path, "\n".join(lines), "mooncake.jsonl"))
+    assert found.arrival_cv is None
+    assert any("too coarse" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("vllm:request_success_total NaN", "line 1: vllm:request_success_total must be"),
+        ("vllm:prompt_tokens_total -3", "line 1: vllm:prompt_tokens_total must be"),
+        ('vllm:request_prompt_tokens_bucket{le="abc"} 3', "line 1: not a Prometheus sample"),
+        ("vllm:prefix_cache_hits_total 2000", "2250 prefix cache hits of 1000 queries"),
+    ],
+)
+def test_impossible_metrics_are_named(tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(RoofcastError, match=said):
+        import_demand(write(tmp_path, f"{line}\n{METRICS}", "metrics"), over_s=60.0)
+
+
+def test_other_metrics_may_be_what_they_like(tmp_path: Path) -> None:
+    path = write(tmp_path, 'vllm:x_seconds{quantile="0.5"} NaN\n' + METRICS, "metrics")
+    assert import_demand(path, over_s=60.0).requests == 100
+
+
+def test_counters_alone_give_means_and_say_that_spreads_are_unknown(tmp_path: Path) -> None:
+    text = "vllm:request_success_total 100\nvllm:prompt_tokens_total 50000\nvllm:generation_tokens_total 10000\n"
+    found = import_demand(write(tmp_path, text), over_s=50.0)
+    assert (found.rate_per_s, found.isl.mean, found.osl.mean, found.isl.cv) == (2.0, 500.0, 100.0, None)
+    assert "no histograms of lengths: their spreads are not known" in found.notes
+    with pytest.raises(RoofcastError, match="no counters of answer tokens"):
+        import_demand(write(tmp_path, "\n".join(text.splitlines()[:2])), over_s=50.0)
+
+
+def test_percentiles_of_buckets_by_hand() -> None:
+    # 80 in (100, 200], 20 in (200, 400]: the median is 5/8 of the way in the logarithm, 100 x 2^(5/8).
+    buckets = {100.0: 0.0, 200.0: 80.0, 400.0: 100.0, float("inf"): 100.0}
+    assert histogram_quantile(buckets, 0.5) == pytest.approx(100 * 2 ** (50 / 80))
+    assert histogram_quantile(buckets, 0.95) == pytest.approx(200 * 2 ** (15 / 20))
+    assert histogram_quantile({100.0: 10.0, float("inf"): 100.0}, 0.95) is None
+    assert histogram_quantile({}, 0.5) is None
+
+
+def test_azures_zones_and_whole_seconds_are_one_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 2024 traces name their zone, and leave the fraction out where it is zero."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    rows = ["2024-05-10 00:00:00+00:00,5,5", "2024-05-10 00:00:00.250000+00:00,5,5", "2024-05-10T00:00:01Z,5,5"]
+    trace = read_trace(write(tmp_path, head + "\n".join(rows), "zones.csv"))
+    assert trace.arrival_s.tolist() == [0.0, 0.25, 1.0]
+    # The night on which New York set its clocks forward: an hour of this trace is an hour.
+    night = ["2024-03-10 01:30:00.1234567,5,5", "2024-03-10 02:30:00.1234567,5,5", "2024-03-10 03:30:00.5,5,5"]
+    trace = read_trace(write(tmp_path, head + "\n".join(night), "night.csv"))
+    assert trace.arrival_s.tolist() == pytest.approx([0.0, 3600.0, 7200.0 + 0.5 - 0.123456])
+    monkeypatch.undo()
+    time.tzset()

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine import queueing
 from simulator.engine.metrics import ServeResult
 from simulator.engine.request import make_requests
 from simulator.engine.serving import simulate_serving
@@ -15,6 +14,7 @@ from simulator.engine.settings import SchedulerSettings
 from simulator.engine.state import SEQUENCE_S
 from simulator.phases.compiled import uniform_tables
 from simulator.specs.workload import WorkloadSpec
+from tests.engine import queue_laws
 
 
 def simulated_waits_s(
@@ -41,33 +41,33 @@ def confidence_99(samples_of: list[float]) -> tuple[float, float]:
 
 def test_mm1_by_hand() -> None:
     # rho = 0.8, E[S] = 2 s: W = 0.8 / 0.2 * 2 = 8 s; P(W > t) = 0.8 exp(-t / 10).
-    assert queueing.mm1_wait_mean_s(arrival_rate_per_s=0.4, service_mean_s=2.0) == pytest.approx(8.0)
-    p95 = queueing.mm1_wait_quantile_s(arrival_rate_per_s=0.4, service_mean_s=2.0, probability=0.95)
+    assert queue_laws.mm1_wait_mean_s(arrival_rate_per_s=0.4, service_mean_s=2.0) == pytest.approx(8.0)
+    p95 = queue_laws.mm1_wait_quantile_s(arrival_rate_per_s=0.4, service_mean_s=2.0, probability=0.95)
     assert p95 == pytest.approx(10 * np.log(0.8 / 0.05))
 
 
 def test_md1_waits_half_as_long_as_mm1() -> None:
     rates = np.array([0.1, 0.5, 0.9])
-    deterministic = queueing.md1_wait_mean_s(arrival_rate_per_s=rates, service_mean_s=1.0)
-    exponential = queueing.mm1_wait_mean_s(arrival_rate_per_s=rates, service_mean_s=1.0)
+    deterministic = queue_laws.md1_wait_mean_s(arrival_rate_per_s=rates, service_mean_s=1.0)
+    exponential = queue_laws.mm1_wait_mean_s(arrival_rate_per_s=rates, service_mean_s=1.0)
     np.testing.assert_allclose(deterministic, exponential / 2)
 
 
 def test_erlang_c_by_hand() -> None:
     # Two servers, one erlang: C = 1/3 (Erlang B = 1/5, C = 0.2 / (1 - 0.5 * 0.8)).
-    assert queueing.erlang_c(offered_load=1.0, servers=2) == pytest.approx(1 / 3)
+    assert queue_laws.erlang_c(offered_load=1.0, servers=2) == pytest.approx(1 / 3)
     # Cooper's table: 10 servers, 8 erlangs, probability of delay 0.409.
-    assert queueing.erlang_c(offered_load=8.0, servers=10) == pytest.approx(0.409, abs=5e-4)
+    assert queue_laws.erlang_c(offered_load=8.0, servers=10) == pytest.approx(0.409, abs=5e-4)
 
 
 def test_one_server_is_the_single_server_queue() -> None:
     rates = np.array([0.2, 0.7, 0.95])
-    many = queueing.mmc_wait_mean_s(arrival_rate_per_s=rates, service_mean_s=1.0, servers=1)
-    np.testing.assert_allclose(many, queueing.mm1_wait_mean_s(arrival_rate_per_s=rates, service_mean_s=1.0))
+    many = queue_laws.mmc_wait_mean_s(arrival_rate_per_s=rates, service_mean_s=1.0, servers=1)
+    np.testing.assert_allclose(many, queue_laws.mm1_wait_mean_s(arrival_rate_per_s=rates, service_mean_s=1.0))
 
 
 def test_thousand_servers_do_not_overflow() -> None:
-    waits = queueing.erlang_c(offered_load=np.array([100.0, 900.0, 990.0]), servers=1000)
+    waits = queue_laws.erlang_c(offered_load=np.array([100.0, 900.0, 990.0]), servers=1000)
     assert waits[0] == pytest.approx(0.0, abs=1e-12)
     assert (np.diff(waits) > 0).all()
     assert (waits <= 1).all()
@@ -75,17 +75,17 @@ def test_thousand_servers_do_not_overflow() -> None:
 
 @pytest.mark.parametrize("rate_per_s", [1.0, 1.5])
 def test_overload_has_no_steady_state(rate_per_s: float) -> None:
-    assert queueing.mg1_wait_mean_s(arrival_rate_per_s=rate_per_s, service_mean_s=1.0, service_cv=0.5) == np.inf
-    assert queueing.mmc_wait_mean_s(arrival_rate_per_s=2 * rate_per_s, service_mean_s=1.0, servers=2) == np.inf
+    assert queue_laws.mg1_wait_mean_s(arrival_rate_per_s=rate_per_s, service_mean_s=1.0, service_cv=0.5) == np.inf
+    assert queue_laws.mmc_wait_mean_s(arrival_rate_per_s=2 * rate_per_s, service_mean_s=1.0, servers=2) == np.inf
     for probability in (0.0, 0.5, 0.99):
-        quantile = queueing.mm1_wait_quantile_s(
+        quantile = queue_laws.mm1_wait_quantile_s(
             arrival_rate_per_s=rate_per_s, service_mean_s=1.0, probability=probability
         )
         assert quantile == np.inf
 
 
 def test_quantile_is_zero_for_those_who_do_not_wait() -> None:
-    p50 = queueing.mm1_wait_quantile_s(arrival_rate_per_s=0.3, service_mean_s=1.0, probability=0.5)
+    p50 = queue_laws.mm1_wait_quantile_s(arrival_rate_per_s=0.3, service_mean_s=1.0, probability=0.5)
     assert p50 == 0
 
 
@@ -98,7 +98,7 @@ def test_quantile_is_zero_for_those_who_do_not_wait() -> None:
 def test_waits_grow_with_load_and_variability(load: float, servers: int, service_cv: float, arrival_cv: float) -> None:
     def mean_s(share: float, cs: float, ca: float) -> float:
         return float(
-            queueing.ggc_wait_mean_s(
+            queue_laws.ggc_wait_mean_s(
                 arrival_rate_per_s=share * servers, service_mean_s=1.0, servers=servers, service_cv=cs, arrival_cv=ca
             )
         )
@@ -113,7 +113,7 @@ def test_waits_grow_with_load_and_variability(load: float, servers: int, service
 @given(load=st.floats(0.1, 0.95), servers=st.integers(1, 20))
 def test_mean_is_the_integral_of_the_quantiles(load: float, servers: int) -> None:
     probabilities = (np.arange(20000) + 0.5) / 20000
-    quantiles_s = queueing.ggc_wait_quantile_s(
+    quantiles_s = queue_laws.ggc_wait_quantile_s(
         arrival_rate_per_s=load * servers,
         service_mean_s=1.0,
         servers=servers,
@@ -121,7 +121,7 @@ def test_mean_is_the_integral_of_the_quantiles(load: float, servers: int) -> Non
         arrival_cv=1.0,
         probability=probabilities,
     )
-    mean_s = queueing.mmc_wait_mean_s(arrival_rate_per_s=load * servers, service_mean_s=1.0, servers=servers)
+    mean_s = queue_laws.mmc_wait_mean_s(arrival_rate_per_s=load * servers, service_mean_s=1.0, servers=servers)
     assert quantiles_s.mean() == pytest.approx(float(mean_s), rel=0.01, abs=1e-4)
 
 
@@ -140,7 +140,7 @@ def test_simulated_mean_wait_lies_in_its_interval(servers: int, service_cv: floa
             service_s = rng.gamma(shape, 1 / shape, 6000)
         means.append(float(simulated_waits_s(rng, rate_per_s=rate_per_s, service_s=service_s, servers=servers).mean()))
     low, high = confidence_99(means)
-    theory_s = queueing.ggc_wait_mean_s(
+    theory_s = queue_laws.ggc_wait_mean_s(
         arrival_rate_per_s=rate_per_s, service_mean_s=1.0, servers=servers, service_cv=service_cv, arrival_cv=1.0
     )
     assert low <= theory_s <= high
@@ -155,7 +155,7 @@ def test_simulated_percentiles_of_mm2() -> None:
         for _ in range(8)
     ]
     low, high = confidence_99(p95s)
-    theory_s = queueing.ggc_wait_quantile_s(
+    theory_s = queue_laws.ggc_wait_quantile_s(
         arrival_rate_per_s=1.5, service_mean_s=1.0, servers=2, service_cv=1.0, arrival_cv=1.0, probability=0.95
     )
     assert low <= theory_s <= high
@@ -206,7 +206,7 @@ def test_event_simulation_is_the_queue_that_theory_describes(servers: int, cv: f
         # Theory at the moments of what was drawn, so that the interval holds the luck of arrivals only.
         theory_s.append(
             float(
-                queueing.ggc_wait_mean_s(
+                queue_laws.ggc_wait_mean_s(
                     arrival_rate_per_s=load * servers / (tokens.mean() * STEP_S),
                     service_mean_s=tokens.mean() * STEP_S,
                     servers=servers,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from simulator.engine.lengths import LengthDistribution, RequestMix, normal_points, uniform_points
 from simulator.engine.load_curve import LaneLimits, LoadCurve, SlotLimit, kv_slots, load_curve, saturation
-from simulator.engine.queueing import mg1_wait_mean_s
 from simulator.engine.steady_state import LatencyMetric, SteadyState, steady_state
 from tests.engine.batching_simulation import affine_steps, simulate
+from tests.engine.queue_laws import mg1_wait_mean_s
 
 DECODE_S, SEQUENCE_S, TOKEN_S = 0.012, 1.2e-4, 4e-5
 

@@ -12,7 +12,7 @@ from simulator.kernels.timing import Timing
 from simulator.operators.formats import precision_plan
 from simulator.operators.step_shape import mixed_step
 from simulator.operators.transformer import operator_list
-from simulator.operators.work import GemmShape, Work
+from simulator.operators.work import ElementwiseShape, GemmShape, Work
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
@@ -59,9 +59,10 @@ def test_rows_priced_together_cost_what_each_costs_alone(
         _assert_same(timing, kernels.price(work))
 
 
-def test_products_of_one_format_take_one_call_and_equal_messages_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    products, messages = [], []
-    gemm, collective = pricing.gemm_timing, pricing.collective_timing
+def test_products_of_one_format_passes_and_equal_messages_take_one_call_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    products, messages, passes = [], [], []
+    gemm, collective, memory = pricing.gemm_timing, pricing.collective_timing, pricing.elementwise_timing
+    monkeypatch.setattr(pricing, "elementwise_timing", lambda *a, **k: passes.append(1) or memory(*a, **k))
     monkeypatch.setattr(pricing, "gemm_timing", lambda *a, **k: products.append(1) or gemm(*a, **k))
     monkeypatch.setattr(pricing, "collective_timing", lambda *a, **k: messages.append(1) or collective(*a, **k))
     kernels = kernel_library(load_hardware("h100"), library="vllm")
@@ -69,6 +70,8 @@ def test_products_of_one_format_take_one_call_and_equal_messages_another(monkeyp
     kernels.price_all(rows)
     assert sum(isinstance(row.shape, GemmShape) for row in rows) > 1
     assert len(products) == 1
+    assert sum(isinstance(row.shape, ElementwiseShape) for row in rows) > 1
+    assert len(passes) == 1
     distinct = {
         (row.shape.operation, np.asarray(row.shape.message_bytes).tobytes())
         for row in rows
@@ -79,7 +82,13 @@ def test_products_of_one_format_take_one_call_and_equal_messages_another(monkeyp
 
 def test_products_of_many_cases_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels: KernelLibrary = kernel_library(load_hardware("h100"), library="vllm")
-    assert kernels._joined_products(_rows("llama-3.1-8b", tp_size=1, cases=JOINED_CASES + 1)) == {}
+    calls: list[int] = []
+    gemm, memory = pricing.gemm_timing, pricing.elementwise_timing
+    monkeypatch.setattr(pricing, "gemm_timing", lambda *a, **k: calls.append(1) or gemm(*a, **k))
+    monkeypatch.setattr(pricing, "elementwise_timing", lambda *a, **k: calls.append(1) or memory(*a, **k))
+    rows = _rows("llama-3.1-8b", tp_size=1, cases=JOINED_CASES + 1)
+    kernels.price_all(rows)
+    assert len(calls) == sum(isinstance(row.shape, GemmShape | ElementwiseShape) for row in rows)
 
 
 def test_joining_and_splitting_keep_every_case() -> None:

@@ -31,6 +31,7 @@ def refused(**fields: object) -> InfeasibleError:
     return caught.value
 
 
+@pytest.mark.usefixtures("few_accelerators")
 class TestLimits:
     def test_a_limit_that_holds_changes_nothing(self) -> None:
         free = planned()
@@ -73,9 +74,10 @@ class TestLimits:
         assert "--max-cost-per-hour" in error.message
 
     def test_racks_need_whole_servers(self) -> None:
-        error = refused(max_racks=50, round_to="device")
-        assert error.field == "--max-racks"
-        assert "--round-to server" in error.hint
+        with pytest.raises(RoofcastError) as caught:
+            planned(max_racks=10, round_to="device")
+        assert caught.value.exit_code is ExitCode.USAGE
+        assert "--round-to device" in caught.value.message
 
 
 class TestStock:
@@ -92,6 +94,24 @@ class TestStock:
         assert by_name["a100-sxm-80gb"].from_stock == 16
         assert plan.stock.shares[-1].hardware == plan.best.hardware
         assert 0 < plan.stock.bought < plan.best.devices
+
+    def test_fleets_side_by_side_are_equally_loaded(self) -> None:
+        plan = planned(stock=("h100=32", "a100=16"))
+        assert plan.stock is not None
+        loads = [share.rate_per_s / share.capacity_per_s for share in plan.stock.shares]
+        assert max(loads) == pytest.approx(min(loads))
+        assert max(loads) <= 1 + 1e-9
+
+    def test_stock_that_spares_no_purchase_stays_off(self) -> None:
+        without, beside = planned(stock=("h100=32",)), planned(stock=("h100=32", "l40s=8"))
+        assert without.stock is not None
+        assert beside.stock is not None
+        used = {share.hardware for share in beside.stock.shares}
+        if "l40s" not in used:
+            assert beside.stock.bought == without.stock.bought
+            assert any("l40s" in text and "obtained" in text for text in beside.stock.unused)
+        else:
+            assert beside.stock.bought < without.stock.bought
 
     def test_enough_stock_buys_nothing(self) -> None:
         plan = planned(stock=("h100=800",))
@@ -119,6 +139,7 @@ class TestStock:
         assert planned(stock=("h100=800",), max_cost_per_hour=1).stock is not None
 
 
+@pytest.mark.usefixtures("few_accelerators")
 class TestGap:
     def test_a_budget_that_is_too_small_comes_with_what_helps(self) -> None:
         error = refused(hardware="h100", max_gpus=40)
@@ -148,7 +169,7 @@ class TestGap:
         assert gap is not None
         for step in gap.steps:
             changes_numbers = "weights" in step.name or "KV cache" in step.name
-            assert (step.quality != "as published") is changes_numbers
+            assert (not step.quality.startswith("as published")) is changes_numbers
 
     def test_what_remains_is_said_with_the_prefix_hits_it_would_take(self) -> None:
         error = refused(hardware="h100", max_gpus=8)
@@ -186,6 +207,33 @@ class TestPools:
         assert short.isl_mean_tokens < plan.pools.threshold_tokens <= long.isl_mean_tokens
         total = sum(pool.devices for pool in plan.pools.pools)
         assert plan.pools.saved_devices == plan.best.devices - total
+
+    def test_the_best_of_the_splits_is_taken_and_said_against_one_pool(self) -> None:
+        plan = planned(pools=True)
+        assert plan.pools is not None
+        found = plan.pools
+        lengths = [split.threshold_tokens for split in found.splits]
+        assert lengths == sorted(lengths)
+        costs = [split.cost_per_hour for split in found.splits if split.cost_per_hour is not None]
+        of_pools = sum(pool.cost_per_hour or 0.0 for pool in found.pools)
+        assert of_pools == min(costs)
+        assert found.saved_per_hour == pytest.approx((plan.best.cost.per_hour or 0.0) - of_pools)
+        # What is advised never costs more than the best single fleet.
+        advised = of_pools if found.better else plan.best.cost.per_hour or 0.0
+        assert advised <= (plan.best.cost.per_hour or 0.0)
+
+    def test_a_pool_is_the_plan_of_its_own_requests(self) -> None:
+        """The short pool, asked for alone with its rate and lengths, is the same fleet."""
+        plan = planned(pools=True, hardware="h100")
+        assert plan.pools is not None
+        short = plan.pools.pools[0]
+        share, lengths = truncated_lengths(plan.demand.mix.isl, low=0.0, high=plan.pools.threshold_tokens)
+        alone = planned(hardware="h100", rps=300 * share, isl=lengths.mean_tokens, isl_cv=lengths.cv)
+        assert (alone.best.label, alone.best.replicas, alone.best.devices) == (
+            short.label,
+            short.replicas,
+            short.devices,
+        )
 
     def test_equal_prompts_cannot_be_split(self) -> None:
         with pytest.raises(RoofcastError, match="one length"):

@@ -194,6 +194,7 @@ class TestKinds:
         assert 0 < plan.best.degraded.tpot_mean_s < 0.2
 
 
+@pytest.mark.usefixtures("few_accelerators")
 class TestRefusals:
     def test_too_large_says_by_how_much_and_what_would_be_enough(self) -> None:
         with pytest.raises(InfeasibleError) as caught:
@@ -254,4 +255,4 @@ class TestWarnings:
     def test_no_spare_and_high_load_are_warned_of(self) -> None:
         warnings = " ".join(planned(spares=0, utilization=0.95).warnings)
         assert "no spare replica" in warnings
-        assert "95% of saturation" in warnings
+        assert "95 % of saturation" in warnings

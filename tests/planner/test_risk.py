@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from datetime import date
-from math import comb, inf
+from datetime import date, timedelta
+from math import ceil, comb, inf
 
 import numpy as np
 import pytest
@@ -15,12 +15,14 @@ from simulator.errors import RoofcastError
 from simulator.planner.availability import enough_up, replica_unavailability, spares_for
 from simulator.planner.candidates import platforms
 from simulator.planner.fleet import Sized, pack
-from simulator.planner.growth import month_later
+from simulator.planner.growth import capacity_steps, month_later
+from simulator.planner.load_shape import default_profile, load_shape, peak_over_mean
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.planner.rental import default_profile
 from simulator.planner.resizing import Resizer, resizer
+from simulator.planner.risk_records import GrowthMonth
 from simulator.planner.search import resolve, try_platform
+from simulator.planner.tco import token_year
 from simulator.planner.uncertainty import uncertainty_of
 from simulator.specs.plan import plan_spec
 
@@ -57,6 +59,11 @@ class TestAvailability:
     def test_thousands_of_replicas_do_not_overflow(self) -> None:
         assert 0.4 < enough_up(replicas=5000, spares=50, unavailability=0.01) < 0.6
 
+    def test_spares_that_miss_the_target_are_a_warning(self) -> None:
+        plan = planned(availability=99.9, spares=0)
+        assert any("0 spares give an availability of" in text and "--spares" in text for text in plan.warnings)
+        assert not any("availability" in text for text in planned(availability=99.9).warnings)
+
     def test_the_target_sets_the_spares(self) -> None:
         low, high = (planned(availability=target) for target in (90, 99.999))
         assert high.best.spares > low.best.spares
@@ -70,6 +77,40 @@ class TestAvailability:
 
 
 class TestResilience:
+    def test_a_given_start_and_lag_make_the_delay_by_hand(self) -> None:
+        plan = planned(resilience=True, startup="4min", autoscaler_lag="1min", ramp="10%/min")
+        assert plan.resilience is not None
+        start = plan.resilience.startup
+        assert start.delay_s == 300.0
+        # 300 requests/s grow by 30 a minute; five minutes ask for 150 more.
+        assert start.ramp_per_s2 * 300.0 == pytest.approx(150.0)
+        assert start.headroom_replicas == ceil(150.0 / plan.best.replica.capacity_per_s)
+        assert "start given, lag of the autoscaler given; ramp given" in start.source
+
+    def test_restarts_within_the_spares_hold_the_objectives(self) -> None:
+        with_spares, without = planned(resilience=True), planned(resilience=True, spares=0, rps=1.0)
+        assert with_spares.resilience is not None
+        assert without.resilience is not None
+        assert with_spares.resilience.maintenance.holds
+        assert not without.resilience.maintenance.holds
+
+    def test_one_and_two_servers_are_lost(self) -> None:
+        found = planned(resilience=True, server_spares=2).resilience
+        assert found is not None
+        # Two replicas of TP4 in a server of eight: one server is two replicas, two are four, and both are held.
+        assert [(case.name, case.replicas_lost) for case in found.cases] == [
+            ("one replica", 1),
+            ("one server", 2),
+            ("two servers", 4),
+        ]
+        assert (found.spares, found.spares_for_one_server, found.spares_for_two_servers) == (4, 2, 4)
+        assert all(case.holds for case in found.cases)
+
+    def test_no_more_is_lost_than_there_is(self) -> None:
+        found = planned(resilience=True, rps=0.1, spares=0).resilience
+        assert found is not None
+        assert [(case.name, case.replicas_lost, case.holds) for case in found.cases] == [("one server", 1, False)]
+
     def test_losing_the_spares_keeps_the_objectives(self) -> None:
         plan = planned(resilience=True)
         assert plan.resilience is not None
@@ -184,6 +225,50 @@ class TestGrowth:
         assert month_later(date(2026, 12, 15), 1) == date(2027, 1, 1)
         assert month_later(date(2026, 1, 31), 13) == date(2027, 2, 1)
 
+    def test_an_order_is_in_place_when_it_is_first_needed_and_not_before(self) -> None:
+        plan = planned(growth="5%/month", start="2024-02-29", horizon=24)
+        growth = plan.growth
+        assert growth is not None
+        base = [month.devices[1] for month in growth.months]
+        for step in growth.steps:
+            needs = [month for month in growth.months if month.devices[1] > step.devices_before]
+            assert step.date == needs[0].date
+            assert date.fromisoformat(step.order_by) + timedelta(days=180) == date.fromisoformat(step.date)
+        have = base[0]
+        for month in growth.months:
+            have = max([have, *(step.devices_after for step in growth.steps if step.date <= month.date)])
+            assert have >= month.devices[1]
+
+    def test_order_dates_across_a_leap_day_by_hand(self) -> None:
+        months = tuple(
+            GrowthMonth(
+                month=place, date=month_later(date(2024, 1, 10), place).isoformat(), rates_per_s=(), devices=(need,)
+            )
+            for place, need in enumerate((8, 8, 16, 16))
+        )
+        (step,) = capacity_steps(months, start=date(2024, 1, 10), band=0, lead_time_days=30)
+        assert (step.date, step.order_by, step.late) == ("2024-03-01", "2024-01-31", False)
+        (late,) = capacity_steps(months, start=date(2024, 1, 10), band=0, lead_time_days=52)
+        assert (late.order_by, late.late) == ("2024-01-09", True)
+
+    def test_what_no_order_can_bring_in_time_is_rented(self) -> None:
+        plan = planned(growth="10%/month", start="2026-01-01", horizon=6, lead_time=95)
+        growth = plan.growth
+        assert growth is not None
+        assert growth.bridge_until == "2026-04-06"
+        assert growth.bridge_devices == growth.months[3].devices[1] - growth.months[0].devices[1] > 0
+        assert planned(growth="1%/year", lead_time=1).growth.bridge_devices == 0  # type: ignore[union-attr]
+
+    def test_growth_that_leaves_the_world_is_refused(self) -> None:
+        with pytest.raises(RoofcastError, match=r"--growth: reaches .* requests/s in its high band after 120 months"):
+            planned(growth="900%/month", horizon=120)
+
+    def test_a_horizon_of_one_month_has_one_quarter(self) -> None:
+        growth = planned(growth="50%/month", horizon=1, start="2026-12-31").growth
+        assert growth is not None
+        assert [month.date for month in growth.months] == ["2026-12-31", "2027-01-01"]
+        assert [step.date for step in growth.steps] == ["2027-01-01"]
+
 
 class TestRental:
     def test_the_mix_costs_no_more_than_the_peak_all_day(self) -> None:
@@ -208,6 +293,73 @@ class TestRental:
         # Nothing asked for is served by one replica and its spare, in a whole server; they run all day.
         assert by_kind["reserved_3y"].devices == 8
         assert by_kind["on_demand"].mean_devices == pytest.approx(by_kind["on_demand"].devices / 24)
+
+    def test_the_bill_over_the_tokens_of_a_year_is_the_price_of_tokens(self) -> None:
+        plan = planned(rental=True, peak_to_mean=1.8, rps=20.0)
+        assert plan.rental is not None
+        tokens = token_year(plan.demand, prompt_share=plan.best.replica.at_capacity.prompt_share)
+        billed = (
+            plan.rental.per_million_input_tokens * tokens.input_millions
+            + plan.rental.per_million_output_tokens * tokens.output_millions
+        )
+        assert billed == pytest.approx(12 * plan.rental.per_month)
+        assert plan.rental.per_month == pytest.approx(
+            sum(share.mean_devices * share.per_device_hour * 730 for share in plan.rental.shares)
+        )
+
+    @pytest.mark.parametrize("peak_to_mean", [1.0, 1.4, 2.0, 3.0, 6.0])
+    def test_without_a_profile_the_day_has_the_given_peak_over_mean(self, peak_to_mean: float) -> None:
+        shape, source = load_shape(plan_spec({"rps": 1.0, "rental": True, "peak_to_mean": peak_to_mean}))
+        assert peak_over_mean(shape) == pytest.approx(peak_to_mean)
+        assert (len(shape), shape.max()) == (24, 1.0)
+        assert f"{peak_to_mean:g}" in source
+
+    def test_a_peak_that_no_day_shows_is_cut_and_said_so(self) -> None:
+        shape, source = load_shape(plan_spec({"rps": 1.0, "rental": True, "peak_to_mean": 40.0}))
+        assert peak_over_mean(shape) == pytest.approx(12.0)
+        assert "12 at most" in source
+
+    def test_weekends_lower_the_mean_and_the_bill(self) -> None:
+        week, day = planned(rental=True, weekend=0.4), planned(rental=True)
+        assert week.rental is not None
+        assert day.rental is not None
+        assert (len(week.rental.profile), week.rental.period, day.rental.period) == (168, "week", "day")
+        assert week.rental.devices[:24] == day.rental.devices
+        assert week.rental.profile[5 * 24] == pytest.approx(0.4 * day.rental.profile[0])
+        assert week.rental.per_month < day.rental.per_month
+        assert week.best.cost == day.best.cost
+
+    def test_a_weekend_keeps_the_given_peak_over_mean(self) -> None:
+        shape, _ = load_shape(plan_spec({"rps": 1.0, "rental": True, "peak_to_mean": 2.0, "weekend": 0.5}))
+        assert peak_over_mean(shape) == pytest.approx(2.0)
+        with pytest.raises(RoofcastError, match="--weekend: the week's peak is at least 1.4"):
+            load_shape(plan_spec({"rps": 1.0, "rental": True, "peak_to_mean": 1.05, "weekend": 0.0}))
+
+    def test_a_week_of_five_busy_days_by_hand(self) -> None:
+        # Weekdays are used 5/7 of the time: above 1.30/3.00, so all but the floor's devices are reserved too.
+        hours = ",".join(["1"] * 120 + ["0"] * 48)
+        plan = planned(rental=True, load_profile=hours)
+        assert plan.rental is not None
+        assert {share.kind for share in plan.rental.shares} == {"reserved_3y"}
+        assert plan.demand.peak_to_mean == pytest.approx(7 / 5)
+        # 2.5 of 7 days stay below it: on demand for 2.5/7 of the time, paid for just that.
+        hours = ",".join(["1"] * 60 + ["0"] * 108)
+        plan = planned(rental=True, load_profile=hours)
+        assert plan.rental is not None
+        hourly = {share.kind: share for share in plan.rental.shares}["on_demand"]
+        assert hourly.mean_devices == pytest.approx(hourly.devices * 2.5 / 7)
+
+    def test_hours_say_the_mean_under_a_given_peak(self) -> None:
+        flat, plan = planned(), planned(rental=True, load_profile=",".join(["1"] * 6 + ["0.5"] * 18))
+        assert plan.demand.planned_rate_per_s == pytest.approx(flat.demand.planned_rate_per_s)
+        assert plan.demand.mean_rate_per_s == pytest.approx(flat.demand.mean_rate_per_s * (6 + 9) / 24)
+        assert plan.best.devices == flat.best.devices
+        paid, before = plan.best.cost.per_million_output_tokens, flat.best.cost.per_million_output_tokens
+        assert paid == pytest.approx((before or 0.0) * 24 / 15)
+
+    def test_hours_busier_than_the_given_peak_contradict_it(self) -> None:
+        with pytest.raises(RoofcastError, match="busiest hour is 24 times its mean, more than --peak-to-mean 2 allows"):
+            planned(rental=True, peak_to_mean=2.0, load_profile=",".join(["0"] * 23 + ["1"]))
 
     def test_default_day(self) -> None:
         day = default_profile()
@@ -293,7 +445,17 @@ def resizer_sigma(plan: CapacityPlan) -> float:
         ({"availability": 100}, "less than 100"),
         ({"availability": 40}, "50"),
         ({"ramp": "10%/min"}, "without --resilience"),
-        ({"load_profile": "1,2", "rental": True}, "24 numbers"),
+        (
+            {"load_profile": "1,2", "rental": True},
+            "24 numbers (a day) or 168 (a week from Monday) are needed, one for each hour; there are 2",
+        ),
+        ({"load_profile": ",".join(["1"] * 23 + ["nan"]), "rental": True}, "hour 23 must be a number of at least 0"),
+        ({"load_profile": ",".join(["1"] * 23 + ["x"]), "rental": True}, "hour 23 is no number"),
+        ({"load_profile": ",".join(["0"] * 168), "rental": True}, "some hour has to be above 0"),
+        ({"weekend": 0.5}, "without --rental"),
+        ({"startup": "4min"}, "without --resilience"),
+        ({"autoscaler_lag": "0s", "resilience": True}, "a duration above zero"),
+        ({"weekend": 0.5, "rental": True, "load_profile": ",".join(["1"] * 168)}, "contradicts --load-profile"),
         ({"load_profile": ",".join(["1"] * 24)}, "without --rental"),
         ({"server_spares": 1, "spares": 1}, "contradicts --spares"),
         ({"any_precision": True, "weights": "fp8"}, "contradicts --weights"),

@@ -137,11 +137,22 @@ def test_the_price_of_a_server_goes_before_that_of_a_card() -> None:
 
 
 def test_without_a_purchase_price_renting_remains_and_the_reason_is_named() -> None:
-    cost = total_cost(plan("mi300x"), prices=PRICES, ownership=OWNERSHIP)
+    unpublished = OWNERSHIP.model_copy(update={"owning_reference_per_device_hour": {}})
+    cost = total_cost(plan("mi300x"), prices=PRICES, ownership=unpublished)
     assert cost.owning is None
     assert "no purchase price of mi300x" in cost.owning_unpriced
     assert all(item.break_even is None for item in cost.renting)
     assert all(flow.owning == 0 for flow in cost.flows)
+
+
+def test_an_unpublished_price_is_implied_by_the_published_cost_of_owning_and_says_so() -> None:
+    own = total_cost(plan("mi300x"), prices=PRICES, ownership=OWNERSHIP).owning
+    published = OWNERSHIP.owning_reference_per_device_hour["mi300x"]
+    assert own is not None
+    assert own.estimated
+    assert own.per_device_hour == pytest.approx(published.value)
+    assert (own.offer.date, own.offer.source) == (published.date, published.source)
+    assert not owned().estimated
 
 
 def test_without_any_price_it_is_a_named_error() -> None:
@@ -213,3 +224,15 @@ def test_single_devices_have_no_racks() -> None:
     rooms = facilities(loose.best, ownership=OWNERSHIP)
     assert (rooms.racks, rooms.circuits, rooms.servers_per_rack) == (None, None, None)
     assert rooms.nameplate_w > 0
+
+
+def test_single_devices_are_looked_after_too() -> None:
+    alone = plan_capacity(
+        plan_spec({"rps": 40.0, "model": "llama-3.1-8b", "hardware": ("h100-sxm-80gb",), "round_to": "device"})
+    )
+    own = total_cost(alone, prices=PRICES, ownership=OWNERSHIP).owning
+    assert own is not None
+    staff = next(line for line in own.opex if line.name == "staff")
+    hosts = alone.best.replicas + alone.best.spares
+    assert staff.amount == pytest.approx(hosts / 50 * 200_000)
+    assert "a host each" in staff.basis

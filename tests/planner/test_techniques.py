@@ -50,6 +50,37 @@ class TestAxes:
         fields: dict[str, object] = {"tp": 1, "isl": 8000, "osl": 200, "max_num_seqs": 1024}
         assert planned(**fields, kv_policy="h2o:1024").best.replica.slots > planned(**fields).best.replica.slots
 
+    def test_weights_in_host_memory_make_room_and_cost_time(self) -> None:
+        fields: dict[str, object] = {"tp": 1, "rps": 0.01, "objectives": (), "ttft_p95": "60s", "tpot_p95": "10s"}
+        plan = planned(**fields, weight_offload=("none", "0.25", "0.5"))
+        shares = {fleet.label: fleet.replica for fleet in (plan.best, *plan.alternatives)}
+        assert list(sorted(shares)) == ["TP1", "TP1 25% of weights in host", "TP1 50% of weights in host"]
+        plain, quarter, half = (shares[label] for label in sorted(shares))
+        assert plain.memory.weights_bytes > quarter.memory.weights_bytes > half.memory.weights_bytes
+        assert plain.unloaded.tpot_mean_s < quarter.unloaded.tpot_mean_s < half.unloaded.tpot_mean_s
+
+    def test_what_does_not_fit_fits_with_weights_in_host_memory(self) -> None:
+        fields: dict[str, object] = {
+            "model": "llama-3.1-70b",
+            "tp": 1,
+            "pp": 1,
+            "rps": 0.01,
+            "tpot_p95": "60s",
+            "ttft_p95": "99s",
+        }
+        with pytest.raises(InfeasibleError, match="does not fit"):
+            planned(**fields)
+        assert planned(**fields, weight_offload="0.6").best.replica.devices == 1
+
+    def test_room_for_the_longest_request_holds_fewer_sequences(self) -> None:
+        """As many as whole requests of the longest length fit, but for two deviations of what is cached."""
+        fields: dict[str, object] = {"tp": 1, "max_model_len": 16384}
+        paged, unpaged = planned(**fields).best.replica, planned(**fields, kv_allocation="max_length").best.replica
+        assert unpaged.slots < paged.slots
+        assert unpaged.slots <= unpaged.memory.kv_capacity_tokens / 16384 <= unpaged.slots + 4
+        both = planned(**fields, kv_allocation=("paged", "max_length"))
+        assert {fleet.label for fleet in (both.best, *both.alternatives)} == {"TP1", "TP1 unpaged"}
+
     def test_any_technique_contains_what_it_compares(self) -> None:
         wide = planned(any_technique=True, tp=1)
         assert wide.best.devices <= min(planned(tp=1).best.devices, planned(tp=1, speculation="eagle").best.devices)
@@ -111,9 +142,12 @@ def gap() -> Gap:
     return caught.value.gap
 
 
+@pytest.mark.usefixtures("few_accelerators")
 class TestGap:
     def test_what_leaves_answers_alone_comes_first_and_every_step_saves(self) -> None:
-        lossless = [step.quality_loss == 0 for step in gap().steps]
+        # What gives up a choice of the question, such as its hardware, comes after every technique.
+        techniques = [step for step in gap().steps if step.name not in ("other hardware", "other degrees")]
+        lossless = [step.quality_loss == 0 for step in techniques]
         assert lossless
         assert lossless == sorted(lossless, reverse=True)
         assert all(step.saved_devices is not None and step.saved_devices > 0 for step in gap().steps)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.queueing import erlang_c
 from simulator.errors import RoofcastError
 from simulator.planner.candidates import platforms
 from simulator.planner.feasibility import evaluate
@@ -20,6 +19,7 @@ from simulator.planner.search import Question, resolve
 from simulator.planner.search_space import search_space
 from simulator.planner.wide_search import ScreenedSpace, pareto_front, screen_space, wide_search
 from simulator.specs.plan import plan_spec
+from tests.engine.queue_laws import erlang_c
 
 GPUS = ("h100", "mi300x", "l40s")
 
@@ -177,6 +177,35 @@ class TestPareto:
         costs = [point.cost_per_hour or 0.0 for point in points]
         assert costs == sorted(costs)
         assert len(points) < plan.pareto.considered
+
+    def test_no_point_is_beaten_on_all_four_axes_as_they_are_shown(self) -> None:
+        plan = plan_capacity(question(pareto=True, any_precision=True, hardware=("h100", "l40s")).spec)
+        assert plan.pareto is not None
+        assert len(plan.pareto.axes) == 4
+        points = [point for point in plan.pareto.points if point.cost_per_hour is not None]
+        values = np.array(
+            [
+                (
+                    point.cost_per_hour,
+                    point.e2e_p95_s,
+                    point.energy_per_output_token_j,
+                    1.0 if point.quality_loss is None else point.quality_loss,
+                )
+                for point in points
+            ]
+        )
+        for index in range(len(values)):
+            others = np.delete(values, index, axis=0)
+            assert not ((others <= values[index]).all(axis=1) & (others < values[index]).any(axis=1)).any()
+        # Every axis has its say: none of the best on one is left out.
+        assert values[:, 3].min() == 0.0
+
+    def test_energy_per_token_is_power_over_the_answers(self) -> None:
+        plan = plan_capacity(question(pareto=True).spec)
+        assert plan.pareto is not None
+        point = plan.pareto.points[0]
+        tokens_per_s = plan.demand.planned_rate_per_s * plan.demand.mix.osl.mean_tokens
+        assert point.energy_per_output_token_j * tokens_per_s == pytest.approx(point.typical_w)
 
     def test_quality_is_said_where_formats_change(self) -> None:
         plan = plan_capacity(question(pareto=True, any_precision=True, hardware="h100").spec)

@@ -17,7 +17,7 @@ import pytest
 
 from simulator.errors import FileError, RoofcastError
 from simulator.reports.cells import cell_text, count, fraction, money, number, seconds
-from simulator.reports.content import Cell, CellKind, Fact, Facts, Table
+from simulator.reports.content import Cell, CellKind, Fact, Facts, Paragraph, Table, Tone
 from simulator.reports.csv_focus import COLUMNS
 from simulator.reports.rendering import ALL_FORMATS, ReportFormat, file_names, parse_formats
 from simulator.reports.typesetting import literal, typst_source
@@ -40,7 +40,10 @@ TITLES = (
     "Risk and uncertainty",
     "Provenance and sign-off",
 )
-CHARTS = {"memory_stack", "pareto", "roofline", "load_latency", "tco_waterfall", "break_even", "cash_flow"}
+CHARTS = {
+    *("roofline", "load_latency", "memory_stack", "pareto", "cost_tornado", "tco_waterfall", "capacity_demand"),
+    *("break_even", "cash_flow", "present_value"),
+}
 FACTS = whole_report().facts()
 NUMBERS = [fact for fact in FACTS if isinstance(fact.cell.value, int | float)]
 CENT = 0.005
@@ -187,10 +190,26 @@ def test_rows_are_as_long_as_their_columns() -> None:
                 assert block.facts
 
 
-def test_a_study_that_was_not_asked_for_names_its_flag() -> None:
+def test_a_report_carries_every_study_whether_or_not_it_was_asked_for() -> None:
+    asked, held = studied().spec, studied().plan
+    assert not any((asked.resilience, asked.rental, asked.uncertainty, asked.growth))
+    assert None not in (held.resilience, held.rental, held.uncertainty, held.growth)
+    tables = {block.key for section in whole_report().sections for block in section.blocks if isinstance(block, Table)}
+    studies = {"resilience", "degraded_cases", "tornado", "scenarios", "owning_sensitivity", "rental_mix", "quantiles"}
+    assert tables >= studies | {"regret", "demand_bands", "capacity_steps", "calibration_sources"}
+    assert not any(
+        block.tone is Tone.MISSING
+        for section in whole_report().sections
+        for block in section.blocks
+        if isinstance(block, Paragraph)
+    )
+
+
+def test_growth_that_nobody_gave_is_an_assumption_and_says_so() -> None:
     text = text_of(ReportFormat.MD)
-    for flag in ("--growth", "--uncertainty", "--resilience", "--verify", "--rental"):
-        assert flag in text
+    assert "No growth was given" in text
+    assert "an illustration: give --growth" in text
+    assert "--verify" in text
 
 
 def test_assumed_figures_are_marked() -> None:
@@ -278,3 +297,31 @@ def test_unknown_and_missing_formats_are_named() -> None:
     with pytest.raises(RoofcastError, match="at least one"):
         parse_formats(" , ")
     assert parse_formats("json, HTML") == (ReportFormat.HTML, ReportFormat.JSON)
+
+
+def test_forecasts_carry_the_badge_of_how_they_are_known() -> None:
+    known = studied().plan.best.provenance
+    shown = re.search(r'data-key="devices">.*?</div>', text_of(ReportFormat.HTML), re.DOTALL)
+    assert shown
+    assert f'class="mark {known}"' in shown[0]
+    assert f" [{known}]" in next(line for line in text_of(ReportFormat.MD).splitlines() if " in all: **" in line)
+    assert f'mark("{known}")' in typst_source(whole_report()) or f', "{known}")' in typst_source(whole_report())
+
+
+def test_rooms_say_what_a_server_weighs_and_how_it_is_cooled() -> None:
+    server = studied().plan.best.server
+    assert server is not None
+    rooms = next(section for section in whole_report().sections if section.key == "facilities")
+    table = next(block for block in rooms.blocks if isinstance(block, Table))
+    values = {row.cells[0].value: row.cells[1].value for row in table.rows}
+    assert values["weight of a server"] == server.weight_kg
+    assert values["cooling type"] == server.cooling
+    assert values["weight of a unit of height"] == pytest.approx((server.weight_kg or 0.0) / server.rack_units)
+
+
+def test_every_hardware_figure_has_a_value_a_date_and_a_source() -> None:
+    tables = {block.key: block for block in whole_report().sections[-1].blocks if isinstance(block, Table)}
+    for key in ("hardware_sources", "server_sources", "calibration_sources"):
+        assert tables[key].rows
+        for row in tables[key].rows:
+            assert all(cell.value not in (None, "") for cell in row.cells), row

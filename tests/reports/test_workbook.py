@@ -9,15 +9,18 @@ import subprocess
 import zipfile
 from io import BytesIO
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import pytest
 
 from simulator.planner.tco import total_cost
+from simulator.reports.content import Bullets
 from simulator.reports.finance_inputs import inputs_of
 from simulator.reports.finance_model import groups_of
 from simulator.reports.rendering import ReportFormat
 from simulator.reports.xlsx_cash import CASH
-from tests.reports.report_cases import rendered, studied
+from simulator.reports.xlsx_sections import sheet_name
+from tests.reports.report_cases import rendered, studied, whole_report
 from tests.reports.spreadsheet import Workbook
 
 CENT = 0.005
@@ -147,3 +150,16 @@ def test_libreoffice_recomputes_the_totals_to_the_cent_after_an_edit(tmp_path: P
         value = float(shown.rstrip("%")) / (100 if shown.endswith("%") else 1)
         assert value == pytest.approx(float(book.named(line.name)), abs=CENT, rel=1e-12), line.name
     assert book.named("owning_annual") != base.named("owning_annual")
+
+
+def test_every_section_has_a_sheet_and_its_sentences_are_there() -> None:
+    with zipfile.ZipFile(BytesIO(rendered(ReportFormat.XLSX))) as archive:
+        book = archive.read("xl/workbook.xml").decode()
+        words = archive.read("xl/sharedStrings.xml").decode()
+    for section in whole_report().sections[1:]:
+        assert f'name="{sheet_name(section)}"' in book
+    for block in whole_report().sections[0].blocks:
+        if isinstance(block, Bullets):
+            assert all(escape(item) in words for item in block.items)
+    assert "Signature" in words
+    assert escape(studied().command) in words

@@ -53,11 +53,11 @@ NUMERIC_FIELDS = [
     "peak_flops_per_s", "sparse_peak_flops_per_s", "vector_flops_per_s", "library_flops_per_s",
     "memory_bytes", "memory_visible_bytes",
     "memory_bytes_per_s", "l2_bytes", "compute_units", "boost_clock_hz", "scale_up", "host_link", "tdp_w",
-    "idle_w",
+    "idle_w", "host_speed",
 ]  # fmt: skip
 SERVER_FIELDS = [
     "accelerators_per_server", "system_power_max_w", "system_power_typical_w", "rack_units",
-    "scale_up_domain_size", "nic", "nics_per_server", "host_memory_bytes",
+    "scale_up_domain_size", "nic", "nics_per_server", "host_memory_bytes", "weight_kg", "cooling",
 ]  # fmt: skip
 
 
@@ -116,6 +116,7 @@ def test_numbers_are_numbers_in_the_raw_yaml(path: Path) -> None:
 def test_every_figure_of_an_accelerator_has_a_dated_source(name: str) -> None:
     spec = load_hardware(name)
     empty = {field for field in ("sparse_peak_flops_per_s", "library_flops_per_s") if not getattr(spec, field)}
+    empty |= {"host_speed"} - spec.model_fields_set
     wanted = {field for field in NUMERIC_FIELDS if field not in empty}
     assert wanted <= set(spec.sources)
     for field, source in spec.sources.items():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from simulator.errors import ProfileError, RoofcastError
-from simulator.specs.loading import load_hardware, profile_root
+from simulator.specs.loading import list_hardware, load_hardware, profile_root
 from simulator.specs.models import load_model
 from simulator.specs.uploads import (
     LARGEST_UPLOAD_BYTES,
@@ -106,3 +107,35 @@ def test_a_profile_name_that_is_a_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="not a profile name"):
         keep_hardware_upload(data, filename="x.yaml", folder=tmp_path / "inside")
     assert not list(tmp_path.iterdir())
+
+
+def _bomb(link: str) -> str:
+    """Nine aliases to nine aliases, nine times over: a few hundred bytes that stand for some hundred million values."""
+    lines = ["a0: &a0 {k: 1}"]
+    for level in range(1, 10):
+        aliases = ", ".join([f"*a{level - 1}"] * 9)
+        lines.append(f"a{level}: &a{level} " + link.format(aliases))
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    (_bomb("[{}]"), "line 1: an anchor or alias \\(a0\\)"),
+    (_bomb("{{<<: [{}]}}"), "anchor or alias"),
+    ("name: &a [*a]", "anchor or alias"),
+    ("[" * 100_000, "nesting of more than 16 levels"),
+    ("a: " + "{a: " * 3000, "nesting of more than 16 levels"),
+    ("name: 1" + ":59" * 100_000, "more than 2000 characters"),
+    ("name: " + "9" * 100_000, "more than 2000 characters"),
+    ("name: !!python/object/apply:os.system ['echo']", "could not determine a constructor"),
+])  # fmt: skip
+def test_a_hostile_yaml_is_refused_at_once(text: str, said: str) -> None:
+    started = time.perf_counter()
+    with pytest.raises(ProfileError, match=said):
+        hardware_from_upload(text.encode(), filename="odd.yaml")
+    assert time.perf_counter() - started < 2.0
+
+
+def test_built_in_accelerators_stay_within_the_bounds_of_an_upload() -> None:
+    for name in list_hardware():
+        data = (profile_root("hardware_profiles") / f"{name}.yaml").read_bytes()
+        assert hardware_from_upload(data, filename=f"{name}.yaml").name == name

@@ -16,6 +16,7 @@ from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source, scenario_lines
 from validation.end_to_end.speedups import SOURCES as GAIN_SOURCES
 from validation.end_to_end.speedups import speedup_table, speedups
+from validation.writing import write_whole
 
 
 def main() -> int:
@@ -28,7 +29,7 @@ def main() -> int:
     arguments = parser.parse_args()
     runs = tuple(run for name in arguments.source or sorted(TABLES) for run in load_source(name, arguments.data))
     if arguments.scenarios:
-        arguments.scenarios.write_text(scenario_lines(runs), encoding="utf-8")
+        write_whole(arguments.scenarios, scenario_lines(runs))
         return 0
     predictions, refused = predict(runs)
     table = markdown_table(scores(predictions))

@@ -82,7 +82,7 @@ def tensorrt_llm(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
             "hardware": TENSORRT_HARDWARE[row["hardware"]],
             "tp_size": int(row["tp"]),
             "precision": _tensorrt_precision(row),
-            "engine": {"name": "tensorrt-llm"},
+            "engine": {"name": "tensorrt-llm", "version": row["engine_version"]},
             "isl_tokens": int(row["isl"]),
             "osl_tokens": int(row["osl"]),
         }

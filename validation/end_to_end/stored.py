@@ -27,6 +27,7 @@ from validation.commands import exit_code_of
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.serving import METRICS, deployment_of, load_serving, predicted_stages, stage_metric
 from validation.end_to_end.sources import TABLES, load_source
+from validation.writing import write_whole
 
 TOLERANCE = 0.01
 
@@ -128,9 +129,7 @@ def main() -> int:
         return int(changed > 0)
     target = validation_file()
     target.parent.mkdir(exist_ok=True)
-    partial = target.with_suffix(".partial")
-    partial.write_text(as_csv(rows), encoding="utf-8")
-    partial.replace(target)
+    write_whole(target, as_csv(rows))
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,11 +26,11 @@ from validation.fit.attention_folds import (
     part_of,
 )
 from validation.fit.attention_models import MODELS, prepared
-from validation.fit.files import lattice_arrays, write_calibration
+from validation.fit.files import fit_tables, lattice_arrays, write_calibration
 from validation.fit.lattice import fit_lattice
 from validation.fit.residuals import NOT_SCORED, fit_error, interval_sigma, regime_sigmas
 from validation.silicon.attention_tables import FORMATS, KernelRows, attention_rows, mla_rows
-from validation.silicon.tables import SOURCE, SYSTEMS, tables_root
+from validation.silicon.tables import SOURCE
 
 Array = NDArray[np.float64]
 
@@ -217,19 +216,5 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
     write_calibration(calibration, group="attention", arrays=arrays, directory=directory)
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=Path, help="folder that holds h100_sxm/ ...; default: aiconfigurator_core")
-    parser.add_argument("--hardware", nargs="*", default=list(SYSTEMS))
-    parser.add_argument("--library", nargs="*", default=["vllm", "sglang", "trtllm"])
-    parser.add_argument("--output", type=Path, default=Path("hardware_profiles/calibration"))
-    arguments = parser.parse_args()
-    root = tables_root(arguments.tables)
-    for library in arguments.library:
-        for hardware in arguments.hardware:
-            fit_library(hardware, library=library, root=root, directory=arguments.output)
-
-
 if __name__ == "__main__":
-    main()
+    fit_tables(fit_library, description=__doc__)

@@ -17,11 +17,10 @@ import pandas as pd
 
 from simulator.kernels.network import EAGER_SUFFIX, LIBRARY_WIDE
 from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit
-from simulator.specs.loading import load_hardware, profile_root
-from simulator.specs.writing import json_yaml_text
+from simulator.specs.loading import load_hardware
 from validation.fit.collective_laws import Array, fit_variants, predict, rounded, variant_of
 from validation.fit.engine_choice import ENGINE_CHOICES, NCCL, Choice
-from validation.fit.files import HEADING
+from validation.fit.files import calibration_directory, write_calibration
 from validation.silicon.collective_tables import CollectiveTable, engine_tables, nccl_tables
 from validation.silicon.split import folds, is_score
 from validation.silicon.tables import SOURCE, SYSTEMS, tables_root
@@ -136,13 +135,6 @@ def _kernel_fit(
     )
 
 
-def write_calibration(spec: CalibrationSpec, directory: Path, *, suffix: str) -> Path:
-    """One YAML file, in the part of YAML that is JSON too."""
-    path = directory / f"{spec.hardware}--{spec.library}.{suffix}.yaml"
-    path.write_text(json_yaml_text(spec, heading=HEADING), encoding="utf-8")
-    return path
-
-
 def calibrate(root: Path, *, hardware: str) -> tuple[CalibrationSpec, ...]:
     """Calibrations of one accelerator: NCCL's operations, and each engine's own all-reduce beside them."""
     bytes_per_s = load_hardware(hardware).scale_up.bytes_per_s_per_direction
@@ -176,10 +168,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--hardware", nargs="*", default=[name for name in SYSTEMS if name not in ODD_HOSTS])
     options = parser.parse_args(arguments)
     root = tables_root(options.tables)
-    directory = profile_root("hardware_profiles") / "calibration"
+    directory = calibration_directory()
     for hardware in options.hardware:
         for spec in calibrate(root, hardware=hardware):
-            write_calibration(spec, directory, suffix="collective")
+            write_calibration(spec, group="collective", directory=directory)
             for fit in spec.fits:
                 error = fit.error
                 print(

@@ -21,10 +21,11 @@ from scipy.optimize import least_squares
 from simulator.kernels.memory import pass_seconds
 from simulator.specs.calibration import CalibrationSpec, KernelFit, RegimeSigma
 from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.loading import load_hardware, profile_root
+from simulator.specs.loading import load_hardware
 from simulator.units import MICRO
 from validation.fit.collective_laws import Array, rounded
-from validation.fit.collectives import fit_error, log_sigma_of, write_calibration
+from validation.fit.collectives import fit_error, log_sigma_of
+from validation.fit.files import calibration_directory, write_calibration
 from validation.fit.residuals import NORMAL_80
 from validation.silicon.split import is_score
 from validation.silicon.tables import SOURCE, SYSTEMS, load_table, tables_root
@@ -157,13 +158,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tables", type=Path, help="folder that holds h100_sxm/ (default: the installed package)")
     options = parser.parse_args(arguments)
     root = tables_root(options.tables)
-    directory = profile_root("hardware_profiles") / "calibration"
+    directory = calibration_directory()
     for hardware in SYSTEMS:
         for library in LIBRARIES:
             spec = calibrate(root, hardware=hardware, library=library)
             if spec is None:
                 continue
-            write_calibration(spec, directory, suffix="elementwise")
+            write_calibration(spec, group="elementwise", directory=directory)
             fit = spec.fits[0]
             print(
                 f"{hardware} {library} {spec.library_version}: score {fit.error.score_mape:.1%} fit "

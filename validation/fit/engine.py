@@ -28,6 +28,7 @@ from validation.end_to_end.serving import (
     with_overheads,
 )
 from validation.fit.robust import robust_step
+from validation.writing import write_whole
 
 Array = NDArray[np.float64]
 FITTED = ("step_s", "step_per_sequence_s", "request_s", "prompt_token_s")
@@ -125,7 +126,7 @@ def write_overheads(values: Array, path: Path) -> None:
     for name, value in zip(FITTED, values, strict=True):
         written = f"{value:.3e}" if value else "0.0"
         text = re.sub(rf"^(  {name}: ).*$", rf"\g<1>{written}", text, flags=re.MULTILINE)
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, text)
 
 
 def measured_cases(data: Path) -> list[Case]:

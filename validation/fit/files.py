@@ -1,16 +1,22 @@
-"""Writing calibrations: a small YAML of fits and a compressed .npz of their correction lattices."""
+"""The command line of fits to measured tables, and what they write: a YAML of fits, an .npz of their lattices."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.correction import Lattice
 from simulator.specs.calibration import CalibrationSpec
+from simulator.specs.loading import profile_root
 from simulator.specs.writing import json_yaml_text
+from validation.silicon.tables import SYSTEMS, tables_root
+from validation.writing import write_whole
 
 HEADING = "Written by validation/fit; do not edit."
 HEADER = f"# {HEADING}\n"
@@ -24,13 +30,49 @@ def lattice_arrays(lattice: Lattice, *, key: str) -> dict[str, NDArray[np.generi
     return arrays
 
 
+def calibration_directory() -> Path:
+    """Where the built-in calibrations are."""
+    return profile_root("hardware_profiles") / "calibration"
+
+
 def write_calibration(
-    calibration: CalibrationSpec, *, group: str, arrays: Mapping[str, NDArray[np.generic]], directory: Path
+    calibration: CalibrationSpec,
+    *,
+    group: str,
+    directory: Path,
+    arrays: Mapping[str, NDArray[np.generic]] | None = None,
 ) -> Path:
-    """Write ``<hardware>--<library>.<group>.yaml`` and, if there are arrays, the .npz beside it; returns the YAML."""
+    """Write ``<hardware>--<library>.<group>.yaml`` and, if there are arrays, the .npz beside it; returns the YAML.
+
+    The arrays are written first, so that no fit names a lattice that is not there.
+    """
     stem = f"{calibration.hardware}--{calibration.library}.{group}"
-    path = directory / f"{stem}.yaml"
-    path.write_text(json_yaml_text(calibration, heading=HEADING), encoding="utf-8")
     if arrays:
-        np.savez_compressed(directory / f"{stem}.npz", **dict(arrays))
+        packed = BytesIO()
+        np.savez_compressed(packed, **dict(arrays))
+        write_whole(directory / f"{stem}.npz", packed.getvalue())
+    path = directory / f"{stem}.yaml"
+    write_whole(path, json_yaml_text(calibration, heading=HEADING))
     return path
+
+
+class FitLibrary(Protocol):
+    """Fits the tables of one accelerator and library, and writes their calibration."""
+
+    def __call__(self, hardware_name: str, *, library: str, root: Path, directory: Path) -> None:
+        """Nothing where there is no table."""
+        ...
+
+
+def fit_tables(fit_library: FitLibrary, *, description: str | None) -> None:
+    """Command line of a fit: which accelerators and libraries, where their tables are and where fits go."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--tables", type=Path, help="folder that holds h100_sxm/ ...; default: aiconfigurator_core")
+    parser.add_argument("--hardware", nargs="*", default=list(SYSTEMS))
+    parser.add_argument("--library", nargs="*", default=["vllm", "sglang", "trtllm"])
+    parser.add_argument("--output", type=Path, default=calibration_directory())
+    arguments = parser.parse_args()
+    root = tables_root(arguments.tables)
+    for library in arguments.library:
+        for hardware in arguments.hardware:
+            fit_library(hardware, library=library, root=root, directory=arguments.output)

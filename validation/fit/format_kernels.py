@@ -24,15 +24,16 @@ from simulator.kernels.format_choice import pass_shape, passes_of
 from simulator.kernels.memory import elementwise_timing
 from simulator.operators.work import GemmShape
 from simulator.specs.format_kernels import FormatKernelSpec, FormatKernelTable, load_format_kernels
-from simulator.specs.loading import load_hardware, profile_root
+from simulator.specs.loading import load_hardware
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.sources import load_source
 from validation.end_to_end.speedups import deployment_key, is_plain, speedups
-from validation.fit.files import HEADER
+from validation.fit.files import HEADER, calibration_directory
 from validation.fit.gemm import FORMATS
 from validation.published.techniques import technique_rows
 from validation.silicon.split import is_score
 from validation.silicon.tables import load_table, tables_root
+from validation.writing import write_whole
 
 TABLE_HARDWARE, TABLE_LIBRARY = "a100-sxm-80gb", "trtllm"
 COLD = 3.0
@@ -223,9 +224,9 @@ def main() -> int:
     # Measured once, so that nothing would be left to test a fit on: loads as tinygemm does in the same program.
     like = table.family("tinygemm").memory_share
     table = replaced(table, table.family("sparse-marlin").model_copy(update={"memory_share": like}))
-    path = profile_root("hardware_profiles") / "calibration" / "format_kernels.yaml"
+    path = calibration_directory() / "format_kernels.yaml"
     document = table.model_dump(mode="json", exclude_defaults=True)
-    path.write_text(HEADER + yaml.safe_dump(document, sort_keys=False, width=120), encoding="utf-8")
+    write_whole(path, HEADER + yaml.safe_dump(document, sort_keys=False, width=120))
     for family in table.families:
         print(f"{family.name}: {family.fitted_on or 'assumed'} | {family.scored_on}")
     return 0

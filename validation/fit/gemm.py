@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,12 +19,12 @@ from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.precision import Dtype
 from simulator.units import BITS_PER_BYTE
-from validation.fit.files import lattice_arrays, write_calibration
+from validation.fit.files import fit_tables, lattice_arrays, write_calibration
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
 from validation.fit.residuals import NOT_SCORED, fit_error, interval_sigma, regime_sigmas
 from validation.silicon.split import folds, is_score
-from validation.silicon.tables import SOURCE, SYSTEMS, load_table, tables_root
+from validation.silicon.tables import SOURCE, load_table
 
 Array = NDArray[np.float64]
 
@@ -196,7 +195,9 @@ def fit_format(
         regimes=regime_sigmas(residual - held_out, seen["m"].to_numpy(dtype=float), axis="m", uppers=M_REGIMES),
         note=note,
     )
-    return scored(draft, rows, hardware=hardware, format=format, lattice=lattice)
+    predicted = predict(rows, fit=draft, hardware=hardware, format=format, lattice=lattice)
+    physics_s, _ = predict(rows, fit=draft, hardware=hardware, format=format, lattice=None)
+    return scored(draft, rows, lattice=lattice, predicted=predicted, physics=physics_s)
 
 
 def choose_candidate(
@@ -231,13 +232,14 @@ def predict(
 
 
 def scored(
-    draft: KernelFit, rows: pd.DataFrame, *, hardware: AcceleratorSpec, format: MatmulFormat, lattice: Lattice
+    draft: KernelFit, rows: pd.DataFrame, *, lattice: Lattice, predicted: tuple[Array, Array], physics: Array
 ) -> Fitted:
-    """``draft`` with its errors on both parts."""
-    measured = rows["seconds"].to_numpy()
-    held = rows["is_score"].to_numpy()
-    seconds, log_sigma = predict(rows, fit=draft, hardware=hardware, format=format, lattice=lattice)
-    physics, _ = predict(rows, fit=draft, hardware=hardware, format=format, lattice=None)
+    """``draft`` with its errors on both parts.
+
+    predicted : (seconds, log_sigma) of every row; physics : its seconds without the lattice
+    """
+    measured, held = rows["seconds"].to_numpy(), rows["is_score"].to_numpy()
+    seconds, log_sigma = predicted
     return Fitted(
         fit=draft.model_copy(update={"error": fit_error(measured, seconds, log_sigma=log_sigma, is_score=held)}),
         lattice=lattice,
@@ -280,19 +282,5 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
     write_calibration(calibration, group="gemm", arrays=arrays, directory=directory)
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=Path, help="folder that holds h100_sxm/ ...; default: aiconfigurator_core")
-    parser.add_argument("--hardware", nargs="*", default=list(SYSTEMS))
-    parser.add_argument("--library", nargs="*", default=["vllm", "sglang", "trtllm"])
-    parser.add_argument("--output", type=Path, default=Path("hardware_profiles/calibration"))
-    arguments = parser.parse_args()
-    root = tables_root(arguments.tables)
-    for library in arguments.library:
-        for hardware in arguments.hardware:
-            fit_library(hardware, library=library, root=root, directory=arguments.output)
-
-
 if __name__ == "__main__":
-    main()
+    fit_tables(fit_library, description=__doc__)

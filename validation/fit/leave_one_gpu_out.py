@@ -34,6 +34,7 @@ from validation.fit.files import HEADER
 from validation.fit.residuals import interval_sigma
 from validation.silicon.attention_tables import KernelRows, attention_rows
 from validation.silicon.tables import SOURCE, SYSTEMS, load_table, tables_root
+from validation.writing import write_whole
 
 Array = NDArray[np.float64]
 
@@ -230,8 +231,8 @@ def main() -> None:
     )
     print(report(table))
     document = yaml.safe_dump(table.model_dump(mode="json"), sort_keys=False, width=160, default_flow_style=None)
-    (arguments.output / "transfer.yaml").write_text(HEADER + document, encoding="utf-8")
-    pd.DataFrame([row.model_dump() for row in rows]).to_csv(arguments.pairs, index=False)
+    write_whole(arguments.output / "transfer.yaml", HEADER + document)
+    write_whole(arguments.pairs, pd.DataFrame([row.model_dump() for row in rows]).to_csv(index=False))
 
 
 if __name__ == "__main__":

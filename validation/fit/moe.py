@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,8 +19,8 @@ from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.precision import Dtype
 from simulator.units import BITS_PER_BYTE
-from validation.fit.files import lattice_arrays, write_calibration
-from validation.fit.gemm import Fitted
+from validation.fit.files import fit_tables, lattice_arrays, write_calibration
+from validation.fit.gemm import Fitted, scored
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
 from validation.fit.moe_rows import (
     SHAPE,
@@ -35,7 +34,7 @@ from validation.fit.moe_rows import (
 )
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
 from validation.fit.residuals import NOT_SCORED, fit_error, interval_sigma, regime_sigmas
-from validation.silicon.tables import SOURCE, SYSTEMS, tables_root
+from validation.silicon.tables import SOURCE
 
 Array = NDArray[np.float64]
 
@@ -168,7 +167,9 @@ def fit_format(
         )
         mape = float(np.mean(np.abs(physics / measured - 1.0)))
         return Fitted(fit=draft.model_copy(update={"error": error}), lattice=lattice, physics_mape=mape)
-    return _scored(draft, rows, hardware=hardware, format=format, lattice=lattice)
+    predicted = predict(rows, fit=draft, hardware=hardware, format=format, lattice=lattice)
+    physics_s, _ = predict(rows, fit=draft, hardware=hardware, format=format, lattice=None)
+    return scored(draft, rows, lattice=lattice, predicted=predicted, physics=physics_s)
 
 
 def _corrections(points: Array, residual: Array, fold: NDArray[np.int64]) -> tuple[Array, Lattice]:
@@ -203,20 +204,6 @@ def _note(rows: pd.DataFrame, *, version: str) -> str:
     if rows["is_score"].any():
         return kernel
     return f"{kernel}; too few models to hold any out: the score is of cross-validation"
-
-
-def _scored(
-    draft: KernelFit, rows: pd.DataFrame, *, hardware: AcceleratorSpec, format: MatmulFormat, lattice: Lattice
-) -> Fitted:
-    measured = rows["seconds"].to_numpy()
-    held = rows["is_score"].to_numpy()
-    seconds, log_sigma = predict(rows, fit=draft, hardware=hardware, format=format, lattice=lattice)
-    physics, _ = predict(rows, fit=draft, hardware=hardware, format=format, lattice=None)
-    return Fitted(
-        fit=draft.model_copy(update={"error": fit_error(measured, seconds, log_sigma=log_sigma, is_score=held)}),
-        lattice=lattice,
-        physics_mape=float(np.mean(np.abs(physics[held] / measured[held] - 1.0))),
-    )
 
 
 def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path) -> None:
@@ -259,19 +246,5 @@ def _print_fit(fitted: Fitted, *, hardware: str, library: str, rows: pd.DataFram
     )
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=Path, help="folder that holds h100_sxm/ ...; default: aiconfigurator_core")
-    parser.add_argument("--hardware", nargs="*", default=list(SYSTEMS))
-    parser.add_argument("--library", nargs="*", default=["vllm", "sglang", "trtllm"])
-    parser.add_argument("--output", type=Path, default=Path("hardware_profiles/calibration"))
-    arguments = parser.parse_args()
-    root = tables_root(arguments.tables)
-    for library in arguments.library:
-        for hardware in arguments.hardware:
-            fit_library(hardware, library=library, root=root, directory=arguments.output)
-
-
 if __name__ == "__main__":
-    main()
+    fit_tables(fit_library, description=__doc__)

@@ -29,6 +29,7 @@ from validation.end_to_end.runs import read_rows
 from validation.end_to_end.sources import splitwise
 from validation.fit.power_rows import VERSION, PowerRows, decode_power, prefill_power
 from validation.silicon.tables import SOURCE, tables_root
+from validation.writing import write_whole
 
 Array = NDArray[np.float64]
 DATE = "2026-11-21"
@@ -158,7 +159,7 @@ def main() -> None:
             fit_kernels((prefill_power(root, hardware=b200), decode_power(root, hardware=b200)), hardware=b200),
         )
     )
-    arguments.output.write_text(yaml.safe_dump(fits.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+    write_whole(arguments.output, yaml.safe_dump(fits.model_dump(mode="json"), sort_keys=False))
     for fit in fits.fits:
         print(fit)
 

@@ -7,7 +7,6 @@ there is no Mamba fit.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,12 +29,12 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.precision import Dtype
 from validation.fit.attention import box_of, rounded
 from validation.fit.attention_folds import lattice_nodes
-from validation.fit.files import lattice_arrays, write_calibration
+from validation.fit.files import fit_tables, lattice_arrays, write_calibration
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
 from validation.fit.physics import Bound, fit_parameters
 from validation.fit.residuals import fit_error, interval_sigma, regime_sigmas
 from validation.silicon.split import folds, is_score
-from validation.silicon.tables import SOURCE, SYSTEMS, load_table, tables_root
+from validation.silicon.tables import SOURCE, load_table
 
 Array = NDArray[np.float64]
 
@@ -233,19 +232,5 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
         write_calibration(calibration, group="recurrent", arrays=arrays, directory=directory)
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=Path, help="folder that holds h100_sxm/ ...; default: aiconfigurator_core")
-    parser.add_argument("--hardware", nargs="*", default=list(SYSTEMS))
-    parser.add_argument("--library", nargs="*", default=["vllm", "sglang", "trtllm"])
-    parser.add_argument("--output", type=Path, default=Path("hardware_profiles/calibration"))
-    arguments = parser.parse_args()
-    root = tables_root(arguments.tables)
-    for library in arguments.library:
-        for hardware in arguments.hardware:
-            fit_library(hardware, library=library, root=root, directory=arguments.output)
-
-
 if __name__ == "__main__":
-    main()
+    fit_tables(fit_library, description=__doc__)

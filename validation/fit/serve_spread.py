@@ -32,6 +32,7 @@ from validation.fit.engine import (
     measured_cases,
     overheads_from,
 )
+from validation.writing import write_whole
 
 Array = NDArray[np.float64]
 EXACT = EngineSpread(ttft=0.0, tpot=0.0, e2e=0.0)
@@ -179,7 +180,7 @@ def write_spread(spread: EngineSpread, path: Path) -> None:
     """Replace the spread in an engine profile, leaving the rest of the file as it is."""
     written = ", ".join(f"{name}: {value:.3f}" for name, value in spread.model_dump().items())
     text = path.read_text(encoding="utf-8")
-    path.write_text(re.sub(r"^spread: .*$", f"spread: {{{written}}}", text, flags=re.MULTILINE), encoding="utf-8")
+    write_whole(path, re.sub(r"^spread: .*$", f"spread: {{{written}}}", text, flags=re.MULTILINE))
 
 
 def main() -> None:

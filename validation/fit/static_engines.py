@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +23,16 @@ from simulator.engine.answers import ScenarioResult, deployment_of, run_of
 from simulator.engine.serve_interval import DEVIATE, LEVEL
 from simulator.engine.served_run import ServedRun, ServeOptions
 from simulator.errors import RoofcastError
-from simulator.phases.deployment import Deployment
+from simulator.phases.deployment import Deployment, EngineSettings
 from simulator.reports.contract import intervals
 from simulator.specs.documents import validate
-from simulator.specs.engine import EngineSpread
+from simulator.specs.engine import EngineProfile, EngineSpread
+from simulator.specs.engines import load_engine
 from simulator.specs.scenario import ScenarioSpec
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.sources import load_source
 from validation.fit.robust import robust_step
+from validation.writing import write_whole
 
 Array = NDArray[np.float64]
 EVERY = 3
@@ -37,11 +40,14 @@ EXACT = EngineSpread(ttft=0.0, tpot=0.0, e2e=0.0)
 ROUNDS = 2
 # Errors beyond this count linearly: a table's odd rows are not the host's [Huber1964].
 OUTLIER = 0.1
+ELEMENTS = "elements_per_clock"
+"""Of decode attention on vector units; the other numbers are overheads."""
 SCALES = {
     "step_s": 1e-4,
     "step_per_sequence_s": 1e-5,
     "eager_launch_s": 1e-6,
     "collective_lag_s": 1e-5,
+    ELEMENTS: 1.0,
 }
 
 
@@ -65,7 +71,19 @@ QUESTIONS = (
     ),
     Question(
         engine="tensorrt-llm",
-        sources=("argonne", "tensorrt-llm"),
+        before="0.10",
+        sources=("tensorrt-llm",),
+        fitted=("step_s", "step_per_sequence_s", "collective_lag_s", ELEMENTS),
+    ),
+    Question(
+        engine="tensorrt-llm",
+        before="0.15",
+        sources=("tensorrt-llm",),
+        fitted=("step_s", "step_per_sequence_s", "collective_lag_s"),
+    ),
+    Question(
+        engine="tensorrt-llm",
+        sources=("argonne",),
         fitted=("step_s", "step_per_sequence_s", "collective_lag_s"),
     ),
     Question(
@@ -98,7 +116,7 @@ def cases(question: Question, data: Path) -> list[Case]:
     found = []
     for run in (run for source in question.sources for run in load_source(source, data)):
         scenario = validate(ScenarioSpec, run.scenario, where=run.source)
-        if scenario.engine.name != question.engine:
+        if scenario.engine.name != question.engine or _release(scenario) != question.before:
             continue
         try:
             deployment = deployment_of(scenario)
@@ -109,9 +127,34 @@ def cases(question: Question, data: Path) -> list[Case]:
     return found
 
 
+def _release(scenario: ScenarioSpec) -> str | None:
+    release = load_engine(scenario.engine.name).release(scenario.engine.version)
+    return release.before if release else None
+
+
+@cache
+def _profile(engine: str, version: str) -> EngineProfile:
+    return load_engine(engine).at(version)
+
+
+def _now(settings: EngineSettings, name: str) -> float:
+    profile = _profile(settings.name, settings.version)
+    if name == ELEMENTS:
+        assert profile.vector_attention is not None, "the release names no attention on vector units"
+        return profile.vector_attention.elements_per_clock
+    return float(getattr(profile.overheads, name))
+
+
 def _with(deployment: Deployment, values: dict[str, float]) -> Deployment:
-    engine = replace(deployment.engine, overheads=deployment.engine.overheads.model_copy(update=values))
+    """The replica with these overheads, which are those of the host that its engine's profile names."""
+    settings, hardware = deployment.engine, deployment.hardware
+    times = {name: value for name, value in values.items() if name != ELEMENTS}
+    reference = _profile(settings.name, settings.version).overheads
+    engine = replace(settings, overheads=reference.model_copy(update=times).on_host(hardware.host_speed))
     traits = replace(deployment.kernels.traits, collective_lag_s=engine.overheads.collective_lag_s)
+    if ELEMENTS in values:
+        rate_per_s = values[ELEMENTS] * hardware.compute_units * hardware.boost_clock_hz
+        traits = replace(traits, vector_elements_per_s=rate_per_s)
     return replace(deployment, engine=engine, kernels=replace(deployment.kernels, traits=traits))
 
 
@@ -127,8 +170,7 @@ def log_errors(some: Sequence[Case], values: dict[str, float]) -> Array:
 
 def fit(question: Question, some: Sequence[Case]) -> dict[str, float]:
     """The overheads [s] that explain ``some`` best, none below zero."""
-    overheads = some[0].deployment.engine.overheads
-    values = {name: float(getattr(overheads, name)) for name in question.fitted}
+    values = {name: _now(some[0].deployment.engine, name) for name in question.fitted}
     for _ in range(ROUNDS):
         here = log_errors(some, values)
         moved = [log_errors(some, {**values, name: values[name] + SCALES[name]}) - here for name in question.fitted]
@@ -179,18 +221,21 @@ def spread(unseen: Sequence[Case], values: dict[str, float]) -> EngineSpread:
 def _write(question: Question, values: dict[str, float], spread: EngineSpread, folder: Path) -> None:
     """Replace the numbers in the profile, those of the release where the question is about one."""
     path = folder / f"{question.engine}.yaml"
-    head, mark, tail = path.read_text(encoding="utf-8").partition("\nreleases:\n")
+    parts = re.split(r"(?=^  - before: )", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    place = next(i for i, part in enumerate(parts) if question.before is None or f'before: "{question.before}"' in part)
     for name, value in values.items():
-        line = re.compile(rf"^( +{name}: ).*$", flags=re.MULTILINE)
-        if question.before is None:
-            head = line.sub(rf"\g<1>{value:.3e}", head)
-        else:
-            tail = line.sub(rf"\g<1>{value:.3e}", tail)
+        parts[place] = re.sub(
+            rf"^( +{name}: ).*$", rf"\g<1>{_yaml_float(value)}", parts[place], flags=re.MULTILINE
+        )
     for metric in ("ttft", "tpot", "e2e"):
-        place = re.compile(rf"^( *spread: .*?\b{metric}: )[0-9.]+", flags=re.MULTILINE)
         number = rf"\g<1>{getattr(spread, metric):.3f}"
-        head, tail = (place.sub(number, head), tail) if question.before is None else (head, place.sub(number, tail))
-    path.write_text(head + mark + tail, encoding="utf-8")
+        line = rf"^( *spread: .*?\b{metric}: )[0-9.]+"
+        parts[place] = re.sub(line, number, parts[place], flags=re.MULTILINE)
+    write_whole(path, "".join(parts))
+
+
+def _yaml_float(value: float) -> str:
+    return f"{value:.3e}" if value < 1 else f"{value:g}" if value % 1 else f"{value:.1f}"
 
 
 def main() -> None:

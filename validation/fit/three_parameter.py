@@ -23,6 +23,7 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.precision import Dtype
 from validation.silicon.split import SCORE_SHARE, buckets_of
 from validation.silicon.tables import SOURCE, SYSTEMS, Table, load_table, tables_root
+from validation.writing import write_whole
 
 Array = NDArray[np.float64]
 LIBRARY = "vllm"
@@ -184,7 +185,7 @@ def main() -> None:
             fits=tuple(fit for _, fit in versions_and_fits),
         )
         path = arguments.output / f"{name}--{LIBRARY}.roofline.yaml"
-        path.write_text(yaml.safe_dump(spec.model_dump(exclude_defaults=True, mode="json"), sort_keys=False))
+        write_whole(path, yaml.safe_dump(spec.model_dump(exclude_defaults=True, mode="json"), sort_keys=False))
         for fit in spec.fits:
             print(
                 f"{name:16s} {fit.family:18s} {fit.format:6s} "

@@ -54,7 +54,7 @@ class Series:
     band : from ``low`` to ``high`` over x (y is the middle, drawn as a line where given)
     waterfall : changes y over category positions x; positions whose ``labels`` entry is "total" restart from zero
     tornado : bars from ``low`` to ``high`` around the base value y, over category positions x of the y axis
-    scatter : points with ``labels``
+    scatter : points with ``labels``, and whiskers from ``low`` to ``high`` and ``x_low`` to ``x_high`` where given
     color : index in PALETTE; None takes the next one
     """
 
@@ -64,6 +64,8 @@ class Series:
     y: tuple[float, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    x_low: tuple[float, ...] = ()
+    x_high: tuple[float, ...] = ()
     labels: tuple[str, ...] = ()
     color: int | None = None
     dashed: bool = False

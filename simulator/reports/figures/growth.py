@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from simulator.planner.risk_records import Growth
 from simulator.reports.figures.chart import Annotation, Axis, Chart, Series, SeriesKind
 
@@ -10,7 +12,9 @@ def capacity_demand_chart(growth: Growth, *, devices_now: int) -> Chart:
     """Devices that each month's demand needs, as a band over the growth bands, and the planned steps."""
     months = tuple(float(item.month) for item in growth.months)
     base = len(growth.bands) // 2
-    needed = tuple(float(item.devices[base]) for item in growth.months)
+    # A month's need holds until the next one: corners, as of the capacity that it is compared with.
+    corners = tuple(month for month in months[1:] for _ in range(2))
+    edges = (months[0], *corners)
     owned = [_capacity(growth, item.date, devices_now=devices_now) for item in growth.months]
     first_late = next((step for step in growth.steps if step.late), None)
     return Chart(
@@ -22,17 +26,29 @@ def capacity_demand_chart(growth: Growth, *, devices_now: int) -> Chart:
             Series(
                 name=f"needed, {growth.bands[0].name} to {growth.bands[-1].name}",
                 kind=SeriesKind.BAND,
-                x=months,
-                y=needed,
-                low=tuple(float(min(item.devices)) for item in growth.months),
-                high=tuple(float(max(item.devices)) for item in growth.months),
+                x=edges,
+                low=_held([float(min(item.devices)) for item in growth.months]),
+                high=_held([float(max(item.devices)) for item in growth.months]),
                 color=1,
+            ),
+            Series(
+                name=f"needed, {growth.bands[base].name}",
+                kind=SeriesKind.STEP,
+                x=months,
+                y=tuple(float(item.devices[base]) for item in growth.months),
+                color=1,
+                dashed=True,
             ),
             Series(name="capacity", kind=SeriesKind.STEP, x=months, y=tuple(owned), color=0),
         ),
         annotations=(Annotation(text=f"order at once: needed {first_late.date}", x=0.0),) if first_late else (),
         caption=f"Lead time {growth.lead_time_days:g} days ({growth.lead_time_source}).",
     )
+
+
+def _held(values: list[float]) -> tuple[float, ...]:
+    """Each value until the next month, at the corners of the steps."""
+    return (values[0], *(value for pair in pairwise(values) for value in pair))
 
 
 def _capacity(growth: Growth, day: str, *, devices_now: int) -> float:
@@ -44,4 +60,5 @@ def _title(growth: Growth) -> str:
     if not growth.steps:
         return "The fleet carries the expected demand to the end of the horizon"
     first = growth.steps[0]
-    return f"Next step on {first.date}: {first.devices_after} accelerators, ordered by {first.order_by}"
+    ordered = "to be ordered at once" if first.late else f"ordered by {first.order_by}"
+    return f"Next step on {first.date}: {first.devices_after} accelerators, {ordered}"

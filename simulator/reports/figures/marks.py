@@ -14,6 +14,7 @@ _BAR_SHARE = 0.62
 _NARROW, _WIDE = "fijlt.,:;|'!()[] -", "mwMW%@"
 _FONT = 12.0
 _INSIDE_BAR = 16.0
+_DOT = 3.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,21 @@ class Frame:
     right: float
     top: float
     bottom: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Box:
+    """A taken part of the plot [px]."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    def meets(self, other: _Box) -> bool:
+        """Whether the two share a part."""
+        beside = self.right <= other.left or other.right <= self.left
+        return not (beside or self.bottom <= other.top or other.bottom <= self.top)
 
 
 def text_width(text: str, *, size: float) -> float:
@@ -163,26 +179,39 @@ def _band(series: Series, frame: Frame, color: str) -> str:
     return f'<path d="{data}" fill="{color}" fill-opacity="0.18"/>'
 
 
-def _scatter(
-    series: Series, frame: Frame, color: str, theme: Theme, *, placed: list[tuple[float, float, float]]
-) -> Iterator[str]:
-    """Points with their texts above them; a text that would run into one of ``placed`` (start, end, y) is left out."""
+def _places(x: float, y: float, width: float, *, frame: Frame) -> Iterator[_Box]:
+    """Where the text of a point may stand: right or left of it, above or below, inside the plot."""
+    for below in (False, True):
+        top = y + 0.5 * _FONT if below else y - 1.4 * _FONT
+        for left in (x + 7, x - 7 - width):
+            if left + width <= frame.right and left >= frame.left and top + _FONT <= frame.bottom:
+                yield _Box(left=left, right=left + width, top=top, bottom=top + _FONT)
+
+
+def _scatter(series: Series, frame: Frame, color: str, theme: Theme, *, taken: list[_Box]) -> Iterator[str]:
+    """Points with their texts beside them; a text that would run into one of ``taken`` is left out."""
     for number, (x, y) in enumerate(_points(series, frame)):
         whole = series.labels[number] if series.labels else ""
         title = f"<title>{escape(whole)}</title>" if whole else ""
         text = whole.partition(":")[0]
         yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{color}" fill-opacity="0.9">{title}</circle>'
-        width = text_width(text, size=_FONT)
-        start = x + 7 if x + 7 + width <= frame.right else x - 7 - width
-        free = all(abs(y - other) > _FONT or start > end or start + width < begin for begin, end, other in placed)
-        if text and free:
-            placed.append((start, start + width, y))
-            yield _label(start, y - _FONT * 0.4, text, color=theme.ink, anchor="start")
+        if not text:
+            continue
+        places = _places(x, y, text_width(text, size=_FONT), frame=frame)
+        free = next((place for place in places if not any(place.meets(other) for other in taken)), None)
+        if free is not None:
+            taken.append(free)
+            yield _label(free.left, free.bottom - 0.15 * _FONT, text, color=theme.ink, anchor="start")
 
 
 def marks_of(chart: Chart, frame: Frame, *, colors: tuple[int, ...], theme: Theme) -> Iterator[str]:
     """Every series: areas first, then bars, lines and points."""
-    texts: list[tuple[float, float, float]] = []
+    taken = [
+        _Box(left=x - _DOT, right=x + _DOT, top=y - _DOT, bottom=y + _DOT)
+        for series in chart.series
+        if series.kind is SeriesKind.SCATTER
+        for x, y in _points(series, frame)
+    ]
     painted = list(zip(chart.series, (PALETTE[index] for index in colors), strict=True))
     for series, color in painted:
         if series.kind is SeriesKind.BAND:
@@ -202,4 +231,4 @@ def marks_of(chart: Chart, frame: Frame, *, colors: tuple[int, ...], theme: Them
             case SeriesKind.BAND if series.y:
                 yield _path(_points(series, frame), color=color, dashed=series.dashed)
             case SeriesKind.SCATTER:
-                yield from _scatter(series, frame, color, theme, placed=texts)
+                yield from _scatter(series, frame, color, theme, taken=taken)

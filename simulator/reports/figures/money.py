@@ -13,13 +13,14 @@ RENTAL_NAMES = {
     "spot": "spot",
 }
 _POINTS = 20
+_PERCENT = 100
 
 
 def tco_waterfall_chart(owning: Owning, *, currency: str) -> Chart:
     """Capital lines, operation over the years and the residual, ending in the undiscounted total."""
     lines = [(line.name, line.amount, "") for line in owning.capex]
     lines.append(("capital", owning.capex_total, "total"))
-    lines += [(f"{line.name}, {owning.years} y", line.amount * owning.years, "") for line in owning.opex if line.amount]
+    lines += [(f"{line.name} {owning.years} y", line.amount * owning.years, "") for line in owning.opex if line.amount]
     lines += [("residual", -owning.residual, ""), ("total", owning.total, "total")]
     return Chart(
         key="tco_waterfall",
@@ -42,22 +43,23 @@ def tco_waterfall_chart(owning: Owning, *, currency: str) -> Chart:
 def break_even_chart(cost: TotalCost) -> Chart:
     """Cost of a year over the share of hours that devices are used: owned, committed and paid by the hour."""
     shares = tuple(place / _POINTS for place in range(_POINTS + 1))
+    percents = tuple(_PERCENT * share for share in shares)
     series: list[Series] = []
     notes: list[Annotation] = []
     if cost.owning is not None:
         flat = (cost.owning.annual,) * len(shares)
-        series.append(Series(name="owned", kind=SeriesKind.LINE, x=shares, y=flat, color=7))
+        series.append(Series(name="owned", kind=SeriesKind.LINE, x=percents, y=flat, color=7))
     for item in cost.renting:
         hourly = item.kind in ("on_demand", "spot")
         values = tuple(item.annual * (share if hourly else 1.0) for share in shares)
         name = RENTAL_NAMES[item.kind]
-        series.append(Series(name=name, kind=SeriesKind.LINE, x=shares, y=values, dashed=not hourly))
+        series.append(Series(name=name, kind=SeriesKind.LINE, x=percents, y=values, dashed=not hourly))
         if item.kind == "on_demand" and item.break_even is not None and item.break_even <= 1:
-            notes.append(Annotation(text=f"break-even at {item.break_even:.0%}", x=item.break_even))
+            notes.append(Annotation(text=f"break-even at {item.break_even:.0%}", x=_PERCENT * item.break_even))
     return Chart(
         key="break_even",
         title=_break_even_title(cost),
-        x=Axis(title="Share of the hours of a year that devices are needed", low=0.0, high=1.0),
+        x=Axis(title="Share of the hours of a year that devices are needed", unit="%", low=0.0, high=float(_PERCENT)),
         y=Axis(title="Cost of a year", unit=cost.currency),
         series=tuple(series),
         annotations=tuple(notes),
@@ -101,6 +103,7 @@ def _break_even_title(cost: TotalCost) -> str:
 def cash_flow_chart(cost: TotalCost) -> Chart:
     """Cash paid so far, owned and rented, by year."""
     years = tuple(float(flow.year) for flow in cost.flows)
+    names = ("start", *(f"year {flow.year}" for flow in cost.flows[1:]))
     series = []
     if cost.owning is not None:
         paid = tuple(flow.cumulative for flow in cost.flows)
@@ -111,7 +114,7 @@ def cash_flow_chart(cost: TotalCost) -> Chart:
     return Chart(
         key="cash_flow",
         title="Cash paid by the end of each year",
-        x=Axis(title="Year", low=0.0, high=float(cost.years)),
+        x=Axis(title="", categories=names),
         y=Axis(title="Paid so far", unit=cost.currency),
         series=tuple(series),
         caption="Undiscounted; the residual comes back at the end of the last year.",

@@ -8,13 +8,15 @@ from simulator.planner.what_if import WhatIf, answer_quality
 from simulator.reports.contract import Json
 from simulator.reports.figures.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.quantities import money_text
+from simulator.reports.scenario_figures import per_token_ends
 
 _LEAST_AXIS = 10.0
 """The axis shows at least this rise [%], so that models as published do not stand on its edge alone."""
 _MARGIN = 1.15
 
-Point = tuple[str, float, float | None, str]
-"""Name, price per million output tokens, loss [%] where it is known, and what is known in words."""
+Point = tuple[str, float, float | None, str, tuple[float, float], int]
+"""Name, price per million output tokens, loss [%] where it is known, what is known in words, interval of the price,
+place among the compared."""
 
 
 def quality_cost_chart(compared: Sequence[tuple[str, WhatIf, Json]]) -> Chart:
@@ -24,10 +26,12 @@ def quality_cost_chart(compared: Sequence[tuple[str, WhatIf, Json]]) -> Chart:
     points are those that no other beats in both. Deployments without a known price are left out.
     """
     points: list[Point] = []
-    for name, what_if, _ in compared:
+    for place, (name, what_if, document) in enumerate(compared):
         price, quality = what_if.cost.per_million_output_tokens, answer_quality(what_if.result)
         if price is not None:
-            points.append((name, price, None if quality.loss is None else 100 * quality.loss, quality.sentence))
+            loss = None if quality.loss is None else 100 * quality.loss
+            ends = per_token_ends(document, price) or (price, price)
+            points.append((name, price, loss, quality.sentence, ends, place))
     currency = compared[0][1].cost.currency
     known = [point for point in points if point[2] is not None]
     end = max([_LEAST_AXIS, *(point[2] or 0.0 for point in known)]) * _MARGIN
@@ -43,25 +47,34 @@ def quality_cost_chart(compared: Sequence[tuple[str, WhatIf, Json]]) -> Chart:
         annotations=tuple(Annotation(text=point[0], x=point[2], y=point[1]) for point in known),
         caption=(
             "Each model against itself as published; different models cannot be compared this way. "
-            "Only figures published for this very model and method count; dashed: nothing is published."
+            "Only figures published for this very model and method count; dashed: nothing is published. "
+            "Whiskers: 80 % intervals of the price."
         ),
     )
 
 
 def _mark(point: Point, *, currency: str) -> Series:
-    name, price, loss, sentence = point
+    name, price, loss, sentence, (cheap, dear), place = point
     return Series(
         name=f"{name}: {sentence}" if not loss else name,
         kind=SeriesKind.SCATTER,
         x=(loss or 0.0,),
         y=(price,),
+        low=(cheap,),
+        high=(dear,),
         labels=(f"{name}: {money_text(price, currency)} per 1M output tokens; {sentence}",),
+        color=place,
     )
 
 
 def _across(point: Point, *, low: float, high: float) -> Series:
     return Series(
-        name=f"{point[0]}: unknown", kind=SeriesKind.CEILING, x=(low, high), y=(point[1], point[1]), dashed=True
+        name=f"{point[0]}: unknown",
+        kind=SeriesKind.CEILING,
+        x=(low, high),
+        y=(point[1], point[1]),
+        color=point[5],
+        dashed=True,
     )
 
 
@@ -78,6 +91,8 @@ def _front(known: Sequence[Point]) -> tuple[Series, ...]:
 
 
 def _title(known: Sequence[Point], unknown: Sequence[Point]) -> str:
+    if not known and not unknown:
+        return "No price is known"
     if not known:
         return "Nothing is published about the quality of these"
     if unknown:

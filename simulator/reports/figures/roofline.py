@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 
 from simulator.kernels.cache_rate import cache_rate
 from simulator.kernels.roofline import floor_seconds, math_dtype, ridge_point
 from simulator.kernels.timing import Provenance
-from simulator.operators.work import CollectiveShape
+from simulator.operators.work import CollectiveShape, HostTransferShape
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
 from simulator.reports.figures.chart import Axis, Chart, Series, SeriesKind
@@ -29,7 +30,8 @@ class RooflinePoint:
     """One operator of one phase on one device: all its executions in a step.
 
     arithmetic_intensity : FLOPs per byte of device memory; flops_per_s : reached rate
-    floor_s : the plain roofline; share : of the step's time; shape : of one execution, the first of that name
+    floor_s : the plain roofline, NaN for transfers between devices; share : of the step's time
+    shape : of one execution, the first of that name
     """
 
     phase: str
@@ -45,17 +47,31 @@ class RooflinePoint:
 
     @property
     def arithmetic_intensity(self) -> float:
-        """FLOPs per byte."""
-        return self.flops / self.bytes
+        """FLOPs per byte; NaN for what moves no device memory."""
+        return self.flops / self.bytes if self.bytes else nan
 
     @property
     def flops_per_s(self) -> float:
         """Reached rate [FLOP/s]."""
         return self.flops / self.seconds
 
+    @property
+    def bytes_per_s(self) -> float:
+        """Reached rate of device memory [B/s]."""
+        return self.bytes / self.seconds
 
-def roofline_points(phase: str, estimate: StepEstimate, *, deployment: Deployment) -> tuple[RooflinePoint, ...]:
+    @property
+    def title(self) -> str:
+        """``gate_up_proj (decode)``: its name among all points."""
+        return f"{self.name} ({self.phase})"
+
+
+def roofline_points(
+    phase: str, estimate: StepEstimate, *, deployment: Deployment, every: bool = False
+) -> tuple[RooflinePoint, ...]:
     """Operators of the first case of ``estimate`` that compute and move memory, summed by name.
+
+    every : also passes without FLOPs, and transfers between devices or with the host
 
     References
     ----------
@@ -65,10 +81,11 @@ def roofline_points(phase: str, estimate: StepEstimate, *, deployment: Deploymen
     step_s = float(estimate.step_s[0])
     for row in estimate.rows:
         work = row.work
-        if isinstance(work.shape, CollectiveShape) or work.flops[0] <= 0 or row.seconds[0] <= 0:
+        transfer = isinstance(work.shape, CollectiveShape | HostTransferShape)
+        if row.seconds[0] <= 0 or (not every and (transfer or work.flops[0] <= 0)):
             continue
         seconds, known = float(row.seconds[0]), found.get(work.name)
-        floor_s = work.count * float(floor_seconds(work, hardware=deployment.hardware)[0])
+        floor_s = nan if transfer else work.count * float(floor_seconds(work, hardware=deployment.hardware)[0])
         found[work.name] = RooflinePoint(
             phase=phase,
             name=work.name,
@@ -84,9 +101,10 @@ def roofline_points(phase: str, estimate: StepEstimate, *, deployment: Deploymen
     return tuple(sorted(found.values(), key=lambda point: -point.seconds))
 
 
-def _label(point: RooflinePoint) -> str:
+def point_label(point: RooflinePoint) -> str:
+    """What a point says when somebody points at it; it starts with the point's title and a colon."""
     return (
-        f"{point.name} ({point.phase}): {point.count:.0f} x {f'[{point.shape}]' if point.shape else ''}, "
+        f"{point.title}: {point.count:.0f} x {f'[{point.shape}]' if point.shape else ''}, "
         f"{format_si(point.flops, 'FLOP')}, "
         f"{bytes_text(point.bytes)}, {seconds_text(point.seconds)} ({percent_text(point.share)} of the step), "
         f"roofline {seconds_text(point.floor_s)}, {point.provenance}"
@@ -161,7 +179,8 @@ def roofline_chart(
 ) -> Chart:
     """Operators of each (phase, step estimate) under the ceilings of one device, log-log.
 
-    all_ceilings : also those of the cache, and of number formats that the operators do not use
+    all_ceilings : also those of the cache, and of number formats that the operators do not use; and passes without
+    FLOPs, which stand on the left edge at the height of the bytes per second that they reach
 
     References
     ----------
@@ -169,32 +188,58 @@ def roofline_chart(
     """
     phases = [(phase, roofline_points(phase, item, deployment=deployment)) for phase, item in estimates]
     intensities = [point.arithmetic_intensity for _, points in phases for point in points]
-    low, high = min(intensities) / _MARGIN, max(intensities) * _MARGIN
+    edge, high = min(intensities) / _MARGIN, max(intensities) * _MARGIN
+    low = edge / _MARGIN if all_ceilings else edge
     used = _used_formats([item for _, item in estimates], deployment.hardware)
-    roofs = _ceilings(used, deployment=deployment, low=low, high=high)
+    series = _ceilings(used, deployment=deployment, low=low, high=high)
     if all_ceilings and used:
         fastest = deployment.hardware.peak_flops_per_s[used[-1]]
-        roofs.append(_cache_ceiling(deployment, low=low, peak_flops_per_s=fastest))
-        roofs.extend(_unused_ceilings(deployment.hardware, used=used, high=high))
-    scatter = [
-        Series(
-            name=phase,
-            kind=SeriesKind.SCATTER,
-            x=tuple(point.arithmetic_intensity for point in points),
-            y=tuple(point.flops_per_s / TERA for point in points),
-            labels=tuple(_label(point) for point in points),
-            color=place,
-        )
-        for place, (phase, points) in enumerate(phases)
-    ]
+        series.append(_cache_ceiling(deployment, low=low, peak_flops_per_s=fastest))
+        series.extend(_unused_ceilings(deployment.hardware, used=used, high=high))
+    series += [_computing(phase, points, color=place) for place, (phase, points) in enumerate(phases)]
+    caption = f"One {deployment.hardware.name}; dense peaks and memory bandwidth of its datasheet."
+    if all_ceilings:
+        for place, (phase, item) in enumerate(estimates):
+            every = roofline_points(phase, item, deployment=deployment, every=True)
+            series.extend(_passes(phase, every, edge=edge, color=place))
+        caption += " On the left edge: passes without FLOPs, by the bandwidth that they reach."
     return Chart(
         key="roofline",
         title=_title(phases),
         x=Axis(title="Arithmetic intensity", unit="FLOP/byte", log=True),
         y=Axis(title="Reached rate", unit="TFLOP/s", log=True),
-        series=(*roofs, *scatter),
-        caption=f"One {deployment.hardware.name}; dense peaks and memory bandwidth of its datasheet.",
+        series=tuple(series),
+        caption=caption,
     )
+
+
+def _computing(phase: str, points: Sequence[RooflinePoint], *, color: int) -> Series:
+    return Series(
+        name=phase,
+        kind=SeriesKind.SCATTER,
+        x=tuple(point.arithmetic_intensity for point in points),
+        y=tuple(point.flops_per_s / TERA for point in points),
+        labels=tuple(point_label(point) for point in points),
+        color=color,
+    )
+
+
+def _passes(phase: str, points: Sequence[RooflinePoint], *, edge: float, color: int) -> list[Series]:
+    """Passes that only move memory: under the memory roof they stand where ``edge`` FLOPs per byte would put them."""
+    passes = [point for point in points if not point.flops and point.bytes and point.floor_s > 0]
+    if not passes:
+        return []
+    return [
+        Series(
+            name=f"{phase}, no FLOPs",
+            kind=SeriesKind.SCATTER,
+            x=(edge,) * len(passes),
+            y=tuple(point.bytes_per_s * edge / TERA for point in passes),
+            labels=tuple(point_label(point) for point in passes),
+            color=color,
+            dashed=True,
+        )
+    ]
 
 
 def _title(phases: Sequence[tuple[str, tuple[RooflinePoint, ...]]]) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from simulator.reports.cells import text
-from simulator.reports.content import Block, Bullets, Code, Column, Paragraph, Row, Section, SignOff, Table
+from simulator.reports.content import Block, Bullets, Code, Column, Paragraph, Row, Section, SignOff, Table, Tone
+from simulator.reports.json_document import SCHEMA_VERSION
+from simulator.reports.sections.sources import calibration_table, hardware_tables
 from simulator.reports.studies import Studies
-from simulator.specs.hardware import AcceleratorSpec, ServerSpec
 
 ROLES = ("Prepared", "Reviewed", "Approved")
 
@@ -16,7 +17,7 @@ def _reproduce(studies: Studies) -> Table:
         ("roofcast", studies.version),
         ("created", studies.created),
         ("hash of the question (SHA-256)", studies.input_hash),
-        ("report schema", "1.0"),
+        ("report schema", f"{SCHEMA_VERSION}; roofcast report --schema prints it"),
     )
     return Table(
         key="reproduce",
@@ -34,8 +35,8 @@ def _profiles(studies: Studies) -> Table:
         ("accelerator", hardware.name, hardware.facts_date),
         ("price list", studies.prices.name, studies.prices.date),
         ("ownership", studies.ownership.name, studies.ownership.date),
-        ("engine", f"{engine.name} {engine.version}", "fitted overheads, see the profile"),
-        ("model", fleet.replica.deployment.model.name, studies.model_id),
+        ("engine", f"{engine.name} {engine.version}", "overheads fitted on measured runs"),
+        ("model", f"{fleet.replica.deployment.model.name} ({studies.model_id})", "the published configuration"),
     ]
     if fleet.server is not None:
         newest = max(source.date for source in fleet.server.sources.values())
@@ -49,32 +50,14 @@ def _profiles(studies: Studies) -> Table:
     )
 
 
-def _hardware_sources(studies: Studies) -> Table:
-    fleet = studies.plan.best
-    profiles: list[AcceleratorSpec | ServerSpec] = [fleet.replica.deployment.hardware]
-    if fleet.server is not None:
-        profiles.append(fleet.server)
-    return Table(
-        key="hardware_sources",
-        title="Hardware figures",
-        columns=(Column(title="Figure"), Column(title="Date"), Column(title="Source", wide=True)),
-        rows=tuple(
-            Row(cells=(text(f"{profile.name}: {name}"), text(source.date), text(_sourced(source.source, source.note))))
-            for profile in profiles
-            for name, source in sorted(profile.sources.items())
-        ),
-    )
-
-
-def _sourced(source: str, note: str) -> str:
-    return f"{source}; {note}" if note else source
-
-
 def appendix_section(studies: Studies) -> Section:
     """Provenance, launch commands, sign-off."""
-    blocks: list[Block] = [_reproduce(studies), _profiles(studies)]
-    blocks.append(Paragraph(text="Run it"))
+    blocks: list[Block] = [_reproduce(studies), _profiles(studies), calibration_table(studies)]
+    blocks.append(Paragraph(text="Run it", tone=Tone.HEAD))
     blocks += [Code(title=f"{file.title} ({file.name})", text=file.text) for file in studies.handoff.files]
-    blocks += [Bullets(items=studies.handoff.notes), _hardware_sources(studies)]
-    blocks += [Paragraph(text="Changes: first version of this report."), SignOff(roles=ROLES)]
+    blocks += [Bullets(items=studies.handoff.notes), *hardware_tables(studies)]
+    blocks += [
+        Paragraph(text="Change log: first version of this report; later versions are compared by their hash."),
+        SignOff(roles=ROLES),
+    ]
     return Section(number=13, key="provenance", title="Provenance and sign-off", blocks=tuple(blocks))

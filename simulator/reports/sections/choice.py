@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from simulator.planner.explain import explanation, nearest_rejections
-from simulator.planner.records import Fleet
-from simulator.reports.cells import count, money, number, seconds, text
+from simulator.planner.records import Fleet, Replica
+from simulator.reports.cells import count, known_as, money, number, seconds, text
 from simulator.reports.content import Bullets, Cell, Column, Figure, Paragraph, Row, Section, Table, Tone
 from simulator.reports.figures.pareto import pareto_chart
 from simulator.reports.figures.roofline import roofline_chart
+from simulator.reports.plan_tables import setup_text
 from simulator.reports.quantities import change_text, seconds_text
 from simulator.reports.sections.choice_studies import choice_blocks
 from simulator.reports.studies import Studies
@@ -33,6 +34,7 @@ def _option(fleet: Fleet, best: Fleet) -> Row:
         cells=(
             text(f"{fleet.hardware} {fleet.label}"),
             count(fleet.devices),
+            text(f"{fleet.devices_low:,}–{fleet.devices_high:,}"),
             money(fleet.cost.per_hour, digits=0),
             number(fleet.typical_w / KILO, digits=0),
             seconds(fleet.degraded.ttft_p95_s),
@@ -48,11 +50,11 @@ def options_section(studies: Studies) -> Section:
     """Every accelerator with the best that it can do, and those that cannot serve."""
     plan = studies.plan
     fleets = (plan.best, *plan.alternatives)
-    columns = ("Option", "Devices", f"{studies.currency}/h", "kW", "TTFT p95", "TPOT p95", "Known", "Verdict")
+    columns = ("Option", "Devices", "80 %", f"{studies.currency}/h", "kW", "TTFT p95", "TPOT p95", "Known", "Verdict")
     table = Table(
         key="options",
         title=f"{len(fleets)} options from {plan.candidates:,} candidates, cheapest first",
-        columns=tuple(Column(title=name, numeric=name in columns[1:6]) for name in columns),
+        columns=tuple(Column(title=name, numeric=name in columns[1:7]) for name in columns),
         rows=tuple(_option(fleet, plan.best) for fleet in fleets[:_SHOWN]),
         note="Each sized for the whole demand with the same spares; latencies at the peak with the spares down."
         + (f" {len(fleets) - _SHOWN} dearer ones are left out." if len(fleets) > _SHOWN else ""),
@@ -69,19 +71,71 @@ def options_section(studies: Studies) -> Section:
     return Section(number=4, key="options", title="Options considered", blocks=tuple(blocks))
 
 
+def _rounded(peak_per_s: float, capacity_per_s: float) -> str:
+    return f"{peak_per_s:,.4g} / {capacity_per_s:.4g} = {peak_per_s / capacity_per_s:,.2f}, rounded up"
+
+
+def _whole_servers(fleet: Fleet) -> str:
+    if fleet.server is None or fleet.servers is None:
+        return "single accelerators, nothing to fill up"
+    return f"fill up {fleet.servers} whole servers of {fleet.server.accelerators_per_server} ({fleet.server.name})"
+
+
+_Step = tuple[str, Cell, str]
+
+
+def _replica_steps(
+    studies: Studies, replica: Replica, *, needed: int, spares: int, label: str, limit: str, role: str = ""
+) -> tuple[_Step, ...]:
+    """From the rate that saturates a replica to the replicas of its pool."""
+    peak_per_s, known = studies.plan.demand.planned_rate_per_s, known_as(studies.plan.best.provenance)
+    name = f"{role}replica"
+    return (
+        (
+            f"rate that saturates a {name}",
+            number(replica.saturation_per_s, "requests/s", origin=known),
+            "steady state of batching",
+        ),
+        ("share of it that is planned", number(100 * replica.utilization, "%", digits=0), limit),
+        (f"planned rate of a {name}", number(replica.capacity_per_s, "requests/s", origin=known), "product of the two"),
+        (f"{name}s for the peak", count(needed), _rounded(peak_per_s, replica.capacity_per_s)),
+        (f"spare {name}s", count(spares), "for failure and maintenance"),
+        (f"devices of a {name}", count(replica.devices), label),
+    )
+
+
 def _derivation(studies: Studies) -> Table:
-    plan = studies.plan
-    fleet, replica, demand = plan.best, plan.best.replica, plan.demand
-    steps: tuple[tuple[str, Cell, str], ...] = (
-        ("planned peak", number(demand.planned_rate_per_s, "requests/s"), "mean x peak over mean x headroom - cache"),
-        ("rate that saturates a replica", number(replica.saturation_per_s, "requests/s"), "steady state of batching"),
-        ("share of it that is planned", number(100 * replica.utilization, "%", digits=0), fleet.limit.detail),
-        ("planned rate of a replica", number(replica.capacity_per_s, "requests/s"), "product of the two"),
-        ("replicas for the peak", count(fleet.replicas), "peak over planned rate, rounded up"),
-        ("spare replicas", count(fleet.spares), "for failure and maintenance"),
-        ("devices of a replica", count(replica.devices), fleet.label),
-        ("idle devices", count(fleet.idle_devices), "fill up whole servers"),
-        ("devices in all", count(fleet.devices), "(replicas + spares) x devices + idle"),
+    fleet, pool = studies.plan.best, studies.plan.best.prefill
+    role = "" if pool is None else "decode "
+    total = f"({fleet.replicas} + {fleet.spares}) x {fleet.replica.devices} + {fleet.idle_devices}"
+    prompts: tuple[_Step, ...] = ()
+    if pool is not None:
+        prompts = _replica_steps(
+            studies,
+            pool.replica,
+            needed=pool.replicas,
+            spares=pool.spares,
+            label=pool.label,
+            limit=pool.limit.detail,
+            role="prefill ",
+        )
+        total = f"({pool.replicas} + {pool.spares}) x {pool.replica.devices} + {total}"
+    own = _replica_steps(
+        studies,
+        fleet.replica,
+        needed=fleet.replicas,
+        spares=fleet.spares,
+        label=setup_text(fleet),
+        limit=fleet.limit.detail,
+        role=role,
+    )
+    peak = number(studies.plan.demand.planned_rate_per_s, "requests/s")
+    steps: tuple[_Step, ...] = (
+        ("planned peak", peak, "mean x peak over mean x headroom - cache"),
+        *prompts,
+        *own,
+        ("idle devices", count(fleet.idle_devices), _whole_servers(fleet)),
+        ("devices in all", count(fleet.devices), total),
     )
     return Table(
         key="sizing",
@@ -104,8 +158,8 @@ def sizing_section(studies: Studies) -> Section:
         _derivation(studies),
         Figure(chart=roofline),
         *_resilience(studies),
-        Paragraph(text="The same in full"),
-        Bullets(items=explanation(studies.plan)),
+        Paragraph(text="The same in full", tone=Tone.HEAD),
+        Bullets(items=tuple(line for line in explanation(studies.plan) if not line.startswith("refused "))),
     )
     return Section(number=5, key="sizing", title="Sizing", blocks=tuple(blocks))
 
@@ -113,23 +167,26 @@ def sizing_section(studies: Studies) -> Section:
 def _resilience(studies: Studies) -> list[Table | Paragraph]:
     found = studies.plan.resilience
     if found is None:
-        text_ = (
-            "Loss of a server, rolling maintenance and start-up were not studied; add --resilience to plan-capacity."
-        )
-        return [Paragraph(text=text_, tone=Tone.MISSING)]
+        return []
     rows = (
         (
-            "spares that survive a server",
-            f"{found.spares_for_one_server} ({found.replicas_per_server} replicas a server)",
+            "spares that survive a server, two servers",
+            f"{found.spares_for_one_server}, {found.spares_for_two_servers} ({found.replicas_per_server} replicas a "
+            f"server); planned: {found.spares}",
         ),
         ("start of a replica", f"{found.startup.delay_s:,.0f} s ({found.startup.source})"),
-        ("rolling restart", f"{found.maintenance.at_once} at a time, {seconds_text(found.maintenance.total_s)} in all"),
+        (
+            "rolling restart",
+            f"{found.maintenance.at_once} at a time, {seconds_text(found.maintenance.total_s)} in all; at the peak the "
+            f"objectives are {'held' if found.maintenance.holds else 'missed'} meanwhile",
+        ),
         ("load allowed by the objectives", f"{found.load_target.by_objectives:.0%} ({found.load_target.binding})"),
     )
     pairs = list(rows)
     if found.availability is not None:
         up = found.availability
-        pairs.append((f"availability {up.target:.4%}", f"{up.spares} spares needed, {up.achieved:.5%} reached"))
+        reached = f"{up.spares} spares needed, {up.achieved:.5%} reached ({up.source})"
+        pairs.append((f"availability {up.target:.6%}".replace("0000%", "%"), reached))
     return [
         Table(
             key="resilience",

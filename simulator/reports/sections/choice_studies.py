@@ -6,6 +6,7 @@ from simulator.planner.choice_records import Gap, ParetoSet, PoolPlan, SearchSum
 from simulator.planner.records import CapacityPlan
 from simulator.reports.cells import count, money, number, seconds, text
 from simulator.reports.content import Cell, Column, Paragraph, Row, Table
+from simulator.reports.quantities import price_text
 from simulator.units import KILO
 
 
@@ -93,6 +94,11 @@ def _gap(gap: Gap, currency: str) -> Table:
     )
 
 
+def _no_gap(gap: Gap) -> Paragraph:
+    within = f"the fleet is within the {gap.budget_devices} accelerators that are allowed, and " if gap.closed else ""
+    return Paragraph(text=f"Gap: {within}no change of what was asked that is known here needs fewer.")
+
+
 def _stock(stock: StockPlan, currency: str) -> Table:
     rows = tuple(
         Row(
@@ -141,6 +147,9 @@ def _pools(pools: PoolPlan, currency: str) -> Table:
     )
     names = ("Prompt tokens", "Requests/s", "Fleet", "Replicas", "Devices", f"{currency}/h")
     verdict = f"saves {pools.saved_devices}" if pools.saved_devices > 0 else f"takes {-pools.saved_devices} more"
+    if pools.saved_per_hour is not None:
+        word = "less" if pools.saved_per_hour > 0 else "more"
+        verdict = f"costs {price_text(abs(pools.saved_per_hour), currency)}/h {word} and {verdict}"
     return Table(
         key="pools",
         title="Short and long prompts on fleets of their own",
@@ -159,7 +168,7 @@ def choice_blocks(plan: CapacityPlan) -> tuple[Paragraph | Table, ...]:
     if plan.pareto is not None:
         found.append(_pareto(plan.pareto, currency))
     if plan.gap is not None:
-        found.append(_gap(plan.gap, currency))
+        found.append(_gap(plan.gap, currency) if plan.gap.steps else _no_gap(plan.gap))
     if plan.stock is not None:
         found.append(_stock(plan.stock, currency))
     if plan.pools is not None:

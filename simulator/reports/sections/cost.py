@@ -22,6 +22,31 @@ from simulator.reports.figures.money import RENTAL_NAMES, break_even_chart, cash
 from simulator.reports.studies import Studies
 from simulator.specs.ownership import Figure as SourcedFigure
 
+_FIGURE_NAMES = {
+    "depreciation_years": "depreciation, years",
+    "residual_fraction": "residual, of servers",
+    "discount_rate": "cost of capital, a year",
+    "network_fraction": "network, of servers",
+    "storage_fraction": "storage, of servers",
+    "spare_parts_fraction": "spare parts, of servers",
+    "integration_fraction": "integration, of everything bought",
+    "support_fraction_per_year": "support a year, of servers",
+    "licence_per_device_year": "licences of an accelerator a year",
+    "colocation_per_kw_month": "colocation of a kW a month",
+    "staff_per_fte_year": "one person a year",
+    "servers_per_fte": "servers one person looks after",
+    "cloud_extra_fraction": "cloud extras, of the rate",
+    "grid_location_kg_per_kwh": "grid, kg CO2e/kWh",
+    "grid_market_kg_per_kwh": "contracts, kg CO2e/kWh",
+    "rack_power_limit_w": "power of a rack, W",
+    "rack_units_usable": "height of a rack, U",
+    "circuit_volts": "circuit, V",
+    "circuit_amperes": "circuit, A",
+    "circuit_load_fraction": "continuous load of a circuit",
+}
+"""Names with units, in the report's words; others read as they are."""
+_SHARES = ("_fraction", "_rate", "_fraction_per_year")
+
 
 def _bill(owning: Owning) -> Table:
     rows = [Row(cells=(text(line.name), money(line.amount), text(line.basis))) for line in owning.capex]
@@ -108,16 +133,25 @@ def _flows(cost: TotalCost) -> Table:
     )
 
 
-def _figure_row(name: str, item: SourcedFigure) -> Row:
+def _figure_value(name: str, value: float) -> Cell:
+    """Shares in percent, whole figures whole."""
+    if name.endswith(_SHARES):
+        return fraction(value)
+    return count(value) if value.is_integer() else number(value)
+
+
+def _figure_row(field: str, item: SourcedFigure) -> Row:
+    name = _FIGURE_NAMES.get(field, field.replace("_", " "))
     origin = Origin.ASSUMED if item.assumed else Origin.SOURCED
-    note = f"{item.source}; {item.note}" if item.note else item.source
-    return Row(cells=(text(name), number(item.value), text(item.date), text(note, origin=origin)))
+    said = tuple(part for part in (item.source, item.note) if part and not (item.assumed and part == origin.value))
+    note = "; ".join(said) or origin.value
+    return Row(cells=(text(name), _figure_value(field, item.value), text(item.date), text(note, origin=origin)))
 
 
 def _inputs(studies: Studies) -> Table:
     owning, prices = studies.ownership, studies.prices
     rows = [
-        _figure_row(name.replace("_", " "), value)
+        _figure_row(name, value)
         for name in type(owning).model_fields
         if isinstance(value := getattr(owning, name), SourcedFigure)
     ]
@@ -192,6 +226,8 @@ def cost_section(studies: Studies) -> Section:
             Figure(chart=tco_waterfall_chart(cost.owning, currency=cost.currency)),
             _owning_facts(cost.owning),
         ]
+        if cost.owning.estimated:
+            blocks.insert(1, Paragraph(text=f"Estimated purchase price: {cost.owning.offer.note}.", tone=Tone.WARNING))
         if not cost.owning.offer.server_included:
             warning = f"The purchase price is of the card alone ({cost.owning.offer.note}): add the server to the list."
             blocks.append(Paragraph(text=warning, tone=Tone.WARNING))
@@ -204,14 +240,12 @@ def cost_section(studies: Studies) -> Section:
 def _mix(studies: Studies) -> list[Block]:
     rental = studies.plan.rental
     if rental is None:
-        text_ = (
-            "Renting by the hour of the day was not planned; add --rental to plan-capacity for a mix of commitments."
-        )
-        return [Paragraph(text=text_, tone=Tone.MISSING)]
+        unpriced = "Renting by the hour of the day is not planned: the price list has no hourly price to mix."
+        return [Paragraph(text=unpriced, tone=Tone.MISSING)]
     return [
         Table(
             key="rental_mix",
-            title="Cheapest mix over the day",
+            title=f"Cheapest mix over the {rental.period}",
             columns=(
                 Column(title="Rented"),
                 Column(title="Devices", numeric=True),
@@ -231,7 +265,7 @@ def _mix(studies: Studies) -> list[Block]:
                 )
                 for share in rental.shares
             ),
-            note=f"Profile: {rental.profile_source}. All devices all day cost {rental.flat_per_month:,.0f} a month "
+            note=f"Profile: {rental.profile_source}. All devices always cost {rental.flat_per_month:,.0f} a month "
             f"({RENTAL_NAMES.get(rental.flat_kind, rental.flat_kind)}).",
         )
     ]

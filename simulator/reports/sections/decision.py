@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
+
+from simulator.planner.risk_records import CapacityStep, Growth
 from simulator.planner.tco import MONTHS_PER_YEAR
-from simulator.reports.cells import count, money, number, text
+from simulator.planner.tco_records import Owning
+from simulator.reports.cells import count, known_as, money, number, text
 from simulator.reports.content import (
     Block,
     Bullets,
@@ -20,6 +24,7 @@ from simulator.reports.content import (
 )
 from simulator.reports.figures.money import present_value_chart
 from simulator.reports.plan_tables import sentence
+from simulator.reports.quantities import rate_text
 from simulator.reports.sections.risks import confidence, top_risks
 from simulator.reports.studies import Studies
 from simulator.units import KILO
@@ -30,17 +35,26 @@ _LABELS = {"on_demand": "on demand", "reserved_1y": "1 year", "reserved_3y": "3 
 def _equipment(studies: Studies) -> Facts:
     fleet, rooms = studies.plan.best, studies.rooms
     shape = f"{fleet.replicas} replicas x {fleet.replica.devices}, {fleet.spares} spare"
+    if fleet.prefill is not None:
+        pool = fleet.prefill
+        prompts = f"{pool.replicas} prefill replicas x {pool.replica.devices}, {pool.spares} spare"
+        shape = f"{prompts}; {fleet.replicas} decode replicas x {fleet.replica.devices}, {fleet.spares} spare"
     if fleet.idle_devices:
         shape += f", {fleet.idle_devices} idle in whole servers"
     per_rack = f"{rooms.servers_per_rack} to a rack" if rooms.servers_per_rack else rooms.bound_by
     return Facts(
         facts=(
-            Fact(key="devices", label=f"{fleet.hardware} in all", cell=count(fleet.devices), remark=shape),
+            Fact(
+                key="devices",
+                label=f"{fleet.hardware} in all",
+                cell=count(fleet.devices, origin=known_as(fleet.provenance)),
+                remark=shape,
+            ),
             Fact(
                 key="devices_interval",
                 label="80 % interval",
                 cell=text(f"{fleet.devices_low} to {fleet.devices_high}"),
-                remark=f"step times are {fleet.provenance}",
+                remark=f"of accelerators: step times are {fleet.provenance}",
             ),
             Fact(
                 key="servers",
@@ -63,9 +77,16 @@ def _money(studies: Studies) -> Facts:
     """What the plan is charged with (its own kind of price), and what owning would take."""
     fleet, cost = studies.plan.best, studies.cost
     kind = _LABELS.get(fleet.cost.kind, fleet.cost.kind)
+    price = fleet.cost.per_device_hour
+    ends = f"80 %: {fleet.devices_low * price:,.0f} to {fleet.devices_high * price:,.0f}" if price is not None else ""
     facts = [
-        Fact(key="cost_per_hour", label=f"an hour, rented {kind}", cell=money(fleet.cost.per_hour)),
-        Fact(key="cost_per_month", label=f"a month, rented {kind}", cell=money(fleet.cost.per_month, digits=0)),
+        Fact(key="cost_per_hour", label=f"an hour, rented {kind}", cell=money(fleet.cost.per_hour), remark=ends),
+        Fact(
+            key="cost_per_month",
+            label=f"a month, rented {kind}",
+            cell=money(fleet.cost.per_month, digits=0),
+            remark=f"price of {fleet.cost.offer}" if fleet.cost.offer else "",
+        ),
         Fact(
             key="cost_per_million_input_tokens",
             label="per million input tokens",
@@ -83,11 +104,27 @@ def _money(studies: Studies) -> Facts:
         Fact(
             key="capex",
             label="capital if owned",
-            cell=money(owning.capex_total if owning else None, digits=0),
-            remark=f"{owning.annual / MONTHS_PER_YEAR:,.0f} a month all in" if owning else "no purchase price known",
+            cell=money(
+                owning.capex_total if owning else None,
+                digits=0,
+                origin=Origin.ASSUMED if owning and owning.estimated else Origin.NONE,
+            ),
+            remark=_owned(owning),
         )
     )
     return Facts(facts=tuple(facts))
+
+
+def _has_ways(studies: Studies) -> bool:
+    """Whether there is something to compare: one bar alone says nothing."""
+    return len(studies.cost.renting) + (studies.cost.owning is not None) > 1
+
+
+def _owned(owning: Owning | None) -> str:
+    if owning is None:
+        return "no purchase price known"
+    monthly = f"{owning.annual / MONTHS_PER_YEAR:,.0f} a month all in"
+    return f"{monthly}; price estimated" if owning.estimated else monthly
 
 
 def _choice(studies: Studies) -> Table:
@@ -121,31 +158,56 @@ def _choice(studies: Studies) -> Table:
     )
 
 
-def _order_by(studies: Studies) -> Fact:
+def _dates(studies: Studies) -> tuple[Fact, ...]:
+    """When a purchase made today is in use, and by when the next one has to be ordered."""
     growth = studies.plan.growth
     if growth is None:
-        return Fact(key="order_by", label="order by", cell=text("not planned"), remark="needs --growth and --lead-time")
+        return (Fact(key="order_by", label="order by", cell=text("not planned"), remark="no growth"),)
+    arrival = date.fromisoformat(growth.start) + timedelta(days=growth.lead_time_days)
+    first = Fact(
+        key="in_use",
+        label=f"in use, if bought on {growth.start}",
+        cell=text(arrival.isoformat()),
+        remark=f"{growth.lead_time_days:g} days: {growth.lead_time_source}",
+    )
+    assumed = Origin.ASSUMED if studies.illustrates_growth else Origin.NONE
+    base = growth.bands[len(growth.bands) // 2].rate_per_month
+    at = f"at {base:+.0%} a month" + (", an illustration: give --growth" if studies.illustrates_growth else "")
     if not growth.steps:
-        return Fact(key="order_by", label="order by", cell=text("no step in sight"), remark="within the horizon")
+        cell = text("no step in sight", origin=assumed)
+        return first, Fact(key="order_by", label="next order by", cell=cell, remark=at)
     step = growth.steps[0]
-    return Fact(
+    return first, Fact(
         key="order_by",
         label="next order by",
-        cell=text(step.order_by),
-        remark=f"{step.devices_after} accelerators from {step.date}" + (", already late" if step.late else ""),
+        cell=text("today" if step.late else step.order_by, origin=assumed),
+        remark=f"{step.devices_after} accelerators from {step.date}{_late(step, growth)}; {at}",
     )
 
 
-def _existing(studies: Studies) -> tuple[Paragraph, ...]:
-    """What the figures leave out where accelerators exist already."""
+def _late(step: CapacityStep, growth: Growth) -> str:
+    return f", {growth.lead_time_days:g} days ahead: too late, so order them with this fleet" if step.late else ""
+
+
+def _existing(studies: Studies) -> tuple[Block, ...]:
+    """The fleet with what exists already, and that everything else is about one without it."""
     stock = studies.plan.stock
     if stock is None:
         return ()
     said = (
-        f"All figures below and all money of this report are those of a new fleet of {studies.plan.best.devices} "
-        f"accelerators. With the existing ones {stock.bought} have to be obtained: section 4 has that fleet."
+        f"From here on this report is about the alternative: {studies.plan.best.devices} new accelerators of one kind, "
+        f"as if nothing existed. Section 4 has the fleet with the existing ones in full; compare before buying."
     )
-    return (Paragraph(text=said, tone=Tone.WARNING),)
+    shapes = ", ".join(f"{share.replicas} + {share.spares} x {share.hardware} {share.label}" for share in stock.shares)
+    hourly = sum(share.cost_per_hour or 0.0 for share in stock.shares)
+    power_kw = sum(share.typical_w for share in stock.shares) / KILO
+    facts = (
+        Fact(key="stock_devices", label="with what exists", cell=count(stock.devices), remark=shapes),
+        Fact(key="stock_bought", label="of them to obtain", cell=count(stock.bought), remark="the rest is in stock"),
+        Fact(key="stock_cost_per_hour", label="an hour", cell=money(hourly), remark="existing ones count as paid for"),
+        Fact(key="stock_power_kw", label="expected power", cell=number(power_kw, "kW", digits=1)),
+    )
+    return Facts(facts=facts), Paragraph(text=said, tone=Tone.WARNING)
 
 
 def decision_section(studies: Studies) -> Section:
@@ -154,7 +216,7 @@ def decision_section(studies: Studies) -> Section:
     plan = studies.plan
     objectives = ", ".join(f"{item.name} at most {item.bound_s:g} s" for item in plan.objectives)
     lead = (
-        f"Serve {plan.demand.mean_rate_per_s:,.6g} requests/s of {plan.best.replica.deployment.model.name} with "
+        f"Serve {rate_text(plan.demand.mean_rate_per_s, 'requests')} of {plan.best.replica.deployment.model.name} with "
         f"{sentence(plan)}."
     )
     blocks: tuple[Block, ...] = (
@@ -164,14 +226,19 @@ def decision_section(studies: Studies) -> Section:
         _equipment(studies),
         _money(studies),
         _choice(studies),
-        Figure(chart=present_value_chart(studies.cost)),
+        *((Figure(chart=present_value_chart(studies.cost)),) if _has_ways(studies) else ()),
         Facts(
             facts=(
-                Fact(key="confidence", label="confidence", cell=text(grade.letter), remark=grade.reason),
-                _order_by(studies),
+                Fact(
+                    key="confidence",
+                    label="confidence, from A to D",
+                    cell=text(grade.letter, origin=known_as(plan.best.provenance)),
+                    remark=grade.reason,
+                ),
+                *_dates(studies),
             )
         ),
-        Paragraph(text="Top risks"),
+        Paragraph(text="Top risks", tone=Tone.HEAD),
         Bullets(items=top_risks(studies)[:3]),
     )
     return Section(number=1, key="decision", title="Decision summary", blocks=blocks)

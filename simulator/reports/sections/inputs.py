@@ -29,7 +29,9 @@ def origin_of(source: str) -> Origin:
 
 
 def _assumption(item: Assumption) -> Row:
-    return Row(cells=(text(item.name), text(item.value), text(item.source, origin=origin_of(item.source))))
+    origin = origin_of(item.source)
+    said = item.source.removeprefix("default: ") if origin is Origin.DEFAULT else item.source
+    return Row(cells=(text(item.name), text(item.value), text(said, origin=origin)))
 
 
 def _lengths(name: str, lengths: LengthDistribution) -> Row:
@@ -46,7 +48,7 @@ def _lengths(name: str, lengths: LengthDistribution) -> Row:
 
 
 def _demand_table(studies: Studies) -> Table:
-    demand = studies.plan.demand
+    demand, profile = studies.plan.demand, studies.plan.rental
     rows = (
         ("mean rate", number(demand.mean_rate_per_s, "requests/s")),
         ("answered from a cache", fraction(demand.cache_hit_fraction)),
@@ -61,6 +63,7 @@ def _demand_table(studies: Studies) -> Table:
         title="Demand",
         columns=(Column(title="Quantity"), Column(title="Value", numeric=True)),
         rows=tuple(Row(cells=(text(name), cell), total=name.startswith("planned")) for name, cell in rows),
+        note=f"Over the {profile.period}, for the mix of rentals: {profile.profile_source}." if profile else "",
     )
 
 

@@ -1,14 +1,16 @@
-"""Sections 6 and 7: latencies at the planned load, and what moves the answer."""
+"""Section 6: latencies at the planned load, with everything up and after failures."""
 
 from __future__ import annotations
 
+from math import isfinite
+
 from simulator.engine.steady_state import LatencyMetric
 from simulator.planner.replica_load import PERCENTILES
-from simulator.reports.cells import count, fraction, money, number, seconds, text
-from simulator.reports.content import Block, Bullets, Column, Figure, Paragraph, Row, Section, Table, Tone
+from simulator.reports.cells import count, fraction, known_as, seconds, text
+from simulator.reports.content import Block, Column, Figure, Paragraph, Row, Section, Table, Tone
 from simulator.reports.figures.replica_load import replica_load_chart
-from simulator.reports.figures.tornado import cost_tornado_chart, tornado_chart
-from simulator.reports.sections.risks import breaks_text
+from simulator.reports.quantities import seconds_text
+from simulator.reports.sections.finalists import finalist_blocks
 from simulator.reports.studies import Studies
 
 
@@ -17,6 +19,7 @@ def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> Tab
     points = studies.load.at[index * metrics : (index + 1) * metrics]
     at = (studies.plan.best.at_peak, studies.plan.best.degraded)[index]
     means = {LatencyMetric.TTFT: at.ttft_mean_s, LatencyMetric.TPOT: at.tpot_mean_s, LatencyMetric.E2E: at.e2e_mean_s}
+    known = known_as(studies.plan.best.provenance)
     return Table(
         key=key,
         title=title,
@@ -29,16 +32,30 @@ def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> Tab
             Row(
                 cells=(
                     text(point.metric.value.upper()),
-                    seconds(means[point.metric]),
+                    seconds(means[point.metric], origin=known),
                     *(seconds(value) for value in point.values_s),
                 )
             )
             for point in points
         ),
         note=f"{at.rate_per_s:,.3g} requests/s a replica, {at.load:.0%} of saturation, {at.mean_sequences:,.0f} "
-        f"sequences "
-        f"decoding on average, KV cache {at.kv_utilization:.0%} full.",
+        f"sequences decoding on average, KV cache {at.kv_utilization:.0%} full."
+        + (_intervals(studies) if key == "degraded" else ""),
     )
+
+
+def _intervals(studies: Studies) -> str:
+    """The 80 % intervals of this very fleet."""
+    found = studies.latencies
+    ends = [
+        f"{name} {_reached(low_s)} to {_reached(high_s)}"
+        for name, (low_s, high_s) in (("TTFT p95", found.ttft_p95_s), ("TPOT p95", found.tpot_p95_s))
+    ]
+    return f" 80 % intervals by the errors of the step times: {' and '.join(ends)}."
+
+
+def _reached(value_s: float) -> str:
+    return seconds_text(value_s) if isfinite(value_s) else "overloaded"
 
 
 def _cases(studies: Studies) -> list[Block]:
@@ -99,6 +116,7 @@ def performance_section(studies: Studies) -> Section:
         Figure(chart=replica_load_chart(studies.load, plan=plan)),
         *_cases(studies),
         *_verified(studies),
+        *finalist_blocks(plan),
     )
     return Section(number=6, key="performance", title="Performance at the planned load", blocks=blocks)
 
@@ -107,7 +125,7 @@ def _verified(studies: Studies) -> list[Block]:
     found = studies.plan.verification
     if found is None:
         text_ = "These percentiles come from the closed-form steady state; add --verify to plan-capacity to replay the "
-        return [Paragraph(text=f"{text_}plan in the event simulation.", tone=Tone.MISSING)]
+        return [Paragraph(text=f"{text_}plan in the event simulation.", tone=Tone.NOTE)]
     runs = (("all replicas up", found.at_peak), ("spares down", found.degraded))
     names = ("Case", "Objective", "At most", "Simulated", "80 % from", "to", "Steady state", "Verdict")
     table = Table(
@@ -137,90 +155,3 @@ def _verified(studies: Studies) -> list[Block]:
     reasons = [run.reason for _, run in runs if run.reason]
     warning = f"The event simulation does not confirm the plan{': ' + reasons[0] if reasons else ''}."
     return [*([table] if table.rows else []), Paragraph(text=warning, tone=Tone.WARNING)]
-
-
-def sensitivity_section(studies: Studies) -> Section:
-    """Tornado, scenarios, what breaks first."""
-    plan = studies.plan
-    found = plan.uncertainty
-    blocks: list[Block] = []
-    if found is None:
-        blocks.append(
-            Paragraph(
-                text="Inputs were not varied; add --uncertainty to plan-capacity for the tornado and what breaks "
-                "first.",
-                tone=Tone.MISSING,
-            )
-        )
-    else:
-        blocks.append(Figure(chart=tornado_chart(found, base_devices=plan.best.devices)))
-        if plan.best.cost.per_hour is not None:
-            base = plan.best.cost.per_hour
-            blocks.append(Figure(chart=cost_tornado_chart(found, base_per_hour=base, currency=studies.currency)))
-        blocks.append(_tornado_table(studies))
-        first = tuple(breaks_text(item) for item in found.breaks_first)
-        blocks += [Paragraph(text="What breaks first"), Bullets(items=first)]
-    blocks.append(_scenarios(studies))
-    return Section(number=7, key="sensitivity", title="Sensitivity", blocks=tuple(blocks))
-
-
-def _tornado_table(studies: Studies) -> Table:
-    found = studies.plan.uncertainty
-    bars = found.tornado if found is not None else ()
-    names = (
-        "Input",
-        "From",
-        "To",
-        "Devices low",
-        "Devices high",
-        f"{studies.currency}/h low",
-        f"{studies.currency}/h high",
-    )
-    return Table(
-        key="tornado",
-        title="Each input alone",
-        columns=tuple(Column(title=name, numeric=place > 2) for place, name in enumerate(names)),
-        rows=tuple(
-            Row(
-                cells=(
-                    text(bar.name),
-                    text(bar.low),
-                    text(bar.high),
-                    count(bar.devices_low),
-                    count(bar.devices_high),
-                    number(bar.cost_per_hour_low, digits=0),
-                    number(bar.cost_per_hour_high, digits=0),
-                )
-            )
-            for bar in bars
-        ),
-    )
-
-
-def _scenarios(studies: Studies) -> Table:
-    """Low, base and high: the 80 % interval of the step times at today's prices."""
-    fleet = studies.plan.best
-    per_device = fleet.cost.per_device_hour
-    rows = (("fast", fleet.devices_low), ("base", fleet.devices), ("slow", fleet.devices_high))
-    return Table(
-        key="scenarios",
-        title="Scenarios of the forecast: the ends of the 80 % interval of the step times",
-        columns=(
-            Column(title="Hardware turns out"),
-            Column(title="Devices", numeric=True),
-            Column(title=f"{studies.currency}/h", numeric=True),
-            Column(title="Against the plan", numeric=True),
-        ),
-        rows=tuple(
-            Row(
-                cells=(
-                    text(name),
-                    count(devices),
-                    money(devices * per_device if per_device is not None else None),
-                    text(f"{devices / fleet.devices - 1:+.0%}"),
-                ),
-                total=name == "base",
-            )
-            for name, devices in rows
-        ),
-    )

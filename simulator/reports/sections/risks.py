@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simulator.kernels.timing import Provenance
 from simulator.planner.risk_records import BreaksFirst, Quantiles
-from simulator.reports.cells import count, fraction, money, text
+from simulator.reports.cells import count, fraction, known_as, money, text
 from simulator.reports.content import Bullets, Cell, Column, Paragraph, Row, Section, Table, Tone
 from simulator.reports.studies import Studies
 
@@ -14,6 +14,7 @@ _GOOD_SPREAD, _FAIR_SPREAD = 0.25, 0.6
 _ORDER = ("measured", "calibrated", "extrapolated", "assumed")
 _FAR_PRICES = 2.0
 _NO_MARGIN = 0.005
+_SURE = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,8 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
     price = _price_risk(studies)
     if price:
         found.append(price)
+    found += _short_of_demand(studies)
+    found += _lost_server(studies)
     uncertainty = plan.uncertainty
     if uncertainty is not None:
         found.extend(f"{breaks_text(item)}." for item in uncertainty.breaks_first[:1])
@@ -88,24 +91,57 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
         )
     if fleet.spares == 0:
         found.append("Failure: there is no spare replica; losing one puts the others above their planned load.")
+    if studies.cost.owning is not None and studies.cost.owning.estimated:
+        found.append("Purchase price: nobody publishes one; the estimate is of the largest buyers. Get a quote.")
     said = ("answers", "the event simulation")
-    found.extend(f"{item[:1].upper()}{item[1:]}." for item in plan.warnings if not item.startswith(said))
+    found.extend(_warned(item) for item in plan.warnings if not item.startswith(said))
     return tuple(found)
+
+
+def _warned(warning: str) -> str:
+    """A warning of the plan as a risk."""
+    unpriced = "ranked last for want of a price, though smaller: "
+    if warning.startswith(unpriced):
+        names = warning.removeprefix(unpriced)
+        return f"Choice: {names} would take fewer accelerators, but the price list has no price of them. Get quotes."
+    return f"{warning[:1].upper()}{warning[1:]}."
+
+
+def _short_of_demand(studies: Studies) -> list[str]:
+    """Demand and step times together: how likely the fleet is too small."""
+    found = studies.plan.uncertainty
+    if found is None or found.enough_share > _SURE:
+        return []
+    spread = f"demand spread by {found.demand_sigma:.0%}"
+    fleet = studies.plan.best
+    more = f"; nine in ten need at most {found.devices.p90:,.0f} accelerators"
+    if found.devices.p90 <= fleet.devices:
+        more = f"; with replicas on its {fleet.idle_devices} idle ones too, nine in ten" if fleet.idle_devices else ""
+    return [f"Demand: the fleet carries {found.enough_share:.0%} of {found.draws:,} draws ({spread}){more}."]
+
+
+def _lost_server(studies: Studies) -> list[str]:
+    found = studies.plan.resilience
+    missed = [case.name for case in found.cases if not case.holds] if found is not None else []
+    if found is None or not missed:
+        return []
+    whole = f"; to survive the loss of a whole server takes {found.spares_for_one_server} spare replicas"
+    needed = whole if "one server" in missed else ""
+    return [f"Failure: at the peak the objectives are missed after the loss of {missed[0]}{needed}."]
 
 
 def _quantiles(studies: Studies) -> list[Table | Paragraph]:
     found = studies.plan.uncertainty
     if found is None:
-        text_ = (
-            "Demand and step times were not varied together; add --uncertainty to plan-capacity for P10, P50 and P90."
-        )
-        return [Paragraph(text=text_, tone=Tone.MISSING)]
+        return []
     cost = found.cost_per_hour
     rows = [Row(cells=(text("accelerators"), *(count(value) for value in _three(found.devices))))]
     if cost is not None:
         rows.append(Row(cells=(text("cost an hour"), *(money(value) for value in _three(cost)))))
     note = (
-        f"{found.draws} draws, seed {found.seed}, demand log-normal with sigma {found.demand_sigma:g}; "
+        f"{found.draws} draws, seed {found.seed}, demand log-normal with sigma {found.demand_sigma:g} "
+        f"({'given' if 'demand_sigma' in studies.spec.model_fields_set else 'assumed: --demand-sigma sets it'}), each "
+        f"with the cheapest fleet sized for it; "
         f"the planned fleet carries {found.enough_share:.0%} of them."
     )
     return [
@@ -163,13 +199,13 @@ def _status(studies: Studies) -> Table:
         columns=(Column(title="Kernels"), Column(title="How they are known")),
         rows=tuple(Row(cells=(text(name), _known(level))) for name, level in sources),
         note="Calibrated: fitted on measurements of this accelerator; extrapolated: outside the measured shapes "
-        "or from "
-        "the nearest relative; assumed: a plain roofline.",
+        "or from the nearest relative; assumed: a plain roofline.",
     )
 
 
 def _known(level: int) -> Cell:
-    return text(Provenance(level).label)
+    label = Provenance(level).label
+    return text(label, origin=known_as(label))
 
 
 def risk_section(studies: Studies) -> Section:
@@ -183,13 +219,12 @@ def risk_section(studies: Studies) -> Section:
         ),
         *_quantiles(studies),
         _status(studies),
-        Paragraph(text="All risks"),
+        Paragraph(text="All risks", tone=Tone.HEAD),
         Bullets(items=top_risks(studies)),
         Paragraph(
             text="Valid for steady traffic of the stated lengths and burstiness, independent replicas behind a "
-            "balanced "
-            "router, the stated engine and formats. Left out: network between clients and replicas, multi-tenant "
-            "interference, failures that strike several servers at once.",
+            "balanced router, the stated engine and formats. Left out: network between clients and replicas, "
+            "multi-tenant interference, failures that strike several servers at once.",
             tone=Tone.NOTE,
         ),
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from simulator.planner.risk_records import Growth
 from simulator.reports.cells import count, kilo, number, text
 from simulator.reports.content import Block, Cell, Column, Fact, Facts, Figure, Paragraph, Row, Section, Table, Tone
 from simulator.reports.figures.growth import capacity_demand_chart
 from simulator.reports.studies import Studies
 from simulator.units import KILO
+
+_SHOWN_EVERY_MONTHS = 3
 
 
 def _pairs(key: str, title: str, rows: tuple[tuple[str, Cell, str], ...], *, note: str = "") -> Table:
@@ -16,6 +19,28 @@ def _pairs(key: str, title: str, rows: tuple[tuple[str, Cell, str], ...], *, not
         columns=(Column(title="Quantity"), Column(title="Value", numeric=True), Column(title="How", wide=True)),
         rows=tuple(Row(cells=(text(name), cell, text(how))) for name, cell, how in rows),
         note=note,
+    )
+
+
+def _weight(studies: Studies) -> tuple[tuple[str, Cell, str], ...]:
+    """Weight of a server, of a full rack's servers and of a unit of height, and what takes the heat away."""
+    server, rooms = studies.plan.best.server, studies.rooms
+    if server is None:
+        return ()
+    source = server.sources.get("weight_kg")
+    where = "not in the server's profile: ask the vendor" if source is None else f"{source.source}, {source.date}"
+    kg = server.weight_kg
+    many = kg * rooms.servers_per_rack if kg is not None and rooms.servers_per_rack else None
+    of_rack = "without the rack itself, switches and cables" if many is not None else where
+    return (
+        ("weight of a server", number(kg, "kg", digits=0), where),
+        ("weight of a rack's servers", number(many, "kg", digits=0), of_rack),
+        (
+            "weight of a unit of height",
+            number(kg / server.rack_units if kg is not None else None, "kg/U", digits=1),
+            "",
+        ),
+        ("cooling type", text(server.cooling or "–"), "server profile" if server.cooling else where),
     )
 
 
@@ -29,6 +54,7 @@ def facilities_section(studies: Studies) -> Section:
         ("servers", count(fleet.servers), server.name if server else "single devices"),
         ("racks", count(rooms.racks), f"{rooms.servers_per_rack or '-'} servers a rack, {limit}"),
         ("height of a server", number(rooms.rack_units, "U", digits=0), "server profile"),
+        *_weight(studies),
         ("power, nameplate", kilo(rooms.nameplate_w, "kW"), fleet.power_of),
         ("power, expected", kilo(rooms.typical_w, "kW"), fleet.power_of),
         ("full rack, nameplate", kilo(rooms.rack_maximum_w, "kW") if rooms.rack_maximum_w else none, ""),
@@ -51,8 +77,7 @@ def facilities_section(studies: Studies) -> Section:
         )
     blocks.append(
         Paragraph(
-            text="Weight and cooling type are not in the server profiles; ask the vendor. Switches, storage and their "
-            "power are not counted.",
+            text="Switches, storage and their power are not counted.",
             tone=Tone.NOTE,
         )
     )
@@ -115,16 +140,51 @@ def energy_section(studies: Studies) -> Section:
     return Section(number=10, key="energy", title="Energy and carbon", blocks=blocks)
 
 
+def _illustration(studies: Studies) -> tuple[Paragraph, ...]:
+    if not studies.illustrates_growth:
+        return ()
+    said = (
+        "No growth was given: this section shows what an assumed one would ask for, and enters no total. Give --growth "
+        "5%/month, --horizon, --start and --lead-time to plan-capacity for your own."
+    )
+    return (Paragraph(text=said, tone=Tone.WARNING),)
+
+
+def _needed(growth: Growth) -> Table:
+    """Rate and accelerators of every third month in every band."""
+    months = growth.months[::_SHOWN_EVERY_MONTHS]
+    titles = [f"{band.name}, {what}" for band in growth.bands for what in ("requests/s", "devices")]
+    return Table(
+        key="demand_bands",
+        title="Demand and what it needs",
+        columns=(Column(title="From"), *(Column(title=title, numeric=True) for title in titles)),
+        rows=tuple(
+            Row(
+                cells=(
+                    text(month.date),
+                    *(
+                        cell
+                        for rate, devices in zip(month.rates_per_s, month.devices, strict=True)
+                        for cell in (number(rate), count(devices))
+                    ),
+                )
+            )
+            for month in months
+        ),
+    )
+
+
+def _bridge(growth: Growth) -> str:
+    if not growth.bridge_devices:
+        return ""
+    return f" Nothing ordered at the start arrives before {growth.bridge_until}: rent up to {growth.bridge_devices}."
+
+
 def growth_section(studies: Studies) -> Section:
     """Demand to come, capacity steps, order-by dates."""
     growth = studies.plan.growth
     if growth is None:
-        text_ = (
-            "No growth was given, so that no purchase beyond this one is planned; add --growth 5%/month, --horizon and "
-            "--lead-time to plan-capacity for capacity steps and order-by dates."
-        )
-        blocks: tuple[Block, ...] = (Paragraph(text=text_, tone=Tone.MISSING),)
-        return Section(number=11, key="growth", title="Growth and procurement", blocks=blocks)
+        return Section(number=11, key="growth", title="Growth and procurement", blocks=())
     steps = Table(
         key="capacity_steps",
         title="Capacity steps",
@@ -147,9 +207,17 @@ def growth_section(studies: Studies) -> Section:
             )
             for step in growth.steps
         ),
-        note=f"Lead time {growth.lead_time_days:g} days ({growth.lead_time_source}).",
+        note=f"Lead time {growth.lead_time_days:g} days ({growth.lead_time_source}); orders for a quarter at a time."
+        + ("" if growth.steps else " The fleet carries the base band to the end: no step.")
+        + _bridge(growth),
     )
     bands = ", ".join(f"{band.name} {band.rate_per_month:+.1%} a month" for band in growth.bands)
     chart = capacity_demand_chart(growth, devices_now=studies.plan.best.devices)
-    blocks = (Paragraph(text=f"Bands from {growth.start}: {bands}."), Figure(chart=chart), steps)
+    blocks: tuple[Block, ...] = (
+        *_illustration(studies),
+        Paragraph(text=f"Bands from {growth.start}: {bands}."),
+        Figure(chart=chart),
+        _needed(growth),
+        steps,
+    )
     return Section(number=11, key="growth", title="Growth and procurement", blocks=blocks)

@@ -1,0 +1,276 @@
+"""Plans for recorded traces, replayed: does the planned fleet hold its objectives, and would a smaller one?
+
+Run with ``python -m benchmarks.trace_plans FOLDER [--trace conv] [--model llama-3.1-8b] [--minutes 15] [--quick]
+[--verify]``, FOLDER with the traces of Azure 2023 and Mooncake. Every plan is for single accelerators without spares.
+A fleet holds where each objective does, over all requests of the trace, in nine of ten replays (other moments, other
+draws of the minute's requests). Printed: replicas planned, seeds that hold, the smallest fleet that holds (searched
+four down, three up).
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from simulator.engine.latency import offered_latency_s, percentile_s
+from simulator.engine.scheduling import step_tables
+from simulator.engine.serving import serve_workload
+from simulator.engine.trace_files import RequestTrace, read_trace, summarise
+from simulator.engine.trace_replay import resampled_requests
+from simulator.errors import RoofcastError
+from simulator.phases.compiled import StepTables
+from simulator.planner.plan import plan_capacity
+from simulator.planner.records import CapacityPlan, Objective
+from simulator.specs.plan import plan_spec
+from simulator.specs.workload import WorkloadSpec
+from simulator.units import SECONDS_PER_MINUTE
+
+SEEDS, ENOUGH = 10, 9
+DOWN, UP = 4, 3
+FIRST_SEED = 1000
+TRACES = {
+    "conv": "AzureLLMInferenceTrace2023_conv.csv",
+    "code": "AzureLLMInferenceTrace2023_code.csv",
+    "mooncake": "mooncake_conversation_trace.jsonl",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """A model on an accelerator, with rates [1/s] by trace that need some ten replicas, and tight and loose bounds [s].
+
+    Bounds of TTFT and E2E are for the traces of Azure; Mooncake's prompts are ten times as long.
+    """
+
+    model: str
+    hardware: str
+    tp: int
+    rates: tuple[float, float, float]
+    ttft: tuple[float, float]
+    tpot: tuple[float, float]
+    e2e: tuple[float, float]
+
+
+LONGER_PROMPTS = 16
+DEPLOYED = (
+    Deployed(
+        model="llama-3.1-8b",
+        hardware="a100",
+        tp=1,
+        rates=(30, 15, 3),
+        ttft=(0.8, 3),
+        tpot=(0.04, 0.12),
+        e2e=(12, 30),
+    ),
+    Deployed(
+        model="llama-3.1-70b",
+        hardware="h100",
+        tp=4,
+        rates=(20, 10, 3),
+        ttft=(1, 4),
+        tpot=(0.05, 0.15),
+        e2e=(18, 40),
+    ),
+    Deployed(
+        model="mixtral-8x7b",
+        hardware="h200",
+        tp=2,
+        rates=(60, 30, 8),
+        ttft=(0.6, 3),
+        tpot=(0.04, 0.12),
+        e2e=(12, 30),
+    ),
+    Deployed(
+        model="qwen3-32b",
+        hardware="b200",
+        tp=1,
+        rates=(25, 15, 8),
+        ttft=(0.8, 3),
+        tpot=(0.05, 0.12),
+        e2e=(15, 35),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replays:
+    """A plan's replica under its trace; every number of replicas meets the same ten replays."""
+
+    plan: CapacityPlan
+    tables: tuple[StepTables, ...]
+    trace: RequestTrace
+    times: float
+
+    def holds(self, replicas: int, *, seed: int) -> bool:
+        """Every objective over the whole trace."""
+        requests = resampled_requests(self.trace, times=self.times, seed=FIRST_SEED + seed)
+        records = serve_workload(
+            self.plan.best.replica.deployment,
+            workload=WorkloadSpec(timeout_s=None),
+            replicas=replicas,
+            tables=self.tables,
+            requests=requests,
+        ).run.records
+
+        def excess(item: Objective) -> float:
+            values_s = offered_latency_s(requests, records, metric=item.metric.value)
+            return percentile_s(values_s, item.percentile) / item.bound_s
+
+        return all(excess(item) <= 1 for item in self.plan.objectives)
+
+    def seeds_that_hold(self, replicas: int) -> int:
+        """Of ten; counting ends where nine have become impossible."""
+        held = 0
+        for seed in range(SEEDS):
+            held += self.holds(replicas, seed=seed)
+            if held + SEEDS - seed - 1 < ENOUGH:
+                break
+        return held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One plan: replicas planned, seeds in which they hold, the smallest fleet that does (0 where none was found)."""
+
+    planned: int
+    held: int
+    smallest: int
+    load: float
+
+    @property
+    def passes(self) -> bool:
+        """Holds in nine of ten, and at most one replica is too many."""
+        return self.held >= ENOUGH and self.planned - self.smallest <= 1
+
+
+def _smallest(replays: Replays, *, planned: int, held: int) -> int:
+    if held >= ENOUGH:
+        smallest = planned
+        while smallest > max(1, planned - DOWN) and replays.seeds_that_hold(smallest - 1) >= ENOUGH:
+            smallest -= 1
+        return smallest
+    for replicas in range(planned + 1, planned + UP + 1):
+        if replays.seeds_that_hold(replicas) >= ENOUGH:
+            return replicas
+    return 0
+
+
+def measure(deployed: Deployed, *, path: Path, rate: float, slo: dict[str, str], verify: bool) -> Line:
+    """Plan, replay, and look for the smallest fleet."""
+    plan = plan_capacity(
+        plan_spec(
+            {
+                "model": deployed.model,
+                "hardware": deployed.hardware,
+                "tp": deployed.tp,
+                "trace": str(path),
+                "rps": rate,
+                "round_to": "device",
+                "spares": 0,
+                "verify": verify,
+                **slo,
+            }
+        )
+    )
+    if plan.finalists is not None and not plan.finalists.chosen.found.holds:
+        raise RoofcastError(plan.finalists.outcome, field="--trace")
+    trace = read_trace(path)
+    replays = Replays(
+        plan=plan,
+        tables=step_tables(plan.best.replica.deployment),
+        trace=trace,
+        times=rate / summarise(trace).mean_rate_per_s,
+    )
+    planned = plan.best.replicas
+    held = replays.seeds_that_hold(planned)
+    return Line(
+        planned=planned,
+        held=held,
+        smallest=_smallest(replays, planned=planned, held=held),
+        load=plan.best.at_peak.load,
+    )
+
+
+def objectives(deployed: Deployed, *, trace: str, quick: bool) -> Iterator[dict[str, str]]:
+    """TTFT, TPOT and E2E p95, each tight and loose, and the tight first two together."""
+    times = LONGER_PROMPTS if trace == "mooncake" else 1
+    ttft = [f"{times * bound:g}s" for bound in deployed.ttft]
+    tpot = [f"{bound:g}s" for bound in deployed.tpot]
+    e2e = [f"{(times + 1) / 2 * bound:g}s" for bound in deployed.e2e]
+    yield {"ttft_p95": ttft[0], "tpot_p95": tpot[0]}
+    for name, (tight, loose) in {"ttft_p95": ttft, "tpot_p95": tpot, "e2e_p95": e2e}.items():
+        yield {name: tight}
+        if not quick:
+            yield {name: loose}
+
+
+def shortened(path: Path, *, minutes: float | None, folder: Path) -> Path:
+    """The first minutes of a trace as a file of its own, without hashes."""
+    if minutes is None:
+        return path
+    trace = read_trace(path)
+    start = datetime(2023, 11, 16, tzinfo=UTC)
+    kept = int(np.searchsorted(trace.arrival_s, minutes * SECONDS_PER_MINUTE, side="right"))
+    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    for at_s, isl, osl in zip(trace.arrival_s[:kept], trace.isl_tokens, trace.osl_tokens, strict=False):
+        at = start + timedelta(seconds=float(at_s))
+        rows.append(f"{at:%Y-%m-%d %H:%M:%S.%f},{isl:.0f},{osl:.0f}")
+    short = folder / f"{path.stem}.csv"
+    short.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return short
+
+
+def cases(chosen: argparse.Namespace, *, folder: Path) -> Iterator[tuple[Deployed, str, float, Path, dict[str, str]]]:
+    """Every deployment, trace and set of objectives that was asked for."""
+    for deployed in DEPLOYED:
+        if chosen.model and deployed.model not in chosen.model:
+            continue
+        for (name, file), rate in zip(TRACES.items(), deployed.rates, strict=True):
+            if chosen.trace and name not in chosen.trace:
+                continue
+            path = shortened(chosen.folder / file, minutes=chosen.minutes, folder=folder)
+            for slo in objectives(deployed, trace=name, quick=chosen.quick):
+                yield deployed, name, rate, path, slo
+
+
+def main() -> None:
+    """Print one line per plan, then how many pass."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--trace", choices=TRACES, action="append")
+    parser.add_argument("--model", action="append")
+    parser.add_argument("--minutes", type=float, default=None, help="only the first minutes of each trace")
+    parser.add_argument("--quick", action="store_true", help="tight bounds only")
+    parser.add_argument("--verify", action="store_true", help="plans that were checked by simulation")
+    chosen = parser.parse_args()
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        for deployed, name, rate, path, slo in cases(chosen, folder=Path(folder)):
+            bounds = " ".join(map("=".join, slo.items()))
+            head = f"{deployed.model:13} {deployed.hardware:4} {name:8} {rate:3.0f}/s {bounds:30}"
+            start = time.perf_counter()
+            try:
+                line = measure(deployed, path=path, rate=rate, slo=slo, verify=chosen.verify)
+            except RoofcastError as error:
+                print(f"{head} refused: {error.message[:80]}", flush=True)
+                continue
+            lines.append(line)
+            print(
+                f"{head} load {line.load:4.0%} planned {line.planned:3} held {line.held:2}/{SEEDS} smallest "
+                f"{line.smallest or f'> {line.planned + UP}'!s:>4} {'pass' if line.passes else 'MISS'} "
+                f"({time.perf_counter() - start:.0f} s)",
+                flush=True,
+            )
+    excess = np.array([line.planned - line.smallest for line in lines if line.smallest])
+    print(f"{sum(line.passes for line in lines)} of {len(lines)} pass; planned over smallest {excess.mean():+.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The rows of a step priced together: what each takes alone, in as few calls as their kinds allow.
+
+A step has few cases, and what costs time is the number of calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from simulator.kernels.engine_traits import EngineTraits, in_step
+from simulator.kernels.joined_products import JOINED_CASES, join, split
+from simulator.kernels.timing import Timing
+from simulator.operators.work import Collective, CollectiveShape, ElementwiseShape, GemmShape, MatmulFormat, Work
+
+Placed = tuple[int, Work]
+"""A row with its place in the list."""
+
+
+class RowPrices(Protocol):
+    """Prices of single kernels on one accelerator, and of those that can be priced as the cases of one."""
+
+    @property
+    def traits(self) -> EngineTraits:
+        """Of the engine that launches them."""
+        ...
+
+    def price(self, work: Work) -> Timing:
+        """One execution of a row."""
+        ...
+
+    def product(self, shape: GemmShape) -> Timing | None:
+        """Products of one format, sizes broadcast; None where their rows are priced one by one."""
+        ...
+
+    def memory_pass(self, shape: ElementwiseShape) -> Timing:
+        """Passes bound by memory, launches broadcast."""
+        ...
+
+
+def price_rows(kernels: RowPrices, works: Sequence[Work]) -> tuple[Timing, ...]:
+    """``kernels.price`` of each row, in their order: products of a format and passes in one go, equal collectives once.
+
+    Each case costs what it costs alone.
+    """
+    timings = {**_products(kernels, works), **_passes(kernels, works)}
+    messages: dict[tuple[Collective, int, bytes], Timing] = {}
+    for place, work in enumerate(works):
+        if place in timings:
+            continue
+        if isinstance(work.shape, CollectiveShape):
+            message = np.asarray(work.shape.message_bytes, dtype=np.float64)
+            key = (work.shape.operation, work.shape.participants, message.tobytes())
+            if key not in messages:
+                messages[key] = kernels.price(work)
+            timings[place] = messages[key]
+        else:
+            timings[place] = kernels.price(work)
+    return tuple(timings[place] for place in range(len(works)))
+
+
+def _products(kernels: RowPrices, works: Sequence[Work]) -> dict[int, Timing]:
+    """Prices of the matrix products that have company of the same format, by place."""
+    groups: dict[tuple[MatmulFormat, float], list[tuple[Placed, GemmShape]]] = {}
+    for place, work in enumerate(works):
+        if isinstance(work.shape, GemmShape) and np.size(work.shape.m) <= JOINED_CASES:
+            groups.setdefault((work.shape.format, work.shape.batch), []).append(((place, work), work.shape))
+    timings: dict[int, Timing] = {}
+    for members in groups.values():
+        shapes = [shape for _, shape in members]
+        if len(shapes) == 1:
+            continue
+        with np.errstate(divide="ignore", invalid="ignore"):
+            joined = kernels.product(join(shapes))
+        if joined is not None:
+            sizes = [np.size(shape.m) for shape in shapes]
+            timings.update(_apart(kernels, joined, rows=[row for row, _ in members], sizes=sizes))
+    return timings
+
+
+def _passes(kernels: RowPrices, works: Sequence[Work]) -> dict[int, Timing]:
+    """Prices of the passes bound by memory, by place; none where there is but one."""
+    members = [
+        ((place, work), work.shape)
+        for place, work in enumerate(works)
+        if isinstance(work.shape, ElementwiseShape) and np.size(work.shape.bytes) <= JOINED_CASES
+    ]
+    if len(members) < 2:
+        return {}
+    sizes = [np.size(shape.bytes) for _, shape in members]
+    # Prices broadcast launches just as bytes, although a row of the operator list has one number of them.
+    launches: Any = np.repeat([float(shape.launches) for _, shape in members], sizes)
+    moved = np.concatenate([np.atleast_1d(np.asarray(shape.bytes, dtype=np.float64)) for _, shape in members])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        joined = kernels.memory_pass(ElementwiseShape(bytes=moved, launches=launches))
+    return dict(_apart(kernels, joined, rows=[row for row, _ in members], sizes=sizes))
+
+
+def _apart(
+    kernels: RowPrices, joined: Timing, *, rows: Sequence[Placed], sizes: Sequence[int]
+) -> Iterable[tuple[int, Timing]]:
+    """The parts of a joined price, each as its row has it in the step."""
+    for (place, work), part in zip(rows, split(joined, sizes=sizes), strict=True):
+        yield place, in_step(part, work, traits=kernels.traits)

@@ -1,0 +1,43 @@
+"""How a prefill pool was sized, and what two pools change against one kind of replica."""
+
+from __future__ import annotations
+
+from simulator.planner.records import CapacityPlan, Fleet, PrefillPool
+from simulator.units import GIGA, KILO, MILLI
+
+
+def _pool_lines(plan: CapacityPlan, fleet: Fleet, pool: PrefillPool) -> list[str]:
+    replica, memory, rate = pool.replica, pool.replica.memory, plan.demand.planned_rate_per_s
+    return [
+        f"prefill pool, memory per device: {memory.budget_bytes / GIGA:.1f} GB budget = "
+        f"{memory.weights_bytes / GIGA:.1f} weights + {memory.activation_bytes / GIGA:.1f} activations + "
+        f"{memory.reserve_bytes / GIGA:.1f} reserve + {memory.kv_capacity_bytes / GIGA:.1f} for the KV cache",
+        f"prefill pool: {rate:.4g} / {replica.capacity_per_s:.4g} requests/s a replica ({replica.utilization:.0%} of "
+        f"saturation) rounded up = {pool.replicas}, plus {pool.spares} spare; limit: {pool.limit.detail}",
+        f"decode pool: {rate:.4g} / {fleet.replica.capacity_per_s:.4g} requests/s a replica "
+        f"({fleet.replica.utilization:.0%} of saturation) rounded up = {fleet.replicas}, plus {fleet.spares} spare",
+        f"KV cache of a mean prompt: {pool.transfer_s / MILLI:.3g} ms over {pool.link}, which is busy for "
+        f"{pool.link_busy_fraction:.1%} of the time of a prefill replica; the first token comes with it",
+    ]
+
+
+def _against(fleets: list[Fleet], currency: str) -> str:
+    best = fleets[0]
+    cost = "price unknown" if best.cost.per_hour is None else f"{best.cost.per_hour:,.2f} {currency}/h"
+    return (
+        f"{best.devices} x {best.hardware} {best.label} ({cost}, {best.typical_w / KILO:,.0f} kW, p95 with the spares "
+        f"down: TTFT {best.degraded.ttft_p95_s / MILLI:.0f} ms, TPOT {best.degraded.tpot_p95_s / MILLI:.1f} ms)"
+    )
+
+
+def serving_lines(plan: CapacityPlan) -> list[str]:
+    """The sizing of the prefill pool, where the best fleet has one; the best of both ways to serve, where compared."""
+    fleets = [plan.best, *plan.alternatives]
+    lines = [] if plan.best.prefill is None else _pool_lines(plan, plan.best, plan.best.prefill)
+    apart = [fleet for fleet in fleets if fleet.prefill is not None]
+    together = [fleet for fleet in fleets if fleet.prefill is None]
+    if apart and together:
+        currency = plan.best.cost.currency
+        lines.append(f"aggregated at best: {_against(together, currency)}")
+        lines.append(f"disaggregated at best: {_against(apart, currency)}")
+    return lines

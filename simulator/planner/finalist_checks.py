@@ -1,0 +1,207 @@
+"""One finalist in the event simulation: does it hold as planned, and in which size otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import ceil, isfinite, log
+
+from simulator.errors import RoofcastError
+from simulator.planner.constraints import fleet_limits, within
+from simulator.planner.finalist_records import Verdict
+from simulator.planner.fleet import Sized, size
+from simulator.planner.records import Latencies
+from simulator.planner.search import Question
+from simulator.planner.studies import replays_trace
+from simulator.planner.trace_check import trace_check
+from simulator.planner.verification import Verification, refused, steady_check
+
+MOST_ADDED = 1.0
+"""Fleets that would need more than this share of their replicas again are given up."""
+# Steps of the search upwards, as shares of the planned replicas; the first adds one.
+_STEPS = (0.0, 0.02, 0.06, 0.14, 0.3, 0.6, MOST_ADDED)
+_EDGE, _MOST_EDGE = 0.04, 0.4
+HOLDING = (Verdict.HOLDS, Verdict.RESIZED)
+
+CheckOf = Callable[[int], Verification]
+"""Replicas -> how one of them fares."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A finalist after its checks: ``sized`` as it holds, or as it was planned where it does not."""
+
+    sized: Sized
+    planned: Verification
+    found: Verification
+    planned_replicas: int
+    verdict: Verdict
+    at: CheckOf | None
+
+
+def steady_states(question: Question, sized: Sized) -> Callable[[int], Latencies]:
+    """Steady state of one of so many replicas at the planned rate, by their number."""
+    rate_per_s = question.demand.planned_rate_per_s
+
+    def state(replicas: int) -> Latencies:
+        if sized.prefill is not None:
+            from simulator.planner.disaggregated import pool_latencies
+            from simulator.planner.disaggregated_fleet import pool_counts
+
+            counts = pool_counts(sized.evaluated, rate_per_s=rate_per_s, replicas=replicas)
+            each = [(rate_per_s / count,) for count in counts]
+            return pool_latencies(sized.evaluated, each[1], each[0], objectives=question.objectives)[0]
+        return sized.evaluated.latencies(rate_per_s / replicas, objectives=question.objectives)[0]
+
+    return state
+
+
+def _pools_check(question: Question, sized: Sized, *, state: Callable[[int], Latencies]) -> CheckOf:
+    """The same of two pools, by the replicas that decode."""
+    from simulator.planner.disaggregated_fleet import pool_counts
+    from simulator.planner.pool_verification import pool_check
+
+    first, rate = sized.evaluated.prefill, question.demand.planned_rate_per_s
+    if first is None or replays_trace(question.spec):
+        raise RoofcastError("a trace is not replayed on two pools: roofcast serve does that")
+    check = pool_check(
+        first.replica.deployment,
+        sized.evaluated.replica.deployment,
+        server=sized.server,
+        demand=question.demand,
+        objectives=question.objectives,
+    )
+
+    def simulate(replicas: int) -> Verification:
+        counts = pool_counts(sized.evaluated, rate_per_s=rate, replicas=replicas)
+        return check.at(counts, state(replicas))
+
+    return simulate
+
+
+def _check_of(question: Question, sized: Sized) -> CheckOf:
+    """How this kind of replica fares in fleets of any size; a size is simulated once."""
+    deployment, state = sized.evaluated.replica.deployment, steady_states(question, sized)
+    seen: dict[int, Verification] = {}
+    if sized.prefill is not None:
+        simulate = _pools_check(question, sized, state=state)
+    elif replays_trace(question.spec):
+        replay = trace_check(question, sized.evaluated.replica)
+
+        def simulate(replicas: int) -> Verification:
+            return replay.at(replicas, steady=state(replicas))
+    else:
+        steady = steady_check(
+            deployment, mix=question.demand.mix, objectives=question.objectives, busiest=state(sized.replicas)
+        )
+
+        def simulate(replicas: int) -> Verification:
+            return steady.at(state(replicas))
+
+    def at(replicas: int) -> Verification:
+        if replicas not in seen:
+            seen[replicas] = simulate(replicas)
+        return seen[replicas]
+
+    return at
+
+
+def smallest_that_holds(at: CheckOf, *, planned: int, fewer: bool) -> int | None:
+    """Fewest replicas that hold, from ``planned`` up to twice as many, and with ``fewer`` also below it.
+
+    Growing steps, then bisection: what holds is taken to hold with more replicas as well.
+    """
+    if at(planned).holds:
+        low, high, step = 0 if fewer else planned - 1, planned, max(planned // 8, 1)
+        while fewer and high - step > low:
+            if not at(high - step).holds:
+                low = high - step
+                break
+            high, step = high - step, 2 * step
+    else:
+        low = planned
+        for share in _STEPS:
+            high = planned + max(ceil(share * planned), 1)
+            if at(high).holds:
+                break
+            low = high
+        else:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if at(middle).holds else (middle, high)
+    return high
+
+
+def _excess(state: Verification) -> float:
+    """Largest simulated percentile over its bound."""
+    return max((item.simulated_s / item.bound_s for item in state.objectives), default=0.0)
+
+
+def off_the_edge(at: CheckOf, *, smallest: int) -> int:
+    """``smallest``, or one more where it holds only just: then other requests than those simulated would break it.
+
+    Where between one replica fewer, which fails, and ``smallest`` the bound is met follows from the logarithms of what
+    is simulated over what is allowed; the last ``_EDGE`` of a fleet, at most ``_MOST_EDGE`` of a replica, is the edge.
+    """
+    if smallest == 1:
+        return smallest
+    fails, holds = _excess(at(smallest - 1)), _excess(at(smallest))
+    if not isfinite(fails) or holds <= 0:
+        return smallest
+    if fails <= 1 or holds >= 1:
+        return smallest + (holds >= 1)
+    met_at = smallest - 1 + log(fails) / (log(fails) - log(holds))
+    return smallest + (met_at > smallest - min(_EDGE * smallest, _MOST_EDGE))
+
+
+def sized_again(question: Question, sized: Sized, *, replicas: int | None = None) -> Sized:
+    """The same kind of replica, in the given number or as many as the demand needs.
+
+    Where the number is more than the steady state asks for, the capacity of a replica is what the simulation says.
+    """
+    evaluated, rate_per_s = sized.evaluated, question.demand.planned_rate_per_s
+    if replicas is not None and replicas * evaluated.replica.capacity_per_s > rate_per_s and replicas > sized.replicas:
+        confirmed_per_s = rate_per_s / replicas
+        replica = replace(
+            evaluated.replica,
+            capacity_per_s=confirmed_per_s,
+            utilization=confirmed_per_s / evaluated.replica.saturation_per_s,
+        )
+        evaluated = replace(evaluated, replica=replica)
+    return size(evaluated, demand=question.demand, spec=question.spec, prices=question.prices, replicas=replicas)
+
+
+def check_fleet(question: Question, sized: Sized) -> Checked:
+    """Simulate a fleet as planned, and look for the fewest replicas that hold."""
+    planned = sized.replicas
+    try:
+        at = _check_of(question, sized)
+        first = at(planned)
+    except RoofcastError as error:
+        nothing = refused(str(error), steady=steady_states(question, sized)(planned))
+        return Checked(
+            sized=sized,
+            planned=nothing,
+            found=nothing,
+            planned_replicas=planned,
+            verdict=Verdict.NOT_SIMULATED,
+            at=None,
+        )
+    needed = smallest_that_holds(at, planned=planned, fewer=replays_trace(question.spec))
+    if needed is not None and replays_trace(question.spec):
+        needed = off_the_edge(at, smallest=needed)
+    verdict, kept = Verdict.MISSES, sized
+    if needed is not None:
+        kept = sized_again(question, sized, replicas=needed)
+        verdict = Verdict.HOLDS if needed == planned else Verdict.RESIZED
+        if needed > planned and not question.spec.stock and not within(fleet_limits(question), [kept]):
+            kept, verdict = sized, Verdict.BEYOND_LIMITS
+    return Checked(
+        sized=kept,
+        planned=first,
+        found=at(kept.replicas),
+        planned_replicas=planned,
+        verdict=verdict,
+        at=at,
+    )

@@ -1,0 +1,117 @@
+"""Each change alone, everything else as asked: what it would need, or why it is no way out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.planner.fleet import Sized
+from simulator.planner.format_quality import AnswerQuality, answer_quality
+from simulator.planner.gap_changes import GapChange
+from simulator.planner.gap_commands import pinned_command
+from simulator.planner.gap_limits import Overrun
+from simulator.planner.gap_records import GapOption
+from simulator.planner.gap_screen import GapScreen
+from simulator.planner.search import Question
+from simulator.planner.single_changes import single_changes, trial_of
+
+# Fleets of a change alone that are evaluated exactly: fewer than of a step, there are many changes.
+_FINALISTS = 2
+
+
+def option_of(
+    question: Question,
+    item: Sized,
+    *,
+    name: str,
+    flags: str,
+    quality: AnswerQuality,
+    overrun: Overrun,
+    start: Sized | None,
+    texts: tuple[str, ...] = (),
+) -> GapOption:
+    """A fleet that one change leads to."""
+    candidate, closes = item.evaluated.candidate, overrun.holds(item)
+    helps = start is None or overrun.order(item)[0] < overrun.order(start)[0]
+    reason = "" if closes or helps else "needs no less than as asked"
+    return GapOption(
+        name=name,
+        flags=flags,
+        hardware=candidate.platform.hardware.name,
+        label=candidate.label,
+        devices=item.devices,
+        taken=overrun.taken(item),
+        closes=closes,
+        reason=reason,
+        quality=quality.note,
+        quality_loss=quality.loss,
+        cost_per_hour=item.cost.per_hour,
+        command=pinned_command(question, candidate, texts=texts, keeps_limits=closes),
+    )
+
+
+def _nothing(change: GapChange, overrun: Overrun) -> GapOption:
+    return GapOption(
+        name=change.name,
+        flags=change.flags,
+        hardware="",
+        label="",
+        devices=None,
+        taken=(None,) * len(overrun.limits),
+        closes=False,
+        reason="nothing serves with it alone",
+        quality=change.quality.note,
+        quality_loss=change.quality.loss,
+        cost_per_hour=None,
+        command="",
+    )
+
+
+def _alone(question: Question, screen: GapScreen, change: GapChange, start: Sized | None) -> GapOption | None:
+    item = screen.exact(change.state, among=_FINALISTS)
+    if item is None:
+        return _nothing(change, screen.overrun)
+    if not change.is_in(item.evaluated.candidate):
+        return None
+    return option_of(
+        question,
+        item,
+        name=change.name,
+        flags=change.flags_of(item.evaluated.candidate),
+        quality=change.quality,
+        overrun=screen.overrun,
+        start=start,
+        texts=change.state.texts,
+    )
+
+
+def _order(option: GapOption) -> tuple[bool, bool, bool, float, float]:
+    """Ways out first, known losses before unknown ones, small fleets before large ones."""
+    loss = float("inf") if option.quality_loss is None else option.quality_loss
+    devices = float("inf") if option.devices is None else float(option.devices)
+    return option.devices is None, not option.closes, bool(option.reason), devices, loss
+
+
+def gap_options(
+    question: Question, screen: GapScreen, changes: Sequence[GapChange], *, start: Sized | None
+) -> tuple[GapOption, ...]:
+    """Every change alone, the best first."""
+    found = [_alone(question, screen, change, start) for change in changes]
+    return tuple(sorted((item for item in found if item is not None), key=_order))
+
+
+def usual_options(question: Question, overrun: Overrun, *, start: Sized | None) -> tuple[GapOption, ...]:
+    """For questions that cannot be screened: smaller formats, free degrees and other hardware by the usual search."""
+    found = []
+    for change in single_changes(question):
+        sized = trial_of(question, change.spec).sized
+        item = min(sized, key=overrun.order, default=None)
+        if item is None:
+            continue
+        candidate = item.evaluated.candidate
+        quality = answer_quality(question.model, candidate.precision, candidate.techniques)
+        name = candidate.platform.hardware.name
+        flags = f"--hardware {name}" if change.flags == "--hardware" else change.flags
+        found.append(
+            option_of(question, item, name=change.name, flags=flags, quality=quality, overrun=overrun, start=start)
+        )
+    return tuple(sorted(found, key=_order))

@@ -1,0 +1,138 @@
+"""What is said where a fleet does not fit its limits, or nothing serves at all. Data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapStep:
+    """One change and what it does on top of the changes before it.
+
+    flags : what to write for it; devices : needed after it
+    saved_devices : fewer than before (None: nothing served before)
+    alone_devices : needed with this change only, None where it cannot serve alone
+    quality : its price in the quality of answers, or that they stay as published
+    quality_loss : the same as a published figure, a fraction; 0 where answers stay, None where nothing is published
+    cost_per_hour : of the fleet after it, None where no price is known
+    assumes : what is taken for granted that nobody gave, such as how many guesses are accepted
+    taken : of every limit of the gap after it, in their order; None where it is unknown
+    command : asks for exactly the fleet after it
+    """
+
+    name: str
+    flags: str
+    hardware: str
+    label: str
+    devices: int
+    saved_devices: int | None
+    alone_devices: int | None
+    quality: str
+    quality_loss: float | None = None
+    cost_per_hour: float | None = None
+    assumes: tuple[str, ...] = ()
+    taken: tuple[float | None, ...] = ()
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapLimit:
+    """A limit of the fleet, in ``unit``: what is allowed, what the fleet as asked takes, and what after all steps.
+
+    None where nothing serves, or where a fleet's share is unknown.
+    """
+
+    flag: str
+    unit: str
+    allowed: float
+    start: float | None
+    end: float | None
+
+    @property
+    def remaining(self) -> float | None:
+        """What the last fleet takes beyond the limit, 0 where it holds."""
+        return None if self.end is None else max(0.0, self.end - self.allowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapOption:
+    """One change alone, everything else as asked.
+
+    devices : None where nothing serves with it; closes : whether every limit holds then
+    reason : why it is no way out; empty where it is one
+    """
+
+    name: str
+    flags: str
+    hardware: str
+    label: str
+    devices: int | None
+    taken: tuple[float | None, ...]
+    closes: bool
+    reason: str
+    quality: str
+    quality_loss: float | None
+    cost_per_hour: float | None
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissedBound:
+    """An objective, and what an idle replica of the set-up that comes nearest takes of it [s].
+
+    made_of : what that time consists of
+    """
+
+    objective: str
+    bound_s: float
+    idle_s: float
+    hardware: str
+    label: str
+    made_of: str
+
+    @property
+    def factor(self) -> float:
+        """How many times the bound that is; at most 1 where it holds."""
+        return self.idle_s / self.bound_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """From the fleet that the question needs to the one that its limits allow.
+
+    budget_devices : allowed, None where no number was given; start_devices : needed as asked (None: nothing serves,
+        and the first step is what makes it possible), start_cost_per_hour : of it
+    steps : changes that leave answers as published, then the others, each in the order of what they save
+    end_devices : after all of them
+    remaining_devices : still above the budget, 0 where it is closed, None where nothing serves
+    needed_prefix_hit : share of prompt tokens in the prefix cache that would close what remains; None where nothing
+        remains or no share would
+    needed_cache_hit : share of requests answered without an accelerator that would, all else as asked
+    limits : every limit that was given; options : every change alone, the best first
+    bounds : where nothing serves, what misses which objective
+    quality, quality_loss : of all steps together; carried_rate_per_s : of requests that the limits allow after them
+    command : asks for the fleet after the last step
+    """
+
+    budget_devices: int | None
+    start_hardware: str
+    start_label: str
+    start_devices: int | None
+    steps: tuple[GapStep, ...]
+    end_devices: int | None
+    remaining_devices: int | None
+    needed_prefix_hit: float | None
+    needed_cache_hit: float | None = None
+    limits: tuple[GapLimit, ...] = ()
+    options: tuple[GapOption, ...] = ()
+    bounds: tuple[MissedBound, ...] = ()
+    quality: str = ""
+    quality_loss: float | None = None
+    carried_rate_per_s: float | None = None
+    command: str = ""
+    start_cost_per_hour: float | None = None
+
+    @property
+    def closed(self) -> bool:
+        """The changes fit into every limit."""
+        return self.remaining_devices == 0 and all(item.remaining == 0 for item in self.limits)

@@ -1,0 +1,79 @@
+"""Objectives that even an idle replica misses: by how much, and what the time goes to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulator.planner.candidates import Candidate, candidates, platforms
+from simulator.planner.feasibility import Evaluated
+from simulator.planner.fleet import Sized
+from simulator.planner.format_quality import AnswerQuality, answer_quality
+from simulator.planner.gap_records import MissedBound
+from simulator.planner.records import Rejection
+from simulator.planner.replica_capacity import UNLOADED_SHARE
+from simulator.planner.search import Question, Trial, evaluate_all
+from simulator.units import MILLI
+
+
+def closest_refusal(trial: Trial) -> Rejection:
+    """The refusal that came nearest to serving."""
+    return min(trial.rejections, key=lambda item: item.distance)
+
+
+def _candidate_of(question: Question, refused: Rejection) -> Candidate | None:
+    """The set-up that a refusal is about."""
+    spec = question.spec.model_copy(update={"hardware": (refused.hardware,)})
+    (platform,) = platforms(spec)
+    found = (
+        item
+        for large in (False, True)
+        for item in candidates(spec, model=question.model, platform=platform, large=large)
+    )
+    return next((item for item in found if item.label == refused.label), None)
+
+
+def _without_objectives(question: Question, refused: Rejection) -> Sized | None:
+    """The refused set-up when no objective binds."""
+    candidate = _candidate_of(question, refused)
+    if candidate is None:
+        return None
+    free = replace(question, objectives=())
+    return next(iter(evaluate_all(free, (candidate,)).sized), None)
+
+
+def _made_of(evaluated: Evaluated, question: Question) -> str:
+    """What the time of an idle replica goes to."""
+    idle, steps = evaluated.replica.unloaded, question.demand.mix.decode_steps
+    prompt = f"{question.demand.mix.isl.mean_tokens:,.0f} prompt tokens in {idle.ttft_mean_s / MILLI:.0f} ms"
+    if steps <= 0:
+        return f"{prompt} on average"
+    return f"{prompt}, then {steps:,.0f} steps of {idle.tpot_mean_s / MILLI:.1f} ms on average"
+
+
+def missed_bounds(question: Question, trial: Trial) -> tuple[MissedBound, ...]:
+    """Every objective beside what an idle replica of the nearest set-up takes; none where memory is what misses."""
+    closest = closest_refusal(trial)
+    if closest.code != "objective":
+        return ()
+    sized = _without_objectives(question, closest)
+    if sized is None:
+        return ()
+    evaluated = sized.evaluated
+    rate = evaluated.replica.saturation_per_s * UNLOADED_SHARE
+    (idle,) = evaluated.latencies(rate, objectives=question.objectives)
+    return tuple(
+        MissedBound(
+            objective=item.name,
+            bound_s=item.bound_s,
+            idle_s=value_s,
+            hardware=closest.hardware,
+            label=closest.label,
+            made_of=_made_of(evaluated, question),
+        )
+        for item, value_s in zip(question.objectives, idle.objectives_s, strict=True)
+    )
+
+
+def own_quality(item: Sized) -> AnswerQuality:
+    candidate = item.evaluated.candidate
+    return answer_quality(item.evaluated.replica.deployment.model, candidate.precision, candidate.techniques)

@@ -1,0 +1,86 @@
+"""What a replica sustains over the lengths of its prompts and answers, smooth where single lengths jump."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import exp, log
+
+import numpy as np
+
+from simulator.engine.lengths import LengthDistribution, RequestMix
+from simulator.planner.feasibility import Policy, evaluate
+from simulator.planner.fleet import Sized
+from simulator.planner.records import Rejection
+from simulator.planner.search import Question
+
+RELATIVE_END = 0.2
+"""How far lengths are moved either way, relative to the plan's. Chosen, not measured."""
+_SCALES = (1 - RELATIVE_END, 1 - RELATIVE_END / 2, 1.0, 1 + RELATIVE_END / 2, 1 + RELATIVE_END)
+_DEGREE = 2
+
+
+def scaled_lengths(lengths: LengthDistribution, factor: float) -> LengthDistribution:
+    """The same distribution, stretched; no request has less than one token."""
+    return LengthDistribution(mean_tokens=max(1.0, lengths.mean_tokens * factor), cv=lengths.cv)
+
+
+def capacity_per_s(question: Question, sized: Sized, *, mix: RequestMix, utilization: float | None = None) -> float:
+    """Of the same replica under another mix or highest load, 0 where it cannot serve [1/s]."""
+    policy = question.policy
+    if utilization is not None:
+        policy = Policy(utilization=utilization, profiles=policy.profiles)
+    outcome = evaluate(
+        sized.evaluated.candidate, model=question.model, mix=mix, objectives=question.objectives, policy=policy
+    )
+    return 0.0 if isinstance(outcome, Rejection) else outcome.replica.capacity_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthCurve:
+    """Capacity over the scale of one kind of length, as a share of the planned one.
+
+    Kernels come in whole tiles, waves and captured batch sizes, and capacities are searched in steps, so that single
+    lengths jump by one or two percent: a curve of the second degree in logarithms is laid through five of them.
+    coefficients : of log(scale) and of its square; served : least and largest scale that can be served at all
+    """
+
+    coefficients: tuple[float, float]
+    served: tuple[float, float]
+
+    def share(self, scale: float) -> float:
+        """At that scale over at 1; 0 beyond what can be served. More tokens are never taken for less work."""
+        if not self.served[0] <= scale <= self.served[1]:
+            return 0.0
+        first, second = self.coefficients
+        share = exp(first * log(scale) + second * log(scale) ** 2)
+        return max(share, 1.0) if scale < 1 else min(share, 1.0)
+
+
+def fitted_curve(capacities: dict[float, float]) -> LengthCurve:
+    """Least squares through positive capacities by scale; fewer of them take a lower degree."""
+    scales, values = np.array(list(capacities)), np.array(list(capacities.values()))
+    x = np.log(scales)
+    degree = min(_DEGREE, len(scales) - 1)
+    found = np.linalg.lstsq(np.stack([x**power for power in range(degree + 1)], axis=1), np.log(values), rcond=None)[0]
+    coefficients = np.zeros(_DEGREE)
+    coefficients[:degree] = found[1:]
+    return LengthCurve(
+        coefficients=(float(coefficients[0]), float(coefficients[1])), served=(float(scales.min()), float(scales.max()))
+    )
+
+
+def prompt_curve(question: Question, sized: Sized) -> LengthCurve:
+    """Over the scale of prompt lengths."""
+    mix = question.demand.mix
+    return _curve(question, sized, {scale: replace(mix, isl=scaled_lengths(mix.isl, scale)) for scale in _SCALES})
+
+
+def answer_curve(question: Question, sized: Sized) -> LengthCurve:
+    """Over the scale of answer lengths."""
+    mix = question.demand.mix
+    return _curve(question, sized, {scale: replace(mix, osl=scaled_lengths(mix.osl, scale)) for scale in _SCALES})
+
+
+def _curve(question: Question, sized: Sized, mixes: dict[float, RequestMix]) -> LengthCurve:
+    found = {scale: capacity_per_s(question, sized, mix=mix) for scale, mix in mixes.items()}
+    return fitted_curve({scale: capacity for scale, capacity in found.items() if capacity > 0})

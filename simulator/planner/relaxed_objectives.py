@@ -1,0 +1,91 @@
+"""The nearest objectives that can be held: where nothing serves, and where the limits of a fleet do not allow them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from simulator.planner.constraints import fleet_limits
+from simulator.planner.fleet import Sized
+from simulator.planner.gap_limits import Overrun
+from simulator.planner.gap_options import option_of
+from simulator.planner.gap_records import GapOption, MissedBound
+from simulator.planner.idle_bounds import own_quality
+from simulator.planner.records import Objective
+from simulator.planner.search import Question
+from simulator.planner.single_changes import trial_of
+from simulator.specs.plan import ObjectiveSpec
+from simulator.units import MILLI
+
+_NAME = "a later answer"
+# Bounds that are tried, as multiples of what was asked or of what an idle replica takes, up to ten times.
+_FACTORS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
+
+
+def _typed(bound_s: float) -> tuple[str, float]:
+    """A bound that ``bound_s`` stays under, as text and rounded up to two digits [s]."""
+    # Two digits resolve ten percent at worst; half of that more, and rounding to the nearest cannot fall short.
+    rounded_ms = float(f"{bound_s / MILLI * (1 + 1 / 20):.2g}")
+    text = f"{rounded_ms:g}ms" if rounded_ms < 1 / MILLI else f"{rounded_ms * MILLI:g}s"
+    return text, rounded_ms * MILLI
+
+
+def _with_bounds(question: Question, bounds_s: tuple[float, ...]) -> tuple[str, Question]:
+    """Flags and question with other bounds; one that stays as asked needs no flag."""
+    flags, objectives, specs = [], list[Objective](), list[ObjectiveSpec]()
+    for item, wanted_s in zip(question.objectives, bounds_s, strict=True):
+        bound_s = item.bound_s
+        if wanted_s > bound_s:
+            text, bound_s = _typed(wanted_s)
+            flags.append(f"--{item.metric}-p{item.percentile:g} {text}")
+        objectives.append(replace(item, bound_s=bound_s))
+        specs.append(ObjectiveSpec(metric=item.metric.value, percentile=item.percentile, bound_s=bound_s))
+    spec = question.spec.model_copy(update={"objectives": tuple(specs)})
+    return " ".join(flags), replace(question, spec=spec, objectives=tuple(objectives))
+
+
+def _option(question: Question, bounds_s: tuple[float, ...], *, start: Sized | None) -> GapOption | None:
+    """The best fleet under other bounds, None where nothing serves."""
+    flags, relaxed = _with_bounds(question, bounds_s)
+    overrun = Overrun(limits=fleet_limits(relaxed))
+    item = min(trial_of(relaxed, relaxed.spec).sized, key=overrun.order, default=None)
+    if item is None:
+        return None
+    quality = own_quality(item)
+    return option_of(relaxed, item, name=_NAME, flags=flags, quality=quality, overrun=overrun, start=start)
+
+
+def _first_that_closes(
+    question: Question, bounds_of: Callable[[float], tuple[float, ...]], *, start: Sized | None
+) -> GapOption | None:
+    """The smallest of a few factors with which the limits hold, found by halving: later answers need no more."""
+    low, high, found = 0, len(_FACTORS), None
+    while low < high:
+        middle = (low + high) // 2
+        option = _option(question, bounds_of(_FACTORS[middle]), start=start)
+        if option is not None and option.closes:
+            high, found = middle, option
+        else:
+            low = middle + 1
+    return found
+
+
+def relaxed_options(question: Question, missed: tuple[MissedBound, ...]) -> tuple[GapOption, ...]:
+    """Where nothing serves: the objectives that the nearest set-up holds, and those that the limits allow."""
+    if not missed:
+        return ()
+    nearest = _option(question, tuple(item.idle_s for item in missed), start=None)
+    found = [] if nearest is None else [nearest]
+    if nearest is None or (fleet_limits(question) and not nearest.closes):
+        held = _first_that_closes(question, lambda factor: tuple(item.idle_s * factor for item in missed), start=None)
+        found += [] if held is None else [held]
+    return tuple(found)
+
+
+def later_options(question: Question, overrun: Overrun, start: Sized) -> tuple[GapOption, ...]:
+    """Where fleets serve but not within the limits: objectives with which one does."""
+    if not question.objectives or overrun.holds(start):
+        return ()
+    asked = tuple(item.bound_s for item in question.objectives)
+    found = _first_that_closes(question, lambda factor: tuple(bound_s * factor for bound_s in asked), start=start)
+    return () if found is None else (found,)

@@ -1,0 +1,49 @@
+"""One step away from a question, tried by the usual search on every accelerator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simulator.planner.candidates import platforms
+from simulator.planner.search import Question, Trial, join, try_platform
+from simulator.specs.plan import PlanSpec
+from simulator.specs.precision import Dtype
+
+SMALLER_FORMATS = (Dtype.FP8, Dtype.INT4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A question that differs in one thing, and what to write for it."""
+
+    name: str
+    flags: str
+    spec: PlanSpec
+
+
+def single_changes(question: Question) -> tuple[Change, ...]:
+    """One step away from the question: smaller formats, free tensor parallelism, other hardware."""
+    spec = question.spec
+    changes = [
+        Change(
+            name=f"{dtype} weights",
+            flags=f"--weights {dtype}",
+            spec=spec.model_copy(update={"weights": (dtype,), "scheme": None}),
+        )
+        for dtype in SMALLER_FORMATS
+        if dtype not in spec.weights
+    ]
+    if spec.tp:
+        changes.append(Change(name="other degrees", flags="no --tp", spec=spec.model_copy(update={"tp": ()})))
+    if spec.hardware:
+        changes.append(Change(name="other hardware", flags="--hardware", spec=spec.model_copy(update={"hardware": ()})))
+    return tuple(changes)
+
+
+def trial_of(question: Question, spec: PlanSpec) -> Trial:
+    """Try every platform of a changed question, demand and objectives unchanged."""
+    changed = replace(question, spec=spec)
+    trial = Trial(sized=(), rejections=())
+    for platform in platforms(spec):
+        trial = join(trial, try_platform(changed, platform))
+    return trial

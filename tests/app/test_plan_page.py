@@ -1,0 +1,91 @@
+"""The details below a plan: each is what the command line on the page prints, and none of them moves the fleet."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.reports.quantities import percent_text, range_text, seconds_text
+from tests.app.pages import headline, metrics, opened, printed
+
+SMALL = {"gpus": "h100-sxm-80gb", "rps": "50"}
+
+
+def test_growth_equals_the_command_line() -> None:
+    page = opened("plan", {**SMALL, "view": "Growth", "growth": "0.1", "horizon": "12", "lead": "90"})
+    (document,) = printed(page)
+    steps = document["growth"]["steps"]
+    table = page.dataframe[0].value
+    assert list(table["GPUs after"]) == [str(step["devices_after"]) for step in steps]
+    assert [cell.split()[0] for cell in table["order by"]] == [step["order_by"] for step in steps]
+    assert len(document["growth"]["months"]) == 13
+    assert document["growth"]["lead_time_days"] == 90
+    assert any("90 days" in item.value for item in page.caption)
+
+
+def test_no_growth_is_said_and_draws_nothing() -> None:
+    page = opened("plan", {**SMALL, "view": "Growth", "growth": "0"})
+    assert not page.exception
+    assert any("Set a growth" in item.value for item in page.caption)
+    assert len(page.get("plotly_chart")) == 2
+    (document,) = printed(page)
+    assert document["growth"] is None
+
+
+def test_resilience_equals_the_command_line() -> None:
+    page = opened("plan", {**SMALL, "view": "Resilience", "target": "99.9 %"})
+    (document,) = printed(page)
+    found, table = document["resilience"], page.dataframe[0].value
+    assert list(table["lost"]) == [case["name"] for case in found["cases"]]
+    assert list(table["replicas left"]) == [str(case["replicas_left"]) for case in found["cases"]]
+    assert list(table["objectives"] == "hold") == [case["holds"] for case in found["cases"]]
+    spares = found["availability"]["spares"]
+    assert any(f"{spares} spares" in item.value for item in page.markdown)
+
+
+def test_rejections_come_with_their_reason() -> None:
+    page = opened("plan", {"model": "llama-3.1-405b", "rps": "5", "view": "Rejected"})
+    (document,) = printed(page)
+    table = page.dataframe[0].value
+    reasons = {(item["hardware"], item["message"]) for item in document["rejected"]}
+    assert len(table)
+    for hardware, reason in zip(table["accelerator"], table["why not"], strict=True):
+        assert (hardware, reason) in reasons
+
+
+def test_renting_equals_the_command_line() -> None:
+    page = opened("plan", {**SMALL, "view": "Rent or own"})
+    (document,) = printed(page)
+    shares = document["rental"]["shares"]
+    assert list(page.dataframe[0].value["GPUs"]) == [str(share["devices"]) for share in shares]
+
+
+@pytest.mark.parametrize("view", ["Growth", "Resilience", "Risk", "Rent or own", "Launch", "Assumptions"])
+def test_no_detail_moves_the_fleet(view: str) -> None:
+    plain, looked_at = (opened("plan", {**SMALL, **more}) for more in ({}, {"view": view}))
+    assert not looked_at.exception
+    assert headline(looked_at) == headline(plain)
+    assert metrics(looked_at) == metrics(plain)
+
+
+def test_growth_and_availability_leave_the_fleet_of_today_alone() -> None:
+    plain = opened("plan", SMALL)
+    outlook = opened("plan", {**SMALL, "growth": "0.3", "target": "99.99 %"})
+    assert metrics(outlook) == metrics(plain)
+
+
+def test_every_number_of_a_load_has_its_interval() -> None:
+    page = opened("serving", {"model": "llama-3.1-8b", "tp": "1", "load_share": "0.5"})
+    (document,) = printed(page)
+    captions = [item.value for item in page.caption]
+    assert len([text for text in captions if "-badge[" in text and "80 %: " in text]) >= len(page.metric) == 6
+    low, high = document["overall"]["interval"]["ttft_p95_s"]
+    assert any(range_text((low, high), seconds_text) in text for text in captions)
+    assert metrics(page)["KV cache in use"] == percent_text(document["overall"]["kv_utilization"])
+
+
+def test_validation_says_what_each_badge_was_worth() -> None:
+    page = opened("validation", {"details": "What is calibrated"})
+    known, accelerators = (item.value for item in page.dataframe)
+    assert list(known["how it is known"])[:2] == ["calibrated", "extrapolated"]
+    assert sum(int(count) for count in known["runs"]) == int(metrics(page)["Measured values"].replace(",", ""))
+    assert "tpu-v6e" in list(accelerators["accelerator"])

@@ -1,0 +1,63 @@
+"""Ranges of batch and cache hold what slower and faster steps really do, and never leave what is possible."""
+
+from __future__ import annotations
+
+from math import exp
+
+import pytest
+
+from simulator.engine.answers import ScenarioResult, answer, deployment_of
+from simulator.engine.load_ranges import LoadRanges, load_ranges
+from simulator.engine.load_sweep import LoadSweep, at_share, demand_of, saturation_rate_per_s
+from simulator.engine.load_sweep import request_mix as mix_of
+from simulator.engine.scheduling import step_tables
+from simulator.engine.serve_interval import DEVIATE
+from simulator.engine.served_run import ServedRun
+from simulator.engine.serving import serve_workload
+from simulator.phases.compiled import scale_tables
+from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.workload import WorkloadSpec
+
+WORKLOAD = demand_of(isl_tokens=600, osl_tokens=80, isl_cv=0.5, osl_cv=0.5)
+SCENARIO = ScenarioSpec(id=1, kind="serve", model="llama-3.1-8b", hardware="h100", workload=WORKLOAD)
+DEPLOYMENT = deployment_of(SCENARIO)
+SATURATION_PER_S = saturation_rate_per_s(DEPLOYMENT, mix=mix_of(WORKLOAD))
+SWEEP = LoadSweep(points=(), saturation_per_s=SATURATION_PER_S, replicas=1)
+
+
+def _ranged(share: float) -> tuple[LoadRanges, ServedRun, WorkloadSpec]:
+    loaded = at_share(WORKLOAD, share=share, saturation_per_s=SATURATION_PER_S, requests=600)
+    result: ScenarioResult = answer(SCENARIO.model_copy(update={"workload": loaded}))
+    run = result.run
+    assert isinstance(run, ServedRun)
+    assert run.interval is not None
+    ranges = load_ranges(DEPLOYMENT, workload=loaded, sweep=SWEEP, interval=run.interval, served=run.result.overall)
+    return ranges, run, loaded
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_ends_are_what_slower_and_faster_steps_show(share: float) -> None:
+    ranges, run, loaded = _ranged(share)
+    assert run.interval is not None
+    for sign, batch, cache in zip((-1, 1), ranges.mean_batch, ranges.kv_utilization, strict=True):
+        factor = exp(sign * DEVIATE * run.interval.step_log_sigma)
+        tables = tuple(scale_tables(part, factor=factor) for part in step_tables(DEPLOYMENT))
+        other = serve_workload(
+            DEPLOYMENT, workload=loaded, tables=tables, step_scale=factor, requests=run.result.requests
+        ).overall
+        assert batch == pytest.approx(other.mean_batch, rel=0.06)
+        assert cache == pytest.approx(other.kv_utilization, rel=0.06)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.7, 1.1])
+def test_ranges_hold_their_value_and_stay_possible(share: float) -> None:
+    ranges, run, _ = _ranged(share)
+    overall = run.result.overall
+    assert ranges.saturation_per_s[0] < SATURATION_PER_S < ranges.saturation_per_s[1]
+    for (low, high), value in (
+        (ranges.mean_batch, overall.mean_batch),
+        (ranges.kv_utilization, overall.kv_utilization),
+    ):
+        assert 0 < low <= value * 1.0001
+        assert value <= high * 1.0001
+    assert ranges.kv_utilization[1] <= 1

@@ -1,0 +1,61 @@
+"""Decode attention of engines without a matrix kernel for every head layout: each query head pays for itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.step import StepEstimate, estimate_step
+from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.engine import EngineSpec
+from simulator.specs.engines import load_engine
+from simulator.specs.loading import load_hardware
+from simulator.specs.models import load_model
+
+BATCHES = np.array([1.0, 8.0, 64.0, 256.0])
+CONTEXT = 2048.0
+
+
+def replica(model: str, *, version: str, tp_size: int = 1) -> Deployment:
+    return deploy(
+        model=load_model(model),
+        hardware=load_hardware("h100"),
+        parallelism=ParallelismSpec(tp_size=tp_size),
+        engine=EngineSpec(name="tensorrt-llm", version=version),
+    )
+
+
+def attention_s(deployment: Deployment, *, context: float = CONTEXT) -> np.ndarray:
+    return estimate_step(deployment, decode_step(sequences=BATCHES, context=context)).breakdown_s["decode_attention"]
+
+
+def test_every_head_of_a_group_pays_for_its_numbers_once_the_batch_is_large() -> None:
+    """32 layers x 32 heads x (128 + 128) numbers x 2,048 keys a sequence at 17.5 a clock of 132 units."""
+    model = load_model("mistral-7b-v0.3")
+    hardware = load_hardware("h100")
+    rate = load_engine("tensorrt-llm").at("0.9.0").vector_attention
+    assert rate is not None
+    per_s = rate.elements_per_clock * hardware.compute_units * hardware.boost_clock_hz
+    by_hand_s = 256 * 2048 * 32 * 256 * model.num_hidden_layers / per_s
+    assert attention_s(replica("mistral-7b-v0.3", version="0.9.0"))[-1] == pytest.approx(by_hand_s, rel=1e-6)
+
+
+def test_later_versions_and_head_layouts_with_a_kernel_are_as_they_were() -> None:
+    np.testing.assert_array_equal(
+        attention_s(replica("llama-2-70b", version="0.9.0", tp_size=4)),
+        attention_s(replica("llama-2-70b", version="1.0", tp_size=4)),
+    )
+    old, new = (attention_s(replica("mistral-7b-v0.3", version=version)) for version in ("0.9.0", "0.14.0"))
+    assert (old >= new).all()
+    assert old[-1] > 1.2 * new[-1]
+
+
+def test_prefill_has_matrix_kernels_for_all() -> None:
+    def prefill(version: str) -> StepEstimate:
+        return estimate_step(replica("mistral-7b-v0.3", version=version), prefill_step(sequences=4.0, tokens=2048.0))
+
+    names = ("prefill_attention", "gemm")
+    old, new = prefill("0.9.0").breakdown_s, prefill("0.14.0").breakdown_s
+    assert [old[name].tolist() for name in names] == [new[name].tolist() for name in names]

@@ -1,0 +1,294 @@
+"""Two pools as a way to serve: laws of their sizing, agreement with the event simulation, what a plan says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from math import ceil
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.engine.disaggregation import Pool, serve_disaggregated
+from simulator.engine.mix_requests import requests_of_mix
+from simulator.errors import InfeasibleError, RoofcastError
+from simulator.planner.candidates import Candidate, candidates, platforms
+from simulator.planner.disaggregated import evaluate_pools, pool_latencies
+from simulator.planner.disaggregated_fleet import pack_pools
+from simulator.planner.feasibility import Evaluated, evaluate
+from simulator.planner.handoff import launch_handoff
+from simulator.planner.latency_range import latency_range
+from simulator.planner.plan import plan_capacity
+from simulator.planner.pool_states import _scattered
+from simulator.planner.pool_verification import small_group
+from simulator.planner.records import CapacityPlan, Rejection
+from simulator.planner.replica_load import replica_load
+from simulator.planner.screen_pools import screen_pools
+from simulator.planner.search import Question, resolve
+from simulator.planner.wide_search import candidate_of, screen_space
+from simulator.specs.disaggregation import DisaggregationSpec
+from simulator.specs.plan import plan_spec
+
+BOTH = ("aggregated", "disaggregated")
+
+
+def question(**fields: object) -> Question:
+    return resolve(plan_spec({"rps": 60, "model": "llama-3.1-8b", "hardware": ("h100",), **fields}))
+
+
+def tried(asked: Question) -> list[Candidate]:
+    (platform,) = platforms(asked.spec)
+    return list(candidates(asked.spec, model=asked.model, platform=platform))
+
+
+def pair(asked: Question, *, prefill: int = 0, decode: int = 0) -> Evaluated:
+    found = tried(asked)
+    both = replace(found[decode], prefill=found[prefill])
+    outcome = evaluate(both, model=asked.model, mix=asked.demand.mix, objectives=asked.objectives, policy=asked.policy)
+    assert isinstance(outcome, Evaluated)
+    return outcome
+
+
+@pytest.fixture(scope="module")
+def evaluated() -> Evaluated:
+    return pair(question())
+
+
+@pytest.fixture(scope="module")
+def plan() -> CapacityPlan:
+    return plan_capacity(plan_spec({"rps": 60, "model": "llama-3.1-8b", "hardware": ("h100",), "serving": BOTH}))
+
+
+class TestStates:
+    def test_scattered_pairs_are_a_permutation_with_even_rows(self) -> None:
+        places = _scattered()
+        assert sorted(places) == list(range(len(places)))
+        # Each quarter of the first coordinate meets each quarter of the second equally often.
+        size = len(places) // 4
+        counts = np.histogram2d(np.arange(len(places)), places, bins=4)[0]
+        assert (counts == size // 4).all()
+
+    def test_pools_share_no_time(self, evaluated: Evaluated) -> None:
+        """TTFT does not know the decode pool's load, TPOT not the prefill pool's, and E2E mean is the sum of both."""
+        assert evaluated.prefill is not None
+        low, high = 0.2, 0.8
+        rates = [load * evaluated.replica.saturation_per_s for load in (low, high, low, high)]
+        first = [load * evaluated.prefill.replica.saturation_per_s for load in (low, low, high, high)]
+        a, b, c, d = pool_latencies(evaluated, rates, first, objectives=())
+        assert a.ttft_p95_s == b.ttft_p95_s < c.ttft_p95_s == d.ttft_p95_s
+        assert a.tpot_p95_s == c.tpot_p95_s < b.tpot_p95_s == d.tpot_p95_s
+        assert d.e2e_mean_s - b.e2e_mean_s == pytest.approx(c.e2e_mean_s - a.e2e_mean_s, rel=1e-9)
+
+    @pytest.mark.parametrize("load", [0.4, 0.7])
+    def test_agrees_with_the_event_simulation(self, evaluated: Evaluated, load: float) -> None:
+        assert evaluated.prefill is not None
+        asked = question()
+        rate = load * min(evaluated.replica.saturation_per_s, evaluated.prefill.replica.saturation_per_s)
+        (steady,) = pool_latencies(evaluated, (rate,), (rate,), objectives=())
+        simulated = serve_disaggregated(
+            requests_of_mix(asked.demand.mix, rate_per_s=rate, count=4000, seed=2),
+            prefill=Pool(deployment=evaluated.prefill.replica.deployment, replicas=1),
+            decode=Pool(deployment=evaluated.replica.deployment, replicas=1),
+            spec=DisaggregationSpec(prefill_replicas=1, decode_replicas=1, link="nic"),
+            server=evaluated.candidate.platform.server,
+            timeout_s=None,
+        ).result.overall
+        assert steady.ttft_mean_s == pytest.approx(simulated.ttft.mean_s, rel=0.15)
+        assert steady.ttft_p95_s == pytest.approx(simulated.ttft.p95_s, rel=0.2)
+        assert steady.tpot_mean_s == pytest.approx(simulated.tpot.mean_s, rel=0.05)
+        assert steady.tpot_p95_s == pytest.approx(simulated.tpot.p95_s, rel=0.05)
+        assert steady.e2e_mean_s == pytest.approx(simulated.e2e.mean_s, rel=0.05)
+        assert steady.e2e_p95_s == pytest.approx(simulated.e2e.p95_s, rel=0.05)
+
+
+class TestCapacity:
+    def test_objectives_hold_at_capacity_and_fail_beyond(self) -> None:
+        asked = question(objectives=({"metric": "ttft", "percentile": 95, "bound_s": 0.2},))
+        found = pair(asked)
+        assert found.prefill is not None
+        at, beyond = pool_latencies(
+            found,
+            [found.replica.capacity_per_s] * 2,
+            [share * found.prefill.replica.capacity_per_s for share in (1.0, 1.1)],
+            objectives=asked.objectives,
+        )
+        assert at.ttft_p95_s <= 0.2 * (1 + 1e-9) < beyond.ttft_p95_s
+        assert found.prefill.replica.binding == 0
+        assert found.replica.binding is None
+
+    def test_a_bound_on_the_whole_lowers_both_pools(self) -> None:
+        loose = pair(question(objectives=({"metric": "e2e", "percentile": 95, "bound_s": 100},)))
+        asked = question(objectives=({"metric": "e2e", "percentile": 95, "bound_s": 4},))
+        tight = pair(asked)
+        assert tight.prefill is not None
+        assert loose.prefill is not None
+        assert tight.replica.at_capacity.objectives_s[0] <= 4
+        assert tight.replica.capacity_per_s <= loose.replica.capacity_per_s
+        assert tight.prefill.replica.capacity_per_s <= loose.prefill.replica.capacity_per_s
+        assert tight.replica.binding == 0
+
+    def test_an_impossible_bound_is_refused_by_its_name(self) -> None:
+        asked = question(objectives=({"metric": "e2e", "percentile": 95, "bound_s": 0.5},))
+        found = tried(asked)
+        outcome = evaluate_pools(
+            replace(found[0], prefill=found[0]),
+            model=asked.model,
+            mix=asked.demand.mix,
+            objectives=asked.objectives,
+            policy=asked.policy,
+        )
+        assert isinstance(outcome, Rejection)
+        assert outcome.code == "objective"
+        assert outcome.message.startswith("E2E p95")
+
+    def test_a_slower_link_takes_longer(self, evaluated: Evaluated) -> None:
+        assert evaluated.transfer is not None
+        slow = replace(evaluated, transfer=replace(evaluated.transfer, token_s=10 * evaluated.transfer.token_s))
+        assert evaluated.prefill is not None
+        rate = 0.3 * evaluated.prefill.replica.saturation_per_s
+        fast_at, slow_at = (pool_latencies(item, (rate,), (rate,), objectives=())[0] for item in (evaluated, slow))
+        longer_s = 9 * evaluated.transfer.token_s * question().demand.mix.isl.mean_tokens
+        assert slow_at.ttft_mean_s - fast_at.ttft_mean_s >= longer_s
+        assert slow_at.tpot_mean_s == fast_at.tpot_mean_s
+
+
+class TestWideSearch:
+    def test_screened_pools_agree_with_the_exact_evaluation(self) -> None:
+        asked = question(search="wide", serving=BOTH, tp=(1, 2), pp=(1,))
+        found = screen_space(asked, platforms(asked.spec))
+        pools = screen_pools(found, asked)
+        ratios = []
+        for place, (row, column) in product(range(len(found.tables)), ((9, 3), (13, 4))):
+            limits = (found.space.sequences[row], found.space.tokens[column])
+            one = candidate_of(asked, found.tables[place], limits=limits)
+            exact = evaluate(
+                replace(one, prefill=one),
+                model=asked.model,
+                mix=asked.demand.mix,
+                objectives=asked.objectives,
+                policy=asked.policy,
+            )
+            assert isinstance(exact, Evaluated)
+            assert exact.prefill is not None
+            ratios.append(pools.prefill_per_s[place, column] / exact.prefill.replica.capacity_per_s)
+            ratios.append(pools.decode_per_s[place, row, column] / exact.replica.capacity_per_s)
+        assert np.abs(np.log(ratios)).max() < np.log(1.25)
+
+    def test_a_wide_search_is_not_worse_than_the_usual_one(self) -> None:
+        base = {"rps": 200, "model": "llama-3.1-8b", "hardware": ("h100",), "serving": ("disaggregated",)}
+        usual, wide = (plan_capacity(plan_spec({**base, "search": search})) for search in ("usual", "wide"))
+        assert wide.best.prefill is not None
+        assert wide.search is not None
+        assert wide.best.devices <= usual.best.devices
+        assert wide.search.candidates == wide.candidates
+        assert wide.search.axes[0] == "two pools"
+
+
+class TestSizing:
+    @given(
+        counts=st.tuples(st.integers(1, 50), st.integers(1, 50)),
+        powers=st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    )
+    def test_servers_hold_both_pools(self, counts: tuple[int, int], powers: tuple[int, int]) -> None:
+        devices = (2 ** powers[0], 2 ** powers[1])
+        found = pack_pools(counts, devices=devices, devices_per_server=8)
+        assert found.servers is not None
+        used = sum(count * each for count, each in zip(counts, devices, strict=True))
+        assert found.idle_devices == found.servers * 8 - used >= 0
+        if max(devices) <= 8:
+            assert found.servers == ceil(used / 8)
+
+    def test_sizes_that_leave_gaps_get_servers_of_their_own(self) -> None:
+        assert pack_pools((2, 2), devices=(3, 4), devices_per_server=8).servers == 1 + 1
+
+    def test_pools_are_sized_by_hand(self, plan: CapacityPlan) -> None:
+        fleet = next(item for item in (plan.best, *plan.alternatives) if item.prefill is not None)
+        pool = fleet.prefill
+        assert pool is not None
+        assert pool.replicas == ceil(60 / pool.replica.capacity_per_s)
+        assert fleet.replicas == ceil(60 / fleet.replica.capacity_per_s)
+        assert pool.spares == fleet.spares == 1
+        own = (fleet.replicas + fleet.spares) * fleet.replica.devices
+        assert fleet.devices == own + pool.devices + fleet.idle_devices
+        assert fleet.cost.per_hour == pytest.approx(fleet.devices * (fleet.cost.per_device_hour or 0))
+        assert fleet.devices_low <= fleet.devices <= fleet.devices_high
+
+    def test_the_bill_is_split_by_the_devices_of_the_pools(self, plan: CapacityPlan) -> None:
+        fleet = next(item for item in (plan.best, *plan.alternatives) if item.prefill is not None)
+        mix, cost = plan.demand.mix, fleet.cost
+        assert cost.per_million_input_tokens is not None
+        assert cost.per_million_output_tokens is not None
+        paid = (
+            cost.per_million_input_tokens * mix.isl.mean_tokens + cost.per_million_output_tokens * mix.osl.mean_tokens
+        )
+        assert paid == pytest.approx((cost.per_million_output_tokens_all_in or 0) * mix.osl.mean_tokens)
+
+    @pytest.mark.parametrize(("fleet", "expected"), [((3, 5), (3, 5)), ((100, 50), (2, 1)), ((175, 32), (11, 2))])
+    def test_a_small_group_keeps_the_ratio(self, fleet: tuple[int, int], expected: tuple[int, int]) -> None:
+        assert small_group(*fleet) == expected
+
+
+class TestPlan:
+    def test_comparing_is_never_worse_than_either_way(self, plan: CapacityPlan) -> None:
+        alone = [
+            plan_capacity(plan_spec({"rps": 60, "model": "llama-3.1-8b", "hardware": ("h100",), "serving": (way,)}))
+            for way in BOTH
+        ]
+        costs = [found.best.cost.per_hour or 0 for found in alone]
+        assert plan.best.cost.per_hour == pytest.approx(min(costs))
+        assert alone[0].best.prefill is None
+        assert alone[1].best.prefill is not None
+
+    def test_aggregated_is_the_default(self) -> None:
+        base = {"rps": 60, "model": "llama-3.1-8b", "hardware": ("h100",)}
+        usual, asked = (plan_capacity(plan_spec(fields)) for fields in (base, {**base, "serving": ("aggregated",)}))
+        assert usual.best.label == asked.best.label
+        assert usual.best.devices == asked.best.devices
+
+    def test_degraded_latencies_hold_the_objectives(self, plan: CapacityPlan) -> None:
+        for fleet in (plan.best, *plan.alternatives):
+            for value_s, item in zip(fleet.degraded.objectives_s, plan.objectives, strict=True):
+                assert value_s <= item.bound_s * (1 + 1e-9)
+
+    def test_latencies_over_the_load_and_their_range_pass_through_the_plan(self, plan: CapacityPlan) -> None:
+        fleet = next(item for item in (plan.best, *plan.alternatives) if item.prefill is not None)
+        load = replica_load(fleet.replica, mix=plan.demand.mix, rates_per_s=(fleet.degraded.rate_per_s,), fleet=fleet)
+        ttft, tpot = (next(point for point in load.at if point.metric.value == name) for name in ("ttft", "tpot"))
+        assert ttft.values_s[2] == pytest.approx(fleet.degraded.ttft_p95_s, rel=0.02)
+        assert tpot.values_s[2] == pytest.approx(fleet.degraded.tpot_p95_s, rel=1e-6)
+        assert list(load.ttft_p95_s) == sorted(load.ttft_p95_s)
+        found = latency_range(fleet, mix=plan.demand.mix)
+        assert found.ttft_p95_s[0] < fleet.degraded.ttft_p95_s < found.ttft_p95_s[1]
+        assert found.tpot_p95_s[0] < fleet.degraded.tpot_p95_s < found.tpot_p95_s[1]
+
+    def test_speculation_is_refused(self) -> None:
+        spec = plan_spec(
+            {
+                "rps": 60,
+                "model": "llama-3.1-8b",
+                "hardware": ("h100",),
+                "serving": ("disaggregated",),
+                "speculation": ("ngram",),
+            }
+        )
+        with pytest.raises(InfeasibleError, match="speculation is not modelled"):
+            plan_capacity(spec)
+
+    @pytest.mark.parametrize("other", [{"stock": ("h100=8",)}, {"pools": True}, {"explain_gap": True}])
+    def test_what_cannot_be_combined_is_refused(self, other: dict[str, object]) -> None:
+        with pytest.raises(RoofcastError, match="contradicts"):
+            plan_spec({"rps": 60, "serving": ("disaggregated",), **other})
+
+    def test_hand_off_starts_both_roles(self, plan: CapacityPlan) -> None:
+        fleet = next(item for item in (plan.best, *plan.alternatives) if item.prefill is not None)
+        found = launch_handoff(fleet, model_id="org/model", scheme=None, demand=plan.demand, objectives=plan.objectives)
+        texts = {file.name: file.text for file in found.files}
+        assert texts["launch-vllm.sh"].count("NixlConnector") == 2
+        assert "--disaggregation-mode prefill" in texts["launch-sglang.sh"]
+        assert "--disaggregation-mode decode" in texts["launch-sglang.sh"]
+        assert texts["launch-tensorrt-llm.sh"].count("cache_transceiver_config") == 2
+        assert texts["kubernetes.yaml"].count("kind: Deployment") == 2
+        assert "name: model-prefill" in texts["kubernetes.yaml"]
+        assert "--request-rate 60 " in texts["verify.sh"]

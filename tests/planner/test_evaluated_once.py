@@ -1,0 +1,101 @@
+"""What is remembered is what would be worked out again, and nothing else counts as the same question."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.planner import evaluated_once
+from simulator.planner.candidates import Candidate, candidates, platforms
+from simulator.planner.evaluated_once import evaluate_once
+from simulator.planner.feasibility import Evaluated, Policy, evaluate
+from simulator.planner.plan import plan_capacity
+from simulator.planner.records import Rejection
+from simulator.planner.search import Question, resolve
+from simulator.specs.plan import plan_spec
+
+ASKED = {"model": "llama-3.1-8b", "hardware": ("h100-sxm-80gb",), "tp": (1,), "ttft_p95": 1.0}
+
+
+def _question(**changes: object) -> tuple[Question, Candidate]:
+    spec = plan_spec({**ASKED, "rps": 20.0, **changes})
+    question = resolve(spec)
+    (platform,) = platforms(spec)
+    return question, candidates(spec, model=question.model, platform=platform)[0]
+
+
+def _outcome(question: Question, candidate: Candidate, *, policy: Policy | None = None) -> Evaluated | Rejection:
+    return evaluate_once(
+        candidate,
+        model=question.model,
+        mix=question.demand.mix,
+        objectives=question.objectives,
+        policy=policy or question.policy,
+    )
+
+
+def test_remembered_is_what_would_be_worked_out() -> None:
+    question, candidate = _question()
+    found = _outcome(question, candidate)
+    fresh = evaluate(
+        candidate,
+        model=question.model,
+        mix=question.demand.mix,
+        objectives=question.objectives,
+        policy=question.policy,
+    )
+    assert isinstance(found, Evaluated)
+    assert isinstance(fresh, Evaluated)
+    assert found.replica.capacity_per_s == fresh.replica.capacity_per_s
+    assert found.replica.at_capacity == fresh.replica.at_capacity
+
+
+def test_another_rate_works_out_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_capacity(plan_spec({**ASKED, "rps": 20.0}))
+
+    def refuse(*args: object, **words: object) -> None:
+        raise AssertionError("evaluated again")
+
+    monkeypatch.setattr(evaluated_once, "evaluate", refuse)
+    small, large = (plan_capacity(plan_spec({**ASKED, "rps": rate})) for rate in (20.0, 2000.0))
+    assert small.best.replicas < large.best.replicas
+
+
+def test_other_objectives_are_another_question() -> None:
+    (first, candidate), (second, again) = _question(ttft_p95=2.0), _question(ttft_p95=0.2)
+    before, after = _outcome(first, candidate), _outcome(second, again)
+    assert isinstance(before, Evaluated)
+    assert isinstance(after, Evaluated)
+    assert before.replica.capacity_per_s > after.replica.capacity_per_s
+
+
+@pytest.mark.parametrize(
+    "changes", [{"isl": 4000}, {"osl": 20}, {"weights": "fp8"}, {"tp": (2,)}, {"engine": "sglang"}, {"sparsity": "2:4"}]
+)
+def test_what_changes_a_replica_is_another_question(changes: dict[str, object]) -> None:
+    (first, candidate), (second, other) = _question(), _question(**changes)
+    before, after = _outcome(first, candidate), _outcome(second, other)
+    assert isinstance(before, Evaluated)
+    assert isinstance(after, Evaluated)
+    assert before.replica.capacity_per_s != after.replica.capacity_per_s
+
+
+def test_a_profile_of_the_same_name_is_another_one() -> None:
+    question, candidate = _question()
+    hardware = candidate.platform.hardware
+    slower = hardware.model_copy(update={"memory_bytes_per_s": hardware.memory_bytes_per_s / 3})
+    other = replace(candidate, platform=replace(candidate.platform, hardware=slower))
+    before, after = _outcome(question, candidate), _outcome(question, other)
+    assert isinstance(before, Evaluated)
+    assert isinstance(after, Evaluated)
+    assert before.replica.capacity_per_s > after.replica.capacity_per_s
+
+
+def test_a_lower_utilisation_is_another_question() -> None:
+    question, candidate = _question(ttft_p95=60.0)
+    lower = replace(question.policy, utilization=0.5)
+    full, half = _outcome(question, candidate), _outcome(question, candidate, policy=lower)
+    assert isinstance(full, Evaluated)
+    assert isinstance(half, Evaluated)
+    assert half.replica.capacity_per_s < full.replica.capacity_per_s

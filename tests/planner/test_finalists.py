@@ -1,0 +1,158 @@
+"""Finalists in the event simulation: growing until they hold, falling back, and fleets sized by replaying a trace."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.engine.trace_files import read_trace, summarise
+from simulator.engine.trace_replay import replica_share, resampled_requests
+from simulator.planner.finalist_checks import MOST_ADDED, off_the_edge, smallest_that_holds
+from simulator.planner.finalist_records import Verdict
+from simulator.planner.plan import plan_capacity
+from simulator.planner.records import CapacityPlan
+from simulator.planner.verification import ObjectiveVerification, Verification, refused
+from simulator.reports.plan_document import plan_document
+from simulator.reports.plan_tables import plan_text
+from simulator.specs.plan import PlanSpec, plan_spec
+
+
+@pytest.fixture(scope="module")
+def nothing() -> Verification:
+    plan = plan_capacity(PlanSpec(rps=5, model="llama-3.1-8b", hardware=("h100",), tp=(1,)))
+    return refused("", steady=plan.best.degraded)
+
+
+@given(planned=st.integers(1, 60), needed=st.integers(1, 200), fewer=st.booleans())
+def test_the_smallest_fleet_is_found(nothing: Verification, planned: int, needed: int, fewer: bool) -> None:
+    def at(replicas: int) -> Verification:
+        assert replicas >= 1
+        return replace(nothing, holds=replicas >= needed)
+
+    found = smallest_that_holds(at, planned=planned, fewer=fewer)
+    if needed > planned + max(planned * MOST_ADDED, 1):
+        assert found is None
+    elif fewer:
+        assert found == needed
+    else:
+        assert found == max(needed, planned)
+
+
+@pytest.mark.parametrize(
+    ("fewer", "excess_below", "excess", "expected"),
+    [
+        (9, 1.4, 0.7, 10),
+        (9, 1.4, 0.99, 11),
+        (9, float("inf"), 0.99, 10),
+        (0, 1.0, 0.99, 1),
+    ],
+)
+def test_a_fleet_that_only_just_holds_gets_one_more(
+    nothing: Verification, fewer: int, excess_below: float, excess: float, expected: int
+) -> None:
+    def at(replicas: int) -> Verification:
+        value = excess_below if replicas == fewer else excess
+        check = ObjectiveVerification(name="x", bound_s=1.0, simulated_s=value, low_s=value, high_s=value, steady_s=1.0)
+        return replace(nothing, holds=value <= 1, objectives=(check,))
+
+    assert off_the_edge(at, smallest=fewer + 1) == expected
+
+
+@pytest.fixture(scope="module")
+def bursty() -> CapacityPlan:
+    """Bursts for which the steady state is known to be optimistic."""
+    asked = {"model": "llama-3.1-8b", "rps": 60, "ttft_p95": "300ms", "arrival_cv": 3, "hardware": ("h100", "h200")}
+    return plan_capacity(plan_spec({**asked, "verify": True}))
+
+
+def test_what_is_recommended_holds_in_the_simulation(bursty: CapacityPlan) -> None:
+    assert bursty.finalists is not None
+    assert bursty.verification is not None
+    assert bursty.verification.holds
+    chosen = bursty.finalists.chosen
+    assert (chosen.hardware, chosen.label) == (bursty.best.hardware, bursty.best.label)
+    assert (chosen.replicas, chosen.devices) == (bursty.best.replicas, bursty.best.devices)
+    assert chosen.found.holds
+    assert bursty.finalists.members[0].verdict is not Verdict.HOLDS
+
+
+def test_what_holds_and_costs_less_is_never_passed_over(bursty: CapacityPlan) -> None:
+    assert bursty.finalists is not None
+    held = [item for item in bursty.finalists.members if item.verdict in (Verdict.HOLDS, Verdict.RESIZED)]
+    assert bursty.finalists.chosen.cost_per_hour == min(item.cost_per_hour or np.inf for item in held)
+    for item in held:
+        assert item.found.holds
+        assert item.replicas >= item.planned_replicas
+
+
+def test_text_and_json_say_what_the_simulation_changed(bursty: CapacityPlan) -> None:
+    assert bursty.finalists is not None
+    text = plan_text(bursty, explain=False)
+    assert bursty.finalists.outcome in text
+    assert "MISSED" in text
+    found = json.loads(plan_document(bursty))["verification"]["finalists"]
+    assert [item["chosen"] for item in found["members"]].count(True) == 1
+    assert found["members"][0]["planned"]["objectives"][0]["holds"] is False
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten minutes of which one has four times the rate of the others."""
+    rng = np.random.default_rng(5)
+    rates = np.full(10, 4.0)
+    rates[6] = 16.0
+    moments = np.sort(np.concatenate([60 * (minute + rng.random(int(60 * rate))) for minute, rate in enumerate(rates)]))
+    rows = [
+        f"2023-11-16 18:{15 + int(at // 60):02d}:{at % 60:09.6f},{int(rng.integers(200, 2000))},"
+        f"{int(rng.integers(20, 300))}"
+        for at in moments
+    ]
+    path = tmp_path_factory.mktemp("traces") / "burst.csv"
+    path.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_replay_keeps_the_trace(trace: Path) -> None:
+    recorded = read_trace(trace)
+    counts = np.bincount((recorded.arrival_s // 60).astype(int), minlength=10)[:9]
+    many = [resampled_requests(recorded, times=2, seed=seed) for seed in range(20)]
+    found = np.mean([np.bincount((item.arrival_s // 60).astype(int), minlength=9) for item in many], axis=0)
+    assert found == pytest.approx(2 * counts, rel=0.05)
+    assert np.mean([item.prompt_tokens.mean() for item in many]) == pytest.approx(recorded.isl_tokens.mean(), rel=0.02)
+    pairs = set(zip(recorded.isl_tokens.astype(int), recorded.osl_tokens.astype(int), strict=True))
+    assert set(zip(many[0].prompt_tokens.tolist(), many[0].output_tokens.tolist(), strict=True)) <= pairs
+    again = resampled_requests(recorded, times=2, seed=3)
+    assert (again.arrival_s == many[3].arrival_s).all()
+
+
+def test_shares_of_all_replicas_are_the_whole(trace: Path) -> None:
+    recorded = read_trace(trace)
+    whole = resampled_requests(recorded, times=1.5, seed=7)
+    each = [replica_share(recorded, times=1.5, replicas=4, replica=replica, seed=7) for replica in range(4)]
+    shares = [share for share in each if share is not None]
+    assert sum(map(len, shares)) == len(whole)
+    assert np.sort(np.concatenate([share.arrival_s for share in shares])) == pytest.approx(whole.arrival_s)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_a_trace_is_planned_for_all_its_requests(trace: Path) -> None:
+    asked = {"model": "llama-3.1-8b", "hardware": "l4", "tp": 1, "round_to": "device", "spares": 0}
+    asked |= {"trace": str(trace), "rps": 6, "tpot_p95": "120ms"}
+    plan = plan_capacity(plan_spec(asked))
+    busiest = summarise(read_trace(trace)).peak_to_mean
+    steady = plan_capacity(plan_spec({**asked, "peak_to_mean": busiest}))
+    assert plan.finalists is not None
+    assert plan.finalists.replayed
+    assert steady.finalists is None
+    assert plan.best.replicas < steady.best.replicas
+    assert plan.finalists.chosen.planned_replicas == steady.best.replicas
+    assert plan.demand.peak_to_mean < busiest
+    assert plan.finalists.chosen.found.holds
+    peak = next(item for item in plan.assumptions if item.name == "peak over mean")
+    assert "replayed trace" in peak.source

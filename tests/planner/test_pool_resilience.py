@@ -1,0 +1,89 @@
+"""Failures and money of a fleet whose prompts and answers are computed by two pools."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import isinf
+
+import pytest
+
+from simulator.planner.availability import DEVICE_MTBF_HOURS, enough_up, replica_unavailability
+from simulator.planner.carbon import energy_and_carbon
+from simulator.planner.plan import plan_capacity
+from simulator.planner.records import CapacityPlan
+from simulator.planner.tco import fleet_prompt_share, total_cost
+from simulator.specs.loading import load_prices
+from simulator.specs.ownership import load_ownership
+from simulator.specs.plan import plan_spec
+
+
+@lru_cache(maxsize=2)
+def plan() -> CapacityPlan:
+    question = {
+        "rps": 50.0,
+        "model": "llama-3.1-70b",
+        "hardware": ("h100",),
+        "serving": ("disaggregated",),
+        "resilience": True,
+        "availability": 99.9,
+        "rental": True,
+    }
+    found = plan_capacity(plan_spec(question))
+    assert found.best.prefill is not None
+    return found
+
+
+def test_losing_the_spare_of_either_pool_holds_and_a_server_of_the_small_pool_does_not() -> None:
+    found, fleet = plan().resilience, plan().best
+    assert found is not None
+    cases = {case.name: case for case in found.cases}
+    for name in ("one prefill replica", "one decode replica"):
+        assert cases[name].holds
+        assert cases[name].replicas_lost == 1
+    decode = cases["one server of decode"]
+    assert decode.replicas_lost == min(8 // fleet.replica.devices, fleet.replicas + fleet.spares)
+    # Whoever is overloaded says so, whichever pool it is.
+    assert all(isinf(case.ttft_p95_s) == (case.load >= 1) for case in found.cases)
+    assert found.spares == fleet.spares + (fleet.prefill.spares if fleet.prefill else 0)
+
+
+def test_both_pools_have_to_be_up() -> None:
+    found, fleet = plan().resilience, plan().best
+    assert found is not None
+    assert found.availability is not None
+    assert fleet.prefill is not None
+    by_hand = 1.0
+    for pool in (fleet, fleet.prefill):
+        down = replica_unavailability(devices=pool.replica.devices, mtbf_hours=DEVICE_MTBF_HOURS, mttr_hours=24.0)
+        by_hand *= enough_up(replicas=pool.replicas, spares=pool.spares, unavailability=down)
+    assert found.availability.present_achieved == pytest.approx(by_hand)
+    assert found.availability.present_achieved >= 0.999
+    assert found.availability.devices == fleet.devices
+
+
+def test_prompts_pay_for_the_devices_that_compute_them() -> None:
+    fleet, demand = plan().best, plan().demand
+    assert fleet.prefill is not None
+    share = fleet.prefill.devices / (fleet.prefill.devices + (fleet.replicas + fleet.spares) * fleet.replica.devices)
+    assert fleet_prompt_share(fleet) == pytest.approx(share)
+    prices, ownership = load_prices(), load_ownership()
+    renting = next(
+        item for item in total_cost(plan(), prices=prices, ownership=ownership).renting if item.kind == "on_demand"
+    )
+    # The plan's own price of tokens is that of renting on demand.
+    assert renting.per_million_input_tokens == pytest.approx(fleet.cost.per_million_input_tokens)
+    assert renting.per_million_output_tokens == pytest.approx(fleet.cost.per_million_output_tokens)
+    assert plan().rental is not None
+    assert plan().rental.per_million_input_tokens > 0  # type: ignore[union-attr]
+    energy = energy_and_carbon(plan(), prices=prices, ownership=ownership)
+    tokens = demand.served_mean_rate_per_s * (demand.mix.isl.mean_tokens + demand.mix.osl.mean_tokens)
+    assert energy.j_per_token == pytest.approx(fleet.typical_w * prices.pue / tokens)
+
+
+def test_pools_are_restarted_one_after_the_other() -> None:
+    found, fleet = plan().resilience, plan().best
+    assert found is not None
+    assert fleet.prefill is not None
+    replicas = fleet.replicas + fleet.spares + fleet.prefill.replicas + fleet.prefill.spares
+    assert found.maintenance.rounds == replicas
+    assert found.maintenance.holds

@@ -36,7 +36,10 @@ ENERGY = "Electric energy of the accelerators per generated token, prompts inclu
 SATURATION = "The highest rate that the deployment keeps up with; beyond it the queue grows as long as the load lasts."
 PERCENTILE = "p95: 95 of 100 requests are at least this fast."
 INTERVAL = "80 % interval: in validation, four of five measured values lay within it."
-CROSSOVER = "The batch at which the weight products of a decode step turn from memory to compute bound."
+CROSSOVER = (
+    "The batch at which the weight products of a decode step turn from memory to compute bound, by the datasheet's "
+    "peaks; the range is as wide as the errors of the kernel models."
+)
 UTILISATION = "Share of the rate that saturates a replica which the plan uses; the rest absorbs bursts."
 SPARES = "Replicas beyond those that the peak needs, so that a failure breaks no objective."
 PREFIX = "Share of prompt tokens that earlier requests left in the KV cache."

@@ -26,11 +26,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--model", default="llama-3.1-70b")
+    parser.add_argument("--serving", action="append", default=[], help="aggregated, disaggregated; repeatable")
     chosen = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    spec = plan_spec(
-        {"rps": 1000, "model": chosen.model, "hardware": GPUS, "search": "wide", "any_precision": True, "pareto": True}
-    )
+    asked = {"rps": 1000, "model": chosen.model, "hardware": GPUS, "serving": tuple(chosen.serving)}
+    spec = plan_spec({**asked, "search": "wide", "any_precision": True, "pareto": True})
     slowest_s = 0.0
     for run in range(chosen.runs):
         question = resolve(spec)

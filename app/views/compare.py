@@ -104,7 +104,9 @@ def page() -> None:
     with right:
         memories = [(name, answer.what_if.result.run.memory) for name, answer in found]
         stored = least_known(answer.document["memory"]["provenance"] for _, answer in found)
-        display.chart(memory_stack_chart(memories), key="memories", provenance=stored, interval=room_text(compared))
+        used = [answer.document["memory"]["kv_utilization"] for _, answer in found]
+        stack = memory_stack_chart(memories, used=used)
+        display.chart(stack, key="memories", provenance=stored, interval=room_text(compared))
     rows, columns = compare_columns(compared)
     st.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch", height="content")
     st.caption(f"In brackets: {glossary.INTERVAL}")

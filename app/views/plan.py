@@ -95,35 +95,68 @@ def _outlook_inputs() -> dict[str, object]:
     return flags if target is None else {**flags, "availability": target}
 
 
-def _inputs() -> tuple[dict[str, object], WorkloadPreset]:
+def _demand_inputs(preset: WorkloadPreset) -> dict[str, object]:
+    """Rate, lengths and objectives."""
+    flags: dict[str, object] = {}
+    flags["rps"] = inputs.number(
+        "Requests per second at peak",
+        key="rps",
+        low=0.01,
+        high=_LARGEST_RATE,
+        value=1000.0,
+        step=10.0,
+        help="The rate that the fleet must carry.",
+    )
+    flags["isl"], flags["osl"] = inputs.length_inputs(preset)
+    left, right = st.columns(2)
+    with left:
+        flags["ttft_p95"] = inputs.number(
+            "TTFT p95 (s)", key="ttft", low=0.01, high=600.0, value=preset.ttft_p95_s, step=0.1, help=glossary.TTFT
+        )
+    with right:
+        flags["tpot_p95"] = inputs.number(
+            "TPOT p95 (s)", key="tpot", low=0.001, high=10.0, value=preset.tpot_p95_s, step=0.01, help=glossary.TPOT
+        )
+    return flags
+
+
+def _variation_inputs(preset: WorkloadPreset) -> dict[str, object]:
+    """How unlike each other requests are, and what of them is cached."""
+    return {
+        "isl_cv": inputs.number(
+            "Variation of prompts",
+            key="isl_cv",
+            low=0.0,
+            high=5.0,
+            value=preset.isl_cv,
+            step=0.1,
+            help=glossary.VARIATION,
+        ),
+        "osl_cv": inputs.number(
+            "Variation of answers",
+            key="osl_cv",
+            low=0.0,
+            high=5.0,
+            value=preset.osl_cv,
+            step=0.1,
+            help=glossary.VARIATION,
+        ),
+        "prefix_hit": inputs.number(
+            "Prompt tokens in cache",
+            key="prefix",
+            low=0.0,
+            high=0.99,
+            value=preset.prefix_hit,
+            step=0.05,
+            help=glossary.PREFIX,
+        ),
+    }
+
+
+def _inputs() -> dict[str, object]:
     with st.sidebar:
         preset = inputs.preset_input()
-        flags: dict[str, object] = {"model": inputs.model_input()}
-        flags["rps"] = inputs.number(
-            "Requests per second at peak",
-            key="rps",
-            low=0.01,
-            high=_LARGEST_RATE,
-            value=1000.0,
-            step=10.0,
-            help="The rate that the fleet must carry.",
-        )
-        flags["isl"], flags["osl"] = inputs.length_inputs(preset)
-        left, right = st.columns(2)
-        with left:
-            flags["ttft_p95"] = inputs.number(
-                "TTFT p95 (s)", key="ttft", low=0.01, high=600.0, value=preset.ttft_p95_s, step=0.1, help=glossary.TTFT
-            )
-        with right:
-            flags["tpot_p95"] = inputs.number(
-                "TPOT p95 (s)",
-                key="tpot",
-                low=0.001,
-                high=10.0,
-                value=preset.tpot_p95_s,
-                step=0.01,
-                help=glossary.TPOT,
-            )
+        flags: dict[str, object] = {"model": inputs.model_input(), **_demand_inputs(preset)}
         chosen = st.multiselect(
             "Accelerators",
             list_hardware(profiles=session_profiles()),
@@ -135,37 +168,11 @@ def _inputs() -> tuple[dict[str, object], WorkloadPreset]:
         if chosen:
             flags["hardware"] = tuple(chosen)
         with st.expander("Lengths, formats, spares, prices"):
-            flags["isl_cv"] = inputs.number(
-                "Variation of prompts",
-                key="isl_cv",
-                low=0.0,
-                high=5.0,
-                value=preset.isl_cv,
-                step=0.1,
-                help=glossary.VARIATION,
-            )
-            flags["osl_cv"] = inputs.number(
-                "Variation of answers",
-                key="osl_cv",
-                low=0.0,
-                high=5.0,
-                value=preset.osl_cv,
-                step=0.1,
-                help=glossary.VARIATION,
-            )
-            flags["prefix_hit"] = inputs.number(
-                "Prompt tokens in cache",
-                key="prefix",
-                low=0.0,
-                high=0.99,
-                value=preset.prefix_hit,
-                step=0.05,
-                help=glossary.PREFIX,
-            )
+            flags |= _variation_inputs(preset)
             flags |= _policy_inputs()
         with st.expander("Growth and failures"):
             flags |= _outlook_inputs()
-    return flags, preset
+    return flags
 
 
 def _baseline(flags: dict[str, object]) -> tuple[CapacityPlan | None, str]:
@@ -214,7 +221,7 @@ def _memory(best: Fleet) -> None:
 
 def page() -> None:
     """The page."""
-    flags, _ = _inputs()
+    flags = _inputs()
     try:
         spec = spec_of(flags)
         plan = planned(spec)

@@ -126,7 +126,10 @@ def _charts(answer: Answer, scenario: ScenarioSpec) -> None:
         )
     with right:
         display.chart(
-            memory_stack_chart([(f"{scenario.hardware} TP{scenario.tp_size}", run.memory)]),
+            memory_stack_chart(
+                [(f"{scenario.hardware} TP{scenario.tp_size}", run.memory)],
+                used=(answer.document["memory"]["kv_utilization"],),
+            ),
             key="memory",
             provenance=answer.document["memory"]["provenance"],
             interval=f"{room} tokens" if (room := spread["kv_capacity_tokens"]) else "",

@@ -19,6 +19,7 @@ from simulator.engine.lengths import LengthDistribution
 from simulator.engine.recorded import RecordedDemand, Spread
 from simulator.errors import RoofcastError
 from simulator.specs.plan import duration_s
+from simulator.specs.plan_values import HOURS_PER_DAY
 from simulator.specs.workload import LARGEST_CV
 
 SCHEMA_VERSION = "1.0"
@@ -26,10 +27,12 @@ _CACHED_AT_MOST = 0.99
 
 
 def _fields(demand: RecordedDemand) -> dict[str, float]:
-    """The fields of a workload file, in the units of plan-capacity's flags."""
+    """The fields of a workload file that are numbers, in the units of plan-capacity's flags."""
     fields: dict[str, float] = {"rps": demand.rate_per_s}
+    shape = demand.load_profile
+    hourly = max(shape) * len(shape) / sum(shape) if shape else 1.0
     if demand.peak_to_mean is not None:
-        fields["peak_to_mean"] = max(1.0, demand.peak_to_mean)
+        fields["peak_to_mean"] = max(1.0, demand.peak_to_mean, hourly)
     fields |= _spread("isl", demand.isl) | _spread("osl", demand.osl)
     if demand.prefix_hit is not None:
         fields["prefix_hit"] = min(demand.prefix_hit, _CACHED_AT_MOST)
@@ -68,6 +71,11 @@ def _lines(demand: RecordedDemand, *, digest: str) -> Iterator[str]:
     yield from filter(None, (_shape("isl", demand.isl), _shape("osl", demand.osl)))
     for name, value in _fields(demand).items():
         yield f"{name}: {value:.6g}"
+    if demand.load_profile:
+        period = "week from Monday" if len(demand.load_profile) > HOURS_PER_DAY else "day"
+        yield f"# by hour of a {period}, UTC; the mix of rentals that it asks for is planned too"
+        yield "rental: true"
+        yield f"load_profile: [{', '.join(f'{value:.3g}' for value in demand.load_profile)}]"
 
 
 def run_demand(path: str, *, over: str | None, out: str, force: bool, as_json: bool) -> None:
@@ -88,7 +96,8 @@ def run_demand(path: str, *, over: str | None, out: str, force: bool, as_json: b
             "tool": demand.tool,
             "requests": demand.requests,
             "duration_s": demand.duration_s,
-            "workload": _fields(demand),
+            "workload": _fields(demand)
+            | ({"rental": True, "load_profile": list(demand.load_profile)} if demand.load_profile else {}),
             "lengths": {"isl": asdict(demand.isl), "osl": asdict(demand.osl)},
             "notes": list(demand.notes),
             "warnings": list(demand.warnings),

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.engine.lengths import Array
+from simulator.engine.load_by_hour import load_by_hour
 from simulator.engine.prometheus import histogram_spread, hit_share
 from simulator.engine.recorded import RecordedDemand, Spread
 from simulator.errors import RoofcastError
+from simulator.units import SECONDS_PER_HOUR
 
 REQUESTS = ("vllm:request_success_total", "vllm:request_success", "vllm:request_prompt_tokens_count")
 PROMPTS = ("vllm:request_prompt_tokens_sum", "vllm:prompt_tokens_total", "vllm:prompt_tokens")
@@ -89,14 +91,14 @@ def _grown(found: list[_Series], names: tuple[str, ...]) -> float | None:
     return float(sum(item.increases.sum() for item in chosen)) if chosen else None
 
 
-def _rates(chosen: list[_Series]) -> tuple[Array, Array]:
-    """Interval lengths [s] and requests/s of all series together, on the times of all of them."""
+def _counted(chosen: list[_Series]) -> tuple[Array, Array]:
+    """Times [s] of all series and the requests of all of them until each."""
     times = np.unique(np.concatenate([item.times_s for item in chosen]))
     total = np.zeros(len(times))
     for item in chosen:
         # A counter's growth is spread evenly between its samples.
         total += np.interp(times, item.times_s, np.append(0.0, np.cumsum(item.increases)))
-    return np.diff(times), np.diff(total) / np.diff(times)
+    return times, total
 
 
 def _spread(found: list[_Series], histogram: str, *, mean: float) -> Spread:
@@ -120,7 +122,8 @@ def range_demand(document: object, *, source: str) -> RecordedDemand:
     if not counted:
         names = ", ".join(sorted({item.name for item in found})) or "nothing"
         raise _refuse(source, f"holds {names}; {REQUESTS[0]} is needed", "unknown_format")
-    seconds, rates = _rates(counted)
+    times, total = _counted(counted)
+    seconds, rates = np.diff(times), np.diff(total) / np.diff(times)
     requests, duration_s = float((seconds * rates).sum()), float(seconds.sum())
     if requests < 1:
         raise _refuse(source, "no request finished in this time", "no_requests")
@@ -144,6 +147,7 @@ def range_demand(document: object, *, source: str) -> RecordedDemand:
             f"the peak is the busiest step of {float(seconds.min()):g} s; shorter bursts do not show",
             "requests count when they finish: a queue that grows hides demand",
         ),
+        load_profile=load_by_hour(times, total, has_dates=True) if seconds.max() <= SECONDS_PER_HOUR else (),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -189,12 +189,28 @@ def simulate_rate(
 
 
 def simulate_as_sent(
-    served: Served, *, samples: Sequence[Requests], objectives: tuple[ObjectiveSpec, ...]
+    served: Served, *, samples: Sequence[Requests], objectives: tuple[ObjectiveSpec, ...], together: int = 1
 ) -> RatePoint:
-    """Send each of ``samples`` at its own times and gather what clients see of all requests, the first included."""
+    """Send each of ``samples`` at its own times and gather what clients see of all requests, the first included.
+
+    together : about so many samples in a row count as one in ``by_seed``, the samples spread evenly over the groups
+    """
     runs = [_Run(result=served.run(requests), inside=np.ones(len(requests), dtype=np.bool_)) for requests in samples]
     rate_per_s = float(np.mean([mean_rate_per_s(requests) for requests in samples]))
-    return _gathered(runs, served=served, rate_per_s=rate_per_s, objectives=objectives)
+    point = _gathered(runs, served=served, rate_per_s=rate_per_s, objectives=objectives)
+    if together == 1:
+        return point
+    groups = np.array_split(np.arange(len(runs)), max(len(runs) // together, 1))
+    return replace(
+        point,
+        by_seed=tuple(
+            _checks(
+                [np.concatenate([runs[place].latencies_s(item.metric) for place in group]) for item in objectives],
+                objectives,
+            )
+            for group in groups
+        ),
+    )
 
 
 def _gathered(

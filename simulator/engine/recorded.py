@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.engine.lengths import Array
+from simulator.engine.load_by_hour import load_by_hour
 from simulator.engine.trace_files import RequestTrace, summarise
 from simulator.units import SECONDS_PER_MINUTE
 
@@ -46,6 +47,7 @@ class RecordedDemand:
     rate_per_s : mean over ``duration_s``; peak_to_mean : busiest minute over the mean
     isl, osl : prompt and answer tokens; prefix_hit : share of prompt tokens found in a cache
     arrival_cv : coefficient of variation of the gaps between arrivals
+    load_profile : relative demand by hour (UTC) of a day or a week, empty of records shorter than a day
     notes : what the record leaves open; warnings : what was put right or looks wrong
     """
 
@@ -61,6 +63,7 @@ class RecordedDemand:
     arrival_cv: float | None
     notes: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    load_profile: tuple[float, ...] = ()
 
 
 def _gap_cv(arrivals_s: Array) -> float | None:
@@ -92,6 +95,7 @@ def measured_demand(
         All requests carry one time, so that there is no rate.
     """
     summary = summarise(trace)
+    counts = np.arange(1.0, len(trace.arrival_s) + 1)
     ticking = float((np.diff(trace.arrival_s) == 0).mean()) > _MANY_TIES
     return RecordedDemand(
         source=trace.source,
@@ -106,4 +110,5 @@ def measured_demand(
         arrival_cv=None if ticking else _gap_cv(trace.arrival_s),
         notes=(*notes, _TICKING) if ticking else notes,
         warnings=trace.warnings,
+        load_profile=load_by_hour(trace.first_s + trace.arrival_s, counts, has_dates=trace.has_dates),
     )

@@ -21,7 +21,8 @@ class RequestTrace:
 
     arrival_s : since the first request [s]; isl_tokens, osl_tokens : prompt and answer lengths
     hashes : of the blocks of each prompt, equal where content is equal up to and with the block; None without
-    warnings : what was put right on reading
+    warnings : what was put right on reading; first_s : time of the first request by the recorder's clock [s]
+    has_dates : whether that clock is the world's (Unix time)
     """
 
     source: str
@@ -30,6 +31,8 @@ class RequestTrace:
     osl_tokens: Array
     hashes: tuple[tuple[int, ...], ...] | None = None
     warnings: tuple[str, ...] = ()
+    first_s: float = 0.0
+    has_dates: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,8 @@ def read_trace(path: str | Path) -> RequestTrace:
         osl_tokens=table[:, 2],
         hashes=hashes or None,
         warnings=warnings,
+        first_s=float(table[0, 0]),
+        has_dates=text.lstrip().startswith(AZURE_COLUMNS[0]),
     )
 
 

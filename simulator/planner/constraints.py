@@ -95,7 +95,7 @@ def beyond(limits: Sequence[FleetLimit], ranked: Sequence[Sized]) -> tuple[Rejec
                     hardware=candidate.platform.hardware.name,
                     label=candidate.label,
                     code="limit",
-                    message=f"{item.devices} GPUs: {'; '.join(_by_how_much(limit, item) for limit in broken)}",
+                    message="; ".join(_by_how_much(limit, item) for limit in broken),
                     excess=max(limit.share(item) for limit in broken) - 1,
                 )
             )
@@ -107,7 +107,8 @@ def _by_how_much(limit: FleetLimit, sized: Sized) -> str:
     if value is None:
         return f"its share of {limit.flag} {limit.allowed:,.6g} is unknown"
     over = amount_text(value - limit.allowed)
-    return f"{amount_text(value)} {limit.unit} is {over} above {limit.flag} {limit.allowed:,.6g}"
+    of = "" if limit.kind == "devices" else f" of {sized.devices} GPUs"
+    return f"{amount_text(value)} {limit.unit}{of}, {over} above {limit.flag} {limit.allowed:,.6g}"
 
 
 def amount_text(value: float) -> str:

@@ -18,8 +18,10 @@ def _demand_lines(plan: CapacityPlan) -> list[str]:
 
 def _memory_lines(fleet: Fleet) -> list[str]:
     memory, replica = fleet.replica.memory, fleet.replica
+    pool = "" if fleet.prefill is None else "decode pool, "
     return [
-        f"memory per device: {memory.budget_bytes / GIGA:.1f} GB budget = {memory.weights_bytes / GIGA:.1f} weights + "
+        f"{pool}memory per device: "
+        f"{memory.budget_bytes / GIGA:.1f} GB budget = {memory.weights_bytes / GIGA:.1f} weights + "
         f"{memory.activation_bytes / GIGA:.1f} activations + {memory.reserve_bytes / GIGA:.1f} reserve + "
         f"{memory.kv_capacity_bytes / GIGA:.1f} for the KV cache",
         f"KV cache: {memory.kv_bytes_per_token / KILO:.1f} kB a token and device, {memory.kv_capacity_tokens} tokens; "

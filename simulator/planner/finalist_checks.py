@@ -13,7 +13,7 @@ from simulator.planner.fleet import Sized, size
 from simulator.planner.records import Latencies
 from simulator.planner.search import Question
 from simulator.planner.studies import replays_trace
-from simulator.planner.trace_check import trace_check
+from simulator.planner.trace_check import COARSE_STEPS, FINE_STEPS, trace_check
 from simulator.planner.verification import Verification, refused, steady_check
 
 MOST_ADDED = 1.0
@@ -79,14 +79,14 @@ def _pools_check(question: Question, sized: Sized, *, state: Callable[[int], Lat
     return simulate
 
 
-def _check_of(question: Question, sized: Sized) -> CheckOf:
-    """How this kind of replica fares in fleets of any size; a size is simulated once."""
+def _check_of(question: Question, sized: Sized, *, steps: int = COARSE_STEPS) -> CheckOf:
+    """How this kind of replica fares in fleets of any size; a size is simulated once. ``steps`` of a trace's replay"""
     deployment, state = sized.evaluated.replica.deployment, steady_states(question, sized)
     seen: dict[int, Verification] = {}
     if sized.prefill is not None:
         simulate = _pools_check(question, sized, state=state)
     elif replays_trace(question.spec):
-        replay = trace_check(question, sized.evaluated.replica)
+        replay = trace_check(question, sized.evaluated.replica, steps=steps)
 
         def simulate(replicas: int) -> Verification:
             return replay.at(replicas, steady=state(replicas))
@@ -106,13 +106,14 @@ def _check_of(question: Question, sized: Sized) -> CheckOf:
     return at
 
 
-def smallest_that_holds(at: CheckOf, *, planned: int, fewer: bool) -> int | None:
+def smallest_that_holds(at: CheckOf, *, planned: int, fewer: bool, step: int | None = None) -> int | None:
     """Fewest replicas that hold, from ``planned`` up to twice as many, and with ``fewer`` also below it.
 
+    step : the first one downwards where the answer is known to be near, otherwise an eighth of the replicas
     Growing steps, then bisection: what holds is taken to hold with more replicas as well.
     """
     if at(planned).holds:
-        low, high, step = 0 if fewer else planned - 1, planned, max(planned // 8, 1)
+        low, high, step = 0 if fewer else planned - 1, planned, step or max(planned // 8, 1)
         while fewer and high - step > low:
             if not at(high - step).holds:
                 low = high - step
@@ -172,6 +173,16 @@ def sized_again(question: Question, sized: Sized, *, replicas: int | None = None
     return size(evaluated, demand=question.demand, spec=question.spec, prices=question.prices, replicas=replicas)
 
 
+def _replayed(question: Question, sized: Sized, at: CheckOf) -> tuple[int | None, CheckOf]:
+    """Fewest replicas under the replayed trace: by ``at``, then by longer replays, which are handed back too."""
+    about = smallest_that_holds(at, planned=sized.replicas, fewer=True)
+    if about is None:
+        return None, at
+    longer = _check_of(question, sized, steps=FINE_STEPS)
+    needed = smallest_that_holds(longer, planned=about, fewer=True, step=1)
+    return None if needed is None else off_the_edge(longer, smallest=needed), longer
+
+
 def check_fleet(question: Question, sized: Sized) -> Checked:
     """Simulate a fleet as planned, and look for the fewest replicas that hold."""
     planned = sized.replicas
@@ -188,9 +199,10 @@ def check_fleet(question: Question, sized: Sized) -> Checked:
             verdict=Verdict.NOT_SIMULATED,
             at=None,
         )
-    needed = smallest_that_holds(at, planned=planned, fewer=replays_trace(question.spec))
-    if needed is not None and replays_trace(question.spec):
-        needed = off_the_edge(at, smallest=needed)
+    if replays_trace(question.spec):
+        needed, at = _replayed(question, sized, at)
+    else:
+        needed = smallest_that_holds(at, planned=planned, fewer=False)
     verdict, kept = Verdict.MISSES, sized
     if needed is not None:
         kept = sized_again(question, sized, replicas=needed)

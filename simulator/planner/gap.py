@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 from simulator.planner.constraints import fleet_limits
 from simulator.planner.fleet import Sized, size
-from simulator.planner.gap_changes import GIVES_UP, GapChange, GapState, gap_changes, state_quality
+from simulator.planner.gap_changes import GIVES_UP, GapChange, GapState, gap_changes
 from simulator.planner.gap_commands import pinned_command
 from simulator.planner.gap_limits import Overrun
 from simulator.planner.gap_options import gap_options, usual_options
 from simulator.planner.gap_records import Gap, GapLimit, GapOption, GapStep, MissedBound
 from simulator.planner.gap_screen import GapScreen, can_screen, with_cache_hits, with_prefix_hits
+from simulator.planner.idle_bounds import own_quality
 from simulator.planner.search import Question, evaluate_all
 
 # The changes of a round that are evaluated exactly, those whose screened fleets come nearest.
@@ -149,10 +150,13 @@ def carried_rate_per_s(question: Question, item: Sized, *, overrun: Overrun) -> 
 
 def _steps(question: Question, path: _Path, screen: GapScreen) -> tuple[GapStep, ...]:
     before, found = path.start, []
+    searched = question.spec.any_precision or question.spec.any_technique
     for taken in path.taken:
         item, change = taken.item, taken.change
         candidate, speculation = item.evaluated.candidate, item.evaluated.replica.deployment.speculation
         alone = screen.exact(change.state)
+        # Where the question leaves formats open, any change may come with another one.
+        quality = own_quality(item) if searched else change.quality
         guesses = speculation is not None and change.kind == "speculation"
         found.append(
             GapStep(
@@ -163,8 +167,8 @@ def _steps(question: Question, path: _Path, screen: GapScreen) -> tuple[GapStep,
                 devices=item.devices,
                 saved_devices=None if before is None else before.devices - item.devices,
                 alone_devices=None if alone is None else alone.devices,
-                quality=change.quality.note,
-                quality_loss=change.quality.loss,
+                quality=quality.note,
+                quality_loss=quality.loss,
                 cost_per_hour=item.cost.per_hour,
                 assumes=speculation.plan.assumptions if guesses and speculation is not None else (),
                 taken=screen.overrun.taken(item),
@@ -242,7 +246,7 @@ def gap_of(
         cache = _needed_share(question, end, overrun=overrun, changed=with_cache_hits)
         carried = carried_rate_per_s(question, end, overrun=overrun)
     first, budget = (None if start is None else start.evaluated.candidate), question.spec.max_gpus
-    quality = state_quality(question, path.state)
+    quality = None if end is None else own_quality(end)
     return Gap(
         budget_devices=budget,
         start_hardware=first.platform.hardware.name if first else "",
@@ -256,8 +260,8 @@ def gap_of(
         limits=_limits(path, overrun),
         options=(*options, *alone),
         bounds=bounds,
-        quality=quality.note,
-        quality_loss=quality.loss,
+        quality="" if quality is None else quality.note,
+        quality_loss=None if quality is None else quality.loss,
         carried_rate_per_s=carried,
         command="" if end is None else _command(question, end, path.state, overrun=overrun),
         start_cost_per_hour=start.cost.per_hour if start is not None else None,

@@ -103,11 +103,6 @@ def _change(question: Question, *, kind: str, name: str, flags: str, state: GapS
     return GapChange(kind=kind, name=name, flags=flags, state=state, quality=quality)
 
 
-def state_quality(question: Question, state: GapState) -> AnswerQuality:
-    """Of everything that a state changes, together."""
-    return answer_quality(question.model, state.precision(_NATIVE), state.techniques(TechniquesSpec()))
-
-
 def _weights_changes(question: Question) -> list[GapChange]:
     formats = [PrecisionSpec(scheme=name) for name in WIDE_SCHEMES] + [PrecisionSpec(weights=Dtype.INT8)]
     found = []

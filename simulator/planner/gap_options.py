@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.planner.fleet import Sized
-from simulator.planner.format_quality import AnswerQuality, answer_quality
 from simulator.planner.gap_changes import GapChange
 from simulator.planner.gap_commands import pinned_command
 from simulator.planner.gap_limits import Overrun
 from simulator.planner.gap_records import GapOption
 from simulator.planner.gap_screen import GapScreen
+from simulator.planner.idle_bounds import own_quality
 from simulator.planner.search import Question
 from simulator.planner.single_changes import single_changes, trial_of
 
@@ -24,13 +24,13 @@ def option_of(
     *,
     name: str,
     flags: str,
-    quality: AnswerQuality,
     overrun: Overrun,
     start: Sized | None,
     texts: tuple[str, ...] = (),
 ) -> GapOption:
     """A fleet that one change leads to."""
     candidate, closes = item.evaluated.candidate, overrun.holds(item)
+    quality = own_quality(item)
     helps = start is None or overrun.order(item)[0] < overrun.order(start)[0]
     reason = "" if closes or helps else "needs no less than as asked"
     return GapOption(
@@ -77,7 +77,6 @@ def _alone(question: Question, screen: GapScreen, change: GapChange, start: Size
         item,
         name=change.name,
         flags=change.flags_of(item.evaluated.candidate),
-        quality=change.quality,
         overrun=screen.overrun,
         start=start,
         texts=change.state.texts,
@@ -108,10 +107,7 @@ def usual_options(question: Question, overrun: Overrun, *, start: Sized | None) 
         if item is None:
             continue
         candidate = item.evaluated.candidate
-        quality = answer_quality(question.model, candidate.precision, candidate.techniques)
         name = candidate.platform.hardware.name
         flags = f"--hardware {name}" if change.flags == "--hardware" else change.flags
-        found.append(
-            option_of(question, item, name=change.name, flags=flags, quality=quality, overrun=overrun, start=start)
-        )
+        found.append(option_of(question, item, name=change.name, flags=flags, overrun=overrun, start=start))
     return tuple(sorted(found, key=_order))

@@ -99,9 +99,10 @@ class GapScreen:
         return self._exact[state]
 
     def narrow(self) -> None:
-        """Go on with the accelerators that came nearest to the limits in any state so far."""
+        """Go on with the accelerators that came nearest to the limits in any state so far, and those asked for."""
         order = sorted(self._least, key=lambda name: self._least[name])
-        self._kept = frozenset(order[:_KEPT_PLATFORMS])
+        asked = [item.hardware.name for item in self._asked] if self.question.spec.hardware else []
+        self._kept = frozenset([*order[:_KEPT_PLATFORMS], *asked])
 
     def _allowed(self, state: GapState) -> list[Platform]:
         chosen = self._all if state.any_hardware else self._asked

@@ -38,6 +38,11 @@ def technique_notes(deployment: Deployment) -> tuple[str, ...]:
         notes.append(
             f"The checkpoint has to be pruned to {spec.sparsity.pattern} and stored compressed: no flag prunes it."
         )
+    if spec.weight_offload is not None:
+        notes.append(
+            f"The plan keeps {spec.weight_offload.fraction:.0%} of the layers' weights in host memory: add "
+            "--cpu-offload-gb (vLLM, SGLang) with that share of a device's weights; the commands leave it out."
+        )
     if spec.kv_policy is not None:
         notes.append(f"No flag of these engines bounds the cache by {spec.kv_policy.method}: it needs their source.")
     return tuple(notes)

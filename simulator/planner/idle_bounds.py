@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from simulator.planner.candidates import Candidate, candidates, platforms
@@ -14,6 +15,8 @@ from simulator.planner.replica_capacity import UNLOADED_SHARE
 from simulator.planner.search import Question, Trial, evaluate_all
 from simulator.units import MILLI
 
+_DEGREE = re.compile(r"\b(TP|PP)([0-9]+)")
+
 
 def closest_refusal(trial: Trial) -> Rejection:
     """The refusal that came nearest to serving."""
@@ -22,13 +25,12 @@ def closest_refusal(trial: Trial) -> Rejection:
 
 def _candidate_of(question: Question, refused: Rejection) -> Candidate | None:
     """The set-up that a refusal is about."""
-    spec = question.spec.model_copy(update={"hardware": (refused.hardware,)})
+    degrees = dict(_DEGREE.findall(refused.label))
+    tp, pp = (int(degrees.get(name, 1)) for name in ("TP", "PP"))
+    update = {"hardware": (refused.hardware,), "tp": (tp,), "pp": (pp,)}
+    spec = question.spec.model_copy(update=update)
     (platform,) = platforms(spec)
-    found = (
-        item
-        for large in (False, True)
-        for item in candidates(spec, model=question.model, platform=platform, large=large)
-    )
+    found = candidates(spec, model=question.model, platform=platform)
     return next((item for item in found if item.label == refused.label), None)
 
 
@@ -75,5 +77,6 @@ def missed_bounds(question: Question, trial: Trial) -> tuple[MissedBound, ...]:
 
 
 def own_quality(item: Sized) -> AnswerQuality:
+    """What is published about the answers of a fleet."""
     candidate = item.evaluated.candidate
     return answer_quality(item.evaluated.replica.deployment.model, candidate.precision, candidate.techniques)

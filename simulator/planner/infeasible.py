@@ -14,7 +14,7 @@ from simulator.planner.gap_error import GapError
 from simulator.planner.gap_limits import Overrun
 from simulator.planner.gap_options import option_of
 from simulator.planner.gap_records import Gap, GapOption
-from simulator.planner.idle_bounds import closest_refusal, missed_bounds, own_quality
+from simulator.planner.idle_bounds import closest_refusal, missed_bounds
 from simulator.planner.relaxed_objectives import later_options, relaxed_options
 from simulator.planner.search import Question, Trial
 from simulator.units import percent_text
@@ -74,8 +74,9 @@ def _served_within(item: Sized, *, devices: int, question: Question) -> float:
 def smaller_fleets(question: Question, ranked: list[Sized], overrun: Overrun, start: Sized) -> tuple[GapOption, ...]:
     """Spares and whole servers that may be given up to stay within the limits: one of them, else both."""
     spec = question.spec
-    racks = any(limit.kind == "racks" for limit in overrun.limits)
-    loose: dict[str, Any] = {} if spec.round_to == "device" or racks else {"round_to": "device"}
+    # Single accelerators have no rack, and are counted without the power of their hosts: that would close no gap.
+    of_servers = any(limit.kind in ("racks", "power") for limit in overrun.limits)
+    loose: dict[str, Any] = {} if spec.round_to == "device" or of_servers else {"round_to": "device"}
     kept = (spec.server_spares, spec.availability) != (None, None) or spec.spares == 0
     bare: dict[str, Any] = {} if kept else {"spares": 0}
 
@@ -87,8 +88,7 @@ def smaller_fleets(question: Question, ranked: list[Sized], overrun: Overrun, st
         best = min(sized, key=overrun.order)
         if not update or not overrun.holds(best):
             return []
-        quality = own_quality(best)
-        return [option_of(changed, best, name=name, flags=flags, quality=quality, overrun=overrun, start=start)]
+        return [option_of(changed, best, name=name, flags=flags, overrun=overrun, start=start)]
 
     single = [
         *option("single devices", "--round-to device", loose),
@@ -134,6 +134,6 @@ def refuse_limits(question: Question, ranked: list[Sized], limits: Sequence[Flee
 
 def _over_limits(question: Question, ranked: list[Sized], limits: Sequence[FleetLimit], gap: Gap) -> InfeasibleError:
     refusal = over_limits(question, ranked, limits)
-    if any(item.closes for item in gap.options):
+    if gap.closed or any(item.closes for item in gap.options):
         refusal.hint = f"{refusal.hint}; {_hint(gap)}"
     return refusal

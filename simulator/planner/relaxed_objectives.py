@@ -10,7 +10,6 @@ from simulator.planner.fleet import Sized
 from simulator.planner.gap_limits import Overrun
 from simulator.planner.gap_options import option_of
 from simulator.planner.gap_records import GapOption, MissedBound
-from simulator.planner.idle_bounds import own_quality
 from simulator.planner.records import Objective
 from simulator.planner.search import Question
 from simulator.planner.single_changes import trial_of
@@ -51,8 +50,7 @@ def _option(question: Question, bounds_s: tuple[float, ...], *, start: Sized | N
     item = min(trial_of(relaxed, relaxed.spec).sized, key=overrun.order, default=None)
     if item is None:
         return None
-    quality = own_quality(item)
-    return option_of(relaxed, item, name=_NAME, flags=flags, quality=quality, overrun=overrun, start=start)
+    return option_of(relaxed, item, name=_NAME, flags=flags, overrun=overrun, start=start)
 
 
 def _first_that_closes(

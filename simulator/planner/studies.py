@@ -104,6 +104,13 @@ def with_finalists(plan: CapacityPlan, simulated: Outcome) -> CapacityPlan:
     if not verification.holds:
         why = verification.reason or "an objective fails there: plan with a lower --utilization"
         warnings = (*warnings, f"the event simulation does not confirm this fleet ({why})")
+    busiest = next((item.value for item in plan.assumptions if item.name == "peak over mean"), "")
+    if finalists.replayed and finalists.chosen.replicas < finalists.chosen.planned_replicas:
+        warnings = (
+            *warnings,
+            f"the objectives hold over all requests of the trace, not in every minute of it: --peak-to-mean {busiest} "
+            f"plans for its busiest one ({finalists.chosen.planned_replicas} replicas)",
+        )
     return replace(
         plan,
         verification=verification,

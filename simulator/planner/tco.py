@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.errors import ProfileError, did_you_mean
+from simulator.errors import ProfileError
+from simulator.planner.cash_flow import cash_flows
 from simulator.planner.cost import choose_offer
 from simulator.planner.records import CapacityPlan, Demand, Fleet
-from simulator.planner.tco_records import CostLine, Owning, Renting, TokenYear, TotalCost, YearFlow
+from simulator.planner.tco_records import CostLine, Owning, Renting, TokenYear, TotalCost
 from simulator.specs.currency import same_currency
+from simulator.specs.loading import list_hardware
 from simulator.specs.ownership import OwnershipProfile
 from simulator.specs.prices import OfferKind, OfferSpec, PriceProfile
 from simulator.units import HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR
@@ -238,26 +240,10 @@ def _renting(
     )
 
 
-def _flows(owning: Owning | None, renting: tuple[Renting, ...], *, years: int) -> tuple[YearFlow, ...]:
-    flows: list[YearFlow] = []
-    cumulative = 0.0
-    for year in range(years + 1):
-        cash = discounted = 0.0
-        if owning is not None:
-            cash = owning.capex_total if year == 0 else owning.opex_total - (owning.residual if year == years else 0.0)
-            discounted = cash / (1 + owning.discount_rate) ** year
-        cumulative += cash
-        flows.append(
-            YearFlow(
-                year=year,
-                owning=cash,
-                discounted=discounted,
-                cumulative=cumulative,
-                renting=tuple(item.annual if year else 0.0 for item in renting),
-                renting_cumulative=tuple(item.annual * year for item in renting),
-            )
-        )
-    return tuple(flows)
+def _strangers(prices: PriceProfile) -> str:
+    """Names in a price list that no accelerator has: one of them may be the one that is missing."""
+    unknown = sorted({offer.hardware for offer in prices.offers} - set(list_hardware()))
+    return f"; no accelerator is called {', '.join(unknown)}" if unknown else ""
 
 
 def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: OwnershipProfile) -> TotalCost:
@@ -281,8 +267,8 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
             f"the price list {prices.name} holds no price of {fleet.hardware} at all",
             field="offers",
             code="missing_price",
-            hint="add an offer to your price list and name it with --prices FILE; "
-            + did_you_mean(fleet.hardware, {offer.hardware for offer in prices.offers}),
+            hint="add an offer to a list of your own, extends: default keeps these, and name it with --prices FILE"
+            + _strangers(prices),
         )
     return TotalCost(
         currency=prices.currency,
@@ -291,5 +277,5 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
         owning=owning,
         owning_unpriced=reason,
         renting=renting,
-        flows=_flows(owning, renting, years=int(ownership.depreciation_years.value)),
+        flows=cash_flows(owning, renting, years=int(ownership.depreciation_years.value)),
     )

@@ -8,6 +8,8 @@ from simulator.planner.gap_records import Gap, GapOption, GapStep, MissedBound
 from simulator.reports.quantities import percent_text, price_text, seconds_text
 from simulator.reports.study_section import StudySection
 
+_SAVES = 4
+"""Place of the column that says what a step saves."""
 _SHOWN_ANYWAY = ("GPUs",)
 """Units of limits that have a column of their own; money is one too."""
 
@@ -24,6 +26,11 @@ def _amount(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.3g}"
 
 
+def _counted(value: float | None, unit: str) -> str:
+    """``1 rack``, ``3 racks``, ``4.4 kW nameplate``."""
+    return f"{_amount(value)} {unit.removesuffix('s') if value == 1 else unit}"
+
+
 def _saved(saved: int | None) -> str:
     return "-" if saved is None else f"{saved:,}"
 
@@ -33,6 +40,20 @@ def _step_row(step: GapStep, currency: str, extra: Sequence[int]) -> tuple[str, 
     fleet = f"{step.hardware} {step.label}"
     cost = price_text(step.cost_per_hour, currency)
     return (step.name, step.flags, fleet, f"{step.devices:,}", _saved(step.saved_devices), cost, *taken, step.quality)
+
+
+def _steps_rows(gap: Gap, currency: str, extra: Sequence[int]) -> list[tuple[str, ...]]:
+    """Rows of the steps; where another limit than GPUs counts, what they save of it stands beside the GPUs."""
+    rows, before = [], [limit.start for limit in gap.limits]
+    for step in gap.steps:
+        row = list(_step_row(step, currency, extra))
+        for place in extra:
+            was, now = before[place], step.taken[place]
+            if was is not None and now is not None:
+                row[_SAVES] += f", {_counted(was - now, gap.limits[place].unit.split()[0])}"
+        rows.append(tuple(row))
+        before = list(step.taken)
+    return rows
 
 
 def _start_row(gap: Gap, currency: str, extra: Sequence[int]) -> tuple[str, ...]:
@@ -52,7 +73,7 @@ def _together_row(gap: Gap, extra: Sequence[int]) -> tuple[str, ...]:
 
 def _remains(gap: Gap) -> str:
     over = [
-        f"{_amount(limit.remaining)} {limit.unit} above the {_amount(limit.allowed)} allowed"
+        f"{_counted(limit.remaining, limit.unit)} above the {_amount(limit.allowed)} allowed"
         for limit in gap.limits
         if limit.remaining
     ]
@@ -71,10 +92,10 @@ def _verdict(gap: Gap) -> str:
         serving = any(option.devices is not None for option in gap.options)
         return "see below for what would serve" if serving else "nothing that was tried serves"
     if not gap.limits:
-        return f"together they need {gap.end_devices:,} GPUs"
+        return f"together they need {gap.end_devices:,} GPUs" if gap.steps else "nothing smaller was found"
     if not gap.closed:
         return _remains(gap)
-    held = " and ".join(f"{_amount(item.end)} {item.unit} of {_amount(item.allowed)} allowed" for item in gap.limits)
+    held = " and ".join(f"{_counted(item.end, item.unit)} of {_amount(item.allowed)} allowed" for item in gap.limits)
     return f"that closes the gap: {held}"
 
 
@@ -90,7 +111,7 @@ def _asked(gap: Gap) -> str:
     if gap.start_devices is None:
         return "as asked: nothing serves"
     over = [
-        f"{_amount(limit.start - limit.allowed)} {limit.unit} above {limit.flag} {_amount(limit.allowed)}"
+        f"{_counted(limit.start - limit.allowed, limit.unit)} above {limit.flag} {_amount(limit.allowed)}"
         for limit in gap.limits
         if limit.start is not None and limit.start > limit.allowed
     ]
@@ -119,7 +140,7 @@ def gap_section(gap: Gap, *, currency: str) -> StudySection:
     rows = (
         (
             _start_row(gap, currency, extra),
-            *(_step_row(step, currency, extra) for step in gap.steps),
+            *_steps_rows(gap, currency, extra),
             _together_row(gap, extra),
         )
         if gap.steps
@@ -134,8 +155,6 @@ def gap_section(gap: Gap, *, currency: str) -> StudySection:
 
 
 def _enough(option: GapOption, gap: Gap) -> str:
-    if option.reason:
-        return option.reason
     if not gap.limits:
         return "yes" if gap.start_devices is None else ""
     return "yes" if option.closes else "not enough"
@@ -153,13 +172,20 @@ def options_section(gap: Gap, *, currency: str) -> StudySection:
     """Every change alone."""
     extra = _extra(gap, currency)
     more = tuple(gap.limits[place].unit for place in extra)
-    ways = [option for option in gap.options if option.closes or (not gap.limits and option.command)]
+    is_enough = not gap.limits and gap.start_devices is None
+    ways = [option for option in gap.options if option.closes or (is_enough and option.command)]
     best = ways[0] if ways else None
+    useful = [option for option in gap.options if not option.reason]
+    reasons = dict.fromkeys(option.reason for option in gap.options if option.reason)
+    rest = [
+        f"{reason}: {', '.join(option.name for option in gap.options if option.reason == reason)}" for reason in reasons
+    ]
+    way = (f"to plan the first that is enough: {best.command}",) if best is not None and best.command else ()
     return StudySection(
         title="Each change alone",
-        lines=(f"to plan the first: {best.command}",) if best is not None and best.command else (),
+        lines=(*way, *rest),
         columns=("change", "flags", "fleet", "GPUs", "cost/h", *more, "enough", "quality"),
-        rows=tuple(_option_row(option, gap, currency, extra) for option in gap.options),
+        rows=tuple(_option_row(option, gap, currency, extra) for option in useful),
     )
 
 

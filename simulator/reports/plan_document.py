@@ -212,5 +212,5 @@ def error_document(error: RoofcastError) -> str:
     content = {"code": error.code, "field": error.field, "message": error.message, "hint": error.hint}
     document = {"schema_version": SCHEMA_VERSION, "error": content}
     if isinstance(error, GapError):
-        document["gap"] = plain(error.gap)
+        document["gap"] = {**plain(error.gap), "closed": error.gap.closed}
     return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -24,7 +24,8 @@ class PlanFigure:
 
 
 def _range(low: float, high: float, *, text: Callable[[float], str]) -> str:
-    return "" if low == high else range_text((low, high), text)
+    # Both ends may be the same: whole servers, for one, hide small errors.
+    return text(low) if low == high else range_text((low, high), text)
 
 
 def _cost(fleet: Fleet) -> tuple[PlanFigure, ...]:

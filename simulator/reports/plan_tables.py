@@ -43,6 +43,9 @@ CSV_COLUMNS = (
     "capacity_per_replica_per_s",
     "limited_by",
     "provenance",
+    "prefill_replicas",
+    "prefill_spare_replicas",
+    "prefill_devices_per_replica",
 )
 TABLE_COLUMNS = (
     "hardware",
@@ -199,6 +202,12 @@ def plan_markdown(plan: CapacityPlan, *, explain: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _prefill_numbers(fleet: Fleet) -> tuple[int | None, int | None, int | None]:
+    """Of the pool that computes the prompts; empty where replicas do both."""
+    pool = fleet.prefill
+    return (None, None, None) if pool is None else (pool.replicas, pool.spares, pool.replica.devices)
+
+
 def plan_csv(plan: CapacityPlan) -> str:
     """Every fleet as one row of numbers in SI units; an unknown price is empty."""
     stream = StringIO()
@@ -231,6 +240,7 @@ def plan_csv(plan: CapacityPlan) -> str:
                 fleet.replica.capacity_per_s,
                 fleet.limit.resource,
                 fleet.provenance,
+                *_prefill_numbers(fleet),
             )
         )
     return stream.getvalue()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from simulator.units import percent_text as percent_text
 from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from simulator.units import percent_text as percent_text
 
 UNKNOWN = "unknown"
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}

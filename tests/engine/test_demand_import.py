@@ -296,3 +296,19 @@ def test_azures_zones_and_whole_seconds_are_one_clock(tmp_path: Path, monkeypatc
     assert trace.arrival_s.tolist() == pytest.approx([0.0, 3600.0, 7200.0 + 0.5 - 0.123456])
     monkeypatch.undo()
     time.tzset()
+
+
+def test_a_day_of_an_azure_trace_has_its_hours(tmp_path: Path) -> None:
+    # Hour h has 2 h + 2 requests, at most 30, one every two minutes.
+    rows = []
+    for hour in range(26):
+        day, clock = (5, hour) if hour < 24 else (6, hour - 24)
+        rows += [f"2026-01-{day:02d} {clock:02d}:{minute:02d}:00,100,10" for minute in range(0, 60, 2)][
+            : 2 * (hour % 24) + 2
+        ]
+    found = import_demand(write(tmp_path, "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(rows), "day.csv"))
+    assert len(found.load_profile) == 24
+    assert max(found.load_profile) == 1.0
+    assert found.load_profile[8] == pytest.approx(18 / 30, rel=0.1)
+    assert found.load_profile[20] == pytest.approx(1.0, rel=0.1)
+    assert import_demand(azure(tmp_path)).load_profile == ()

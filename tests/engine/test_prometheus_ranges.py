@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from simulator.cli.demand import run_demand
 from simulator.engine.demand_import import import_demand
 from simulator.errors import RoofcastError
+from simulator.planner.plan import plan_capacity
+from simulator.specs.plan import plan_spec
 
 
 def answer(name: str, values: list[float], *, step: float = 60.0, **labels: str) -> dict[str, object]:
@@ -75,3 +78,50 @@ def test_what_is_no_demand_is_refused_by_name(tmp_path: Path, document: object, 
 def test_over_is_refused_because_the_answer_holds_its_time(tmp_path: Path) -> None:
     with pytest.raises(RoofcastError, match="states its own duration"):
         import_demand(write(tmp_path, [REQUESTS, *TOKENS]), over_s=60.0)
+
+
+MONDAY = 1_767_571_200  # 2026-01-05 00:00 UTC
+
+
+def hourly(counts: list[int]) -> dict[str, object]:
+    total = [sum(counts[:place]) for place in range(len(counts) + 1)]
+    document = answer("vllm:request_success_total", [float(value) for value in total], step=3600.0)
+    for sample in document["data"]["result"][0]["values"]:  # type: ignore[index]
+        sample[0] += MONDAY
+    return document
+
+
+def tokens_of(counts: list[int]) -> list[dict[str, object]]:
+    return [
+        answer(name, [0.0, float(each * sum(counts))])
+        for name, each in (("vllm:prompt_tokens_total", 100), ("vllm:generation_tokens_total", 10))
+    ]
+
+
+def test_a_week_of_hours_becomes_a_load_profile_from_monday(tmp_path: Path) -> None:
+    day = [100 + 10 * hour for hour in range(24)]
+    week = day * 5 + [value // 2 for value in day] * 2
+    found = import_demand(write(tmp_path, [hourly(week), *tokens_of(week)]))
+    assert len(found.load_profile) == 168
+    assert found.load_profile == pytest.approx([value / 330 for value in week])
+
+
+def test_days_that_do_not_make_a_week_are_averaged_and_less_than_a_day_says_nothing(tmp_path: Path) -> None:
+    two = [100] * 12 + [200] * 12 + [300] * 12 + [200] * 12 + [999] * 5
+    found = import_demand(write(tmp_path, [hourly(two), *tokens_of(two)]))
+    assert found.load_profile == pytest.approx([1.0] * 24)
+    short = [100] * 23
+    assert import_demand(write(tmp_path, [hourly(short), *tokens_of(short)])).load_profile == ()
+
+
+def test_the_workload_of_a_recorded_week_plans_its_rental(tmp_path: Path) -> None:
+    week = ([100] * 8 + [900] * 16) * 5 + [50] * 48
+    record, workload = write(tmp_path, [hourly(week), *tokens_of(week)]), tmp_path / "w.yaml"
+    run_demand(record, over=None, out=str(workload), force=False, as_json=False)
+    spec = plan_spec({"model": "llama-3.1-8b", "hardware": ("h100",)}, workload=workload)
+    plan = plan_capacity(spec)
+    assert plan.rental is not None
+    assert plan.rental.period == "week"
+    assert plan.rental.profile == pytest.approx([value / 900 for value in week], abs=1e-3)
+    assert plan.demand.mean_rate_per_s * 168 * 3600 == pytest.approx(sum(week), rel=1e-5)
+    assert plan.demand.planned_rate_per_s == pytest.approx(900 / 3600, rel=1e-5)

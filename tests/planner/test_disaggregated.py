@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import product
 from math import ceil
@@ -28,6 +29,8 @@ from simulator.planner.replica_load import replica_load
 from simulator.planner.screen_pools import screen_pools
 from simulator.planner.search import Question, resolve
 from simulator.planner.wide_search import candidate_of, screen_space
+from simulator.reports.plan_document import plan_document
+from simulator.reports.plan_tables import plan_csv, plan_markdown, plan_text
 from simulator.specs.disaggregation import DisaggregationSpec
 from simulator.specs.plan import plan_spec
 
@@ -262,6 +265,22 @@ class TestPlan:
         found = latency_range(fleet, mix=plan.demand.mix)
         assert found.ttft_p95_s[0] < fleet.degraded.ttft_p95_s < found.ttft_p95_s[1]
         assert found.tpot_p95_s[0] < fleet.degraded.tpot_p95_s < found.tpot_p95_s[1]
+
+    def test_every_form_of_the_answer_has_both_pools(self, plan: CapacityPlan) -> None:
+        fleets = (plan.best, *plan.alternatives)
+        place = next(index for index, fleet in enumerate(fleets) if fleet.prefill is not None)
+        fleet, pool = fleets[place], fleets[place].prefill
+        assert pool is not None
+        shown = f"{pool.replicas}P + 1, {fleet.replicas}D + 1"
+        text = plan_text(plan, explain=True)
+        assert shown in text
+        assert "disaggregated at best" in text
+        assert shown in plan_markdown(plan, explain=False)
+        document = json.loads(plan_document(plan))
+        found = [document["plan"], *document["alternatives"]][place]["prefill"]
+        assert (found["replicas"], found["spare_replicas"]) == (pool.replicas, 1)
+        row = plan_csv(plan).splitlines()[1 + place]
+        assert row.endswith(f",{pool.replicas},1,{pool.replica.devices}")
 
     def test_speculation_is_refused(self) -> None:
         spec = plan_spec(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.engine.rate_simulation import served_deployment, simulate_as_sent
 from simulator.engine.trace_files import read_trace, summarise
 from simulator.engine.trace_replay import replica_share, resampled_requests
 from simulator.planner.finalist_checks import MOST_ADDED, off_the_edge, smallest_that_holds
@@ -20,7 +21,7 @@ from simulator.planner.records import CapacityPlan
 from simulator.planner.verification import ObjectiveVerification, Verification, refused
 from simulator.reports.plan_document import plan_document
 from simulator.reports.plan_tables import plan_text
-from simulator.specs.plan import PlanSpec, plan_spec
+from simulator.specs.plan import ObjectiveSpec, PlanSpec, plan_spec
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +142,19 @@ def test_shares_of_all_replicas_are_the_whole(trace: Path) -> None:
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
+def test_parts_of_replays_count_together(trace: Path, bursty: CapacityPlan) -> None:
+    served = served_deployment(bursty.best.replica.deployment)
+    each = [replica_share(read_trace(trace), times=1.0, replicas=8, replica=place, seed=1) for place in range(4)]
+    samples = [share for share in each if share is not None]
+    objectives = (ObjectiveSpec(metric="e2e", percentile=90, bound_s=5),)
+    apart, pairs, all_of_them = (
+        simulate_as_sent(served, samples=samples, objectives=objectives, together=count) for count in (1, 2, 4)
+    )
+    assert [len(point.by_seed) for point in (apart, pairs, all_of_them)] == [4, 2, 1]
+    assert apart.checks == pairs.checks == all_of_them.checks
+    assert all_of_them.by_seed[0] == all_of_them.checks
+
+
 def test_a_trace_is_planned_for_all_its_requests(trace: Path) -> None:
     asked = {"model": "llama-3.1-8b", "hardware": "l4", "tp": 1, "round_to": "device", "spares": 0}
     asked |= {"trace": str(trace), "rps": 6, "tpot_p95": "120ms"}
@@ -156,3 +170,4 @@ def test_a_trace_is_planned_for_all_its_requests(trace: Path) -> None:
     assert plan.finalists.chosen.found.holds
     peak = next(item for item in plan.assumptions if item.name == "peak over mean")
     assert "replayed trace" in peak.source
+    assert any(f"plans for its busiest one ({steady.best.replicas} replicas)" in item for item in plan.warnings)

@@ -217,3 +217,13 @@ def test_a_pinned_question_keeps_what_was_asked_and_drops_its_studies() -> None:
     pinned = pinned_spec(question, candidate, texts=(), keeps_limits=False)
     assert (pinned.cache_hit, pinned.max_gpus, pinned.uncertainty, pinned.draws) == (0.25, None, False, None)
     assert pinned.tp == (candidate.parallelism.tp_size,)
+
+
+def test_where_formats_are_searched_a_step_has_the_quality_of_its_fleet() -> None:
+    found = gap(any_precision=True, max_gpus=2, round_to="device", spares=0, rps=1000)
+    changed = [
+        step for step in found.steps if any(word in step.label for word in ("nvfp4", "int8", "fp8", "gptq", "awq"))
+    ]
+    assert changed
+    assert all(step.quality_loss != 0 for step in changed)
+    assert found.quality_loss is None

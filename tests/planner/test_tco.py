@@ -236,3 +236,14 @@ def test_single_devices_are_looked_after_too() -> None:
     hosts = alone.best.replicas + alone.best.spares
     assert staff.amount == pytest.approx(hosts / 50 * 200_000)
     assert "a host each" in staff.basis
+
+
+def test_a_misspelt_accelerator_in_a_price_list_is_named() -> None:
+    misspelt = PRICES.model_copy(
+        update={"offers": (PRICES.offers[0].model_copy(update={"hardware": "h1000"}),)},
+    )
+    with pytest.raises(ProfileError, match="no accelerator is called h1000") as caught:
+        total_cost(
+            plan(), prices=misspelt, ownership=OWNERSHIP.model_copy(update={"owning_reference_per_device_hour": {}})
+        )
+    assert caught.value.code == "missing_price"

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.engine.request import Requests, make_requests
 from simulator.engine.serving import serve_workload
 from simulator.engine.trace_files import RequestTrace, read_trace, summarise
+from simulator.engine.trace_replay import resampled_requests
 from simulator.phases.compiled import StepTables
 from simulator.phases.tabulate import compile_steps
 from simulator.planner.plan import plan_capacity
@@ -21,31 +21,13 @@ from simulator.specs.workload import WorkloadSpec
 ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT.parent / "shared" / "data" / "traces" / "AzureLLMInferenceTrace2023_conv.csv"
 SEEDS = 10
-MINUTE_S = 60.0
+# Other draws than the planner's own.
+FIRST_SEED = 1000
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not TRACE.exists(), reason="the trace is not here"),
 ]
-
-
-def resampled(trace: RequestTrace, *, times: float, seed: int) -> Requests:
-    """``times`` as many requests, minute by minute: Poisson counts, random moments, lengths of that minute."""
-    generator = np.random.default_rng(seed)
-    minutes = (trace.arrival_s // MINUTE_S).astype(np.int64)
-    arrivals, chosen = [], []
-    for minute in range(int(minutes.max())):
-        own = np.flatnonzero(minutes == minute)
-        count = int(generator.poisson(times * len(own)))
-        arrivals.append(MINUTE_S * (minute + generator.random(count)))
-        chosen.append(generator.choice(own, count))
-    arrival_s, index = np.concatenate(arrivals), np.concatenate(chosen)
-    order = np.argsort(arrival_s)
-    return make_requests(
-        arrival_s=arrival_s[order],
-        prompt_tokens=trace.isl_tokens[index[order]].astype(np.int64),
-        output_tokens=trace.osl_tokens[index[order]].astype(np.int64),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +44,7 @@ class Replay:
 
     def _holds(self, replicas: int, seed: int) -> bool:
         times = self.plan.demand.mean_rate_per_s / summarise(self.trace).mean_rate_per_s
-        requests = resampled(self.trace, times=times, seed=seed)
+        requests = resampled_requests(self.trace, times=times, seed=FIRST_SEED + seed)
         records = serve_workload(
             self.plan.best.replica.deployment,
             workload=WorkloadSpec(timeout_s=None),

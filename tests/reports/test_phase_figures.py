@@ -10,6 +10,7 @@ from simulator.reports.compare_tables import compare_columns, compare_headline, 
 from simulator.reports.contract import Json, result_object
 from simulator.reports.figures.chart import SeriesKind
 from simulator.reports.figures.cost_speed import cost_speed_chart
+from simulator.reports.figures.memory_stack import memory_stack_chart
 from simulator.reports.figures.plotly_figure import plotly_figure
 from simulator.reports.figures.quality_cost import quality_cost_chart
 from simulator.reports.figures.roofline import point_label, roofline_chart, roofline_points
@@ -139,3 +140,12 @@ def test_answers_of_one_token_are_compared_by_the_first() -> None:
     compared = [("A", found, result_object(found.result))]
     assert compare_headline(compared).startswith(f"A is fastest at {seconds_text(found.result.run.ttft_s)}")
     assert not cost_speed_chart(compared).series
+
+
+def test_the_cache_divides_into_used_and_free() -> None:
+    plan = answer(scenario()).run.memory
+    whole = memory_stack_chart([("x", plan)])
+    split = memory_stack_chart([("x", plan)], used=(0.25,))
+    sizes = {series.name: series.y[0] for series in split.series}
+    assert sizes["KV cache in use"] == pytest.approx(plan.kv_capacity_bytes / 4e9)
+    assert sum(sizes.values()) == pytest.approx(sum(series.y[0] for series in whole.series))

@@ -38,10 +38,10 @@ def loss_cases_chart(found: Resilience, *, fleet: Fleet) -> Chart:
                 color=0,
             ),
         ),
-        annotations=(Annotation(text=f"objectives hold up to {allowed:.0f} %", y=allowed),),
+        annotations=(Annotation(text="", y=allowed),),
         caption=" ".join(
             [
-                "Spares carry load until they are needed; nobody waits for a repair.",
+                f"The line is what the objectives allow: {allowed:.0f} %. Spares carry load until they are needed.",
                 *([f"No replica is left after losing {' or '.join(gone)}."] if gone else []),
             ]
         ),

@@ -12,8 +12,8 @@ _PARTS = (
     ("Weights", "weights_bytes", 0),
     ("Activations", "activation_bytes", 1),
     ("Runtime reserve", "reserve_bytes", 7),
-    ("KV cache", "kv_capacity_bytes", 2),
 )
+_CACHE, _FREE = 2, 4
 
 
 def _title(plans: Sequence[tuple[str, MemoryPlan]]) -> str:
@@ -25,23 +25,23 @@ def _title(plans: Sequence[tuple[str, MemoryPlan]]) -> str:
     return f"Room for {plan.kv_capacity_tokens:,} cached tokens per replica"
 
 
-def memory_stack_chart(plans: Sequence[tuple[str, MemoryPlan]]) -> Chart:
+def memory_stack_chart(plans: Sequence[tuple[str, MemoryPlan]], *, used: Sequence[float] = ()) -> Chart:
     """One stacked bar per (label, memory plan): how the fullest device of a replica divides [GB].
 
-    A plan that does not fit shows its shortfall on top, beyond the budget.
+    A plan that does not fit shows its shortfall on top, beyond the budget. ``used`` is the share of each plan's cache
+    that is in use, where that is known.
     """
     places = tuple(float(place) for place in range(len(plans)))
     series = [
-        Series(
-            name=name,
-            kind=SeriesKind.STACKED_BAR,
-            x=places,
-            y=tuple(getattr(plan, field) / GIGA for _, plan in plans),
-            labels=tuple(f"{name}: {getattr(plan, field) / GIGA:.1f} GB" for _, plan in plans),
-            color=color,
-        )
-        for name, field, color in _PARTS
+        _part(name, [getattr(plan, field) for _, plan in plans], color=color) for name, field, color in _PARTS
     ]
+    caches = [plan.kv_capacity_bytes for _, plan in plans]
+    if used:
+        taken = [share * cache for share, cache in zip(used, caches, strict=True)]
+        free = [cache - part for part, cache in zip(taken, caches, strict=True)]
+        series += [_part("KV cache in use", taken, color=_CACHE), _part("KV cache free", free, color=_FREE)]
+    else:
+        series.append(_part("KV cache", caches, color=_CACHE))
     if any(plan.shortfall_bytes > 0 for _, plan in plans):
         short = tuple(plan.shortfall_bytes / GIGA for _, plan in plans)
         series.append(Series(name="Over budget", kind=SeriesKind.STACKED_BAR, x=places, y=short, color=3))
@@ -52,4 +52,15 @@ def memory_stack_chart(plans: Sequence[tuple[str, MemoryPlan]]) -> Chart:
         y=Axis(title="Memory per device", unit="GB"),
         series=tuple(series),
         caption="The fullest device of a replica, within the engine's memory budget.",
+    )
+
+
+def _part(name: str, sizes_bytes: Sequence[float], *, color: int) -> Series:
+    return Series(
+        name=name,
+        kind=SeriesKind.STACKED_BAR,
+        x=tuple(float(place) for place in range(len(sizes_bytes))),
+        y=tuple(size / GIGA for size in sizes_bytes),
+        labels=tuple(f"{name}: {size / GIGA:.1f} GB" for size in sizes_bytes),
+        color=color,
     )

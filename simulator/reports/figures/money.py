@@ -16,6 +16,11 @@ _POINTS = 20
 _PERCENT = 100
 
 
+def _price_note(owning: Owning | None) -> str:
+    """What a reader of a chart with owning in it has to know of the purchase price."""
+    return f" The purchase price is an estimate: {owning.offer.note}." if owning and owning.estimated else ""
+
+
 def tco_waterfall_chart(owning: Owning, *, currency: str) -> Chart:
     """Capital lines, operation over the years and the residual, ending in the undiscounted total."""
     lines = [(line.name, line.amount, "") for line in owning.capex]
@@ -36,7 +41,8 @@ def tco_waterfall_chart(owning: Owning, *, currency: str) -> Chart:
                 labels=tuple(label for _, _, label in lines),
             ),
         ),
-        caption="Undiscounted; capital at the start, operation over the years of depreciation, residual at the end.",
+        caption="Undiscounted; capital at the start, operation over the years of depreciation, residual at the end."
+        + _price_note(owning),
     )
 
 
@@ -64,7 +70,7 @@ def break_even_chart(cost: TotalCost) -> Chart:
         series=tuple(series),
         annotations=tuple(notes),
         caption="Owned: equivalent annual cost. Commitments are paid for all hours, on demand and spot for hours "
-        "of use.",
+        f"of use.{_price_note(cost.owning)}",
     )
 
 
@@ -88,6 +94,7 @@ def present_value_chart(cost: TotalCost) -> Chart:
                 color=0,
             ),
         ),
+        caption=_price_note(cost.owning).strip(),
     )
 
 

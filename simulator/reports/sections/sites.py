@@ -27,6 +27,8 @@ def _weight(studies: Studies) -> tuple[tuple[str, Cell, str], ...]:
     server, rooms = studies.plan.best.server, studies.rooms
     if server is None:
         return ()
+    if server.weight_kg is None and server.cooling is None:
+        return (("weight, cooling type", Cell(value=None), "not in the server's profile: ask the vendor"),)
     source = server.sources.get("weight_kg")
     where = "not in the server's profile: ask the vendor" if source is None else f"{source.source}, {source.date}"
     kg = server.weight_kg

@@ -1,0 +1,102 @@
+"""Charts below a plan and of the validation: they say what their records say, and draw on every renderer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf, nan
+
+import pytest
+
+from simulator.planner.plan import plan_capacity
+from simulator.planner.records import CapacityPlan
+from simulator.reports.figures.error_by_source import coverage_by_source_chart, error_by_source_chart
+from simulator.reports.figures.loss_cases import loss_cases_chart
+from simulator.reports.figures.plotly_figure import plotly_figure
+from simulator.reports.figures.static_svg import static_svg
+from simulator.reports.validation_tables import metric_word, provenance_rows
+from simulator.specs.plan import plan_spec
+from simulator.specs.validation_rows import ValidationRow, load_validation_rows
+
+
+@pytest.fixture(scope="module")
+def plan() -> CapacityPlan:
+    return plan_capacity(
+        plan_spec({"model": "llama-3.1-8b", "hardware": ("h100-sxm-80gb",), "rps": 60.0, "resilience": True})
+    )
+
+
+def _row(source: str, *, measured: float, predicted: float, low: float = nan, high: float = nan) -> ValidationRow:
+    return ValidationRow(
+        source=source,
+        hardware="h100-sxm-80gb",
+        deployment="a",
+        load="b",
+        metric="tpot_s",
+        measured=measured,
+        predicted=predicted,
+        low=low,
+        high=high,
+        provenance="calibrated",
+    )
+
+
+def test_losses_raise_the_load_of_what_is_left(plan: CapacityPlan) -> None:
+    assert plan.resilience is not None
+    chart = loss_cases_chart(plan.resilience, fleet=plan.best)
+    (bars,) = chart.series
+    shown = [case for case in plan.resilience.cases if case.load < inf]
+    assert bars.y == pytest.approx((100 * plan.best.at_peak.load, *(100 * case.load for case in shown)))
+    assert chart.x.categories == ("nothing", *(case.name for case in shown))
+    missed = [case.name for case in plan.resilience.cases if not case.holds]
+    assert ("breaks" in chart.title) == bool(missed)
+    assert all(name in chart.title for name in missed[:1])
+    assert plotly_figure(chart).data
+    assert static_svg(chart).startswith("<svg")
+
+
+def test_a_loss_of_everything_is_named_not_drawn(plan: CapacityPlan) -> None:
+    assert plan.resilience is not None
+    gone = replace(plan.resilience.cases[-1], name="the site", load=inf, replicas_left=0, holds=False)
+    found = replace(plan.resilience, cases=(*plan.resilience.cases, gone))
+    chart = loss_cases_chart(found, fleet=plan.best)
+    assert "the site" not in chart.x.categories
+    assert chart.caption.endswith("the site.")
+    assert "No replica is left" in chart.caption
+
+
+def test_errors_by_source_are_medians_with_their_spread() -> None:
+    near = [_row("near", measured=1.0, predicted=value) for value in (1.0, 1.02, 0.9)]
+    far = [_row("far", measured=1.0, predicted=1.5)]
+    chart = error_by_source_chart([*far, *near])
+    (bars,) = chart.series
+    assert chart.x.categories == ("near", "far")
+    assert bars.y == pytest.approx((2.0, 50.0))
+    assert all(low <= middle <= high for low, middle, high in zip(bars.low, bars.y, bars.high, strict=True))
+
+
+def test_coverage_leaves_out_what_has_no_interval() -> None:
+    rows = [
+        _row("half", measured=1.0, predicted=1.0, low=0.9, high=1.1),
+        _row("half", measured=2.0, predicted=1.0, low=0.9, high=1.1),
+        _row("none", measured=1.0, predicted=1.0),
+    ]
+    chart = coverage_by_source_chart(rows)
+    assert chart.x.categories == ("half",)
+    assert chart.series[0].y == (50.0,)
+    assert chart.title.startswith("50 %")
+
+
+def test_stored_runs_draw_and_add_up() -> None:
+    rows = load_validation_rows()
+    for chart in (error_by_source_chart(rows), coverage_by_source_chart(rows)):
+        assert plotly_figure(chart).data
+        assert static_svg(chart).startswith("<svg")
+    assert sum(int(line[1]) for line in provenance_rows(rows)) == len(rows)
+
+
+@pytest.mark.parametrize(("metric", "word"), [
+    ("ttft_s", "TTFT"), ("ttft_p99_s", "TTFT p99"), ("e2e_mean_s", "end to end mean"),
+    ("output_tokens_per_s", "output tokens/s"), ("odd_thing", "odd thing"),
+])  # fmt: skip
+def test_metrics_are_said_in_words(metric: str, word: str) -> None:
+    assert metric_word(metric) == word

@@ -11,9 +11,8 @@ import streamlit as st
 from app.commands import step_question
 from simulator.cli.step import estimate, step_object
 from simulator.engine.answers import ScenarioResult, answer, deployment_of
-from simulator.engine.load_ranges import LoadRanges, load_ranges
 from simulator.engine.load_sweep import LoadSweep, load_sweep
-from simulator.engine.served_run import ServedRun, ServeOptions
+from simulator.engine.served_run import ServeOptions
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
 from simulator.planner.latency_range import LatencyRange, latency_range
@@ -121,23 +120,6 @@ def _served(question: str, profiles: str | None, _scenario: ScenarioSpec) -> Ser
 def served(scenario: ScenarioSpec, *, profiles: str | None) -> Served:
     """The answer to a scenario of kind serve, with its steps kept."""
     return _served(scenario.model_dump_json(), profiles, scenario)
-
-
-@st.cache_resource(max_entries=60, show_spinner=False)
-def _load_ranges(question: str, profiles: str | None, _served: Served, _sweep: LoadSweep) -> LoadRanges:
-    found = _served.result
-    run, workload = found.run, found.scenario.workload
-    assert isinstance(run, ServedRun), "kind serve"
-    assert run.interval is not None, "intervals are on"
-    assert workload is not None, "kind serve"
-    return load_ranges(
-        found.deployment, workload=workload, sweep=_sweep, interval=run.interval, served=run.result.overall
-    )
-
-
-def occupancy_ranges(answer: Served, sweep: LoadSweep, *, profiles: str | None) -> LoadRanges:
-    """80 % intervals of saturation, batch and cache in use of a served scenario."""
-    return _load_ranges(answer.result.scenario.model_dump_json(), profiles, answer, sweep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

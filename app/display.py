@@ -69,6 +69,11 @@ def badge_text(provenance: str, *, short: bool = False) -> str:
     return f":{color}-badge[{icon}]" if short else f":{color}-badge[{icon} {provenance}]"
 
 
+def _together(text: str) -> str:
+    """``text`` on one line: a range that breaks before its unit is hard to read. Dollars are money, not formulas."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}").replace("$", "\\$")
+
+
 def _help(item: Figure, provenance: str) -> str:
     """What a number is, what its interval means, how it is known."""
     known = f"{provenance.capitalize()}: {glossary.PROVENANCE.get(provenance, '')}"
@@ -91,7 +96,7 @@ def figures(shown: Sequence[Figure], *, provenance: str, baseline: str = "", a_r
                 )
                 mark = badge_text(item.provenance or provenance, short=bool(item.interval))
                 interval = f"80 %: {item.interval}" if item.interval else ""
-                st.caption(" ".join(part for part in (mark, interval, item.detail) if part))
+                st.caption(" ".join(part for part in (mark, _together(interval), _together(item.detail)) if part))
 
 
 def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
@@ -150,7 +155,8 @@ def chart(
 
 
 def _footer(described: Chart, provenance: str, interval: str, note: str = "") -> None:
-    parts = [described.caption, f"80 %: {interval}." if interval else "", note]
+    spread = interval.replace("$", "\\$")
+    parts = [described.caption, f"80\N{NO-BREAK SPACE}%: {spread}." if spread else "", note]
     origin(provenance, " ".join(part for part in parts if part))
 
 

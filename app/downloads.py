@@ -19,7 +19,7 @@ _FORMATS = (
     ("HTML", ReportFormat.HTML, "text/html"),
     ("Markdown", ReportFormat.MD, "text/markdown"),
     ("CSV", ReportFormat.CSV, "text/csv"),
-    ("JSON", ReportFormat.JSON, "application/json"),
+    ("JSON report", ReportFormat.JSON, "application/json"),
 )
 _NEEDS = {ReportFormat.PDF: "typst", ReportFormat.XLSX: "xlsxwriter", ReportFormat.HTML: "jinja2"}
 
@@ -28,20 +28,22 @@ _NEEDS = {ReportFormat.PDF: "typst", ReportFormat.XLSX: "xlsxwriter", ReportForm
 def downloads(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
     """Every form of the report; each is made when it is asked for."""
     st.caption("The report that you can sign: recommendation, derivation, cost of ownership, risks, sources.")
-    for label, form, mime in _FORMATS:
-        if find_spec(_NEEDS.get(form, "json")) is None:
-            st.caption(f"{label}: install the extra report")
-            continue
-        st.download_button(
-            label,
-            partial(report_file, plan, spec, command, form),
-            f"roofcast-plan.{form.value}",
-            mime,
-            on_click="ignore",
-            icon=":material/download:",
-            key=f"get_{form.value}",
-            width="stretch",
-        )
+    columns = st.columns(2)
+    for place, (label, form, mime) in enumerate(_FORMATS):
+        with columns[place % len(columns)]:
+            if find_spec(_NEEDS.get(form, "json")) is None:
+                st.caption(f"{label}: install the extra report")
+                continue
+            st.download_button(
+                label,
+                partial(report_file, plan, spec, command, form),
+                f"roofcast-plan.{form.value}",
+                mime,
+                on_click="ignore",
+                icon=":material/download:",
+                key=f"get_{form.value}",
+                width="stretch",
+            )
     st.download_button(
         "Plan as JSON",
         partial(plan_document, plan),

@@ -1,7 +1,9 @@
 """Plans for recorded traces, replayed: does the planned fleet hold its objectives, and would a smaller one?
 
-Run with ``python -m benchmarks.trace_plans FOLDER [--trace conv] [--model llama-3.1-8b] [--minutes 15] [--quick]
-[--verify]``, FOLDER with the traces of Azure 2023 and Mooncake. Every plan is for single accelerators without spares.
+Run with ``python -m benchmarks.trace_plans FOLDER [--trace conv] [--model llama-3.1-8b] [--skip-minutes 15]
+[--minutes 15] [--percentile 99] [--blind] [--quick] [--verify]``, FOLDER with the traces of Azure 2023 and Mooncake.
+Every plan is for single accelerators without spares. What the margins of the planner were set on: ``--minutes 15``, the
+first minutes. ``--blind``: the deployments that were written down before any of their plans had been seen.
 A fleet holds where each objective does, over all requests of the trace, in nine of ten replays (other moments, other
 draws of the minute's requests). Printed: replicas planned, seeds that hold, the smallest fleet that holds (searched
 four down, three up).
@@ -10,11 +12,12 @@ four down, three up).
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +33,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan, Objective
 from simulator.specs.plan import plan_spec
 from simulator.specs.workload import WorkloadSpec
-from simulator.units import SECONDS_PER_MINUTE
+from simulator.units import MILLI, SECONDS_PER_MINUTE
 
 SEEDS, ENOUGH = 10, 9
 DOWN, UP = 4, 3
@@ -92,6 +95,45 @@ DEPLOYED = (
         hardware="b200",
         tp=1,
         rates=(25, 15, 8),
+        ttft=(0.8, 3),
+        tpot=(0.05, 0.12),
+        e2e=(15, 35),
+    ),
+)
+
+BLIND = (
+    Deployed(
+        model="qwen2.5-7b",
+        hardware="l40s",
+        tp=1,
+        rates=(20, 8, 1.5),
+        ttft=(1, 4),
+        tpot=(0.06, 0.15),
+        e2e=(18, 40),
+    ),
+    Deployed(
+        model="llama-3.1-8b",
+        hardware="l40s",
+        tp=1,
+        rates=(20, 8, 1.5),
+        ttft=(1, 4),
+        tpot=(0.06, 0.15),
+        e2e=(18, 40),
+    ),
+    Deployed(
+        model="mistral-small-24b",
+        hardware="h100",
+        tp=1,
+        rates=(30, 15, 3),
+        ttft=(1, 4),
+        tpot=(0.05, 0.12),
+        e2e=(15, 35),
+    ),
+    Deployed(
+        model="deepseek-v2-lite",
+        hardware="a100",
+        tp=1,
+        rates=(50, 30, 8),
         ttft=(0.8, 3),
         tpot=(0.05, 0.12),
         e2e=(15, 35),
@@ -198,45 +240,52 @@ def measure(deployed: Deployed, *, path: Path, rate: float, slo: dict[str, str],
     )
 
 
-def objectives(deployed: Deployed, *, trace: str, quick: bool) -> Iterator[dict[str, str]]:
-    """TTFT, TPOT and E2E p95, each tight and loose, and the tight first two together."""
+def objectives(deployed: Deployed, *, trace: str, quick: bool, percentile: int) -> Iterator[dict[str, str]]:
+    """TTFT, TPOT and E2E, each tight and loose, and the tight first two together."""
+    name_of = {metric: f"{metric}_p{percentile}" for metric in ("ttft", "tpot", "e2e")}
     times = LONGER_PROMPTS if trace == "mooncake" else 1
     ttft = [f"{times * bound:g}s" for bound in deployed.ttft]
     tpot = [f"{bound:g}s" for bound in deployed.tpot]
     e2e = [f"{(times + 1) / 2 * bound:g}s" for bound in deployed.e2e]
-    yield {"ttft_p95": ttft[0], "tpot_p95": tpot[0]}
-    for name, (tight, loose) in {"ttft_p95": ttft, "tpot_p95": tpot, "e2e_p95": e2e}.items():
-        yield {name: tight}
+    yield {name_of["ttft"]: ttft[0], name_of["tpot"]: tpot[0]}
+    for metric, (tight, loose) in {"ttft": ttft, "tpot": tpot, "e2e": e2e}.items():
+        yield {name_of[metric]: tight}
         if not quick:
-            yield {name: loose}
+            yield {name_of[metric]: loose}
 
 
-def shortened(path: Path, *, minutes: float | None, folder: Path) -> Path:
-    """The first minutes of a trace as a file of its own, without hashes."""
-    if minutes is None:
+def shortened(path: Path, *, skip: float, minutes: float | None, folder: Path) -> Path:
+    """Some minutes of a trace as a file of its own, in Mooncake's format; hashes stay."""
+    if minutes is None and not skip:
         return path
     trace = read_trace(path)
-    start = datetime(2023, 11, 16, tzinfo=UTC)
-    kept = int(np.searchsorted(trace.arrival_s, minutes * SECONDS_PER_MINUTE, side="right"))
-    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
-    for at_s, isl, osl in zip(trace.arrival_s[:kept], trace.isl_tokens, trace.osl_tokens, strict=False):
-        at = start + timedelta(seconds=float(at_s))
-        rows.append(f"{at:%Y-%m-%d %H:%M:%S.%f},{isl:.0f},{osl:.0f}")
-    short = folder / f"{path.stem}.csv"
+    ends_s = np.array([skip, inf if minutes is None else skip + minutes]) * SECONDS_PER_MINUTE
+    first, last = np.searchsorted(trace.arrival_s, ends_s)
+    rows = []
+    for place in range(first, last):
+        row: dict[str, object] = {
+            "timestamp": round(float(trace.arrival_s[place] - trace.arrival_s[first]) / MILLI),
+            "input_length": int(trace.isl_tokens[place]),
+            "output_length": int(trace.osl_tokens[place]),
+        }
+        if trace.hashes is not None:
+            row["hash_ids"] = list(trace.hashes[place])
+        rows.append(json.dumps(row))
+    short = folder / f"{path.stem}.jsonl"
     short.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return short
 
 
 def cases(chosen: argparse.Namespace, *, folder: Path) -> Iterator[tuple[Deployed, str, float, Path, dict[str, str]]]:
     """Every deployment, trace and set of objectives that was asked for."""
-    for deployed in DEPLOYED:
+    for deployed in BLIND if chosen.blind else DEPLOYED:
         if chosen.model and deployed.model not in chosen.model:
             continue
         for (name, file), rate in zip(TRACES.items(), deployed.rates, strict=True):
             if chosen.trace and name not in chosen.trace:
                 continue
-            path = shortened(chosen.folder / file, minutes=chosen.minutes, folder=folder)
-            for slo in objectives(deployed, trace=name, quick=chosen.quick):
+            path = shortened(chosen.folder / file, skip=chosen.skip_minutes, minutes=chosen.minutes, folder=folder)
+            for slo in objectives(deployed, trace=name, quick=chosen.quick, percentile=chosen.percentile):
                 yield deployed, name, rate, path, slo
 
 
@@ -246,7 +295,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--trace", choices=TRACES, action="append")
     parser.add_argument("--model", action="append")
-    parser.add_argument("--minutes", type=float, default=None, help="only the first minutes of each trace")
+    parser.add_argument("--minutes", type=float, default=None, help="only so many minutes of each trace")
+    parser.add_argument("--skip-minutes", type=float, default=0.0, help="leave out the first minutes of each trace")
+    parser.add_argument("--percentile", type=int, default=95, choices=(90, 95, 99))
+    parser.add_argument("--blind", action="store_true", help="the deployments on which nothing was set")
     parser.add_argument("--quick", action="store_true", help="tight bounds only")
     parser.add_argument("--verify", action="store_true", help="plans that were checked by simulation")
     chosen = parser.parse_args()

@@ -4,6 +4,8 @@ Inside the package every quantity is SI (s, bytes, FLOPs, W, J, USD) and its uni
 These constants convert at the door: when a file or a person gives another unit, or when a report shows one.
 """
 
+import math
+
 MICRO = 1e-6
 MILLI = 1e-3
 KILO = 1e3
@@ -47,7 +49,24 @@ def format_si(value: float, unit: str, *, digits: int = 3) -> str:
     return f"{value:.{digits}g} {unit}".rstrip()
 
 
-def percent_text(fraction: float) -> str:
-    """``43 %``; one decimal below ten, none for zero."""
+def plain_text(value: float, *, digits: int = 4) -> str:
+    """``361.7``, ``645``, ``1,234,568``: ``digits`` significant ones or all before the point, never ``1e+06``."""
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    shown = f"{value:,.{decimals}f}"
+    return shown.rstrip("0").removesuffix(".") if "." in shown else shown
+
+
+def bound_text(value_s: float, *, digits: int = 3) -> str:
+    """A time as people set it: ``50 ms``, ``2 s``, ``90 s``."""
+    return f"{value_s / MILLI:.{digits}g} ms" if value_s < 1 else f"{plain_text(value_s, digits=digits)} s"
+
+
+def percent_text(fraction: float, *, digits: int | None = None) -> str:
+    """``43 %``, ``4.3 %``, ``5 %``; with ``digits`` significant ones where more of them matter: ``99.95 %``."""
     percent = 100 * fraction
-    return f"{percent:.0f} %" if abs(percent) >= 10 or percent == 0 else f"{percent:.1f} %"
+    if digits is not None:
+        return f"{percent:.{digits}g} %"
+    tenths = round(percent, 1) + 0.0  # without the sign of what rounds to zero
+    return f"{percent:.0f} %" if abs(tenths) >= 10 else f"{tenths:g} %"

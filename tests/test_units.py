@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import ExitCode, ProfileError, RoofcastError, did_you_mean
-from simulator.units import format_si
+from simulator.units import bound_text, format_si, percent_text, plain_text
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,19 @@ def test_prefixes(value: float, unit: str, text: str) -> None:
     assert format_si(value, unit) == text
 
 
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [(0.0, "0 %"), (0.004, "0.4 %"), (0.05, "5 %"), (0.0996, "10 %"), (0.4271, "43 %"), (-0.0001, "0 %"), (-0.3, "-30 %")],
+)
+def test_percent_has_one_decimal_below_ten(fraction: float, text: str) -> None:
+    assert percent_text(fraction) == text
+
+
+def test_percent_has_as_many_digits_as_asked_for() -> None:
+    assert percent_text(0.99995, digits=7) == "99.995 %"
+    assert percent_text(0.125, digits=3) == "12.5 %"
+
+
 def test_errors_are_one_line_with_field_and_hint() -> None:
     error = RoofcastError("is wrong\nvery", field="a.b", hint="try c")
     assert str(error) == "a.b: is wrong very (try c)"
@@ -36,3 +49,16 @@ def test_did_you_mean_prefers_close_names_and_lists_otherwise() -> None:
     assert did_you_mean("h10", ["h100", "a100"]).startswith("did you mean h100")
     assert did_you_mean("zzz", ["b", "a"]) == "known: a, b"
     assert did_you_mean("zzz", [f"n{number:02d}" for number in range(20)]).endswith("n11, ...")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(361.7, "361.7"), (645.0, "645"), (12.0, "12"), (1.5, "1.5"), (1_234_567.8, "1,234,568"), (0.0123456, "0.01235")],
+)
+def test_plain_numbers_are_never_in_powers_of_ten(value: float, text: str) -> None:
+    assert plain_text(value) == text
+
+
+@pytest.mark.parametrize(("value_s", "text"), [(0.05, "50 ms"), (0.0492, "49.2 ms"), (2.0, "2 s"), (90.0, "90 s")])
+def test_bounds_are_shown_as_people_set_them(value_s: float, text: str) -> None:
+    assert bound_text(value_s) == text

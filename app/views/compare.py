@@ -75,7 +75,7 @@ def _answers(work: dict[str, Any], count: int) -> list[tuple[str, Answer]]:
     """The deployments that can be answered, by their letter; the others show their refusal in place."""
     found = []
     for place, column in zip(_PLACES, st.columns(count, gap="medium", border=True), strict=False):
-        with column:
+        with column, st.container(key=f"deployment_{place}"):
             st.markdown(f"**{place.upper()}**")
             try:
                 scenario = inputs.scenario({**work, **_deployment(place)})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -16,7 +17,7 @@ from simulator.planner.explain import explanation, nearest_rejections
 from simulator.planner.records import CapacityPlan
 from simulator.reports.figures.growth import capacity_demand_chart
 from simulator.reports.figures.loss_cases import loss_cases_chart
-from simulator.reports.figures.money import break_even_chart, tco_waterfall_chart
+from simulator.reports.figures.money import break_even_chart, owning_range_text, tco_waterfall_chart
 from simulator.reports.figures.replica_load import replica_load_chart
 from simulator.reports.figures.tornado import cost_tornado_chart, tornado_chart
 from simulator.reports.plan_figures import plan_figures
@@ -27,10 +28,11 @@ from simulator.reports.plan_risk_tables import (
     uncertainty_section,
 )
 from simulator.reports.plan_tables import TABLE_COLUMNS, fleet_cells
-from simulator.reports.quantities import count_text, range_text
+from simulator.reports.quantities import count_text, price_text, range_text
 from simulator.reports.study_section import StudySection
 from simulator.specs.plan import PlanSpec, plan_spec
 
+_DRAWN = "with step times and demand drawn together"
 VIEWS = (
     *("Options", "Rejected", "How it was derived", "Assumptions"),
     *("Growth", "Resilience", "Risk", "Rent or own", "Launch"),
@@ -106,12 +108,26 @@ def _risk(plan: CapacityPlan) -> None:
     assert found is not None, "asked for"
     left, right = st.columns(2, gap="large")
     with left:
-        display.chart(tornado_chart(found, base_devices=best.devices), key="tornado", provenance=best.provenance)
-    if best.cost.per_hour is not None:
+        display.chart(
+            tornado_chart(found, base_devices=best.devices),
+            key="tornado",
+            provenance=best.provenance,
+            interval=f"{range_text((found.devices.p10, found.devices.p90), count_text)} accelerators, {_DRAWN}",
+        )
+    if best.cost.per_hour is not None and found.cost_per_hour is not None:
         with right:
-            described = cost_tornado_chart(found, base_per_hour=best.cost.per_hour, currency=best.cost.currency)
-            display.chart(described, key="cost_tornado", provenance=best.provenance)
+            ends = range_text((found.cost_per_hour.p10, found.cost_per_hour.p90), _price(best.cost.currency))
+            display.chart(
+                cost_tornado_chart(found, base_per_hour=best.cost.per_hour, currency=best.cost.currency),
+                key="cost_tornado",
+                provenance=best.provenance,
+                interval=f"{ends} an hour, {_DRAWN}",
+            )
     _section(uncertainty_section(found, currency=best.cost.currency))
+
+
+def _price(currency: str) -> Callable[[float], str]:
+    return partial(price_text, currency=currency)
 
 
 def _ownership(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
@@ -120,10 +136,12 @@ def _ownership(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
         st.caption("No purchase price of this accelerator is known: owning cannot be compared with renting.")
     else:
         left, right = st.columns(2, gap="large")
+        spread = owning_range_text(cost.owning, fleet=plan.best, currency=cost.currency)
         with left:
-            display.chart(tco_waterfall_chart(cost.owning, currency=cost.currency), key="tco", provenance=known)
+            described = tco_waterfall_chart(cost.owning, currency=cost.currency)
+            display.chart(described, key="tco", provenance=known, interval=spread)
         with right:
-            display.chart(break_even_chart(cost), key="break_even", provenance=known)
+            display.chart(break_even_chart(cost), key="break_even", provenance=known, interval=spread)
     if plan.rental is not None:
         _section(rental_section(plan.rental, currency=plan.best.cost.currency), titled=True)
 

@@ -8,10 +8,9 @@ import pandas as pd
 import streamlit as st
 
 from app import display, glossary, inputs
-from app.answers import Served, occupancy_ranges, served, swept
+from app.answers import Served, served, swept
 from app.commands import SIMULATE, scenario_line
 from app.uploaded import session_profiles
-from simulator.engine.load_ranges import LoadRanges
 from simulator.engine.load_sweep import LoadSweep, at_share, demand_of
 from simulator.engine.served_run import ServedRun
 from simulator.errors import RoofcastError
@@ -78,8 +77,8 @@ def _inputs() -> tuple[ScenarioSpec, float]:
     return inputs.scenario({"kind": "serve", **fields, "workload": workload}), share
 
 
-def _figures(answer: Served, sweep: LoadSweep, ranges: LoadRanges) -> None:
-    overall, interval = answer.document["overall"], answer.document["interval"]
+def _figures(answer: Served) -> None:
+    overall, interval, load = (answer.document[name] for name in ("overall", "interval", "load"))
 
     def latency(name: str, label: str, help: str) -> display.Figure:
         ends = interval.get(f"{name}_p95_s")
@@ -97,21 +96,21 @@ def _figures(answer: Served, sweep: LoadSweep, ranges: LoadRanges) -> None:
             latency("e2e", "End to end", glossary.E2E),
             display.Figure(
                 label="Saturation",
-                text=rate_text(sweep.saturation_per_s, "req"),
+                text=rate_text(load["saturation_per_s"], "req"),
                 help=glossary.SATURATION,
-                interval=range_text(ranges.saturation_per_s, partial(rate_text, noun="req")),
+                interval=range_text(load["interval"]["saturation_per_s"], partial(rate_text, noun="req")),
             ),
             display.Figure(
                 label="Mean batch",
                 text=_sequences(overall["mean_batch"]),
                 help=glossary.BATCH,
-                interval=range_text(ranges.mean_batch, _sequences),
+                interval=range_text(load["interval"]["mean_batch"], _sequences),
             ),
             display.Figure(
                 label="KV cache in use",
                 text=percent_text(overall["kv_utilization"]),
                 help=glossary.KV,
-                interval=range_text(ranges.kv_utilization, percent_text),
+                interval=range_text(load["interval"]["kv_utilization"], percent_text),
             ),
         ],
         provenance=answer.document["provenance"],
@@ -135,17 +134,17 @@ def _latency_over_load(answer: Served, sweep: LoadSweep) -> None:
     )
 
 
-def _over_time(answer: Served, ranges: LoadRanges) -> None:
+def _over_time(answer: Served) -> None:
     run = answer.result.run
     assert isinstance(run, ServedRun), "kind serve"
     trace, blocks = run.result.run.trace[0], run.memory.kv_blocks
-    known = answer.document["provenance"]
+    known, ranges = answer.document["provenance"], answer.document["load"]["interval"]
     left, right = st.columns(2, gap="large")
     with left:
-        mean = f"mean batch {range_text(ranges.mean_batch, _sequences)}"
+        mean = f"mean batch {range_text(ranges['mean_batch'], _sequences)}"
         display.chart(batch_over_time_chart(trace), key="batch_time", provenance=known, interval=mean, height=300)
     with right:
-        mean = f"mean {range_text(ranges.kv_utilization, percent_text)}"
+        mean = f"mean {range_text(ranges['kv_utilization'], percent_text)}"
         described = kv_over_time_chart(trace, kv_blocks=blocks)
         display.chart(described, key="kv_time", provenance=known, interval=mean, height=300)
 
@@ -171,10 +170,9 @@ def page() -> None:
         provenance=answer.document["provenance"],
         detail=f"Saturates at {rate_text(sweep.saturation_per_s, 'requests')}",
     )
-    ranges = occupancy_ranges(answer, sweep, profiles=session_profiles())
-    _figures(answer, sweep, ranges)
+    _figures(answer)
     _latency_over_load(answer, sweep)
-    _over_time(answer, ranges)
+    _over_time(answer)
     with st.expander("Every rate", icon=":material/table_rows:"):
         st.dataframe(pd.DataFrame(sweep_rows(sweep), columns=list(SWEEP_COLUMNS)), hide_index=True, width="stretch")
     display.notes(answer.document["notes"])

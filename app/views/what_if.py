@@ -171,14 +171,14 @@ def page() -> None:
             display.headline(
                 scenario_headline(answer.what_if, document),
                 provenance=document["provenance"],
-                detail=f"{power_text(document)} while running · {answer.what_if.cost.offer}",
+                detail=f"{power_text(document)} while running, no interval known · {answer.what_if.cost.offer}",
             )
         baseline.pin_button(_BASELINE, scenario.model_dump(mode="json", exclude_unset=True, exclude_none=True))
     _figures(_top(answer), _top(before) if before else (), answer=answer, name=name)
     display.notes(document["notes"])
     _charts(answer, scenario)
     if scenario == native_scenario(scenario):
-        st.caption("Choose a number format or a technique on the left to see what it is worth here.")
+        st.caption("Choose a number format or a technique in the sidebar to see what it is worth here.")
     else:
         _worth(answer, scenario)
     st.markdown("**Phases and memory**")

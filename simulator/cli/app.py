@@ -55,6 +55,7 @@ def app_command(*, host: str, port: int, open_browser: bool) -> tuple[str, ...]:
         "server.enableXsrfProtection": "true",
         "browser.gatherUsageStats": "false",
         "client.showErrorDetails": "none",
+        "client.showErrorLinks": "false",
     }
     flags = [word for name, value in options.items() for word in (f"--{name}", value)]
     return (sys.executable, "-m", "streamlit", "run", str(app_entry()), *flags)

@@ -1,4 +1,4 @@
-"""``roofcast crossover``: which number format decodes fastest at which batch."""
+"""``roofcast crossover``: which number format decodes fastest at which batch, and up to which speculation pays."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator.engine.speculation_gain import SpeedupByBatch, speedup_by_batch
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.format_crossover import decode_seconds, format_crossovers
@@ -22,6 +23,8 @@ from simulator.specs.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.models import load_model
 from simulator.specs.precision import PrecisionSpec
+from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.techniques_text import TechniquesText, techniques_spec
 from simulator.units import MILLI
 
 DEFAULT_FORMATS = "bf16,fp8,w8a8,gptq-g128"
@@ -30,7 +33,11 @@ BATCHES = (1, 4, 16, 32, 64, 128, 256, 512, 1024)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossoverQuestion:
-    """What the command line asks for; ``formats`` None takes those of the defaults that the hardware multiplies."""
+    """What the command line asks for.
+
+    formats : None takes those of the defaults that the hardware multiplies
+    speculation : to compare with plain decoding in each format, as on every command line; None leaves it out
+    """
 
     model: str
     hardware: str
@@ -38,14 +45,18 @@ class CrossoverQuestion:
     context: int
     engine: str
     formats: str | None
+    speculation: str | None = None
 
 
-def _replica(question: CrossoverQuestion, scheme: str, *, profiles: str | None) -> Deployment:
+def _replica(
+    question: CrossoverQuestion, scheme: str, *, profiles: str | None, techniques: TechniquesSpec | None = None
+) -> Deployment:
     return deploy(
         model=load_model(question.model, profiles=profiles),
         hardware=load_hardware(question.hardware, profiles=profiles),
         parallelism=ParallelismSpec(tp_size=question.tp_size),
         precision=PrecisionSpec(scheme=scheme),
+        techniques=techniques or TechniquesSpec(),
         engine=validate(EngineSpec, {"name": question.engine}, where=""),
         profiles=profiles,
     )
@@ -69,6 +80,31 @@ def replicas(question: CrossoverQuestion, *, profiles: str | None) -> tuple[list
     return found, notes
 
 
+def _gains(question: CrossoverQuestion, names: list[str], *, profiles: str | None) -> dict[str, SpeedupByBatch]:
+    """What speculation brings in each format; empty where nothing guesses."""
+    if question.speculation is None:
+        return {}
+    techniques = techniques_spec(TechniquesText(speculation=question.speculation))
+    return {
+        name: speedup_by_batch(
+            _replica(question, name, profiles=profiles, techniques=techniques),
+            batches=BATCHES,
+            context_tokens=float(question.context),
+        )
+        for name in names
+    }
+
+
+def _gain_object(gain: SpeedupByBatch) -> dict[str, Any]:
+    return {
+        "tokens_per_step": gain.tokens_per_step,
+        "speedup": [float(value) for value in gain.speedup],
+        "best_k": [int(value) for value in gain.best_k],
+        "best_speedup": [float(value) for value in gain.best_speedup],
+        "break_even_batch": gain.break_even_batch,
+    }
+
+
 def crossover_object(question: CrossoverQuestion, *, profiles: str | None) -> dict[str, Any]:
     """The JSON document of ``roofcast crossover``."""
     named, notes = replicas(question, profiles=profiles)
@@ -80,6 +116,7 @@ def crossover_object(question: CrossoverQuestion, *, profiles: str | None) -> di
         else 0.0
         for name, one in named
     }
+    gains = _gains(question, [name for name, _ in named], profiles=profiles)
     return {
         "schema_version": SCHEMA_VERSION,
         "model": named[0][1].model.name,
@@ -92,6 +129,7 @@ def crossover_object(question: CrossoverQuestion, *, profiles: str | None) -> di
                 "format": name,
                 "step_s": [float(value) for value in seconds[name]],
                 "sequences_that_fit": None if fits[name] == float("inf") else int(fits[name]),
+                **({"speculation": _gain_object(gains[name])} if gains else {}),
             }
             for name, _ in named
         ],
@@ -122,6 +160,7 @@ def print_crossover(question: CrossoverQuestion, *, as_json: bool, profiles: str
         *text_table(columns, rows).splitlines(),
         "",
         *map(_sentence, document["crossovers"]),
+        *(_speculation_lines(question.speculation, document) if question.speculation else ()),
         *(f"note: {text}" for text in document["notes"]),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
@@ -139,3 +178,34 @@ def _sentence(pair: dict[str, Any]) -> str:
         return f"{pair['earlier']} beats {pair['later']} at one sequence and at 4,096"
     last = pair["batch"] - 1
     return f"{pair['earlier']} beats {pair['later']} up to {last} sequences, {pair['later']} from {last + 1} on"
+
+
+def _speculation_lines(speculation: str, document: dict[str, Any]) -> list[str]:
+    """Speedups over plain decoding, then up to which batch they are above one."""
+    gains = {entry["format"]: entry["speculation"] for entry in document["formats"]}
+    rows = [
+        (str(batch), *(_gain_cell(gain, place) for gain in gains.values()))
+        for place, batch in enumerate(document["batches"])
+    ]
+    tokens = next(iter(gains.values()))["tokens_per_step"]
+    return [
+        "",
+        f"speedup of decoding by {speculation}, {number_text(tokens)} tokens a step of each sequence; in brackets the "
+        "best number of guesses and what it brings",
+        "",
+        *text_table(("batch", *gains), rows).splitlines(),
+        "",
+        *(_pays(name, gain["break_even_batch"]) for name, gain in gains.items()),
+    ]
+
+
+def _gain_cell(gain: dict[str, Any], place: int) -> str:
+    return f"{gain['speedup'][place]:.2f} ({gain['best_k'][place]}: {gain['best_speedup'][place]:.2f})"
+
+
+def _pays(name: str, break_even_batch: int | None) -> str:
+    if break_even_batch is None:
+        return f"speculation pays with {name} at every batch shown"
+    if break_even_batch == 1:
+        return f"speculation does not pay with {name} even for one sequence"
+    return f"speculation pays with {name} up to {break_even_batch - 1} sequences"

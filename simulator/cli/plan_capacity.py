@@ -171,7 +171,7 @@ def _reported(spec: PlanSpec, *, folder: str, force: bool) -> CapacityPlan:
 
 def _print_gap(error: InfeasibleError) -> None:
     """What would close the gap is a result, though there is no plan."""
-    from simulator.planner.gap_error import GapError
+    from simulator.planner.gap.error import GapError
 
     if isinstance(error, GapError):
         from simulator.reports.gap_tables import gap_sections

@@ -188,7 +188,7 @@ def study_options(
     draws: Annotated[int | None, option("--draws", text="Draws of the Monte Carlo (4000).", panel=RISK)] = None,
     seed: Annotated[int | None, option("--seed", text="Seed of the Monte Carlo (0).", panel=RISK)] = None,
     verify: Annotated[
-        bool, option("--verify", text="Check the chosen replica by event simulation.", panel=RISK)
+        bool, option("--verify", text="Simulate the best fleets before one is recommended.", panel=RISK)
     ] = False,
 ) -> None:
     """Studies beside the plan."""

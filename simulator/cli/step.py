@@ -20,7 +20,7 @@ from simulator.phases.energy import energy_split
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, StepRow, estimate_step
 from simulator.reports.contract import SCHEMA_VERSION, crossover_object, interval
-from simulator.reports.quantities import joules_text, number_text, range_text, seconds_text
+from simulator.reports.quantities import joules_text, number_text, percent_text, range_text, seconds_text
 from simulator.reports.text_table import text_table
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.documents import validate
@@ -203,7 +203,7 @@ def _lines(document: dict[str, Any], question: StepQuestion) -> list[str]:
         f"{document['phase']} step of {document['model']} on {document['hardware']} "
         f"(tp {question.tp_size}, batch {question.batch}, {question.context} tokens): "
         f"{seconds_text(document['step_s'])} (80 % interval {between}), "
-        f"{document['bound']} bound, MFU {100 * document['mfu']:.1f} %, MBU {100 * document['mbu']:.1f} %, "
+        f"{document['bound']} bound, MFU {percent_text(document['mfu'])}, MBU {percent_text(document['mbu'])}, "
         f"{document['provenance']}",
         _energy_line(document["energy_j"]),
         "",

@@ -62,6 +62,10 @@ def crossover(
     formats: Annotated[
         str | None, typer.Option("--formats", metavar="A,B,...", help="Schemes to compare: bf16,w8a8,gptq-g128.")
     ] = None,
+    speculation: Annotated[
+        str | None,
+        typer.Option("--speculation", metavar="METHOD:...", help="Also up to which batch it pays: eagle:k=4."),
+    ] = None,
     engine: Engine = "vllm",
     as_json: AsJson = False,
     profiles: Profiles = None,
@@ -73,6 +77,12 @@ def crossover(
     from simulator.cli.crossover import CrossoverQuestion, print_crossover
 
     question = CrossoverQuestion(
-        model=model, hardware=hardware, tp_size=tp, context=context, engine=engine, formats=formats
+        model=model,
+        hardware=hardware,
+        tp_size=tp,
+        context=context,
+        engine=engine,
+        formats=formats,
+        speculation=speculation,
     )
     print_crossover(question, as_json=as_json, profiles=profiles)

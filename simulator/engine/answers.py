@@ -249,8 +249,8 @@ def _disaggregated(scenario: ScenarioSpec, *, profiles: str | None, options: Ser
     """Two pools, each with a tensor-parallel degree of its own."""
     spec, workload = scenario.disaggregation, scenario.workload
     assert spec is not None, "the caller has one"
-    assert workload is not None, "checked with the required fields"
     prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
+    assert workload is not None, "checked with the required fields"
     run = disaggregated_run(prefill, decode, workload=workload, spec=spec, options=options, profiles=profiles)
     assert run.pools is not None, "made by a disaggregated run"
     return ScenarioResult(

@@ -21,6 +21,7 @@ from simulator.specs.disaggregation import DisaggregationSpec
 from simulator.specs.hardware import ServerSpec
 from simulator.specs.loading import default_server_for
 from simulator.specs.workload import WorkloadSpec
+from simulator.units import percent_text
 
 
 def server_of(deployment: Deployment, *, profiles: str | None) -> ServerSpec | None:
@@ -35,8 +36,9 @@ def _notes(pools: DisaggregatedResult) -> tuple[str, ...]:
     prefill, decode = pools.prefill, pools.decode
     return (
         f"{prefill.replicas} prefill replicas on {prefill.devices} and {decode.replicas} decode replicas on"
-        f" {decode.devices} devices: prefill busy {pools.prefill_busy_fraction:.0%}, KV cache over {pools.link}"
-        f" ({pools.link_busy_fraction:.1%} of its time) takes {pools.transfer_mean_s:.3g} s on average",
+        f" {decode.devices} devices: prefill busy {percent_text(pools.prefill_busy_fraction)}, KV cache"
+        f" over {pools.link} ({percent_text(pools.link_busy_fraction)} of its time)"
+        f" takes {pools.transfer_mean_s:.3g} s on average",
         "batch, KV, busy time and memory are those of the decode pool",
     )
 

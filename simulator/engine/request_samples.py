@@ -81,6 +81,17 @@ def _lengths(mix: RequestMix) -> _Lengths:
     )
 
 
+def sampled_prompts(mix: RequestMix) -> tuple[Array, Array]:
+    """Tokens of the prompts of the sampled requests, and those of them that are computed [SAMPLES]."""
+    lengths = _lengths(mix)
+    return lengths.prompt_tokens, lengths.new_tokens
+
+
+def sampled_queue_waits_s(*, probability: Array, conditional_mean_s: Array) -> Array:
+    """Waits of the sampled requests: exponential for those that wait, none for the others [rates, SAMPLES] [s]."""
+    return _delayed_s(uniform_points(SAMPLES)[_Row.BUDGET_WAIT], probability, conditional_mean_s)
+
+
 def sampled_requests(curve: LoadCurve, lane: LaneState) -> RequestSamples:
     """TTFT, TPOT and decode time of the same 256 requests at every rate."""
     mix = curve.mix

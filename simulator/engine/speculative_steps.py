@@ -13,7 +13,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import prompt_draft_s, round_draft_s
 from simulator.phases.memory import MemoryPlan
 from simulator.techniques.acceptance import rounds_at
-from simulator.units import GIGA
+from simulator.units import GIGA, percent_text
 
 _DRAFT_NODES_PER_OCTAVE = 2
 
@@ -90,7 +90,7 @@ def speculation_notes(deployment: Deployment, decode: PhaseEstimate | None, memo
     share = float(decode.weights @ decode.estimate.draft_s) / decode.total_s
     said = (
         f"speculation {plan.method}: {plan.mean_tokens:.2f} tokens per verify step of {plan.verify_tokens} tokens; "
-        f"drafting takes {share:.0%} of a round"
+        f"drafting takes {percent_text(share)} of a round"
     )
     if memory.draft_weights_bytes:
         said += (

@@ -1,4 +1,4 @@
-"""Accelerators without kernel tables whose vendor's library reaches less of the peak than their relative's."""
+"""Accelerators without kernel tables that reach another share of their peaks or memory rate than their relative."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
 from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.loading import load_hardware
 from simulator.specs.precision import BITS, Dtype
 from simulator.specs.same_object import Same
 from simulator.units import BITS_PER_BYTE
@@ -78,6 +79,8 @@ def _explaining_peak(library: KernelLibrary, dtype: Dtype, *, peak: float, reach
 @lru_cache(maxsize=64)
 def _lowered(facts: Same[AcceleratorSpec], library: str, profiles: str | None) -> AcceleratorSpec:
     hardware = facts.held
+    if not hardware.library_flops_per_s:
+        return hardware
     peaks = sustained_peaks(kernel_library(hardware, library=library, profiles=profiles))
     # Sparse products skip half of the same work on the same units.
     sparse = {
@@ -87,9 +90,22 @@ def _lowered(facts: Same[AcceleratorSpec], library: str, profiles: str | None) -
     return hardware.model_copy(update={"peak_flops_per_s": peaks, "sparse_peak_flops_per_s": sparse})
 
 
-def with_sustained_peaks(library: KernelLibrary) -> KernelLibrary:
-    """``library`` with what the accelerator's own matrix library reaches, unless its user measured that."""
-    if not library.hardware.library_flops_per_s or library.measured is not None:
+@lru_cache(maxsize=64)
+def _with_memory_rate(facts: Same[AcceleratorSpec], relative: str, profiles: str | None) -> AcceleratorSpec:
+    """The memory rate at which the relative's share of its own is this accelerator's share: check bits are no data."""
+    hardware = facts.held
+    ratio = hardware.memory_data_share / load_hardware(relative, profiles=profiles).memory_data_share
+    if ratio == 1.0:
+        return hardware
+    return hardware.model_copy(update={"memory_bytes_per_s": ratio * hardware.memory_bytes_per_s})
+
+
+def with_sustained_rates(library: KernelLibrary) -> KernelLibrary:
+    """``library`` with what the accelerator's own matrix library and memory reach, unless its user measured that."""
+    if library.measured is not None:
         return library
-    lowered = _lowered(Same(library.hardware), library.library, library.roofline.profiles)
-    return replace(library, hardware=lowered)
+    profiles = library.roofline.profiles
+    hardware = _lowered(Same(library.hardware), library.library, profiles)
+    lender = (library.gemm or library.roofline).relative.name
+    hardware = _with_memory_rate(Same(hardware), lender, profiles)
+    return library if hardware is library.hardware else replace(library, hardware=hardware)

@@ -9,7 +9,7 @@ from simulator.errors import RoofcastError
 from simulator.kernels.engine_traits import EngineTraits
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.shared_library import shared_library
-from simulator.kernels.sustained import with_sustained_peaks
+from simulator.kernels.sustained import with_sustained_rates
 from simulator.operators.formats import PrecisionPlan, precision_plan
 from simulator.operators.parallel import check_parallelism
 from simulator.phases.speculation import Speculation, with_speculation
@@ -228,7 +228,7 @@ def deploy(
         plan=plan,
         engine=settings,
         kernels=replace(
-            with_sustained_peaks(
+            with_sustained_rates(
                 shared_library(hardware, library=profile.kernel_library, network=network, profiles=profiles)
             ),
             traits=_traits(profile, hardware),

@@ -182,10 +182,10 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
     )
 
 
-def sequences_that_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: float) -> float:
-    """How many sequences of ``tokens`` cached tokens the cache holds; infinite when they keep nothing.
+def sequence_cache_bytes(deployment: Deployment, memory: MemoryPlan, *, tokens: float) -> float:
+    """What a sequence of ``tokens`` cached tokens takes of the cache of a device [bytes].
 
-    Layers with a window keep no more than it, recurrent states count once per sequence.
+    Layers with a window keep no more than it, recurrent states count once per sequence, drafters keep a cache too.
     """
     parallelism, engine = deployment.parallelism, deployment.engine
     # What the last block of a sequence wastes is little, unless one piece holds the longest request.
@@ -198,5 +198,10 @@ def sequences_that_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: fl
         pp_size=parallelism.pp_size,
         context_tokens=tokens,
     )[0]
-    each += memory.draft_kv_bytes_per_token * tokens
+    return float(each + memory.draft_kv_bytes_per_token * tokens)
+
+
+def sequences_that_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: float) -> float:
+    """How many sequences of ``tokens`` cached tokens the cache holds; infinite when they keep nothing."""
+    each = sequence_cache_bytes(deployment, memory, tokens=tokens)
     return float(memory.kv_capacity_bytes // each) if each else float("inf")

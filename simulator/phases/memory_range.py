@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.kernels.timing import Provenance
-from simulator.operators.kv_layout import kv_bytes_per_sequence
 from simulator.phases.deployment import Deployment
-from simulator.phases.memory import MemoryPlan
+from simulator.phases.memory import MemoryPlan, sequence_cache_bytes
 
 LEAST_SHARE, LARGEST_SHARE = -0.0442, 0.0058
 """The smallest and the largest of nine differences between the cache that vLLM 0.15.1 logged on H100 (2026-02) and the
@@ -55,17 +54,6 @@ def memory_provenance(deployment: Deployment) -> Provenance:
 
 
 def cache_use(deployment: Deployment, plan: MemoryPlan, *, sequences: float, tokens: float) -> float:
-    """Share of the cache that ``sequences`` of ``tokens`` tokens each take, at most 1; 0 where they keep nothing.
-
-    Layers with a window keep no more than it, recurrent states count once per sequence.
-    """
-    parallelism = deployment.parallelism
-    each = kv_bytes_per_sequence(
-        deployment.model,
-        plan=deployment.plan,
-        tp_size=parallelism.tp_size,
-        pp_size=parallelism.pp_size,
-        context_tokens=tokens,
-    )[0]
-    each += plan.draft_kv_bytes_per_token * tokens
-    return min(1.0, float(sequences * each / plan.kv_capacity_bytes)) if plan.kv_capacity_bytes else 0.0
+    """Share of the cache that ``sequences`` of ``tokens`` tokens each take, at most 1; 0 where they keep nothing."""
+    taken = sequences * sequence_cache_bytes(deployment, plan, tokens=tokens)
+    return min(1.0, taken / plan.kv_capacity_bytes) if plan.kv_capacity_bytes else 0.0

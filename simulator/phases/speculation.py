@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulator.errors import RoofcastError
 from simulator.kernels.library import kernel_library
-from simulator.kernels.sustained import with_sustained_peaks
+from simulator.kernels.sustained import with_sustained_rates
 from simulator.operators.counts import parameter_counts, stored_bytes
 from simulator.operators.formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_token
@@ -136,7 +136,7 @@ def _draft(
     hardware, kernels = deployment.hardware, deployment.kernels
     if spec.draft_hardware is not None:
         hardware = load_hardware(spec.draft_hardware, profiles=profiles)
-        kernels = with_sustained_peaks(kernel_library(hardware, library=kernels.library, profiles=profiles))
+        kernels = with_sustained_rates(kernel_library(hardware, library=kernels.library, profiles=profiles))
     if plan.draft_device == "cpu":
         notes.append(f"the draft runs on one {XEON_8480C.name} (assumed host), priced by its roofline")
     draft = replace(

@@ -6,11 +6,18 @@ from math import lgamma
 
 import numpy as np
 
+from simulator.units import percent_text
+
 # 419 unexpected interruptions in 54 days of 16,384 H100 [Grattafiori2024] table 5: hours between failures of one.
 DEVICE_MTBF_HOURS = 16384 * 54 * 24 / 419
 MTBF_SOURCE = "419 unexpected interruptions in 54 days of 16,384 H100 (Llama 3 training run), any cause"
 DEFAULT_MTTR_HOURS = 24.0
 MTTR_SOURCE = "assumed: a day to notice, drain, repair and return"
+
+
+def availability_text(fraction: float) -> str:
+    """``99.995 %``, to seven digits: down to three seconds a year."""
+    return percent_text(fraction, digits=7)
 
 
 def enough_up(*, replicas: int, spares: int, unavailability: float) -> float:

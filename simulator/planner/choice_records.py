@@ -1,11 +1,8 @@
-"""What a plan says about the options it chose from: search, Pareto set, gap, stock, pools. Data only."""
+"""What a plan says about the options it chose from: search, Pareto set, stock, pools. Data only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from simulator.planner.gap_records import Gap as Gap
-from simulator.planner.gap_records import GapStep as GapStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from simulator.engine.steady_state import LatencyMetric
 from simulator.errors import RoofcastError
 from simulator.planner.records import Assumption, Demand, Objective
 from simulator.specs.plan import PlanSpec
+from simulator.units import KILO, bound_text, percent_text, plain_text
 
 if TYPE_CHECKING:
     from simulator.engine.trace_files import TraceSummary
@@ -24,6 +25,13 @@ DEFAULT_OBJECTIVES = (
     Objective(metric=LatencyMetric.TPOT, percentile=95.0, bound_s=0.2),
 )
 OBJECTIVE_SOURCE = "default: bounds of MLPerf Inference llama2-70b Server, at p95"
+# What a trace says about the shape of a demand; where one of these is given, it is no longer the trace's.
+_SHAPED_BY = ("isl", "osl", "isl_cv", "osl_cv", "prefix_hit", "arrival_cv", "peak_to_mean")
+
+
+def replays_trace(spec: PlanSpec) -> bool:
+    """Whether the demand is a trace as it was recorded, at whatever rate."""
+    return spec.trace is not None and all(getattr(spec, name) is None for name in _SHAPED_BY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +68,8 @@ def _of_profile(spec: PlanSpec, rate: _Sourced) -> tuple[_Sourced, _Sourced | No
 
     shape = given_shape(spec)
     found = peak_over_mean(shape) if shape is not None else 1.0
-    mean = _Sourced(value=rate.value / found, source=f"mean of --load-profile under the given peak of {rate.value:g}")
+    peak = plain_text(rate.value)
+    mean = _Sourced(value=rate.value / found, source=f"mean of --load-profile under the given peak of {peak}")
     return mean, _Sourced(value=found, source="--load-profile")
 
 
@@ -68,10 +77,30 @@ def _trace_name(trace: TraceSummary) -> str:
     return f"trace {trace.source} ({trace.requests} requests in {trace.duration_s:.0f} s)"
 
 
-def _summary(name: str) -> TraceSummary:
-    from simulator.engine.trace_files import read_trace, summarise
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Traced:
+    """A trace in numbers, and what to say beside the defaults that stand for the rest of it."""
 
-    return summarise(read_trace(name))
+    summary: TraceSummary | None = None
+    prefix_note: str = ""
+    burstiness_note: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def _read_trace(spec: PlanSpec) -> _Traced:
+    if not spec.trace:
+        return _Traced()
+    from simulator.engine.trace_files import read_trace, summarise
+    from simulator.planner.trace_notes import burstiness_note, left_out, measured_trace, prefix_note
+
+    trace = read_trace(spec.trace)
+    found = measured_trace(trace)
+    return _Traced(
+        summary=summarise(trace),
+        prefix_note=prefix_note(found),
+        burstiness_note=burstiness_note(found),
+        warnings=(*trace.warnings, *left_out(spec, found)),
+    )
 
 
 def read_demand(spec: PlanSpec) -> Demand:
@@ -82,7 +111,8 @@ def read_demand(spec: PlanSpec) -> Demand:
     RoofcastError
         No rate is given, or the trace is malformed.
     """
-    trace = _summary(spec.trace) if spec.trace else None
+    read = _read_trace(spec)
+    trace = read.summary
     traced = _trace_name(trace) if trace else ""
     rate, hourly = _of_profile(spec, _rate(spec, trace))
     peak = hourly or _first(
@@ -94,12 +124,8 @@ def read_demand(spec: PlanSpec) -> Demand:
     osl = _first((spec.osl, "given"), (trace.osl.mean if trace else None, traced), (CHAT_OSL.mean_tokens, CHAT_SOURCE))
     isl_cv = _first((spec.isl_cv, "given"), (trace.isl.cv if trace else None, traced), (CHAT_ISL.cv, CHAT_SOURCE))
     osl_cv = _first((spec.osl_cv, "given"), (trace.osl.cv if trace else None, traced), (CHAT_OSL.cv, CHAT_SOURCE))
-    own = "; `roofcast demand` reads the trace's own"
-    prefix = _first(
-        (spec.prefix_hit, "given"),
-        (0.0, "default: every prompt is new" + (own if trace and trace.has_hashes else "")),
-    )
-    arrival_cv = _first((spec.arrival_cv, "given"), (1.0, "default: Poisson arrivals" + (own if trace else "")))
+    prefix = _first((spec.prefix_hit, "given"), (0.0, f"default: every prompt is new{read.prefix_note}"))
+    arrival_cv = _first((spec.arrival_cv, "given"), (1.0, f"default: Poisson arrivals{read.burstiness_note}"))
     mix = RequestMix(
         isl=LengthDistribution(mean_tokens=isl.value, cv=isl_cv.value),
         osl=LengthDistribution(mean_tokens=osl.value, cv=osl_cv.value),
@@ -107,14 +133,14 @@ def read_demand(spec: PlanSpec) -> Demand:
         arrival_cv=arrival_cv.value,
     )
     assumptions = (
-        Assumption(name="request rate", value=f"{rate.value:g} requests/s", source=rate.source),
+        Assumption(name="request rate", value=f"{plain_text(rate.value, digits=6)} requests/s", source=rate.source),
         Assumption(name="peak over mean", value=f"{peak.value:.3g}", source=peak.source),
-        Assumption(name="answered from cache", value=f"{spec.cache_hit:.0%}", source=_given(spec, "cache_hit")),
+        Assumption(name="answered from cache", value=percent_text(spec.cache_hit), source=_given(spec, "cache_hit")),
         Assumption(name="prompt length", value=_length(isl, isl_cv), source=_lengths_source(isl, isl_cv)),
         Assumption(name="answer length", value=_length(osl, osl_cv), source=_lengths_source(osl, osl_cv)),
-        Assumption(name="prompt tokens in prefix cache", value=f"{prefix.value:.0%}", source=prefix.source),
+        Assumption(name="prompt tokens in prefix cache", value=percent_text(prefix.value), source=prefix.source),
         Assumption(name="burstiness of arrivals (cv)", value=f"{arrival_cv.value:g}", source=arrival_cv.source),
-        Assumption(name="headroom for growth", value=f"{spec.headroom:.0%}", source=_given(spec, "headroom")),
+        Assumption(name="headroom for growth", value=percent_text(spec.headroom), source=_given(spec, "headroom")),
     )
     return Demand(
         mean_rate_per_s=rate.value,
@@ -123,7 +149,7 @@ def read_demand(spec: PlanSpec) -> Demand:
         headroom_fraction=spec.headroom,
         mix=mix,
         assumptions=assumptions,
-        warnings=trace.warnings if trace else (),
+        warnings=read.warnings,
     )
 
 
@@ -132,7 +158,9 @@ def _given(spec: PlanSpec, field: str) -> str:
 
 
 def _length(mean: _Sourced, cv: _Sourced) -> str:
-    return f"{mean.value:.4g} tokens on average, cv {cv.value:.2f}" + (", log-normal" if cv.value > 0 else "")
+    digits = 0 if mean.value >= KILO else 1
+    shown = f"{mean.value:,.{digits}f}".removesuffix(".0")
+    return f"{shown} tokens on average, cv {cv.value:.2f}" + (", log-normal" if cv.value > 0 else "")
 
 
 def _lengths_source(mean: _Sourced, cv: _Sourced) -> str:
@@ -146,5 +174,5 @@ def read_objectives(spec: PlanSpec) -> tuple[tuple[Objective, ...], Assumption]:
         for item in spec.objectives
     )
     objectives = given or DEFAULT_OBJECTIVES
-    shown = ", ".join(f"{item.name} <= {item.bound_s:g} s" for item in objectives)
+    shown = ", ".join(f"{item.name} <= {bound_text(item.bound_s)}" for item in objectives)
     return objectives, Assumption(name="objectives", value=shown, source="given" if given else OBJECTIVE_SOURCE)

@@ -33,6 +33,7 @@ from simulator.planner.pool_states import (
     prefill_mix,
     prefill_state,
     rows_at,
+    turns,
 )
 from simulator.planner.records import Latencies, Objective, Rejection
 from simulator.planner.replica_capacity import (
@@ -278,16 +279,16 @@ def pool_latencies(
     prefill_rates_per_s: Sequence[float],
     *,
     objectives: tuple[Objective, ...],
+    prefill_replicas: Sequence[int] = (1,),
     of_prefill: bool = False,
 ) -> tuple[Latencies, ...]:
-    """Latencies at rates of one decode replica and, at the same time, of one prefill replica [1/s]."""
+    """Latencies at rates of one decode replica and, at once, of one of ``prefill_replicas`` that take turns [1/s]."""
     if evaluated.prefill is None or evaluated.transfer is None:
         raise ValueError("a candidate with two pools is needed")
     first, second = evaluated.prefill, evaluated
     counts = [lanes(item.replica.deployment) for item in (first, second)]
-    ahead = prefill_state(
-        first.curve, rates_per_s=np.array(prefill_rates_per_s) / counts[0], transfer=evaluated.transfer
-    )
+    prompted, streams = np.array(prefill_rates_per_s) / counts[0], turns(first.replica.deployment, prefill_replicas)
+    ahead = prefill_state(first.curve, rates_per_s=prompted, transfer=evaluated.transfer, streams=streams)
     after = decode_state(second.curve, rates_per_s=np.array(decode_rates_per_s) / counts[1])
     own, count = (first, counts[0]) if of_prefill else (second, counts[1])
     return lane_latencies(

@@ -27,8 +27,7 @@ from simulator.planner.records import Demand, Fleet, Limit, Objective, PrefillPo
 from simulator.specs.hardware import ServerSpec
 from simulator.specs.plan import PlanSpec
 from simulator.specs.prices import PriceProfile
-
-_HALVINGS = 20
+from simulator.units import percent_text
 
 
 def _both(evaluated: Evaluated) -> tuple[Evaluated, Evaluated]:
@@ -106,27 +105,6 @@ def size_pools(
     )
 
 
-def rate_within(sized: Sized, *, devices: int, demand: Demand, spec: PlanSpec) -> float:
-    """Requests/s of a demand's mean that ``devices`` accelerators carry in both pools, spares kept [1/s]."""
-    first, second = _both(sized.evaluated)
-    spares = (0 if sized.prefill is None else sized.prefill.spares, sized.spares)
-
-    def needed(share: float) -> int:
-        rate = share * demand.planned_rate_per_s
-        counts = [
-            replicas_for(rate, capacity_per_s=part.replica.capacity_per_s) + spare
-            for part, spare in zip((first, second), spares, strict=True)
-        ]
-        packing = _packing(sized.evaluated, (counts[0], counts[1]), round_to=spec.round_to)
-        return counts[0] * first.replica.devices + counts[1] * second.replica.devices + packing.idle_devices
-
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if needed(middle) <= devices else (low, middle)
-    return low * demand.mean_rate_per_s
-
-
 def _devices_at(sized: Sized, steps: tuple[OperatingSteps, OperatingSteps], *, rate: float, sign: int, to: str) -> int:
     """Devices where the steps of both pools take as much less or more as their 80 % interval says."""
     spares = (0 if sized.prefill is None else sized.prefill.spares, sized.spares)
@@ -143,7 +121,8 @@ def _prefill_limit(first: Evaluated, steps: OperatingSteps, *, objectives: tuple
     """What holds a prefill replica back: an objective, or what its full steps wait for."""
     if first.replica.binding is not None:
         return limiting_resource(first, steps, objectives=objectives)
-    detail = f"prompts keep a replica busy for {first.replica.utilization:.0%} of the time, mostly with {steps.bound}"
+    busy = percent_text(first.replica.utilization)
+    detail = f"prompts keep a replica busy for {busy} of the time, mostly with {steps.bound}"
     return Limit(resource=RESOURCES[steps.bound], detail=detail)
 
 
@@ -196,6 +175,7 @@ def complete_pools(sized: Sized, *, demand: Demand, objectives: tuple[Objective,
         (rate / (sized.replicas + sized.spares), rate / sized.replicas),
         (rate / (size.replicas + size.spares), rate / size.replicas),
         objectives=objectives,
+        prefill_replicas=(size.replicas + size.spares, size.replicas),
     )
     power, candidate = fleet_power(sized), evaluated.candidate
     servers = sized.packing.servers

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from simulator.planner.explain_pools import serving_lines
 from simulator.planner.records import CapacityPlan, Fleet, Rejection
-from simulator.units import GIGA, KILO, MILLI, percent_text
+from simulator.units import GIGA, KILO, MILLI, percent_text, plain_text
 
 
 def _demand_lines(plan: CapacityPlan) -> list[str]:
     demand = plan.demand
     return [
-        f"demand: {demand.mean_rate_per_s:g} requests/s x {1 - demand.cache_hit_fraction:.3g} not answered from cache "
-        f"x {demand.peak_to_mean:.3g} peak over mean x {1 + demand.headroom_fraction:.3g} headroom = "
-        f"{demand.planned_rate_per_s:.4g} requests/s to carry",
+        f"demand: {plain_text(demand.mean_rate_per_s)} requests/s x {1 - demand.cache_hit_fraction:.3g} not answered "
+        f"from cache x {demand.peak_to_mean:.3g} peak over mean x {1 + demand.headroom_fraction:.3g} headroom = "
+        f"{plain_text(demand.planned_rate_per_s)} requests/s to carry",
     ]
 
 
@@ -24,8 +24,8 @@ def _memory_lines(fleet: Fleet) -> list[str]:
         f"{memory.budget_bytes / GIGA:.1f} GB budget = {memory.weights_bytes / GIGA:.1f} weights + "
         f"{memory.activation_bytes / GIGA:.1f} activations + {memory.reserve_bytes / GIGA:.1f} reserve + "
         f"{memory.kv_capacity_bytes / GIGA:.1f} for the KV cache",
-        f"KV cache: {memory.kv_bytes_per_token / KILO:.1f} kB a token and device, {memory.kv_capacity_tokens} tokens; "
-        f"{replica.slots} sequences at once ({replica.slot_limit.value.replace('_', ' ')} is met first)",
+        f"KV cache: {memory.kv_bytes_per_token / KILO:.1f} kB a token and device, {memory.kv_capacity_tokens:,} "
+        f"tokens; {replica.slots} sequences at once ({replica.slot_limit.value.replace('_', ' ')} is met first)",
     ]
 
 
@@ -33,10 +33,11 @@ def _capacity_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
     replica, idle, loaded = fleet.replica, fleet.replica.unloaded, fleet.replica.at_capacity
     prompts = f"prompts take {percent_text(loaded.prompt_share)} of the time" if fleet.prefill is None else "no prompts"
     full = percent_text(loaded.kv_utilization)
+    saturation, planned = (plain_text(rate, digits=3) for rate in (replica.saturation_per_s, replica.capacity_per_s))
     return [
         f"idle replica: TTFT {idle.ttft_mean_s / MILLI:.0f} ms, TPOT {idle.tpot_mean_s / MILLI:.1f} ms on average",
-        f"saturated: {replica.saturation_per_s:.3g} requests/s, {replica.saturated_sequences:.0f} sequences decoding",
-        f"planned: {replica.capacity_per_s:.3g} requests/s per replica, {percent_text(replica.utilization)} of "
+        f"saturated: {saturation} requests/s, {replica.saturated_sequences:.0f} sequences decoding",
+        f"planned: {planned} requests/s per replica, {percent_text(replica.utilization)} of "
         f"saturation; {loaded.mean_sequences:.0f} sequences, KV cache {full} full, {prompts}",
         f"limit: {fleet.limit.resource}: {fleet.limit.detail}",
     ]
@@ -47,8 +48,8 @@ def _fleet_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
     lines = []
     if fleet.prefill is None:
         lines.append(
-            f"replicas: {rate:.4g} / {replica.capacity_per_s:.4g} rounded up = {fleet.replicas}, plus {fleet.spares} "
-            "spare"
+            f"replicas: {plain_text(rate)} / {plain_text(replica.capacity_per_s)} rounded up = {fleet.replicas:,}, "
+            f"plus {fleet.spares} spare"
         )
     if fleet.server is not None and fleet.servers is not None:
         lines.append(

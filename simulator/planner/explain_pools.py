@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.planner.records import CapacityPlan, Fleet, PrefillPool
-from simulator.units import GIGA, KILO, MILLI
+from simulator.units import GIGA, KILO, MILLI, percent_text
 
 
 def _pool_lines(plan: CapacityPlan, fleet: Fleet, pool: PrefillPool) -> list[str]:
@@ -12,12 +12,14 @@ def _pool_lines(plan: CapacityPlan, fleet: Fleet, pool: PrefillPool) -> list[str
         f"prefill pool, memory per device: {memory.budget_bytes / GIGA:.1f} GB budget = "
         f"{memory.weights_bytes / GIGA:.1f} weights + {memory.activation_bytes / GIGA:.1f} activations + "
         f"{memory.reserve_bytes / GIGA:.1f} reserve + {memory.kv_capacity_bytes / GIGA:.1f} for the KV cache",
-        f"prefill pool: {rate:.4g} / {replica.capacity_per_s:.4g} requests/s a replica ({replica.utilization:.0%} of "
-        f"saturation) rounded up = {pool.replicas}, plus {pool.spares} spare; limit: {pool.limit.detail}",
+        f"prefill pool: {rate:.4g} / {replica.capacity_per_s:.4g} requests/s a replica "
+        f"({percent_text(replica.utilization)} of saturation) rounded up = {pool.replicas}, "
+        f"plus {pool.spares} spare; limit: {pool.limit.detail}",
         f"decode pool: {rate:.4g} / {fleet.replica.capacity_per_s:.4g} requests/s a replica "
-        f"({fleet.replica.utilization:.0%} of saturation) rounded up = {fleet.replicas}, plus {fleet.spares} spare",
+        f"({percent_text(fleet.replica.utilization)} of saturation) rounded up = {fleet.replicas}, "
+        f"plus {fleet.spares} spare",
         f"KV cache of a mean prompt: {pool.transfer_s / MILLI:.3g} ms over {pool.link}, which is busy for "
-        f"{pool.link_busy_fraction:.1%} of the time of a prefill replica; the first token comes with it",
+        f"{percent_text(pool.link_busy_fraction)} of the time of a prefill replica; the first token comes with it",
     ]
 
 

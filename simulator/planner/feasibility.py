@@ -27,7 +27,7 @@ from simulator.planner.records import Latencies, Objective, Rejection, Replica
 from simulator.planner.replica_capacity import Capacity, Missed, capacity_within, lane_latencies
 from simulator.planner.replica_curve import replica_curve
 from simulator.specs.model import ModelSpec
-from simulator.units import GIGA
+from simulator.units import GIGA, percent_text
 
 if TYPE_CHECKING:
     from simulator.planner.pool_states import Transfer
@@ -58,8 +58,8 @@ def _quality_refusal(candidate: Candidate, *, model: ModelSpec, allowed: float) 
     quality = answer_quality(model, candidate.precision, candidate.techniques)
     if quality.within(allowed):
         return None
-    lost = "an unknown part" if quality.loss is None else f"{quality.loss:.2%}"
-    message = f"answers lose {lost}, above {allowed:.2%}: {quality.note}"
+    lost = "an unknown part" if quality.loss is None else percent_text(quality.loss, digits=3)
+    message = f"answers lose {lost}, above {percent_text(allowed, digits=3)}: {quality.note}"
     excess = float("inf") if quality.loss is None else quality.loss - allowed
     return _refuse(candidate, code="quality", message=message, excess=excess)
 

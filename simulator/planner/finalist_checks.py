@@ -8,11 +8,11 @@ from math import ceil, isfinite, log
 
 from simulator.errors import RoofcastError
 from simulator.planner.constraints import fleet_limits, within
+from simulator.planner.demand import replays_trace
 from simulator.planner.finalist_records import Verdict
 from simulator.planner.fleet import Sized, size
 from simulator.planner.records import Latencies
 from simulator.planner.search import Question
-from simulator.planner.studies import replays_trace
 from simulator.planner.trace_check import COARSE_STEPS, FINE_STEPS, trace_check
 from simulator.planner.verification import Verification, refused, steady_check
 
@@ -50,7 +50,9 @@ def steady_states(question: Question, sized: Sized) -> Callable[[int], Latencies
 
             counts = pool_counts(sized.evaluated, rate_per_s=rate_per_s, replicas=replicas)
             each = [(rate_per_s / count,) for count in counts]
-            return pool_latencies(sized.evaluated, each[1], each[0], objectives=question.objectives)[0]
+            return pool_latencies(
+                sized.evaluated, each[1], each[0], objectives=question.objectives, prefill_replicas=counts[:1]
+            )[0]
         return sized.evaluated.latencies(rate_per_s / replicas, objectives=question.objectives)[0]
 
     return state

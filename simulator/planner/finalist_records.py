@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from simulator.planner.verification import Verification
+from simulator.units import percent_text
 
 
 class Verdict(StrEnum):
@@ -65,7 +66,8 @@ class Finalists:
         if chosen.verdict not in (Verdict.HOLDS, Verdict.RESIZED):
             text = f"no finalist holds in the event simulation; {chosen.name} stays as it was planned"
             lost = chosen.found.unanswered_fraction
-            return f"{text}; {lost:.1%} of its requests get no answer, being longer than it takes" if lost else text
+            unanswered = f"; {percent_text(lost)} of its requests get no answer, being longer than it takes"
+            return f"{text}{unanswered}" if lost else text
         text = f"{chosen.name} holds"
         if chosen.replicas != chosen.planned_replicas:
             text += f" with {chosen.replicas} replicas where {chosen.planned_replicas} were planned"

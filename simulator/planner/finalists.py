@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.planner.constraints import fleet_limits, within
+from simulator.planner.demand import replays_trace
 from simulator.planner.finalist_checks import HOLDING, Checked, check_fleet, sized_again, steady_states
 from simulator.planner.finalist_records import Finalist, Finalists
 from simulator.planner.fleet import Sized, fleet_power
 from simulator.planner.search import Question
-from simulator.planner.studies import replays_trace
 from simulator.planner.verification import FleetVerification, beside, refused
 from simulator.planner.wide_search import pareto_front
 

@@ -10,7 +10,7 @@ from simulator.planner.resizing import Resizer, resizer
 from simulator.planner.risk_records import CapacityStep, DemandBand, Growth, GrowthMonth
 from simulator.planner.search import Question
 from simulator.specs.plan_values import MONTHS_PER_YEAR
-from simulator.units import GIGA, KILO
+from simulator.units import GIGA, KILO, percent_text
 
 DEFAULT_HORIZON_MONTHS = 24
 # Of published lead times of 3 to 12 months for accelerators: assumed, set your own with --lead-time.
@@ -72,7 +72,7 @@ def _bridge_devices(months: tuple[GrowthMonth, ...], *, until: date, band: int) 
     return max(before, default=0) - months[0].devices[band]
 
 
-def _check_end(rate_per_s: float, *, months: int) -> None:
+def _check_end(rate_per_s: float, *, months: int, monthly: float) -> None:
     """Refuse a forecast that leaves the world."""
     most = KILO * GIGA
     if rate_per_s > most:
@@ -80,7 +80,8 @@ def _check_end(rate_per_s: float, *, months: int) -> None:
             f"reaches {rate_per_s:.3g} requests/s in its high band after {months} months; at most {most:.0g}",
             field="--growth",
             code="out_of_range",
-            hint="growth slows: a shorter --horizon or a lower rate",
+            hint=f"it reads as {percent_text(monthly)} a month; growth slows: a shorter --horizon, or a lower rate "
+            "such as 5%/month",
         )
 
 
@@ -108,7 +109,7 @@ def growth_of(question: Question, sized: Sized) -> Growth | None:
     )
     arrives = start + timedelta(days=lead_days)
     rate, fleet = question.demand.planned_rate_per_s, resizer(sized)
-    _check_end(rate * (1 + bands[-1].rate_per_month) ** horizon, months=horizon)
+    _check_end(rate * (1 + bands[-1].rate_per_month) ** horizon, months=horizon, monthly=spec.growth)
     months = tuple(
         _month(fleet, start=start, month=month, rate_per_s=rate, bands=bands) for month in range(horizon + 1)
     )

@@ -7,7 +7,7 @@ from math import exp, log
 
 import numpy as np
 
-from simulator.engine.lengths import LengthDistribution, RequestMix
+from simulator.engine.lengths import Array, LengthDistribution, RequestMix
 from simulator.planner.feasibility import Policy, evaluate
 from simulator.planner.fleet import Sized
 from simulator.planner.records import Rejection
@@ -16,7 +16,6 @@ from simulator.planner.search import Question
 RELATIVE_END = 0.2
 """How far lengths are moved either way, relative to the plan's. Chosen, not measured."""
 _SCALES = (1 - RELATIVE_END, 1 - RELATIVE_END / 2, 1.0, 1 + RELATIVE_END / 2, 1 + RELATIVE_END)
-_DEGREE = 2
 
 
 def scaled_lengths(lengths: LengthDistribution, factor: float) -> LengthDistribution:
@@ -56,16 +55,37 @@ class LengthCurve:
         return max(share, 1.0) if scale < 1 else min(share, 1.0)
 
 
+def _slopes(x: Array, logarithms: Array) -> tuple[float, float]:
+    """Slopes at both ends of ``x``, linear between them and nowhere above 0, whose integral fits best."""
+    low, high = float(x.min()), float(x.max())
+    of_low, of_high = (high * x - x**2 / 2) / (high - low), (x**2 / 2 - low * x) / (high - low)
+    best, least = (0.0, 0.0), float(((logarithms - logarithms.mean()) ** 2).sum())
+    for kept in ((0, 1), (0,), (1,)):
+        columns = np.stack([np.ones_like(x), *((of_low, of_high)[place] for place in kept)], axis=1)
+        found = np.linalg.lstsq(columns, logarithms, rcond=None)[0]
+        missed = float(((columns @ found - logarithms) ** 2).sum())
+        if (found[1:] <= 0).all() and missed < least:
+            slopes = np.zeros(2)
+            slopes[list(kept)] = found[1:]
+            best, least = (float(slopes[0]), float(slopes[1])), missed
+    return best
+
+
 def fitted_curve(capacities: dict[float, float]) -> LengthCurve:
-    """Least squares through positive capacities by scale; fewer of them take a lower degree."""
+    """Least squares through positive capacities by scale, of the curves that fall throughout.
+
+    Noise of a percent would else bend a nearly level curve until more tokens look like less work.
+    """
     scales, values = np.array(list(capacities)), np.array(list(capacities.values()))
+    served = (float(scales.min()), float(scales.max()))
+    if len(scales) < 2:
+        return LengthCurve(coefficients=(0.0, 0.0), served=served)
     x = np.log(scales)
-    degree = min(_DEGREE, len(scales) - 1)
-    found = np.linalg.lstsq(np.stack([x**power for power in range(degree + 1)], axis=1), np.log(values), rcond=None)[0]
-    coefficients = np.zeros(_DEGREE)
-    coefficients[:degree] = found[1:]
+    low, high = float(x.min()), float(x.max())
+    at_low, at_high = _slopes(x, np.log(values))
     return LengthCurve(
-        coefficients=(float(coefficients[0]), float(coefficients[1])), served=(float(scales.min()), float(scales.max()))
+        coefficients=((at_low * high - at_high * low) / (high - low), (at_high - at_low) / (2 * (high - low))),
+        served=served,
     )
 
 

@@ -13,7 +13,7 @@ from simulator.kernels.timing import Provenance
 from simulator.planner.feasibility import Evaluated
 from simulator.planner.pace_spread import pace_sigma
 from simulator.planner.records import Limit, Objective, Replica
-from simulator.units import percent_text
+from simulator.units import bound_text, percent_text
 
 RESOURCES = {"compute": "compute", "memory": "memory bandwidth", "network": "network", "host": "host overhead"}
 SLOT_NAMES = {
@@ -100,8 +100,8 @@ def limiting_resource(evaluated: Evaluated, steps: OperatingSteps, *, objectives
     if replica.binding is not None:
         objective = objectives[replica.binding]
         detail = (
-            f"{objective.name} reaches {objective.bound_s:g} s at {percent_text(replica.utilization)} of the rate "
-            f"that saturates a replica"
+            f"{objective.name} reaches {bound_text(objective.bound_s)} at {percent_text(replica.utilization)} of the "
+            "rate that saturates a replica"
         )
         return Limit(resource=f"{objective.name} ({_behind(replica, objective, bound=resource)})", detail=detail)
     if replica.slot_limit is not SlotLimit.TOKEN_BUDGET and _slots_matter(evaluated):

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from simulator.errors import RoofcastError
 from simulator.specs.plan import PlanSpec
 from simulator.specs.plan_values import DAYS_PER_WEEK, HOURS_PER_DAY, WEEKDAYS
+from simulator.units import percent_text
 
 # A raised cosine with its peak in the early afternoon and nights at two fifths of it. Assumed, not measured: chat
 # services of one region look like this, global ones are flatter; --load-profile gives your own.
@@ -107,7 +108,7 @@ def load_shape(spec: PlanSpec) -> tuple[np.ndarray, str]:
     day, source = _assumed_day(spec, busy=(WEEKDAYS + (DAYS_PER_WEEK - WEEKDAYS) * weekend) / DAYS_PER_WEEK)
     if spec.weekend is None:
         return np.array(day), source
-    return week_of(day, weekend=weekend), f"{source}; weekends at {weekend:.0%} of weekdays"
+    return week_of(day, weekend=weekend), f"{source}; weekends at {percent_text(weekend)} of weekdays"
 
 
 def _assumed_day(spec: PlanSpec, *, busy: float) -> tuple[tuple[float, ...], str]:

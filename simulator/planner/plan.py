@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from simulator.planner.candidates import platforms
 from simulator.planner.contradictions import check_contradictions
+from simulator.planner.demand import replays_trace
 from simulator.planner.fleet import Sized, complete
 from simulator.planner.plausibility import warnings_for
 from simulator.planner.records import Assumption, CapacityPlan, Rejection
 from simulator.planner.search import Question, resolve
-from simulator.planner.studies import has_studies, replays_trace, with_finalists, with_studies
+from simulator.planner.studies import has_studies, with_finalists, with_studies
 from simulator.planner.trials import try_platforms
 from simulator.specs.plan import PlanSpec
 
@@ -46,7 +47,7 @@ def _allowed(question: Question, ranked: list[Sized]) -> tuple[list[Sized], tupl
     limits = fleet_limits(question)
     allowed = within(limits, ranked)
     if not allowed:
-        from simulator.planner.infeasible import refuse_limits
+        from simulator.planner.gap.infeasible import refuse_limits
 
         raise refuse_limits(question, ranked, limits)
     return allowed, beyond(limits, ranked)
@@ -77,7 +78,7 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
     tried = try_platforms(question, platforms(spec))
     trial = tried.trial
     if not trial.sized:
-        from simulator.planner.infeasible import refuse_nothing
+        from simulator.planner.gap.infeasible import refuse_nothing
 
         raise refuse_nothing(question, trial)
     ranked = sorted(trial.sized, key=lambda item: item.rank)

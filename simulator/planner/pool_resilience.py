@@ -35,7 +35,8 @@ def pool_loss(
     ttft_p95_s = tpot_p95_s = e2e_p95_s = inf
     holds = False
     if max(loads) < 1:
-        (at,) = pool_latencies(evaluated, [rate_per_s / left[1]], [rate_per_s / left[0]], objectives=objectives)
+        each = [[rate_per_s / up] for up in left]
+        (at,) = pool_latencies(evaluated, each[1], each[0], objectives=objectives, prefill_replicas=left[:1])
         ttft_p95_s, tpot_p95_s, e2e_p95_s = at.ttft_p95_s, at.tpot_p95_s, at.e2e_p95_s
         holds = all(value <= item.bound_s for value, item in zip(at.objectives_s, objectives, strict=True))
     return LossCase(
@@ -105,4 +106,5 @@ def pool_availability(
         achieved=reached,
         present_spares=spares,
         present_achieved=present,
+        spares_each=max(count - size.replicas for count, size in zip(counts, pool_sizes(sized), strict=True)),
     )

@@ -10,18 +10,15 @@ from simulator.engine.mix_requests import requests_of_mix
 from simulator.engine.rate_simulation import simulate_rate
 from simulator.engine.request import Requests
 from simulator.engine.scheduling import step_tables
-from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment
-from simulator.planner.records import Demand, Fleet, Latencies, Objective
+from simulator.planner.records import Demand, Latencies, Objective
 from simulator.planner.verification import (
     COMPANY_TIMES,
     LEAST_REQUESTS,
     MOST_REQUESTS,
     SEEDS,
-    FleetVerification,
     Verification,
     objective_specs,
-    refused,
     verification_of,
 )
 from simulator.specs.disaggregation import DisaggregationSpec
@@ -117,27 +114,3 @@ def pool_check(
         server=server,
     )
     return PoolCheck(pools=pools, demand=demand, objectives=objectives, seeds=seeds)
-
-
-def verify_pools(
-    fleet: Fleet, *, demand: Demand, objectives: tuple[Objective, ...], seeds: int = SEEDS
-) -> FleetVerification:
-    """Both pools of ``fleet`` at their load, round robin, with the spares up and with them gone."""
-    pool = fleet.prefill
-    if pool is None:
-        raise ValueError("a fleet with two pools is needed")
-    up = (pool.replicas + pool.spares, fleet.replicas + fleet.spares)
-    try:
-        check = pool_check(
-            pool.replica.deployment,
-            fleet.replica.deployment,
-            server=fleet.server,
-            demand=demand,
-            objectives=objectives,
-            seeds=seeds,
-        )
-        at_peak = check.at(up, fleet.at_peak)
-        degraded = check.at((pool.replicas, fleet.replicas), fleet.degraded)
-    except RoofcastError as error:
-        at_peak, degraded = (refused(str(error), steady=steady) for steady in (fleet.at_peak, fleet.degraded))
-    return FleetVerification(at_peak=at_peak, degraded=degraded)

@@ -14,8 +14,9 @@ from simulator.specs.hardware import ServerSpec
 from simulator.specs.plan import PlanSpec
 
 if TYPE_CHECKING:
-    from simulator.planner.choice_records import Gap, ParetoSet, PoolPlan, SearchSummary, StockPlan
+    from simulator.planner.choice_records import ParetoSet, PoolPlan, SearchSummary, StockPlan
     from simulator.planner.finalist_records import Finalists
+    from simulator.planner.gap.records import Gap
     from simulator.planner.risk_records import Growth, RentalMix, Resilience, Uncertainty
     from simulator.planner.verification import FleetVerification
 

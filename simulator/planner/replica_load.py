@@ -88,6 +88,7 @@ def _pools_sweep(fleet: Fleet, pool: PrefillPool, *, mix: RequestMix) -> Sweep:
         decode_state,
         prefill_mix,
         prefill_state,
+        turns,
     )
 
     first, second = pool.replica, fleet.replica
@@ -101,10 +102,10 @@ def _pools_sweep(fleet: Fleet, pool: PrefillPool, *, mix: RequestMix) -> Sweep:
         lanes=first.deployment.parallelism.pp_size,
     )
     ratio = fleet.replicas / pool.replicas
-    counts = lanes(first.deployment), lanes(second.deployment)
+    counts, streams = (lanes(first.deployment), lanes(second.deployment)), turns(first.deployment, (pool.replicas,))
 
     def states(rates: Array) -> SteadyState:
-        ahead = prefill_state(prompts, rates_per_s=rates * ratio / counts[0], transfer=transfer)
+        ahead = prefill_state(prompts, rates_per_s=rates * ratio / counts[0], transfer=transfer, streams=streams)
         return both_pools(ahead, decode_state(alone, rates_per_s=rates / counts[1]))
 
     return Sweep(state_of=states, saturation_per_s=min(second.saturation_per_s, first.saturation_per_s / ratio))

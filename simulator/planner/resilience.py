@@ -12,6 +12,7 @@ from simulator.planner.availability import (
     DEVICE_MTBF_HOURS,
     MTBF_SOURCE,
     MTTR_SOURCE,
+    availability_text,
     enough_up,
     replica_unavailability,
     spares_for,
@@ -99,12 +100,13 @@ def availability_of(question: Question, sized: Sized, *, fleet: Fleet) -> Availa
 def availability_warnings(found: Resilience) -> tuple[str, ...]:
     """A target that the spares which were asked for do not reach."""
     item = found.availability
-    if item is None or item.present_spares >= item.spares:
+    if item is None or item.present_achieved >= item.target:
         return ()
     planned = f"{item.present_spares} spares" if item.present_spares != 1 else "1 spare"
+    flag = f"--spares {item.spares}" if item.spares_each is None else f"--spares {item.spares_each} (of each pool)"
     return (
-        f"{planned} give an availability of {item.present_achieved:.4%}, below {item.target:.4%}: "
-        f"that takes --spares {item.spares}",
+        f"{planned} give an availability of {availability_text(item.present_achieved)}, below "
+        f"{availability_text(item.target)}: that takes {flag}",
     )
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from simulator.specs.plan_values import HOURS_PER_DAY
+
+if TYPE_CHECKING:
+    from simulator.planner.tco_records import OwningBar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,7 @@ class Availability:
     mtbf_s, mttr_s : of one replica (of all its accelerators and its share of a server); source : where they come from
     unavailability : MTTR / (MTBF + MTTR) of one replica; spares, devices : needed for the target
     present_achieved : with the spares that the plan has
+    spares_each : what --spares has to say with two pools, whose spares the others sum; None with one pool
     """
 
     target: float
@@ -46,6 +51,7 @@ class Availability:
     achieved: float
     present_spares: int
     present_achieved: float
+    spares_each: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +271,7 @@ class Uncertainty:
 
     devices, cost_per_hour : of the best fleet sized for each draw; enough_share : draws that the planned fleet carries
     tornado : widest first; regrets : of the recommended fleet and its alternatives, smallest first
+    owning : what figures of the bill, the price of a kWh among them, do to the cost of owning; empty where unpriced
     """
 
     seed: int
@@ -276,3 +283,4 @@ class Uncertainty:
     tornado: tuple[TornadoBar, ...]
     breaks_first: tuple[BreaksFirst, ...]
     regrets: tuple[Regret, ...]
+    owning: tuple[OwningBar, ...] = ()

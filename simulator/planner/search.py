@@ -16,6 +16,7 @@ from simulator.specs.model import ModelSpec
 from simulator.specs.models import load_model
 from simulator.specs.plan import PlanSpec
 from simulator.specs.prices import PriceProfile
+from simulator.units import percent_text
 
 DEFAULT_MODEL = "llama-3.1-70b"
 # A replica is loaded until an objective would fail. Where none does before, up to the share of its saturation rate to
@@ -77,7 +78,7 @@ def resolve(spec: PlanSpec) -> Question:
             objective_source,
             Assumption(
                 name="highest load of a replica",
-                value=f"{utilization:.0%} of the rate that saturates it",
+                value=f"{percent_text(utilization)} of the rate that saturates it",
                 source="given"
                 if spec.utilization
                 else "default: the objectives decide, up to where the steady state was checked",
@@ -96,7 +97,7 @@ def resolve(spec: PlanSpec) -> Question:
 def _quality_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:
     if spec.max_quality_loss is None:
         return ()
-    value = f"{spec.max_quality_loss:.2%} of a published metric; what nobody published is refused"
+    value = f"{percent_text(spec.max_quality_loss, digits=3)} of a published metric; what nobody published is refused"
     return (Assumption(name="loss of answer quality, at most", value=value, source="given"),)
 
 

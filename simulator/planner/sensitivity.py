@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from math import exp, inf, log
 
 from simulator.planner.fleet import Sized
+from simulator.planner.kernel_speed import capacity_at_speed_per_s
 from simulator.planner.length_curves import RELATIVE_END, LengthCurve, answer_curve, capacity_per_s, prompt_curve
 from simulator.planner.limits import DEVIATE_80, operating_steps
 from simulator.planner.resizing import Resizer, resizer
 from simulator.planner.risk_records import BreaksFirst, TornadoBar
 from simulator.planner.search import Question
+from simulator.units import percent_text
 
 # Ends of the bars in shares of the whole, for fractions; relative for rates and lengths. Chosen, not measured.
 SHARE_END = 0.1
@@ -98,12 +100,21 @@ class _Fleet:
         changed = capacity_per_s(self.question, self.sized, mix=replace(mix, prefix_hit_fraction=share))
         better = share > mix.prefix_hit_fraction
         factor = max(changed / self.steady_per_s, 1.0) if better else min(changed / self.steady_per_s, 1.0)
-        return self.end(f"{share:.0%}", capacity=self.resizer.capacity_per_s * factor)
+        return self.end(percent_text(share), capacity=self.resizer.capacity_per_s * factor)
+
+    def of_kernels(self, factor: float, *, compute: bool) -> _End:
+        """An end where kernels reach another MFU (or MBU); faster ones never carry less."""
+        found = capacity_at_speed_per_s(
+            self.question, self.sized, compute=factor if compute else 1.0, memory=1.0 if compute else factor
+        )
+        share = found / self.steady_per_s
+        share = max(share, 1.0) if factor > 1 else min(share, 1.0)
+        return self.end(f"x {factor:.2f}", capacity=self.resizer.capacity_per_s * share)
 
     def of_load(self, utilization: float) -> _End:
         """An end with another highest load."""
         changed = capacity_per_s(self.question, self.sized, mix=self.question.demand.mix, utilization=utilization)
-        return self.end(f"{utilization:.0%}", capacity=self.resizer.capacity_per_s * changed / self.steady_per_s)
+        return self.end(percent_text(utilization), capacity=self.resizer.capacity_per_s * changed / self.steady_per_s)
 
 
 _Pair = tuple[str, _End, _End]
@@ -132,8 +143,12 @@ def _supply_pairs(fleet: _Fleet) -> list[_Pair]:
     looser, tighter = min(used + SHARE_END, _LARGEST_UTILIZATION), max(used - SHARE_END, SHARE_END)
     faster = fleet.end(f"x {1 / factor:.2f}", capacity=capacity * factor)
     slower = fleet.end(f"x {factor:.2f}", capacity=capacity / factor)
+    ends = (1 + RELATIVE_END, 1 - RELATIVE_END)
+    of_mfu, of_mbu = ([fleet.of_kernels(end, compute=compute) for end in ends] for compute in (True, False))
     pairs = [
         ("step time (80 % interval)", faster, slower),
+        ("MFU of the kernels", of_mfu[0], of_mfu[1]),
+        ("MBU of the kernels", of_mbu[0], of_mbu[1]),
         ("highest load of a replica", fleet.of_load(looser), fleet.of_load(tighter)),
     ]
     prices = _price_ends(fleet.question, fleet.sized)
@@ -176,7 +191,7 @@ def breaks_first(question: Question, sized: Sized) -> tuple[BreaksFirst, ...]:
     lost = (slack - 1) / slack
     details = {
         "request rate": "more requests at the peak",
-        "step time": f"slower steps (80 % interval: {exp(DEVIATE_80 * sigma) - 1:.0%})",
+        "step time": f"slower steps (80 % interval: {percent_text(exp(DEVIATE_80 * sigma) - 1)})",
         "prompt length": "longer prompts",
         "answer length": "longer answers",
         "replicas": "of the replicas lost beyond the spares",

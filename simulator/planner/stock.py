@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.candidates import Platform, platforms
 from simulator.planner.choice_records import FleetShare, StockPlan
-from simulator.planner.fleet import Sized, fleet_power, replicas_for, size
+from simulator.planner.fleet import Sized, fleet_power, pack, replicas_for, size, spare_replicas
 from simulator.planner.search import Question
 from simulator.planner.trials import try_platforms
 from simulator.planner.wide_search import device_power_w
@@ -84,7 +84,7 @@ def _per_device(use: tuple[Sized, int]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Uses:
-    """Stock at work: shares before the demand is routed, what stays idle, and the rate that is left for new fleets."""
+    """Fleets at work before the demand is routed, stock that stays idle, and the rate that stock leaves."""
 
     shares: tuple[FleetShare, ...]
     unused: tuple[str, ...]
@@ -122,27 +122,79 @@ def _routed(shares: tuple[FleetShare, ...], *, rate_per_s: float) -> tuple[Fleet
     return tuple(replace(share, rate_per_s=rate_per_s * share.capacity_per_s / total) for share in shares)
 
 
+def _extended(question: Question, share: FleetShare, use: tuple[Sized, int], *, rate_per_s: float) -> FleetShare:
+    """Stock and new accelerators of its kind and set-up as one fleet with common spares, for ``rate_per_s``."""
+    sized, count = use
+    replica, platform = sized.evaluated.replica, sized.evaluated.candidate.platform
+    replicas = replicas_for(rate_per_s, capacity_per_s=replica.capacity_per_s)
+    spares = spare_replicas(sized.evaluated, replicas=replicas, spec=question.spec)
+    existing = min(count // replica.devices, replicas + spares)
+    more = replicas + spares - existing
+    bought = more * replica.devices
+    if platform.server is not None and question.spec.round_to != "device":
+        in_server = platform.server.accelerators_per_server
+        bought += pack(replicas=more, devices_per_replica=replica.devices, devices_per_server=in_server).idle_devices
+    price, devices = sized.cost.per_device_hour, existing * replica.devices + bought
+    return replace(
+        share,
+        replicas=replicas,
+        spares=spares,
+        devices=devices,
+        from_stock=existing * replica.devices,
+        bought=bought,
+        rate_per_s=rate_per_s,
+        capacity_per_s=replicas * replica.capacity_per_s,
+        cost_per_hour=None if price is None else bought * price,
+        typical_w=devices * device_power_w(platform),
+    )
+
+
+def _purchase(shares: tuple[FleetShare, ...]) -> tuple[bool, float, int, int]:
+    """Order of preference of what has to be obtained: known prices by cost, then fewer to obtain, then fewer."""
+    costs = [share.cost_per_hour for share in shares]
+    bought, devices = (sum(counts) for counts in zip(*((item.bought, item.devices) for item in shares), strict=True))
+    return (None in costs, sum(cost or 0.0 for cost in costs), bought, devices)
+
+
+def _completed(
+    question: Question, found: _Uses, uses: list[tuple[Sized, int]], ranked: list[Sized]
+) -> tuple[FleetShare, ...]:
+    """Shares with what has to be obtained: a new fleet beside the stock, or more of one kind of it, what costs less."""
+    if found.left_per_s <= 0:
+        return found.shares
+    on_sale = {(item.evaluated.candidate.platform.hardware.name, item.evaluated.candidate.label) for item in ranked}
+    ways: list[tuple[FleetShare, ...]] = []
+    for place, (share, use) in enumerate(zip(found.shares, uses, strict=False)):
+        if (share.hardware, share.label) in on_sale and use[0].prefill is None:
+            grown = _extended(question, share, use, rate_per_s=share.rate_per_s + found.left_per_s)
+            ways.append((*found.shares[:place], grown, *found.shares[place + 1 :]))
+    ways.append((*found.shares, _bought(question, ranked, rate_per_s=found.left_per_s)))
+    return min(ways, key=_purchase)
+
+
 def _worth_using(question: Question, uses: list[tuple[Sized, int]], ranked: list[Sized]) -> tuple[_Uses, list[str]]:
     """Stock without the kinds that spare no purchase, the weakest first: what they draw would be for nothing."""
     idle: list[str] = []
     found = _filled(question, uses)
     while uses and ranked and found.left_per_s > 0:
         fewer = _filled(question, uses[:-1])
-        now, then = (_bought(question, ranked, rate_per_s=item.left_per_s) for item in (found, fewer))
-        if then.bought > now.bought or (then.cost_per_hour or 0.0) > (now.cost_per_hour or 0.0):
+        now = _purchase(_completed(question, found, uses, ranked))
+        then = _purchase(_completed(question, fewer, uses[:-1], ranked))
+        if then[2] > now[2] or then[1] > now[1]:
             break
         use, count = uses[-1]
         name = use.evaluated.candidate.platform.hardware.name
         idle.append(f"{count} x {name}: as many GPUs have to be obtained with them as without")
         uses, found = uses[:-1], fewer
-    return found, idle
+    return replace(found, shares=_completed(question, found, uses, ranked) if ranked else found.shares), idle
 
 
 def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
     """Existing accelerators in the order of what one carries, each filled before the next; then a new fleet.
 
-    ``ranked`` are the fleets that may be bought. Every fleet keeps its own spares, and gets the demand in proportion to
-    what it carries. Stock costs nothing an hour here: it is paid for; its power counts.
+    ``ranked`` are the fleets that may be bought. New accelerators of a kind and set-up that exists share its spares;
+    every other fleet keeps its own. Each gets the demand in proportion to what it carries. Stock costs nothing an hour
+    here: it is paid for; its power counts.
     """
     if not question.spec.stock:
         return None
@@ -156,19 +208,14 @@ def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
             uses.append((use, count))
     uses.sort(key=_per_device, reverse=True)
     found, idle = _worth_using(question, uses, ranked)
-    shares = found.shares
-    if found.left_per_s > 0:
-        if not ranked:
-            raise InfeasibleError(
-                f"the stock carries all but {found.left_per_s:.4g} requests/s, and nothing that could be bought can "
-                "serve",
-                field="--stock",
-                code="over_budget",
-            )
-        shares = (*shares, _bought(question, ranked, rate_per_s=found.left_per_s))
-    plan = StockPlan(
-        shares=_routed(shares, rate_per_s=question.demand.planned_rate_per_s), unused=(*unused, *found.unused, *idle)
-    )
+    if found.left_per_s > 0 and not ranked:
+        raise InfeasibleError(
+            f"the stock carries all but {found.left_per_s:.4g} requests/s, and nothing that could be bought can serve",
+            field="--stock",
+            code="over_budget",
+        )
+    shares = _routed(found.shares, rate_per_s=question.demand.planned_rate_per_s)
+    plan = StockPlan(shares=shares, unused=(*unused, *found.unused, *idle))
     _check_limits(question, plan)
     return plan
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from simulator.errors import ProfileError
+from simulator.planner.demand import replays_trace
 from simulator.planner.fleet import Sized
 from simulator.planner.records import Assumption, CapacityPlan
 from simulator.planner.search import Question
@@ -13,15 +15,6 @@ from simulator.specs.plan import PlanSpec
 
 if TYPE_CHECKING:
     from simulator.planner.finalists import Outcome
-
-
-# What a trace says about the shape of a demand; where one of these is given, it is no longer the trace's.
-_SHAPED_BY = ("isl", "osl", "isl_cv", "osl_cv", "prefix_hit", "arrival_cv", "peak_to_mean")
-
-
-def replays_trace(spec: PlanSpec) -> bool:
-    """Whether the demand is a trace as it was recorded, at whatever rate."""
-    return spec.trace is not None and all(getattr(spec, name) is None for name in _SHAPED_BY)
 
 
 def has_studies(spec: PlanSpec) -> bool:
@@ -48,7 +41,7 @@ def _choices(plan: CapacityPlan, question: Question, *, allowed: Sequence[Sized]
 
         plan = replace(plan, pareto=pareto_of(question, allowed))
     if spec.explain_gap:
-        from simulator.planner.gap import gap_of
+        from simulator.planner.gap.closing import gap_of
 
         smallest = min(allowed, key=lambda item: (item.devices, item.rank))
         plan = replace(plan, gap=gap_of(question, smallest))
@@ -82,7 +75,28 @@ def _risks(plan: CapacityPlan, question: Question, *, shown: Sequence[Sized]) ->
         from simulator.planner.uncertainty import uncertainty_of
 
         plan = replace(plan, uncertainty=uncertainty_of(question, shown))
+        plan = _with_owning_bars(plan, question)
     return plan
+
+
+def _with_owning_bars(plan: CapacityPlan, question: Question) -> CapacityPlan:
+    """The plan's uncertainty with what moves its cost of owning, where that can be priced without being told how."""
+    from simulator.planner.tco import total_cost
+    from simulator.planner.tco_sensitivity import owning_bars
+    from simulator.specs.ownership import load_ownership
+
+    spec, prices = plan.spec, question.prices
+    try:
+        ownership = load_ownership(spec.ownership, prices=prices.name, profiles=spec.profiles)
+        cost = total_cost(plan, prices=prices, ownership=ownership)
+    except ProfileError:
+        if spec.ownership is not None:
+            raise
+        return plan
+    if plan.uncertainty is None:
+        return plan
+    bars = tuple(owning_bars(plan, cost=cost, prices=prices, ownership=ownership))
+    return replace(plan, uncertainty=replace(plan.uncertainty, owning=bars))
 
 
 def with_studies(

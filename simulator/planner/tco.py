@@ -17,7 +17,7 @@ from simulator.specs.currency import same_currency
 from simulator.specs.loading import list_hardware
 from simulator.specs.ownership import OwnershipProfile
 from simulator.specs.prices import OfferKind, OfferSpec, PriceProfile
-from simulator.units import HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR
+from simulator.units import HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR, percent_text
 
 MONTHS_PER_YEAR = 12
 RENTALS: tuple[OfferKind, ...] = ("on_demand", "reserved_1y", "reserved_3y", "spot")
@@ -82,11 +82,15 @@ def _capex(fleet: Fleet, *, offer: OfferSpec, ownership: OwnershipProfile, curre
     )
     bought = [
         CostLine(name="servers", amount=servers, basis=f"{fleet.devices} x {price:,.2f} {currency} ({offer.provider})"),
-        *(CostLine(name=name, amount=servers * share, basis=f"{share:.0%} of servers") for name, share in shares),
+        *(
+            CostLine(name=name, amount=servers * share, basis=f"{percent_text(share)} of servers")
+            for name, share in shares
+        ),
     ]
     share = ownership.integration_fraction.value
     everything = sum(line.amount for line in bought)
-    return (*bought, CostLine(name="integration", amount=everything * share, basis=f"{share:.0%} of the lines above"))
+    basis = f"{percent_text(share)} of the lines above"
+    return (*bought, CostLine(name="integration", amount=everything * share, basis=basis))
 
 
 def _opex(fleet: Fleet, *, prices: PriceProfile, ownership: OwnershipProfile, servers: float) -> tuple[CostLine, ...]:
@@ -109,7 +113,7 @@ def _opex(fleet: Fleet, *, prices: PriceProfile, ownership: OwnershipProfile, se
             amount=space_kw * colocation * MONTHS_PER_YEAR,
             basis=f"{space_kw:,.1f} kW nameplate x {colocation:,.0f} a month",
         ),
-        CostLine(name="support", amount=servers * support, basis=f"{support:.0%} of servers"),
+        CostLine(name="support", amount=servers * support, basis=f"{percent_text(support)} of servers"),
         CostLine(name="licences", amount=fleet.devices * licence, basis=f"{fleet.devices} x {licence:,.0f}"),
         CostLine(
             name="staff",

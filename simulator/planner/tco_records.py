@@ -122,3 +122,19 @@ class TotalCost:
     def years(self) -> int:
         """Horizon [years]."""
         return len(self.flows) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwningBar:
+    """Equivalent annual cost of owning where one figure alone moves; ``low`` and ``high`` name its ends."""
+
+    name: str
+    low: str
+    high: str
+    annual_low: float
+    annual_high: float
+
+    @property
+    def swing(self) -> float:
+        """Range of the annual cost."""
+        return abs(self.annual_high - self.annual_low)

@@ -8,28 +8,13 @@ from dataclasses import dataclass
 from simulator.planner.length_curves import RELATIVE_END
 from simulator.planner.records import CapacityPlan
 from simulator.planner.tco import owning_cost
-from simulator.planner.tco_records import Owning, TotalCost
+from simulator.planner.tco_records import Owning, OwningBar, TotalCost
 from simulator.specs.ownership import OwnershipProfile
 from simulator.specs.prices import OfferSpec, PriceProfile
+from simulator.units import percent_text
 
 # Ends of the residual and of the cost of capital, in points. Chosen, not measured, as RELATIVE_END is.
 RESIDUAL_END, RATE_END = 0.1, 0.03
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwningBar:
-    """Equivalent annual cost of owning where one figure alone moves; ``low`` and ``high`` name its ends."""
-
-    name: str
-    low: str
-    high: str
-    annual_low: float
-    annual_high: float
-
-    @property
-    def swing(self) -> float:
-        """Range of the annual cost."""
-        return abs(self.annual_high - self.annual_low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +58,12 @@ class _Bill:
         return self.annual(prices=self.prices.model_copy(update={name: value}))
 
 
-def _relative(name: str, base: float, at: Callable[[float], float], *, shown: str) -> OwningBar:
+def _relative(name: str, base: float, at: Callable[[float], float], *, shown: Callable[[float], str]) -> OwningBar:
     low, high = base * (1 - RELATIVE_END), base * (1 + RELATIVE_END)
     return OwningBar(
         name=name,
-        low=shown.format(low),
-        high=shown.format(high),
+        low=shown(low),
+        high=shown(high),
         annual_low=at(low),
         annual_high=at(high),
     )
@@ -86,7 +71,8 @@ def _relative(name: str, base: float, at: Callable[[float], float], *, shown: st
 
 def _points(name: str, base: float, at: Callable[[float], float], *, by: float) -> OwningBar:
     low, high = max(base - by, 0.0), min(base + by, 1.0)
-    return OwningBar(name=name, low=f"{low:.0%}", high=f"{high:.0%}", annual_low=at(low), annual_high=at(high))
+    ends = (percent_text(low), percent_text(high))
+    return OwningBar(name=name, low=ends[0], high=ends[1], annual_low=at(low), annual_high=at(high))
 
 
 def owning_bars(
@@ -98,21 +84,24 @@ def owning_bars(
     bill = _Bill(plan=plan, cost=cost, prices=prices, ownership=ownership, offer=cost.owning.offer)
     fixed = ownership.colocation_per_kw_month.value
     bars = [
-        _relative("purchase price of an accelerator", bill.offer.per_device or 0.0, bill.price, shown="{:,.0f}"),
+        _relative("purchase price of an accelerator", bill.offer.per_device or 0.0, bill.price, shown="{:,.0f}".format),
         _relative(
-            "price of a kWh", prices.power_per_kwh, lambda value: bill.listed("power_per_kwh", value), shown="{:.3f}"
+            "price of a kWh",
+            prices.power_per_kwh,
+            lambda value: bill.listed("power_per_kwh", value),
+            shown="{:.3f}".format,
         ),
         _relative(
             "colocation of a kW a month",
             fixed,
             lambda value: bill.figure("colocation_per_kw_month", value),
-            shown="{:,.0f}",
+            shown="{:,.0f}".format,
         ),
         _relative(
             "support a year, of servers",
             ownership.support_fraction_per_year.value,
             lambda value: bill.figure("support_fraction_per_year", value),
-            shown="{:.0%}",
+            shown=percent_text,
         ),
         _points(
             "residual, of servers",

@@ -7,6 +7,7 @@ from itertools import product
 from simulator.specs.model import ModelSpec, MoeSpec
 from simulator.specs.plan import NONE, PlanSpec
 from simulator.specs.techniques import TechniquesSpec
+from simulator.units import percent_text
 
 USUAL_SPECULATION = ("eagle", "ngram")
 USUAL_SPARSITY = ("2:4",)
@@ -65,5 +66,5 @@ def technique_label(techniques: TechniquesSpec) -> str:
     if techniques.kv_policy is not None:
         parts.append(f"{techniques.kv_policy.method} {techniques.kv_policy.budget_tokens}")
     if techniques.weight_offload is not None:
-        parts.append(f"{techniques.weight_offload.fraction:.0%} of weights in host")
+        parts.append(f"{percent_text(techniques.weight_offload.fraction)} of weights in host")
     return " ".join(parts)

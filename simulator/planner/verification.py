@@ -17,9 +17,8 @@ from simulator.engine.rate_simulation import (
     simulate_rate,
 )
 from simulator.engine.request import Requests
-from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment
-from simulator.planner.records import Demand, Fleet, Latencies, Objective
+from simulator.planner.records import Latencies, Objective
 from simulator.specs.plan import ObjectiveSpec
 
 SEEDS = 3
@@ -220,30 +219,3 @@ def steady_check(
         for seed in range(seeds)
     )
     return SteadyCheck(served=served, samples=samples, objectives=objectives)
-
-
-def verify_fleet(
-    fleet: Fleet, *, demand: Demand, objectives: tuple[Objective, ...], seeds: int = SEEDS
-) -> FleetVerification:
-    """One replica of ``fleet`` at its share of the planned rate, with the spares up and with them gone.
-
-    Every replica is taken to get an even share at random moments, as round-robin routing of many clients gives. A
-    replica that the event simulation does not model is not verified; ``reason`` says why.
-    """
-    if fleet.prefill is not None:
-        from simulator.planner.pool_verification import verify_pools
-
-        return verify_pools(fleet, demand=demand, objectives=objectives, seeds=seeds)
-    states = (fleet.at_peak, fleet.degraded)
-    try:
-        check = steady_check(
-            fleet.replica.deployment,
-            mix=demand.mix,
-            objectives=objectives,
-            busiest=max(states, key=lambda state: state.mean_sequences),
-            seeds=seeds,
-        )
-        at_peak, degraded = (check.at(steady) for steady in states)
-    except RoofcastError as error:
-        at_peak, degraded = (refused(str(error), steady=steady) for steady in states)
-    return FleetVerification(at_peak=at_peak, degraded=degraded)

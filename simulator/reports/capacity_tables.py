@@ -10,7 +10,7 @@ from simulator.engine.capacity_search import SimulatedCapacity
 from simulator.engine.latency import LATENCIES, ObjectiveCheck, objective_name
 from simulator.engine.rate_simulation import RatePoint
 from simulator.reports.contract import finite
-from simulator.reports.quantities import seconds_text
+from simulator.reports.quantities import percent_text, seconds_text
 from simulator.reports.text_table import text_table
 from simulator.specs.plan import ObjectiveSpec
 
@@ -49,7 +49,7 @@ def _row(point: RatePoint, capacity: SimulatedCapacity) -> tuple[str, ...]:
         *(seconds_text(spread.pooled_s) for spread in point.p95),
         *(seconds_text(check.value_s) for check in extra),
         f"{point.mean_batch:.1f}",
-        f"{100 * point.kv_utilization:.0f} %",
+        percent_text(point.kv_utilization),
         _verdict(point, capacity),
     )
 

@@ -1,10 +1,10 @@
-"""Cells: made in one line, and read as text in one way by every format."""
+"""Cells and columns: made in one line, and read as text in one way by every format."""
 
 from __future__ import annotations
 
 import math
 
-from simulator.reports.content import Cell, CellKind, Origin
+from simulator.reports.content import Cell, CellKind, Column, Origin
 from simulator.reports.quantities import number_text, percent_text, seconds_text
 from simulator.units import KILO
 
@@ -16,6 +16,11 @@ _SILENT = (Origin.NONE, Origin.GIVEN, Origin.COMPUTED, Origin.SOURCED)
 def known_as(provenance: str) -> Origin:
     """The badge of a forecast by the name of its provenance."""
     return Origin(provenance) if provenance in (item.value for item in Origin) else Origin.NONE
+
+
+def columns(*titles: str, words: tuple[str, ...], wide: str = "") -> tuple[Column, ...]:
+    """Columns of numbers but for those named in ``words``; ``wide`` takes what room is left."""
+    return tuple(Column(title=title, numeric=title not in words, wide=title == wide) for title in titles)
 
 
 def text(value: str, *, origin: Origin = Origin.NONE) -> Cell:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulator.planner.what_if import AnswerQuality, WhatIf, answer_quality
 from simulator.reports.contract import Json
 from simulator.reports.phase_figures import PHASES, memory_figures, phase_figures
-from simulator.reports.quantities import bytes_text, money_text, seconds_text
+from simulator.reports.quantities import bytes_text, money_text, seconds_text, signed_percent_text
 from simulator.reports.scenario_figures import ScenarioFigure, least_known, power_text, scenario_figures
 
 Compared = tuple[str, WhatIf, Json]
@@ -52,7 +52,7 @@ def quality_text(quality: AnswerQuality) -> str:
     """``as published``, ``perplexity +65 %`` or ``unknown``."""
     if quality.loss is None:
         return "unknown: nothing published"
-    return f"perplexity {100 * quality.loss:+.0f} %" if quality.loss else "as published"
+    return f"perplexity {signed_percent_text(quality.loss)}" if quality.loss else "as published"
 
 
 def compare_provenance(compared: Sequence[Compared]) -> str:

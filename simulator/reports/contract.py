@@ -11,6 +11,7 @@ import numpy as np
 
 from simulator.engine.answers import ScenarioResult
 from simulator.engine.latency import ObjectiveCheck, objective_name
+from simulator.engine.load_ranges import has_load_ranges, load_ranges
 from simulator.engine.metrics import StageResult
 from simulator.engine.serve_interval import METRICS, ServeInterval, StageInterval
 from simulator.engine.served_run import ServedRun
@@ -182,7 +183,23 @@ def _served_interval(interval: ServeInterval) -> Json:
     return named | {"output_tokens_per_s": bounds.pop("output_tokens_per_s")} | bounds
 
 
-def _served(run: ServedRun) -> Json:
+def _load(result: ScenarioResult, run: ServedRun) -> Json:
+    """The rate that saturates the deployment, with 80 % intervals of it, of the batch and of the cache in use."""
+    workload = result.scenario.workload
+    if run.interval is None or run.pools is not None or workload is None or not has_load_ranges(workload):
+        return {}
+    found = load_ranges(
+        result.deployment,
+        workload=workload,
+        replicas=run.replicas,
+        interval=run.interval,
+        served=run.result.overall,
+    )
+    ends = {name: list(getattr(found, name)) for name in ("saturation_per_s", "mean_batch", "kv_utilization")}
+    return {"load": {"saturation_per_s": found.limit_per_s, "interval": ends}}
+
+
+def _served(answer: ScenarioResult, run: ServedRun) -> Json:
     """What only a served workload has."""
     result, interval = run.result, run.interval
     bounds = (None,) * len(result.stages) if interval is None else interval.stages
@@ -196,7 +213,7 @@ def _served(run: ServedRun) -> Json:
             "step_log_sigma": interval.step_log_sigma,
             "further_seeds": interval.seeds,
         }
-    return served
+    return served | _load(answer, run)
 
 
 def _speculation(result: ScenarioResult) -> Json:
@@ -227,7 +244,7 @@ def result_object(result: ScenarioResult) -> Json:
     """The contract's result of one scenario; throughput and power are those of all replicas together."""
     run, replicas = result.run, result.scenario.replicas
     copies = replicas * result.copies_per_replica
-    served = _served(run) if isinstance(run, ServedRun) else {}
+    served = _served(result, run) if isinstance(run, ServedRun) else {}
     phases = [phase for phase in (run.prefill, run.decode) if phase is not None]
     return {
         "id": result.scenario.id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.planner.gap_records import Gap, GapOption, GapStep, MissedBound
+from simulator.planner.gap.records import Gap, GapOption, GapStep, MissedBound
 from simulator.reports.quantities import percent_text, price_text, seconds_text
 from simulator.reports.study_section import StudySection
 
@@ -96,14 +96,14 @@ def _verdict(gap: Gap) -> str:
     if not gap.closed:
         return _remains(gap)
     held = " and ".join(f"{_counted(item.end, item.unit)} of {_amount(item.allowed)} allowed" for item in gap.limits)
-    return f"that closes the gap: {held}"
+    return f"{'within the limits' if gap.fits_as_asked else 'that closes the gap'}: {held}"
 
 
 def _without_steps(gap: Gap) -> tuple[str, ...]:
+    if gap.fits_as_asked:
+        return ("nothing needs to change",)
     if any(option.closes for option in gap.options):
         return ("no technique closes it, but single changes below do",)
-    if gap.limits and gap.closed:
-        return ("nothing needs to change",)
     return ("no technique that was tried needs fewer",) if gap.start_devices is not None else ()
 
 
@@ -168,22 +168,26 @@ def _option_row(option: GapOption, gap: Gap, currency: str, extra: Sequence[int]
     return (option.name, option.flags, fleet, devices, cost, *taken, _enough(option, gap), option.quality)
 
 
+def reasons_against(gap: Gap) -> list[str]:
+    """``nothing serves with it alone: nvfp4 weights``: one line a reason, with the changes that it rules out."""
+    reasons = dict.fromkeys(option.reason for option in gap.options if option.reason)
+    return [
+        f"{reason}: {', '.join(option.name for option in gap.options if option.reason == reason)}" for reason in reasons
+    ]
+
+
 def options_section(gap: Gap, *, currency: str) -> StudySection:
     """Every change alone."""
     extra = _extra(gap, currency)
     more = tuple(gap.limits[place].unit for place in extra)
     is_enough = not gap.limits and gap.start_devices is None
     ways = [option for option in gap.options if option.closes or (is_enough and option.command)]
-    best = ways[0] if ways else None
+    best = ways[0] if ways and not gap.fits_as_asked else None
     useful = [option for option in gap.options if not option.reason]
-    reasons = dict.fromkeys(option.reason for option in gap.options if option.reason)
-    rest = [
-        f"{reason}: {', '.join(option.name for option in gap.options if option.reason == reason)}" for reason in reasons
-    ]
     way = (f"to plan the first that is enough: {best.command}",) if best is not None and best.command else ()
     return StudySection(
         title="Each change alone",
-        lines=(*way, *rest),
+        lines=(*way, *reasons_against(gap)),
         columns=("change", "flags", "fleet", "GPUs", "cost/h", *more, "enough", "quality"),
         rows=tuple(_option_row(option, gap, currency, extra) for option in useful),
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from simulator.planner.choice_records import ParetoSet, PoolPlan, PoolSplit, SearchSummary, StockPlan
 from simulator.planner.records import CapacityPlan
 from simulator.reports.gap_tables import gap_sections
-from simulator.reports.quantities import kilowatts_text, price_text, seconds_text
+from simulator.reports.quantities import kilowatts_text, percent_text, price_text, seconds_text
 from simulator.reports.study_section import StudySection
+from simulator.units import plain_text
 
 
 def search_section(search: SearchSummary) -> StudySection:
@@ -53,7 +54,7 @@ def stock_section(stock: StockPlan, *, currency: str) -> StudySection:
             str(share.devices),
             str(share.from_stock),
             str(share.bought),
-            f"{share.rate_per_s:.4g}",
+            plain_text(share.rate_per_s),
             price_text(share.cost_per_hour, currency),
             kilowatts_text(share.typical_w),
         )
@@ -62,9 +63,11 @@ def stock_section(stock: StockPlan, *, currency: str) -> StudySection:
     line = f"{stock.devices} GPUs, {stock.devices - stock.bought} of them from stock and {stock.bought} to obtain"
     if len(stock.shares) > 1:
         load = stock.shares[0].rate_per_s / stock.shares[0].capacity_per_s
-        line += f"; requests go to each in proportion to what it carries, {load:.0%} of it at the planned peak"
+        line += "; requests go to each in proportion to what it carries, "
+        line += f"{percent_text(load)} of it at the planned peak"
     unused = tuple(f"unused: {text}" for text in stock.unused)
-    return StudySection(title="With what exists", lines=(line, *unused), columns=columns, rows=rows)
+    new = "the table above and the other sections are of a new fleet, as if nothing existed"
+    return StudySection(title="With what exists", lines=(line, *unused, new), columns=columns, rows=rows)
 
 
 def _split_text(split: PoolSplit, currency: str) -> str:
@@ -93,7 +96,7 @@ def pools_section(pools: PoolPlan, *, currency: str) -> StudySection:
     rows = tuple(
         (
             f"{pool.from_tokens:.0f} to {pool.to_tokens:.0f}" if pool.to_tokens else f"from {pool.from_tokens:.0f}",
-            f"{pool.rate_per_s:.4g}",
+            plain_text(pool.rate_per_s),
             pool.hardware,
             pool.label,
             f"{pool.replicas} + {pool.spares}",

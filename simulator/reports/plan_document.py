@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.errors import RoofcastError
 from simulator.planner.explain import explanation
-from simulator.planner.gap_error import GapError
+from simulator.planner.gap.error import GapError
 from simulator.planner.records import CapacityPlan, Fleet, Latencies, Objective
 from simulator.reports.plan_tables import sentence
 

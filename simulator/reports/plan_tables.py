@@ -14,7 +14,7 @@ from simulator.reports.study_section import StudySection, section_markdown, sect
 from simulator.reports.text_table import text_table
 
 if TYPE_CHECKING:
-    from simulator.planner.choice_records import StockPlan
+    from simulator.planner.choice_records import FleetShare, StockPlan
 
 SHOWN_FLEETS = 10
 
@@ -78,10 +78,16 @@ def sentence(plan: CapacityPlan) -> str:
     return _new_fleet_sentence(plan) if plan.stock is None else _stock_sentence(plan.stock, plan.best.cost.currency)
 
 
+def _existing(share: FleetShare) -> str:
+    if not share.from_stock:
+        return ""
+    return f", {share.from_stock} of them stock" if share.bought else ", stock"
+
+
 def _stock_sentence(stock: StockPlan, currency: str) -> str:
     parts = [
         f"{counted_text(share.replicas, 'replica')} + {share.spares} spare on {share.devices} {share.hardware} "
-        f"({share.label}{', stock' if share.from_stock else ''})"
+        f"({share.label}{_existing(share)})"
         for share in stock.shares
     ]
     costs = [share.cost_per_hour for share in stock.shares]
@@ -177,7 +183,7 @@ def plan_text(plan: CapacityPlan, *, explain: bool) -> str:
     fleets = _fleets(plan)
     parts = [sentence(plan), "", text_table(TABLE_COLUMNS, [fleet_cells(fleet) for fleet in fleets[:SHOWN_FLEETS]])]
     parts.append(
-        f"({len(fleets)} options from {plan.candidates} candidates, cheapest first"
+        f"({counted_text(len(fleets), 'option')} from {plan.candidates} candidates, cheapest first"
         + (f"; {len(fleets) - SHOWN_FLEETS} more with --output csv" if len(fleets) > SHOWN_FLEETS else "")
         + "; latencies at the planned peak with the spares down)"
     )

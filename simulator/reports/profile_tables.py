@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from simulator.phases.energy import energy_prices
 from simulator.reports.contract import Json
-from simulator.reports.quantities import bytes_text, count_text, parameters_text, watts_text
+from simulator.reports.quantities import bytes_text, count_text, number_text, parameters_text, watts_text
 from simulator.specs.base import Source
 from simulator.specs.hardware import AcceleratorSpec
-from simulator.units import format_si
+from simulator.specs.power import load_power_fits
+from simulator.specs.precision import BITS
+from simulator.units import TERA, format_si
 
 FACT_COLUMNS = ("quantity", "value", "source", "date")
 MODEL_COLUMNS = ("quantity", "value")
+_WIDEST_BITS = 16
+"""Of the formats in which served models multiply: power was measured with nothing wider."""
 
 
 def _source(sources: Mapping[str, Source], field: str) -> tuple[str, str]:
@@ -30,7 +35,7 @@ def hardware_headline(spec: AcceleratorSpec) -> str:
 
 
 def hardware_facts(spec: AcceleratorSpec) -> list[tuple[str, str, str, str]]:
-    """Datasheet facts in the order of FACT_COLUMNS; peaks are dense unless they say sparse."""
+    """Datasheet facts and forecasts of energy, in the order of FACT_COLUMNS; peaks are dense unless they say sparse."""
     rows = [
         *(
             (f"peak {dtype.value}, dense", format_si(value, "FLOP/s"), f"peak_flops_per_s.{dtype.value}")
@@ -59,7 +64,21 @@ def hardware_facts(spec: AcceleratorSpec) -> list[tuple[str, str, str, str]]:
         ("thermal design power", watts_text(spec.tdp_w), "tdp_w"),
         ("idle power", watts_text(spec.idle_w), "idle_w"),
     ]
-    return [(name, value, *_source(spec.sources, field)) for name, value, field in rows]
+    return [*((name, value, *_source(spec.sources, field)) for name, value, field in rows), *_energy_forecasts(spec)]
+
+
+def _energy_forecasts(spec: AcceleratorSpec) -> list[tuple[str, str, str, str]]:
+    """Energy of single operations above idle: no datasheet says it, the power fit does."""
+    fit = load_power_fits().of(spec.architecture)
+    prices = energy_prices(spec, fit=fit)
+    source = "power fit" if spec.architecture in fit.architectures else f"power fit of {fit.architectures[0]}"
+    operations = [
+        (f"one {dtype.value} FLOP", joules) for dtype, joules in prices.flop_j.items() if BITS[dtype] <= _WIDEST_BITS
+    ]
+    return [
+        (f"energy of {name}, forecast", f"{number_text(TERA * joules)} pJ", f"{source}: {fit.source}", fit.date)
+        for name, joules in (*operations, ("one byte of memory traffic", prices.byte_j))
+    ]
 
 
 def model_headline(document: Json) -> str:

@@ -113,14 +113,18 @@ def parameters_text(value: float) -> str:
     return f"{number_text(value / GIGA)} B" if value >= GIGA else f"{number_text(value / MEGA)} M"
 
 
+def signed_percent_text(fraction: float) -> str:
+    """``+12 %``, ``-4.3 %``: a change, or an error with its direction."""
+    return f"+{percent_text(fraction)}" if round(100 * fraction, 1) > 0 else percent_text(fraction)
+
+
 def change_text(now: float | None, before: float | None) -> str | None:
     """The relative change as ``+12 %`` or ``-40 %``; None where there is nothing to compare or nothing changed."""
     if now is None or before is None or not before or not math.isfinite(now) or not math.isfinite(before):
         return None
-    change = 100 * (now / before - 1)
-    if abs(change) < 1 / 20:
+    if abs(100 * (now / before - 1)) < 1 / 20:
         return None
-    return f"{change:+.0f} %" if abs(change) >= 10 else f"{change:+.1f} %"
+    return signed_percent_text(now / before - 1)
 
 
 def range_text(ends: Sequence[float], text: Callable[[float], str]) -> str:

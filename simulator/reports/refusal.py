@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simulator import __version__
 from simulator.errors import InfeasibleError
-from simulator.planner.gap_error import GapError
+from simulator.planner.gap.error import GapError
 from simulator.reports.cells import text
 from simulator.reports.command_line import plan_command
 from simulator.reports.content import Block, Bullets, Column, Paragraph, Report, Row, Section, SignOff, Table, Tone

@@ -155,13 +155,13 @@ def _series_lines(result: ServeResult) -> list[str]:
     end_s = float(series.start_s[-1] + series.width_s)
     lines = [f"Load over time, 0 to {seconds_text(end_s)}"]
     for name, values, form in (
-        ("running", series.batch, "{:.1f}"),
-        ("waiting", series.waiting, "{:.1f}"),
-        ("KV used", series.kv_utilization, "{:.0%}"),
+        ("running", series.batch, "{:.1f}".format),
+        ("waiting", series.waiting, "{:.1f}".format),
+        ("KV used", series.kv_utilization, percent_text),
     ):
         thin = _thinned(values)
         largest = float(thin.max())
-        lines.append(f"  {name}  |{sparkline(thin, largest=largest).ljust(len(thin))}|  at most {form.format(largest)}")
+        lines.append(f"  {name}  |{sparkline(thin, largest=largest).ljust(len(thin))}|  at most {form(largest)}")
     return lines
 
 
@@ -191,7 +191,7 @@ def _title(answered: ScenarioResult, run: ServedRun) -> str:
 
 
 def _interval_line(interval: ServeInterval) -> str:
-    steps = f"step times +-{100 * (math.exp(DEVIATE * interval.step_log_sigma) - 1):.0f} %"
+    steps = f"step times +-{percent_text(math.exp(DEVIATE * interval.step_log_sigma) - 1)}"
     how = "the run repeated with slower and faster steps" if interval.method is IntervalMethod.RERUN else "times scaled"
     chance = f", scatter over {interval.seeds + 1} seeds" if interval.seeds else ""
     return f"80 % intervals: {steps} ({how}), the engine's own spread{chance}."

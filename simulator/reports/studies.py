@@ -15,13 +15,13 @@ from simulator.phases.step import StepEstimate, estimate_step
 from simulator.planner.carbon import EnergyCarbon, energy_and_carbon
 from simulator.planner.completion import completed
 from simulator.planner.facilities import Facilities, facilities
-from simulator.planner.handoff import Handoff, launch_handoff
+from simulator.planner.handoff.launch import Handoff, launch_handoff
 from simulator.planner.latency_range import LatencyRange, latency_range
 from simulator.planner.records import CapacityPlan
 from simulator.planner.replica_load import ReplicaLoad, replica_load
 from simulator.planner.tco import total_cost
-from simulator.planner.tco_records import TotalCost
-from simulator.planner.tco_sensitivity import OwningBar, owning_bars
+from simulator.planner.tco_records import OwningBar, TotalCost
+from simulator.planner.tco_sensitivity import owning_bars
 from simulator.specs.loading import find_profile, load_prices
 from simulator.specs.models import read_profile
 from simulator.specs.ownership import OwnershipProfile, load_ownership

@@ -36,7 +36,7 @@ def _write_inputs(book: Workbook, styles: Styles, studies: Studies) -> None:
         1, 0, f"Amounts in {studies.currency}. Assumed figures are marked; replace them with your own.", styles.note
     )
     for column, name in enumerate(("Input", "Value", "Unit", "Name", "Date", "Status", "Source")):
-        sheet.write(3, column, name, styles.head)
+        sheet.write(3, column, name, styles.heading(numeric=name == "Value"))
     for row, item in enumerate(inputs_of(studies), start=4):
         sheet.write(row, 0, item.label)
         sheet.write_number(row, 1, item.value, styles.input(item.form))
@@ -60,7 +60,7 @@ def _write_cost(book: Workbook, styles: Styles, studies: Studies) -> None:
     row = 3
     for group in groups_of(studies):
         for column, name in enumerate((group.title, "Value", "Name")):
-            sheet.write(row, column, name, styles.head)
+            sheet.write(row, column, name, styles.heading(numeric=name == "Value"))
         for item in group.lines:
             row += 1
             value = item.value if item.value is not None else "not priced"
@@ -101,7 +101,7 @@ def _write_summary(book: Workbook, styles: Styles, report: Report, studies: Stud
     sheet.write(0, 0, report.title, styles.title)
     sheet.write(1, 0, f"{report.subtitle}, {report.created}, roofcast {report.version}", styles.note)
     for column, name in enumerate(("Figure", "Value", "Unit", "Remark")):
-        sheet.write(3, column, name, styles.head)
+        sheet.write(3, column, name, styles.heading(numeric=name == "Value"))
     for row, fact in enumerate(report.facts(), start=4):
         sheet.write(row, 0, fact.label)
         name = live.get(fact.key, "")

@@ -38,7 +38,7 @@ def write_cash_flow(book: Workbook, styles: Styles, studies: Studies) -> None:
         1, 0, "Money out is positive; undiscounted unless it says so; years beyond the horizon are zero.", styles.note
     )
     for column, name in enumerate(heads):
-        sheet.write(_FIRST_ROW - 1, column, name, styles.head)
+        sheet.write(_FIRST_ROW - 1, column, name, styles.heading(numeric=True))
     money = styles.number(Form.MONEY)
     for year in range(LONGEST_YEARS + 1):
         row = _FIRST_ROW + year

@@ -48,7 +48,7 @@ def _write_table(sheet: Any, row: int, table: Table, styles: Styles, currency: s
     sheet.write(row, 0, table.title, styles.strong)
     row += 1
     for column, item in enumerate(table.columns):
-        sheet.write(row, column, item.title, styles.head)
+        sheet.write(row, column, item.title, styles.heading(numeric=item.numeric))
     for line in table.rows:
         row += 1
         sheet.set_row(row, max(map(_height, _texts(line, currency), widths)))

@@ -23,7 +23,9 @@ class Styles:
         self._book = book
         self._numbers: dict[tuple[str, bool, bool], Format] = {}
         self.title = book.add_format({"bold": True, "font_size": 14})
-        self.head = book.add_format({"bold": True, "bg_color": "#E9EDF1", "bottom": 1, "text_wrap": True})
+        head: dict[str, object] = {"bold": True, "bg_color": "#E9EDF1", "bottom": 1, "text_wrap": True}
+        self.head = book.add_format(head)
+        self._number_head = book.add_format({**head, "align": "right"})
         self.strong = book.add_format({"bold": True})
         self.note = book.add_format({"font_color": "#5B6570", "font_size": 9})
         self.remark = book.add_format({"font_color": "#5B6570", "font_size": 9, **_WRAPPED})
@@ -33,6 +35,10 @@ class Styles:
         self.indented = book.add_format({**_WRAPPED, "align": "left", "indent": 1})
         self.lead = book.add_format({"bold": True, **_WRAPPED})
         self.code = book.add_format({"font_name": "Courier New", "font_size": 8})
+
+    def heading(self, *, numeric: bool) -> Format:
+        """Of a column, over its numbers or its words."""
+        return self._number_head if numeric else self.head
 
     def tone(self, tone: Tone) -> Format:
         """Of a sentence."""

@@ -8,7 +8,11 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from simulator.specs.base import Source, Spec
 from simulator.specs.precision import Dtype
+from simulator.units import GIB, GIGA
 
+INLINE_ECC_SHARE = 1 / 16
+"""Check bits of GDDR6: 3 of 48 GiB (software sees 44.5 to 45 GiB of an L40S or A40, 47.4 of the same board without)."""
+ECC_VISIBLE_SHARE = 0.95
 GPU_LANES = 128
 """FP32 lanes of an SM since Ampere's consumer parts and Hopper, and of a CDNA 3 compute unit with dual issue."""
 
@@ -63,6 +67,14 @@ class AcceleratorSpec(Spec):
         flops_per_s = self.vector_flops_per_s.get(Dtype.FP32, 0.0)
         lanes = flops_per_s / (2 * self.boost_clock_hz * self.compute_units)
         return self.compute_units * max(1, int(lanes) // GPU_LANES)
+
+    @property
+    def memory_data_share(self) -> float:
+        """Of what the memory moves, the share that is not ECC: GDDR keeps its check bits in line, a sixteenth of it,
+        where the bytes that software sees fall short of the nominal ones by about that; HBM has bits of their own."""
+        nominal_bytes = self.memory_bytes / GIGA * GIB
+        inline = self.memory_kind.startswith("gddr") and self.memory_visible_bytes < ECC_VISIBLE_SHARE * nominal_bytes
+        return 1.0 - INLINE_ECC_SHARE if inline else 1.0
 
     @property
     def facts_date(self) -> str:

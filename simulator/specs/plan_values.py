@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from simulator.units import MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from simulator.units import MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE, percent_text
 
 MONTHS_PER_YEAR = 12
 HOURS_PER_DAY = 24
@@ -68,7 +68,8 @@ def growth_per_month(value: object) -> float | None:
     fraction, period = _fraction_per(value, periods=("month", "year"), example="5%/month")
     monthly = fraction if period == "month" else (1 + fraction) ** (1 / MONTHS_PER_YEAR) - 1
     if monthly > _LARGEST_GROWTH:
-        raise ValueError(f"growth of {monthly:.0%} a month is not planned for; at most {_LARGEST_GROWTH:.0%}")
+        most = percent_text(_LARGEST_GROWTH)
+        raise ValueError(f"growth of {percent_text(monthly)} a month is not planned for; at most {most}")
     return monthly
 
 

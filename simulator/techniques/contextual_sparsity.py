@@ -14,6 +14,7 @@ from simulator.specs.contextual_sparsity import ContextualSparsitySpec
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.model import AttentionSpec, MlpSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
+from simulator.units import percent_text
 
 # Rows whose columns (heads or neurons come out of them) and whose depth (they go into them) shrink.
 HEAD_OUTPUTS, HEAD_INPUTS = ("qkv_proj",), ("o_proj",)
@@ -67,7 +68,7 @@ def contextual_sparsity(applied: AppliedTechniques, hardware: AcceleratorSpec) -
             hint="use one of techniques.sparsity and techniques.contextual_sparsity",
         )
     batch = float(union_fraction(spec.mlp_fraction, tokens=np.array([16.0]), correlation=spec.correlation)[0])
-    note = f"contextual sparsity: a batch of 16 tokens reads {100 * batch:.3g} % of the feed-forward neurons"
+    note = f"contextual sparsity: a batch of 16 tokens reads {percent_text(batch)} of the feed-forward neurons"
     return with_rule(replace(applied, notes=(*applied.notes, note)), ContextualRows(spec=spec))
 
 

@@ -17,7 +17,7 @@ from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.model import AttentionSpec, MlaSpec, ModelSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
 from simulator.techniques.early_exit_law import executed_fraction, staying
-from simulator.units import BITS_PER_BYTE
+from simulator.units import BITS_PER_BYTE, percent_text
 
 OUTSIDE_ROLES = ("embedding", "lm_head", "unused", "pipeline")
 """Roles of rows outside the layers, which every token passes; so does the final norm."""
@@ -38,9 +38,9 @@ def early_exit(applied: AppliedTechniques, hardware: AcceleratorSpec) -> Applied
     _check(spec, model=applied.model, speculates=applied.spec.speculation is not None)
     shares = staying(spec, layers=applied.model.num_hidden_layers)
     batch = float(executed_fraction(shares, np.full(1, SHOWN_BATCH))[0])
-    together = f", and a batch of {SHOWN_BATCH:.0f} runs {batch:.0%} of them until its last member leaves"
+    together = f", and a batch of {SHOWN_BATCH:.0f} runs {percent_text(batch)} of them until its last member leaves"
     together = "" if spec.compacts else together
-    note = f"early exit: a token passes {float(np.mean(shares)):.0%} of the layers on average{together}"
+    note = f"early exit: a token passes {percent_text(float(np.mean(shares)))} of the layers on average{together}"
     rule = ExitRows(shares=tuple(float(share) for share in shares), compacts=spec.compacts)
     return replace(with_rule(applied, rule), notes=(*applied.notes, note))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulator.errors import RoofcastError
 from simulator.specs.model import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 from simulator.specs.sparsity import SparsitySpec
+from simulator.units import percent_text
 
 CHANNEL_STEP = 64
 """Widths stay multiples of what a tile of a matrix product advances by [NVIDIA2024]."""
@@ -29,7 +30,8 @@ def pruned_model(model: ModelSpec, spec: SparsitySpec) -> ModelSpec:
     changed = ModelSpec.model_validate(changed.model_dump())
     if changed == model:
         raise RoofcastError(
-            f"taking {100 * (1 - spec.kept_fraction):.3g} % of the {spec.pruned} out of {model.name} changes nothing",
+            f"taking {percent_text(1 - spec.kept_fraction, digits=3)} of the {spec.pruned} out of {model.name} "
+            "changes nothing",
             field="techniques.sparsity",
             code="no_effect",
             hint="a larger fraction, or another target",

@@ -19,6 +19,7 @@ from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.sparsity import SparsitySpec
 from simulator.techniques.applied import AppliedTechniques
 from simulator.techniques.pruned_model import pruned_model
+from simulator.units import percent_text
 
 SPARSE_ROLES = frozenset({"attention", "mlp", "shared_expert", "mixer"})
 """Products with sparse kernels; grouped products of routed experts have none, embeddings and LM head stay dense."""
@@ -103,8 +104,8 @@ def _compressed(product: MatmulFormat, spec: SparsitySpec) -> MatmulFormat:
         bits = bitmap_bits(product.weight_bits, kept_fraction=spec.kept_fraction)
     if bits >= product.weight_bits:
         raise _refusal(
-            f"{100 * (1 - spec.kept_fraction):.3g} % zeros in {product.name} save nothing: {bits:.3g} bits a weight "
-            f"with the places of the kept ones, {product.weight_bits:.3g} without",
+            f"{percent_text(1 - spec.kept_fraction, digits=3)} zeros in {product.name} save nothing: "
+            f"{bits:.3g} bits a weight with the places of the kept ones, {product.weight_bits:.3g} without",
             "no_effect",
             hint="a larger fraction, or wider weights",
         )

@@ -9,7 +9,7 @@ import numpy as np
 from simulator.operators.work import Family, HostTransferShape, Work
 from simulator.specs.hardware import AcceleratorSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
-from simulator.units import GIGA
+from simulator.units import GIGA, percent_text
 
 OFFLOADED_ROLES = frozenset({"attention", "mlp", "experts", "shared_expert", "mixer"})
 """Weights of the layers; embeddings, norms and the LM head stay on the device."""
@@ -22,8 +22,8 @@ def weight_offload(applied: AppliedTechniques, hardware: AcceleratorSpec) -> App
         return applied
     rate = hardware.host_link.bytes_per_s_per_direction / GIGA
     note = (
-        f"{100 * spec.fraction:g} % of the layers' weights are in host memory and cross {hardware.host_link.kind} "
-        f"({rate:g} GB/s a device, datasheet) in every pass; no copy overlaps with computing"
+        f"{percent_text(spec.fraction, digits=3)} of the layers' weights are in host memory and cross "
+        f"{hardware.host_link.kind} ({rate:g} GB/s a device, datasheet) in every pass; no copy overlaps with computing"
     )
     applied = with_rule(applied, OffloadedWeights(fraction=spec.fraction))
     return replace(applied, notes=(*applied.notes, note))

@@ -44,6 +44,11 @@ def metrics(test: AppTest) -> dict[str, str]:
     return {item.label: item.value for item in test.metric}
 
 
+def captions(test: AppTest) -> list[str]:
+    """Small print of the page as it is read: without what keeps ranges on one line and dollars from being formulas."""
+    return [item.value.replace("\N{NO-BREAK SPACE}", " ").replace("\\$", "$") for item in test.caption]
+
+
 def printed(test: AppTest) -> list[dict[str, Any]]:
     """What the command line on the page prints: one JSON document for each line of it."""
     if not test.code:

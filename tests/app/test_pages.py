@@ -17,7 +17,7 @@ from simulator.reports.quantities import (
     seconds_text,
     watts_text,
 )
-from tests.app.pages import PAGES, ROOT, headline, metrics, opened, printed
+from tests.app.pages import PAGES, ROOT, captions, headline, metrics, opened, printed
 
 PRESET_NAMES = [preset.name for preset in PRESETS]
 
@@ -90,7 +90,7 @@ def test_what_if_equals_the_command_line() -> None:
     assert shown["Throughput"] == rate_text(document["output_tokens_per_s"], "tok")
     assert shown["Energy per token"] == joules_text(document["energy_per_output_token_j"])
     low, high = document["interval"]["tpot_s"]
-    assert any(seconds_text(high) in item.value for item in page.caption), (low, high)
+    assert any(seconds_text(high) in text for text in captions(page)), (low, high)
     for name in ("prefill", "decode"):
         assert shown[f"{name.capitalize()} step"] == seconds_text(document[name]["step_s"])
         assert shown[f"{name.capitalize()} MFU"] == percent_text(document[name]["mfu"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from simulator.reports.quantities import percent_text, range_text, seconds_text
-from tests.app.pages import headline, metrics, opened, printed
+from simulator.reports.quantities import percent_text, range_text, rate_text, seconds_text
+from tests.app.pages import captions, headline, metrics, opened, printed
 
 SMALL = {"gpus": "h100-sxm-80gb", "rps": "50"}
 
@@ -39,7 +41,7 @@ def test_resilience_equals_the_command_line() -> None:
     assert list(table["replicas left"]) == [str(case["replicas_left"]) for case in found["cases"]]
     assert list(table["objectives"] == "hold") == [case["holds"] for case in found["cases"]]
     spares = found["availability"]["spares"]
-    assert any(f"{spares} spares" in item.value for item in page.markdown)
+    assert any(f"{spares} spare" in item.value for item in page.markdown)
 
 
 def test_rejections_come_with_their_reason() -> None:
@@ -76,11 +78,24 @@ def test_growth_and_availability_leave_the_fleet_of_today_alone() -> None:
 def test_every_number_of_a_load_has_its_interval() -> None:
     page = opened("serving", {"model": "llama-3.1-8b", "tp": "1", "load_share": "0.5"})
     (document,) = printed(page)
-    captions = [item.value for item in page.caption]
-    assert len([text for text in captions if "-badge[" in text and "80 %: " in text]) >= len(page.metric) == 6
-    low, high = document["overall"]["interval"]["ttft_p95_s"]
-    assert any(range_text((low, high), seconds_text) in text for text in captions)
-    assert metrics(page)["KV cache in use"] == percent_text(document["overall"]["kv_utilization"])
+    said = captions(page)
+    assert len([text for text in said if "-badge[" in text and "80 %: " in text]) >= len(page.metric) == 6
+    assert range_text(document["overall"]["interval"]["ttft_p95_s"], seconds_text) in " ".join(said)
+    ends = document["load"]["interval"]
+    assert f"80 %: {range_text(ends['saturation_per_s'], partial(rate_text, noun='req'))}" in " ".join(said)
+    assert f"80 %: {range_text(ends['kv_utilization'], percent_text)}" in " ".join(said)
+    assert f"80 %: mean batch {range_text(ends['mean_batch'], '{:.1f}'.format)}" in " ".join(said)
+    shown = metrics(page)
+    assert shown["Saturation"] == rate_text(document["load"]["saturation_per_s"], "req")
+    assert shown["KV cache in use"] == percent_text(document["overall"]["kv_utilization"])
+
+
+@pytest.mark.parametrize(("view", "charts"), [("Resilience", 2), ("Risk", 2), ("Rent or own", 2), ("Growth", 1)])
+def test_every_chart_of_a_detail_says_how_sure_it_is(view: str, charts: int) -> None:
+    page = opened("plan", {**SMALL, "view": view})
+    footers = [text for text in captions(page) if text.startswith(":") and "80 %" in text]
+    # Two charts and six numbers stand above.
+    assert len(footers) == 8 + charts
 
 
 def test_validation_says_what_each_badge_was_worth() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.operators.schemes import SCHEME_NAMES
 from simulator.planner.what_if import kv_head_choices
-from tests.app.pages import PAGES, ROOT, headline, metrics, opened
+from tests.app.pages import PAGES, ROOT, captions, headline, metrics, opened
 
 APP = sorted((ROOT / "app").rglob("*.py"))
 WIDGETS = {
@@ -54,7 +54,7 @@ def test_inputs_explain_themselves_and_figures_say_how_they_are_known(name: str)
         assert widget.help, widget.label
     assert all(item.help for item in page.metric)
     assert len(page.get("plotly_chart")) <= MOST_CHARTS
-    badges = [item.value for item in page.caption if "-badge[" in item.value]
+    badges = [text for text in captions(page) if "-badge[" in text]
     # One under the headline, one on every card, one under every chart; datasheets have none.
     figures = len(page.metric) + len(page.get("plotly_chart"))
     assert len(badges) == (1 + figures if figures else 0)
@@ -72,14 +72,14 @@ def test_inputs_explain_themselves_and_figures_say_how_they_are_known(name: str)
 def test_predictions_come_with_their_interval(name: str, labels: tuple[str, ...]) -> None:
     page = opened(name, {"gpus": "h100-sxm-80gb"})
     assert set(labels) <= set(metrics(page))
-    intervals = [item for item in page.caption if "-badge[" in item.value and "80 %: " in item.value]
+    intervals = [text for text in captions(page) if "-badge[" in text and "80 %: " in text]
     assert len(intervals) >= len(labels)
 
 
 @pytest.mark.parametrize("name", ["what_if", "roofline"])
 def test_every_figure_of_one_deployment_has_an_interval(name: str) -> None:
     page = opened(name)
-    origins = [item.value for item in page.caption if "-badge[" in item.value]
+    origins = [text for text in captions(page) if "-badge[" in text]
     # The headline's own badge carries one on the roofline page; what-if says power and price there.
     assert all("80 %: " in text for text in origins[1:])
 
@@ -95,7 +95,7 @@ def test_every_technique_has_its_waterfall(query: dict[str, str]) -> None:
     assert any(item.value.startswith("**TPOT: ") for item in page.markdown)
     page.segmented_control(key="worth").set_value("Weights per device").run()
     assert any(item.value.startswith("**Weights per device: ") for item in page.markdown)
-    assert any("Counted from the model's tensors" in item.value for item in page.caption)
+    assert any("Counted from the model's tensors" in text for text in captions(page))
 
 
 def test_an_operator_is_chosen_without_a_mouse() -> None:

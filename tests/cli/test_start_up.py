@@ -20,7 +20,7 @@ OWN = (
     "simulator.engine.trace_files",
     "simulator.engine.uniform_runs",
     "simulator.planner.choice_records",
-    "simulator.planner.gap",
+    "simulator.planner.gap.closing",
     "simulator.planner.risk_records",
     "simulator.planner.wide_search",
     "simulator.reports.html",

@@ -82,3 +82,20 @@ def test_crossover_says_who_wins_where() -> None:
     shown = CliRunner().invoke(app, ["crossover", *MODEL, "--hardware", "a100"], catch_exceptions=False).stdout
     assert "fp8 left out" in shown
     assert "gptq-g128 beats w8a8 up to" in shown
+
+
+def test_crossover_says_up_to_which_batch_speculation_pays() -> None:
+    guesses = ("--speculation", "ngram:k=6,acceptance=0.5")
+    arguments = ("crossover", *MODEL, "--hardware", "h100", "--formats", "bf16,fp8", *guesses)
+    for entry in document(*arguments)["formats"]:  # type: ignore[attr-defined]
+        gain, batches = entry["speculation"], [1, 4, 16, 32, 64, 128, 256, 512, 1024]
+        assert gain["speedup"][0] > 1.5
+        assert min(gain["best_speedup"]) >= 1
+        pays = [batch < gain["break_even_batch"] for batch in batches]
+        assert [speedup > 1 for speedup in gain["speedup"]] == pays
+    shown = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
+    assert "speculation pays with fp8 up to" in shown
+
+
+def test_crossover_without_speculation_says_nothing_of_it() -> None:
+    assert all("speculation" not in entry for entry in document("crossover", *MODEL)["formats"])  # type: ignore[attr-defined]

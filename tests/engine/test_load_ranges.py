@@ -8,7 +8,7 @@ import pytest
 
 from simulator.engine.answers import ScenarioResult, answer, deployment_of
 from simulator.engine.load_ranges import LoadRanges, load_ranges
-from simulator.engine.load_sweep import LoadSweep, at_share, demand_of, saturation_rate_per_s
+from simulator.engine.load_sweep import at_share, demand_of, saturation_rate_per_s
 from simulator.engine.load_sweep import request_mix as mix_of
 from simulator.engine.scheduling import step_tables
 from simulator.engine.serve_interval import DEVIATE
@@ -22,7 +22,6 @@ WORKLOAD = demand_of(isl_tokens=600, osl_tokens=80, isl_cv=0.5, osl_cv=0.5)
 SCENARIO = ScenarioSpec(id=1, kind="serve", model="llama-3.1-8b", hardware="h100", workload=WORKLOAD)
 DEPLOYMENT = deployment_of(SCENARIO)
 SATURATION_PER_S = saturation_rate_per_s(DEPLOYMENT, mix=mix_of(WORKLOAD))
-SWEEP = LoadSweep(points=(), saturation_per_s=SATURATION_PER_S, replicas=1)
 
 
 def _ranged(share: float) -> tuple[LoadRanges, ServedRun, WorkloadSpec]:
@@ -31,7 +30,7 @@ def _ranged(share: float) -> tuple[LoadRanges, ServedRun, WorkloadSpec]:
     run = result.run
     assert isinstance(run, ServedRun)
     assert run.interval is not None
-    ranges = load_ranges(DEPLOYMENT, workload=loaded, sweep=SWEEP, interval=run.interval, served=run.result.overall)
+    ranges = load_ranges(DEPLOYMENT, workload=loaded, replicas=1, interval=run.interval, served=run.result.overall)
     return ranges, run, loaded
 
 
@@ -53,6 +52,7 @@ def test_ends_are_what_slower_and_faster_steps_show(share: float) -> None:
 def test_ranges_hold_their_value_and_stay_possible(share: float) -> None:
     ranges, run, _ = _ranged(share)
     overall = run.result.overall
+    assert ranges.limit_per_s == pytest.approx(SATURATION_PER_S, rel=1e-9)
     assert ranges.saturation_per_s[0] < SATURATION_PER_S < ranges.saturation_per_s[1]
     for (low, high), value in (
         (ranges.mean_batch, overall.mean_batch),

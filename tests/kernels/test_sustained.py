@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.kernels.library import KernelLibrary, kernel_library
-from simulator.kernels.sustained import SIDE, large_product, sustained_peaks, with_sustained_peaks
+from simulator.kernels.sustained import SIDE, large_product, sustained_peaks, with_sustained_rates
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
@@ -21,10 +21,10 @@ def library(hardware: AcceleratorSpec) -> KernelLibrary:
 
 
 @pytest.mark.parametrize("dtype", [Dtype.BF16, Dtype.FP8])
-def testlarge_products_reach_what_was_published(dtype: Dtype) -> None:
+def test_large_products_reach_what_was_published(dtype: Dtype) -> None:
     hardware = load_hardware("mi300x")
     work = large_product(dtype)
-    reached = 2 * SIDE**3 / with_sustained_peaks(library(hardware)).price(work).seconds[0]
+    reached = 2 * SIDE**3 / with_sustained_rates(library(hardware)).price(work).seconds[0]
     assert reached == pytest.approx(hardware.library_flops_per_s[dtype], rel=0.01)
 
 
@@ -36,7 +36,7 @@ def test_peaks_are_lowered_only_and_only_where_something_is_known() -> None:
     fast = hardware.model_copy(update={"library_flops_per_s": {Dtype.BF16: 1e18}})
     assert sustained_peaks(library(fast)) == hardware.peak_flops_per_s
     measured = library(load_hardware("h100"))
-    assert with_sustained_peaks(measured) is measured
+    assert with_sustained_rates(measured) is measured
 
 
 def test_prompts_slow_down_and_decoding_alone_hardly_does() -> None:
@@ -48,3 +48,20 @@ def test_prompts_slow_down_and_decoding_alone_hardly_does() -> None:
     single = decode_step(sequences=1, context=1000.0)
     assert estimate_step(lowered, prompts).step_s[0] > 1.2 * estimate_step(free, prompts).step_s[0]
     np.testing.assert_allclose(estimate_step(lowered, single).step_s, estimate_step(free, single).step_s, rtol=0.03)
+
+
+CHECKED = {"l40s", "l4", "a10", "a10g", "a40", "t4"}
+
+
+@pytest.mark.parametrize("name", sorted(CHECKED | {"rtx-4090", "rtx-3090", "rtx-6000-ada", "rtx-pro-6000", "a100", "h200"}))
+def test_check_bits_travel_with_the_data_where_they_lie_beside_it(name: str) -> None:
+    hardware = load_hardware(name)
+    assert hardware.memory_data_share == (15 / 16 if name in CHECKED else 1.0)
+
+
+@pytest.mark.parametrize(("name", "ratio"), [("rtx-4090", 16 / 15), ("l40s", 1.0), ("a10", 15 / 16), ("a100", 1.0)])
+def test_the_share_of_a_relative_is_carried_over_without_its_check_bits(name: str, ratio: float) -> None:
+    """Fits of L40S price the RTX 4090, those of A100 the A10."""
+    plain = library(load_hardware(name))
+    priced = with_sustained_rates(plain)
+    assert priced.hardware.memory_bytes_per_s == pytest.approx(ratio * plain.hardware.memory_bytes_per_s)

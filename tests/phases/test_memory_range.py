@@ -81,6 +81,14 @@ def test_use_is_counted_as_sequences_that_fit_are() -> None:
     assert half == pytest.approx(cache_use(deployment, plan, sequences=fitting, tokens=1000))
 
 
+def test_a_sequence_with_room_for_the_longest_request_takes_all_of_it() -> None:
+    paged = replica("llama-3.1-8b")
+    engine = EngineSpec(name="vllm", max_num_seqs=128, max_model_len=4096, kv_allocation="max_length")
+    whole = deploy(model=paged.model, hardware=paged.hardware, engine=engine)
+    short, long = (cache_use(whole, memory_plan(whole), sequences=4, tokens=tokens) for tokens in (100, 4096))
+    assert short == long > cache_use(paged, memory_plan(paged), sequences=4, tokens=100)
+
+
 def test_logs_of_one_engine_say_less_about_another() -> None:
     assert memory_provenance(replica("llama-3.1-8b")) is Provenance.CALIBRATED
     assert memory_provenance(replica("llama-3.1-8b", engine="sglang")) is Provenance.EXTRAPOLATED

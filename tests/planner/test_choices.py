@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simulator.engine.lengths import LengthDistribution
 from simulator.errors import ExitCode, InfeasibleError, RoofcastError
 from simulator.planner.explain import nearest_rejections
-from simulator.planner.gap_error import GapError
+from simulator.planner.gap.error import GapError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.pools import truncated_lengths
 from simulator.planner.records import CapacityPlan
@@ -128,6 +128,23 @@ class TestStock:
         plan = planned(stock=("t4=2", "h100=8"))
         assert plan.stock is not None
         assert any("t4" in text and "can serve" in text for text in plan.stock.unused)
+
+    def test_more_of_the_same_shares_the_spares_of_the_stock(self) -> None:
+        plan = planned(hardware="h100", tp=4, stock=("h100=64",), spares=2)
+        assert plan.stock is not None
+        (share,) = plan.stock.shares
+        assert (share.replicas, share.spares) == (plan.best.replicas, 2)
+        assert share.devices == plan.best.devices == share.from_stock + share.bought
+        assert share.from_stock == 64
+        per_device = plan.best.cost.per_device_hour
+        assert per_device is not None
+        assert share.cost_per_hour == pytest.approx(share.bought * per_device)
+
+    def test_stock_that_lacks_part_of_a_server_is_filled_up_with_whole_ones(self) -> None:
+        plan = planned(hardware="h100", tp=4, stock=("h100=60",))
+        assert plan.stock is not None
+        assert plan.stock.bought % 8 == 0
+        assert plan.stock.bought >= plan.best.devices - 60
 
     def test_twice_the_same_is_refused(self) -> None:
         with pytest.raises(RoofcastError, match="given twice"):

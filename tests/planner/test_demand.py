@@ -179,3 +179,34 @@ class TestDemand:
         given, source = read_objectives(plan_spec({"rps": 1, "tpot_p95": "50ms"}))
         assert [item.name for item in given] == ["TPOT p95"]
         assert source.source == "given"
+
+
+class TestWhatATraceLeavesOut:
+    def test_shared_prefixes_are_said_with_the_flag_that_counts_them(self, tmp_path: Path) -> None:
+        # The second prompt repeats the first one's block of 512 tokens, of which 100 are there: 512 of 700 at most.
+        path = written(tmp_path, "t.jsonl", MOONCAKE)
+        (warning,) = read_demand(plan_spec({"trace": path})).warnings
+        assert "at most 73 %" in warning
+        assert "--prefix-hit 0.73" in warning
+        assert read_demand(plan_spec({"trace": path, "prefix_hit": 0.5})).warnings == ()
+
+    def test_bursts_are_said_with_the_flag_that_counts_them(self, tmp_path: Path) -> None:
+        # Twelve gaps of a tenth of a second, then one of 40 s, all in one minute.
+        stamps = [100 * place for place in range(13)] + [41_200]
+        lines = [f'{{"timestamp": {stamp}, "input_length": 9, "output_length": 9}}' for stamp in stamps]
+        path = written(tmp_path, "t.jsonl", "\n".join(lines))
+        (warning,) = read_demand(plan_spec({"trace": path})).warnings
+        # Mean of 41.2 / 13 s; the spread is that of one gap of 40 s among twelve of 0.1 s.
+        mean = 41.2 / 13
+        cv = ((12 * 0.1**2 + 40.0**2) / 13 - mean**2) ** 0.5 / mean
+        assert f"--arrival-cv {cv:.2f}" in warning
+        assert read_demand(plan_spec({"trace": path, "arrival_cv": 2})).warnings == ()
+
+    def test_steady_traces_are_not_warned_about(self, tmp_path: Path) -> None:
+        demand = read_demand(plan_spec({"trace": written(tmp_path, "t.csv", AZURE)}))
+        assert demand.warnings == ()
+
+    def test_long_prompts_are_not_shown_in_powers_of_ten(self) -> None:
+        demand = read_demand(plan_spec({"rps": 1, "isl": 12_035.1}))
+        (shown,) = [item.value for item in demand.assumptions if item.name == "prompt length"]
+        assert shown.startswith("12,035 tokens")

@@ -16,10 +16,14 @@ from simulator.engine.disaggregation import Pool, serve_disaggregated
 from simulator.engine.mix_requests import requests_of_mix
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.candidates import Candidate, candidates, platforms
+from simulator.planner.constraints import fleet_limits
 from simulator.planner.disaggregated import evaluate_pools, pool_latencies
 from simulator.planner.disaggregated_fleet import pack_pools
 from simulator.planner.feasibility import Evaluated, evaluate
-from simulator.planner.handoff import launch_handoff
+from simulator.planner.fleet import size
+from simulator.planner.gap.closing import carried_rate_per_s
+from simulator.planner.gap.overrun import Overrun
+from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.latency_range import latency_range
 from simulator.planner.plan import plan_capacity
 from simulator.planner.pool_states import _scattered
@@ -231,6 +235,15 @@ class TestSizing:
     @pytest.mark.parametrize(("fleet", "expected"), [((3, 5), (3, 5)), ((100, 50), (2, 1)), ((175, 32), (11, 2))])
     def test_a_small_group_keeps_the_ratio(self, fleet: tuple[int, int], expected: tuple[int, int]) -> None:
         assert small_group(*fleet) == expected
+
+    def test_a_refusal_counts_both_pools_in_what_the_budget_carries(self) -> None:
+        asked = question(rps=600, serving="disaggregated", tp=1, pp=1)
+        sized = size(pair(asked), demand=asked.demand, spec=asked.spec, prices=asked.prices)
+        limit = Overrun(limits=fleet_limits(replace(asked, spec=asked.spec.model_copy(update={"max_gpus": 16}))))
+        carried = carried_rate_per_s(asked, sized, overrun=limit)
+        less = replace(asked.demand, mean_rate_per_s=0.999 * carried)
+        assert 0 < carried < asked.demand.mean_rate_per_s
+        assert size(sized.evaluated, demand=less, spec=asked.spec, prices=asked.prices).devices <= 16 < sized.devices
 
 
 class TestPlan:

@@ -99,3 +99,34 @@ def test_a_lower_utilisation_is_another_question() -> None:
     assert isinstance(full, Evaluated)
     assert isinstance(half, Evaluated)
     assert half.replica.capacity_per_s < full.replica.capacity_per_s
+
+
+def test_other_objectives_and_another_load_price_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    question, candidate = _question(ttft_p95=3.0)
+    _outcome(question, candidate)
+
+    def refuse(*args: object, **words: object) -> None:
+        raise AssertionError("priced again")
+
+    monkeypatch.setattr(evaluated_once, "replica_curve", refuse)
+    tighter, _ = _question(ttft_p95=0.3)
+    found = _outcome(tighter, candidate, policy=replace(question.policy, utilization=0.6))
+    fresh = evaluate(
+        candidate,
+        model=tighter.model,
+        mix=tighter.demand.mix,
+        objectives=tighter.objectives,
+        policy=replace(question.policy, utilization=0.6),
+    )
+    assert isinstance(found, Evaluated)
+    assert isinstance(fresh, Evaluated)
+    assert found.replica == fresh.replica
+
+
+def test_priced_curves_of_other_lengths_are_not_taken() -> None:
+    (first, candidate), (second, again) = _question(isl=700), _question(isl=2100)
+    before, after = _outcome(first, candidate), _outcome(second, again)
+    assert isinstance(before, Evaluated)
+    assert isinstance(after, Evaluated)
+    assert before.curve is not after.curve
+    assert before.replica.saturation_per_s > after.replica.saturation_per_s

@@ -17,10 +17,10 @@ from simulator.cli.plan_capacity import main
 from simulator.errors import ExitCode, RoofcastError
 from simulator.planner.candidates import platforms
 from simulator.planner.constraints import FleetLimit, beyond, fleet_limits
-from simulator.planner.gap_commands import pinned_spec
-from simulator.planner.gap_error import GapError
-from simulator.planner.gap_limits import screened_overrun
-from simulator.planner.gap_records import Gap
+from simulator.planner.gap.commands import pinned_spec
+from simulator.planner.gap.error import GapError
+from simulator.planner.gap.overrun import screened_overrun
+from simulator.planner.gap.records import Gap
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search import resolve, try_platform
 from simulator.planner.wide_search import screen_space

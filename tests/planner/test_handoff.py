@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from simulator.planner.handoff import Handoff, launch_handoff, service_name
+from simulator.planner.handoff.launch import Handoff, launch_handoff, service_name
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
 from simulator.planner.replica_load import PERCENTILES, knee_index, replica_load

@@ -10,7 +10,8 @@ from simulator.planner.length_curves import RELATIVE_END
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
 from simulator.planner.tco import total_cost
-from simulator.planner.tco_sensitivity import OwningBar, owning_bars
+from simulator.planner.tco_records import OwningBar
+from simulator.planner.tco_sensitivity import owning_bars
 from simulator.specs.loading import load_prices
 from simulator.specs.ownership import load_ownership
 from simulator.specs.plan import plan_spec

@@ -9,16 +9,16 @@ import pytest
 
 from simulator.engine.lengths import LengthDistribution, RequestMix
 from simulator.errors import InfeasibleError, RoofcastError
-from simulator.planner.choice_records import Gap
 from simulator.planner.format_quality import answer_quality
-from simulator.planner.gap_changes import GapState
-from simulator.planner.gap_error import GapError
-from simulator.planner.handoff import launch_handoff
+from simulator.planner.gap.changes import GapState
+from simulator.planner.gap.error import GapError
+from simulator.planner.gap.records import Gap
+from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
 from simulator.planner.replica_curve import bubble_factor
 from simulator.planner.replica_load import replica_load
-from simulator.planner.verification import verify_fleet
+from simulator.planner.verification import steady_check
 from simulator.specs.models import load_model
 from simulator.specs.plan import plan_spec
 from simulator.specs.precision import Dtype, PrecisionSpec
@@ -54,7 +54,7 @@ class TestAxes:
         fields: dict[str, object] = {"tp": 1, "rps": 0.01, "objectives": (), "ttft_p95": "60s", "tpot_p95": "10s"}
         plan = planned(**fields, weight_offload=("none", "0.25", "0.5"))
         shares = {fleet.label: fleet.replica for fleet in (plan.best, *plan.alternatives)}
-        assert list(sorted(shares)) == ["TP1", "TP1 25% of weights in host", "TP1 50% of weights in host"]
+        assert list(sorted(shares)) == ["TP1", "TP1 25 % of weights in host", "TP1 50 % of weights in host"]
         plain, quarter, half = (shares[label] for label in sorted(shares))
         assert plain.memory.weights_bytes > quarter.memory.weights_bytes > half.memory.weights_bytes
         assert plain.unloaded.tpot_mean_s < quarter.unloaded.tpot_mean_s < half.unloaded.tpot_mean_s
@@ -187,7 +187,10 @@ class TestPipelines:
     def test_the_event_simulation_confirms_the_steady_state(self, fields: dict[str, object]) -> None:
         found = planned(tp=1, utilization=0.6, **fields)
         steady = found.best.degraded
-        seen = verify_fleet(found.best, demand=found.demand, objectives=found.objectives, seeds=1).degraded
+        check = steady_check(
+            found.best.replica.deployment, mix=found.demand.mix, objectives=found.objectives, busiest=steady, seeds=1
+        )
+        seen = check.at(steady)
         assert seen.holds
         assert seen.tpot_mean_s == pytest.approx(steady.tpot_mean_s, rel=0.2)
         assert seen.mean_sequences == pytest.approx(steady.mean_sequences, rel=0.25)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from simulator.planner.choice_records import Gap, GapStep
+import pytest
+
+from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
 from simulator.reports.building import build_report
 from simulator.reports.content import Paragraph, Table, Tone
 from simulator.reports.sections.choice_studies import choice_blocks
+from simulator.reports.sections.stock_money import stock_money_blocks
 from simulator.reports.studies import gather
 from simulator.specs.plan import plan_spec
 
@@ -27,7 +30,24 @@ STEP = GapStep(
     cost_per_hour=24.0,
     assumes=("speculation.k = 5",),
 )
+OPTION = GapOption(
+    name="eagle speculation",
+    flags="--speculation eagle",
+    hardware="h100-sxm-80gb",
+    label="TP1 eagle",
+    devices=8,
+    taken=(8.0,),
+    closes=False,
+    reason="",
+    quality="as published",
+    quality_loss=0.0,
+    cost_per_hour=24.0,
+    command="plan-capacity --speculation eagle",
+)
+USELESS = replace(OPTION, name="nvfp4 weights", flags="--scheme nvfp4", reason="nothing serves with it alone")
 GAP = Gap(
+    limits=(GapLimit(flag="--max-gpus", unit="GPUs", allowed=4.0, start=16.0, end=8.0),),
+    options=(OPTION, USELESS),
     budget_devices=4,
     start_hardware="h100-sxm-80gb",
     start_label="TP1",
@@ -52,7 +72,7 @@ def table(key: str) -> Table:
 
 def test_every_study_that_was_asked_for_has_its_table() -> None:
     keys = [block.key for block in choice_blocks(plan()) if isinstance(block, Table)]
-    assert keys == ["pareto", "gap", "stock", "pools"]
+    assert keys == ["pareto", "gap_limits", "gap", "gap_options", "stock", "pools"]
     for key in keys:
         assert all(len(row.cells) == len(table(key).columns) for row in table(key).rows)
 
@@ -64,6 +84,30 @@ def test_devices_of_the_stock_table_add_up_to_the_plan() -> None:
     assert sum(int(row.cells[4].value or 0) for row in table("stock").rows) == stock.bought
 
 
+def test_the_money_with_what_exists_stands_beside_that_of_a_new_fleet() -> None:
+    found = gather(plan(), command="plan-capacity", created="2026-11-21")
+    (money,) = stock_money_blocks(found)
+    stock, best, prices = plan().stock, plan().best, found.prices
+    assert stock is not None
+    rows = {str(row.cells[0].value): [cell.value for cell in row.cells[1:3]] for row in money.rows}
+    assert rows["accelerators to obtain"] == [stock.bought, best.devices]
+    hourly = sum(share.cost_per_hour or 0.0 for share in stock.shares)
+    assert rows["rent, an hour"] == [pytest.approx(hourly), best.cost.per_hour]
+    assert rows["rent, a year"][0] == pytest.approx(hourly * 8760)
+    watts = sum(share.typical_w for share in stock.shares)
+    assert rows["energy of a year, at the meter"][0] == pytest.approx(watts / 1000 * 8760 * prices.pue)
+    assert rows["location-based emissions, a year"][1] == pytest.approx(found.energy.location_t)
+    # The whole of the new fleet is bought there and part of it here, of the same accelerator at the same price.
+    whole = rows["capital, if bought instead"]
+    assert {share.hardware for share in stock.shares if share.bought} <= {best.hardware}
+    assert whole[0] == pytest.approx(float(str(whole[1])) * stock.bought / best.devices)
+
+
+def test_without_stock_there_is_no_such_table() -> None:
+    found = gather(replace(plan(), stock=None), command="plan-capacity", created="2026-11-21", complete=False)
+    assert stock_money_blocks(found) == ()
+
+
 def test_the_gap_table_starts_as_asked_and_says_what_each_step_costs_in_answers() -> None:
     gap = plan().gap
     assert gap is not None
@@ -71,6 +115,31 @@ def test_the_gap_table_starts_as_asked_and_says_what_each_step_costs_in_answers(
     assert [row.cells[6].value for row in table("gap").rows[1:]] == [step.quality for step in gap.steps]
     assert "4 accelerators above the 4 allowed remain" in table("gap").note
     assert "takes for granted: speculation.k = 5" in table("gap").note
+
+
+def test_limits_and_single_changes_stand_beside_the_steps() -> None:
+    (limit,) = table("gap_limits").rows
+    assert [cell.value for cell in limit.cells] == ["--max-gpus (GPUs)", 4.0, 16.0, 8.0]
+    (option,) = table("gap_options").rows
+    assert (option.cells[2].value, option.cells[4].value) == (8, "no")
+    assert table("gap_options").note == "Nothing serves with it alone: nvfp4 weights."
+
+
+@pytest.mark.parametrize("limit", ["max_gpus", "max_cost_per_hour"])
+def test_a_fleet_within_its_limits_is_offered_only_what_is_cheaper_or_smaller(limit: str) -> None:
+    fields = {"model": "llama-3.1-8b", "hardware": "h100", "rps": 20, "explain_gap": True, limit: 64}
+    found = plan_capacity(plan_spec(fields))
+    assert found.gap is not None
+    assert found.gap.fits_as_asked
+    said = [block.text for block in choice_blocks(found) if isinstance(block, Paragraph)]
+    assert said == [
+        "Gap: the fleet is within the limits that were given, and no technique that is known here needs fewer "
+        "accelerators."
+    ]
+    best = found.best
+    for option in found.gap.options:
+        if not option.reason:
+            assert (option.cost_per_hour, option.devices) < (best.cost.per_hour, best.devices)
 
 
 def test_the_decision_warns_that_its_money_leaves_the_stock_out() -> None:

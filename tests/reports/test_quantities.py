@@ -61,6 +61,7 @@ def test_no_number_is_off_by_more_than_its_last_digit(value: float) -> None:
 def test_changes() -> None:
     assert text.change_text(120.0, 100.0) == "+20 %"
     assert text.change_text(97.5, 100.0) == "-2.5 %"
+    assert [text.signed_percent_text(value) for value in (0.05, 0.0, -0.4)] == ["+5 %", "0 %", "-40 %"]
     assert text.change_text(100.01, 100.0) is None
     assert text.change_text(None, 1.0) is None
     assert text.change_text(1.0, 0.0) is None

@@ -163,3 +163,12 @@ def test_every_section_has_a_sheet_and_its_sentences_are_there() -> None:
             assert all(escape(item) in words for item in block.items)
     assert "Signature" in words
     assert escape(studied().command) in words
+
+
+def test_numbers_stand_under_their_headings() -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.load_workbook(BytesIO(rendered(ReportFormat.XLSX)))
+    for name in ("Summary", "Inputs"):
+        sides = {cell.value: cell.alignment.horizontal for cell in book[name][4]}
+        assert sides["Value"] == "right"
+        assert sides["Unit"] is None

@@ -37,6 +37,14 @@ def test_every_command_has_help_and_stands_in_the_readme(name: str, text: str) -
     assert name in README
 
 
+def test_options_that_the_readme_lists_exist() -> None:
+    command = typer.main.get_command(plan_capacity.app)
+    known = {name for parameter in command.get_params(typer.Context(command)) for name in parameter.opts}
+    listed = re.findall(r"--[a-z-]+", " ".join(re.findall(r"^\| [a-z, ]+ \| (`--.*)$", README, re.MULTILINE)))
+    assert len(listed) > 20
+    assert set(listed) - {"--schema"} <= known
+
+
 def test_module_map_of_the_readme_names_every_package() -> None:
     for package in sorted(path.name for path in (ROOT / "simulator").iterdir() if (path / "__init__.py").exists()):
         if any((ROOT / "simulator" / package).glob("[a-z]*.py")):

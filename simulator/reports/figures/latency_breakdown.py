@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulator.engine.static_batch import PhaseEstimate
 from simulator.reports.figures.chart import Axis, Chart, Series, SeriesKind
 from simulator.reports.figures.families import family_color, family_name
-from simulator.reports.quantities import seconds_text
+from simulator.reports.quantities import percent_text, seconds_text
 
 # Below this share a family is summed up with the others: nobody sees a slice that thin.
 _LEAST_SHARE = 0.01
@@ -45,7 +45,7 @@ def latency_breakdown_chart(phases: Sequence[tuple[str, PhaseEstimate]]) -> Char
     share = parts[-1][largest] / totals[-1]
     return Chart(
         key="latency_breakdown",
-        title=f"{family_name(largest)} take {100 * share:.0f} % of a {phases[-1][0].lower()} step",
+        title=f"{family_name(largest)} take {percent_text(share)} of a {phases[-1][0].lower()} step",
         x=Axis(title="", categories=names),
         y=Axis(title="Share of the step", unit="%", low=0.0, high=100.0),
         series=tuple(series),

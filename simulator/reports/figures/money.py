@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from simulator.planner.records import Fleet
 from simulator.planner.tco_records import Owning, TotalCost
 from simulator.reports.figures.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.quantities import count_text, money_text, percent_text, range_text
 from simulator.units import MEGA
 
 RENTAL_NAMES = {
@@ -19,6 +23,14 @@ _PERCENT = 100
 def _price_note(owning: Owning | None) -> str:
     """What a reader of a chart with owning in it has to know of the purchase price."""
     return f" The purchase price is an estimate: {owning.offer.note}." if owning and owning.estimated else ""
+
+
+def owning_range_text(owning: Owning, *, fleet: Fleet, currency: str) -> str:
+    """The total over the years at both ends of the 80 % interval of the accelerators; every line goes with them."""
+    ends = [owning.total * devices / fleet.devices for devices in (fleet.devices_low, fleet.devices_high)]
+    counts = range_text((fleet.devices_low, fleet.devices_high), count_text)
+    money = range_text(ends, partial(money_text, currency=currency))
+    return f"{money} in total for {counts} accelerators, prices as given"
 
 
 def tco_waterfall_chart(owning: Owning, *, currency: str) -> Chart:
@@ -61,7 +73,8 @@ def break_even_chart(cost: TotalCost) -> Chart:
         name = RENTAL_NAMES[item.kind]
         series.append(Series(name=name, kind=SeriesKind.LINE, x=percents, y=values, dashed=not hourly))
         if item.kind == "on_demand" and item.break_even is not None and item.break_even <= 1:
-            notes.append(Annotation(text=f"break-even at {item.break_even:.0%}", x=_PERCENT * item.break_even))
+            at = percent_text(item.break_even)
+            notes.append(Annotation(text=f"break-even at {at}", x=_PERCENT * item.break_even))
     return Chart(
         key="break_even",
         title=_break_even_title(cost),
@@ -104,7 +117,7 @@ def _break_even_title(cost: TotalCost) -> str:
         return "What a year costs, by hours of use"
     if on_demand.break_even > 1:
         return "Renting on demand stays cheaper than owning at these prices"
-    return f"Owning pays from {on_demand.break_even:.0%} of the hours on"
+    return f"Owning pays from {percent_text(on_demand.break_even)} of the hours on"
 
 
 def cash_flow_chart(cost: TotalCost) -> Chart:

@@ -6,6 +6,8 @@ from simulator.engine.steady_state import LatencyMetric
 from simulator.planner.records import CapacityPlan
 from simulator.planner.replica_load import ReplicaLoad
 from simulator.reports.figures.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.quantities import percent_text
+from simulator.units import bound_text
 
 _SHOWN_BOUNDS = 1.6
 _SHOWN_KNEES = 3.0
@@ -22,13 +24,13 @@ def replica_load_chart(load: ReplicaLoad, *, plan: CapacityPlan) -> Chart:
     rates = tuple(load.rates_per_s[index] for index in shown)
     tall = [load.ttft_p95_s[index] for index in shown]
     notes = [
-        Annotation(text=f"planned, {fleet.degraded.load:.0%} of saturation", x=fleet.degraded.rate_per_s),
+        Annotation(text=f"planned, {percent_text(fleet.degraded.load)} of saturation", x=fleet.degraded.rate_per_s),
         Annotation(text="knee", x=load.knee_load * fleet.replica.saturation_per_s, y=load.knee_ttft_s),
-        *(Annotation(text=f"objective {bound:g} s", y=bound) for bound in bounds),
+        *(Annotation(text=f"objective {bound_text(bound)}", y=bound) for bound in bounds),
     ]
     return Chart(
         key="load_latency",
-        title=f"TTFT turns upwards at {load.knee_load:.0%} of the rate that saturates a replica",
+        title=f"TTFT turns upwards at {percent_text(load.knee_load)} of the rate that saturates a replica",
         x=Axis(title="Arrival rate of one replica", unit="requests/s", low=0.0),
         y=Axis(title="TTFT", unit="s", low=0.0, high=_HEADROOM * max([*tall, *bounds])),
         series=(

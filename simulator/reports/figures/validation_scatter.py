@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.reports.figures.chart import Axis, Chart, Series, SeriesKind
-from simulator.reports.quantities import percent_text, rate_text, seconds_text
+from simulator.reports.quantities import percent_text, rate_text, seconds_text, signed_percent_text
 from simulator.specs.validation_rows import ValidationRow
 
 _BAND = 0.2
@@ -25,7 +25,7 @@ def value_text(value: float, metric: str) -> str:
 def _label(row: ValidationRow) -> str:
     return (
         f"{row.deployment} on {row.hardware}, {row.load}: measured {value_text(row.measured, row.metric)}, "
-        f"predicted {value_text(row.predicted, row.metric)} ({100 * row.error:+.0f} %), {row.provenance}"
+        f"predicted {value_text(row.predicted, row.metric)} ({signed_percent_text(row.error)}), {row.provenance}"
     )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from simulator.planner.availability import availability_text
 from simulator.planner.explain import explanation, nearest_rejections
 from simulator.planner.records import Fleet, Replica
 from simulator.reports.cells import count, known_as, money, number, seconds, text
-from simulator.reports.content import Bullets, Cell, Column, Figure, Paragraph, Row, Section, Table, Tone
+from simulator.reports.content import Block, Bullets, Cell, Column, Figure, Paragraph, Row, Section, Table, Tone
 from simulator.reports.figures.pareto import pareto_chart
 from simulator.reports.figures.roofline import roofline_chart
 from simulator.reports.plan_tables import setup_text
-from simulator.reports.quantities import change_text, seconds_text
+from simulator.reports.quantities import change_text, percent_text, seconds_text
 from simulator.reports.sections.choice_studies import choice_blocks
+from simulator.reports.sections.stock_money import stock_money_blocks
 from simulator.reports.studies import Studies
-from simulator.units import KILO
+from simulator.units import KILO, plain_text
 
 _SHOWN = 14
 
@@ -67,12 +69,13 @@ def options_section(studies: Studies) -> Section:
             Row(cells=(text(f"{item.hardware} {item.label}"), text(item.message))) for item in nearest_rejections(plan)
         ),
     )
-    blocks = [table, Figure(chart=pareto_chart(plan)), *([refused] if refused.rows else []), *choice_blocks(plan)]
-    return Section(number=4, key="options", title="Options considered", blocks=tuple(blocks))
+    shown: tuple[Block, ...] = (table, Figure(chart=pareto_chart(plan)), *([refused] if refused.rows else []))
+    blocks = (*shown, *choice_blocks(plan), *stock_money_blocks(studies))
+    return Section(number=4, key="options", title="Options considered", blocks=blocks)
 
 
 def _rounded(peak_per_s: float, capacity_per_s: float) -> str:
-    return f"{peak_per_s:,.4g} / {capacity_per_s:.4g} = {peak_per_s / capacity_per_s:,.2f}, rounded up"
+    return f"{plain_text(peak_per_s)} / {plain_text(capacity_per_s)} = {peak_per_s / capacity_per_s:,.2f}, rounded up"
 
 
 def _whole_servers(fleet: Fleet) -> str:
@@ -180,13 +183,16 @@ def _resilience(studies: Studies) -> list[Table | Paragraph]:
             f"{found.maintenance.at_once} at a time, {seconds_text(found.maintenance.total_s)} in all; at the peak the "
             f"objectives are {'held' if found.maintenance.holds else 'missed'} meanwhile",
         ),
-        ("load allowed by the objectives", f"{found.load_target.by_objectives:.0%} ({found.load_target.binding})"),
+        (
+            "load allowed by the objectives",
+            f"{percent_text(found.load_target.by_objectives)} ({found.load_target.binding})",
+        ),
     )
     pairs = list(rows)
     if found.availability is not None:
         up = found.availability
-        reached = f"{up.spares} spares needed, {up.achieved:.5%} reached ({up.source})"
-        pairs.append((f"availability {up.target:.6%}".replace("0000%", "%"), reached))
+        reached = f"{up.spares} spares needed, {availability_text(up.achieved)} reached ({up.source})"
+        pairs.append((f"availability {availability_text(up.target)}", reached))
     return [
         Table(
             key="resilience",

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from simulator.planner.choice_records import Gap, ParetoSet, PoolPlan, SearchSummary, StockPlan
+from simulator.planner.choice_records import ParetoSet, PoolPlan, SearchSummary, StockPlan
 from simulator.planner.records import CapacityPlan
-from simulator.reports.cells import count, money, number, seconds, text
-from simulator.reports.content import Cell, Column, Paragraph, Row, Table
+from simulator.reports.cells import columns, count, money, number, seconds, text
+from simulator.reports.content import Cell, Paragraph, Row, Table
 from simulator.reports.quantities import price_text
+from simulator.reports.sections.gap import gap_blocks
 from simulator.units import KILO
-
-
-def _columns(*titles: str, words: tuple[str, ...], wide: str = "") -> tuple[Column, ...]:
-    """Columns of numbers but for those named in ``words``."""
-    return tuple(Column(title=title, numeric=title not in words, wide=title == wide) for title in titles)
 
 
 def _kilowatts(power_w: float) -> Cell:
@@ -46,57 +42,11 @@ def _pareto(pareto: ParetoSet, currency: str) -> Table:
     return Table(
         key="pareto",
         title=f"{len(rows)} of {pareto.considered} fleets that no other beats",
-        columns=_columns(*names, words=("Fleet", "Answers"), wide="Answers"),
+        columns=columns(*names, words=("Fleet", "Answers"), wide="Answers"),
         rows=rows,
         note=f"No other fleet is at least as good in {', '.join(pareto.axes)} at once. By rising cost; fleets without "
         "a known price stand at the end.",
     )
-
-
-def _gap_note(gap: Gap) -> str:
-    said = ["In this order, each on top of those before: first what leaves answers as published, then what may not."]
-    if gap.budget_devices is None:
-        said.append(f"All together they need {gap.end_devices} accelerators.")
-    elif gap.closed:
-        said.append(f"That closes the gap to the {gap.budget_devices} that are allowed.")
-    else:
-        said.append(f"{gap.remaining_devices} accelerators above the {gap.budget_devices} allowed remain.")
-    said += [f"{step.name.capitalize()} takes for granted: {item}." for step in gap.steps for item in step.assumes]
-    return " ".join(said)
-
-
-def _gap(gap: Gap, currency: str) -> Table:
-    start = f"{gap.start_hardware} {gap.start_label}" if gap.start_devices is not None else "nothing serves"
-    first = Row(
-        cells=(text("as asked"), text(start), count(gap.start_devices), *(text(""),) * 3, text("as published")),
-    )
-    rows = tuple(
-        Row(
-            cells=(
-                text(f"{step.name} ({step.flags})"),
-                text(f"{step.hardware} {step.label}"),
-                count(step.devices),
-                count(step.saved_devices),
-                count(step.alone_devices),
-                money(step.cost_per_hour, digits=0),
-                text(step.quality),
-            )
-        )
-        for step in gap.steps
-    )
-    names = ("Change", "Fleet after it", "Devices", "Saved", "Alone", f"{currency}/h", "Price in quality")
-    return Table(
-        key="gap",
-        title="What would need fewer accelerators, and what it costs in answers",
-        columns=_columns(*names, words=("Change", "Fleet after it", "Price in quality"), wide="Price in quality"),
-        rows=(first, *rows),
-        note=_gap_note(gap),
-    )
-
-
-def _no_gap(gap: Gap) -> Paragraph:
-    within = f"the fleet is within the {gap.budget_devices} accelerators that are allowed, and " if gap.closed else ""
-    return Paragraph(text=f"Gap: {within}no change of what was asked that is known here needs fewer.")
 
 
 def _stock(stock: StockPlan, currency: str) -> Table:
@@ -120,10 +70,10 @@ def _stock(stock: StockPlan, currency: str) -> Table:
     return Table(
         key="stock",
         title=f"With what exists: {stock.devices} accelerators, {stock.bought} of them to obtain",
-        columns=_columns(*names, words=("Fleet", "Replicas")),
+        columns=columns(*names, words=("Fleet", "Replicas")),
         rows=rows,
-        note="Existing accelerators serve first and cost nothing an hour here: they are paid for. The money of this "
-        f"report is that of a fleet without them.{unused}",
+        note="Existing accelerators serve first and cost nothing an hour here: they are paid for. From section 5 "
+        f"on this report is about a fleet without them.{unused}",
     )
 
 
@@ -153,7 +103,7 @@ def _pools(pools: PoolPlan, currency: str) -> Table:
     return Table(
         key="pools",
         title="Short and long prompts on fleets of their own",
-        columns=_columns(*names, words=("Prompt tokens", "Fleet", "Replicas")),
+        columns=columns(*names, words=("Prompt tokens", "Fleet", "Replicas")),
         rows=rows,
         note=f"The best split that was tried; it {verdict} accelerators against one fleet for all.",
     )
@@ -168,7 +118,7 @@ def choice_blocks(plan: CapacityPlan) -> tuple[Paragraph | Table, ...]:
     if plan.pareto is not None:
         found.append(_pareto(plan.pareto, currency))
     if plan.gap is not None:
-        found.append(_gap(plan.gap, currency) if plan.gap.steps else _no_gap(plan.gap))
+        found += gap_blocks(plan.gap, currency=currency)
     if plan.stock is not None:
         found.append(_stock(plan.stock, currency))
     if plan.pools is not None:

@@ -19,6 +19,7 @@ from simulator.reports.content import (
     Tone,
 )
 from simulator.reports.figures.money import RENTAL_NAMES, break_even_chart, cash_flow_chart, tco_waterfall_chart
+from simulator.reports.quantities import percent_text
 from simulator.reports.studies import Studies
 from simulator.specs.ownership import Figure as SourcedFigure
 
@@ -62,7 +63,7 @@ def _bill(owning: Owning) -> Table:
 
 
 def _owning_facts(owning: Owning) -> Table:
-    rate = f"{owning.discount_rate:.0%}"
+    rate = percent_text(owning.discount_rate)
     rows = (
         ("residual after the last year", owning.residual, "of the server price"),
         ("depreciation, a year", owning.depreciation_per_year, f"straight line over {owning.years} years"),

@@ -24,10 +24,10 @@ from simulator.reports.content import (
 )
 from simulator.reports.figures.money import present_value_chart
 from simulator.reports.plan_tables import sentence
-from simulator.reports.quantities import rate_text
+from simulator.reports.quantities import percent_text, rate_text, signed_percent_text
 from simulator.reports.sections.risks import confidence, top_risks
 from simulator.reports.studies import Studies
-from simulator.units import KILO
+from simulator.units import KILO, bound_text
 
 _LABELS = {"on_demand": "on demand", "reserved_1y": "1 year", "reserved_3y": "3 years", "spot": "spot"}
 
@@ -153,8 +153,8 @@ def _choice(studies: Studies) -> Table:
             )
             for name, annual, value, offer in rows
         ),
-        note=f"Discounted at {studies.ownership.discount_rate.value:.0%} a year. Spot capacity can be withdrawn at any "
-        "time and carries no availability.",
+        note=f"Discounted at {percent_text(studies.ownership.discount_rate.value)} a year. Spot capacity can be "
+        "withdrawn at any time and carries no availability.",
     )
 
 
@@ -172,7 +172,8 @@ def _dates(studies: Studies) -> tuple[Fact, ...]:
     )
     assumed = Origin.ASSUMED if studies.illustrates_growth else Origin.NONE
     base = growth.bands[len(growth.bands) // 2].rate_per_month
-    at = f"at {base:+.0%} a month" + (", an illustration: give --growth" if studies.illustrates_growth else "")
+    illustrated = ", an illustration: give --growth" if studies.illustrates_growth else ""
+    at = f"at {signed_percent_text(base)} a month{illustrated}"
     if not growth.steps:
         cell = text("no step in sight", origin=assumed)
         return first, Fact(key="order_by", label="next order by", cell=cell, remark=at)
@@ -196,7 +197,7 @@ def _existing(studies: Studies) -> tuple[Block, ...]:
         return ()
     said = (
         f"From here on this report is about the alternative: {studies.plan.best.devices} new accelerators of one kind, "
-        f"as if nothing existed. Section 4 has the fleet with the existing ones in full; compare before buying."
+        f"as if nothing existed. Section 4 has the fleet with the existing ones in full, and the money of both."
     )
     shapes = ", ".join(f"{share.replicas} + {share.spares} x {share.hardware} {share.label}" for share in stock.shares)
     hourly = sum(share.cost_per_hour or 0.0 for share in stock.shares)
@@ -214,7 +215,7 @@ def decision_section(studies: Studies) -> Section:
     """Recommendation, headline numbers, confidence, risks, dates."""
     grade = confidence(studies)
     plan = studies.plan
-    objectives = ", ".join(f"{item.name} at most {item.bound_s:g} s" for item in plan.objectives)
+    objectives = ", ".join(f"{item.name} at most {bound_text(item.bound_s)}" for item in plan.objectives)
     lead = (
         f"Serve {rate_text(plan.demand.mean_rate_per_s, 'requests')} of {plan.best.replica.deployment.model.name} with "
         f"{sentence(plan)}."

@@ -9,9 +9,10 @@ from simulator.planner.replica_load import PERCENTILES
 from simulator.reports.cells import count, fraction, known_as, seconds, text
 from simulator.reports.content import Block, Column, Figure, Paragraph, Row, Section, Table, Tone
 from simulator.reports.figures.replica_load import replica_load_chart
-from simulator.reports.quantities import seconds_text
+from simulator.reports.quantities import percent_text, seconds_text
 from simulator.reports.sections.finalists import finalist_blocks
 from simulator.reports.studies import Studies
+from simulator.units import bound_text
 
 
 def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> Table:
@@ -38,8 +39,8 @@ def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> Tab
             )
             for point in points
         ),
-        note=f"{at.rate_per_s:,.3g} requests/s a replica, {at.load:.0%} of saturation, {at.mean_sequences:,.0f} "
-        f"sequences decoding on average, KV cache {at.kv_utilization:.0%} full."
+        note=f"{at.rate_per_s:,.3g} requests/s a replica, {percent_text(at.load)} of saturation, "
+        f"{at.mean_sequences:,.0f} sequences decoding on average, KV cache {percent_text(at.kv_utilization)} full."
         + (_intervals(studies) if key == "degraded" else ""),
     )
 
@@ -99,7 +100,7 @@ def performance_section(studies: Studies) -> Section:
     fleet = plan.best
     up, down = fleet.replicas + fleet.spares, fleet.replicas
     held = " and ".join(
-        f"{item.name} {value:,.3g} s of {item.bound_s:g} s"
+        f"{item.name} {bound_text(value)} of {bound_text(item.bound_s)}"
         for item, value in zip(plan.objectives, fleet.degraded.objectives_s, strict=True)
     )
     degraded = (

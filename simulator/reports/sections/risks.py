@@ -8,12 +8,14 @@ from simulator.kernels.timing import Provenance
 from simulator.planner.risk_records import BreaksFirst, Quantiles
 from simulator.reports.cells import count, fraction, known_as, money, text
 from simulator.reports.content import Bullets, Cell, Column, Paragraph, Row, Section, Table, Tone
+from simulator.reports.quantities import percent_text
 from simulator.reports.studies import Studies
 
 _GOOD_SPREAD, _FAIR_SPREAD = 0.25, 0.6
 _ORDER = ("measured", "calibrated", "extrapolated", "assumed")
 _FAR_PRICES = 2.0
 _NO_MARGIN = 0.005
+_KINDS = {"on_demand": "on-demand", "reserved_1y": "1-year", "reserved_3y": "3-year", "spot": "spot", "purchase": ""}
 _SURE = 0.9
 
 
@@ -36,29 +38,31 @@ def confidence(studies: Studies) -> Grade:
         letter = "B" if spread <= _FAIR_SPREAD else "C"
     else:
         letter = "C" if known == 2 else "D"
-    return Grade(letter=letter, reason=f"step times {fleet.provenance}, 80 % interval {spread:.0%} of the fleet wide")
+    reason = f"step times {fleet.provenance}, 80 % interval {percent_text(spread)} of the fleet wide"
+    return Grade(letter=letter, reason=reason)
 
 
 def _price_risk(studies: Studies) -> str | None:
+    kind = studies.spec.price_kind
     prices = [
         offer.per_hour
         for offer in studies.prices.offers
-        if offer.hardware == studies.plan.best.hardware and offer.kind == "on_demand" and offer.per_hour is not None
+        if offer.hardware == studies.plan.best.hardware and offer.kind == kind and offer.per_hour is not None
     ]
     if len(prices) < 2 or max(prices) < _FAR_PRICES * min(prices):
         return None
     return (
-        f"Price: published on-demand prices of {studies.plan.best.hardware} run from {min(prices):,.2f} to "
+        f"Price: published {_KINDS[kind]} prices of {studies.plan.best.hardware} run from {min(prices):,.2f} to "
         f"{max(prices):,.2f} {studies.currency}/h. Obtain a quote before signing."
     )
 
 
 def breaks_text(item: BreaksFirst) -> str:
-    """``Prompt length: 12.3% longer prompts take the fleet past its objectives``."""
+    """``Prompt length: 12 % longer prompts take the fleet past its objectives``."""
     name = f"{item.name[:1].upper()}{item.name[1:]}"
     if item.margin < _NO_MARGIN:
         return f"{name}: no room, any {item.detail} take the fleet past its objectives"
-    return f"{name}: {item.margin:.1%} {item.detail} take the fleet past its objectives"
+    return f"{name}: {percent_text(item.margin)} {item.detail} take the fleet past its objectives"
 
 
 def top_risks(studies: Studies) -> tuple[str, ...]:
@@ -112,12 +116,12 @@ def _short_of_demand(studies: Studies) -> list[str]:
     found = studies.plan.uncertainty
     if found is None or found.enough_share > _SURE:
         return []
-    spread = f"demand spread by {found.demand_sigma:.0%}"
+    spread = f"demand spread by {percent_text(found.demand_sigma)}"
     fleet = studies.plan.best
     more = f"; nine in ten need at most {found.devices.p90:,.0f} accelerators"
     if found.devices.p90 <= fleet.devices:
         more = f"; with replicas on its {fleet.idle_devices} idle ones too, nine in ten" if fleet.idle_devices else ""
-    return [f"Demand: the fleet carries {found.enough_share:.0%} of {found.draws:,} draws ({spread}){more}."]
+    return [f"Demand: the fleet carries {percent_text(found.enough_share)} of {found.draws:,} draws ({spread}){more}."]
 
 
 def _lost_server(studies: Studies) -> list[str]:
@@ -142,7 +146,7 @@ def _quantiles(studies: Studies) -> list[Table | Paragraph]:
         f"{found.draws} draws, seed {found.seed}, demand log-normal with sigma {found.demand_sigma:g} "
         f"({'given' if 'demand_sigma' in studies.spec.model_fields_set else 'assumed: --demand-sigma sets it'}), each "
         f"with the cheapest fleet sized for it; "
-        f"the planned fleet carries {found.enough_share:.0%} of them."
+        f"the planned fleet carries {percent_text(found.enough_share)} of them."
     )
     return [
         Table(

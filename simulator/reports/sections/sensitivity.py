@@ -6,6 +6,7 @@ from simulator.planner.risk_records import Uncertainty
 from simulator.reports.cells import count, known_as, money, number, text
 from simulator.reports.content import Block, Bullets, Column, Figure, Paragraph, Row, Section, Table, Tone
 from simulator.reports.figures.tornado import cost_tornado_chart, tornado_chart
+from simulator.reports.quantities import signed_percent_text
 from simulator.reports.sections.risks import breaks_text
 from simulator.reports.studies import Studies
 
@@ -65,8 +66,8 @@ def _tornado_table(studies: Studies, found: Uncertainty) -> Table:
             )
             for bar in found.tornado
         ),
-        note="Step time stands for how much of the peaks (MFU, MBU) the kernels reach; prices run over the published "
-        "offers, the other ends are chosen.",
+        note="MFU and MBU: kernels that reach a fifth more or less of the peaks; step time: its 80 % interval; prices "
+        "run over the published offers, the other ends are chosen.",
     )
 
 
@@ -113,8 +114,8 @@ def _against(devices: float, cost_per_hour: float | None, studies: Studies) -> s
     """Change of cost, or of devices where nothing is priced."""
     fleet = studies.plan.best
     if cost_per_hour is not None and fleet.cost.per_hour:
-        return f"{cost_per_hour / fleet.cost.per_hour - 1:+.0%}"
-    return f"{devices / fleet.devices - 1:+.0%}"
+        return signed_percent_text(cost_per_hour / fleet.cost.per_hour - 1)
+    return signed_percent_text(devices / fleet.devices - 1)
 
 
 def _owning(studies: Studies) -> Table:

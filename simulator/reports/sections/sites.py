@@ -6,6 +6,7 @@ from simulator.planner.risk_records import Growth
 from simulator.reports.cells import count, kilo, number, text
 from simulator.reports.content import Block, Cell, Column, Fact, Facts, Figure, Paragraph, Row, Section, Table, Tone
 from simulator.reports.figures.growth import capacity_demand_chart
+from simulator.reports.quantities import percent_text, signed_percent_text
 from simulator.reports.studies import Studies
 from simulator.units import KILO
 
@@ -90,7 +91,7 @@ def _circuit(studies: Studies) -> str:
     owning = studies.ownership
     return (
         f"three-phase {owning.circuit_volts.value:g} V, {owning.circuit_amperes.value:g} A, "
-        f"{owning.circuit_load_fraction.value:.0%} continuous"
+        f"{percent_text(owning.circuit_load_fraction.value)} continuous"
     )
 
 
@@ -213,7 +214,7 @@ def growth_section(studies: Studies) -> Section:
         + ("" if growth.steps else " The fleet carries the base band to the end: no step.")
         + _bridge(growth),
     )
-    bands = ", ".join(f"{band.name} {band.rate_per_month:+.1%} a month" for band in growth.bands)
+    bands = ", ".join(f"{band.name} {signed_percent_text(band.rate_per_month)} a month" for band in growth.bands)
     chart = capacity_demand_chart(growth, devices_now=studies.plan.best.devices)
     blocks: tuple[Block, ...] = (
         *_illustration(studies),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.planner.fleet import Sized
-from simulator.planner.gap_changes import GapChange
-from simulator.planner.gap_commands import pinned_command
-from simulator.planner.gap_limits import Overrun
-from simulator.planner.gap_records import GapOption
-from simulator.planner.gap_screen import GapScreen
-from simulator.planner.idle_bounds import own_quality
+from simulator.planner.gap.changes import GapChange
+from simulator.planner.gap.commands import pinned_command
+from simulator.planner.gap.idle_bounds import own_quality
+from simulator.planner.gap.overrun import Overrun
+from simulator.planner.gap.records import GapOption
+from simulator.planner.gap.screen import GapScreen
+from simulator.planner.gap.single_changes import single_changes, trial_of
 from simulator.planner.search import Question
-from simulator.planner.single_changes import single_changes, trial_of
 
 # Fleets of a change alone that are evaluated exactly: fewer than of a step, there are many changes.
 _FINALISTS = 2
@@ -31,8 +31,13 @@ def option_of(
     """A fleet that one change leads to."""
     candidate, closes = item.evaluated.candidate, overrun.holds(item)
     quality = own_quality(item)
-    helps = start is None or overrun.order(item)[0] < overrun.order(start)[0]
-    reason = "" if closes or helps else "needs no less than as asked"
+    if start is None:
+        helps = True
+    elif overrun.holds(start):  # then only a cheaper or a smaller fleet is of use
+        helps = closes and item.rank[:3] < start.rank[:3]
+    else:
+        helps = closes or overrun.order(item)[0] < overrun.order(start)[0]
+    reason = "" if helps else "needs no less than as asked"
     return GapOption(
         name=name,
         flags=flags,

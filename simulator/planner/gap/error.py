@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from simulator.errors import InfeasibleError
-from simulator.planner.choice_records import Gap
+from simulator.planner.gap.records import Gap
 
 
 class GapError(InfeasibleError):
-    """No plan within the number of accelerators; ``gap`` lists what would need fewer, with costs in ``currency``."""
+    """No plan: ``gap`` says what is missing and what would close it, with costs in ``currency``."""
 
     def __init__(self, refusal: InfeasibleError, *, gap: Gap, currency: str) -> None:
         super().__init__(refusal.message, field=refusal.field, code=refusal.code, hint=refusal.hint)

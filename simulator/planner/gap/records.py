@@ -136,3 +136,8 @@ class Gap:
     def closed(self) -> bool:
         """The changes fit into every limit."""
         return self.remaining_devices == 0 and all(item.remaining == 0 for item in self.limits)
+
+    @property
+    def fits_as_asked(self) -> bool:
+        """Limits were given and the fleet holds them without any change."""
+        return bool(self.limits) and self.closed and not self.steps

@@ -8,14 +8,14 @@ from typing import Any
 
 from simulator.errors import InfeasibleError
 from simulator.planner.constraints import FleetLimit, name_of, over_limits
-from simulator.planner.fleet import Sized, pack, size
-from simulator.planner.gap import gap_of
-from simulator.planner.gap_error import GapError
-from simulator.planner.gap_limits import Overrun
-from simulator.planner.gap_options import option_of
-from simulator.planner.gap_records import Gap, GapOption
-from simulator.planner.idle_bounds import closest_refusal, missed_bounds
-from simulator.planner.relaxed_objectives import later_options, relaxed_options
+from simulator.planner.fleet import Sized, size
+from simulator.planner.gap.closing import carried_rate_per_s, gap_of
+from simulator.planner.gap.error import GapError
+from simulator.planner.gap.idle_bounds import closest_refusal, missed_bounds
+from simulator.planner.gap.options import option_of
+from simulator.planner.gap.overrun import Overrun
+from simulator.planner.gap.records import Gap, GapOption
+from simulator.planner.gap.relaxed_objectives import later_options, relaxed_options
 from simulator.planner.search import Question, Trial
 from simulator.units import percent_text
 
@@ -53,24 +53,6 @@ def nothing_fits(question: Question, trial: Trial, gap: Gap) -> InfeasibleError:
     )
 
 
-def _served_within(item: Sized, *, devices: int, question: Question) -> float:
-    """Requests/s of the whole demand that ``devices`` accelerators carry, spares kept [1/s]."""
-    replica = item.evaluated.replica
-    total = devices // replica.devices
-    while total > 0 and item.server is not None and item.packing.servers is not None:
-        packing = pack(
-            replicas=total,
-            devices_per_replica=replica.devices,
-            devices_per_server=item.server.accelerators_per_server,
-        )
-        if total * replica.devices + packing.idle_devices <= devices:
-            break
-        total -= 1
-    demand = question.demand
-    share = max(0, total - item.spares) * replica.capacity_per_s / demand.planned_rate_per_s
-    return share * demand.mean_rate_per_s
-
-
 def smaller_fleets(question: Question, ranked: list[Sized], overrun: Overrun, start: Sized) -> tuple[GapOption, ...]:
     """Spares and whole servers that may be given up to stay within the limits: one of them, else both."""
     spec = question.spec
@@ -98,18 +80,18 @@ def smaller_fleets(question: Question, ranked: list[Sized], overrun: Overrun, st
     return tuple(single or option("neither spares nor whole servers", "--round-to device --spares 0", both))
 
 
-def over_budget(question: Question, ranked: list[Sized], gap: Gap) -> InfeasibleError:
+def over_budget(question: Question, ranked: list[Sized], overrun: Overrun, gap: Gap) -> InfeasibleError:
     """Candidates can serve, but none with ``max_gpus`` accelerators: what is missing, and what would close the gap."""
     budget = question.spec.max_gpus or 0
     smallest = min(ranked, key=lambda item: (item.devices, item.rank))
-    served = {id(item): _served_within(item, devices=budget, question=question) for item in ranked}
-    most = max(ranked, key=lambda item: served[id(item)])
+    carried = [carried_rate_per_s(question, item, overrun=overrun) for item in ranked]
+    most = max(carried)
     rate = question.demand.mean_rate_per_s
     carriers = f"{budget} GPUs carry" if budget > 1 else f"{budget} GPU carries"
     message = (
         f"{rate:g} requests/s need at least {smallest.devices} GPUs ({name_of(smallest)}), "
         f"{smallest.devices - budget} more than the {budget} allowed; {carriers} at most "
-        f"{served[id(most)]:.4g} requests/s ({percent_text(served[id(most)] / rate)}, {name_of(most)})"
+        f"{most:.4g} requests/s ({percent_text(most / rate)}, {name_of(ranked[carried.index(most)])})"
     )
     return InfeasibleError(message, field="--max-gpus", code="over_budget", hint=_hint(gap))
 
@@ -128,12 +110,12 @@ def refuse_limits(question: Question, ranked: list[Sized], limits: Sequence[Flee
     given_up = (*smaller_fleets(question, ranked, overrun, start), *later_options(question, overrun, start))
     gap = gap_of(question, start, options=given_up)
     only_devices = all(limit.kind == "devices" for limit in limits)
-    refusal = over_budget(question, ranked, gap) if only_devices else _over_limits(question, ranked, limits, gap)
-    return GapError(refusal, gap=gap, currency=question.prices.currency)
+    refused = over_budget if only_devices else _over_limits
+    return GapError(refused(question, ranked, overrun, gap), gap=gap, currency=question.prices.currency)
 
 
-def _over_limits(question: Question, ranked: list[Sized], limits: Sequence[FleetLimit], gap: Gap) -> InfeasibleError:
-    refusal = over_limits(question, ranked, limits)
+def _over_limits(question: Question, ranked: list[Sized], overrun: Overrun, gap: Gap) -> InfeasibleError:
+    refusal = over_limits(question, ranked, overrun.limits)
     if gap.closed or any(item.closes for item in gap.options):
         refusal.hint = f"{refusal.hint}; {_hint(gap)}"
     return refusal

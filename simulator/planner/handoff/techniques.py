@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.phases.deployment import Deployment
-from simulator.planner.handoff_engines import (
+from simulator.planner.handoff.engines import (
     DRAFT_PLACEHOLDER,
     NGRAM_METHODS,
     SGLANG_METHODS,
@@ -11,6 +11,7 @@ from simulator.planner.handoff_engines import (
     VLLM_METHODS,
     drafter,
 )
+from simulator.units import percent_text
 
 
 def _speculation_notes(deployment: Deployment) -> list[str]:
@@ -40,7 +41,7 @@ def technique_notes(deployment: Deployment) -> tuple[str, ...]:
         )
     if spec.weight_offload is not None:
         notes.append(
-            f"The plan keeps {spec.weight_offload.fraction:.0%} of the layers' weights in host memory: add "
+            f"The plan keeps {percent_text(spec.weight_offload.fraction)} of the layers' weights in host memory: add "
             "--cpu-offload-gb (vLLM, SGLang) with that share of a device's weights; the commands leave it out."
         )
     if spec.kv_policy is not None:

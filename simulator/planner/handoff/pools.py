@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.planner.handoff_engines import sglang_launch, tensorrt_launch, vllm_launch
-from simulator.planner.handoff_kubernetes import kubernetes
-from simulator.planner.handoff_settings import LaunchSettings, launch_settings
+from simulator.planner.handoff.engines import sglang_launch, tensorrt_launch, vllm_launch
+from simulator.planner.handoff.kubernetes import kubernetes
+from simulator.planner.handoff.settings import LaunchSettings, launch_settings
 from simulator.planner.records import Fleet
 
 _PROXY = "tests/v1/kv_connector/nixl_integration/toy_proxy_server.py"

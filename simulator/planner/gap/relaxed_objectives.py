@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from simulator.planner.constraints import fleet_limits
 from simulator.planner.fleet import Sized
-from simulator.planner.gap_limits import Overrun
-from simulator.planner.gap_options import option_of
-from simulator.planner.gap_records import GapOption, MissedBound
+from simulator.planner.gap.options import option_of
+from simulator.planner.gap.overrun import Overrun
+from simulator.planner.gap.records import GapOption, MissedBound
+from simulator.planner.gap.single_changes import trial_of
 from simulator.planner.records import Objective
 from simulator.planner.search import Question
-from simulator.planner.single_changes import trial_of
 from simulator.specs.plan import ObjectiveSpec
 from simulator.units import MILLI
 

@@ -9,7 +9,7 @@ from simulator.planner.candidates import Candidate, candidates, platforms
 from simulator.planner.feasibility import Evaluated
 from simulator.planner.fleet import Sized
 from simulator.planner.format_quality import AnswerQuality, answer_quality
-from simulator.planner.gap_records import MissedBound
+from simulator.planner.gap.records import MissedBound
 from simulator.planner.records import Rejection
 from simulator.planner.replica_capacity import UNLOADED_SHARE
 from simulator.planner.search import Question, Trial, evaluate_all

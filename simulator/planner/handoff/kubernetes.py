@@ -9,8 +9,8 @@ import json
 import re
 import shlex
 
-from simulator.planner.handoff_engines import vllm_flags
-from simulator.planner.handoff_settings import LaunchSettings
+from simulator.planner.handoff.engines import vllm_flags
+from simulator.planner.handoff.settings import LaunchSettings
 from simulator.planner.records import Fleet
 
 _RESOURCES = {

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from simulator.planner.constraints import fleet_limits
 from simulator.planner.fleet import Sized, size
-from simulator.planner.gap_changes import GIVES_UP, GapChange, GapState, gap_changes
-from simulator.planner.gap_commands import pinned_command
-from simulator.planner.gap_limits import Overrun
-from simulator.planner.gap_options import gap_options, usual_options
-from simulator.planner.gap_records import Gap, GapLimit, GapOption, GapStep, MissedBound
-from simulator.planner.gap_screen import GapScreen, can_screen, with_cache_hits, with_prefix_hits
-from simulator.planner.idle_bounds import own_quality
+from simulator.planner.gap.changes import GIVES_UP, GapChange, GapState, gap_changes
+from simulator.planner.gap.commands import pinned_command
+from simulator.planner.gap.idle_bounds import own_quality
+from simulator.planner.gap.options import gap_options, usual_options
+from simulator.planner.gap.overrun import Overrun
+from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep, MissedBound
+from simulator.planner.gap.screen import GapScreen, can_screen, with_cache_hits, with_prefix_hits
 from simulator.planner.search import Question, evaluate_all
 
 # The changes of a round that are evaluated exactly, those whose screened fleets come nearest.

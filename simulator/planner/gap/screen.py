@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from simulator.engine.lengths import Array
 from simulator.planner.candidates import Candidate, Platform, platforms
 from simulator.planner.fleet import Sized
-from simulator.planner.gap_changes import GapState
-from simulator.planner.gap_limits import Overrun, screened_overrun
+from simulator.planner.gap.changes import GapState
+from simulator.planner.gap.overrun import Overrun, screened_overrun
 from simulator.planner.screen_tables import ScreenTable, TableMaker
 from simulator.planner.screening import screen
 from simulator.planner.search import Question, evaluate_all

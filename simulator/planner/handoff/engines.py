@@ -10,7 +10,7 @@ import json
 import shlex
 
 from simulator.phases.speculation import Speculation
-from simulator.planner.handoff_settings import LaunchSettings
+from simulator.planner.handoff.settings import LaunchSettings
 
 DRAFT_PLACEHOLDER = "PATH_OF_THE_DRAFTER"
 """Where nobody named the drafter's weights."""

@@ -27,6 +27,8 @@ _CHART_HEIGHT = 360
 _CARD_WIDTH = 160
 _NAMES_HEIGHT = 32
 _MANY_POINTS = 60
+WHOLE_TABLE = 20
+"""Rows up to which a table is shown without scroll bars of its own."""
 _PLOTLY = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
 
 
@@ -71,7 +73,12 @@ def badge_text(provenance: str, *, short: bool = False) -> str:
 
 def _together(text: str) -> str:
     """``text`` on one line: a range that breaks before its unit is hard to read. Dollars are money, not formulas."""
-    return text.replace(" ", "\N{NO-BREAK SPACE}").replace("$", "\\$")
+    return text.replace(" ", "\N{NO-BREAK SPACE}").replace("–", "–\N{WORD JOINER}").replace("$", "\\$")
+
+
+def _spread(interval: str) -> str:
+    """The 80 % interval of a number as small print; it may break before its range."""
+    return f"{_together('80 %:')} {_together(interval)}" if interval else ""
 
 
 def _help(item: Figure, provenance: str) -> str:
@@ -95,8 +102,7 @@ def figures(shown: Sequence[Figure], *, provenance: str, baseline: str = "", a_r
                     help=_help(item, item.provenance or provenance),
                 )
                 mark = badge_text(item.provenance or provenance, short=bool(item.interval))
-                interval = f"80 %: {item.interval}" if item.interval else ""
-                st.caption(" ".join(part for part in (mark, _together(interval), _together(item.detail)) if part))
+                st.caption(" ".join(part for part in (mark, _spread(item.interval), _together(item.detail)) if part))
 
 
 def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
@@ -117,8 +123,9 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
             trace["textangle"] = 0
         elif crowded and trace.get("mode") == "markers":
             trace["marker"] |= {"size": 6, "opacity": 0.6}
-    for note in layout["annotations"]:
-        note["yshift"] = 12
+    for place, note in enumerate(layout["annotations"]):
+        # Two lines may stand close to each other: their texts must not.
+        note["yshift"] = -2 if place % 2 and note.get("yref") == "y domain" else 12
         if "xref" not in note and "yref" not in note:
             note["xshift"] = 12
     if any(series.kind is SeriesKind.STACKED_BAR for series in described.series):

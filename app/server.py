@@ -35,19 +35,7 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _SCRIPT = b'<script>window.__streamlit={BACKEND_BASE_URL:window.location.origin+"/"}</script>'
-_SCRIPTS = Path(st.__file__).parent / "static" / "static" / "js"
-# The front end asks for a widget's script when the first one arrives; these are on every page and take longest.
-_EARLY = ("NumberInput", "Selectbox", "Slider", "Metric", "ButtonGroup", "PlotlyChart", "DataFrame", "arrowFormatUtils")
-
-
-def _preloads() -> bytes:
-    """Links that fetch and compile scripts while the page waits for its numbers; none for what is not there."""
-    found = sorted(path.name for name in _EARLY for path in _SCRIPTS.glob(f"{name}.*.js"))
-    return "".join(f'<link rel="modulepreload" crossorigin href="./static/js/{name}">' for name in found).encode()
-
-
-_STYLE = b"".join((b"<style>", Path(__file__).with_name("style.css").read_bytes(), b"</style>"))
-_HEAD = b"".join((_SCRIPT, _preloads(), _STYLE, b"</head>"))
+_HEAD = b"".join((_SCRIPT, b"<style>", Path(__file__).with_name("style.css").read_bytes(), b"</style></head>"))
 _FIRST_PAGE = b"plan"
 """Relative, so that it holds below any prefix of a proxy."""
 _HEADERS = (

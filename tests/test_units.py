@@ -27,7 +27,15 @@ def test_prefixes(value: float, unit: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("fraction", "text"),
-    [(0.0, "0 %"), (0.004, "0.4 %"), (0.05, "5 %"), (0.0996, "10 %"), (0.4271, "43 %"), (-0.0001, "0 %"), (-0.3, "-30 %")],
+    [
+        (0.0, "0 %"),
+        (0.004, "0.4 %"),
+        (0.05, "5 %"),
+        (0.0996, "10 %"),
+        (0.4271, "43 %"),
+        (-0.0001, "0 %"),
+        (-0.3, "-30 %"),
+    ],
 )
 def test_percent_has_one_decimal_below_ten(fraction: float, text: str) -> None:
     assert percent_text(fraction) == text

@@ -32,7 +32,7 @@ def _deployment(place: str) -> dict[str, Any]:
         "Model", inputs.model_names(), key=f"model_{place}", default=inputs.DEFAULT_MODEL, help="Model profile."
     )
     fields: dict[str, Any] = {"model": model}
-    left, right = st.columns((2, 1))
+    left, right = st.columns((5, 2), gap="xsmall")
     with left:
         fields["hardware"] = inputs.choice(
             "Accelerator",

@@ -9,7 +9,7 @@ from app.answers import latency_ranges, planned
 from app.commands import plan_command
 from app.downloads import downloads
 from app.uploaded import session_profiles
-from app.views.plan_details import details, spec_of
+from app.views.plan_details import details, gap_details, spec_of
 from simulator.errors import RoofcastError
 from simulator.phases.memory_range import cache_room
 from simulator.planner.completion import ILLUSTRATED_GROWTH_PER_MONTH
@@ -227,6 +227,7 @@ def page() -> None:
         plan = planned(spec)
     except RoofcastError as error:
         display.refusal(error)
+        gap_details(error)
         return
     command, known = plan_command(flags), plan.best.provenance
     compared, name = _baseline(flags)

@@ -14,12 +14,14 @@ from app.commands import plan_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.planner.explain import explanation, nearest_rejections
+from simulator.planner.gap.error import GapError
 from simulator.planner.records import CapacityPlan
 from simulator.reports.figures.growth import capacity_demand_chart
 from simulator.reports.figures.loss_cases import loss_cases_chart
 from simulator.reports.figures.money import break_even_chart, owning_range_text, tco_waterfall_chart
 from simulator.reports.figures.replica_load import replica_load_chart
 from simulator.reports.figures.tornado import cost_tornado_chart, tornado_chart
+from simulator.reports.gap_tables import gap_sections
 from simulator.reports.plan_figures import plan_figures
 from simulator.reports.plan_risk_tables import (
     growth_section,
@@ -48,7 +50,13 @@ def spec_of(flags: Mapping[str, object]) -> PlanSpec:
 def _options(plan: CapacityPlan) -> None:
     rows = [fleet_cells(fleet) for fleet in (plan.best, *plan.alternatives)]
     shown = [name for name in TABLE_COLUMNS if name != "price"]
-    st.dataframe(pd.DataFrame(rows, columns=list(TABLE_COLUMNS)), hide_index=True, width="stretch", column_order=shown)
+    st.dataframe(
+        pd.DataFrame(rows, columns=list(TABLE_COLUMNS)),
+        hide_index=True,
+        width="stretch",
+        height="content" if len(rows) <= display.WHOLE_TABLE else "auto",
+        column_order=shown,
+    )
     st.caption(
         f"Cheapest first at {plan.best.cost.kind.replace('_', ' ')} prices; latencies at the planned peak with the "
         "spares down."
@@ -160,11 +168,20 @@ def _section(section: StudySection, *, titled: bool = False) -> None:
         table = pd.DataFrame(section.rows, columns=_distinct(section.columns))
         st.dataframe(table, hide_index=True, width="stretch")
     st.markdown("\n".join(f"- {line[:1].upper()}{line[1:]}" for line in section.lines).replace("$", "\\$"))
+    if section.laid_out:
+        st.code("\n".join(section.laid_out), language=None)
 
 
 def _distinct(columns: Sequence[str]) -> list[str]:
     """Column names, a repeated one told apart."""
     return [name if name not in columns[:place] else f"{name} (high)" for place, name in enumerate(columns)]
+
+
+def gap_details(error: RoofcastError) -> None:
+    """What is missing where nothing serves, and what would close it."""
+    if isinstance(error, GapError):
+        for section in gap_sections(error.gap, currency=error.currency):
+            _section(section, titled=True)
 
 
 _STUDIES: dict[str, dict[str, object]] = {

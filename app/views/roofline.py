@@ -26,6 +26,16 @@ _HELP = {
 _OPERATOR = "operator"
 _PICKED = "Click a point of the chart or choose here: its shape, bytes and time stand below."
 _FACT_WIDTH = 130
+_MEANINGS = {
+    "runs": "How often a step runs it on one accelerator.",
+    "shape of one": "Of one run: m x k times k x n for a matrix product.",
+    "FLOP/byte": "Arithmetic intensity: work over bytes moved; the horizontal axis.",
+    "reached": "Work over predicted time; the vertical axis.",
+    "memory": "Bytes over predicted time.",
+    "roofline": "The time that peak and memory bandwidth alone would allow.",
+    "of the step": "Share of the step's time.",
+    "known": "How its time is known.",
+}
 NOTHING = "–"
 
 
@@ -116,16 +126,14 @@ def _chart(found: Steps, points: dict[str, RooflinePoint]) -> None:
         for name, document in (("prefill", prefill), ("decode", decode))
     )
     known = least_known((prefill["provenance"], decode["provenance"]))
-    display.selectable_chart(
-        described, key="roofline", provenance=known, interval=steps, height=480, picked=_pick
-    )
+    display.selectable_chart(described, key="roofline", provenance=known, interval=steps, height=480, picked=_pick)
     names = tuple(points)
     chosen = inputs.choice("Operator", names, key=_OPERATOR, default=names[0], help=_PICKED)
     facts = dict(zip(_COLUMNS, _row(points[chosen]), strict=True))
     del facts["operator"], facts["phase"]
     with st.grid(len(facts), min_column_width=_FACT_WIDTH, gap="small"):
         for name, text in facts.items():
-            st.markdown(f"{name[:1].upper()}{name[1:]}  \n**{text or NOTHING}**")
+            st.markdown(f"{name[:1].upper()}{name[1:]}  \n**{text or NOTHING}**", help=_MEANINGS.get(name))
 
 
 def page() -> None:

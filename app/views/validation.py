@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import pandas as pd
 import streamlit as st
@@ -37,7 +38,8 @@ _KINDS = {"Latency": True, "Throughput": False}
 
 
 def _table(rows: Sequence[tuple[str, ...]], columns: tuple[str, ...]) -> None:
-    st.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch")
+    tall: Literal["content", "auto"] = "content" if len(rows) <= display.WHOLE_TABLE else "auto"
+    st.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch", height=tall)
 
 
 def _filtered(rows: tuple[ValidationRow, ...]) -> list[ValidationRow]:

@@ -89,7 +89,7 @@ def _figures(
     values = {item.key: item.value for item in before}
     document = answer.document
     memory = document["memory"]["provenance"]
-    bounds = {f"{phase}_step_s": f"· {found['bound']} bound" for phase in PHASES if (found := document[phase])}
+    bounds = {f"{phase}_step_s": f"({found['bound']} bound)" for phase in PHASES if (found := document[phase])}
     display.figures(
         [
             display.Figure(

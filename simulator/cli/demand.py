@@ -14,9 +14,9 @@ from statistics import NormalDist
 import numpy as np
 
 from simulator.cli.output import write_text
-from simulator.engine.demand_import import import_demand
 from simulator.engine.lengths import LengthDistribution
-from simulator.engine.recorded import RecordedDemand, Spread
+from simulator.engine.recorded.demand import RecordedDemand, Spread
+from simulator.engine.recorded.importers import import_demand
 from simulator.errors import RoofcastError
 from simulator.specs.plan import duration_s
 from simulator.specs.plan_values import HOURS_PER_DAY

@@ -78,7 +78,7 @@ def plan_capacity(
 
     Example: plan-capacity --rps 1000 --model llama-3.1-70b --ttft-p95 2s --tpot-p95 50ms
     """
-    form = PlanOutput.JSON if as_json else output
+    form = _form(output, as_json=as_json, explain=explain)
     # The target is checked first: nothing is computed for an answer that cannot be written.
     if out != STANDARD_STREAM and not force and Path(out).exists():
         raise FileError(f"{out!r} exists", field="--out", hint="choose another name or add --force")
@@ -90,6 +90,16 @@ def plan_capacity(
     flags = {**context.params, **context.obj}
     text = _answered(flags, workload=workload, form=form, explain=explain, to_stdout=out == STANDARD_STREAM)
     write_text(text, out, force=force, flag="--out")
+
+
+def _form(output: PlanOutput, *, as_json: bool, explain: bool) -> PlanOutput:
+    if as_json and output not in (PlanOutput.TABLE, PlanOutput.JSON):
+        raise RoofcastError(
+            f"contradicts --output {output.value}: give one or the other", field="--json", code="contradiction"
+        )
+    if explain and output is PlanOutput.CSV:
+        raise RoofcastError("changes nothing with --output csv", field="--explain", code="no_effect")
+    return PlanOutput.JSON if as_json else output
 
 
 def _answered(
@@ -136,10 +146,13 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
         from simulator.reports.plan_document import plan_document
 
         return plan_document(plan)
-    from simulator.reports.plan_tables import plan_csv, plan_markdown, plan_text
+    from simulator.reports.plan_tables import plan_csv, plan_markdown, plan_text, study_sections
 
     match form:
         case PlanOutput.CSV:
+            left_out = ", ".join(section.title for section in study_sections(plan))
+            if left_out:
+                print(f"{NAME}: warning: --output csv lists fleets alone, not: {left_out}", file=sys.stderr)
             return plan_csv(plan)
         case PlanOutput.MD:
             return plan_markdown(plan, explain=explain)

@@ -9,9 +9,9 @@ from simulator.engine.conversations import conversation_requests
 from simulator.engine.demand_limits import check_workload_size
 from simulator.engine.lengths import whole_lengths
 from simulator.engine.prefixes import PrefixLists, grouped_prompts, hashed_prompts
+from simulator.engine.recorded.trace_files import RequestTrace, read_trace
+from simulator.engine.recorded.trace_formats import HASH_BLOCK_TOKENS
 from simulator.engine.request import Ints, Requests, make_requests
-from simulator.engine.trace_files import RequestTrace, read_trace
-from simulator.engine.trace_formats import HASH_BLOCK_TOKENS
 from simulator.errors import RoofcastError
 from simulator.specs.workload import WorkloadSpec
 

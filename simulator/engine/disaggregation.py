@@ -19,6 +19,7 @@ import numpy as np
 from simulator.engine.metrics import ServeResult, serve_result
 from simulator.engine.request import NO_PREFIX, NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests
 from simulator.engine.scheduling import kv_blocks_of, scheduler_settings, step_tables
+from simulator.engine.serving import speculating
 from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.engine.simulation import SimulationRun, simulate_requests
 from simulator.engine.state import BUSY_S
@@ -259,6 +260,8 @@ def serve_disaggregated(
     second = None
     if len(transfers.requests):
         answers = _answers(requests, transfers, timeout_s=timeout_s)
+        if decode.deployment.speculation is not None:
+            second_settings = speculating(second_settings, decode.deployment, answers)
         tables = decode.tables or step_tables(decode.deployment)
         second = simulate_requests(tables, requests=answers, settings=second_settings, trace_steps=trace_steps)
     run = _joined_run(requests, outcome, taken=taken, first=first, transfers=transfers, second=second)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from math import sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.engine.lengths import Array, RequestMix
 from simulator.operators.step_shape import StepShape, mixed_step
@@ -109,23 +110,20 @@ class _Cases:
     attended: Array
 
 
-def _seconds(step_times: StepTimes, cases: list[_Cases], *, cached_tokens: float) -> list[Array]:
-    """Price all kinds in one call and take them apart again."""
+def _joined(cases: tuple[_Cases, ...], *, cached_tokens: float) -> StepShape:
+    """All kinds of steps as the cases of one."""
 
     def joined(name: str) -> Array:
         return np.concatenate([getattr(kind, name) for kind in cases])
 
     tokens, piece = joined("tokens"), joined("piece")
-    seconds = step_times(
-        mixed_step(
-            prefill_sequences=tokens / piece,
-            prefill_tokens=piece,
-            prefill_context=np.maximum(joined("earlier") + cached_tokens, 0.0),
-            decode_sequences=joined("sequences"),
-            decode_context=joined("attended"),
-        )
+    return mixed_step(
+        prefill_sequences=tokens / piece,
+        prefill_tokens=piece,
+        prefill_context=np.maximum(joined("earlier") + cached_tokens, 0.0),
+        decode_sequences=joined("sequences"),
+        decode_context=joined("attended"),
     )
-    return np.split(seconds, np.cumsum([len(kind.tokens) for kind in cases])[:-1])
 
 
 def _plain_cases(mix: RequestMix, *, nodes: Array, piece: Array, sequences: Array) -> _Cases:
@@ -145,10 +143,49 @@ def _plain_cases(mix: RequestMix, *, nodes: Array, piece: Array, sequences: Arra
     )
 
 
-def price_nodes(
-    step_times: StepTimes, *, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int
-) -> PricedNodes:
-    """Price every kind of step at every node in one call of ``step_times``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSteps:
+    """The steps of a lane that have to be priced: ``step`` holds every kind at its nodes.
+
+    few : nodes of the kinds that are priced at every other node only; computed : sequences that graphs compute, on
+    average, between the captured sizes ``smaller`` and ``larger``; the rest as in ``PricedNodes``
+    """
+
+    step: StepShape
+    nodes: Array
+    few: NDArray[np.intp]
+    computed: Array
+    smaller: Array
+    larger: Array
+    size_tokens: Array
+    room_tokens: Array
+    earlier_tokens: Array
+
+    def priced(self, seconds: Array) -> PricedNodes:
+        """Step times by kind, from those of the cases of ``step`` [s]."""
+        whole, few = len(self.nodes), len(self.few)
+        parts = np.split(seconds, np.cumsum([whole, whole, whole, few, few, few]))
+        small_s, usual_s, full_s, *sparse, large_s = parts
+        share = np.clip((self.computed - self.smaller) / np.maximum(self.larger - self.smaller, 1.0), 0.0, 1.0)
+        plain_s = small_s + share * (large_s - small_s)
+        at = self.nodes[self.few]
+        low_s, high_s, fresh_full_s = (
+            np.interp(self.nodes, at, some - plain_s[self.few]) + plain_s for some in sparse
+        )
+        return PricedNodes(
+            nodes=self.nodes,
+            plain_s=plain_s,
+            shared_s=np.stack((usual_s, low_s, high_s)),
+            full_s=full_s,
+            fresh_full_s=fresh_full_s,
+            size_tokens=self.size_tokens,
+            room_tokens=self.room_tokens,
+            earlier_tokens=self.earlier_tokens,
+        )
+
+
+def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int) -> NodeSteps:
+    """Every kind of step at every node.
 
     Decode steps are priced as CUDA graphs pad them, with the same tokens attended to. Prompts longer than the budget
     leaves room for are cut into pieces; tokens of long prompts see the pieces before theirs.
@@ -168,31 +205,35 @@ def price_nodes(
     smaller, larger = _graph_sizes(computed, largest=graph_sequences)
     few = np.array(sorted({*range(0, len(nodes), 2), len(nodes) - 1}))
 
-    def beside(tokens: Array, each: Array, before: Array, *, at: Array | slice) -> _Cases:
+    def beside(tokens: Array, each: Array, before: Array, *, at: NDArray[np.intp] | slice) -> _Cases:
         sequences = nodes[at]
         attended = np.full(len(sequences), mix.decode_context_tokens)
         return _Cases(tokens=tokens[at], piece=each[at], earlier=before[at], sequences=sequences, attended=attended)
 
-    cases = [
+    cases = (
         _plain_cases(mix, nodes=nodes, piece=piece, sequences=smaller),
         beside(size_tokens[0], size_tokens[0] / sizes.number, cut[0], at=slice(None)),
         beside(room, piece, earlier, at=slice(None)),
         *(beside(size_tokens[kind], size_tokens[kind] / sizes.number, cut[kind], at=few) for kind in (1, 2)),
         beside(room, piece, np.zeros_like(nodes), at=few),
         _plain_cases(mix, nodes=nodes, piece=piece, sequences=larger),
-    ]
-    cached_tokens = mix.isl.mean_tokens - mix.new_prompt_tokens
-    small_s, usual_s, full_s, *sparse, large_s = _seconds(step_times, cases, cached_tokens=cached_tokens)
-    share = np.clip((computed - smaller) / np.maximum(larger - smaller, 1.0), 0.0, 1.0)
-    plain_s = small_s + share * (large_s - small_s)
-    low_s, high_s, fresh_full_s = (np.interp(nodes, nodes[few], some - plain_s[few]) + plain_s for some in sparse)
-    return PricedNodes(
+    )
+    return NodeSteps(
+        step=_joined(cases, cached_tokens=mix.isl.mean_tokens - mix.new_prompt_tokens),
         nodes=nodes,
-        plain_s=plain_s,
-        shared_s=np.stack((usual_s, low_s, high_s)),
-        full_s=full_s,
-        fresh_full_s=fresh_full_s,
+        few=few,
+        computed=computed,
+        smaller=smaller,
+        larger=larger,
         size_tokens=size_tokens,
         room_tokens=room,
         earlier_tokens=earlier,
     )
+
+
+def price_nodes(
+    step_times: StepTimes, *, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int
+) -> PricedNodes:
+    """Price every kind of step at every node in one call of ``step_times``; see ``node_steps``."""
+    steps = node_steps(mix=mix, nodes=nodes, batched_tokens=batched_tokens, graph_sequences=graph_sequences)
+    return steps.priced(step_times(steps.step))

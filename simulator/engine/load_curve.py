@@ -10,9 +10,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from simulator.engine.lane_pricing import ASCENDING, SIZE_WEIGHTS, PricedNodes, price_nodes
+from simulator.engine.lane_pricing import ASCENDING, SIZE_WEIGHTS, NodeSteps, PricedNodes, node_steps
 from simulator.engine.lane_pricing import StepTimes as StepTimes
 from simulator.engine.lengths import Array, RequestMix
+from simulator.engine.prompt_costs import PromptCosts
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -41,55 +42,6 @@ class LaneLimits:
     request_s: float = 0.0
     prompt_token_s: float = 0.0
     graph_sequences: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptCosts:
-    """What steps take longer for prompt tokens, at the nodes.
-
-    tokens, added_s : prompt tokens of a step, ascending, and the time they add [points, nodes]
-    growth_s : more time per step and token of context that a full step's pieces have before them [s]
-    """
-
-    nodes: Array
-    tokens: Array
-    added_s: Array
-    growth_s: Array
-
-    def added_by_s(self, tokens: Array, *, sequences: Array) -> Array:
-        """Time that one prompt of each length adds to the steps it is in, [len(sequences), lengths] [s].
-
-        Longer prompts than the budget leaves room for take several full steps, each with the earlier ones as context.
-        """
-        last = len(self.nodes) - 1
-        high = np.minimum(np.maximum(np.searchsorted(self.nodes, sequences), min(1, last)), last)
-        low = np.maximum(high - 1, 0)
-        share = (sequences - self.nodes[low]) / np.maximum(self.nodes[high] - self.nodes[low], 1.0)
-
-        def between(values: Array) -> Array:
-            mixed: Array = values[..., low] + share * (values[..., high] - values[..., low])
-            return mixed
-
-        known, added_s, growth_s = between(self.tokens), between(self.added_s), between(self.growth_s)
-        room = known[-1][:, None]
-        steps = np.floor(tokens / room)
-        rest = tokens - steps * room
-        spent_s: Array = steps * added_s[-1][:, None]
-        # Between its points the time is linear: each stretch adds its time by the share of it that is passed.
-        for point in range(len(known) - 1):
-            width = (known[point + 1] - known[point])[:, None]
-            beyond = rest - known[point][:, None]
-            passed = np.maximum(beyond, 0.0)
-            passed /= np.where(width > 0, width, 1.0)
-            np.minimum(passed, 1.0, out=passed)
-            if not (width > 0).all():
-                passed = np.where(width > 0, passed, beyond > 0)
-            passed *= (added_s[point + 1] - added_s[point])[:, None]
-            spent_s += passed
-        if np.max(tokens) <= room.min():
-            return spent_s
-        context_s: Array = tokens / room * growth_s[:, None] * np.maximum(tokens - room, 0.0) / 2
-        return spent_s + context_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,38 +141,62 @@ def _prompt_costs(priced: PricedNodes) -> PromptCosts:
     )
 
 
-def load_curve(step_times: StepTimes, *, mix: RequestMix, limits: LaneLimits) -> LoadCurve:
-    """Price a lane's steps for every batch size in one call of ``step_times``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSteps:
+    """The steps that a lane's load curve is made of, before they are priced; ``slots`` is 0 where no request fits."""
 
-    ``slots`` is 0 where the cache cannot hold one mean request. Costs of prompts are expectations over the tokens that
-    meet in a step, because a step's time is convex in them.
-    """
+    mix: RequestMix
+    limits: LaneLimits
+    slots: int
+    limit: SlotLimit
+    at: NodeSteps
+
+    def curve(self, seconds: Array) -> LoadCurve:
+        """The load curve from the times of the cases of ``at.step`` [s].
+
+        Costs of prompts are expectations over the tokens that meet in a step, because a step's time is convex in them.
+        """
+        priced, new_tokens = self.at.priced(seconds), self.mix.new_prompt_tokens
+        nodes, every = priced.nodes, np.arange(self.slots + 1)
+        added_s = np.maximum(priced.shared_s - priced.plain_s, 0.0)
+        mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ priced.size_tokens
+        size_variance = SIZE_WEIGHTS @ (added_s / np.maximum(mean_added_s, _TINY)) ** 2 - 1
+        return LoadCurve(
+            mix=self.mix,
+            limits=self.limits,
+            slots=self.slots,
+            limit=self.limit,
+            decode_s=np.interp(every, nodes, priced.plain_s),
+            prefill_s=np.interp(every, nodes, mean_added_s * new_tokens / mean_tokens),
+            prompt_step_tokens=np.interp(every, nodes, mean_tokens),
+            size_variance=np.interp(every, nodes, np.maximum(size_variance, 0.0)),
+            full_prompt_s=np.interp(every, nodes, priced.full_s * new_tokens / priced.room_tokens),
+            costs=_prompt_costs(priced),
+            nodes=nodes,
+        )
+
+
+def lane_steps(mix: RequestMix, *, limits: LaneLimits) -> LaneSteps:
+    """What has to be priced of a lane under ``limits``."""
     slots, limit = _slots(mix, limits=limits)
-    priced = price_nodes(
-        step_times,
-        mix=mix,
-        nodes=_nodes(slots) if mix.decode_steps > 0 else np.zeros(1),
-        batched_tokens=limits.batched_tokens,
-        graph_sequences=limits.graph_sequences,
-    )
-    nodes, new_tokens = priced.nodes, mix.new_prompt_tokens
-    added_s = np.maximum(priced.shared_s - priced.plain_s, 0.0)
-    mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ priced.size_tokens
-    size_variance = SIZE_WEIGHTS @ (added_s / np.maximum(mean_added_s, _TINY)) ** 2 - 1
-    every = np.arange(slots + 1)
-    return LoadCurve(
+    return LaneSteps(
         mix=mix,
         limits=limits,
         slots=slots,
         limit=limit,
-        decode_s=np.interp(every, nodes, priced.plain_s),
-        prefill_s=np.interp(every, nodes, mean_added_s * new_tokens / mean_tokens),
-        prompt_step_tokens=np.interp(every, nodes, mean_tokens),
-        size_variance=np.interp(every, nodes, np.maximum(size_variance, 0.0)),
-        full_prompt_s=np.interp(every, nodes, priced.full_s * new_tokens / priced.room_tokens),
-        costs=_prompt_costs(priced),
-        nodes=nodes,
+        at=node_steps(
+            mix=mix,
+            nodes=_nodes(slots) if mix.decode_steps > 0 else np.zeros(1),
+            batched_tokens=limits.batched_tokens,
+            graph_sequences=limits.graph_sequences,
+        ),
     )
+
+
+def load_curve(step_times: StepTimes, *, mix: RequestMix, limits: LaneLimits) -> LoadCurve:
+    """Price a lane's steps for every batch size in one call of ``step_times``."""
+    steps = lane_steps(mix, limits=limits)
+    return steps.curve(step_times(steps.at.step))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,12 @@ from math import erf, log1p, sqrt
 
 import numpy as np
 
+from simulator.engine.lane_rows import LaneRows, rows_of_one
 from simulator.engine.lengths import Array, RequestMix, normal_points
 from simulator.engine.load_curve import LoadCurve
+from simulator.engine.prompt_costs import PromptCostsAt
 from simulator.engine.prompt_steps import PromptSteps, prompt_steps
+from simulator.engine.queueing import smooth_arrivals_factor, wait_probability
 
 _LENGTHS = 64
 # Arrivals smoother than Poisson damp fluctuations, but steps still start and end at whole requests.
@@ -35,7 +38,7 @@ class SlotOccupancy:
     load: Array
 
 
-def slot_occupancy(curve: LoadCurve, *, rates_per_s: Array, dispersion: Array | None = None) -> SlotOccupancy:
+def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None) -> SlotOccupancy:
     """Birth-death chain with births lambda and deaths n / ((O - 1) T(n)), T(n) = S(n) / (1 - lambda W(n)).
 
     Exact for Poisson arrivals and smooth service up to the slots, for any answer length distribution. Burstier
@@ -47,33 +50,50 @@ def slot_occupancy(curve: LoadCurve, *, rates_per_s: Array, dispersion: Array | 
     ----------
     [Cohen1979] generalised processor sharing; [Kleinrock1976] section 2.8, diffusion; [Allen1990].
     """
-    mix, slots = curve.mix, curve.slots
-    if mix.decode_steps == 0 or slots == 0:
-        return _nothing_decodes(rates_per_s, full=slots == 0)
+    mix, lanes, rates_per_s, of = rows.mix, rows.lanes, rows.rates_per_s, rows.of
+    if not rows.decodes:
+        return _nothing_decodes(rates_per_s, full=not rows.slots.any())
     noise = np.ones_like(rates_per_s) if dispersion is None else dispersion
-    sequences = np.arange(1, slots + 1)
-    left_for_decode = np.maximum(1 - rates_per_s[:, None] * curve.prefill_s[1:], _EPSILON)
-    deaths = sequences * left_for_decode / (mix.decode_steps * curve.decode_s[1:])
-    logs = np.zeros((len(rates_per_s), slots + 1))
+    sequences = np.arange(1, lanes.decode_s.values.shape[1])
+    left_for_decode = np.maximum(1 - rates_per_s[:, None] * lanes.prefill_s.values[of, 1:], _EPSILON)
+    deaths = sequences * left_for_decode / (mix.decode_steps * lanes.decode_s.values[of, 1:])
+    logs = np.zeros((len(rates_per_s), len(sequences) + 1))
     np.cumsum(np.log(rates_per_s[:, None] / deaths), axis=1, out=logs[:, 1:])
     logs /= noise[:, None]
+    if (lanes.slots < len(sequences)).any():
+        logs[:, 1:][sequences > rows.slots[:, None]] = -np.inf
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-    load = rates_per_s / deaths[:, -1]
+    each = np.arange(len(of))
+    last_deaths = deaths[each, rows.slots - 1]
+    load = rates_per_s / last_deaths
     # The geometric tail's ratio load^(1 / v), kept below 1 where the lane is unstable and flagged so elsewhere.
     tail = np.maximum(-np.expm1(np.log(load) / noise), _EPSILON)
-    weights[:, -1] /= tail
-    shares = weights / weights.sum(axis=1, keepdims=True)
-    states = np.arange(slots + 1)
-    mean = shares @ states
+    weights[each, rows.slots] /= tail
+    mean, square, idle, full = _shares(rows, weights)
     variability = (mix.arrival_cv**2 + mix.osl.cv**2) / 2
     return SlotOccupancy(
         mean=mean,
-        variance=np.maximum(shares @ states**2 - mean**2, 0.0),
-        wait_probability=shares[:, -1],
-        conditional_wait_s=variability / (deaths[:, -1] * tail),
-        idle_probability=shares[:, 0],
+        variance=np.maximum(square - mean**2, 0.0),
+        wait_probability=full,
+        conditional_wait_s=variability / (last_deaths * tail),
+        idle_probability=idle,
         load=load,
     )
+
+
+def _shares(rows: LaneRows, weights: Array) -> tuple[Array, Array, Array, Array]:
+    """Mean and mean square of the sequences under unscaled ``weights`` [rows, sequences], and the first and last share.
+
+    Lane by lane, because a sum's last digit depends on how many numbers it is of.
+    """
+    mean, square, idle, full = (np.empty(len(weights)) for _ in range(2 + 2))
+    states = np.arange(weights.shape[1])
+    for slots, place in rows.spans():
+        own, known = weights[place, : slots + 1], states[: slots + 1]
+        shares = own / own.sum(axis=1, keepdims=True)
+        mean[place], square[place] = shares @ known, shares @ known**2
+        idle[place], full[place] = shares[:, 0], shares[:, -1]
+    return mean, square, idle, full
 
 
 def _nothing_decodes(rates_per_s: Array, *, full: bool) -> SlotOccupancy:
@@ -117,8 +137,11 @@ class LaneState:
     budget_load : share of the prompt capacity in use
     budget_wait_probability, budget_conditional_s : of waiting for it, and the mean wait then [s]
     idle_probability : that an arrival finds nothing running
+    rows : the lanes and rates; costs : of prompts beside the mean occupancy
     """
 
+    rows: LaneRows
+    costs: PromptCostsAt
     rates_per_s: Array
     occupancy: SlotOccupancy
     dispersion: Array
@@ -136,48 +159,61 @@ def _prompt_lengths(mix: RequestMix) -> Array:
     return mix.isl.at(normal_points(_LENGTHS)[0]) * (mix.new_prompt_tokens / mix.isl.mean_tokens)
 
 
-def _service_variability(curve: LoadCurve, *, sequences: Array, decode_s: Array) -> Array:
+def _service_variability(rows: LaneRows, costs: PromptCostsAt, *, sequences: Array, decode_s: Array) -> Array:
     """Squared coefficient of variation of the time that one prompt takes of full steps."""
-    if curve.mix.isl.cv == 0:
+    if rows.mix.isl.cv == 0:
         return np.zeros_like(sequences)
-    lengths = _prompt_lengths(curve.mix)
-    room = np.maximum(curve.limits.batched_tokens - sequences, 1.0)[:, None]
-    times_s = curve.costs.added_by_s(lengths, sequences=sequences) + decode_s[:, None] * lengths / room
+    lengths = _prompt_lengths(rows.mix)
+    room = np.maximum(rows.batched_tokens - sequences, 1.0)[:, None]
+    times_s = costs.added_by_s(lengths) + decode_s[:, None] * lengths / room
     variability: Array = times_s.var(axis=1) / times_s.mean(axis=1) ** 2
     return variability
 
 
 def lane_state(curve: LoadCurve, *, rates_per_s: Array) -> LaneState:
-    """Occupancy, steps and waits of a lane at each arrival rate [1/s].
+    """``lane_states`` of one lane at several arrival rates [1/s]."""
+    return lane_states(rows_of_one(curve, rates_per_s=rates_per_s))
+
+
+def lane_states(rows: LaneRows) -> LaneState:
+    """Occupancy, steps and waits of lanes at their arrival rates.
 
     The chain is solved twice: the share of prompts at its first mean says how noisy the second is. The token budget is
     a queue that serves as many prompts side by side as fit into a step; its wait is that of as many servers.
 
     References
     ----------
-    [Sakasegawa1977] wait with several servers; [Allen1990] variability.
+    [Sakasegawa1977] wait with several servers; [Allen1990] and [Kramer1976] variability.
     """
-    mix = curve.mix
-    occupancy = slot_occupancy(curve, rates_per_s=rates_per_s)
-    steps = prompt_steps(curve, sequences=occupancy.mean, rates_per_s=rates_per_s)
+    mix, rates_per_s = rows.mix, rows.rates_per_s
+    occupancy = slot_occupancy(rows)
+    steps = prompt_steps(rows, sequences=occupancy.mean)
     dispersion = batch_dispersion(mix, load=steps.load)
-    occupancy = slot_occupancy(curve, rates_per_s=rates_per_s, dispersion=dispersion)
-    steps = prompt_steps(curve, sequences=occupancy.mean, rates_per_s=rates_per_s)
-    full_s = np.interp(occupancy.mean, np.arange(curve.slots + 1), curve.full_prompt_s)
-    per_step = np.maximum(curve.limits.batched_tokens - occupancy.mean, 1.0) / mix.new_prompt_tokens
+    occupancy = slot_occupancy(rows, dispersion=dispersion)
+    steps = prompt_steps(rows, sequences=occupancy.mean)
+    full_s = rows.at(rows.lanes.full_prompt_s, occupancy.mean)
+    per_step = np.maximum(rows.batched_tokens - occupancy.mean, 1.0) / mix.new_prompt_tokens
     load = rates_per_s * full_s
     stable = np.minimum(load, 1 - _EPSILON)
-    variability = _service_variability(curve, sequences=occupancy.mean, decode_s=steps.decode_s)
+    costs = rows.prompt_costs(occupancy.mean)
+    variability = _service_variability(rows, costs, sequences=occupancy.mean, decode_s=steps.decode_s)
     own_s = steps.decode_s / np.minimum(per_step, 1.0) + steps.prefill_s
     idle = occupancy.idle_probability * np.exp(-rates_per_s * own_s) if mix.decode_steps > 0 else 1 - stable
+    service_cv = np.sqrt(variability)
+    # Both are one for Poisson arrivals.
+    less = smooth_arrivals_factor(load=stable, service_cv=service_cv, arrival_cv=mix.arrival_cv)
+    seldom = wait_probability(load=stable, service_cv=service_cv, arrival_cv=mix.arrival_cv) / stable
+    waits = seldom * stable ** (np.sqrt(2 * (np.maximum(per_step, 1.0) + 1)) - 1)
     return LaneState(
+        rows=rows,
+        costs=costs,
         rates_per_s=rates_per_s,
         occupancy=occupancy,
         dispersion=dispersion,
         steps=steps,
         room_prompts=np.maximum(per_step - 1, 0.0),
         budget_load=load,
-        budget_wait_probability=stable ** (np.sqrt(2 * (np.maximum(per_step, 1.0) + 1)) - 1),
-        budget_conditional_s=full_s * (mix.arrival_cv**2 + variability) / 2 / (1 - stable),
+        budget_wait_probability=waits,
+        budget_conditional_s=full_s * (1 + variability) / 2 / (1 - stable) * less / seldom,
         idle_probability=idle,
     )

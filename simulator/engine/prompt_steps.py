@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.engine.lane_rows import LaneRows
 from simulator.engine.lengths import Array
-from simulator.engine.load_curve import LoadCurve
 
 _EPSILON = float(np.finfo(np.float64).eps)
 # Below this the window factor's closed form loses its digits, and is 1 to within them.
@@ -45,8 +45,8 @@ class PromptSteps:
         return 1 / (self.time_share / self.prompt_step_s + (1 - self.time_share) / self.decode_s)
 
 
-def prompt_steps(curve: LoadCurve, *, sequences: Array, rates_per_s: Array) -> PromptSteps:
-    """Plain and prompt-carrying steps at ``sequences`` decoding and an arrival rate (broadcast together).
+def prompt_steps(rows: LaneRows, *, sequences: Array) -> PromptSteps:
+    """Plain and prompt-carrying steps of lanes at their arrival rates, with ``sequences`` decoding in each row.
 
     Prompts keep the lane in prompt steps a share p = lambda D of the time, D the time of the steps one prompt is in.
     The prompts of a step arrived during an earlier one, so that long steps follow long ones: the variance of step
@@ -56,12 +56,12 @@ def prompt_steps(curve: LoadCurve, *, sequences: Array, rates_per_s: Array) -> P
     ----------
     [Little1961]; [Cox1962] section 7.2, alternating renewal.
     """
-    states = np.arange(curve.slots + 1)
+    lanes, rates_per_s = rows.lanes, rows.rates_per_s
     decode_s, prefill_s, tokens, size_variance = (
-        np.interp(sequences, states, values)
-        for values in (curve.decode_s, curve.prefill_s, curve.prompt_step_tokens, curve.size_variance)
+        rows.at(values, sequences)
+        for values in (lanes.decode_s, lanes.prefill_s, lanes.prompt_step_tokens, lanes.size_variance)
     )
-    steps_per_prompt = curve.mix.new_prompt_tokens / tokens
+    steps_per_prompt = lanes.mix.new_prompt_tokens / tokens
     prompt_step_s = decode_s + prefill_s / steps_per_prompt
     share = np.minimum(rates_per_s * prompt_step_s * steps_per_prompt, 1 - _EPSILON)
     load = np.minimum(rates_per_s * prefill_s, HIGHEST_LOAD)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -85,7 +87,8 @@ class Spread:
 class RatePoint:
     """A rate and what clients see there, warm-up left out.
 
-    checks : each objective with its percentile over all runs; by_seed : the same of each run
+    checks : each objective with its percentile over all runs; by_seed : the same of each run, or of each group of runs
+    by_run : of each run where ``by_seed`` is of groups, else empty
     saturated_runs : runs whose queue keeps growing; unanswered_fraction : given up or rejected
     means and p95 : TTFT, TPOT, E2E in the order of ``LATENCIES``
     """
@@ -100,6 +103,7 @@ class RatePoint:
     p95: tuple[Spread, ...]
     mean_batch: float
     kv_utilization: float
+    by_run: tuple[tuple[ObjectiveCheck, ...], ...] = ()
 
     @property
     def saturated(self) -> bool:
@@ -195,7 +199,13 @@ def simulate_as_sent(
 
     together : about so many samples in a row count as one in ``by_seed``, the samples spread evenly over the groups
     """
-    runs = [_Run(result=served.run(requests), inside=np.ones(len(requests), dtype=np.bool_)) for requests in samples]
+    # The event loop does not hold the interpreter's lock; results come in the order of the samples.
+    with ThreadPoolExecutor(max_workers=min(len(samples), os.cpu_count() or 1)) as pool:
+        results = list(pool.map(served.run, samples))
+    runs = [
+        _Run(result=result, inside=np.ones(len(requests), dtype=np.bool_))
+        for result, requests in zip(results, samples, strict=True)
+    ]
     rate_per_s = float(np.mean([mean_rate_per_s(requests) for requests in samples]))
     point = _gathered(runs, served=served, rate_per_s=rate_per_s, objectives=objectives)
     if together == 1:
@@ -203,6 +213,7 @@ def simulate_as_sent(
     groups = np.array_split(np.arange(len(runs)), max(len(runs) // together, 1))
     return replace(
         point,
+        by_run=point.by_seed,
         by_seed=tuple(
             _checks(
                 [np.concatenate([runs[place].latencies_s(item.metric) for place in group]) for item in objectives],

@@ -10,9 +10,9 @@ from statistics import NormalDist
 import numpy as np
 
 from simulator.engine.lengths import Array, RequestMix, normal_points, uniform_points
-from simulator.engine.load_curve import LoadCurve
 from simulator.engine.occupancy import LaneState
 from simulator.engine.prompt_steps import HIGHEST_LOAD, window_factor
+from simulator.engine.queueing import arrivals_after_one
 
 SAMPLES = 256
 _DEVIATES = 2048
@@ -92,19 +92,19 @@ def sampled_queue_waits_s(*, probability: Array, conditional_mean_s: Array) -> A
     return _delayed_s(uniform_points(SAMPLES)[_Row.BUDGET_WAIT], probability, conditional_mean_s)
 
 
-def sampled_requests(curve: LoadCurve, lane: LaneState) -> RequestSamples:
-    """TTFT, TPOT and decode time of the same 256 requests at every rate."""
-    mix = curve.mix
-    arrivals = _arrivals(curve, lane)
-    if mix.decode_steps == 0 or curve.slots == 0:
+def sampled_requests(lane: LaneState) -> RequestSamples:
+    """TTFT, TPOT and decode time of the same 256 requests in every row."""
+    mix = lane.rows.mix
+    arrivals = _arrivals(lane)
+    if not lane.rows.decodes:
         nothing = np.zeros_like(arrivals.ttft_s)
         return RequestSamples(ttft_s=arrivals.ttft_s, tpot_s=nothing, decode_s=nothing)
     steps = _lengths(mix).decode_steps
-    tpot_s = _tpot_s(curve, lane, decode_steps=np.maximum(steps, 1.0), joined_s=arrivals.joined_s)
+    tpot_s = _tpot_s(lane, decode_steps=np.maximum(steps, 1.0), joined_s=arrivals.joined_s)
     return RequestSamples(ttft_s=arrivals.ttft_s, tpot_s=tpot_s, decode_s=steps * tpot_s)
 
 
-def _sequences_met(curve: LoadCurve, lane: LaneState, *, decode_steps: Array) -> Array:
+def _sequences_met(lane: LaneState, *, decode_steps: Array) -> Array:
     """Sequences that decode beside each sampled request, itself included, averaged over its stay.
 
     Those that join in one batch with it stay with it; occupancy averaged over a stay varies less the longer it is.
@@ -112,22 +112,17 @@ def _sequences_met(curve: LoadCurve, lane: LaneState, *, decode_steps: Array) ->
     occupancy = lane.occupancy
     # Crowding slows departures, so that a full lane stays full for longer than one mean stay.
     slowing = (occupancy.mean / np.maximum(np.maximum(occupancy.variance, occupancy.mean), _TINY))[:, None]
-    deviation = np.sqrt(occupancy.variance[:, None] * window_factor(slowing * decode_steps / curve.mix.decode_steps))
-    mean = np.minimum(occupancy.mean + lane.dispersion, curve.slots)[:, None]
+    stays = slowing * decode_steps / lane.rows.mix.decode_steps
+    deviation = np.sqrt(occupancy.variance[:, None] * window_factor(stays))
+    slots = lane.rows.slots[:, None]
+    mean = np.minimum((occupancy.mean + lane.dispersion)[:, None], slots)
     met: Array = mean + deviation * normal_points(SAMPLES)[_Row.OCCUPANCY]
     np.maximum(met, 1.0, out=met)
-    np.minimum(met, curve.slots, out=met)
+    np.minimum(met, slots, out=met)
     return met
 
 
-def _at_sequences(sequences: Array, *curves: Array) -> list[Array]:
-    """Values over n = 0, 1, ..., slots between whole n; with whole steps no point has to be searched for."""
-    low = np.minimum(sequences.astype(np.intp), len(curves[0]) - 2)
-    share = sequences - low
-    return [values[low] + share * np.diff(values)[low] for values in curves]
-
-
-def _tpot_s(curve: LoadCurve, lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
+def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
     """TPOT of sampled requests: their plain steps, and the prompts of those that arrive meanwhile [s].
 
     Prompts that arrive while a request decodes stretch its steps, which lets more arrive: a busy period that starts
@@ -139,10 +134,11 @@ def _tpot_s(curve: LoadCurve, lane: LaneState, *, decode_steps: Array, joined_s:
     ----------
     [Kleinrock1975] section 5.8, delay busy period.
     """
-    rates = lane.rates_per_s[:, None]
-    met = _sequences_met(curve, lane, decode_steps=decode_steps)
-    plain_s, prefill_s, full_s = _at_sequences(met, curve.decode_s, curve.prefill_s, curve.full_prompt_s)
-    fullest_s = full_s * np.maximum(curve.limits.batched_tokens - met, 1.0) / curve.mix.new_prompt_tokens
+    rows, rates = lane.rows, lane.rates_per_s[:, None]
+    lanes, mix = rows.lanes, rows.mix
+    met = _sequences_met(lane, decode_steps=decode_steps)
+    plain_s, prefill_s, full_s = rows.at_each(met, lanes.decode_s, lanes.prefill_s, lanes.full_prompt_s)
+    fullest_s = full_s * np.maximum(rows.batched_tokens[:, None] - met, 1.0) / mix.new_prompt_tokens
     load = np.minimum(rates * prefill_s, HIGHEST_LOAD)
     # An answer of two tokens ends before the prompts that came during its own can be in its way.
     before_s = np.where(decode_steps > 1, joined_s - 2 * lane.steps.step_s[:, None], 0.0)
@@ -151,7 +147,7 @@ def _tpot_s(curve: LoadCurve, lane: LaneState, *, decode_steps: Array, joined_s:
         uniform_points(SAMPLES)[_Row.LATER_PROMPTS],
         none=np.exp(-rates * exposed_s),
         mean_s=load * exposed_s / (1 - load),
-        variance=rates * exposed_s * prefill_s**2 * (1 + curve.mix.isl.cv**2) / (1 - load) ** 3,
+        variance=rates * exposed_s * prefill_s**2 * (1 + mix.isl.cv**2) / (1 - load) ** 3,
     )
     tpot_s: Array = np.minimum(plain_s + added_s / decode_steps, np.maximum(fullest_s, plain_s))
     return tpot_s
@@ -185,29 +181,30 @@ def _normal_deviate(probability: Array) -> Array:
     return between
 
 
-def _arrivals(curve: LoadCurve, lane: LaneState) -> _Arrivals:
+def _arrivals(lane: LaneState) -> _Arrivals:
     """TTFT = host + slot + (nothing where idle, else the longer of: alignment with steps, wait for the budget) + own.
 
     An engine that schedules asynchronously has one step prepared when a request arrives, which it waits out after the
     rest of the one in flight. The step ahead holds who arrived during the step before, the own step who arrives
     during the one in flight.
     """
-    mix, limits, occupancy, steps = curve.mix, curve.limits, lane.occupancy, lane.steps
+    rows, occupancy, steps = lane.rows, lane.occupancy, lane.steps
+    lanes, mix = rows.lanes, rows.mix
     uniform = uniform_points(SAMPLES)
     prompts, new_tokens = _lengths(mix).prompt_tokens, _lengths(mix).new_tokens
-    room = np.maximum(limits.batched_tokens - occupancy.mean, 1.0)[:, None]
+    room = np.maximum(rows.batched_tokens - occupancy.mean, 1.0)[:, None]
     own_s = steps.decode_s[:, None] * np.ceil(new_tokens / room)
-    own_s = own_s + curve.costs.added_by_s(new_tokens, sequences=occupancy.mean)
+    own_s = own_s + lane.costs.added_by_s(new_tokens)
     in_flight_s = _in_flight_s(lane)
     rest_s = in_flight_s * uniform[_Row.RESIDUAL]
-    aligned_s = rest_s + steps.decode_s[:, None] + _company_s(curve, lane, in_flight_s=in_flight_s)
+    aligned_s = rest_s + steps.decode_s[:, None] + _company_s(lane, in_flight_s=in_flight_s)
     # Nobody waits for the budget of an idle lane, so that those who find it busy wait the more often.
     waits = np.minimum(lane.budget_wait_probability / np.maximum(1 - lane.idle_probability, _EPSILON), 1.0)
     budget_s = _delayed_s(uniform[_Row.BUDGET_WAIT], waits, lane.budget_conditional_s)
     idle = uniform[_Row.SLOTS] < lane.idle_probability[:, None]
     wait_s = np.where(idle, 0.0, np.maximum(aligned_s, budget_s))
     slot_s = _delayed_s(uniform[_Row.SLOTS], occupancy.wait_probability, occupancy.conditional_wait_s)
-    host_s = limits.request_s + limits.prompt_token_s * prompts
+    host_s = lanes.request_s[rows.of][:, None] + lanes.prompt_token_s[rows.of][:, None] * prompts
     return _Arrivals(ttft_s=host_s + slot_s + wait_s + own_s, joined_s=np.maximum(wait_s - rest_s, 0.0) + own_s)
 
 
@@ -218,13 +215,14 @@ def _in_flight_s(lane: LaneState) -> Array:
     # Weighting a log-normal by its size shifts it up by its log-variance.
     size = np.exp(np.sqrt(log_variance) * normal_points(SAMPLES)[_Row.IN_FLIGHT_SIZE] + log_variance / 2)
     size = np.minimum(size, np.maximum(1 + lane.room_prompts, 1.0)[:, None])
-    carries_prompts = uniform_points(SAMPLES)[_Row.IN_FLIGHT_KIND] < steps.time_share[:, None]
+    recent = arrivals_after_one(steps.time_share, arrival_cv=lane.rows.mix.arrival_cv)
+    carries_prompts = uniform_points(SAMPLES)[_Row.IN_FLIGHT_KIND] < recent[:, None]
     prompts_s = (steps.prompt_step_s - steps.decode_s)[:, None] * size
     in_flight_s: Array = steps.decode_s[:, None] + np.where(carries_prompts, prompts_s, 0.0)
     return in_flight_s
 
 
-def _company_s(curve: LoadCurve, lane: LaneState, *, in_flight_s: Array) -> Array:
+def _company_s(lane: LaneState, *, in_flight_s: Array) -> Array:
     """What others' prompts add to the step ahead and to the own one, as far as the budget takes them [s].
 
     None, or a log-normal with the two moments of a compound Poisson sum; the step in which those of the step ahead
@@ -232,11 +230,12 @@ def _company_s(curve: LoadCurve, lane: LaneState, *, in_flight_s: Array) -> Arra
     """
     steps, rates = lane.steps, lane.rates_per_s[:, None]
     room = lane.room_prompts[:, None]
-    ahead = np.minimum(rates * steps.step_s[:, None], room + 1)
-    count = np.maximum(ahead + np.minimum(rates * in_flight_s, room), _EPSILON)
+    cv = lane.rows.mix.arrival_cv
+    ahead = np.minimum(arrivals_after_one(rates * steps.step_s[:, None], arrival_cv=cv), room + 1)
+    count = np.maximum(ahead + np.minimum(arrivals_after_one(rates * in_flight_s, arrival_cv=cv), room), _EPSILON)
     some = -np.expm1(-count)
     length_variance = np.maximum(steps.length_biased_s / steps.step_s - 1, 0.0)[:, None]
-    square_ratio = (1 + (1 + curve.mix.isl.cv**2) / count + length_variance * (ahead / count) ** 2) * some
+    square_ratio = (1 + (1 + lane.rows.mix.isl.cv**2) / count + length_variance * (ahead / count) ** 2) * some
     log_variance = np.log(np.maximum(square_ratio, 1.0))
     normal = normal_points(SAMPLES)[_Row.COMPANY_SIZE]
     prompts = count / some * np.exp(np.sqrt(log_variance) * normal - log_variance / 2)

@@ -83,7 +83,7 @@ def serve_workload(
     )
     if deployment.speculation is not None:
         requests = requests or build_requests(workload, block_size_tokens=settings.block_size_tokens)
-        settings = _with_speculation(settings, deployment, requests, seed=workload.seed, scale=step_scale)
+        settings = speculating(settings, deployment, requests, seed=workload.seed, scale=step_scale)
     if tables is None:
         tables = step_tables(deployment, scale=step_scale)
     return simulate_serving(
@@ -97,10 +97,10 @@ def serve_workload(
     )
 
 
-def _with_speculation(
-    settings: SchedulerSettings, deployment: Deployment, requests: Requests, *, seed: int, scale: float
+def speculating(
+    settings: SchedulerSettings, deployment: Deployment, requests: Requests, *, seed: int = 0, scale: float = 1.0
 ) -> SchedulerSettings:
-    """Drafting is priced at the mean context of the requests."""
+    """Settings of replicas that speculate as ``deployment``; drafting is priced at the mean context of the requests."""
     context = float(np.mean(requests.prompt_tokens) + np.mean(requests.output_tokens) / 2)
     steps = speculative_steps(deployment, context_tokens=context)
     if steps is not None and scale != 1:

@@ -14,10 +14,14 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simulator.engine.lane_rows import LaneRows, rows_of_one
 from simulator.engine.lengths import Array
-from simulator.engine.load_curve import LoadCurve, held_tokens
-from simulator.engine.occupancy import LaneState, lane_state
+from simulator.engine.load_curve import LoadCurve
+from simulator.engine.occupancy import LaneState, lane_states
 from simulator.engine.request_samples import SAMPLES, sampled_requests
+
+_ROWS_AT_ONCE = 32
+"""Rows that are worked out together: some 64 kB an array of sampled requests."""
 
 
 class LatencyMetric(StrEnum):
@@ -71,15 +75,15 @@ class SteadyState:
 _FIELDS = fields(SteadyState)
 
 
-def _own_prompt_s(curve: LoadCurve, lane: LaneState) -> Array:
-    chunks = max(1.0, curve.mix.new_prompt_tokens / curve.limits.batched_tokens)
+def _own_prompt_s(lane: LaneState) -> Array:
+    chunks = np.maximum(1.0, lane.rows.mix.new_prompt_tokens / lane.rows.batched_tokens)
     return lane.steps.decode_s * chunks + lane.steps.prefill_s
 
 
-def _kv_utilization(curve: LoadCurve, *, decoding: Array, prefilling: Array) -> Array:
-    mix = curve.mix
-    cached_tokens = decoding * held_tokens(mix, limits=curve.limits)
-    return np.minimum((cached_tokens + prefilling * mix.isl.mean_tokens) / curve.limits.kv_tokens, 1.0)
+def _kv_utilization(rows: LaneRows, *, decoding: Array, prefilling: Array) -> Array:
+    cached_tokens = decoding * rows.lanes.held_tokens[rows.of]
+    tokens = cached_tokens + prefilling * rows.mix.isl.mean_tokens
+    return np.minimum(tokens / rows.lanes.kv_tokens[rows.of], 1.0)
 
 
 def rows_of(*picked: tuple[SteadyState, int]) -> SteadyState:
@@ -90,7 +94,25 @@ def rows_of(*picked: tuple[SteadyState, int]) -> SteadyState:
 
 
 def steady_state(curve: LoadCurve, *, rates_per_s: ArrayLike) -> SteadyState:
-    """Latencies, occupancy and saturation of a lane at each arrival rate [1/s], positive.
+    """``steady_states`` of one lane at each arrival rate [1/s], positive."""
+    return steady_states(rows_of_one(curve, rates_per_s=rates_per_s))
+
+
+def steady_states(rows: LaneRows) -> SteadyState:
+    """Steady state of lanes at their arrival rates; many are taken in parts that stay in a processor's cache."""
+    if len(rows.of) <= _ROWS_AT_ONCE:
+        return _steady_states(rows)
+    parts = [
+        _steady_states(rows.part(slice(start, start + _ROWS_AT_ONCE)))
+        for start in range(0, len(rows.of), _ROWS_AT_ONCE)
+    ]
+    return SteadyState(
+        **{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in _FIELDS}
+    )
+
+
+def _steady_states(rows: LaneRows) -> SteadyState:
+    """Latencies, occupancy and saturation of lanes at positive arrival rates.
 
     Latencies are those of 256 evenly spread requests, the same for every rate and every replica, so that comparisons
     carry no noise: what each meets until its first token, and the prompts that stretch its steps from there.
@@ -103,20 +125,22 @@ def steady_state(curve: LoadCurve, *, rates_per_s: ArrayLike) -> SteadyState:
     with a coefficient of variation of 2 at half of saturation 21 % (30 %) too low, closer to it of no use. Errors are
     larger for longer prompts as well. What is decided by TTFT there belongs to the event simulation.
 
+    Behind round robin over k replicas each gets every k-th arrival: gaps of variability 1 / sqrt(k) (``arrival_cv``).
+    Against 4 and 8 replicas of three set-ups mean TTFT is then within 2, 8 and 14 % on average at 0.5, 0.7 and 0.9 of
+    saturation, where that of random moments is 29, 42 and 65 % too high; for the least busy replica 9, 7 and 9 %.
+
     References
     ----------
     [Little1961]; [Cohen1979]; [Korobov1959].
     """
-    rates = np.atleast_1d(np.asarray(rates_per_s, dtype=np.float64))
-    mix = curve.mix
-    lane = lane_state(curve, rates_per_s=rates)
+    rates, slots = rows.rates_per_s, rows.slots
+    lane = lane_states(rows)
     saturated = (lane.occupancy.load >= 1) | (lane.budget_load >= 1) | (rates * lane.steps.prefill_s >= 1)
-    requests = sampled_requests(curve, lane)
+    requests = sampled_requests(lane)
     decode_mean_s = requests.decode_s.mean(axis=1)
     ttft_mean_s = requests.ttft_s.mean(axis=1)
-    decoding = np.where(saturated, curve.slots, np.minimum(rates * decode_mean_s, curve.slots))
-    prefilling = np.where(saturated, 0.0, rates * _own_prompt_s(curve, lane))
-    decodes = mix.decode_steps > 0 and curve.slots > 0
+    decoding = np.where(saturated, slots, np.minimum(rates * decode_mean_s, slots))
+    prefilling = np.where(saturated, 0.0, rates * _own_prompt_s(lane))
     return SteadyState(
         rates_per_s=rates,
         saturated=saturated,
@@ -124,9 +148,9 @@ def steady_state(curve: LoadCurve, *, rates_per_s: ArrayLike) -> SteadyState:
         ttft_mean_s=np.where(saturated, np.inf, ttft_mean_s),
         tpot_mean_s=np.where(saturated, np.inf, requests.tpot_s.mean(axis=1)),
         e2e_mean_s=np.where(saturated, np.inf, ttft_mean_s + decode_mean_s),
-        prompt_share=np.clip(rates * lane.steps.prefill_s, 0.0, 1.0) if decodes else np.ones_like(rates),
+        prompt_share=np.clip(rates * lane.steps.prefill_s, 0.0, 1.0) if rows.decodes else np.ones_like(rates),
         budget_load=lane.budget_load,
-        kv_utilization=_kv_utilization(curve, decoding=decoding, prefilling=prefilling),
+        kv_utilization=_kv_utilization(rows, decoding=decoding, prefilling=prefilling),
         slot_wait_probability=lane.occupancy.wait_probability,
         sorted_ttft_s=np.sort(requests.ttft_s, axis=1),
         sorted_tpot_s=np.sort(requests.tpot_s, axis=1),

@@ -46,6 +46,9 @@ TILES: NDArray[np.float64] = np.array(
 SPLITS: NDArray[np.float64] = np.array([1.0, 2.0, 4.0, 8.0])
 """Factors by which k may be split among compute units."""
 
+CASES_AT_ONCE = 256
+"""Products that are priced together: with all tiles and splits some 150 kB an array, which stay in a core's cache."""
+
 _ROWS, _COLUMNS = TILES[:, 0][:, None], TILES[:, 1][:, None]
 
 
@@ -210,24 +213,27 @@ def gemm_timing(
     every = np.broadcast_arrays(np.atleast_1d(shape.m), shape.n, shape.k)
     once, cases = distinct(*(np.asarray(size, dtype=np.float64) for size in every))
     m, n, k = (np.asarray(size[once], dtype=np.float64) for size in every)
-    terms = gemm_seconds(
-        m,
-        n,
-        k,
-        machine=machine,
-        parameters=fit.parameters,
-        weight_bytes=shape.format.weight_bits / BITS_PER_BYTE,
-        activation_bytes=shape.format.activation_bits / BITS_PER_BYTE,
-        quantises=shape.format.quantises_activations,
-        batch=shape.batch,
-        cold=cold,
-    )
+    parts = [
+        gemm_seconds(
+            m[start : start + CASES_AT_ONCE],
+            n[start : start + CASES_AT_ONCE],
+            k[start : start + CASES_AT_ONCE],
+            machine=machine,
+            parameters=fit.parameters,
+            weight_bytes=shape.format.weight_bits / BITS_PER_BYTE,
+            activation_bytes=shape.format.activation_bits / BITS_PER_BYTE,
+            quantises=shape.format.quantises_activations,
+            batch=shape.batch,
+            cold=cold,
+        )
+        for start in range(0, len(m), CASES_AT_ONCE)
+    ]
     points = log2_coordinates(m, n * shape.batch, k)
     log_sigma, provenance = shape_confidence(fit, points, axes=("m", "n", "k"))
     return Timing(
-        seconds=(terms.seconds * np.exp(log_correction(lattice, points)))[cases],
-        compute_s=terms.compute_s[cases],
-        memory_s=terms.memory_s[cases],
+        seconds=(np.concatenate([part.seconds for part in parts]) * np.exp(log_correction(lattice, points)))[cases],
+        compute_s=np.concatenate([part.compute_s for part in parts])[cases],
+        memory_s=np.concatenate([part.memory_s for part in parts])[cases],
         network_s=np.zeros(len(cases)),
         log_sigma=log_sigma[cases],
         provenance=provenance[cases],

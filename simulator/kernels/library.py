@@ -29,6 +29,7 @@ from simulator.kernels.format_choice import (
     with_passes,
 )
 from simulator.kernels.gemm import gemm_timing
+from simulator.kernels.joined_attention import MEASURED_KV_HEADS
 from simulator.kernels.memory import elementwise_timing, host_transfer_timing
 from simulator.kernels.moe import moe_timing
 from simulator.kernels.network import collective_timing
@@ -56,9 +57,7 @@ STAND_IN_LOG_SIGMA = 0.35
 # All libraries run the same 16-bit products, but vLLM's table was measured on uninitialised weights, which draw less
 # power than real ones and so run at higher clocks; SGLang's was measured on random data.
 RANDOM_DATA = {"vllm": "sglang", "torch": "sglang"}
-# vLLM's decode tables stop at this many KV heads. SGLang runs the same kernel on this architecture and was measured on
-# more, so that multi-head attention need not be extrapolated.
-MEASURED_KV_HEADS = 8
+# The library that runs the same decode kernel on this architecture and was measured on more KV heads.
 SAME_DECODE_KERNEL = {("vllm", "hopper"): "sglang"}
 
 
@@ -193,14 +192,26 @@ class KernelLibrary:
         return timing if passes is None else with_passes(timing, self.memory_pass(expert_pass_shape(shape, passes)))
 
     def _attention(self, work: Work, shape: AttentionShape) -> Timing:
-        family = "decode_attention" if shape.is_decode else "prefill_attention"
+        timing = self.attention_call(shape)
+        if timing is not None:
+            return timing
+        family = _attention_family(shape)
         user = self._user_fit(self.attention, family=family, fmt=shape.kv_dtype.value)
         if user is not None:
             return fitted_timing(work, hardware=self.hardware, fit=user)
+        return self._roofline(work, family=family, fmt=STAND_IN_FORMAT)
+
+    def attention_call(self, shape: AttentionShape) -> Timing | None:
+        """Price of attention, heads broadcast with its arrays where no row has more of them than were measured.
+
+        None where nobody measured its kernel, or where the user's own three parameters price it.
+        """
+        if self._user_fit(self.attention, family=_attention_family(shape), fmt=shape.kv_dtype.value) is not None:
+            return None
         fits = self._attention_fits(shape)
         choice = choose_attention_fit(fits.fits, shape=shape) if fits else None
         if fits is None or choice is None:
-            return self._roofline(work, family=family, fmt=STAND_IN_FORMAT)
+            return None
         price = decode_attention_timing if shape.is_decode else attention_timing
         lattice = fits.lattice(choice.fit)
         timing = price(shape, hardware=self.hardware, fit=choice.fit, lattice=lattice)
@@ -208,7 +219,7 @@ class KernelLibrary:
 
     def _attention_fits(self, shape: AttentionShape) -> FitSet | None:
         """The engine's own fits, or those of the library that measured the same kernel on as many KV heads."""
-        if shape.is_decode and shape.num_kv_heads > MEASURED_KV_HEADS and self.wide_attention is not None:
+        if shape.is_decode and np.max(shape.num_kv_heads) > MEASURED_KV_HEADS and self.wide_attention is not None:
             return self.wide_attention
         return self.attention
 
@@ -240,6 +251,10 @@ class KernelLibrary:
         return fits.transferred(
             fitted_timing(work, hardware=self.hardware, fit=fit, provenance=provenance, log_sigma_extra=extra)
         )
+
+
+def _attention_family(shape: AttentionShape) -> str:
+    return "decode_attention" if shape.is_decode else "prefill_attention"
 
 
 def kernel_library(

@@ -11,9 +11,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from simulator.kernels.engine_traits import EngineTraits, in_step
+from simulator.kernels.joined_attention import AttentionKernel, attention_kernel, join_attention
 from simulator.kernels.joined_products import JOINED_CASES, join, split
 from simulator.kernels.timing import Timing
-from simulator.operators.work import Collective, CollectiveShape, ElementwiseShape, GemmShape, MatmulFormat, Work
+from simulator.operators.work import (
+    AttentionShape,
+    Collective,
+    CollectiveShape,
+    ElementwiseShape,
+    GemmShape,
+    MatmulFormat,
+    Work,
+)
 
 Placed = tuple[int, Work]
 """A row with its place in the list."""
@@ -35,17 +44,21 @@ class RowPrices(Protocol):
         """Products of one format, sizes broadcast; None where their rows are priced one by one."""
         ...
 
+    def attention_call(self, shape: AttentionShape) -> Timing | None:
+        """Attention of one kernel, heads broadcast; None where its rows are priced one by one."""
+        ...
+
     def memory_pass(self, shape: ElementwiseShape) -> Timing:
         """Passes bound by memory, launches broadcast."""
         ...
 
 
 def price_rows(kernels: RowPrices, works: Sequence[Work]) -> tuple[Timing, ...]:
-    """``kernels.price`` of each row, in their order: products of a format and passes in one go, equal collectives once.
+    """``kernels.price`` of each row, in their order: products of a format, attention and passes in one go.
 
-    Each case costs what it costs alone.
+    Equal collectives are priced once. Each case costs what it costs alone.
     """
-    timings = {**_products(kernels, works), **_passes(kernels, works)}
+    timings = {**_products(kernels, works), **_attention(kernels, works), **_passes(kernels, works)}
     messages: dict[tuple[Collective, int, bytes], Timing] = {}
     for place, work in enumerate(works):
         if place in timings:
@@ -76,6 +89,26 @@ def _products(kernels: RowPrices, works: Sequence[Work]) -> dict[int, Timing]:
             joined = kernels.product(join(shapes))
         if joined is not None:
             sizes = [np.size(shape.m) for shape in shapes]
+            timings.update(_apart(kernels, joined, rows=[row for row, _ in members], sizes=sizes))
+    return timings
+
+
+def _attention(kernels: RowPrices, works: Sequence[Work]) -> dict[int, Timing]:
+    """Prices of attention on few heads that has company which differs in heads and sizes only, by place."""
+    groups: dict[AttentionKernel, list[tuple[Placed, AttentionShape]]] = {}
+    for place, work in enumerate(works):
+        shape = work.shape
+        if isinstance(shape, AttentionShape) and np.size(shape.sequences) <= JOINED_CASES:
+            groups.setdefault(attention_kernel(shape), []).append(((place, work), shape))
+    timings: dict[int, Timing] = {}
+    for members in groups.values():
+        shapes = [shape for _, shape in members]
+        if len(shapes) == 1:
+            continue
+        with np.errstate(divide="ignore", invalid="ignore"):
+            joined = kernels.attention_call(join_attention(shapes))
+        if joined is not None:
+            sizes = [np.size(shape.sequences) for shape in shapes]
             timings.update(_apart(kernels, joined, rows=[row for row, _ in members], sizes=sizes))
     return timings
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from simulator.kernels.derived_gemm import SPARSE_ON_TENSOR_CORES
+from simulator.kernels.library import KernelLibrary
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.counts import model_flops
 from simulator.operators.step_shape import Array, StepShape
@@ -199,22 +201,62 @@ def estimate_step(deployment: Deployment, step: StepShape) -> StepEstimate:
 
     Stages run one after another for one step (a pipeline overlaps different steps, not one with itself).
     """
-    rows: list[StepRow] = []
-    stage_s = np.zeros((deployment.parallelism.pp_size, len(step.new_tokens)))
-    for stage in range(deployment.parallelism.pp_size):
-        works = device_rows(
+    (estimate,) = estimate_steps(((deployment, step),))
+    return estimate
+
+
+def estimate_steps(asked: Sequence[tuple[Deployment, StepShape]]) -> tuple[StepEstimate, ...]:
+    """``estimate_step`` of several deployments; those that share kernels are priced together."""
+    works = [_stage_works(deployment, step) for deployment, step in asked]
+    timings = _timings_of([deployment.kernels for deployment, _ in asked], works)
+    return tuple(
+        _estimate(deployment, step, works=placed, timings=priced)
+        for (deployment, step), placed, priced in zip(asked, works, timings, strict=True)
+    )
+
+
+def _stage_works(deployment: Deployment, step: StepShape) -> list[tuple[int, Work]]:
+    """Rows of every pipeline stage, each with its stage."""
+    return [
+        (stage, work)
+        for stage in range(deployment.parallelism.pp_size)
+        for work in device_rows(
             deployment.techniques,
             parallelism=deployment.parallelism,
             step=step,
             stage=stage,
             fused=not deployment.engine.eager,
         )
-        for work, timing in zip(works, deployment.kernels.price_all(works), strict=True):
-            row = StepRow(stage=stage, work=work, timing=timing)
-            rows.append(row)
-            stage_s[stage] += row.seconds
+    ]
+
+
+def _timings_of(
+    kernels: Sequence[KernelLibrary], works: Sequence[Sequence[tuple[int, Work]]]
+) -> list[tuple[Timing, ...]]:
+    """Prices of each list of rows under its kernels, in one call for all that have the same."""
+    timings: list[tuple[Timing, ...]] = [()] * len(works)
+    left = list(range(len(works)))
+    while left:
+        same = [place for place in left if kernels[place] == kernels[left[0]]]
+        together = [work for place in same for _, work in works[place]]
+        priced = iter(kernels[left[0]].price_all(together))
+        for place in same:
+            timings[place] = tuple(islice(priced, len(works[place])))
+        left = [place for place in left if place not in same]
+    return timings
+
+
+def _estimate(
+    deployment: Deployment, step: StepShape, *, works: Sequence[tuple[int, Work]], timings: Sequence[Timing]
+) -> StepEstimate:
+    rows = tuple(
+        StepRow(stage=stage, work=work, timing=timing) for (stage, work), timing in zip(works, timings, strict=True)
+    )
+    stage_s = np.zeros((deployment.parallelism.pp_size, len(step.new_tokens)))
+    for row in rows:
+        stage_s[row.stage] += row.seconds
     return StepEstimate(
-        rows=tuple(rows),
+        rows=rows,
         stage_s=stage_s,
         host_s=_host_s(deployment, step, rows=rows, device_s=stage_s.sum(axis=0)),
         model=deployment.model,

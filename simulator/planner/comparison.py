@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from simulator.engine.serve_options import ServeOptions
 from simulator.errors import RoofcastError
-from simulator.planner.what_if import WhatIf, answer_quality, what_if
+from simulator.planner.what_if import WhatIf, scenario_quality, what_if
 from simulator.specs.prices import OfferKind
 from simulator.specs.scenario import ScenarioSpec
 from simulator.specs.scenario_changes import FLAG, ScenarioChange, changed_scenario
@@ -150,7 +150,7 @@ def compare(
         done += 1
         if progress is not None:
             progress(done, runs_at_most)
-        return Outcome(answered=answered, quality=answer_quality(answered.result).sentence)
+        return Outcome(answered=answered, quality=scenario_quality(answered.result).note)
 
     base = before = outcome_of(scenario, intervals=True)
     together = scenario

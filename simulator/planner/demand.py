@@ -13,7 +13,7 @@ from simulator.specs.plan import PlanSpec
 from simulator.units import KILO, bound_text, percent_text, plain_text
 
 if TYPE_CHECKING:
-    from simulator.engine.trace_files import TraceSummary
+    from simulator.engine.recorded.trace_files import TraceSummary
 
 # Means and coefficients of variation over the 19,366 requests of AzureLLMInferenceTrace2023_conv.csv [Patel2024a].
 CHAT_ISL = LengthDistribution(mean_tokens=1155.0, cv=0.96)
@@ -90,7 +90,7 @@ class _Traced:
 def _read_trace(spec: PlanSpec) -> _Traced:
     if not spec.trace:
         return _Traced()
-    from simulator.engine.trace_files import read_trace, summarise
+    from simulator.engine.recorded.trace_files import read_trace, summarise
     from simulator.planner.trace_notes import burstiness_note, left_out, measured_trace, prefix_note
 
     trace = read_trace(spec.trace)

@@ -1,7 +1,8 @@
 """Two pools in place of one kind of replica: what a prefill replica and a decode replica sustain together.
 
 Objectives on TTFT bound the load of the prefill pool, those on TPOT the load of the decode pool, and those on E2E both:
-then the pair of loads is taken that needs the fewest devices.
+then the pair of loads is taken that needs the fewest devices. Capacities are for requests at random moments, as those
+of aggregated replicas are; latencies at a load are those of prefill replicas that take turns.
 
 References
 ----------
@@ -24,6 +25,7 @@ from simulator.engine.steady_state import LatencyMetric, SteadyState
 from simulator.errors import RoofcastError
 from simulator.planner.candidates import Candidate
 from simulator.planner.feasibility import Evaluated, Policy, Prepared, missed_objective, prepare, replica_of
+from simulator.planner.pool_guesses import drafter_refusal, without_guesses
 from simulator.planner.pool_states import (
     Transfer,
     both_pools,
@@ -79,7 +81,7 @@ def prefill_replica(
     candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: Policy
 ) -> PoolReplica | Rejection:
     """A replica that computes prompts and sends their KV cache on."""
-    found = prepare(candidate, model=model, mix=prefill_mix(mix), policy=policy)
+    found = prepare(without_guesses(candidate), model=model, mix=prefill_mix(mix), policy=policy)
     return found if isinstance(found, Rejection) else PoolReplica(found=found, limit=saturation(found.curve))
 
 
@@ -87,13 +89,12 @@ def decode_replica(
     candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: Policy
 ) -> PoolReplica | Rejection:
     """A replica that goes on with prompts computed elsewhere."""
-    if candidate.techniques.speculation is not None:
-        return refused_pair(
-            candidate, code="unsupported_option", message="speculation is not modelled in a disaggregated deployment"
-        )
     found = prepare(candidate, model=model, mix=decode_mix(mix), policy=policy)
     if isinstance(found, Rejection):
         return found
+    refusal = drafter_refusal(found.deployment)
+    if refusal:
+        return refused_pair(candidate, code="unsupported_option", message=refusal)
     found = replace(found, curve=decode_curve(found.curve))
     return PoolReplica(found=found, limit=saturation(found.curve))
 

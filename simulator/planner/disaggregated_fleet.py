@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, exp
 
 import numpy as np
@@ -120,7 +121,8 @@ def _devices_at(sized: Sized, steps: tuple[OperatingSteps, OperatingSteps], *, r
 def _prefill_limit(first: Evaluated, steps: OperatingSteps, *, objectives: tuple[Objective, ...]) -> Limit:
     """What holds a prefill replica back: an objective, or what its full steps wait for."""
     if first.replica.binding is not None:
-        return limiting_resource(first, steps, objectives=objectives)
+        found = limiting_resource(first, steps, objectives=objectives)
+        return replace(found, detail=f"{found.detail} (requests at random moments)")
     busy = percent_text(first.replica.utilization)
     detail = f"prompts keep a replica busy for {busy} of the time, mostly with {steps.bound}"
     return Limit(resource=RESOURCES[steps.bound], detail=detail)

@@ -19,6 +19,7 @@ from simulator.planner.disaggregated import (
 )
 from simulator.planner.feasibility import missed_objective
 from simulator.planner.fleet import Sized, replicas_for, size
+from simulator.planner.pool_guesses import without_guesses
 from simulator.planner.records import Rejection
 from simulator.planner.replica_capacity import Capacity, Missed
 from simulator.planner.search import Question, Trial
@@ -49,7 +50,7 @@ class _Pools:
     def replicas(self, tried: tuple[Candidate, ...], *, decodes: bool) -> list[tuple[Candidate, PoolReplica]]:
         """Those that can be deployed and hold a request; the others are refused."""
         question, make, found = self._question, decode_replica if decodes else prefill_replica, []
-        for candidate in tried:
+        for candidate in tried if decodes else map(without_guesses, tried):
             made = make(candidate, model=question.model, mix=question.demand.mix, policy=question.policy)
             if isinstance(made, Rejection):
                 role = "decode" if decodes else "prefill"

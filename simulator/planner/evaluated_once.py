@@ -5,20 +5,25 @@ Other objectives or another highest load are asked of the load curves that were 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, fields
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from threading import Lock
+from typing import Generic, TypeVar
 
 from simulator.engine.lengths import RequestMix
-from simulator.engine.load_curve import LoadCurve
-from simulator.phases.deployment import Deployment
-from simulator.phases.memory import MemoryPlan
-from simulator.phases.step import StepEstimate
 from simulator.planner.candidates import Candidate, Platform
-from simulator.planner.feasibility import Evaluated, Policy, evaluate
+from simulator.planner.feasibility import (
+    Evaluated,
+    Policy,
+    Prepared,
+    evaluate,
+    evaluate_prepared,
+    prepare_all,
+)
 from simulator.planner.records import Objective, Rejection
-from simulator.planner.replica_curve import replica_curve
 from simulator.specs.model import ModelSpec
+
+Answer = TypeVar("Answer")
 
 KEPT = 512
 """Outcomes that are kept, some 60 kB each: a few questions about all accelerators."""
@@ -40,12 +45,15 @@ def _key(part: object) -> Hashable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
-    """The arguments of ``evaluate``; keeps profiles alive, so that nothing else takes their place in memory."""
+    """A candidate and what is asked of it; keeps profiles alive, so that nothing else takes their place in memory.
+
+    policy : without its highest load where ``objectives`` is None, which asks for the load curve only
+    """
 
     candidate: Candidate
     model: ModelSpec
     mix: RequestMix
-    objectives: tuple[Objective, ...]
+    objectives: tuple[Objective, ...] | None
     policy: Policy
 
     def _key(self) -> Hashable:
@@ -58,40 +66,41 @@ class _Asked:
         return isinstance(other, _Asked) and self._key() == other._key()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Priced:
-    """What a load curve depends on; the deployment and its memory follow from the candidate."""
+class _Kept(Generic[Answer]):
+    """The last KEPT answers, the oldest forgotten first."""
 
-    candidate: Candidate
-    model: ModelSpec
-    mix: RequestMix
-    profiles: str | None
-    deployment: Deployment
-    memory: MemoryPlan
+    def __init__(self) -> None:
+        self._answers: dict[_Asked, Answer] = {}
+        self._lock = Lock()
 
-    def _key(self) -> Hashable:
-        return _key(self.candidate), id(self.model), self.mix, self.profiles
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Priced) and self._key() == other._key()
-
-
-@lru_cache(maxsize=KEPT)
-def _curve(priced: _Priced) -> tuple[LoadCurve, StepEstimate]:
-    return replica_curve(priced.deployment, memory=priced.memory, mix=priced.mix)
+    def get(self, asked: Sequence[_Asked], work_out: Callable[[list[_Asked]], list[Answer]]) -> list[Answer]:
+        """Answers to all that is asked; those that are not known are worked out together."""
+        known = [self._answers.get(item) for item in asked]
+        missing = [item for item, answer in zip(asked, known, strict=True) if answer is None]
+        new = iter(work_out(missing) if missing else [])
+        answers = [next(new) if answer is None else answer for answer in known]
+        with self._lock:
+            self._answers.update(zip(asked, answers, strict=True))
+            while len(self._answers) > KEPT:
+                del self._answers[next(iter(self._answers))]
+        return answers
 
 
-@lru_cache(maxsize=KEPT)
-def _outcome(asked: _Asked) -> Evaluated | Rejection:
-    candidate, model, mix, policy = asked.candidate, asked.model, asked.mix, asked.policy
+_OUTCOMES: _Kept[Evaluated | Rejection] = _Kept()
+_PREPARED: _Kept[Prepared | Rejection] = _Kept()
 
-    def curve_of(deployment: Deployment, memory: MemoryPlan) -> tuple[LoadCurve, StepEstimate]:
-        return _curve(_Priced(candidate, model, mix, policy.profiles, deployment, memory))
 
-    return evaluate(candidate, model=model, mix=mix, objectives=asked.objectives, policy=policy, curve_of=curve_of)
+def _prepare(asked: list[_Asked]) -> list[Prepared | Rejection]:
+    first = asked[0]
+    return prepare_all([item.candidate for item in asked], model=first.model, mix=first.mix, policy=first.policy)
+
+
+def _evaluate(asked: list[_Asked]) -> list[Evaluated | Rejection]:
+    first = asked[0]
+    assert first.objectives is not None
+    unloaded = replace(first.policy, utilization=0.0)
+    prepared = _PREPARED.get([replace(item, objectives=None, policy=unloaded) for item in asked], _prepare)
+    return evaluate_prepared(prepared, objectives=first.objectives, policy=first.policy)
 
 
 def evaluate_once(
@@ -101,4 +110,22 @@ def evaluate_once(
     if candidate.prefill is not None:
         # Of two pools, only the replicas that decode would be told apart.
         return evaluate(candidate, model=model, mix=mix, objectives=objectives, policy=policy)
-    return _outcome(_Asked(candidate=candidate, model=model, mix=mix, objectives=objectives, policy=policy))
+    asked = _Asked(candidate=candidate, model=model, mix=mix, objectives=objectives, policy=policy)
+    return _OUTCOMES.get((asked,), _evaluate)[0]
+
+
+def evaluate_ahead(
+    tried: Iterable[Candidate],
+    *,
+    model: ModelSpec,
+    mix: RequestMix,
+    objectives: tuple[Objective, ...],
+    policy: Policy,
+) -> None:
+    """Have ``evaluate_once`` know these, no more than KEPT: worked out together, they take less time than alone."""
+    asked = [
+        _Asked(candidate=candidate, model=model, mix=mix, objectives=objectives, policy=policy)
+        for candidate in tried
+        if candidate.prefill is None
+    ]
+    _OUTCOMES.get(asked, _evaluate)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from simulator.planner.explain_memory import memory_text
 from simulator.planner.explain_pools import serving_lines
 from simulator.planner.records import CapacityPlan, Fleet, Rejection
-from simulator.units import GIGA, KILO, MILLI, percent_text, plain_text
+from simulator.units import KILO, MILLI, percent_text, plain_text
 
 
 def _demand_lines(plan: CapacityPlan) -> list[str]:
@@ -20,10 +21,7 @@ def _memory_lines(fleet: Fleet) -> list[str]:
     memory, replica = fleet.replica.memory, fleet.replica
     pool = "" if fleet.prefill is None else "decode pool, "
     return [
-        f"{pool}memory per device: "
-        f"{memory.budget_bytes / GIGA:.1f} GB budget = {memory.weights_bytes / GIGA:.1f} weights + "
-        f"{memory.activation_bytes / GIGA:.1f} activations + {memory.reserve_bytes / GIGA:.1f} reserve + "
-        f"{memory.kv_capacity_bytes / GIGA:.1f} for the KV cache",
+        f"{pool}{memory_text(memory)}",
         f"KV cache: {memory.kv_bytes_per_token / KILO:.1f} kB a token and device, {memory.kv_capacity_tokens:,} "
         f"tokens; {replica.slots} sequences at once ({replica.slot_limit.value.replace('_', ' ')} is met first)",
     ]

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from simulator.planner.explain_memory import memory_text
 from simulator.planner.records import CapacityPlan, Fleet, PrefillPool
-from simulator.units import GIGA, KILO, MILLI, percent_text
+from simulator.units import KILO, MILLI, percent_text
 
 
 def _pool_lines(plan: CapacityPlan, fleet: Fleet, pool: PrefillPool) -> list[str]:
-    replica, memory, rate = pool.replica, pool.replica.memory, plan.demand.planned_rate_per_s
+    replica, rate = pool.replica, plan.demand.planned_rate_per_s
     return [
-        f"prefill pool, memory per device: {memory.budget_bytes / GIGA:.1f} GB budget = "
-        f"{memory.weights_bytes / GIGA:.1f} weights + {memory.activation_bytes / GIGA:.1f} activations + "
-        f"{memory.reserve_bytes / GIGA:.1f} reserve + {memory.kv_capacity_bytes / GIGA:.1f} for the KV cache",
+        f"prefill pool, {memory_text(replica.memory)}",
         f"prefill pool: {rate:.4g} / {replica.capacity_per_s:.4g} requests/s a replica "
         f"({percent_text(replica.utilization)} of saturation) rounded up = {pool.replicas}, "
         f"plus {pool.spares} spare; limit: {pool.limit.detail}",
         f"decode pool: {rate:.4g} / {fleet.replica.capacity_per_s:.4g} requests/s a replica "
         f"({percent_text(fleet.replica.utilization)} of saturation) rounded up = {fleet.replicas}, "
         f"plus {fleet.spares} spare",
+        "TTFT under load is that of prefill replicas that take turns at the requests (round robin); their number holds "
+        "the objectives for requests at random moments as well, as that of aggregated replicas does",
         f"KV cache of a mean prompt: {pool.transfer_s / MILLI:.3g} ms over {pool.link}, which is busy for "
         f"{percent_text(pool.link_busy_fraction)} of the time of a prefill replica; the first token comes with it",
     ]

@@ -1,40 +1,37 @@
-"""Can this replica serve at all, and how much: memory, context length and objectives, each refusal with its amount."""
+"""Can this replica serve at all, and how much: within its memory, its context length and its objectives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simulator.engine.lane import lanes
+from simulator.engine.lane_rows import lane_rows, stack
 from simulator.engine.lengths import RequestMix
 from simulator.engine.load_curve import (
     LoadCurve,
     Saturation,
-    SlotLimit,
-    kv_tokens_for_one,
     saturation,
 )
-from simulator.engine.steady_state import SteadyState, steady_state
+from simulator.engine.steady_state import SteadyState, steady_state, steady_states
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import StepEstimate
+from simulator.planner.candidate_refusals import memory_refusal, quality_refusal, refuse, slot_refusal
+from simulator.planner.candidate_refusals import missed_objective as missed_objective
 from simulator.planner.candidates import Candidate
 from simulator.planner.records import Latencies, Objective, Rejection, Replica
-from simulator.planner.replica_capacity import Capacity, Missed, capacity_within, lane_latencies
-from simulator.planner.replica_curve import replica_curve
+from simulator.planner.replica_capacity import Capacity, Missed, capacities_within, lane_latencies
+from simulator.planner.replica_curve import replica_curves
 from simulator.specs.model import ModelSpec
-from simulator.units import GIGA, percent_text
 
 if TYPE_CHECKING:
     from simulator.planner.pool_states import Transfer
-
-CurveOf = Callable[[Deployment, MemoryPlan], tuple[LoadCurve, StepEstimate]]
-"""A replica's load curve and the priced steps that it is made of."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
@@ -43,59 +40,6 @@ class Policy:
     utilization: float
     profiles: str | None = None
     max_quality_loss: float | None = None
-
-
-def _refuse(candidate: Candidate, *, code: str, message: str, excess: float) -> Rejection:
-    return Rejection(
-        hardware=candidate.platform.hardware.name, label=candidate.label, code=code, message=message, excess=excess
-    )
-
-
-def _quality_refusal(candidate: Candidate, *, model: ModelSpec, allowed: float) -> Rejection | None:
-    # Published figures are read only where a floor asks for them.
-    from simulator.planner.format_quality import answer_quality
-
-    quality = answer_quality(model, candidate.precision, candidate.techniques)
-    if quality.within(allowed):
-        return None
-    lost = "an unknown part" if quality.loss is None else percent_text(quality.loss, digits=3)
-    message = f"answers lose {lost}, above {percent_text(allowed, digits=3)}: {quality.note}"
-    excess = float("inf") if quality.loss is None else quality.loss - allowed
-    return _refuse(candidate, code="quality", message=message, excess=excess)
-
-
-def _memory_refusal(candidate: Candidate, memory: MemoryPlan) -> Rejection | None:
-    if memory.shortfall_bytes > 0:
-        message = (
-            f"does not fit by {memory.shortfall_bytes / GIGA:.1f} GB per device: weights "
-            f"{memory.weights_bytes / GIGA:.1f} GB of a budget of {memory.budget_bytes / GIGA:.1f} GB"
-        )
-        excess = memory.shortfall_bytes / memory.budget_bytes
-        return _refuse(candidate, code="memory", message=message, excess=excess)
-    return None
-
-
-def _slot_refusal(candidate: Candidate, memory: MemoryPlan, *, curve: LoadCurve) -> Rejection | None:
-    """A lane that cannot run one sequence: its token budget or its share of the cache is too small."""
-    if curve.slots > 0:
-        return None
-    limits, stages = curve.limits, candidate.parallelism.pp_size
-    if curve.limit is SlotLimit.TOKEN_BUDGET:
-        message = (
-            f"a token budget of {limits.batched_tokens} per step is 1 too small: 2 are the least, "
-            "one for a decoding sequence and one for a prompt"
-        )
-        return _refuse(candidate, code="token_budget", message=message, excess=1 / limits.batched_tokens)
-    needed = kv_tokens_for_one(curve.mix, limits=limits)
-    short_bytes = (needed - limits.kv_tokens) * stages * memory.kv_bytes_per_token
-    share = f"KV cache of {memory.kv_capacity_tokens} tokens"
-    if stages > 1:
-        share += f" leaves {limits.kv_tokens:.0f} to each of {stages} pipeline lanes, which"
-    message = (
-        f"{share} does not hold one request: {curve.mix.decode_context_tokens:.0f} tokens on average, "
-        f"{needed:.0f} with two standard deviations ({short_bytes / GIGA:.3g} GB per device short)"
-    )
-    return _refuse(candidate, code="slots", message=message, excess=short_bytes / memory.budget_bytes)
 
 
 def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | None) -> None:
@@ -160,15 +104,45 @@ class Prepared:
     steps: StepEstimate
 
 
-def prepare(
-    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: Policy, curve_of: CurveOf | None = None
-) -> Prepared | Rejection:
-    """Deploy a candidate and price its steps, or say why it cannot hold one request.
+def prepare(candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: Policy) -> Prepared | Rejection:
+    """Deploy a candidate and price its steps, or say why it cannot hold one request."""
+    (found,) = prepare_all((candidate,), model=model, mix=mix, policy=policy)
+    return found
 
-    curve_of : its load curve, where the caller may have it already
-    """
+
+def prepare_all(
+    tried: Sequence[Candidate], *, model: ModelSpec, mix: RequestMix, policy: Policy
+) -> list[Prepared | Rejection]:
+    """``prepare`` of several candidates: the steps of those on one platform are priced together."""
+    found: list[Prepared | Rejection] = []
+    for _, same in groupby(tried, key=lambda candidate: id(candidate.platform.hardware)):
+        found += _prepared(tuple(same), model=model, mix=mix, policy=policy)
+    return found
+
+
+def _prepared(
+    tried: tuple[Candidate, ...], *, model: ModelSpec, mix: RequestMix, policy: Policy
+) -> list[Prepared | Rejection]:
+    found = [_deployed(candidate, model=model, policy=policy) for candidate in tried]
+    try:
+        curves = iter(replica_curves([item for item in found if not isinstance(item, Rejection)], mix=mix))
+    except RoofcastError as error:
+        if len(tried) == 1:
+            return [refuse(tried[0], code=error.code, message=error.message, excess=float("inf"))]
+        # Which of them has no price, each says alone.
+        return [one for candidate in tried for one in _prepared((candidate,), model=model, mix=mix, policy=policy)]
+    return [
+        item if isinstance(item, Rejection) else _with_slots(candidate, item, *next(curves))
+        for candidate, item in zip(tried, found, strict=True)
+    ]
+
+
+def _deployed(
+    candidate: Candidate, *, model: ModelSpec, policy: Policy
+) -> tuple[Deployment, MemoryPlan] | Rejection:
+    """A candidate's deployment and what its memory holds, or why it is none."""
     if policy.max_quality_loss is not None:
-        below = _quality_refusal(candidate, model=model, allowed=policy.max_quality_loss)
+        below = quality_refusal(candidate, model=model, allowed=policy.max_quality_loss)
         if below:
             return below
     try:
@@ -182,25 +156,17 @@ def prepare(
             profiles=policy.profiles,
         )
     except RoofcastError as error:
-        return _refuse(candidate, code=error.code, message=error.message, excess=float("inf"))
+        return refuse(candidate, code=error.code, message=error.message, excess=float("inf"))
     memory = memory_plan(deployment)
-    refusal = _memory_refusal(candidate, memory)
-    if refusal:
-        return refusal
-    try:
-        curve, steps = curve_of(deployment, memory) if curve_of else replica_curve(deployment, memory=memory, mix=mix)
-    except RoofcastError as error:
-        return _refuse(candidate, code=error.code, message=error.message, excess=float("inf"))
-    refusal = _slot_refusal(candidate, memory, curve=curve)
+    return memory_refusal(candidate, memory) or (deployment, memory)
+
+
+def _with_slots(
+    candidate: Candidate, found: tuple[Deployment, MemoryPlan], curve: LoadCurve, steps: StepEstimate
+) -> Prepared | Rejection:
+    deployment, memory = found
+    refusal = slot_refusal(candidate, memory, curve=curve)
     return refusal or Prepared(candidate=candidate, deployment=deployment, memory=memory, curve=curve, steps=steps)
-
-
-def missed_objective(candidate: Candidate, missed: Missed) -> Rejection:
-    """The refusal of a candidate that misses an objective even without load."""
-    item, excess = missed.objective, missed.excess
-    reached = f"{item.name} of an idle replica is {excess * item.bound_s:.4g} s"
-    message = f"{reached}, above {item.bound_s:g} s by a factor of {excess:.3g}"
-    return _refuse(candidate, code="objective", message=message, excess=excess - 1)
 
 
 def evaluate(
@@ -210,34 +176,46 @@ def evaluate(
     mix: RequestMix,
     objectives: tuple[Objective, ...],
     policy: Policy,
-    curve_of: CurveOf | None = None,
 ) -> Evaluated | Rejection:
-    """What one replica sustains, or why it cannot serve; with ``candidate.prefill``, what two pools do.
-
-    curve_of : the load curve of the replica, where the caller may have it already
-    """
+    """What one replica sustains, or why it cannot serve; with ``candidate.prefill``, what two pools do."""
     if candidate.prefill is not None:
         from simulator.planner.disaggregated import evaluate_pools
 
         return evaluate_pools(candidate, model=model, mix=mix, objectives=objectives, policy=policy)
-    found = prepare(candidate, model=model, mix=mix, policy=policy, curve_of=curve_of)
-    if isinstance(found, Rejection):
-        return found
-    limit = saturation(found.curve)
-    capacity = capacity_within(
-        lambda rates: steady_state(found.curve, rates_per_s=rates),
-        saturation_per_s=limit.rate_per_s,
+    found = prepare(candidate, model=model, mix=mix, policy=policy)
+    return evaluate_prepared((found,), objectives=objectives, policy=policy)[0]
+
+
+def evaluate_prepared(
+    tried: Sequence[Prepared | Rejection], *, objectives: tuple[Objective, ...], policy: Policy
+) -> list[Evaluated | Rejection]:
+    """What each of the prepared candidates of one mix sustains, looked for side by side; refusals as they are."""
+    found = [item for item in tried if isinstance(item, Prepared)]
+    outcomes = iter(_evaluated(found, objectives=objectives, policy=policy) if found else [])
+    return [item if isinstance(item, Rejection) else next(outcomes) for item in tried]
+
+
+def _evaluated(
+    found: Sequence[Prepared], *, objectives: tuple[Objective, ...], policy: Policy
+) -> list[Evaluated | Rejection]:
+    lanes_of, limits = stack([item.curve for item in found]), [saturation(item.curve) for item in found]
+    capacities = capacities_within(
+        lambda of, rates: steady_states(lane_rows(lanes_of, of=of, rates_per_s=rates)),
+        saturation_per_s=np.array([limit.rate_per_s for limit in limits]),
         objectives=objectives,
         utilization=policy.utilization,
     )
-    if isinstance(capacity, Missed):
-        return missed_objective(candidate, capacity)
-    return Evaluated(
-        candidate=candidate,
-        replica=replica_of(found, limit=limit, capacity=capacity, state=capacity.state, objectives=objectives),
-        curve=found.curve,
-        steps=found.steps,
-    )
+    return [
+        missed_objective(item.candidate, capacity)
+        if isinstance(capacity, Missed)
+        else Evaluated(
+            candidate=item.candidate,
+            replica=replica_of(item, limit=limit, capacity=capacity, state=capacity.state, objectives=objectives),
+            curve=item.curve,
+            steps=item.steps,
+        )
+        for item, limit, capacity in zip(found, limits, capacities, strict=True)
+    ]
 
 
 def replica_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import ceil, isfinite, log
+from math import ceil
 
 from simulator.errors import RoofcastError
 from simulator.planner.constraints import fleet_limits, within
@@ -20,7 +20,10 @@ MOST_ADDED = 1.0
 """Fleets that would need more than this share of their replicas again are given up."""
 # Steps of the search upwards, as shares of the planned replicas; the first adds one.
 _STEPS = (0.0, 0.02, 0.06, 0.14, 0.3, 0.6, MOST_ADDED)
-_EDGE, _MOST_EDGE = 0.04, 0.4
+REPLAYS, SURE = 10, 0.95
+"""Replays of which nine have to hold, and with which chance they should."""
+UNDECIDED = (0.0001, 0.9999)
+"""Chances between which short replays are followed by longer ones."""
 HOLDING = (Verdict.HOLDS, Verdict.RESIZED)
 
 CheckOf = Callable[[int], Verification]
@@ -136,26 +139,30 @@ def smallest_that_holds(at: CheckOf, *, planned: int, fewer: bool, step: int | N
     return high
 
 
-def _excess(state: Verification) -> float:
-    """Largest simulated percentile over its bound."""
-    return max((item.simulated_s / item.bound_s for item in state.objectives), default=0.0)
+def bar_chance(chance: float) -> float:
+    """That at least nine of ten replays hold, each with that chance."""
+    return chance**REPLAYS + REPLAYS * chance ** (REPLAYS - 1) * (1 - chance)
 
 
-def off_the_edge(at: CheckOf, *, smallest: int) -> int:
-    """``smallest``, or one more where it holds only just: then other requests than those simulated would break it.
+def decided(chance: float | None) -> bool:
+    """Whether longer replays would hardly change the answer."""
+    return chance is not None and not UNDECIDED[0] <= chance <= UNDECIDED[1]
 
-    Where between one replica fewer, which fails, and ``smallest`` the bound is met follows from the logarithms of what
-    is simulated over what is allowed; the last ``_EDGE`` of a fleet, at most ``_MOST_EDGE`` of a replica, is the edge.
+
+def surer(at: CheckOf, *, smallest: int) -> int:
+    """``smallest``, or one more where it is unsure to hold in nine of ten replays and one more pays.
+
+    The number is sought that holds in nine of ten replays while two fewer do not, as far as the chances of single
+    replays tell. Where replicas hardly move the percentile, one more would not make it surer, but two too many.
     """
-    if smallest == 1:
+
+    def holds(replicas: int) -> float:
+        return bar_chance(at(replicas).chance or 0.0) if replicas > 0 else 0.0
+
+    if holds(smallest) >= SURE:
         return smallest
-    fails, holds = _excess(at(smallest - 1)), _excess(at(smallest))
-    if not isfinite(fails) or holds <= 0:
-        return smallest
-    if fails <= 1 or holds >= 1:
-        return smallest + (holds >= 1)
-    met_at = smallest - 1 + log(fails) / (log(fails) - log(holds))
-    return smallest + (met_at > smallest - min(_EDGE * smallest, _MOST_EDGE))
+    scores = [holds(count) * (1 - holds(count - 2)) for count in (smallest, smallest + 1)]
+    return smallest + (scores[1] > scores[0])
 
 
 def sized_again(question: Question, sized: Sized, *, replicas: int | None = None) -> Sized:
@@ -180,9 +187,14 @@ def _replayed(question: Question, sized: Sized, at: CheckOf) -> tuple[int | None
     about = smallest_that_holds(at, planned=sized.replicas, fewer=True)
     if about is None:
         return None, at
-    longer = _check_of(question, sized, steps=FINE_STEPS)
+    fine = _check_of(question, sized, steps=FINE_STEPS)
+
+    def longer(replicas: int) -> Verification:
+        short = at(replicas)
+        return short if decided(short.chance) else fine(replicas)
+
     needed = smallest_that_holds(longer, planned=about, fewer=True, step=1)
-    return None if needed is None else off_the_edge(longer, smallest=needed), longer
+    return None if needed is None else surer(longer, smallest=needed), longer
 
 
 def check_fleet(question: Question, sized: Sized) -> Checked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, exp
 from sys import float_info
+from typing import TYPE_CHECKING
 
 from simulator.planner.availability import (
     DEFAULT_MTTR_HOURS,
@@ -21,6 +22,9 @@ from simulator.specs.hardware import ServerSpec
 from simulator.specs.plan import PlanSpec
 from simulator.specs.precision import PrecisionSpec
 from simulator.specs.prices import PriceProfile
+
+if TYPE_CHECKING:
+    from simulator.planner.format_quality import AnswerQuality
 
 DEFAULT_SPARES = 1
 # Ceilings are taken a hair lower, so that a demand of exactly n capacities does not need n + 1 replicas.
@@ -184,14 +188,20 @@ def _devices_at(sized: Sized, *, rate_per_s: float, capacity_per_s: float, round
     return replicas * sized.evaluated.replica.devices + packing.idle_devices
 
 
+def quality_of(evaluated: Evaluated) -> AnswerQuality:
+    """What is published about the answers of a replica."""
+    from simulator.planner.format_quality import answer_quality
+
+    candidate = evaluated.candidate
+    return answer_quality(evaluated.replica.deployment.model, candidate.precision, candidate.techniques)
+
+
 def changed_answers(evaluated: Evaluated) -> str:
     """What is published about answers that may differ from the model's own; empty where they do not."""
     candidate = evaluated.candidate
     if candidate.precision == PrecisionSpec() and candidate.techniques == NO_TECHNIQUES:
         return ""
-    from simulator.planner.format_quality import answer_quality
-
-    found = answer_quality(evaluated.replica.deployment.model, candidate.precision, candidate.techniques)
+    found = quality_of(evaluated)
     return "" if found.loss == 0 else found.note
 
 

@@ -1,4 +1,4 @@
-"""What is published about the answers of a candidate: one clause, and a loss where there is a figure."""
+"""What is published about answers under other formats and techniques: one clause, and a loss where known."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from simulator.techniques.quality import compression_of, published_quality
 UNCHANGED = "as published"
 _VERIFIED = "as published: the model itself verifies every guess"
 _NOTHING = "unknown, nothing published in the table"
+_UNPUBLISHED = ("contextual_sparsity", "adapters", "structure", "early_exit")
+"""Techniques that change answers; the table holds nothing on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +45,14 @@ def _compressed(model: ModelSpec, precision: PrecisionSpec, techniques: Techniqu
 def answer_quality(
     model: ModelSpec, precision: PrecisionSpec, techniques: TechniquesSpec | None = None
 ) -> AnswerQuality:
-    """Of number formats and techniques together: the losses add up, and one that is unknown leaves all unknown."""
+    """Of number formats and techniques together: the losses add up, and one that is unknown leaves all unknown.
+
+    A loss is the rise of a published metric, perplexity where there is one, over the model as published.
+    """
     spec = techniques or TechniquesSpec()
-    parts = []
+    names = [field.replace("_", " ") for field in _UNPUBLISHED if getattr(spec, field) is not None]
+    names += ["mixed number formats"] if precision.mixed else []
+    parts = [AnswerQuality(loss=None, note=f"{name}: {_NOTHING}") for name in names]
     if precision.scheme is not None or precision.weights is not None or spec.sparsity is not None:
         parts.append(_compressed(model, precision, spec))
     if precision.kv_cache is not None and BITS[precision.kv_cache] < BITS[Dtype.BF16]:
@@ -59,8 +66,3 @@ def answer_quality(
     known = sum(loss for loss in losses if loss is not None)
     notes = [part.note for part in changed] or [part.note for part in parts] or [UNCHANGED]
     return AnswerQuality(loss=None if None in losses else known, note="; ".join(dict.fromkeys(notes)))
-
-
-def quality_note(model: ModelSpec, precision: PrecisionSpec, techniques: TechniquesSpec | None = None) -> str:
-    """``as published`` where the checkpoint runs as it is; otherwise the published figure, or that none is known."""
-    return answer_quality(model, precision, techniques).note

@@ -31,7 +31,7 @@ def month_later(start: date, months: int) -> date:
 
 def _month(fleet: Resizer, *, start: date, month: int, rate_per_s: float, bands: tuple[DemandBand, ...]) -> GrowthMonth:
     rates = tuple(rate_per_s * (1 + band.rate_per_month) ** month for band in bands)
-    devices = fleet.devices(fleet.replicas(rates))
+    devices = fleet.devices_for(rates)
     return GrowthMonth(
         month=month,
         date=month_later(start, month).isoformat(),

@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.planner.choice_records import ParetoPoint, ParetoSet
 from simulator.planner.fleet import Sized, complete
-from simulator.planner.format_quality import AnswerQuality, answer_quality, quality_note
+from simulator.planner.format_quality import AnswerQuality, answer_quality
 from simulator.planner.records import Fleet
 from simulator.planner.search import Question
 from simulator.planner.wide_search import pareto_front
@@ -24,7 +24,6 @@ class _Compared:
 
     fleet: Fleet
     quality: AnswerQuality
-    note: str
 
     def axes(self) -> tuple[float, float, float, float]:
         """Values along AXES, all to be small; what nobody published stands behind everything that is known."""
@@ -38,7 +37,6 @@ def _compared(question: Question, item: Sized) -> _Compared:
     return _Compared(
         fleet=complete(item, demand=question.demand, objectives=question.objectives, spec=question.spec),
         quality=answer_quality(question.model, candidate.precision, candidate.techniques),
-        note=quality_note(question.model, candidate.precision, candidate.techniques),
     )
 
 
@@ -59,7 +57,7 @@ def _point(question: Question, found: _Compared) -> ParetoPoint:
         ttft_p95_s=fleet.degraded.ttft_p95_s,
         tpot_p95_s=fleet.degraded.tpot_p95_s,
         e2e_p95_s=fleet.degraded.e2e_p95_s,
-        quality=found.note,
+        quality=found.quality.note,
         energy_per_output_token_j=fleet.typical_w / (demand.planned_rate_per_s * demand.mix.osl.mean_tokens),
         quality_loss=found.quality.loss,
     )

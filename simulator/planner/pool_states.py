@@ -130,7 +130,7 @@ def decode_state(curve: LoadCurve, *, rates_per_s: Array) -> SteadyState:
     """
     state = steady_state(curve, rates_per_s=rates_per_s)
     lane = lane_state(curve, rates_per_s=rates_per_s)
-    requests = sampled_requests(curve, lane)
+    requests = sampled_requests(lane)
     wait_s = np.maximum(requests.ttft_s - lane.steps.decode_s[:, None], 0.0)
     steps = requests.decode_s / np.maximum(requests.tpot_s, _EPSILON)
     stay_s, tpot_s = wait_s + requests.decode_s, requests.tpot_s + wait_s / np.maximum(steps, 1.0)

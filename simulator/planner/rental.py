@@ -80,7 +80,7 @@ def _shares(used: np.ndarray, prices: dict[OfferKind, _Price], *, spot_devices: 
 
 
 def _needed(fleet: Resizer, rates_per_s: np.ndarray) -> np.ndarray:
-    return fleet.devices(fleet.replicas(rates_per_s)).astype(np.int64)
+    return fleet.devices_for(rates_per_s).astype(np.int64)
 
 
 def rental_of(question: Question, sized: Sized, *, fleet: Fleet) -> RentalMix | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +10,13 @@ from numpy.typing import ArrayLike
 
 from simulator.engine.lane import lane_limits, lane_step_s
 from simulator.engine.lengths import Array, RequestMix
-from simulator.engine.load_curve import LaneLimits, LoadCurve, load_curve
+from simulator.engine.load_curve import LaneLimits, LoadCurve, lane_steps, load_curve
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.step_shape import StepShape
 from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import per_token_step
 from simulator.phases.memory import MemoryPlan
-from simulator.phases.step import StepEstimate
+from simulator.phases.step import StepEstimate, estimate_steps
 
 
 def kept_share(deployment: Deployment, *, mix: RequestMix) -> float:
@@ -79,10 +80,31 @@ def replica_curve(deployment: Deployment, *, memory: MemoryPlan, mix: RequestMix
         return per_token_step(deployment, step, seconds=seconds)
 
     curve = load_curve(step_times, mix=mix, limits=bounded_limits(deployment, memory, mix=mix))
-    stages = deployment.parallelism.pp_size
-    if stages > 1:
-        every = np.arange(curve.slots + 1, dtype=np.float64)
-        factor = bubble_factor(every, mix=mix, batched_tokens=curve.limits.batched_tokens, stages=stages)
-        curve = replace(curve, prefill_s=curve.prefill_s * factor)
     # Speculation prices the verify steps alone first, then with the prompts that ride along.
-    return curve, estimates[0 if deployment.speculation is None else 1]
+    return _with_bubbles(curve, deployment), estimates[0 if deployment.speculation is None else 1]
+
+
+def _with_bubbles(curve: LoadCurve, deployment: Deployment) -> LoadCurve:
+    stages = deployment.parallelism.pp_size
+    if stages == 1:
+        return curve
+    every = np.arange(curve.slots + 1, dtype=np.float64)
+    factor = bubble_factor(every, mix=curve.mix, batched_tokens=curve.limits.batched_tokens, stages=stages)
+    return replace(curve, prefill_s=curve.prefill_s * factor)
+
+
+def replica_curves(
+    replicas: Sequence[tuple[Deployment, MemoryPlan]], *, mix: RequestMix
+) -> list[tuple[LoadCurve, StepEstimate]]:
+    """``replica_curve`` of several replicas: one call prices those that share kernels, and do not speculate."""
+    steps = [lane_steps(mix, limits=bounded_limits(deployment, memory, mix=mix)) for deployment, memory in replicas]
+    plain = [index for index, (deployment, _) in enumerate(replicas) if deployment.speculation is None]
+    estimates = iter(estimate_steps([(replicas[index][0], steps[index].at.step) for index in plain]))
+    found: list[tuple[LoadCurve, StepEstimate]] = []
+    for (deployment, memory), lane in zip(replicas, steps, strict=True):
+        if deployment.speculation is not None:
+            found.append(replica_curve(deployment, memory=memory, mix=mix))
+            continue
+        estimate = next(estimates)
+        found.append((_with_bubbles(lane.curve(lane_step_s(estimate)), deployment), estimate))
+    return found

@@ -15,22 +15,35 @@ Array = NDArray[np.float64]
 _ROUNDING = float(np.sqrt(np.finfo(np.float64).eps))
 
 
+def _carrying(rate_per_s: ArrayLike, capacity_per_s: ArrayLike) -> Array:
+    needed = np.asarray(rate_per_s, dtype=np.float64) / np.asarray(capacity_per_s, dtype=np.float64)
+    whole: Array = np.maximum(np.ceil(needed * (1 - _ROUNDING)), 1.0)
+    return whole
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondPool:
-    """Replicas of a prefill pool beside each replica of the decode pool, as planned; ``devices`` of one of them.
+    """Replicas of a prefill pool beside those of the decode pool; ``devices`` of one of them.
 
+    capacity_per_s : of one of its replicas; per_replica : as planned, beside each replica of the decode pool
     shares_servers : whether both kinds fill common servers without gaps, server_devices : of one server
     """
 
+    capacity_per_s: float
     per_replica: float
     devices: int
     spares: int
     shares_servers: bool
     server_devices: int
 
+    def planned_beside(self, replicas: Array) -> Array:
+        """Replicas without spares beside so many of the decode pool, in the planned proportion."""
+        planned: Array = np.ceil(replicas * self.per_replica * (1 - _ROUNDING))
+        return planned
+
     def beside(self, replicas: Array, own_devices: Array) -> Array:
-        """Devices of both pools, given the decode pool's replicas without spares and its devices."""
-        devices: Array = (np.ceil(replicas * self.per_replica * (1 - _ROUNDING)) + self.spares) * self.devices
+        """Devices of both pools, given this pool's replicas without spares and the decode pool's devices."""
+        devices: Array = (replicas + self.spares) * self.devices
         if not self.server_devices:
             return own_devices + devices
         if self.shares_servers:
@@ -59,17 +72,50 @@ class Resizer:
 
     def replicas(self, rate_per_s: ArrayLike, *, capacity_factor: ArrayLike = 1.0) -> Array:
         """Replicas that carry each rate, at least one, without spares."""
-        needed = np.asarray(rate_per_s) / (self.capacity_per_s * np.asarray(capacity_factor))
-        return np.maximum(np.ceil(needed * (1 - _ROUNDING)), 1.0)
+        return _carrying(rate_per_s, self.capacity_per_s * np.asarray(capacity_factor))
+
+    def devices_for(
+        self, rate_per_s: ArrayLike, *, capacity_factor: ArrayLike = 1.0, prefill_factor: ArrayLike | None = None
+    ) -> Array:
+        """Devices that carry each rate with their spares; each of two pools is sized for it on its own.
+
+        capacity_factor : of what a replica carries; prefill_factor : of the other pool, where it is not the same
+        """
+        replicas = self.replicas(rate_per_s, capacity_factor=capacity_factor)
+        if self.prefill is None:
+            return self.devices(replicas)
+        factor = np.asarray(capacity_factor if prefill_factor is None else prefill_factor)
+        first = _carrying(rate_per_s, self.prefill.capacity_per_s * factor)
+        return self._with_prefill(replicas + self.spares, first, pool=self.prefill)
+
+    def carried(self, rate_per_s: ArrayLike, *, capacity_factor: ArrayLike, replicas: int) -> NDArray[np.bool_]:
+        """Whether the planned replicas, ``replicas`` of the decode pool, carry each rate without their spares."""
+        enough: NDArray[np.bool_] = self.replicas(rate_per_s, capacity_factor=capacity_factor) <= replicas
+        if self.prefill is None:
+            return enough
+        first = _carrying(rate_per_s, self.prefill.capacity_per_s * np.asarray(capacity_factor))
+        return enough & (first <= self.prefill.planned_beside(np.asarray(replicas, dtype=np.float64)))
+
+    def slacks(self, rate_per_s: float, *, replicas: int) -> tuple[float, ...]:
+        """Capacity of the planned replicas over a rate, of the decode pool first where there are two."""
+        own = replicas * self.capacity_per_s / rate_per_s
+        if self.prefill is None:
+            return (own,)
+        first = float(self.prefill.planned_beside(np.asarray(replicas, dtype=np.float64)))
+        return (own, first * self.prefill.capacity_per_s / rate_per_s)
+
+    def _with_prefill(self, total: Array, first: Array, *, pool: SecondPool) -> Array:
+        own: Array = total * self.devices_per_replica
+        if not pool.shares_servers and self.per_server:
+            own = np.ceil(total / self.per_server) * self.server_devices
+        return pool.beside(first, own)
 
     def devices(self, replicas: ArrayLike, *, spares: int | None = None) -> Array:
         """Devices of that many replicas with their spares, in whole servers where those are bought."""
         total = np.asarray(replicas, dtype=np.float64) + (self.spares if spares is None else spares)
-        if self.prefill is not None and (self.prefill.shares_servers or not self.per_server):
-            return self.prefill.beside(np.asarray(replicas, dtype=np.float64), total * self.devices_per_replica)
         if self.prefill is not None:
-            own: Array = np.ceil(total / self.per_server) * self.server_devices
-            return self.prefill.beside(np.asarray(replicas, dtype=np.float64), own)
+            first = self.prefill.planned_beside(np.asarray(replicas, dtype=np.float64))
+            return self._with_prefill(total, first, pool=self.prefill)
         if not self.per_server:
             return total * self.devices_per_replica
         return np.ceil(total / self.per_server) * self.server_devices
@@ -84,6 +130,7 @@ def _second_pool(sized: Sized) -> SecondPool | None:
     if sized.packing.servers is not None and sized.server is not None:
         in_server = sized.server.accelerators_per_server
     return SecondPool(
+        capacity_per_s=first.replica.capacity_per_s,
         per_replica=pool.replicas / sized.replicas,
         devices=devices[0],
         spares=pool.spares,

@@ -14,6 +14,7 @@ import numpy as np
 from simulator.engine.lengths import Array
 from simulator.engine.queueing import gg1_wait_mean_s
 from simulator.engine.steady_state import LatencyMetric
+from simulator.errors import RoofcastError
 from simulator.planner.candidates import Candidate
 from simulator.planner.pool_states import decode_mix
 from simulator.planner.records import Objective
@@ -97,11 +98,15 @@ def screened_decode(tables: tuple[ScreenTable, ...], found: ScreenedSpace, quest
     return of_all_ranks(screened, tables).capacity_per_s
 
 
+def _guesses(found: ScreenedSpace) -> list[bool]:
+    return [table.variant.techniques.speculation is not None for table in found.tables]
+
+
 def screen_pools(found: ScreenedSpace, question: Question) -> ScreenedPools:
     """Both pools of every set-up that a search has priced; what cannot decode in a pool of its own gets 0."""
     prefill = screened_prefill(found.tables, found.steps, question)
     decode = screened_decode(found.tables, found, question)
-    guessing = np.array([table.variant.techniques.speculation is not None for table in found.tables])
+    guessing = np.array(_guesses(found))
     return ScreenedPools(
         prefill_per_s=np.where(guessing[:, None], 0.0, prefill),
         decode_per_s=np.where(guessing[:, None, None], 0.0, decode),
@@ -120,6 +125,13 @@ def pool_finalists(found: ScreenedSpace, question: Question) -> tuple[Candidate,
     """The pairs of every platform with the fewest devices, each on a number format of its own."""
     if not found.tables:
         return ()
+    if question.spec.serving == ("disaggregated",) and all(_guesses(found)):
+        raise RoofcastError(
+            "a wide search screens pools that decode one token at a time",
+            field="--speculation",
+            code="unsupported_option",
+            hint="--search usual",
+        )
     pools, rate = screen_pools(found, question), question.demand.planned_rate_per_s
     ahead, after = (_devices(rate, capacity, found.tables) for capacity in (pools.prefill_per_s, pools.decode_per_s))
     alike: dict[tuple[str, object], list[int]] = {}

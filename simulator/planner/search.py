@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from simulator.planner.candidates import Candidate, Platform, candidates, check_parallelism, check_precision
 from simulator.planner.cost import check_kind
 from simulator.planner.demand import read_demand, read_objectives
-from simulator.planner.evaluated_once import evaluate_once
+from simulator.planner.evaluated_once import KEPT, evaluate_ahead, evaluate_once
 from simulator.planner.feasibility import Policy, check_context
 from simulator.planner.fleet import DEFAULT_SPARES, Sized, size
 from simulator.planner.records import Assumption, Demand, Objective, Rejection
@@ -110,6 +110,25 @@ def _spares_assumption(spec: PlanSpec) -> Assumption:
     if wanted:
         return Assumption(name="spare replicas", value=", at least ".join(wanted), source="given")
     return Assumption(name="spare replicas", value=str(DEFAULT_SPARES), source="default: N+1")
+
+
+def look_ahead(question: Question, tried: tuple[Platform, ...]) -> None:
+    """Evaluate together what the platforms will be asked for first, as far as that is remembered until then."""
+    if "aggregated" not in (question.spec.serving or ("aggregated",)):
+        return
+    found = [
+        candidate
+        for platform in tried
+        for candidate in candidates(question.spec, model=question.model, platform=platform)
+    ]
+    if len(found) <= KEPT:
+        evaluate_ahead(
+            found,
+            model=question.model,
+            mix=question.demand.mix,
+            objectives=question.objectives,
+            policy=question.policy,
+        )
 
 
 def try_platform(question: Question, platform: Platform) -> Trial:

@@ -21,12 +21,16 @@ _LARGEST_UTILIZATION = 0.98
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _End:
-    """One end of a bar: what it is called, and the capacity, rate and price of a device there."""
+    """One end of a bar: what it is called, and the capacity, rate and price of a device there.
+
+    prefill_factor : of the capacity of a pool for prompts, where that changes otherwise than the other pool's
+    """
 
     shown: str
     capacity_per_s: float
     rate_per_s: float
     price: float | None
+    prefill_factor: float | None = None
 
 
 def _bar(name: str, low: _End, high: _End, *, fleet: Resizer, most: int) -> TornadoBar:
@@ -35,8 +39,8 @@ def _bar(name: str, low: _End, high: _End, *, fleet: Resizer, most: int) -> Torn
     def devices(end: _End) -> int:
         if end.capacity_per_s <= 0:
             return most
-        replicas = fleet.replicas(end.rate_per_s, capacity_factor=end.capacity_per_s / fleet.capacity_per_s)
-        return int(fleet.devices(replicas))
+        factor = end.capacity_per_s / fleet.capacity_per_s
+        return int(fleet.devices_for(end.rate_per_s, capacity_factor=factor, prefill_factor=end.prefill_factor))
 
     counts = devices(low), devices(high)
     costs = [None if end.price is None else count * end.price for end, count in zip((low, high), counts, strict=True)]
@@ -89,10 +93,14 @@ class _Fleet:
             price=self.resizer.price_per_hour if price is None else price,
         )
 
-    def of_lengths(self, planned_tokens: float, *, curve: LengthCurve, scale: float) -> _End:
-        """An end with longer or shorter prompts or answers."""
+    def of_lengths(self, planned_tokens: float, *, curve: LengthCurve, scale: float, prompts: bool) -> _End:
+        """An end with longer or shorter prompts or answers.
+
+        A pool for prompts takes time in proportion to them (attention takes a little more) and none for answers.
+        """
         capacity = self.resizer.capacity_per_s * curve.share(scale)
-        return self.end(f"{max(1.0, planned_tokens * scale):.4g} tokens", capacity=capacity)
+        end = self.end(f"{max(1.0, planned_tokens * scale):.4g} tokens", capacity=capacity)
+        return replace(end, prefill_factor=1 / scale if prompts else 1.0)
 
     def of_hits(self, share: float) -> _End:
         """An end with another share of prompt tokens in the prefix cache; more of them are never more work."""
@@ -100,7 +108,8 @@ class _Fleet:
         changed = capacity_per_s(self.question, self.sized, mix=replace(mix, prefix_hit_fraction=share))
         better = share > mix.prefix_hit_fraction
         factor = max(changed / self.steady_per_s, 1.0) if better else min(changed / self.steady_per_s, 1.0)
-        return self.end(percent_text(share), capacity=self.resizer.capacity_per_s * factor)
+        end = self.end(percent_text(share), capacity=self.resizer.capacity_per_s * factor)
+        return replace(end, prefill_factor=(1 - mix.prefix_hit_fraction) / (1 - share))
 
     def of_kernels(self, factor: float, *, compute: bool) -> _End:
         """An end where kernels reach another MFU (or MBU); faster ones never carry less."""
@@ -124,8 +133,10 @@ def _demand_pairs(fleet: _Fleet) -> list[_Pair]:
     mix, rate = fleet.question.demand.mix, fleet.rate_per_s
     down, up = 1 - RELATIVE_END, 1 + RELATIVE_END
     prompts, answers = (make(fleet.question, fleet.sized) for make in (prompt_curve, answer_curve))
-    of_prompts = [fleet.of_lengths(mix.isl.mean_tokens, curve=prompts, scale=scale) for scale in (down, up)]
-    of_answers = [fleet.of_lengths(mix.osl.mean_tokens, curve=answers, scale=scale) for scale in (down, up)]
+    of_prompts, of_answers = (
+        [fleet.of_lengths(mean, curve=curve, scale=scale, prompts=curve is prompts) for scale in (down, up)]
+        for mean, curve in ((mix.isl.mean_tokens, prompts), (mix.osl.mean_tokens, answers))
+    )
     hit = mix.prefix_hit_fraction
     of_hits = [fleet.of_hits(share) for share in (min(hit + SHARE_END, 1 - SHARE_END), max(hit - SHARE_END, 0.0))]
     of_rates = [fleet.end(f"{rate * factor:.4g}/s", rate=rate * factor) for factor in (down, up)]
@@ -179,7 +190,8 @@ def breaks_first(question: Question, sized: Sized) -> tuple[BreaksFirst, ...]:
     that is a tangent, not a prediction.
     """
     rate = question.demand.planned_rate_per_s
-    slack = sized.replicas * resizer(sized).capacity_per_s / rate
+    own, *others = resizer(sized).slacks(rate, replicas=sized.replicas)
+    slack = min([own, *others])
     up = 1 + RELATIVE_END
     sigma = operating_steps(sized.evaluated).log_sigma
     curves = (("prompt length", prompt_curve(question, sized)), ("answer length", answer_curve(question, sized)))
@@ -187,14 +199,16 @@ def breaks_first(question: Question, sized: Sized) -> tuple[BreaksFirst, ...]:
     for name, curve in curves:
         less = curve.share(up)
         elasticity = -log(less) / log(up) if 0 < less < 1 else 0.0
-        found.append((name, exp(log(slack) / elasticity) - 1 if elasticity > 0 else inf))
+        margin = exp(log(own) / elasticity) - 1 if elasticity > 0 else inf
+        # A pool of its own computes prompts, in a time that grows with them at least in proportion.
+        found.append((name, min([margin, *(other - 1 for other in others)]) if name == "prompt length" else margin))
     lost = (slack - 1) / slack
     details = {
         "request rate": "more requests at the peak",
         "step time": f"slower steps (80 % interval: {percent_text(exp(DEVIATE_80 * sigma) - 1)})",
         "prompt length": "longer prompts",
         "answer length": "longer answers",
-        "replicas": "of the replicas lost beyond the spares",
+        "replicas": f"of the replicas{' of a pool' if others else ''} lost beyond the spares",
     }
     found.append(("replicas", lost))
     return tuple(

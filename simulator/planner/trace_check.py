@@ -3,37 +3,57 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf, sqrt
+from math import ceil, erf, inf, sqrt
 
 import numpy as np
 
 from simulator.engine.rate_simulation import RatePoint, ServedDeployment, served_deployment, simulate_as_sent
+from simulator.engine.recorded.trace_files import RequestTrace, read_trace, summarise
+from simulator.engine.recorded.trace_replay import replica_share
 from simulator.engine.request import Requests
-from simulator.engine.trace_files import RequestTrace, read_trace, summarise
-from simulator.engine.trace_replay import replica_share
 from simulator.errors import RoofcastError
 from simulator.planner.limits import DEVIATE_80
 from simulator.planner.records import Latencies, Objective, Replica
 from simulator.planner.search import Question
 from simulator.planner.verification import Verification, objective_specs, verification_of
 
-REQUESTS = 24_000
+REQUESTS = 40_000
 """Requests of a check: their p95 is known to about a hundredth."""
-LEAST_DRAWS, MOST_DRAWS = 4, 128
-"""Replays of which one replica's share is simulated."""
+LEAST_SHARES, MOST_SHARES = 4, 128
+"""Shares of single replicas that a check simulates, whatever they cost."""
+GROUPS = 8
+"""Replays among which those are divided: what the shares of one replay have in common does not average out."""
 COARSE_STEPS, FINE_STEPS = 600_000, 3_000_000
 """Steps of a check, about, to come near and to decide: a long trace takes its time even where few requests come."""
 
 
-def _replay_scatter_s(point: RatePoint, place: int, *, part: float) -> float:
-    """How far one replay in ten lies above the mean replay in an objective, from the scatter of parts of replays [s].
+def _replay_deviation_s(point: RatePoint, place: int, *, replicas: int) -> float:
+    """Standard deviation of an objective's percentile from replay to replay [s].
 
-    part : of the fleet's replicas that each of ``by_seed`` holds; percentiles scatter as one over the root of that
+    ``by_seed`` are replays of which some of the replicas were simulated, ``by_run`` those replicas. Their variance has
+    a part that all replicas of a replay share (crowded minutes) and a part of each, which averages out over the fleet.
     """
-    values_s = np.array([checks[place].value_s for checks in point.by_seed])
-    if len(values_s) < 2 or not np.isfinite(values_s).all():
+    groups_s = np.array([checks[place].value_s for checks in point.by_seed])
+    if len(groups_s) < 2 or not np.isfinite(groups_s).all():
         return inf
-    return DEVIATE_80 * float(values_s.std(ddof=1)) * sqrt(min(part, 1.0))
+    between = float(groups_s.var(ddof=1))
+    if not point.by_run:
+        return sqrt(between / replicas)
+    runs_s = np.array([checks[place].value_s for checks in point.by_run]).reshape(len(groups_s), -1)
+    each = runs_s.shape[1]
+    if each >= replicas or not np.isfinite(runs_s).all():
+        return sqrt(between)
+    within = float(runs_s.var(axis=1, ddof=1).mean())
+    return sqrt(max(between - within / each, 0.0) + within / replicas)
+
+
+def _chance_below(bound_s: float, *, value_s: float, deviation_s: float) -> float:
+    """That a normal number around ``value_s`` is at most ``bound_s``; certain either way without a deviation."""
+    if not np.isfinite(value_s) or deviation_s == inf:
+        return 0.0
+    if deviation_s == 0:
+        return float(value_s <= bound_s)
+    return (1 + erf((bound_s - value_s) / (deviation_s * sqrt(2)))) / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +73,14 @@ class TraceCheck:
     objectives: tuple[Objective, ...]
 
     def at(self, replicas: int, *, steady: Latencies) -> Verification:
-        """With that many replicas; holds where nine replays in ten should meet every bound."""
-        shares = self._shares(replicas)
-        together = max(min(replicas, len(shares) // LEAST_DRAWS), 1)
+        """With that many replicas; holds where nine replays in ten should meet every bound.
+
+        Its ``chance`` is more careful: it counts in that the mean over few replays is not exact either.
+        """
+        shares, together = self._shares(replicas)
         point = simulate_as_sent(
             self.served, samples=shares, objectives=objective_specs(self.objectives), together=together
         )
-        part = together / replicas
         found = verification_of(
             point,
             objectives=self.objectives,
@@ -67,24 +88,43 @@ class TraceCheck:
             seeds=len(shares),
             requests=sum(map(len, shares)) // len(shares),
         )
-        likely = (
-            item.simulated_s + _replay_scatter_s(point, place, part=part) for place, item in enumerate(found.objectives)
+        deviations_s = [_replay_deviation_s(point, place, replicas=replicas) for place in range(len(found.objectives))]
+        of_mean = sqrt(1 + replicas / len(shares))
+        chances = (
+            _chance_below(item.bound_s, value_s=item.simulated_s, deviation_s=of_mean * deviation_s)
+            for item, deviation_s in zip(found.objectives, deviations_s, strict=True)
         )
         return replace(
-            found, holds=all(value_s <= item.bound_s for value_s, item in zip(likely, found.objectives, strict=True))
+            found,
+            holds=all(
+                item.simulated_s + DEVIATE_80 * deviation_s <= item.bound_s
+                for item, deviation_s in zip(found.objectives, deviations_s, strict=True)
+            ),
+            chance=min(chances, default=1.0),
         )
 
-    def _shares(self, replicas: int) -> tuple[Requests, ...]:
-        """Of another replica in every replay, so that their scatter is that of replays and of replicas."""
+    def _shares(self, replicas: int) -> tuple[tuple[Requests, ...], int]:
+        """Of some replicas of every replay, replay by replay; and of how many."""
+        most = min(max(int(self.steps * self.step_s / float(self.trace.arrival_s[-1])), LEAST_SHARES), MOST_SHARES)
+        expected = self.times * len(self.trace.arrival_s) / replicas
+        count = min(max(ceil(REQUESTS / expected), 2 * GROUPS), most)
+        each = min(max(count // GROUPS, 1), replicas)
         shares: list[Requests] = []
-        by_steps = int(self.steps * self.step_s / float(self.trace.arrival_s[-1]))
-        most = min(max(by_steps, LEAST_DRAWS), MOST_DRAWS)
-        for draw in range(most):
-            if len(shares) >= LEAST_DRAWS and sum(map(len, shares)) >= REQUESTS:
-                break
-            share = replica_share(self.trace, times=self.times, replicas=replicas, replica=draw % replicas, seed=draw)
-            if share is not None:
-                shares.append(share)
+        for seed in range(count // each):
+            places = [(seed + place * (replicas // each)) % replicas for place in range(each)]
+            found = [
+                replica_share(
+                    self.trace,
+                    times=self.times,
+                    replicas=replicas,
+                    replica=place,
+                    seed=seed,
+                    prompt_token_delay_s=self.served.deployment.engine.overheads.prompt_token_s,
+                )
+                for place in places
+            ]
+            known = [share for share in found if share is not None]
+            shares += known if len(known) == each else []
         if not shares:
             raise RoofcastError(
                 "too few requests to replay",
@@ -92,7 +132,7 @@ class TraceCheck:
                 code="nothing_finished",
                 hint="--peak-to-mean plans without",
             )
-        return tuple(shares)
+        return tuple(shares), each
 
 
 def trace_check(question: Question, replica: Replica, *, steps: int = FINE_STEPS) -> TraceCheck:

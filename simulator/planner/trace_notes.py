@@ -1,10 +1,10 @@
-"""What a recorded trace says of prefix hits and burstiness, which a plan leaves out unless it is asked to count them."""
+"""What a recorded trace says of prefix hits and burstiness, which a plan counts only where it is asked to."""
 
 from __future__ import annotations
 
-from simulator.engine.demand_import import prefix_hits
-from simulator.engine.recorded import RecordedDemand, measured_demand
-from simulator.engine.trace_files import RequestTrace
+from simulator.engine.recorded.demand import RecordedDemand, measured_demand
+from simulator.engine.recorded.importers import prefix_hits
+from simulator.engine.recorded.trace_files import RequestTrace
 from simulator.specs.plan import PlanSpec
 from simulator.units import percent_text
 

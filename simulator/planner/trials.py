@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simulator.planner.candidates import Platform
-from simulator.planner.search import Question, Trial, join, try_platform
+from simulator.planner.search import Question, Trial, join, look_ahead, try_platform
 
 if TYPE_CHECKING:
     from simulator.planner.choice_records import SearchSummary
@@ -34,6 +34,7 @@ def try_platforms(question: Question, tried: tuple[Platform, ...]) -> Tried:
         found = wide_search(question, tried)
         return Tried(trial=found.trial, summary=found.summary)
     trial = Trial(sized=(), rejections=())
+    look_ahead(question, tried)
     for platform in tried:
         trial = join(trial, try_platform(question, platform))
     return Tried(trial=trial, summary=None)

@@ -41,8 +41,7 @@ def _regrets(compared: Sequence[Sized], costs: Array) -> tuple[Regret, ...]:
 
 def _drawn_devices(fleet: Resizer, *, rates_per_s: Array, deviates: Array) -> Array:
     """Devices of a fleet sized for each draw: its own log-normal factor on all its step times."""
-    replicas = fleet.replicas(rates_per_s, capacity_factor=np.exp(-fleet.log_sigma * deviates))
-    return fleet.devices(replicas)
+    return fleet.devices_for(rates_per_s, capacity_factor=np.exp(-fleet.log_sigma * deviates))
 
 
 def uncertainty_of(question: Question, ranked: Sequence[Sized]) -> Uncertainty:
@@ -65,7 +64,7 @@ def uncertainty_of(question: Question, ranked: Sequence[Sized]) -> Uncertainty:
         [_drawn_devices(fleet, rates_per_s=rates, deviates=row) for fleet, row in zip(fleets, deviates, strict=True)]
     )
     best, price = fleets[0], fleets[0].price_per_hour
-    needed = best.replicas(rates, capacity_factor=np.exp(-best.log_sigma * deviates[0]))
+    paces = np.exp(-best.log_sigma * deviates[0])
     priced = [fleet.price_per_hour for fleet in fleets]
     regrets: tuple[Regret, ...] = ()
     if price is not None and len(compared) > 1:
@@ -77,7 +76,7 @@ def uncertainty_of(question: Question, ranked: Sequence[Sized]) -> Uncertainty:
         demand_sigma=sigma,
         devices=_quantiles(devices[0]),
         cost_per_hour=None if price is None else _quantiles(devices[0] * price),
-        enough_share=float((needed <= ranked[0].replicas).mean()),
+        enough_share=float(best.carried(rates, capacity_factor=paces, replicas=ranked[0].replicas).mean()),
         tornado=bars,
         breaks_first=breaks_first(question, ranked[0]),
         regrets=regrets,

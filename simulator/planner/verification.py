@@ -51,6 +51,7 @@ class Verification:
     holds : every objective holds and the queue does not grow; False where nothing was simulated (see ``reason``)
     means and p95 : TTFT, TPOT, E2E [s]; unanswered_fraction : requests that the engine refused
     reason : why there is no simulation, empty where there is one
+    chance : that one replay of a trace with the whole fleet meets every objective; None where no trace is replayed
     """
 
     rate_per_s: float
@@ -70,6 +71,7 @@ class Verification:
     seeds: int
     requests: int
     reason: str = ""
+    chance: float | None = None
 
 
 def beside(verification: Verification, steady: Latencies) -> Verification:

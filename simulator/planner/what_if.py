@@ -9,21 +9,18 @@ from functools import partial
 from simulator.engine.answers import ScenarioResult, answer
 from simulator.engine.serve_options import ServeOptions
 from simulator.planner.cost import choose_offer
-from simulator.planner.format_quality import quality_note
+from simulator.planner.format_quality import AnswerQuality, answer_quality
 from simulator.specs.loading import load_prices
 from simulator.specs.model import AttentionSpec, MoeSpec
 from simulator.specs.models import load_model
-from simulator.specs.precision import BITS, Dtype, PrecisionSpec
+from simulator.specs.precision import PrecisionSpec
 from simulator.specs.prices import OfferKind
 from simulator.specs.scenario import ScenarioSpec
 from simulator.specs.techniques import TechniquesSpec
-from simulator.techniques.quality import compression_of, published_quality
 from simulator.units import MEGA, SECONDS_PER_HOUR
 
 BASE_NAME = "As published"
 _PRECISION_NAME = "Number formats"
-_LOSSY = ("contextual_sparsity", "kv_policy", "adapters", "structure", "early_exit")
-"""Techniques that change answers; the table of published quality holds nothing on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,33 +144,10 @@ def has_experts(model: str, *, profiles: str | None = None) -> bool:
     return any(isinstance(block, MoeSpec) for layer in layers for block in layer.feed_forward)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerQuality:
-    """What is published about the quality of answers under a scenario's changes.
-
-    loss : relative rise of perplexity over the model as published; None where nobody published any
-    sentence : the same in words, with the source
-    """
-
-    loss: float | None
-    sentence: str
-
-
-def answer_quality(result: ScenarioResult) -> AnswerQuality:
-    """Look up a scenario's quality; a change that the table says nothing about makes it unknown."""
-    precision, techniques, model = result.scenario.precision, result.scenario.techniques, result.deployment.model
-    changed = [field.replace("_", " ") for field in _LOSSY if getattr(techniques, field) is not None]
-    changed += ["mixed number formats"] if precision.mixed else []
-    if changed:
-        return AnswerQuality(loss=None, sentence=f"unknown: nothing published in the table on {', '.join(changed)}")
-    sentence = quality_note(model, precision, techniques)
-    narrow_cache = precision.kv_cache is not None and BITS[precision.kv_cache] < BITS[Dtype.BF16]
-    if narrow_cache:
-        return AnswerQuality(loss=None, sentence=sentence)
-    if precision.scheme is None and precision.weights is None and techniques.sparsity is None:
-        return AnswerQuality(loss=0.0, sentence=sentence)
-    compression = compression_of(scheme=precision.scheme, plan=result.deployment.plan, techniques=techniques)
-    return AnswerQuality(loss=published_quality(model.name, compression).loss, sentence=sentence)
+def scenario_quality(result: ScenarioResult) -> AnswerQuality:
+    """What is published about the answers of a scenario."""
+    scenario = result.scenario
+    return answer_quality(result.deployment.model, scenario.precision, scenario.techniques)
 
 
 def native_scenario(scenario: ScenarioSpec) -> ScenarioSpec:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.planner.what_if import AnswerQuality, WhatIf, answer_quality
+from simulator.planner.format_quality import AnswerQuality
+from simulator.planner.what_if import WhatIf, scenario_quality
 from simulator.reports.contract import Json
 from simulator.reports.phase_figures import PHASES, memory_figures, phase_figures
 from simulator.reports.quantities import bytes_text, money_text, seconds_text, signed_percent_text
@@ -75,7 +76,7 @@ def compare_columns(compared: Sequence[Compared]) -> tuple[list[tuple[str, ...]]
         ("Power", *(power_text(document) for _, _, document in compared)),
         ("Weights per device", *(bytes_text(document["memory"]["weights_bytes"]) for _, _, document in compared)),
         *_rows_of([found[:1] for found in memory]),
-        ("Quality", *(quality_text(answer_quality(what_if.result)) for _, what_if, _ in compared)),
+        ("Quality", *(quality_text(scenario_quality(what_if.result)) for _, what_if, _ in compared)),
         ("Known as", *(document["provenance"] for _, _, document in compared)),
     ]
     return rows, ("", *(name for name, _, _ in compared))

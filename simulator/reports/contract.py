@@ -23,6 +23,7 @@ from simulator.kernels.timing import Provenance
 from simulator.phases.crossover import crossover_range
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory_range import cache_room, cache_use, memory_provenance
+from simulator.planner.pace_spread import pace_sigma
 
 SCHEMA_VERSION = "1.0"
 INTERVAL_LEVEL = 0.8
@@ -69,9 +70,10 @@ def _phase(phase: PhaseEstimate) -> Json:
     }
 
 
-def _phase_provenance(phases: Iterable[PhaseEstimate]) -> str:
-    worst = max(float(phase.estimate.provenance.max()) for phase in phases)
-    return Provenance(int(worst)).label
+def _provenance(phases: Iterable[PhaseEstimate], *, pace: float) -> str:
+    """The worst of the phases; an acceptance of guesses that nobody gave (``pace`` above 0) is assumed."""
+    worst = max(int(phase.estimate.provenance.max()) for phase in phases)
+    return Provenance(max(worst, Provenance.ASSUMED) if pace else worst).label
 
 
 def finite(value: float) -> float | None:
@@ -157,14 +159,16 @@ def _phase_sigma(phase: PhaseEstimate) -> float:
 def intervals(result: ScenarioResult) -> Json:
     """80 % interval of each metric: errors of the kernels of each phase and of the engine, in quadrature.
 
-    The two phases' errors count as independent.
+    The two phases' errors count as independent. Guesses of speculation whose acceptance nobody gave spread as they do
+    between tasks.
     """
     run, spread = result.run, result.deployment.engine.spread
     if isinstance(run, ServedRun) and run.interval is not None:
         return _served_interval(run.interval)
     copies = result.scenario.replicas * result.copies_per_replica
     prefill_sigma = _phase_sigma(run.prefill)
-    decode_sigma = _phase_sigma(run.decode) if run.decode else prefill_sigma
+    pace = pace_sigma(result.scenario.techniques.speculation)
+    decode_sigma = math.hypot(_phase_sigma(run.decode), pace) if run.decode else prefill_sigma
     decode_share = 1 - run.ttft_s / run.e2e_s
     kernels = math.hypot((1 - decode_share) * prefill_sigma, decode_share * decode_sigma)
     both = math.hypot(kernels, spread.e2e)
@@ -263,7 +267,7 @@ def result_object(result: ScenarioResult) -> Json:
         "power_w": result.power_w * replicas,
         "energy_per_output_token_j": result.energy_per_output_token_j,
         "interval": intervals(result),
-        "provenance": _phase_provenance(phases),
+        "provenance": _provenance(phases, pace=pace_sigma(result.scenario.techniques.speculation)),
         "assumptions": list(result.assumptions),
         "notes": list(result.notes),
         **_speculation(result),

@@ -179,11 +179,12 @@ def risk_sections(plan: CapacityPlan) -> list[StudySection]:
         if plan.uncertainty.owning:
             found.append(owning_section(plan.uncertainty, currency=currency))
     if plan.verification is not None:
-        from simulator.reports.verification_tables import finalist_lines, verification_lines
+        from simulator.reports.verification_tables import finalist_lines, replay_text, verification_lines
 
         lines = verification_lines(f"{plan.best.hardware} {plan.best.label}", plan.verification)
         found.append(StudySection(title="Checked by event simulation", lines=(lines[0],), laid_out=tuple(lines[1:])))
         if plan.finalists is not None:
             head, *table = finalist_lines(plan.finalists)
-            found.append(StudySection(title="Finalists", lines=(head,), laid_out=tuple(table)))
+            lines = [head, replay_text(plan)] if plan.finalists.replayed else [head]
+            found.append(StudySection(title="Finalists", lines=tuple(lines), laid_out=tuple(table)))
     return found

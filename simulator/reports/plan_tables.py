@@ -178,10 +178,20 @@ def study_sections(plan: CapacityPlan) -> list[StudySection]:
     return [*choice_sections(plan), *risk_sections(plan)]
 
 
+def _covered(plan: CapacityPlan) -> tuple[str, ...]:
+    """Which requests the objectives are over, where that is not the planned peak."""
+    if plan.finalists is None or not plan.finalists.replayed:
+        return ()
+    from simulator.reports.verification_tables import covered_text
+
+    return (covered_text(plan.finalists),)
+
+
 def plan_text(plan: CapacityPlan, *, explain: bool) -> str:
     """The answer for people: sentence, table, derivation if asked for, assumptions."""
     fleets = _fleets(plan)
-    parts = [sentence(plan), "", text_table(TABLE_COLUMNS, [fleet_cells(fleet) for fleet in fleets[:SHOWN_FLEETS]])]
+    table = text_table(TABLE_COLUMNS, [fleet_cells(fleet) for fleet in fleets[:SHOWN_FLEETS]])
+    parts = [sentence(plan), *_covered(plan), "", table]
     parts.append(
         f"({counted_text(len(fleets), 'option')} from {plan.candidates} candidates, cheapest first"
         + (f"; {len(fleets) - SHOWN_FLEETS} more with --output csv" if len(fleets) > SHOWN_FLEETS else "")
@@ -198,7 +208,8 @@ def plan_text(plan: CapacityPlan, *, explain: bool) -> str:
 def plan_markdown(plan: CapacityPlan, *, explain: bool) -> str:
     """The same as Markdown."""
     rows = [fleet_cells(fleet) for fleet in _fleets(plan)[:SHOWN_FLEETS]]
-    lines = [f"**{sentence(plan)}**", "", f"| {' | '.join(TABLE_COLUMNS)} |", "|" + " --- |" * len(TABLE_COLUMNS)]
+    lines = [f"**{sentence(plan)}**", *(f"\n{line}" for line in _covered(plan)), ""]
+    lines += [f"| {' | '.join(TABLE_COLUMNS)} |", "|" + " --- |" * len(TABLE_COLUMNS)]
     lines += [f"| {' | '.join(cells)} |" for cells in rows]
     for section in study_sections(plan):
         lines += section_markdown(section)

@@ -17,6 +17,7 @@ from simulator.engine.serve_interval import DEVIATE, METRICS, IntervalMethod, Se
 from simulator.engine.served_run import ServedRun
 from simulator.kernels.timing import Provenance
 from simulator.phases.deployment import Deployment
+from simulator.planner.pace_spread import pace_sigma
 from simulator.reports.quantities import bytes_text, percent_text, seconds_text
 from simulator.reports.text_table import text_table
 
@@ -217,6 +218,12 @@ def serve_text(answered: ScenarioResult, *, assumptions: bool) -> str:
     parts.append(
         f"Step times are {_provenance(run)}. Power {answered.power_w * answered.scenario.replicas:,.0f} W mean."
     )
+    pace = pace_sigma(answered.scenario.techniques.speculation)
+    if pace:
+        parts.append(
+            "How many guesses are accepted is assumed: tokens of a step differ between tasks by "
+            f"{percent_text(pace)} (one standard deviation), which the intervals leave out."
+        )
     parts += [f"note: {text}" for text in answered.notes]
     if assumptions:
         parts += ["", "Assumptions", *(f"- {text}" for text in answered.assumptions)]

@@ -125,7 +125,7 @@ def kernel_rows(hardware: str, *, library: str, profiles: str | None = None) -> 
             score.family.replace("_", " "),
             score.format,
             _percent(score.mape),
-            "–" if score.bias is None else f"{100 * score.bias:+.1f} %",
+            "–" if score.bias is None else f"{round(100 * score.bias, 1) + 0.0:+.1f} %",
             _percent(score.coverage_80),
             f"{score.points:,}",
         )

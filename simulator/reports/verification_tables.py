@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from simulator.planner.finalist_records import Finalist, Finalists, Verdict
+from simulator.planner.records import CapacityPlan
 from simulator.planner.verification import FleetVerification, Verification
 from simulator.reports.contract import finite
-from simulator.reports.quantities import seconds_text
+from simulator.reports.quantities import percent_text, seconds_text
 from simulator.reports.text_table import text_table
 
+_NEARLY_ALL = 0.99
 FINALIST_COLUMNS = (
     "finalist",
     "replicas",
@@ -87,6 +90,28 @@ def finalist_lines(finalists: Finalists) -> list[str]:
     return [head, *text_table(FINALIST_COLUMNS, rows).splitlines()]
 
 
+def covered_text(finalists: Finalists) -> str:
+    """Which requests the objectives of a replayed trace are over."""
+    text = "The objectives are over all requests of the trace together, busy and quiet minutes alike, in nine replays "
+    chance = finalists.chosen.found.chance
+    if chance is None:
+        return f"{text}of ten"
+    shown = f"more than {percent_text(_NEARLY_ALL)}" if chance > _NEARLY_ALL else percent_text(chance)
+    return f"{text}of ten (this fleet: in {shown})"
+
+
+def replay_text(plan: CapacityPlan) -> str:
+    """What was replayed, as a sentence without a full stop."""
+    if plan.finalists is None:
+        return ""
+    found, name = plan.finalists.chosen.found, Path(str(plan.spec.trace)).name
+    return (
+        f"replayed: {name} at {plan.demand.served_mean_rate_per_s:.4g} requests/s on average, every minute with its "
+        f"own share of them and its own pairs of prompt and answer, at other moments in every replay; simulated were "
+        f"{found.seeds} shares of {found.requests} requests, what one replica gets in turn; every prompt is new"
+    )
+
+
 def finalists_object(finalists: Finalists) -> dict[str, Any]:
     """The JSON object of the finalists: as planned, and in the size that holds (the same where none does)."""
     members = []
@@ -105,6 +130,7 @@ def _states(verification: FleetVerification) -> tuple[tuple[str, Verification], 
 def _object(verification: Verification) -> dict[str, Any]:
     names = ("rate_per_s", "holds", "saturated", "unanswered_fraction", "seeds", "requests")
     item: dict[str, Any] = {name: getattr(verification, name) for name in names}
+    item["chance"] = verification.chance
     for name in (
         "ttft_mean_s",
         "tpot_mean_s",

@@ -26,6 +26,7 @@ SpecT = TypeVar("SpecT", bound=Spec)
 _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _SHOWN_CHARACTERS = 60
+_NAMED_ERRORS = 5
 
 
 class _StrictLoader(_Loader):
@@ -224,7 +225,7 @@ def validate(spec_class: type[SpecT], data: Mapping[str, object], *, where: str,
         details = error.errors(include_url=False)
         field, message, hint = _sentence(spec_class, details[0])
         if len(details) > 1:
-            message += f" (and {len(details) - 1} more)"
+            message += f" (and {len(details) - 1} more: {_others(details[1:])})"
         if where:
             message += f" in {where}"
     if profile:
@@ -238,7 +239,7 @@ def _sentence(spec_class: type[Spec], detail: ErrorDetails) -> tuple[str, str, s
     field = ".".join(str(part) for part in location)
     kind, value = detail["type"], _shown(detail["input"])
     if kind == "extra_forbidden":
-        hint = did_you_mean(str(location[-1]), _known_fields(spec_class, location))
+        hint = _deeper(spec_class, location) or did_you_mean(str(location[-1]), _known_fields(spec_class, location))
         return field, f"unknown field (value {value})", hint
     if kind == "missing":
         return field, "this field is required and missing", ""
@@ -247,6 +248,13 @@ def _sentence(spec_class: type[Spec], detail: ErrorDetails) -> tuple[str, str, s
         return field, f"{value} is not allowed; allowed: {', '.join(allowed)}", _closest(detail["input"], allowed)
     reason = detail["msg"].removeprefix("Value error, ")
     return field, f"{reason[0].lower()}{reason[1:]}, got {value}", ""
+
+
+def _others(details: list[ErrorDetails]) -> str:
+    """Fields of the other errors, a few of them by name."""
+    names = [".".join(str(part) for part in detail["loc"] if part != "[key]") for detail in details]
+    named = list(dict.fromkeys(name or "the whole" for name in names))[:_NAMED_ERRORS]
+    return ", ".join(named) + (", ..." if len(set(names)) > len(named) else "")
 
 
 def _closest(value: object, allowed: list[str]) -> str:
@@ -269,6 +277,16 @@ def _known_fields(spec_class: type[Spec], location: tuple[int | str, ...]) -> li
             annotations = [owner.model_fields[str(part)].annotation for owner in owners]
             candidates = [inner for annotation in annotations for inner in _specs_in(annotation)]
     return [name for candidate in candidates for name in candidate.model_fields]
+
+
+def _deeper(spec_class: type[Spec], location: tuple[int | str, ...]) -> str:
+    """Where a field of the first level belongs that only a part of it has."""
+    names = [
+        f"{name}.{location[0]}"
+        for name, field in spec_class.model_fields.items()
+        if any(location[0] in inner.model_fields for inner in _specs_in(field.annotation))
+    ]
+    return f"did you mean {' or '.join(names)}?" if names and len(location) == 1 else ""
 
 
 def _specs_in(annotation: object) -> Iterator[type[Spec]]:

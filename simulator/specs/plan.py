@@ -201,7 +201,9 @@ class PlanSpec(Spec):
         alone = [name for name in ("stock", "pools", "explain_gap") if getattr(self, name)]
         if "disaggregated" in self.serving and alone:
             flag = f"--{alone[0].replace('_', '-')}"
-            raise RoofcastError(f"disaggregated contradicts {flag}: give one or the other", field="--serving")
+            hint = f"leave {flag} out, or ask for it of the aggregated fleet alone"
+            message = f"disaggregated contradicts {flag}, which counts replicas of one kind, not pairs of pools"
+            raise RoofcastError(message, field="--serving", hint=hint)
         if self.any_precision and (self.weights or self.scheme or self.activations):
             flags = "--weights, --activations and --scheme"
             raise RoofcastError(f"contradicts {flags}: give one or the other", field="--any-precision")

@@ -46,7 +46,8 @@ def metrics(test: AppTest) -> dict[str, str]:
 
 def captions(test: AppTest) -> list[str]:
     """Small print of the page as it is read: without what keeps ranges on one line and dollars from being formulas."""
-    return [item.value.replace("\N{NO-BREAK SPACE}", " ").replace("\\$", "$") for item in test.caption]
+    plain = str.maketrans({"\N{NO-BREAK SPACE}": " ", "\N{WORD JOINER}": None, "\\": None})
+    return [item.value.translate(plain) for item in test.caption]
 
 
 def printed(test: AppTest) -> list[dict[str, Any]]:

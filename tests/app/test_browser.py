@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
@@ -21,6 +22,27 @@ pytestmark = [
     pytest.mark.skipif(chromium_path() is None, reason="needs the system package chromium"),
 ]
 PATHS = ("plan", "what-if", "roofline", "serving", "compare", "validation", "profiles")
+_SMALL = {"model": "llama-3.1-8b", "isl": "700"}
+SHARED = (
+    ("plan", {**_SMALL, "preset": "Code", "rps": "77", "ttft": "1.5", "gpus": "h100-sxm-80gb", "load": "0.7"}),
+    ("what-if", {**_SMALL, "batch": "17", "gpu": "h200-sxm-141gb", "tp": "2", "kv": "fp8", "speculation": "eagle"}),
+    ("roofline", {**_SMALL, "preset": "RAG", "tp": "2", "weights": "fp8", "operator": "down_proj (prefill)"}),
+    ("serving", {**_SMALL, "load_share": "0.5", "tp": "1", "osl_cv": "0.6", "metric": "End to end"}),
+    ("compare", {"columns": "2", "isl": "700", "gpu_a": "l40s", "weights_b": "fp8", "kv_b": "fp8"}),
+    ("validation", {"source": "argonne", "kind": "Throughput", "details": "Kernels", "kernels_of": "a100-sxm-80gb"}),
+    ("profiles", {"browse": "Models", "model": "mixtral-8x7b"}),
+)
+# What every widget shows, in the order of the page.
+_STATE = """() => [...document.querySelectorAll('.stApp :is(input:not([type=file]), [role=radio])')].map(
+  item => item.getAttribute('aria-checked') ?? (item.type === 'checkbox' ? item.checked : item.value))"""
+_GIVEN = """wanted => { const box = document.querySelector('input[aria-label="Prompt tokens"]');
+  return wanted === null || box?.value === wanted }"""
+# Whether the box of prompt tokens ever showed, legibly, something else than what the address says.
+_WATCH_BOXES = """window.flashed = false; const asked = new URLSearchParams(location.search).get('isl');
+const look = () => { const box = document.querySelector('input[aria-label="Prompt tokens"]');
+  if (asked && box && box.value !== asked && !getComputedStyle(box).webkitTextFillColor.endsWith(', 0)'))
+    window.flashed = true;
+  requestAnimationFrame(look) }; requestAnimationFrame(look)"""
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +107,7 @@ def idle(page: Any) -> None:
     """Wait until the server has answered everything and every chart is drawn."""
     page.wait_for_timeout(150)
     page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]')", timeout=60_000)
+    page.wait_for_function("() => !document.querySelector('[data-testid=stSkeleton]')", timeout=60_000)
     page.wait_for_function(
         "() => [...document.querySelectorAll('[data-testid=stPlotlyChart]')].every(c => c.querySelector('.main-svg'))",
         timeout=60_000,
@@ -167,6 +190,23 @@ def test_a_plan_changes_with_its_widgets_and_survives_a_reload(page: Any, addres
     page.wait_for_function("box => box.value === '500.00'", arg=rate.element_handle(), timeout=60_000)
 
 
+@pytest.mark.parametrize(("path", "query"), SHARED)
+def test_a_shared_address_shows_its_state_and_so_does_a_reload(
+    page: Any, address: str, path: str, query: dict[str, str]
+) -> None:
+    page.add_init_script(_WATCH_BOXES)
+    before = visit(page, f"{address}/{path}?{urlencode(query)}")
+    page.wait_for_function(_GIVEN, arg=query.get("isl"), timeout=60_000)
+    url, state = page.url, page.evaluate(_STATE)
+    assert {key: value for key, value in parse_qsl(urlsplit(url).query) if key in query} == query
+    page.reload()
+    page.wait_for_selector("h2", timeout=60_000)
+    idle(page)
+    page.wait_for_function(_GIVEN, arg=query.get("isl"), timeout=60_000)
+    assert (page.url, headline(page), page.evaluate(_STATE)) == (url, before, state)
+    assert not page.evaluate("window.flashed"), "a box showed another number than the address"
+
+
 def test_every_view_of_a_plan_opens(page: Any, address: str) -> None:
     visit(page, f"{address}/plan?gpus=h100-sxm-80gb&rps=50")
     for view in VIEWS[1:]:
@@ -195,7 +235,10 @@ def test_links_between_pages_keep_the_deployment(page: Any, address: str) -> Non
 def test_downloads_open(page: Any, address: str, tmp_path: Path) -> None:
     answer = visit(page, f"{address}/?gpus=h100-sxm-80gb&rps=50")
     page.get_by_test_id("stPopoverButton").click()
-    for label, suffix in (("PDF", ".pdf"), ("Excel", ".xlsx"), ("Plan as JSON", ".json")):
+    for label, suffix in (
+        *(("PDF", ".pdf"), ("Excel", ".xlsx"), ("HTML", ".html"), ("Markdown", ".md"), ("CSV", ".csv")),
+        *(("JSON report", ".json"), ("Plan as JSON", ".json")),
+    ):
         with page.expect_download(timeout=60_000) as download:
             page.get_by_role("button", name=label, exact=True).click()
         target = tmp_path / f"file{suffix}"
@@ -215,7 +258,9 @@ def _text_of(data: bytes, suffix: str) -> str:
 
             book = load_workbook(io.BytesIO(data))
             return " ".join(str(cell) for sheet in book for row in sheet.values for cell in row if cell is not None)
-    return json.dumps(json.loads(data))
+        case ".json":
+            return json.dumps(json.loads(data))
+    return data.decode()
 
 
 def test_uploads(page: Any, address: str) -> None:
@@ -229,7 +274,9 @@ def test_uploads(page: Any, address: str) -> None:
     field.set_input_files({"name": "bomb.yaml", "mimeType": "text/yaml", "buffer": bomb})
     page.wait_for_selector("text=an anchor or alias (a) is not taken in an upload", timeout=60_000)
     field.set_input_files({"name": "huge.json", "mimeType": "application/json", "buffer": b" " * 2_000_000})
-    page.get_by_text("must be 1.0MB or smaller").first.wait_for(state="attached", timeout=60_000)
+    said = page.get_by_text("must be 1.0MB or smaller").first
+    said.wait_for(timeout=60_000)
+    assert said.bounding_box()["height"] > 10, "only screen readers are told"
     config = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],

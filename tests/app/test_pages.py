@@ -208,3 +208,4 @@ def test_an_impossible_plan_says_which_bound() -> None:
     page = opened("plan", {"gpus": "l4", "ttft": "0.01"})
     assert not page.exception
     assert "no feasible plan" in page.error[0].value.lower()
+    assert len(page.dataframe), "what would close the gap"

@@ -145,3 +145,21 @@ def test_a_fault_of_one_line_stays_on_it(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_wide_cores_count_as_many_units() -> None:
     assert load_hardware("h100").parallel_units == load_hardware("h100").compute_units
     assert load_hardware("tpu-v6e").parallel_units == 16
+
+
+def test_guesses_that_nobody_measured_are_assumed_and_widen_the_time_per_token() -> None:
+    replica = {"model": "llama-3.1-8b", "hardware": "h100", "engine": {"name": "vllm"}}
+    guessed = answered(**replica, techniques={"speculation": {"method": "eagle"}})
+    given = answered(**replica, techniques={"speculation": {"method": "eagle", "acceptance": 0.791}})
+    assert guessed["provenance"] == "assumed"
+    assert given["provenance"] != "assumed"
+
+    def width(result: dict[str, Any], name: str) -> float:
+        low, high = result["interval"][name]
+        return math.log(high / low)
+
+    assert guessed["tpot_s"] == pytest.approx(given["tpot_s"], rel=0.01)
+    # 0.14 is the spread of EAGLE's speed-ups between tasks; 1.2816 standard deviations on either side are 80 %.
+    by_hand = math.hypot(width(given, "tpot_s"), 2 * 1.2816 * 0.14)
+    assert width(guessed, "tpot_s") == pytest.approx(by_hand, rel=1e-3)
+    assert width(guessed, "ttft_s") == pytest.approx(width(given, "ttft_s"), rel=1e-3)

@@ -261,3 +261,23 @@ def test_objectives_are_spelled_out() -> None:
         "--json",
     ]
     assert spell_objectives(["--tp", "8", "--pp", "2"]) == ["--tp", "8", "--pp", "2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--json", "--output", "md"], "--json: contradicts --output md"),
+        (["--explain", "--output", "csv"], "--explain: changes nothing with --output csv"),
+    ],
+)
+def test_forms_that_contradict_are_refused(capsys: pytest.CaptureFixture[str], words: list[str], text: str) -> None:
+    answer = Answer(capsys, *BASE, *words)
+    assert (answer.code, answer.out) == (2, "")
+    assert text in answer.err
+
+
+def test_csv_says_which_studies_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = Answer(capsys, *BASE, "--output", "csv", "--growth", "5%/month", "--rental")
+    assert answer.code == 0
+    assert "lists fleets alone, not: Growth, Renting over the day" in answer.err
+    assert "Growth" not in answer.out

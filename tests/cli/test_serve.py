@@ -260,3 +260,12 @@ def test_with_refuses_what_is_said_twice_or_changes_nothing(
     code, out, err = call(capsys, "serve", scenario, *words)
     assert (code, out) == (2, "")
     assert message in err
+
+
+@pytest.mark.parametrize(("change", "said"), [("speculation=eagle", True), ("speculation=eagle:acceptance=0.7", False)])
+def test_an_acceptance_that_nobody_measured_is_said(
+    scenario: str, capsys: pytest.CaptureFixture[str], change: str, said: bool
+) -> None:
+    code, out, _ = call(capsys, "serve", scenario, "--with", change)
+    assert code == 0
+    assert ("differ between tasks by 14 %" in out) is said

@@ -17,7 +17,7 @@ sys.exit(code)
 FOREIGN = ("numba", "scipy", "pandas", "plotly", "streamlit", "torch", "rich", "transformers", "numpy.ma", "asyncio")
 OWN = (
     "simulator.engine.loop",
-    "simulator.engine.trace_files",
+    "simulator.engine.recorded.trace_files",
     "simulator.engine.uniform_runs",
     "simulator.planner.choice_records",
     "simulator.planner.gap.closing",

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.engine.demand_import import import_demand, prefix_hits
-from simulator.engine.prometheus import histogram_cv, histogram_quantile
-from simulator.engine.trace_files import read_trace, summarise
+from simulator.engine.recorded.importers import import_demand, prefix_hits
+from simulator.engine.recorded.prometheus import histogram_cv, histogram_quantile
+from simulator.engine.recorded.trace_files import read_trace, summarise
 from simulator.errors import FileError, RoofcastError
 
 RESULTS = Path(__file__).resolve().parents[1] / "data" / "serving_results"

@@ -10,9 +10,9 @@ import pytest
 
 from simulator.engine.demand import build_requests
 from simulator.engine.demand_limits import LARGEST_REQUESTS, LARGEST_TOKENS, check_state_size
+from simulator.engine.recorded.trace_files import read_trace
 from simulator.engine.request import make_requests
 from simulator.engine.settings import SchedulerSettings
-from simulator.engine.trace_files import read_trace
 from simulator.errors import RoofcastError
 from simulator.specs.workload import StageSpec, WorkloadSpec
 

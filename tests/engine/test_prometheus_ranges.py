@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulator.cli.demand import run_demand
-from simulator.engine.demand_import import import_demand
+from simulator.engine.recorded.importers import import_demand
 from simulator.errors import RoofcastError
 from simulator.planner.plan import plan_capacity
 from simulator.specs.plan import plan_spec

@@ -11,8 +11,8 @@ import pytest
 
 from simulator.engine.conversations import turn_counts
 from simulator.engine.demand import build_requests
+from simulator.engine.recorded.trace_files import read_trace
 from simulator.engine.request import Requests
-from simulator.engine.trace_files import read_trace
 from simulator.errors import RoofcastError
 from simulator.specs.workload import ConversationSpec, StageSpec, WorkloadSpec
 

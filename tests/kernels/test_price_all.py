@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from simulator.kernels import library as pricing
+from simulator.kernels.gemm import CASES_AT_ONCE
 from simulator.kernels.joined_products import JOINED_CASES, join, split
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.timing import Timing
@@ -101,3 +104,26 @@ def test_joining_and_splitting_keep_every_case() -> None:
     )
     for part, shape in zip(split(one, sizes=sizes), shapes, strict=True):
         np.testing.assert_array_equal(part.seconds, np.atleast_1d(shape.m) * shape.n * shape.k)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "model"), [("h100", "llama-3.1-70b"), ("a100", "llama-2-7b"), ("b200", "gemma-2-9b")]
+)
+def test_degrees_priced_together_cost_what_each_costs_alone(hardware: str, model: str) -> None:
+    kernels = kernel_library(load_hardware(hardware), library="vllm")
+    degrees = [_rows(model, tp_size=tp_size, cases=cases) for tp_size, cases in ((1, 3), (2, 5), (4, 4))]
+    together = iter(kernels.price_all([work for rows in degrees for work in rows]))
+    for rows in degrees:
+        for work in rows:
+            _assert_same(next(together), kernels.price(work))
+
+
+def test_products_beyond_what_is_priced_at_once_cost_the_same() -> None:
+    kernels = kernel_library(load_hardware("h100"), library="vllm")
+    m = np.arange(1.0, 2.0 * CASES_AT_ONCE + 8.0)
+    shapes = [work.shape for work in _rows("llama-3.1-8b", tp_size=1) if isinstance(work.shape, GemmShape)]
+    whole = kernels.product(replace(shapes[0], m=m))
+    part = kernels.product(replace(shapes[0], m=m[CASES_AT_ONCE - 2 : CASES_AT_ONCE + 2]))
+    assert whole is not None
+    assert part is not None
+    np.testing.assert_allclose(whole.seconds[CASES_AT_ONCE - 2 : CASES_AT_ONCE + 2], part.seconds, rtol=1e-12)

@@ -14,6 +14,7 @@ from simulator.planner.gap.error import GapError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.pools import truncated_lengths
 from simulator.planner.records import CapacityPlan
+from simulator.reports.plan_tables import sentence
 from simulator.specs.plan import plan_spec
 
 GPUS = ("h100", "mi300x")
@@ -139,6 +140,7 @@ class TestStock:
         per_device = plan.best.cost.per_device_hour
         assert per_device is not None
         assert share.cost_per_hour == pytest.approx(share.bought * per_device)
+        assert f"({share.label}, 64 of them stock)" in sentence(plan)
 
     def test_stock_that_lacks_part_of_a_server_is_filled_up_with_whole_ones(self) -> None:
         plan = planned(hardware="h100", tp=4, stock=("h100=60",))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.engine.trace_files import read_trace, summarise
+from simulator.engine.recorded.trace_files import read_trace, summarise
 from simulator.errors import FileError, ProfileError, RoofcastError
 from simulator.planner.demand import CHAT_ISL, DEFAULT_OBJECTIVES, read_demand, read_objectives
 from simulator.specs.plan import duration_s, plan_spec

@@ -8,7 +8,7 @@ import pytest
 
 from simulator.planner import evaluated_once
 from simulator.planner.candidates import Candidate, candidates, platforms
-from simulator.planner.evaluated_once import evaluate_once
+from simulator.planner.evaluated_once import evaluate_ahead, evaluate_once
 from simulator.planner.feasibility import Evaluated, Policy, evaluate
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import Rejection
@@ -57,7 +57,7 @@ def test_another_rate_works_out_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(*args: object, **words: object) -> None:
         raise AssertionError("evaluated again")
 
-    monkeypatch.setattr(evaluated_once, "evaluate", refuse)
+    monkeypatch.setattr(evaluated_once, "evaluate_prepared", refuse)
     small, large = (plan_capacity(plan_spec({**ASKED, "rps": rate})) for rate in (20.0, 2000.0))
     assert small.best.replicas < large.best.replicas
 
@@ -108,7 +108,7 @@ def test_other_objectives_and_another_load_price_nothing(monkeypatch: pytest.Mon
     def refuse(*args: object, **words: object) -> None:
         raise AssertionError("priced again")
 
-    monkeypatch.setattr(evaluated_once, "replica_curve", refuse)
+    monkeypatch.setattr(evaluated_once, "prepare_all", refuse)
     tighter, _ = _question(ttft_p95=0.3)
     found = _outcome(tighter, candidate, policy=replace(question.policy, utilization=0.6))
     fresh = evaluate(
@@ -130,3 +130,21 @@ def test_priced_curves_of_other_lengths_are_not_taken() -> None:
     assert isinstance(after, Evaluated)
     assert before.curve is not after.curve
     assert before.replica.saturation_per_s > after.replica.saturation_per_s
+
+
+def test_worked_out_ahead_is_what_each_comes_to_alone() -> None:
+    spec = plan_spec({**ASKED, "rps": 20.0, "tp": (1, 2, 4, 8), "hardware": ("h100-sxm-80gb", "a10"), "isl": 900})
+    question = resolve(spec)
+    tried = [item for place in platforms(spec) for item in candidates(spec, model=question.model, platform=place)]
+    mix, objectives, policy = question.demand.mix, question.objectives, question.policy
+    evaluate_ahead(tried, model=question.model, mix=mix, objectives=objectives, policy=policy)
+    for candidate in tried:
+        ahead = _outcome(question, candidate)
+        alone = evaluate(candidate, model=question.model, mix=mix, objectives=objectives, policy=policy)
+        assert type(ahead) is type(alone)
+        if isinstance(ahead, Evaluated) and isinstance(alone, Evaluated):
+            assert ahead.candidate is candidate
+            assert ahead.replica.capacity_per_s == pytest.approx(alone.replica.capacity_per_s, rel=1e-12)
+            assert ahead.replica.unloaded.ttft_p95_s == pytest.approx(alone.replica.unloaded.ttft_p95_s, rel=1e-12)
+        else:
+            assert ahead == alone

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.engine.rate_simulation import served_deployment, simulate_as_sent
-from simulator.engine.trace_files import read_trace, summarise
-from simulator.engine.trace_replay import replica_share, resampled_requests
-from simulator.planner.finalist_checks import MOST_ADDED, off_the_edge, smallest_that_holds
+from simulator.engine.recorded.trace_files import read_trace, summarise
+from simulator.engine.recorded.trace_replay import replica_share, resampled_requests
+from simulator.planner.finalist_checks import MOST_ADDED, bar_chance, smallest_that_holds, surer
 from simulator.planner.finalist_records import Verdict
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.planner.verification import ObjectiveVerification, Verification, refused
+from simulator.planner.verification import Verification, refused
 from simulator.reports.plan_document import plan_document
 from simulator.reports.plan_tables import plan_text
 from simulator.specs.plan import ObjectiveSpec, PlanSpec, plan_spec
@@ -46,23 +46,34 @@ def test_the_smallest_fleet_is_found(nothing: Verification, planned: int, needed
 
 
 @pytest.mark.parametrize(
-    ("fewer", "excess_below", "excess", "expected"),
+    ("chances", "expected"),
     [
-        (9, 1.4, 0.7, 10),
-        (9, 1.4, 0.99, 11),
-        (9, float("inf"), 0.99, 10),
-        (0, 1.0, 0.99, 1),
+        # Sure enough: one more would be money for nothing.
+        ({3: 0.0, 4: 0.5, 5: 0.99, 6: 1.0}, 5),
+        # Unsure, and one more settles it.
+        ({3: 0.0, 4: 0.0, 5: 0.9, 6: 1.0}, 6),
+        # Level: six would be no surer, and four nearly do.
+        ({3: 0.82, 4: 0.87, 5: 0.91, 6: 0.93}, 5),
     ],
 )
-def test_a_fleet_that_only_just_holds_gets_one_more(
-    nothing: Verification, fewer: int, excess_below: float, excess: float, expected: int
+def test_one_more_where_it_makes_the_fleet_surer(
+    nothing: Verification, chances: dict[int, float], expected: int
 ) -> None:
     def at(replicas: int) -> Verification:
-        value = excess_below if replicas == fewer else excess
-        check = ObjectiveVerification(name="x", bound_s=1.0, simulated_s=value, low_s=value, high_s=value, steady_s=1.0)
-        return replace(nothing, holds=value <= 1, objectives=(check,))
+        return replace(nothing, holds=replicas >= 5, chance=chances[replicas])
 
-    assert off_the_edge(at, smallest=fewer + 1) == expected
+    assert surer(at, smallest=5) == expected
+
+
+def test_a_single_replica_that_is_sure_stays_single(nothing: Verification) -> None:
+    assert surer(lambda replicas: replace(nothing, holds=True, chance=0.99), smallest=1) == 1
+    assert surer(lambda replicas: replace(nothing, holds=True, chance=0.9 if replicas == 1 else 1.0), smallest=1) == 2
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.3, 0.8, 0.9, 0.95, 1.0])
+def test_nine_of_ten_by_hand(chance: float) -> None:
+    drawn = np.random.default_rng(1).random((40_000, 10)) < chance
+    assert bar_chance(chance) == pytest.approx((drawn.sum(axis=1) >= 9).mean(), abs=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +153,22 @@ def test_shares_of_all_replicas_are_the_whole(trace: Path) -> None:
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
+def test_a_share_meets_what_the_replica_meets_in_the_fleet(trace: Path, bursty: CapacityPlan) -> None:
+    deployment, recorded = bursty.best.replica.deployment, read_trace(trace)
+    delay_s = deployment.engine.overheads.prompt_token_s
+    assert delay_s > 0
+    whole = resampled_requests(recorded, times=2.0, seed=3)
+    fleet = served_deployment(deployment, replicas=3).run(whole).run.records
+    one = served_deployment(deployment)
+    for place in range(3):
+        share = replica_share(recorded, times=2.0, replicas=3, replica=place, seed=3, prompt_token_delay_s=delay_s)
+        assert share is not None
+        alone = one.run(share).run.records
+        own = np.isin(whole.arrival_s, share.arrival_s)
+        assert len(set(fleet.replica[own])) == 1
+        assert alone.finish_s == pytest.approx(fleet.finish_s[own], abs=1e-9)
+
+
 def test_parts_of_replays_count_together(trace: Path, bursty: CapacityPlan) -> None:
     served = served_deployment(bursty.best.replica.deployment)
     each = [replica_share(read_trace(trace), times=1.0, replicas=8, replica=place, seed=1) for place in range(4)]
@@ -168,6 +195,12 @@ def test_a_trace_is_planned_for_all_its_requests(trace: Path) -> None:
     assert plan.finalists.chosen.planned_replicas == steady.best.replicas
     assert plan.demand.peak_to_mean < busiest
     assert plan.finalists.chosen.found.holds
+    text = plan_text(plan, explain=False)
+    assert "over all requests of the trace together" in text.splitlines()[1]
+    assert f"replayed: {trace.name} at 6 requests/s" in text
+    assert "over all requests" not in plan_text(steady, explain=False)
+    assert plan.finalists.chosen.found.chance is not None
+    assert 0.9 <= plan.finalists.chosen.found.chance <= 1
     peak = next(item for item in plan.assumptions if item.name == "peak over mean")
     assert "replayed trace" in peak.source
     assert any(f"plans for its busiest one ({steady.best.replicas} replicas)" in item for item in plan.warnings)

@@ -236,3 +236,28 @@ def test_knee_of_a_corner_is_the_corner() -> None:
 
     x = np.linspace(0.0, 1.0, 101)
     assert x[knee_index(x, np.maximum(0.0, x - 0.7))] == pytest.approx(0.7)
+
+
+def test_weights_that_no_flag_makes_are_asked_for_in_the_files_themselves() -> None:
+    found, _ = asked(model="llama-3.1-8b", scheme="gptq-g128")
+    for name in ("launch-vllm.sh", "launch-sglang.sh", "kubernetes.yaml"):
+        first = of(found, name).splitlines()[0]
+        assert first.startswith("# Name a checkpoint whose weights are int4 by gptq-g128 in place of")
+    assert manifest(found)["Deployment"]["kind"] == "Deployment"
+
+
+def test_a_checkpoint_that_is_published_in_its_format_is_not_asked_for() -> None:
+    found, plan_ = asked(model="gpt-oss-20b")
+    assert plan_.best.replica.deployment.plan.weights.value == "fp4"
+    assert not any("Name a checkpoint" in note for note in found.notes)
+    assert of(found, "launch-vllm.sh").startswith("vllm serve")
+
+
+def test_every_replica_of_each_pool_has_an_address() -> None:
+    found, plan_ = asked(model="llama-3.1-8b", serving="disaggregated", rps=100.0)
+    script = of(found, "launch-tensorrt-llm.sh").split("disaggregated.yaml <<'YAML'\n")[1].split("YAML\n")[0]
+    servers = yaml.safe_load(script)
+    fleet = plan_.best
+    assert fleet.prefill is not None
+    for name, pool in (("context_servers", fleet.prefill), ("generation_servers", fleet)):
+        assert servers[name]["num_instances"] == len(set(servers[name]["urls"])) == pool.replicas + pool.spares

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from math import isinf
 
@@ -11,6 +12,7 @@ from simulator.planner.availability import DEVICE_MTBF_HOURS, enough_up, replica
 from simulator.planner.carbon import energy_and_carbon
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
+from simulator.planner.resilience import availability_warnings
 from simulator.planner.tco import fleet_prompt_share, total_cost
 from simulator.specs.loading import load_prices
 from simulator.specs.ownership import load_ownership
@@ -87,3 +89,17 @@ def test_pools_are_restarted_one_after_the_other() -> None:
     replicas = fleet.replicas + fleet.spares + fleet.prefill.replicas + fleet.prefill.spares
     assert found.maintenance.rounds == replicas
     assert found.maintenance.holds
+
+
+def test_the_warning_says_what_each_pool_takes_not_what_both_sum_to() -> None:
+    found, fleet = plan().resilience, plan().best
+    assert found is not None
+    assert found.availability is not None
+    assert fleet.prefill is not None
+    each = found.availability.spares_each
+    assert each is not None
+    assert each <= found.availability.spares <= 2 * each
+    short = replace(found, availability=replace(found.availability, present_spares=0, present_achieved=0.9))
+    (warning,) = availability_warnings(short)
+    assert warning.endswith(f"takes --spares {each} (of each pool)")
+    assert availability_warnings(found) == ()

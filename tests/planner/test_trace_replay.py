@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulator.engine.recorded.trace_files import RequestTrace, read_trace, summarise
+from simulator.engine.recorded.trace_replay import resampled_requests
 from simulator.engine.serving import serve_workload
-from simulator.engine.trace_files import RequestTrace, read_trace, summarise
-from simulator.engine.trace_replay import resampled_requests
 from simulator.phases.compiled import StepTables
 from simulator.phases.tabulate import compile_steps
 from simulator.planner.plan import plan_capacity

@@ -11,7 +11,7 @@ from simulator.engine.answers import answer
 from simulator.errors import RoofcastError
 from simulator.planner.latency_range import latency_range
 from simulator.planner.plan import plan_capacity
-from simulator.planner.what_if import BASE_NAME, answer_quality, native_scenario, technique_steps, what_if
+from simulator.planner.what_if import BASE_NAME, native_scenario, scenario_quality, technique_steps, what_if
 from simulator.planner.workload_presets import PRESET_NAMES, PRESETS, workload_preset
 from simulator.specs.documents import validate
 from simulator.specs.plan import plan_spec
@@ -82,15 +82,15 @@ def _changed(**changes: object) -> ScenarioSpec:
 
 
 def test_quality_is_published_unknown_or_untouched() -> None:
-    as_published = answer_quality(answer(_changed()))
+    as_published = scenario_quality(answer(_changed()))
     assert as_published.loss == 0
-    unknown = answer_quality(answer(_changed(precision={"weights": "fp8"})))
+    unknown = scenario_quality(answer(_changed(precision={"weights": "fp8"})))
     assert unknown.loss is None
-    assert answer_quality(answer(_changed(precision={"kv_cache": "fp8"}))).loss is None
+    assert scenario_quality(answer(_changed(precision={"kv_cache": "fp8"}))).loss is None
     leaving = {"early_exit": {"mean_fraction": 0.5, "compacts": True}}
-    assert answer_quality(answer(_changed(techniques=leaving))).loss is None
+    assert scenario_quality(answer(_changed(techniques=leaving))).loss is None
     sparse = {"sparsity": {"pattern": "2:4", "method": "wanda"}}
-    known = answer_quality(answer(_changed(model="llama-7b", isl_tokens=500, techniques=sparse)))
+    known = scenario_quality(answer(_changed(model="llama-7b", isl_tokens=500, techniques=sparse)))
     # Sun et al., table of WikiText perplexity: 5.68 dense, 11.53 with 2:4 by Wanda.
     assert known.loss == pytest.approx(11.53 / 5.68 - 1)
 

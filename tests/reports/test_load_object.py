@@ -17,9 +17,7 @@ LOADED = at_share(DEMAND, share=0.5, saturation_per_s=40.0, requests=200)
 
 
 def _document(workload: WorkloadSpec, *, replicas: int = 1) -> dict[str, Any]:
-    spec = ScenarioSpec(
-        id=1, kind="serve", model="llama-3.1-8b", hardware="h100", workload=workload, replicas=replicas
-    )
+    spec = ScenarioSpec(id=1, kind="serve", model="llama-3.1-8b", hardware="h100", workload=workload, replicas=replicas)
     found: dict[str, Any] = result_object(answer(spec))
     return found
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simulator.planner.plan import plan_capacity
+from simulator.reports.content import Facts, Table
+from simulator.reports.sections.decision import decision_section
 from simulator.reports.sections.risks import top_risks
 from simulator.reports.studies import Studies, gather
 from simulator.specs.plan import plan_spec
@@ -24,3 +26,17 @@ def test_the_price_risk_is_of_the_kind_of_price_that_the_plan_uses(kind: str, wo
     known = [price for price in prices if price is not None]
     assert f"{word} prices" in said
     assert f"from {min(known):,.2f} to {max(known):,.2f}" in said
+
+
+def test_a_fleet_without_a_price_says_so_where_its_price_would_stand() -> None:
+    question = {"rps": 40.0, "model": "llama-3.1-8b", "hardware": "b300", "price_kind": "spot"}
+    found = gather(plan_capacity(plan_spec(question)), command="plan-capacity", complete=False)
+    assert found.plan.best.cost.per_hour is None
+    risks = top_risks(found)
+    assert any(text.startswith("Price: the price list default has no spot price of b300-sxm") for text in risks)
+    blocks = decision_section(found).blocks
+    facts = {fact.key: fact for block in blocks if isinstance(block, Facts) for fact in block.facts}
+    assert facts["cost_per_hour"].label == "an hour, rented spot"
+    assert facts["cost_per_month"].remark == "no such price in the list default"
+    notes = [block.note for block in blocks if isinstance(block, Table)]
+    assert not any("Spot capacity" in note for note in notes)

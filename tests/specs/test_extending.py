@@ -106,3 +106,9 @@ def test_an_alias_is_the_accelerator_and_what_nobody_knows_stays(tmp_path: Path)
 def test_a_pue_below_one_is_impossible(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="pue"):
         load_prices(written(tmp_path, HEAD | {"pue": 0.9, "pue_source": "x"}))
+
+
+def test_all_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
+    path = written(tmp_path, {"name": "mine", "currency": "EUR", "date": "2026-11-01", "offers": [OFFER]})
+    with pytest.raises(ProfileError, match=r"\(and 4 more: power_source, pue, pue_source, offers\.0\.kind\)"):
+        load_prices(path)

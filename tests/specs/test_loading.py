@@ -29,6 +29,7 @@ from simulator.specs.loading import (
     validate,
 )
 from simulator.specs.model import ModelSpec
+from simulator.specs.scenario import ScenarioSpec
 from simulator.specs.workload import WorkloadSpec
 
 
@@ -238,7 +239,7 @@ def test_invalid_fields_are_one_line_with_field_value_and_nearest(
 
 
 def test_several_errors_are_counted() -> None:
-    with pytest.raises(RoofcastError, match=r"\(and 1 more\) in scenario 7"):
+    with pytest.raises(RoofcastError, match=r"\(and 1 more: block_size_tokens\) in scenario 7"):
         validate(EngineSpec, {"max_num_seqs": 0, "block_size_tokens": 0}, where="scenario 7")
 
 
@@ -281,3 +282,10 @@ def test_profiles_are_found_inside_an_installed_package(tmp_path: Path) -> None:
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == [str(package / "_data" / "hardware_profiles"), "h100-sxm-80gb", "pcie-8x-l4"]
+
+
+def test_a_field_on_the_wrong_level_is_sent_to_where_it_belongs() -> None:
+    scenario = {"id": "x", "kind": "batch", "model": "m", "hardware": "h100", "speculation": {"method": "eagle"}}
+    with pytest.raises(RoofcastError) as caught:
+        validate(ScenarioSpec, scenario, where="scenario 7")
+    assert caught.value.hint == "did you mean techniques.speculation?"

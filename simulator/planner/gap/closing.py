@@ -2,153 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from simulator.planner.constraints import fleet_limits
-from simulator.planner.fleet import Sized, size
-from simulator.planner.gap.changes import GIVES_UP, GapChange, GapState, gap_changes
+from simulator.planner.fleet import Sized, quality_of
+from simulator.planner.gap.changes import GapChange, GapState, gap_changes
 from simulator.planner.gap.commands import pinned_command
-from simulator.planner.gap.idle_bounds import own_quality
 from simulator.planner.gap.options import gap_options, usual_options
 from simulator.planner.gap.overrun import Overrun
+from simulator.planner.gap.path import Path, walked
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep, MissedBound
-from simulator.planner.gap.screen import GapScreen, can_screen, with_cache_hits, with_prefix_hits
-from simulator.planner.search import Question, evaluate_all
+from simulator.planner.gap.remaining import remaining_of
+from simulator.planner.gap.screen import GapScreen, can_screen
+from simulator.planner.search import Question
 
-# The changes of a round that are evaluated exactly, those whose screened fleets come nearest.
-_EXACT_CHANGES = 3
-_HALVINGS = 8
-_RATE_HALVINGS = 24
 # The first change of each of these kinds shows which accelerators are worth going on with; "" is none at all.
 _PROBES = ("", "hardware", "speculation", "weights")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """A change that was taken, and the fleet after it."""
-
-    change: GapChange
-    item: Sized
-    state: GapState
-
-
-class _Path:
-    """The changes taken so far, and the fleet after them."""
-
-    def __init__(self, screen: GapScreen, start: Sized | None) -> None:
-        self._screen = screen
-        self.start, self.taken = start, list[Taken]()
-
-    @property
-    def now(self) -> Sized | None:
-        """The fleet after the last change."""
-        return self.taken[-1].item if self.taken else self.start
-
-    @property
-    def state(self) -> GapState:
-        """Everything that was changed."""
-        return self.taken[-1].state if self.taken else GapState()
-
-    @property
-    def is_done(self) -> bool:
-        """The fleet holds every limit."""
-        return self.now is not None and self._screen.overrun.holds(self.now)
-
-    def follow(self, changes: Sequence[GapChange]) -> None:
-        """Take the change that comes nearest to the limits, again and again, until they hold or nothing helps."""
-        while not self.is_done:
-            found = self._best(changes)
-            if found is None:
-                return
-            self.taken.append(found)
-
-    def _best(self, changes: Sequence[GapChange]) -> Taken | None:
-        used = {item.change.kind for item in self.taken}
-        screen, state = self._screen, self.state
-        open_changes = [change for change in changes if change.kind not in used]
-        open_changes.sort(key=lambda change: screen.least(state.joined(change.state)))
-        tried = []
-        for change in open_changes[:_EXACT_CHANGES]:
-            joined = state.joined(change.state)
-            item = screen.exact(joined)
-            if item is not None and change.is_in(item.evaluated.candidate):
-                tried.append(Taken(change=change, item=item, state=joined))
-        best = min(tried, key=self._preference, default=None)
-        if best is None or (self.now is not None and not self._is_nearer(best.item, self.now)):
-            return None
-        return best
-
-    def _preference(self, taken: Taken) -> tuple[float, float, object]:
-        """Of changes that close the gap the one with the smallest known loss, then the cheapest fleet."""
-        over, rank = self._screen.overrun.order(taken.item)
-        loss = taken.change.quality.loss
-        return over, float("inf") if loss is None else loss, rank
-
-    def _is_nearer(self, item: Sized, than: Sized) -> bool:
-        return self._screen.overrun.order(item)[0] < self._screen.overrun.order(than)[0]
-
-    def drop_needless(self) -> None:
-        """Leave out changes that later ones made superfluous, the dearest in quality first."""
-        if not self.is_done:
-            return
-        for taken in sorted(self.taken, key=lambda item: -_cost_of(item.change)):
-            rest = [item.change for item in self.taken if item.change is not taken.change]
-            end = self._screen.exact(_joined(rest))
-            if rest and end is not None and self._screen.overrun.holds(end):
-                self.taken = self._again(rest) or self.taken
-
-    def _again(self, changes: Sequence[GapChange]) -> list[Taken] | None:
-        """The same path with other changes; None where the first fleets of it do not serve."""
-        found = list[Taken]()
-        for place, change in enumerate(changes, start=1):
-            state = _joined(changes[:place])
-            item = self._screen.exact(state)
-            if item is None:
-                return None
-            found.append(Taken(change=change, item=item, state=state))
-        return found
+def _narrowed(question: Question, overrun: Overrun, changes: Sequence[GapChange]) -> GapScreen:
+    """A screen of the accelerators that are worth going on with."""
+    screen = GapScreen(question, overrun)
+    for kind in _PROBES if changes else ():
+        screen.least(next((change.state for change in changes if change.kind == kind), GapState()))
+    screen.narrow()
+    return screen
 
 
-def _joined(changes: Sequence[GapChange]) -> GapState:
-    state = GapState()
-    for change in changes:
-        state = state.joined(change.state)
-    return state
-
-
-def _cost_of(change: GapChange) -> float:
-    return float("inf") if change.quality.loss is None else change.quality.loss
-
-
-def _needed_share(
-    question: Question, item: Sized, *, overrun: Overrun, changed: Callable[[Question, float], Question]
-) -> float | None:
-    """Smallest share in (0, 1) with which a set-up holds the limits, found by halving; None where none does."""
-    low, high, found = 0.0, 1 - 1 / 2**_HALVINGS, None
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        trial = evaluate_all(changed(question, middle), (item.evaluated.candidate,))
-        if trial.sized and overrun.holds(trial.sized[0]):
-            high, found = middle, middle
-        else:
-            low = middle
-    return found
-
-
-def carried_rate_per_s(question: Question, item: Sized, *, overrun: Overrun) -> float:
-    """Of the whole demand, the requests/s that a set-up carries within the limits, spares and servers kept [1/s]."""
-    rate = question.demand.mean_rate_per_s
-    low, high = 0.0, rate
-    for _ in range(_RATE_HALVINGS):
-        middle = (low + high) / 2
-        less = replace(question.demand, mean_rate_per_s=middle)
-        fits = overrun.holds(size(item.evaluated, demand=less, spec=question.spec, prices=question.prices))
-        low, high = (middle, high) if fits else (low, middle)
-    return low
-
-
-def _steps(question: Question, path: _Path, screen: GapScreen) -> tuple[GapStep, ...]:
+def _steps(question: Question, path: Path, screen: GapScreen) -> tuple[GapStep, ...]:
     before, found = path.start, []
     searched = question.spec.any_precision or question.spec.any_technique
     for taken in path.taken:
@@ -156,7 +38,7 @@ def _steps(question: Question, path: _Path, screen: GapScreen) -> tuple[GapStep,
         candidate, speculation = item.evaluated.candidate, item.evaluated.replica.deployment.speculation
         alone = screen.exact(change.state)
         # Where the question leaves formats open, any change may come with another one.
-        quality = own_quality(item) if searched else change.quality
+        quality = quality_of(item.evaluated) if searched else change.quality
         guesses = speculation is not None and change.kind == "speculation"
         found.append(
             GapStep(
@@ -184,7 +66,7 @@ def _command(question: Question, item: Sized, state: GapState, *, overrun: Overr
     return pinned_command(question, item.evaluated.candidate, texts=state.texts, keeps_limits=holds)
 
 
-def _limits(path: _Path, overrun: Overrun) -> tuple[GapLimit, ...]:
+def _limits(path: Path, overrun: Overrun) -> tuple[GapLimit, ...]:
     start, end = path.start, path.now
     return tuple(
         GapLimit(
@@ -196,19 +78,6 @@ def _limits(path: _Path, overrun: Overrun) -> tuple[GapLimit, ...]:
         )
         for limit in overrun.limits
     )
-
-
-def _walked(screen: GapScreen, changes: Sequence[GapChange], start: Sized | None) -> _Path:
-    """First what leaves answers as published, then what is known to change them, then the rest, then what gives up."""
-    techniques = [change for change in changes if change.kind not in GIVES_UP]
-    path = _Path(screen, start)
-    path.follow([change for change in techniques if change.quality.loss == 0])
-    path.follow([change for change in techniques if change.quality.loss is not None])
-    path.follow(techniques)
-    if screen.overrun.limits or start is None:
-        path.follow(changes)
-    path.drop_needless()
-    return path
 
 
 def gap_of(
@@ -230,23 +99,15 @@ def gap_of(
     question = replace(question, spec=question.spec.model_copy(update={"pareto": False, "serving": ()}))
     overrun = Overrun(limits=fleet_limits(question))
     changes = gap_changes(question) if can_screen(question) else []
-    screen = GapScreen(question, overrun)
-    for kind in _PROBES if changes else ():
-        probe = next((change.state for change in changes if change.kind == kind), GapState())
-        screen.least(probe)
-    screen.narrow()
-    path = _walked(screen, changes, start)
+    screen = _narrowed(question, overrun, changes)
+    path = walked(screen, changes, start)
     if can_screen(question):
         alone = gap_options(question, screen, changes, start=start)
     else:
         alone = usual_options(question, overrun, start=start)
-    end, prefix, cache, carried = path.now, None, None, None
-    if end is not None and overrun.limits and not overrun.holds(end):
-        prefix = _needed_share(question, end, overrun=overrun, changed=with_prefix_hits)
-        cache = _needed_share(question, end, overrun=overrun, changed=with_cache_hits)
-        carried = carried_rate_per_s(question, end, overrun=overrun)
+    end, remaining = path.now, remaining_of(question, path.now, overrun=overrun)
     first, budget = (None if start is None else start.evaluated.candidate), question.spec.max_gpus
-    quality = None if end is None else own_quality(end)
+    quality = None if end is None else quality_of(end.evaluated)
     return Gap(
         budget_devices=budget,
         start_hardware=first.platform.hardware.name if first else "",
@@ -255,14 +116,14 @@ def gap_of(
         steps=_steps(question, path, screen),
         end_devices=end.devices if end is not None else None,
         remaining_devices=None if end is None else max(0, end.devices - (budget or end.devices)),
-        needed_prefix_hit=prefix,
-        needed_cache_hit=cache,
+        needed_prefix_hit=remaining.prefix_hit,
+        needed_cache_hit=remaining.cache_hit,
         limits=_limits(path, overrun),
         options=(*options, *alone),
         bounds=bounds,
         quality="" if quality is None else quality.note,
         quality_loss=None if quality is None else quality.loss,
-        carried_rate_per_s=carried,
+        carried_rate_per_s=remaining.rate_per_s,
         command="" if end is None else _command(question, end, path.state, overrun=overrun),
         start_cost_per_hour=start.cost.per_hour if start is not None else None,
     )

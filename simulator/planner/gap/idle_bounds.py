@@ -8,7 +8,6 @@ from dataclasses import replace
 from simulator.planner.candidates import Candidate, candidates, platforms
 from simulator.planner.feasibility import Evaluated
 from simulator.planner.fleet import Sized
-from simulator.planner.format_quality import AnswerQuality, answer_quality
 from simulator.planner.gap.records import MissedBound
 from simulator.planner.records import Rejection
 from simulator.planner.replica_capacity import UNLOADED_SHARE
@@ -74,9 +73,3 @@ def missed_bounds(question: Question, trial: Trial) -> tuple[MissedBound, ...]:
         )
         for item, value_s in zip(question.objectives, idle.objectives_s, strict=True)
     )
-
-
-def own_quality(item: Sized) -> AnswerQuality:
-    """What is published about the answers of a fleet."""
-    candidate = item.evaluated.candidate
-    return answer_quality(item.evaluated.replica.deployment.model, candidate.precision, candidate.techniques)

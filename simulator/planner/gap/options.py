@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.planner.fleet import Sized
+from simulator.planner.fleet import Sized, quality_of
 from simulator.planner.gap.changes import GapChange
 from simulator.planner.gap.commands import pinned_command
-from simulator.planner.gap.idle_bounds import own_quality
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import GapOption
 from simulator.planner.gap.screen import GapScreen
@@ -30,7 +29,7 @@ def option_of(
 ) -> GapOption:
     """A fleet that one change leads to."""
     candidate, closes = item.evaluated.candidate, overrun.holds(item)
-    quality = own_quality(item)
+    quality = quality_of(item.evaluated)
     if start is None:
         helps = True
     elif overrun.holds(start):  # then only a cheaper or a smaller fleet is of use

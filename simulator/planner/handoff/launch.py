@@ -104,8 +104,9 @@ def launch_handoff(
             ("tensorrt-llm", "launch-tensorrt-llm.sh", "One replica, TensorRT-LLM", tensorrt_launch(item)),
         )
     )
+    before = f"# {_checkpoint_note(item, fleet)}\n" if item.needs_checkpoint else ""
     files = [
-        HandoffFile(name=name, title=title, text=text, planned=engine == planned)
+        HandoffFile(name=name, title=title, text=f"{before}{text}", planned=engine == planned)
         for engine, name, title, text in commands
         if engine != "tensorrt-llm" or item.deployment.hardware.vendor == "nvidia"
     ]
@@ -114,7 +115,7 @@ def launch_handoff(
         HandoffFile(
             name="kubernetes.yaml",
             title="The fleet on Kubernetes (vLLM)",
-            text=kubernetes(item, fleet) if pools is None else pools_kubernetes(fleet, pools),
+            text=before + (kubernetes(item, fleet) if pools is None else pools_kubernetes(fleet, pools)),
             planned=planned == "vllm",
         )
     )
@@ -125,13 +126,20 @@ def launch_handoff(
     return Handoff(files=tuple(files), notes=_notes(item, fleet, demand=demand))
 
 
+def _checkpoint_note(item: LaunchSettings, fleet: Fleet) -> str:
+    """What takes the place of the published model, whose weights are of another format."""
+    way = f" by {fleet.scheme}" if fleet.scheme else ""
+    weights = item.deployment.plan.weights.value
+    return f"Name a checkpoint whose weights are {weights}{way} in place of {item.model_id}: no flag makes them so."
+
+
 def _notes(item: LaunchSettings, fleet: Fleet, *, demand: Demand) -> tuple[str, ...]:
     planned, mix = item.deployment.engine, demand.mix
     notes = [
         f"The plan was made for {planned.name} {planned.version}; the other commands say the same in another engine's "
         "words, and its latencies differ. None was run here: vLLM's and SGLang's flags are those of their parsers, "
         "TensorRT-LLM's those of its documentation.",
-        "`roofcast calibrate --from replica.json` fits the engine's overheads to the benchmark, so that the next plan "
+        "roofcast calibrate --from replica.json fits the engine's overheads to the benchmark, so that the next plan "
         "rests on your own measurement.",
     ]
     if max(mix.isl.cv, mix.osl.cv) > range_ratio(mix) / _RATIO_PER_CV:
@@ -141,9 +149,7 @@ def _notes(item: LaunchSettings, fleet: Fleet, *, demand: Demand) -> tuple[str, 
             "worse. For acceptance use a data set of your own."
         )
     if item.needs_checkpoint:
-        way = f" by {fleet.scheme}" if fleet.scheme else ""
-        weights = item.deployment.plan.weights.value
-        notes.append(f"Name a checkpoint whose weights are {weights}{way}: no flag makes them so.")
+        notes.append(_checkpoint_note(item, fleet))
     elif item.quantization:
         notes.append(
             f"vLLM and SGLang quantize at load time (--quantization {item.quantization}); TensorRT-LLM needs a "

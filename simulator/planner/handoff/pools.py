@@ -41,6 +41,13 @@ def _both(texts: tuple[str, str], fleet: Fleet) -> str:
     )
 
 
+def _instances(host: str, pool: Fleet) -> str:
+    """Every replica of a pool, its spares among them: as many addresses as instances."""
+    count = pool.replicas + pool.spares
+    urls = "".join(f'    - "{host}-{place}:8000"\n' for place in range(1, count + 1))
+    return f"  num_instances: {count}\n  urls:\n{urls}"
+
+
 def pools_launch(fleet: Fleet, items: tuple[LaunchSettings, LaunchSettings]) -> tuple[tuple[str, str, str, str], ...]:
     """(engine, file name, title, text) of one replica of each role and of what spreads requests over them."""
     first, second = items
@@ -69,9 +76,9 @@ def pools_launch(fleet: Fleet, items: tuple[LaunchSettings, LaunchSettings]) -> 
             "launch-tensorrt-llm.sh",
             "One replica of each pool, TensorRT-LLM",
             f"{tensorrt}\n# In front of them: prefill replicas are context servers, the others generation servers.\n"
-            "cat > disaggregated.yaml <<'YAML'\nport: 8000\nbackend: pytorch\ncontext_servers:\n"
-            f'  num_instances: {pool_fleets(fleet)[0].replicas}\n  urls: ["PREFILL:8000"]\ngeneration_servers:\n'
-            f'  num_instances: {fleet.replicas}\n  urls: ["DECODE:8000"]\nYAML\n'
+            "cat > disaggregated.yaml <<'YAML'\nport: 8000\nbackend: pytorch\n"
+            f"context_servers:\n{_instances('PREFILL', pool_fleets(fleet)[0])}"
+            f"generation_servers:\n{_instances('DECODE', pool_fleets(fleet)[1])}YAML\n"
             "trtllm-serve disaggregated -c disaggregated.yaml\n",
         ),
     )

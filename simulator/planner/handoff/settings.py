@@ -56,6 +56,9 @@ class LaunchSettings:
         """Whether the weights' format has to come with the checkpoint, since no flag makes it at load time."""
         if self.quantization in ("fp8", "bitsandbytes"):
             return False
+        own = self.deployment.model.quantization
+        if own is not None and own.weights is self.deployment.plan.weights:
+            return False
         return self.deployment.plan.weights not in _NATIVE
 
 

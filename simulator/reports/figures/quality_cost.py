@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.planner.what_if import WhatIf, answer_quality
+from simulator.planner.what_if import WhatIf, scenario_quality
 from simulator.reports.contract import Json
 from simulator.reports.figures.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.quantities import money_text
@@ -27,11 +27,11 @@ def quality_cost_chart(compared: Sequence[tuple[str, WhatIf, Json]]) -> Chart:
     """
     points: list[Point] = []
     for place, (name, what_if, document) in enumerate(compared):
-        price, quality = what_if.cost.per_million_output_tokens, answer_quality(what_if.result)
+        price, quality = what_if.cost.per_million_output_tokens, scenario_quality(what_if.result)
         if price is not None:
             loss = None if quality.loss is None else 100 * quality.loss
             ends = per_token_ends(document, price) or (price, price)
-            points.append((name, price, loss, quality.sentence, ends, place))
+            points.append((name, price, loss, quality.note, ends, place))
     currency = compared[0][1].cost.currency
     known = [point for point in points if point[2] is not None]
     end = max([_LEAST_AXIS, *(point[2] or 0.0 for point in known)]) * _MARGIN

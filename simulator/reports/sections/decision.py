@@ -76,8 +76,9 @@ def _equipment(studies: Studies) -> Facts:
 def _money(studies: Studies) -> Facts:
     """What the plan is charged with (its own kind of price), and what owning would take."""
     fleet, cost = studies.plan.best, studies.cost
-    kind = _LABELS.get(fleet.cost.kind, fleet.cost.kind)
+    kind = _LABELS.get(studies.spec.price_kind, studies.spec.price_kind)
     price = fleet.cost.per_device_hour
+    offer = f"price of {fleet.cost.offer}" if price is not None else f"no such price in the list {studies.prices.name}"
     ends = f"80 %: {fleet.devices_low * price:,.0f} to {fleet.devices_high * price:,.0f}" if price is not None else ""
     facts = [
         Fact(key="cost_per_hour", label=f"an hour, rented {kind}", cell=money(fleet.cost.per_hour), remark=ends),
@@ -85,7 +86,7 @@ def _money(studies: Studies) -> Facts:
             key="cost_per_month",
             label=f"a month, rented {kind}",
             cell=money(fleet.cost.per_month, digits=0),
-            remark=f"price of {fleet.cost.offer}" if fleet.cost.offer else "",
+            remark=offer,
         ),
         Fact(
             key="cost_per_million_input_tokens",
@@ -138,6 +139,8 @@ def _choice(studies: Studies) -> Table:
         offer = cost.owning.offer
         rows.append(("own", cost.owning.annual, cost.owning.present_value, f"{offer.provider}, {offer.date}"))
     rows.sort(key=lambda row: row[2])
+    withdrawn = any(item.kind == "spot" for item in cost.renting)
+    spot = " Spot capacity can be withdrawn at any time and carries no availability." if withdrawn else ""
     return Table(
         key="ways_to_pay",
         title=f"Ways to pay for the same fleet over {cost.years} years",
@@ -153,8 +156,7 @@ def _choice(studies: Studies) -> Table:
             )
             for name, annual, value, offer in rows
         ),
-        note=f"Discounted at {percent_text(studies.ownership.discount_rate.value)} a year. Spot capacity can be "
-        "withdrawn at any time and carries no availability.",
+        note=f"Discounted at {percent_text(studies.ownership.discount_rate.value)} a year.{spot}",
     )
 
 

@@ -49,6 +49,11 @@ def _price_risk(studies: Studies) -> str | None:
         for offer in studies.prices.offers
         if offer.hardware == studies.plan.best.hardware and offer.kind == kind and offer.per_hour is not None
     ]
+    if not prices:
+        return (
+            f"Price: the price list {studies.prices.name} has no {_KINDS[kind]} price of {studies.plan.best.hardware}, "
+            "so that nothing here says what it costs to rent. Obtain a quote and plan again with it (--prices)."
+        )
     if len(prices) < 2 or max(prices) < _FAR_PRICES * min(prices):
         return None
     return (
@@ -185,7 +190,7 @@ def _regrets(studies: Studies) -> Table:
             )
             for item in regrets
         ),
-        note="Regret: cost above the best choice of each draw.",
+        note="Regret: cost above the best choice of each draw. Where two cost the same, both are best.",
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulator.engine.recorded.trace_files import RequestTrace
 from simulator.engine.request import Floats, Ints, Requests, make_requests
-from simulator.engine.trace_files import RequestTrace
 from simulator.units import SECONDS_PER_MINUTE
 
 
@@ -42,10 +42,16 @@ def resampled_requests(trace: RequestTrace, *, times: float, seed: int) -> Reque
     return _requests(trace, arrival_s=arrival_s, rows=rows, end_s=end_s)
 
 
-def replica_share(trace: RequestTrace, *, times: float, replicas: int, replica: int, seed: int) -> Requests | None:
-    """What one of ``replicas`` gets of that under round-robin routing, every so-manyth request; None where nothing."""
+def replica_share(
+    trace: RequestTrace, *, times: float, replicas: int, replica: int, seed: int, prompt_token_delay_s: float = 0.0
+) -> Requests | None:
+    """What one of ``replicas`` gets of that under round-robin routing, every so-manyth request; None where nothing.
+
+    prompt_token_delay_s : host time per prompt token before an engine sees a request; turns go by that order [s]
+    """
     arrival_s, rows, end_s = _resampled(trace, times=times, seed=seed)
-    own = slice(replica, None, replicas)
     if replica >= len(rows):
         return None
+    ready = np.argsort(arrival_s + prompt_token_delay_s * trace.isl_tokens[rows], kind="stable")
+    own = np.sort(ready[replica::replicas])
     return _requests(trace, arrival_s=arrival_s[own], rows=rows[own], end_s=end_s)

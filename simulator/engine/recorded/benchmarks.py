@@ -12,7 +12,7 @@ from math import isfinite
 import numpy as np
 
 from simulator.engine.lengths import Array
-from simulator.engine.recorded import RecordedDemand, Spread
+from simulator.engine.recorded.demand import RecordedDemand, Spread
 from simulator.errors import RoofcastError
 
 _ANSWERED = "the rate is what the server answered, not what clients would have sent"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.engine.lengths import Array
-from simulator.engine.load_by_hour import load_by_hour
-from simulator.engine.prometheus import histogram_spread, hit_share
-from simulator.engine.recorded import RecordedDemand, Spread
+from simulator.engine.recorded.demand import RecordedDemand, Spread
+from simulator.engine.recorded.load_by_hour import load_by_hour
+from simulator.engine.recorded.prometheus import histogram_spread, hit_share
 from simulator.errors import RoofcastError
 from simulator.units import SECONDS_PER_HOUR
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.engine.lengths import Array
-from simulator.engine.load_by_hour import load_by_hour
-from simulator.engine.trace_files import RequestTrace, summarise
+from simulator.engine.recorded.load_by_hour import load_by_hour
+from simulator.engine.recorded.trace_files import RequestTrace, summarise
 from simulator.units import SECONDS_PER_MINUTE
 
 _FEW_GAPS = 10

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from simulator.engine.recorded import RecordedDemand, Spread
+from simulator.engine.recorded.demand import RecordedDemand, Spread
 from simulator.errors import RoofcastError
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?$")

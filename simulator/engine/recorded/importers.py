@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.engine.benchmark_demand import ResultFile, aiperf_demand, guidellm_demand, vllm_bench_demand
-from simulator.engine.prometheus import prometheus_demand
-from simulator.engine.prometheus_ranges import parsed, range_demand
-from simulator.engine.recorded import RecordedDemand, measured_demand
-from simulator.engine.trace_files import read_trace
-from simulator.engine.trace_formats import HASH_BLOCK_TOKENS
+from simulator.engine.recorded.benchmarks import ResultFile, aiperf_demand, guidellm_demand, vllm_bench_demand
+from simulator.engine.recorded.demand import RecordedDemand, measured_demand
+from simulator.engine.recorded.prometheus import prometheus_demand
+from simulator.engine.recorded.prometheus_ranges import parsed, range_demand
+from simulator.engine.recorded.trace_files import read_trace
+from simulator.engine.recorded.trace_formats import HASH_BLOCK_TOKENS
 from simulator.errors import FileError, RoofcastError
 
 FORMATS = (

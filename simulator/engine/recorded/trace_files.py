@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from simulator.engine.lengths import Array
-from simulator.engine.trace_formats import AZURE_COLUMNS as AZURE_COLUMNS
-from simulator.engine.trace_formats import TraceRow, malformed, trace_rows
+from simulator.engine.recorded.trace_formats import AZURE_COLUMNS as AZURE_COLUMNS
+from simulator.engine.recorded.trace_formats import TraceRow, malformed, trace_rows
 from simulator.errors import FileError
 from simulator.units import SECONDS_PER_MINUTE
 

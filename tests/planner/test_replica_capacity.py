@@ -1,0 +1,103 @@
+"""Capacity within objectives: bisection side by side finds what trying every rate finds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulator.engine.lane_rows import lane_rows, stack
+from simulator.engine.lengths import LengthDistribution, RequestMix
+from simulator.engine.load_curve import LaneLimits, LoadCurve, load_curve, saturation
+from simulator.engine.steady_state import LatencyMetric, steady_state, steady_states
+from simulator.planner.records import Objective
+from simulator.planner.replica_capacity import (
+    UNLOADED_SHARE,
+    Capacity,
+    Missed,
+    capacities_within,
+    capacity_within,
+    excess_of,
+)
+from tests.engine.batching_simulation import affine_steps
+
+UTILIZATION = 0.9
+MIX = RequestMix(
+    isl=LengthDistribution(mean_tokens=1155.0, cv=0.96), osl=LengthDistribution(mean_tokens=211.0, cv=0.77)
+)
+
+
+def _objectives(ttft_s: float, tpot_s: float) -> tuple[Objective, ...]:
+    return (
+        Objective(metric=LatencyMetric.TTFT, percentile=95.0, bound_s=ttft_s),
+        Objective(metric=LatencyMetric.TPOT, percentile=95.0, bound_s=tpot_s),
+    )
+
+
+def _curves() -> list[LoadCurve]:
+    limits = LaneLimits(sequences=128, batched_tokens=4096, kv_tokens=float("inf"))
+    return [load_curve(affine_steps(pace, 1.2e-4, 4e-5), mix=MIX, limits=limits) for pace in (0.006, 0.012, 0.02, 0.08)]
+
+
+def _together(curves: list[LoadCurve], objectives: tuple[Objective, ...]) -> list[Capacity | Missed]:
+    lanes = stack(curves)
+    return capacities_within(
+        lambda of, rates: steady_states(lane_rows(lanes, of=of, rates_per_s=rates)),
+        saturation_per_s=np.array([saturation(curve).rate_per_s for curve in curves]),
+        objectives=objectives,
+        utilization=UTILIZATION,
+    )
+
+
+def _scanned(curve: LoadCurve, objectives: tuple[Objective, ...]) -> float:
+    """The highest rate that holds of two rounds of 16 evenly spaced ones, every one of them tried."""
+    low, high = (share * saturation(curve).rate_per_s for share in (UNLOADED_SHARE, UTILIZATION))
+    for _ in range(2):
+        rates = np.linspace(low, high, 16)
+        fails = (excess_of(steady_state(curve, rates_per_s=rates), objectives) > 1).any(axis=0)
+        first = int(np.argmax(fails))
+        assert fails[first:].all(), "an objective that fails at a rate fails at every higher one"
+        low, high = float(rates[first - 1]), float(rates[first])
+    return low
+
+
+@pytest.mark.parametrize(("ttft_s", "tpot_s"), [(0.5, 0.05), (2.0, 0.03), (0.25, 0.2)])
+def test_side_by_side_finds_what_trying_every_rate_finds(ttft_s: float, tpot_s: float) -> None:
+    curves, objectives = _curves(), _objectives(ttft_s, tpot_s)
+    bound = 0
+    for curve, found in zip(curves, _together(curves, objectives), strict=True):
+        if isinstance(found, Missed) or found.binding is None:
+            continue
+        bound += 1
+        assert found.rate_per_s == pytest.approx(_scanned(curve, objectives), rel=1e-12)
+        assert (excess_of(found.state, objectives) <= 1).all()
+    assert bound > 0
+
+
+def test_one_lane_is_the_case_of_one() -> None:
+    curves, objectives = _curves(), _objectives(0.5, 0.05)
+    for curve, beside in zip(curves, _together(curves, objectives), strict=True):
+        alone = capacity_within(
+            lambda rates, of=curve: steady_state(of, rates_per_s=rates),  # type: ignore[misc]
+            saturation_per_s=saturation(curve).rate_per_s,
+            objectives=objectives,
+            utilization=UTILIZATION,
+        )
+        assert type(alone) is type(beside)
+        if isinstance(alone, Capacity) and isinstance(beside, Capacity):
+            assert (alone.rate_per_s, alone.binding) == (beside.rate_per_s, beside.binding)
+
+
+def test_a_lane_that_misses_even_idle_says_which_objective() -> None:
+    curves, objectives = _curves(), _objectives(5.0, 0.05)
+    outcomes = _together(curves, objectives)
+    assert isinstance(outcomes[0], Capacity)
+    assert isinstance(outcomes[-1], Missed)
+    assert outcomes[-1].objective is objectives[1]
+    assert outcomes[-1].excess > 1
+
+
+def test_without_objectives_the_load_is_the_limit() -> None:
+    for curve, found in zip(_curves(), _together(_curves(), ()), strict=True):
+        assert isinstance(found, Capacity)
+        assert found.binding is None
+        assert found.rate_per_s == pytest.approx(UTILIZATION * saturation(curve).rate_per_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import pandas as pd
@@ -123,9 +124,9 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
             trace["textangle"] = 0
         elif crowded and trace.get("mode") == "markers":
             trace["marker"] |= {"size": 6, "opacity": 0.6}
-    for place, note in enumerate(layout["annotations"]):
-        # Two lines may stand close to each other: their texts must not.
-        note["yshift"] = -2 if place % 2 and note.get("yref") == "y domain" else 12
+    # Two lines across may stand close to each other: their texts must not.
+    for note, height in zip(layout["annotations"], cycle((12, -2)), strict=False):
+        note["yshift"] = height if note.get("yref") == "y domain" else 12
         if "xref" not in note and "yref" not in note:
             note["xshift"] = 12
     if any(series.kind is SeriesKind.STACKED_BAR for series in described.series):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from importlib.util import find_spec
+from itertools import cycle
 
 import streamlit as st
 
@@ -29,8 +30,8 @@ def downloads(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
     """Every form of the report; each is made when it is asked for."""
     st.caption("The report that you can sign: recommendation, derivation, cost of ownership, risks, sources.")
     columns = st.columns(2)
-    for place, (label, form, mime) in enumerate(_FORMATS):
-        with columns[place % len(columns)]:
+    for (label, form, mime), column in zip(_FORMATS, cycle(columns), strict=False):
+        with column:
             if find_spec(_NEEDS.get(form, "json")) is None:
                 st.caption(f"{label}: install the extra report")
                 continue

@@ -128,7 +128,7 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
         if value is None or value == () or value is False:
             continue
         if name == "objective" and isinstance(value, list | tuple):
-            flags.update(_objective(str(item)) for item in value)
+            flags.update(_objectives([str(item) for item in value]))
         elif name in PlanSpec.model_fields:
             flags[name] = tuple(value) if isinstance(value, list) else value
     if "ownership" in flags and parameters.get("report") is None and form is not PlanOutput.JSON:
@@ -199,6 +199,19 @@ def _objective(text: str) -> tuple[str, str]:
     if not equals:
         raise RoofcastError(f"METRIC-pNN=TIME is needed, such as ttft-p95=2s, got {text!r}", field="--objective")
     return name.strip(), value.strip()
+
+
+def _objectives(texts: Sequence[str]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in map(_objective, texts):
+        if found.setdefault(name, value) != value:
+            raise RoofcastError(
+                f"is given twice, as {found[name]} and {value}",
+                field=f"--{name}",
+                code="contradiction",
+                hint="keep the tighter one, which holds the other too",
+            )
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -56,7 +56,14 @@ CacheHit = Annotated[
 PrefixHit = Annotated[
     float | None, option("--prefix-hit", text="Share of prompt tokens in the prefix cache.", panel=DEMAND)
 ]
-ArrivalCv = Annotated[float | None, option("--arrival-cv", text="Burstiness of arrivals, 1 for Poisson.", panel=DEMAND)]
+ArrivalCv = Annotated[
+    float | None,
+    option(
+        "--arrival-cv",
+        text="Burstiness of arrivals at a replica, 1 for Poisson; 1 / sqrt(replicas) behind one router in turns.",
+        panel=DEMAND,
+    ),
+]
 Headroom = Annotated[float | None, option("--headroom", text="Growth to keep free, such as 0.2.", panel=DEMAND)]
 Objective = Annotated[
     list[str] | None,

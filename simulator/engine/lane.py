@@ -8,7 +8,6 @@ from simulator.engine.lengths import Array, RequestMix
 from simulator.engine.load_curve import LaneLimits, LoadCurve, load_curve
 from simulator.operators.step_shape import StepShape
 from simulator.phases.deployment import Deployment
-from simulator.phases.draft_cost import per_token_step
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import StepEstimate
 
@@ -39,6 +38,9 @@ def lane_limits(deployment: Deployment, memory: MemoryPlan) -> LaneLimits:
 
 def lane_curve(deployment: Deployment, *, mix: RequestMix, memory: MemoryPlan | None = None) -> LoadCurve:
     """What requests of a mix cost one lane of ``deployment`` as its batch grows."""
+
+    # Needs the methods of speculation, which a plan without any does not import.
+    from simulator.phases.draft_cost import per_token_step
 
     def step_times(step: StepShape) -> Array:
         return per_token_step(deployment, step, seconds=lane_step_s)

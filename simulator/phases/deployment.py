@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from simulator.errors import RoofcastError
 from simulator.kernels.engine_traits import EngineTraits
@@ -12,7 +12,6 @@ from simulator.kernels.shared_library import shared_library
 from simulator.kernels.sustained import with_sustained_rates
 from simulator.operators.formats import PrecisionPlan, precision_plan
 from simulator.operators.parallel import check_parallelism
-from simulator.phases.speculation import Speculation, with_speculation
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.engine import (
     EngineOverheads,
@@ -30,6 +29,9 @@ from simulator.specs.precision import Dtype, PrecisionSpec
 from simulator.specs.techniques import TechniquesSpec
 from simulator.techniques.applied import AppliedTechniques, apply_techniques
 from simulator.techniques.engine_checks import check_on_engine, shares_prefixes
+
+if TYPE_CHECKING:
+    from simulator.phases.speculation import Speculation
 
 DEFAULT_MAX_MODEL_LEN_TOKENS = 4096
 
@@ -236,7 +238,12 @@ def deploy(
         techniques=applied,
         assumptions=(*plan.assumptions, *applied.assumptions, *_engine_assumptions(spec, settings)),
     )
-    return _within_budget(with_speculation(replica, profiles=profiles), spec)
+    if applied.spec.speculation is not None:
+        # Most deployments do not speculate, and its methods take their time to import.
+        from simulator.phases.speculation import with_speculation
+
+        replica = with_speculation(replica, profiles=profiles)
+    return _within_budget(replica, spec)
 
 
 def _within_budget(replica: Deployment, spec: EngineSpec) -> Deployment:

@@ -10,7 +10,6 @@ from simulator.operators.formats import PrecisionPlan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.step_shape import prefill_step
 from simulator.phases.deployment import Deployment, EngineSettings
-from simulator.phases.speculation import without_speculation
 from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.model import MlpSpec, ModelSpec, MoeSpec
 from simulator.specs.precision import BITS
@@ -77,6 +76,15 @@ def _stage_weights_bytes(techniques: AppliedTechniques, parallelism: Parallelism
     )
 
 
+def _target_weights_bytes(deployment: Deployment) -> float:
+    """Weights of the fullest device without what speculation adds [bytes]."""
+    if deployment.speculation is None:
+        return max(stage_weights_bytes(deployment))
+    from simulator.phases.speculation import without_speculation
+
+    return max(stage_weights_bytes(without_speculation(deployment)))
+
+
 def drafter_weights_bytes(deployment: Deployment) -> float:
     """Weights that speculation adds to the fullest device: a draft model or layer, or prediction heads [bytes].
 
@@ -85,7 +93,7 @@ def drafter_weights_bytes(deployment: Deployment) -> float:
     speculation = deployment.speculation
     if speculation is None:
         return 0.0
-    plain = max(stage_weights_bytes(without_speculation(deployment)))
+    plain = _target_weights_bytes(deployment)
     return max(stage_weights_bytes(deployment)) - plain + speculation.weights_bytes
 
 
@@ -148,7 +156,7 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
     parallelism = deployment.parallelism
     engine = deployment.engine
     drafter = drafter_weights_bytes(deployment)
-    weights = max(stage_weights_bytes(without_speculation(deployment))) + drafter
+    weights = _target_weights_bytes(deployment) + drafter
     per_token = kv_bytes_per_token(
         deployment.model, plan=deployment.plan, tp_size=parallelism.tp_size, pp_size=parallelism.pp_size
     )

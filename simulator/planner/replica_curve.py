@@ -14,7 +14,6 @@ from simulator.engine.load_curve import LaneLimits, LoadCurve, lane_steps, load_
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.step_shape import StepShape
 from simulator.phases.deployment import Deployment
-from simulator.phases.draft_cost import per_token_step
 from simulator.phases.memory import MemoryPlan
 from simulator.phases.step import StepEstimate, estimate_steps
 
@@ -69,6 +68,9 @@ def replica_curve(deployment: Deployment, *, memory: MemoryPlan, mix: RequestMix
 
     With speculation a step is what one token takes at the pace of its rounds.
     """
+    # Needs the methods of speculation, which a plan without any does not import.
+    from simulator.phases.draft_cost import per_token_step
+
     estimates: list[StepEstimate] = []
 
     def seconds(estimate: StepEstimate) -> Array:

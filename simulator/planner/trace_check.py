@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, erf, inf, sqrt
+from math import atan, ceil, inf, pi, sqrt
 
 import numpy as np
 
@@ -17,12 +17,13 @@ from simulator.planner.records import Latencies, Objective, Replica
 from simulator.planner.search import Question
 from simulator.planner.verification import Verification, objective_specs, verification_of
 
-REQUESTS = 40_000
-"""Requests of a check: their p95 is known to about a hundredth."""
+BEYOND = 2_000
+"""Requests of a check beyond the rarest percentile asked for: where that is, is then known to about a hundredth."""
 LEAST_SHARES, MOST_SHARES = 4, 128
 """Shares of single replicas that a check simulates, whatever they cost."""
 GROUPS = 8
 """Replays among which those are divided: what the shares of one replay have in common does not average out."""
+_ANGLES = 4001
 COARSE_STEPS, FINE_STEPS = 600_000, 3_000_000
 """Steps of a check, about, to come near and to decide: a long trace takes its time even where few requests come."""
 
@@ -47,13 +48,21 @@ def _replay_deviation_s(point: RatePoint, place: int, *, replicas: int) -> float
     return sqrt(max(between - within / each, 0.0) + within / replicas)
 
 
-def _chance_below(bound_s: float, *, value_s: float, deviation_s: float) -> float:
-    """That a normal number around ``value_s`` is at most ``bound_s``; certain either way without a deviation."""
+def _chance_below(bound_s: float, *, value_s: float, deviation_s: float, replays: int) -> float:
+    """That another replay stays at or under ``bound_s``: Student's law, as few replays do not tell their deviation.
+
+    Certain either way without a deviation.
+    """
     if not np.isfinite(value_s) or deviation_s == inf:
         return 0.0
     if deviation_s == 0:
         return float(value_s <= bound_s)
-    return (1 + erf((bound_s - value_s) / (deviation_s * sqrt(2)))) / 2
+    freedom = replays - 1
+    # The density over the angle whose tangent is the deviate over the root of the degrees of freedom has no long tails.
+    angles = np.linspace(-pi / 2, pi / 2, _ANGLES)
+    density = np.cos(angles) ** (freedom - 1)
+    below = angles <= atan((bound_s - value_s) / deviation_s / sqrt(freedom))
+    return float(density[below].sum() / density.sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +100,12 @@ class TraceCheck:
         deviations_s = [_replay_deviation_s(point, place, replicas=replicas) for place in range(len(found.objectives))]
         of_mean = sqrt(1 + replicas / len(shares))
         chances = (
-            _chance_below(item.bound_s, value_s=item.simulated_s, deviation_s=of_mean * deviation_s)
+            _chance_below(
+                item.bound_s,
+                value_s=item.simulated_s,
+                deviation_s=of_mean * deviation_s,
+                replays=len(shares) // together,
+            )
             for item, deviation_s in zip(found.objectives, deviations_s, strict=True)
         )
         return replace(
@@ -107,7 +121,8 @@ class TraceCheck:
         """Of some replicas of every replay, replay by replay; and of how many."""
         most = min(max(int(self.steps * self.step_s / float(self.trace.arrival_s[-1])), LEAST_SHARES), MOST_SHARES)
         expected = self.times * len(self.trace.arrival_s) / replicas
-        count = min(max(ceil(REQUESTS / expected), 2 * GROUPS), most)
+        beyond = 1 - max(item.percentile for item in self.objectives) / 100
+        count = min(max(ceil(BEYOND / beyond / expected), 2 * GROUPS), most)
         each = min(max(count // GROUPS, 1), replicas)
         shares: list[Requests] = []
         for seed in range(count // each):

@@ -268,6 +268,7 @@ def test_objectives_are_spelled_out() -> None:
     [
         (["--json", "--output", "md"], "--json: contradicts --output md"),
         (["--explain", "--output", "csv"], "--explain: changes nothing with --output csv"),
+        (["--e2e-p95", "9s", "--e2e-p95", "8s"], "--e2e-p95: is given twice, as 9s and 8s"),
     ],
 )
 def test_forms_that_contradict_are_refused(capsys: pytest.CaptureFixture[str], words: list[str], text: str) -> None:

@@ -18,6 +18,7 @@ from simulator.planner.finalist_checks import MOST_ADDED, bar_chance, smallest_t
 from simulator.planner.finalist_records import Verdict
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
+from simulator.planner.trace_check import _chance_below
 from simulator.planner.verification import Verification, refused
 from simulator.reports.plan_document import plan_document
 from simulator.reports.plan_tables import plan_text
@@ -68,6 +69,18 @@ def test_one_more_where_it_makes_the_fleet_surer(
 def test_a_single_replica_that_is_sure_stays_single(nothing: Verification) -> None:
     assert surer(lambda replicas: replace(nothing, holds=True, chance=0.99), smallest=1) == 1
     assert surer(lambda replicas: replace(nothing, holds=True, chance=0.9 if replicas == 1 else 1.0), smallest=1) == 2
+
+
+@pytest.mark.parametrize(
+    ("replays", "deviate", "chance"),
+    # Tables of Student's law: 4, 9 and 30 degrees of freedom.
+    [(5, 2.132, 0.95), (5, 3.747, 0.99), (10, 1.383, 0.90), (31, 1.697, 0.95), (31, -1.697, 0.05), (5, 0.0, 0.5)],
+)
+def test_the_chance_of_a_replay_is_students(replays: int, deviate: float, chance: float) -> None:
+    found = _chance_below(10 + 2 * deviate, value_s=10.0, deviation_s=2.0, replays=replays)
+    assert found == pytest.approx(chance, abs=0.001)
+    assert _chance_below(1.0, value_s=0.9, deviation_s=0.0, replays=replays) == 1
+    assert _chance_below(1.0, value_s=np.inf, deviation_s=0.0, replays=replays) == 0
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.3, 0.8, 0.9, 0.95, 1.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -25,6 +26,8 @@ _BADGES = {
 COMMAND_LINE = "command_line"
 """Key of the place that shows the command of a page."""
 _CHART_HEIGHT = 360
+_BEFORE_CHARTS_S = 0.04
+"""A few of the intervals at which the server sends what a page has made so far."""
 _CARD_WIDTH = 160
 _NAMES_HEIGHT = 32
 _MANY_POINTS = 60
@@ -134,6 +137,11 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
         layout["margin"]["b"] = _NAMES_HEIGHT
         layout["xaxis"]["automargin"] = False
     return spec
+
+
+def numbers_first() -> None:
+    """Let the browser show what was sent so far: a chart that arrives with it keeps it waiting while it is redrawn."""
+    time.sleep(_BEFORE_CHARTS_S)
 
 
 def chart(

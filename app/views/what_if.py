@@ -175,6 +175,7 @@ def page() -> None:
             )
         baseline.pin_button(_BASELINE, scenario.model_dump(mode="json", exclude_unset=True, exclude_none=True))
     _figures(_top(answer), _top(before) if before else (), answer=answer, name=name)
+    display.numbers_first()
     display.notes(document["notes"])
     _charts(answer, scenario)
     if scenario == native_scenario(scenario):

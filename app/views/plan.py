@@ -9,6 +9,7 @@ from app.answers import latency_ranges, planned
 from app.commands import plan_command
 from app.downloads import downloads
 from app.uploaded import session_profiles
+from app.variation import variation_inputs
 from app.views.plan_details import details, gap_details, spec_of
 from simulator.errors import RoofcastError
 from simulator.phases.memory_range import cache_room
@@ -120,39 +121,6 @@ def _demand_inputs(preset: WorkloadPreset) -> dict[str, object]:
     return flags
 
 
-def _variation_inputs(preset: WorkloadPreset) -> dict[str, object]:
-    """How unlike each other requests are, and what of them is cached."""
-    return {
-        "isl_cv": inputs.number(
-            "Variation of prompts",
-            key="isl_cv",
-            low=0.0,
-            high=5.0,
-            value=preset.isl_cv,
-            step=0.1,
-            help=glossary.VARIATION,
-        ),
-        "osl_cv": inputs.number(
-            "Variation of answers",
-            key="osl_cv",
-            low=0.0,
-            high=5.0,
-            value=preset.osl_cv,
-            step=0.1,
-            help=glossary.VARIATION,
-        ),
-        "prefix_hit": inputs.number(
-            "Prompt tokens in cache",
-            key="prefix",
-            low=0.0,
-            high=0.99,
-            value=preset.prefix_hit,
-            step=0.05,
-            help=glossary.PREFIX,
-        ),
-    }
-
-
 def _inputs() -> dict[str, object]:
     with st.sidebar:
         preset = inputs.preset_input()
@@ -168,7 +136,8 @@ def _inputs() -> dict[str, object]:
         if chosen:
             flags["hardware"] = tuple(chosen)
         with st.expander("Lengths, formats, spares, prices"):
-            flags |= _variation_inputs(preset)
+            isl_cv, osl_cv, prefix_hit = variation_inputs(preset, highest_prefix=0.99)
+            flags |= {"isl_cv": isl_cv, "osl_cv": osl_cv, "prefix_hit": prefix_hit}
             flags |= _policy_inputs()
         with st.expander("Growth and failures"):
             flags |= _outlook_inputs()

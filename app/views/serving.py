@@ -11,6 +11,7 @@ from app import display, glossary, inputs
 from app.answers import Served, served, swept
 from app.commands import SIMULATE, scenario_line
 from app.uploaded import session_profiles
+from app.variation import variation_inputs
 from simulator.engine.load_sweep import LoadSweep, at_share, demand_of
 from simulator.engine.served_run import ServedRun
 from simulator.errors import RoofcastError
@@ -28,33 +29,7 @@ _METRICS = {"Time to first token": "ttft", "Time per token": "tpot", "End to end
 def _workload(preset: WorkloadPreset) -> WorkloadSpec:
     isl, osl = inputs.length_inputs(preset)
     with st.expander("Variation and shared prompts"):
-        isl_cv = inputs.number(
-            "Variation of prompts",
-            key="isl_cv",
-            low=0.0,
-            high=5.0,
-            value=preset.isl_cv,
-            step=0.1,
-            help=glossary.VARIATION,
-        )
-        osl_cv = inputs.number(
-            "Variation of answers",
-            key="osl_cv",
-            low=0.0,
-            high=5.0,
-            value=preset.osl_cv,
-            step=0.1,
-            help=glossary.VARIATION,
-        )
-        prefix = inputs.number(
-            "Prompt tokens in cache",
-            key="prefix",
-            low=0.0,
-            high=0.95,
-            value=preset.prefix_hit,
-            step=0.05,
-            help=glossary.PREFIX,
-        )
+        isl_cv, osl_cv, prefix = variation_inputs(preset, highest_prefix=0.95)
     return demand_of(isl_tokens=isl, osl_tokens=osl, isl_cv=isl_cv, osl_cv=osl_cv, prefix_hit_fraction=prefix)
 
 

@@ -5,8 +5,8 @@ A step has few cases, and what costs time is the number of calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from simulator.kernels.engine_traits import EngineTraits, in_step
 from simulator.kernels.joined_attention import AttentionKernel, attention_kernel, join_attention
 from simulator.kernels.joined_products import JOINED_CASES, join, split
 from simulator.kernels.timing import Timing
+from simulator.operators.step_shape import Array
 from simulator.operators.work import (
     AttentionShape,
     Collective,
@@ -26,6 +27,7 @@ from simulator.operators.work import (
 
 Placed = tuple[int, Work]
 """A row with its place in the list."""
+Shape = TypeVar("Shape", GemmShape, AttentionShape)
 
 
 class RowPrices(Protocol):
@@ -80,17 +82,9 @@ def _products(kernels: RowPrices, works: Sequence[Work]) -> dict[int, Timing]:
     for place, work in enumerate(works):
         if isinstance(work.shape, GemmShape) and np.size(work.shape.m) <= JOINED_CASES:
             groups.setdefault((work.shape.format, work.shape.batch), []).append(((place, work), work.shape))
-    timings: dict[int, Timing] = {}
-    for members in groups.values():
-        shapes = [shape for _, shape in members]
-        if len(shapes) == 1:
-            continue
-        with np.errstate(divide="ignore", invalid="ignore"):
-            joined = kernels.product(join(shapes))
-        if joined is not None:
-            sizes = [np.size(shape.m) for shape in shapes]
-            timings.update(_apart(kernels, joined, rows=[row for row, _ in members], sizes=sizes))
-    return timings
+    return _together(
+        kernels, groups.values(), price=lambda shapes: kernels.product(join(shapes)), cases=lambda shape: shape.m
+    )
 
 
 def _attention(kernels: RowPrices, works: Sequence[Work]) -> dict[int, Timing]:
@@ -100,15 +94,31 @@ def _attention(kernels: RowPrices, works: Sequence[Work]) -> dict[int, Timing]:
         shape = work.shape
         if isinstance(shape, AttentionShape) and np.size(shape.sequences) <= JOINED_CASES:
             groups.setdefault(attention_kernel(shape), []).append(((place, work), shape))
+    return _together(
+        kernels,
+        groups.values(),
+        price=lambda shapes: kernels.attention_call(join_attention(shapes)),
+        cases=lambda shape: shape.sequences,
+    )
+
+
+def _together(
+    kernels: RowPrices,
+    groups: Iterable[Sequence[tuple[Placed, Shape]]],
+    *,
+    price: Callable[[Sequence[Shape]], Timing | None],
+    cases: Callable[[Shape], Array],
+) -> dict[int, Timing]:
+    """Every group of two or more in one call, by place; what has no joined price is left out."""
     timings: dict[int, Timing] = {}
-    for members in groups.values():
+    for members in groups:
         shapes = [shape for _, shape in members]
         if len(shapes) == 1:
             continue
         with np.errstate(divide="ignore", invalid="ignore"):
-            joined = kernels.attention_call(join_attention(shapes))
+            joined = price(shapes)
         if joined is not None:
-            sizes = [np.size(shape.sequences) for shape in shapes]
+            sizes = [np.size(cases(shape)) for shape in shapes]
             timings.update(_apart(kernels, joined, rows=[row for row, _ in members], sizes=sizes))
     return timings
 

@@ -16,6 +16,7 @@ import pytest
 
 from app.views.plan_details import VIEWS
 from tests.app.served import chromium, chromium_path, dashboard
+from tests.app.tiny_model import TINY_CONFIG
 
 pytestmark = [
     pytest.mark.browser,
@@ -277,21 +278,7 @@ def test_uploads(page: Any, address: str) -> None:
     said = page.get_by_text("must be 1.0MB or smaller").first
     said.wait_for(timeout=60_000)
     assert said.bounding_box()["height"] > 10, "only screen readers are told"
-    config = {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        "hidden_size": 1024,
-        "intermediate_size": 4096,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 8,
-        "vocab_size": 32000,
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-05,
-        "hidden_act": "silu",
-        "tie_word_embeddings": False,
-    }
-    named = {"name": "my-tiny.json", "mimeType": "application/json", "buffer": json.dumps(config).encode()}
+    named = {"name": "my-tiny.json", "mimeType": "application/json", "buffer": json.dumps(TINY_CONFIG).encode()}
     field.set_input_files(named)
     page.wait_for_selector("text=my-tiny can now be chosen", timeout=60_000)
     page.get_by_test_id("stTopNavLink").filter(has_text="What-if").click()

@@ -10,21 +10,8 @@ from streamlit.testing.v1 import AppTest
 from app.uploaded import LARGEST_UPLOADS
 from simulator.specs.loading import profile_root
 from tests.app.pages import opened
+from tests.app.tiny_model import TINY_CONFIG
 
-CONFIG = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 8,
-    "vocab_size": 32000,
-    "max_position_embeddings": 4096,
-    "rms_norm_eps": 1e-05,
-    "hidden_act": "silu",
-    "tie_word_embeddings": False,
-}
 H100 = (profile_root("hardware_profiles") / "h100-sxm-80gb.yaml").read_text("utf-8")
 
 
@@ -40,12 +27,12 @@ def _shown(page: AppTest) -> dict[str, str]:
 
 def test_an_uploaded_model_can_be_chosen_and_is_read_again_when_it_changes() -> None:
     page = opened("profiles", {"browse": "Models"})
-    _upload(page, "tiny.json", json.dumps(CONFIG))
+    _upload(page, "tiny.json", json.dumps(TINY_CONFIG))
     assert page.success[0].value.startswith("tiny can now be chosen")
     page.selectbox(key="model").set_value("tiny").run()
     assert _shown(page)["layers"] == "4"
     # The same name with another content: nothing remembered may answer for it.
-    _upload(page, "tiny.json", json.dumps({**CONFIG, "num_hidden_layers": 8}))
+    _upload(page, "tiny.json", json.dumps({**TINY_CONFIG, "num_hidden_layers": 8}))
     assert _shown(page)["layers"] == "8"
     assert not page.error
 
@@ -63,8 +50,8 @@ def test_an_uploaded_accelerator_can_take_the_place_of_a_built_in_one() -> None:
 @pytest.mark.parametrize(("name", "data", "said"), [
     ("config.json", "{", "not valid JSON"),
     ("config.json", "[]", "mapping of fields"),
-    ("config.json", json.dumps({**CONFIG, "num_hidden_layers": 10**9}), "num_hidden_layers: is 1000000000"),
-    ("config.json", json.dumps({**CONFIG, "warp_speed": 9}), "warp_speed"),
+    ("config.json", json.dumps({**TINY_CONFIG, "num_hidden_layers": 10**9}), "num_hidden_layers: is 1000000000"),
+    ("config.json", json.dumps({**TINY_CONFIG, "warp_speed": 9}), "warp_speed"),
     ("odd.yaml", "name: x\nwarp_speed: 9\n", "in odd.yaml"),
     ("odd.yaml", "a: &a [*a]", "anchor or alias"),
     ("odd.yaml", H100.replace("3.35e+12", "-1"), "memory_bytes_per_s"),
@@ -83,9 +70,9 @@ def test_a_bad_file_is_one_clear_line(name: str, data: str, said: str) -> None:
 def test_a_session_has_room_for_so_many_files() -> None:
     page = opened("profiles", {"browse": "Models"})
     for number in range(LARGEST_UPLOADS):
-        _upload(page, f"tiny-{number}.json", json.dumps(CONFIG))
+        _upload(page, f"tiny-{number}.json", json.dumps(TINY_CONFIG))
         assert page.success
-    _upload(page, "one-more.json", json.dumps(CONFIG))
+    _upload(page, "one-more.json", json.dumps(TINY_CONFIG))
     assert not page.success
     assert "reload the page" in page.warning[0].value
     assert "one-more" not in page.selectbox(key="model").options

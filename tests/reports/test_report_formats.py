@@ -13,6 +13,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from simulator.errors import FileError, RoofcastError
@@ -168,7 +169,6 @@ def test_pdf_says_the_totals() -> None:
 
 
 def test_json_follows_its_schema() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
     folder = Path(__file__).resolve().parents[2] / "simulator" / "reports" / "templates"
     jsonschema.validate(document(), json.loads((folder / "report.schema.json").read_text("utf-8")))
 

@@ -167,6 +167,6 @@ def studied(plan: CapacityPlan, spec: PlanSpec, *, command: str) -> Studies:
 
 def report_file(plan: CapacityPlan, spec: PlanSpec, command: str, form: ReportFormat) -> bytes:
     """The report in one format."""
-    studies = _studied(spec.model_dump_json(), command, True, plan)
     with _AT_ONCE:
+        studies = _studied(spec.model_dump_json(), command, True, plan)
         return render(build_report(studies), studies, form)[0].data

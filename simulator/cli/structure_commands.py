@@ -6,10 +6,7 @@ from typing import Annotated
 
 import typer
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-Profiles = Annotated[
-    str | None, typer.Option("--profiles", metavar="DIR", help="Your profile directory; overrides and extends.")
-]
+from simulator.cli.step_command import AsJson, Profiles
 
 
 def retrieval(

@@ -95,6 +95,17 @@ class StockPlan:
         """Accelerators to obtain."""
         return sum(share.bought for share in self.shares)
 
+    @property
+    def cost_per_hour(self) -> float | None:
+        """Of what has to be obtained, in the price list's currency; None where a price is unknown."""
+        costs = [share.cost_per_hour for share in self.shares]
+        return None if None in costs else sum(cost or 0.0 for cost in costs)
+
+    @property
+    def typical_w(self) -> float:
+        """Expected power of all that is in use."""
+        return sum(share.typical_w for share in self.shares)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:

@@ -236,8 +236,7 @@ def _check_limits(question: Question, plan: StockPlan) -> None:
             code="over_budget",
             hint=f"--max-gpus {plan.devices} is the nearest that is feasible",
         )
-    costs = [share.cost_per_hour for share in plan.shares]
-    cost = float("inf") if None in costs else sum(value or 0.0 for value in costs)
+    cost = float("inf") if plan.cost_per_hour is None else plan.cost_per_hour
     if spec.max_cost_per_hour is not None and cost > spec.max_cost_per_hour:
         raise InfeasibleError(
             f"{plan.bought} GPUs to obtain cost {cost:,.2f} {question.prices.currency}/h, "

@@ -49,13 +49,12 @@ def _capital(shares: tuple[FleetShare, ...], *, prices: PriceProfile, ownership:
 
 def stock_money(stock: StockPlan, *, prices: PriceProfile, ownership: OwnershipProfile) -> StockMoney:
     """What a year of the fleet costs beside what exists already, which counts as paid for."""
-    hourly = [share.cost_per_hour for share in stock.shares]
-    rent = None if None in hourly else sum(cost or 0.0 for cost in hourly)
+    rent = stock.cost_per_hour
     yearly = None if rent is None else rent * HOURS_PER_YEAR
     years = annuity_factor(ownership.discount_rate.value, int(ownership.depreciation_years.value))
     kwh_per_w = HOURS_PER_YEAR / KILO * prices.pue
     existing_w = sum(share.typical_w * share.from_stock / share.devices for share in stock.shares)
-    typical_w = sum(share.typical_w for share in stock.shares)
+    typical_w = stock.typical_w
     return StockMoney(
         rent_per_hour=rent,
         rent_per_year=yearly,

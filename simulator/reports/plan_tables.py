@@ -90,9 +90,7 @@ def _stock_sentence(stock: StockPlan, currency: str) -> str:
         f"({share.label}{_existing(share)})"
         for share in stock.shares
     ]
-    costs = [share.cost_per_hour for share in stock.shares]
-    cost = price_text(None if None in costs else sum(item or 0.0 for item in costs), currency)
-    power = kilowatts_text(sum(share.typical_w for share in stock.shares))
+    cost, power = price_text(stock.cost_per_hour, currency), kilowatts_text(stock.typical_w)
     return f"{stock.devices} GPUs, {stock.bought} of them to obtain = {' + '.join(parts)}: {cost}/h, {power} kW"
 
 

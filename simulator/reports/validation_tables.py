@@ -12,7 +12,7 @@ from simulator.reports.quantities import percent_text
 from simulator.reports.scorecard import KernelScore, kernel_scores
 from simulator.specs.calibrations import calibrated_hardware
 from simulator.specs.loading import list_hardware
-from simulator.specs.validation_rows import ValidationRow
+from simulator.specs.validation_rows import ValidationRow, coverage
 
 SOURCE_COLUMNS = ("source", "metric", "runs", "mean error", "median", "bias", "in 80 % interval")
 RUN_COLUMNS = ("source", "accelerator", "deployment", "load", "metric", "measured", "predicted", "error")
@@ -35,13 +35,12 @@ class ValidationSummary:
 def validation_summary(rows: Sequence[ValidationRow]) -> ValidationSummary:
     """Errors of all rows, and the share of those with an interval that it covers."""
     errors = [abs(row.error) for row in rows]
-    covered = [row.is_covered for row in rows if row.is_covered is not None]
     return ValidationSummary(
         runs=len(rows),
         sources=len({row.source for row in rows}),
         median_error=median(errors),
         mean_error=fmean(errors),
-        coverage=fmean(covered) if covered else None,
+        coverage=coverage(rows),
     )
 
 
@@ -50,15 +49,15 @@ _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
 
 def metric_word(metric: str) -> str:
-    """``ttft_p95_s`` as people say it: ``TTFT p95``; a name that is not known stays as it is."""
+    """``ttft_p95_s`` as people say it: ``TTFT p95``; a name that is not known loses its underscores and its unit."""
     stem = metric.removesuffix("_per_s").removesuffix("_s")
     name, _, statistic = stem.rpartition("_") if stem.endswith(_STATISTICS) else (stem, "", "")
     return f"{_WORDS.get(name, name.replace('_', ' '))} {statistic}".rstrip()
 
 
 def _coverage(rows: Sequence[ValidationRow]) -> str:
-    covered = [row.is_covered for row in rows if row.is_covered is not None]
-    return percent_text(fmean(covered)) if covered else "–"
+    share = coverage(rows)
+    return "–" if share is None else percent_text(share)
 
 
 def source_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:

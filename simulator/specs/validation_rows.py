@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,6 +41,12 @@ class ValidationRow:
     def is_covered(self) -> bool | None:
         """Whether the measured value lies in the 80 % interval; None without one."""
         return None if math.isnan(self.low) else self.low <= self.measured <= self.high
+
+
+def coverage(rows: Iterable[ValidationRow]) -> float | None:
+    """Share of the rows with an interval whose measured value lies in it; None without any."""
+    covered = [row.is_covered for row in rows if row.is_covered is not None]
+    return sum(covered) / len(covered) if covered else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,6 +120,7 @@ def test_columns_of_a_comparison_have_techniques_of_their_own() -> None:
 def test_what_cannot_be_drawn_is_said(query: dict[str, str]) -> None:
     page = opened("compare", query)
     assert not page.exception
+    assert "**No price is known, or nothing is generated**" in [item.value for item in page.markdown]
 
 
 def test_answers_of_one_token_have_no_time_per_token() -> None:

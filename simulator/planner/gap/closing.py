@@ -39,7 +39,6 @@ def _steps(question: Question, path: Path, screen: GapScreen) -> tuple[GapStep, 
         alone = screen.exact(change.state)
         # Where the question leaves formats open, any change may come with another one.
         quality = quality_of(item.evaluated) if searched else change.quality
-        guesses = speculation is not None and change.kind == "speculation"
         found.append(
             GapStep(
                 name=change.name,
@@ -52,7 +51,7 @@ def _steps(question: Question, path: Path, screen: GapScreen) -> tuple[GapStep, 
                 quality=quality.note,
                 quality_loss=quality.loss,
                 cost_per_hour=item.cost.per_hour,
-                assumes=speculation.plan.assumptions if guesses and speculation is not None else (),
+                assumes=speculation.plan.assumptions if speculation and change.kind == "speculation" else (),
                 taken=screen.overrun.taken(item),
                 command=_command(question, item, taken.state, overrun=screen.overrun),
             )

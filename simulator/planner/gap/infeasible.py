@@ -64,12 +64,14 @@ def smaller_fleets(question: Question, ranked: list[Sized], overrun: Overrun, st
     bare: dict[str, Any] = {} if kept else {"spares": 0}
 
     def option(name: str, flags: str, update: dict[str, Any]) -> list[GapOption]:
+        if not update:
+            return []
         changed = replace(question, spec=spec.model_copy(update=update))
         sized = [
             size(item.evaluated, demand=question.demand, spec=changed.spec, prices=question.prices) for item in ranked
         ]
         best = min(sized, key=overrun.order)
-        if not update or not overrun.holds(best):
+        if not overrun.holds(best):
             return []
         return [option_of(changed, best, name=name, flags=flags, overrun=overrun, start=start)]
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
 import numpy as np
 
 from simulator.reports.figures.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.quantities import percent_text
-from simulator.specs.validation_rows import ValidationRow
+from simulator.specs.validation_rows import ValidationRow, coverage
 
 _INNER = (0.1, 0.5, 0.9)
 """Quantiles of absolute errors: lower whisker, bar, upper whisker."""
@@ -57,14 +56,11 @@ def error_by_source_chart(rows: Sequence[ValidationRow]) -> Chart:
 
 def coverage_by_source_chart(rows: Sequence[ValidationRow]) -> Chart:
     """Share of each source's measured values that lie in the 80 % interval [%], and the share that should."""
-    found = {}
-    for source, items in _by_source(rows).items():
-        covered = [row.is_covered for row in items if row.is_covered is not None]
-        if covered:
-            found[source] = _PERCENT * fmean(covered)
+    shares = {source: coverage(items) for source, items in _by_source(rows).items()}
+    found = {source: _PERCENT * share for source, share in shares.items() if share is not None}
     names = sorted(found, key=lambda name: found[name])
-    within = [row.is_covered for row in rows if row.is_covered is not None]
-    share = f"{percent_text(fmean(within))} of all values lie in their 80 % interval" if within else "No intervals"
+    within = coverage(rows)
+    share = "No intervals" if within is None else f"{percent_text(within)} of all values lie in their 80 % interval"
     return Chart(
         key="coverage_by_source",
         title=share,

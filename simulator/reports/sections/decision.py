@@ -202,13 +202,16 @@ def _existing(studies: Studies) -> tuple[Block, ...]:
         f"as if nothing existed. Section 4 has the fleet with the existing ones in full, and the money of both."
     )
     shapes = ", ".join(f"{share.replicas} + {share.spares} x {share.hardware} {share.label}" for share in stock.shares)
-    hourly = sum(share.cost_per_hour or 0.0 for share in stock.shares)
-    power_kw = sum(share.typical_w for share in stock.shares) / KILO
     facts = (
         Fact(key="stock_devices", label="with what exists", cell=count(stock.devices), remark=shapes),
         Fact(key="stock_bought", label="of them to obtain", cell=count(stock.bought), remark="the rest is in stock"),
-        Fact(key="stock_cost_per_hour", label="an hour", cell=money(hourly), remark="existing ones count as paid for"),
-        Fact(key="stock_power_kw", label="expected power", cell=number(power_kw, "kW", digits=1)),
+        Fact(
+            key="stock_cost_per_hour",
+            label="an hour",
+            cell=money(stock.cost_per_hour),
+            remark="existing ones count as paid for",
+        ),
+        Fact(key="stock_power_kw", label="expected power", cell=number(stock.typical_w / KILO, "kW", digits=1)),
     )
     return Facts(facts=facts), Paragraph(text=said, tone=Tone.WARNING)
 

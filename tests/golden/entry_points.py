@@ -1,0 +1,58 @@
+"""The two commands as a process would start them: the only place that knows where their entry points are."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator.cli.plan_capacity import main as plan_capacity_main
+from simulator.cli.roofcast import main as roofcast_main
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS: dict[str, Callable[[], object]] = {"plan-capacity": plan_capacity_main, "roofcast": roofcast_main}
+_NOT_FROM_OUTSIDE = ("ROOFCAST_PROFILES",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printed:
+    """What one run left: its exit code and its two streams."""
+
+    code: int
+    out: str
+    err: str
+
+
+@contextlib.contextmanager
+def _process(words: Sequence[str], stdin: str) -> Iterator[None]:
+    """Arguments, standard input, folder and environment as of a process of its own; restored afterwards."""
+    before = sys.argv, sys.stdin, {name: os.environ.pop(name, None) for name in _NOT_FROM_OUTSIDE}
+    sys.argv, sys.stdin = list(words), io.StringIO(stdin)
+    try:
+        with contextlib.chdir(HERE):
+            yield
+    finally:
+        sys.argv, sys.stdin, variables = before
+        os.environ.update({name: value for name, value in variables.items() if value is not None})
+
+
+def run(words: Sequence[str], *, stdin: str = "") -> Printed:
+    """Run ``words``, the program's name first, inside this process; relative paths start in this folder."""
+    out, err = io.StringIO(), io.StringIO()
+    with _process(words, stdin), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            answer = _started(words)
+        except SystemExit as end:
+            answer = end.code
+    return Printed(code=answer if isinstance(answer, int) else 0, out=out.getvalue(), err=err.getvalue())
+
+
+def _started(words: Sequence[str]) -> object:
+    # plan-capacity tunes garbage collection for good when it reads the process's own arguments: it is given them.
+    if words[0] == "plan-capacity":
+        return plan_capacity_main(list(words[1:]))
+    return PROGRAMS[words[0]]()

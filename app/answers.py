@@ -10,21 +10,21 @@ import streamlit as st
 
 from app.commands import step_question
 from simulator.cli.step import estimate, step_object
-from simulator.engine.answers import ScenarioResult, answer, deployment_of
-from simulator.engine.load_sweep import LoadSweep, load_sweep
-from simulator.engine.served_run import ServeOptions
+from simulator.engine.runs.answers import ScenarioResult, answer, deployment_of
+from simulator.engine.runs.load_sweep import LoadSweep, load_sweep
+from simulator.engine.runs.served_run import ServeOptions
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
-from simulator.planner.latency_range import LatencyRange, latency_range
+from simulator.planner.comparison import TechniqueStep, WhatIf, run_cost, technique_steps
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.planner.what_if import TechniqueStep, WhatIf, run_cost, technique_steps
-from simulator.reports.building import build_report
+from simulator.planner.serving.limits import LatencyRange, latency_range
 from simulator.reports.contract import result_object
-from simulator.reports.rendering import ReportFormat, render
+from simulator.reports.formats.rendering import ReportFormat, render
+from simulator.reports.formats.writing import build_report
 from simulator.reports.studies import Studies, gather
-from simulator.specs.plan import PlanSpec
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.scenario import ScenarioSpec
 
 TRACE_STEPS = 20_000
 _AT_ONCE = threading.BoundedSemaphore(2)

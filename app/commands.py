@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 
 from simulator.cli.step import StepQuestion
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.question.scenario import ScenarioSpec
 
 
 def plan_command(flags: Mapping[str, object]) -> str:

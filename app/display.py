@@ -13,9 +13,9 @@ import streamlit as st
 
 from app import glossary
 from simulator.errors import RoofcastError
-from simulator.reports.figures.chart import Chart, SeriesKind
-from simulator.reports.figures.plotly_figure import plotly_spec
-from simulator.reports.quantities import change_text
+from simulator.reports.charts.chart import Chart, SeriesKind
+from simulator.reports.charts.plotly_figure import plotly_spec
+from simulator.reports.content.quantities import change_text
 
 _BADGES = {
     "measured": (":material/check_circle:", "green"),

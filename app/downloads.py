@@ -10,9 +10,9 @@ import streamlit as st
 
 from app.answers import report_file
 from simulator.planner.records import CapacityPlan
-from simulator.reports.plan_document import plan_document
-from simulator.reports.rendering import ReportFormat
-from simulator.specs.plan import PlanSpec
+from simulator.reports.formats.rendering import ReportFormat
+from simulator.reports.tables.plan_document import plan_document
+from simulator.specs.question.plan import PlanSpec
 
 _FORMATS = (
     ("PDF", ReportFormat.PDF, "application/pdf"),

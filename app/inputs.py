@@ -9,14 +9,14 @@ import streamlit as st
 
 from app import glossary
 from app.uploaded import session_profiles
-from simulator.operators.schemes import PLAIN_SCHEMES, SCHEME_NAMES
-from simulator.planner.what_if import has_experts
+from simulator.operators.formats.schemes import PLAIN_SCHEMES, SCHEME_NAMES
+from simulator.planner.comparison import has_experts
 from simulator.planner.workload_presets import PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.specs.documents import validate
 from simulator.specs.loading import list_hardware
-from simulator.specs.models import list_models
-from simulator.specs.plan import PlanSpec, plan_spec
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.model.loading import list_models
+from simulator.specs.question.plan import PlanSpec, plan_spec
+from simulator.specs.question.scenario import ScenarioSpec
 
 DEFAULT_MODEL = "llama-3.1-70b"
 DEFAULT_HARDWARE = "h100-sxm-80gb"

@@ -27,7 +27,7 @@ from app.inputs import DEFAULT_MODEL  # noqa: E402 - found through the line abov
 from app.views import compare, plan, profiles, roofline, serving, validation, what_if  # noqa: E402, F401
 from simulator.errors import RoofcastError  # noqa: E402
 from simulator.planner.plan import plan_capacity  # noqa: E402
-from simulator.specs.plan import plan_spec  # noqa: E402
+from simulator.specs.question.plan import plan_spec  # noqa: E402
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

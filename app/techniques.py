@@ -8,8 +8,8 @@ import streamlit as st
 
 from app import glossary, inputs
 from app.uploaded import session_profiles
-from simulator.planner.what_if import kv_head_choices
-from simulator.specs.speculation import SpeculationMethod
+from simulator.planner.comparison import kv_head_choices
+from simulator.specs.question.techniques import SpeculationMethod
 
 NONE = "none"
 _ALL = 1.0

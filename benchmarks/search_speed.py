@@ -10,10 +10,10 @@ import argparse
 import os
 import time
 
-from simulator.planner.candidates import platforms
-from simulator.planner.search import resolve
-from simulator.planner.wide_search import screen_space, wide_search
-from simulator.specs.plan import plan_spec
+from simulator.planner.search.candidates import platforms
+from simulator.planner.search.search import resolve
+from simulator.planner.search.wide_search import screen_space, wide_search
+from simulator.specs.question.plan import plan_spec
 
 GPUS = (
     "h100", "h200", "b200", "a100", "mi300x", "mi325x", "l40s", "rtx-pro-6000", "b300-sxm", "gb200", "h20-96gb", "l4",

@@ -18,19 +18,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.engine.demand import build_requests
-from simulator.engine.request import Requests, make_requests
-from simulator.engine.scheduling import scheduler_settings
+from simulator.engine.events.simulation import simulate_requests
+from simulator.engine.runs.scheduling import scheduler_settings
 from simulator.engine.settings import Policy, SchedulerSettings
-from simulator.engine.simulation import simulate_requests
 from simulator.phases.compiled import StepTables
 from simulator.phases.deployment import deploy
 from simulator.phases.tabulate import compile_steps
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.workload import StageSpec, WorkloadSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.workload import StageSpec, WorkloadSpec
+from simulator.traffic.demand import build_requests
+from simulator.traffic.requests import Requests, make_requests
 from simulator.units import KIB, MIB
 
 # ru_maxrss counts KiB on Linux and bytes on macOS.
@@ -92,8 +92,8 @@ def compile_seconds() -> tuple[float, float]:
     """Time of the first call in a fresh process: with an empty cache, and with a filled one [s]."""
     code = (
         "import time, numpy as np; from simulator.phases.compiled import uniform_tables;"
-        "from simulator.engine.request import make_requests; from simulator.engine.settings import SchedulerSettings;"
-        "from simulator.engine.simulation import simulate_requests; one = np.ones(1, dtype=np.int64);"
+        "from simulator.traffic.requests import make_requests; from simulator.engine.settings import SchedulerSettings;"
+        "from simulator.engine.events.simulation import simulate_requests; one = np.ones(1, dtype=np.int64);"
         "limits = SchedulerSettings(max_num_batched_tokens=8, max_num_seqs=1, max_model_len=8, kv_blocks=4);"
         "tables = uniform_tables(step_s=1.0, max_tokens=8, max_sequences=1); start = time.perf_counter();"
         "simulate_requests(tables, requests=make_requests(arrival_s=np.zeros(1), prompt_tokens=one, output_tokens=one),"

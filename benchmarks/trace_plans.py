@@ -24,17 +24,17 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.trace_deployments import BLIND, DEPLOYED, LONGER_PROMPTS, Deployed
-from simulator.engine.latency import offered_latency_s, percentile_s
-from simulator.engine.recorded.trace_files import RequestTrace, read_trace, summarise
-from simulator.engine.recorded.trace_replay import resampled_requests
-from simulator.engine.scheduling import step_tables
-from simulator.engine.serving import serve_workload
+from simulator.engine.runs.metrics import offered_latency_s, percentile_s
+from simulator.engine.runs.scheduling import step_tables
+from simulator.engine.runs.serving import serve_workload
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan, Objective
-from simulator.specs.plan import plan_spec
-from simulator.specs.workload import WorkloadSpec
+from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.workload import WorkloadSpec
+from simulator.traffic.recorded.replay import resampled_requests
+from simulator.traffic.recorded.traces import RequestTrace, read_trace, summarise
 from simulator.units import MILLI, SECONDS_PER_MINUTE
 
 SEEDS, ENOUGH = 10, 0.9

@@ -10,27 +10,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simulator.engine.answers import answer
+    from simulator.engine.runs.answers import answer
     from simulator.errors import RoofcastError
     from simulator.phases.deployment import deploy
     from simulator.phases.memory import memory_plan
     from simulator.phases.step import estimate_step
     from simulator.specs.loading import load_hardware
-    from simulator.specs.models import load_model
-    from simulator.specs.scenario import ScenarioSpec
+    from simulator.specs.model.loading import load_model
+    from simulator.specs.question.scenario import ScenarioSpec
 
 __version__ = "0.1.0"
 
 # Imported on first use: a command that only lists profiles must not pay for the physics.
 _HOMES = {
-    "answer": "simulator.engine.answers",
+    "answer": "simulator.engine.runs.answers",
     "RoofcastError": "simulator.errors",
     "deploy": "simulator.phases.deployment",
     "memory_plan": "simulator.phases.memory",
     "estimate_step": "simulator.phases.step",
     "load_hardware": "simulator.specs.loading",
-    "load_model": "simulator.specs.models",
-    "ScenarioSpec": "simulator.specs.scenario",
+    "load_model": "simulator.specs.model.loading",
+    "ScenarioSpec": "simulator.specs.question.scenario",
 }
 
 __all__ = [

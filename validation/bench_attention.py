@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.kernels.attention_cases import AttentionCases, attention_machine
+from simulator.kernels.attention.cases import AttentionCases, attention_machine
 from simulator.kernels.correction import lattice_of, log_correction, shape_confidence
-from simulator.specs.calibration import KernelFit
-from simulator.specs.calibrations import load_arrays, load_calibration
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
 from simulator.specs.loading import load_hardware
 from validation.fit.attention import groups_of
 from validation.fit.attention_models import MODELS, prepared

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from simulator.cli import plan_capacity
 from simulator.cli.entry import run
-from simulator.reports.scorecard import kernel_table
+from simulator.reports.tables.scorecard import kernel_table
 from validation.commands import exit_code_of
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source

@@ -13,11 +13,10 @@ from app.commands import SIMULATE, scenario_line
 from app.techniques import sparsity_input, speculation_input, structure_input
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
-from simulator.reports.compare_tables import compare_columns, compare_headline, compare_provenance, room_text
-from simulator.reports.figures.cost_speed import cost_speed_chart
-from simulator.reports.figures.memory_stack import memory_stack_chart
-from simulator.reports.figures.quality_cost import quality_cost_chart
-from simulator.reports.scenario_figures import least_known
+from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart
+from simulator.reports.tables.comparison import compare_columns, compare_headline, compare_provenance, room_text
+from simulator.reports.tables.scenario_figures import least_known
 from simulator.specs.loading import list_hardware
 
 _DEGREES = ("1", "2", "4", "8")

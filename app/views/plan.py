@@ -12,15 +12,15 @@ from app.uploaded import session_profiles
 from app.variation import variation_inputs
 from app.views.plan_details import details, gap_details, spec_of
 from simulator.errors import RoofcastError
-from simulator.phases.memory_range import cache_room
-from simulator.planner.completion import ILLUSTRATED_GROWTH_PER_MONTH
-from simulator.planner.growth import DEFAULT_HORIZON_MONTHS, DEFAULT_LEAD_TIME_DAYS
+from simulator.phases.memory import cache_room
+from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
 from simulator.planner.records import CapacityPlan, Fleet
+from simulator.planner.studies.growth import DEFAULT_HORIZON_MONTHS, DEFAULT_LEAD_TIME_DAYS
 from simulator.planner.workload_presets import WorkloadPreset
-from simulator.reports.figures.memory_stack import memory_stack_chart
-from simulator.reports.figures.plan_options import plan_options_chart
-from simulator.reports.plan_figures import plan_figures, plan_headline
-from simulator.reports.quantities import count_text, range_text
+from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.charts.options import plan_options_chart
+from simulator.reports.content.quantities import count_text, range_text
+from simulator.reports.tables.plan_figures import plan_figures, plan_headline
 from simulator.specs.loading import list_hardware
 
 _HELP = {

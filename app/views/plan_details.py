@@ -14,25 +14,23 @@ from app.commands import plan_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.planner.explain import explanation, nearest_rejections
-from simulator.planner.gap.error import GapError
+from simulator.planner.gap.records import GapError
 from simulator.planner.records import CapacityPlan
-from simulator.reports.figures.growth import capacity_demand_chart
-from simulator.reports.figures.loss_cases import loss_cases_chart
-from simulator.reports.figures.money import break_even_chart, owning_range_text, tco_waterfall_chart
-from simulator.reports.figures.replica_load import replica_load_chart
-from simulator.reports.figures.tornado import cost_tornado_chart, tornado_chart
-from simulator.reports.gap_tables import gap_sections
-from simulator.reports.plan_figures import plan_figures
-from simulator.reports.plan_risk_tables import (
+from simulator.reports.charts.load import replica_load_chart
+from simulator.reports.charts.money import break_even_chart, owning_range_text, tco_waterfall_chart
+from simulator.reports.charts.risk import capacity_demand_chart, cost_tornado_chart, loss_cases_chart, tornado_chart
+from simulator.reports.content.quantities import count_text, price_text, range_text
+from simulator.reports.content.text import StudySection
+from simulator.reports.tables.gap import gap_sections
+from simulator.reports.tables.plan import TABLE_COLUMNS, fleet_cells
+from simulator.reports.tables.plan_figures import plan_figures
+from simulator.reports.tables.plan_risk import (
     growth_section,
     rental_section,
     resilience_section,
     uncertainty_section,
 )
-from simulator.reports.plan_tables import TABLE_COLUMNS, fleet_cells
-from simulator.reports.quantities import count_text, price_text, range_text
-from simulator.reports.study_section import StudySection
-from simulator.specs.plan import PlanSpec, plan_spec
+from simulator.specs.question.plan import PlanSpec, plan_spec
 
 _DRAWN = "with step times and demand drawn together"
 VIEWS = (

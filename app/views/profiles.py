@@ -11,7 +11,7 @@ from app import display, inputs
 from app.uploaded import LARGEST_UPLOADS, has_room, next_folder, remember, session_profiles, uploaded_as
 from simulator.cli.model import model_object
 from simulator.errors import RoofcastError
-from simulator.reports.profile_tables import (
+from simulator.reports.tables.profiles import (
     FACT_COLUMNS,
     MODEL_COLUMNS,
     hardware_facts,
@@ -20,7 +20,7 @@ from simulator.reports.profile_tables import (
     model_headline,
 )
 from simulator.specs.loading import list_hardware, load_hardware
-from simulator.specs.models import list_models, model_source
+from simulator.specs.model.loading import list_models, model_source
 from simulator.specs.uploads import LARGEST_UPLOAD_BYTES, keep_hardware_upload, keep_model_upload
 
 if TYPE_CHECKING:

@@ -9,11 +9,15 @@ from app.answers import Steps, stepped
 from app.commands import step_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
-from simulator.reports.figures.roofline import RooflinePoint, roofline_chart, roofline_points
-from simulator.reports.quantities import bytes_text, count_text, percent_text, range_text, seconds_text
-from simulator.reports.scenario_figures import least_known
-from simulator.reports.step_figures import crossover_figure, step_time_figure, utilisation_figure
-from simulator.specs.scenario import ScenarioSpec
+from simulator.reports.charts.roofline import RooflinePoint, roofline_chart, roofline_points
+from simulator.reports.content.quantities import bytes_text, count_text, percent_text, range_text, seconds_text
+from simulator.reports.tables.scenario_figures import (
+    crossover_figure,
+    least_known,
+    step_time_figure,
+    utilisation_figure,
+)
+from simulator.specs.question.scenario import ScenarioSpec
 from simulator.units import format_si
 
 _HELP = {

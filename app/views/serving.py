@@ -12,16 +12,15 @@ from app.answers import Served, served, swept
 from app.commands import SIMULATE, scenario_line
 from app.uploaded import session_profiles
 from app.variation import variation_inputs
-from simulator.engine.load_sweep import LoadSweep, at_share, demand_of
-from simulator.engine.served_run import ServedRun
+from simulator.engine.runs.load_sweep import LoadSweep, at_share, demand_of
+from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
 from simulator.planner.workload_presets import WorkloadPreset
-from simulator.reports.figures.load_latency import load_latency_chart
-from simulator.reports.figures.load_over_time import batch_over_time_chart, kv_over_time_chart
-from simulator.reports.load_tables import SWEEP_COLUMNS, sweep_rows
-from simulator.reports.quantities import percent_text, range_text, rate_text, seconds_text
-from simulator.specs.scenario import ScenarioSpec
-from simulator.specs.workload import WorkloadSpec
+from simulator.reports.charts.load import batch_over_time_chart, kv_over_time_chart, load_latency_chart
+from simulator.reports.content.quantities import percent_text, range_text, rate_text, seconds_text
+from simulator.reports.tables.serving import SWEEP_COLUMNS, sweep_rows
+from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.question.workload import WorkloadSpec
 
 _METRICS = {"Time to first token": "ttft", "Time per token": "tpot", "End to end": "e2e"}
 

@@ -12,10 +12,14 @@ from app import display, glossary, inputs
 from app.commands import validate_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
-from simulator.reports.figures.error_by_source import coverage_by_source_chart, error_by_source_chart
-from simulator.reports.figures.validation_scatter import is_time, validation_scatter_chart
-from simulator.reports.quantities import count_text, percent_text
-from simulator.reports.validation_tables import (
+from simulator.reports.charts.validation import (
+    coverage_by_source_chart,
+    error_by_source_chart,
+    is_time,
+    validation_scatter_chart,
+)
+from simulator.reports.content.quantities import count_text, percent_text
+from simulator.reports.tables.validation import (
     KERNEL_COLUMNS,
     KNOWN_COLUMNS,
     PROVENANCE_COLUMNS,
@@ -29,8 +33,8 @@ from simulator.reports.validation_tables import (
     source_rows,
     validation_summary,
 )
-from simulator.specs.calibrations import calibrated_hardware
-from simulator.specs.validation_rows import ValidationRow, load_validation_rows, load_validation_table
+from simulator.specs.hardware.calibration import calibrated_hardware
+from simulator.specs.measured.validation_rows import ValidationRow, load_validation_rows, load_validation_table
 
 _ALL = "all"
 _VIEWS = ("By source", "Every run", "Kernels", "What is calibrated")

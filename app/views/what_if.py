@@ -11,15 +11,22 @@ from app.answers import Answer, answered, technique_answers
 from app.commands import SIMULATE, scenario_line
 from app.techniques import technique_inputs
 from app.uploaded import session_profiles
-from simulator.engine.uniform_runs import UniformRun
+from simulator.engine.uniform.runs import UniformRun
 from simulator.errors import RoofcastError
-from simulator.planner.what_if import native_scenario
-from simulator.reports.figures.latency_breakdown import latency_breakdown_chart
-from simulator.reports.figures.memory_stack import memory_stack_chart
-from simulator.reports.figures.technique_waterfall import WATERFALL_METRICS, technique_waterfall_chart
-from simulator.reports.phase_figures import PHASES, memory_figures, phase_figures
-from simulator.reports.scenario_figures import ScenarioFigure, power_text, scenario_figures, scenario_headline
-from simulator.specs.scenario import ScenarioSpec
+from simulator.planner.comparison import native_scenario
+from simulator.reports.charts.latency_breakdown import latency_breakdown_chart
+from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.charts.what_if import WATERFALL_METRICS, technique_waterfall_chart
+from simulator.reports.tables.scenario_figures import (
+    PHASES,
+    ScenarioFigure,
+    memory_figures,
+    phase_figures,
+    power_text,
+    scenario_figures,
+    scenario_headline,
+)
+from simulator.specs.question.scenario import ScenarioSpec
 
 _HELP = {
     "ttft_s": f"{glossary.TTFT} Here all prompts of the batch start together.",

@@ -8,28 +8,26 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from simulator.calibrate.engine_overheads import OverheadFit, fit_overheads
+from simulator.calibrate.kernel_fits import PARAMETERS, UserFit, demands, fit_demand
+from simulator.calibrate.whole_steps import MEASURED_MODEL, WholeError, whole_errors, whole_rows
 from simulator.cli.output import write_text
-from simulator.engine.overhead_fit import OverheadFit, fit_overheads
 from simulator.errors import FileError, RoofcastError
 from simulator.kernels.fits import MEASURED_LIBRARY
 from simulator.kernels.library import kernel_library
-from simulator.kernels.user_fit import PARAMETERS, UserFit, demands, fit_demand
 from simulator.operators.work import Family
 from simulator.phases.deployment import deploy
-from simulator.phases.whole_check import MEASURED_MODEL, WholeError, whole_errors, whole_rows
 from simulator.specs.base import Source
-from simulator.specs.calibration import CalibrationSpec
-from simulator.specs.calibrations import CalibrationGroup, calibration_name, load_calibration
-from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.documents import validate
-from simulator.specs.engine import EngineOverheads, EngineProfile, EngineSpec
-from simulator.specs.engines import load_engine
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineOverheads, EngineProfile, EngineSpec, load_engine
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import CalibrationGroup, CalibrationSpec, calibration_name, load_calibration
 from simulator.specs.loading import load_hardware
-from simulator.specs.measured import MeasuredTable, load_measurements
-from simulator.specs.models import load_model
-from simulator.specs.precision import PrecisionSpec
-from simulator.specs.serving_results import load_serving_runs
+from simulator.specs.measured.kernel_times import MeasuredTable, load_measurements
+from simulator.specs.measured.serving_results import load_serving_runs
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.writing import yaml_text
 from simulator.units import MICRO, MILLI
 

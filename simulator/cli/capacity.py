@@ -8,21 +8,25 @@ from dataclasses import dataclass
 from simulator.cli.output import write_text
 from simulator.cli.progress import progress_bar
 from simulator.cli.serve import check_target
-from simulator.engine.answers import deployment_of, pool_deployments
-from simulator.engine.capacity_interval import CapacityInterval, capacity_interval
-from simulator.engine.capacity_search import SimulatedCapacity, capacity_by_simulation
-from simulator.engine.disaggregated_run import server_of
-from simulator.engine.pools_capacity import pools_capacity, pools_capacity_interval, pools_server
-from simulator.engine.serve_options import ServeOptions, scenario_options
-from simulator.engine.workload_source import workload_source
+from simulator.engine.runs.answers import deployment_of, pool_deployments
+from simulator.engine.runs.capacity_interval import (
+    CapacityInterval,
+    capacity_interval,
+    pools_capacity,
+    pools_capacity_interval,
+    pools_server,
+)
+from simulator.engine.runs.capacity_search import SimulatedCapacity, capacity_by_simulation, workload_source
+from simulator.engine.runs.disaggregated_run import server_of
+from simulator.engine.runs.served_run import ServeOptions, scenario_options
 from simulator.errors import RoofcastError
-from simulator.reports.capacity_tables import capacity_object, capacity_text
-from simulator.reports.serve_tables import pools_setup_text, setup_text
-from simulator.specs.disaggregation import DisaggregationSpec
-from simulator.specs.objectives_text import parse_objectives
-from simulator.specs.scenario import ScenarioSpec
-from simulator.specs.scenario_file import ScenarioChanges, read_scenario
-from simulator.specs.workload import WorkloadSpec
+from simulator.reports.tables.capacity import capacity_object, capacity_text
+from simulator.reports.tables.serving import pools_setup_text, setup_text
+from simulator.specs.engine.deployment import DisaggregationSpec
+from simulator.specs.question.plan import parse_objectives
+from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.question.scenario_file import ScenarioChanges, read_scenario
+from simulator.specs.question.workload import WorkloadSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

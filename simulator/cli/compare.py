@@ -10,11 +10,11 @@ from typing import get_args
 from simulator.cli.output import write_text
 from simulator.cli.progress import progress_bar
 from simulator.planner.comparison import compare
-from simulator.reports.comparison_tables import comparison_object, comparison_text
-from simulator.specs.prices import OfferKind
-from simulator.specs.scenario import Kind
-from simulator.specs.scenario_changes import parse_change
-from simulator.specs.scenario_file import read_scenario
+from simulator.reports.tables.comparison import comparison_object, comparison_text
+from simulator.specs.money.prices import OfferKind
+from simulator.specs.question.scenario import Kind
+from simulator.specs.question.scenario_changes import parse_change
+from simulator.specs.question.scenario_file import read_scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from simulator.engine.speculation_gain import SpeedupByBatch, speedup_by_batch
+from simulator.engine.uniform.speculation_gain import SpeedupByBatch, speedup_by_batch
 from simulator.errors import RoofcastError
+from simulator.phases.crossover import decode_seconds, format_crossovers
 from simulator.phases.deployment import Deployment, deploy
-from simulator.phases.format_crossover import decode_seconds, format_crossovers
 from simulator.phases.memory import memory_plan, sequences_that_fit
+from simulator.reports.content.quantities import number_text
+from simulator.reports.content.text import text_table
 from simulator.reports.contract import SCHEMA_VERSION
-from simulator.reports.quantities import number_text
-from simulator.reports.text_table import text_table
-from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.documents import validate
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.precision import PrecisionSpec
-from simulator.specs.techniques import TechniquesSpec
-from simulator.specs.techniques_text import TechniquesText, techniques_spec
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.techniques import TechniquesSpec
+from simulator.specs.question.techniques_text import TechniquesText, techniques_spec
 from simulator.units import MILLI
 
 DEFAULT_FORMATS = "bf16,fp8,w8a8,gptq-g128"

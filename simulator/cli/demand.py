@@ -14,13 +14,13 @@ from statistics import NormalDist
 import numpy as np
 
 from simulator.cli.output import write_text
-from simulator.engine.lengths import LengthDistribution
-from simulator.engine.recorded.demand import RecordedDemand, Spread
-from simulator.engine.recorded.importers import import_demand
 from simulator.errors import RoofcastError
-from simulator.specs.plan import duration_s
-from simulator.specs.plan_values import HOURS_PER_DAY
-from simulator.specs.workload import LARGEST_CV
+from simulator.specs.question.plan import duration_s
+from simulator.specs.question.plan_values import HOURS_PER_DAY
+from simulator.specs.question.workload import LARGEST_CV
+from simulator.traffic.lengths import LengthDistribution
+from simulator.traffic.recorded.demand import RecordedDemand, Spread
+from simulator.traffic.recorded.importers import import_demand
 
 SCHEMA_VERSION = "1.0"
 _CACHED_AT_MOST = 0.99

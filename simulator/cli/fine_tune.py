@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.errors import RoofcastError
-from simulator.operators.counts import parameter_counts
-from simulator.reports.quantities import bytes_text, parameters_text, percent_text
-from simulator.reports.text_table import text_table
-from simulator.specs.fine_tuning_text import FLAG, FineTuneText, parse_fine_tune
-from simulator.specs.model import ModelSpec
+from simulator.operators.transformer import parameter_counts
+from simulator.reports.content.quantities import bytes_text, parameters_text, percent_text
+from simulator.reports.content.text import text_table
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.question.techniques_text import FLAG, FineTuneText, parse_fine_tune
 from simulator.techniques.fine_tuning import FineTuningMemory, OptimizerState, fine_tuning_memory
 
 COLUMNS = ("fine-tuning", "trained", "share", "weights", "adapter", "gradients", "optimizer", "activations", "total")

@@ -7,14 +7,14 @@ import sys
 from typing import Any
 
 from simulator.cli.fine_tune import FineTuneQuestion, fine_tune_lines, fine_tune_object
-from simulator.operators.counts import model_flops, parameter_counts
-from simulator.operators.formats import precision_plan
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.transformer import model_flops, parameter_counts
 from simulator.reports.contract import SCHEMA_VERSION
 from simulator.specs.documents import validate
-from simulator.specs.models import load_model
-from simulator.specs.precision import PrecisionSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import PrecisionSpec
 from simulator.units import GIGA, TERA, format_si
 
 

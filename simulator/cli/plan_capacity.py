@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from simulator.cli import plan_options as options
 from simulator.cli.entry import run
-from simulator.cli.option_groups import command_with
+from simulator.cli.options import plan as options
+from simulator.cli.options.groups import command_with
+from simulator.cli.options.plan import PlanOutput, spell_objectives
+from simulator.cli.options.studies import growth_options, search_options, study_options, technique_axes
 from simulator.cli.output import STANDARD_STREAM, write_text
-from simulator.cli.plan_options import PlanOutput, spell_objectives
-from simulator.cli.plan_study_options import growth_options, search_options, study_options, technique_axes
 from simulator.errors import FileError, InfeasibleError, RoofcastError
 
 if TYPE_CHECKING:
     from simulator.planner.records import CapacityPlan
-    from simulator.specs.plan import PlanSpec
+    from simulator.specs.question.plan import PlanSpec
 
 NAME = "plan-capacity"
 _COLLECT_EVERY = 200_000
@@ -83,8 +83,8 @@ def plan_capacity(
     if out != STANDARD_STREAM and not force and Path(out).exists():
         raise FileError(f"{out!r} exists", field="--out", hint="choose another name or add --force")
     if report is not None:
-        from simulator.reports.refusal import REFUSAL_NAMES
-        from simulator.reports.writing import check_targets
+        from simulator.reports.formats.refusal import REFUSAL_NAMES
+        from simulator.reports.formats.writing import check_targets
 
         check_targets(report, force=force, flag="--report", others=REFUSAL_NAMES)
     flags = {**context.params, **context.obj}
@@ -110,7 +110,7 @@ def _answered(
         return _answer(flags, workload=workload, form=form, explain=explain)
     except RoofcastError as error:
         if form is PlanOutput.JSON and to_stdout:
-            from simulator.reports.plan_document import error_document
+            from simulator.reports.tables.plan_document import error_document
 
             sys.stdout.write(error_document(error))
         elif isinstance(error, InfeasibleError):
@@ -121,7 +121,7 @@ def _answered(
 def _answer(parameters: Mapping[str, object], *, workload: str | None, form: PlanOutput, explain: bool) -> str:
     """Plan, and put the plan into the form asked for. Imports wait until there is something to do."""
     from simulator.planner.plan import plan_capacity as plan_fleet
-    from simulator.specs.plan import PlanSpec, plan_spec
+    from simulator.specs.question.plan import PlanSpec, plan_spec
 
     flags: dict[str, object] = {}
     for name, value in parameters.items():
@@ -135,7 +135,7 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
         raise RoofcastError("changes nothing without --report or --json", field="--ownership", code="no_effect")
     spec = plan_spec(flags, workload=workload)
     if parameters.get("report") is not None:
-        from simulator.planner.completion import as_asked
+        from simulator.planner.plan import as_asked
 
         plan = as_asked(_reported(spec, folder=str(parameters["report"]), force=bool(parameters.get("force"))))
     else:
@@ -143,10 +143,10 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
     for warning in plan.warnings:
         print(f"{NAME}: warning: {warning}", file=sys.stderr)
     if form is PlanOutput.JSON:
-        from simulator.reports.plan_document import plan_document
+        from simulator.reports.tables.plan_document import plan_document
 
         return plan_document(plan)
-    from simulator.reports.plan_tables import plan_csv, plan_markdown, plan_text, study_sections
+    from simulator.reports.tables.plan import plan_csv, plan_markdown, plan_text, study_sections
 
     match form:
         case PlanOutput.CSV:
@@ -165,14 +165,14 @@ def _reported(spec: PlanSpec, *, folder: str, force: bool) -> CapacityPlan:
 
     Where the files went is no result of the plan and goes to stderr.
     """
-    from simulator.planner.completion import answered_in_full
-    from simulator.reports.command_line import plan_command
-    from simulator.reports.writing import write_reports
+    from simulator.planner.plan import answered_in_full
+    from simulator.reports.content.text import plan_command
+    from simulator.reports.formats.writing import write_reports
 
     try:
         plan = answered_in_full(spec)
     except InfeasibleError as error:
-        from simulator.reports.refusal import write_refusal
+        from simulator.reports.formats.refusal import write_refusal
 
         paths = write_refusal(error, spec=spec, folder=folder, flag="--report")
         print(f"{NAME}: no plan, {len(paths)} files of the refusal in {folder}", file=sys.stderr)
@@ -184,11 +184,11 @@ def _reported(spec: PlanSpec, *, folder: str, force: bool) -> CapacityPlan:
 
 def _print_gap(error: InfeasibleError) -> None:
     """What would close the gap is a result, though there is no plan."""
-    from simulator.planner.gap.error import GapError
+    from simulator.planner.gap.records import GapError
 
     if isinstance(error, GapError):
-        from simulator.reports.gap_tables import gap_sections
-        from simulator.reports.study_section import section_text
+        from simulator.reports.content.text import section_text
+        from simulator.reports.tables.gap import gap_sections
 
         sections = gap_sections(error.gap, currency=error.currency)
         print("\n".join(line for section in sections for line in section_text(section)).lstrip("\n"))

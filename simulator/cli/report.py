@@ -13,7 +13,7 @@ from typing import Any
 from simulator.errors import InfeasibleError, ProfileError, RoofcastError
 from simulator.planner.records import CapacityPlan
 from simulator.specs.documents import read_json
-from simulator.specs.plan import PlanSpec, plan_spec
+from simulator.specs.question.plan import PlanSpec, plan_spec
 
 _SAME = 1e-8
 
@@ -101,11 +101,11 @@ def run_report(
     path: str | None, *, out: str, formats: str | None, ownership: str | None, force: bool, as_json: bool
 ) -> str:
     """Write the report's files; returns what to print."""
-    from simulator.planner.completion import answered_in_full
-    from simulator.reports.command_line import plan_command
-    from simulator.reports.refusal import REFUSAL_NAMES, write_refusal
-    from simulator.reports.rendering import ALL_FORMATS, parse_formats
-    from simulator.reports.writing import check_targets, write_reports
+    from simulator.planner.plan import answered_in_full
+    from simulator.reports.content.text import plan_command
+    from simulator.reports.formats.refusal import REFUSAL_NAMES, write_refusal
+    from simulator.reports.formats.rendering import ALL_FORMATS, parse_formats
+    from simulator.reports.formats.writing import check_targets, write_reports
 
     if path is None:
         raise RoofcastError(

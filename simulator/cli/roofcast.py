@@ -11,12 +11,12 @@ import typer
 from simulator.cli.app import dashboard
 from simulator.cli.compare_command import compare
 from simulator.cli.entry import run
-from simulator.cli.option_groups import command_with
+from simulator.cli.options.groups import command_with
+from simulator.cli.options.techniques import precision_group, technique_group
 from simulator.cli.report_commands import demand, report
 from simulator.cli.serving_commands import capacity, serve
 from simulator.cli.step_command import crossover, step
 from simulator.cli.structure_commands import mixers, retrieval
-from simulator.cli.technique_options import precision_group, technique_group
 
 app = typer.Typer(
     name="roofcast",
@@ -77,7 +77,7 @@ def simulate(
 
     refused = run_simulate(scenarios, output=output, profiles=profiles, force=force)
     if refused:
-        from simulator.reports.quantities import counted_text
+        from simulator.reports.content.quantities import counted_text
 
         typer.echo(f"{counted_text(refused, 'scenario')} refused; see the error objects in the output", err=True)
 

@@ -9,17 +9,21 @@ from pathlib import Path
 
 from simulator.cli.output import write_bytes, write_text
 from simulator.cli.progress import progress_bar
-from simulator.engine.answers import ScenarioResult, answer
-from simulator.engine.metrics import ServeResult
-from simulator.engine.request_table import request_columns
-from simulator.engine.served_run import ServedRun, ServeOptions
+from simulator.engine.runs.answers import ScenarioResult, answer
+from simulator.engine.runs.metrics import ServeResult, request_columns
+from simulator.engine.runs.served_run import ServedRun, ServeOptions
 from simulator.errors import FileError
 from simulator.reports.contract import result_object, series_object
-from simulator.reports.request_files import check_request_format, request_csv, request_parquet
-from simulator.reports.serve_tables import serve_text
-from simulator.reports.step_trace import TRACED_STEPS, trace_json
-from simulator.specs.objectives_text import parse_objectives
-from simulator.specs.scenario_file import ScenarioChanges, read_scenario
+from simulator.reports.tables.request_files import (
+    TRACED_STEPS,
+    check_request_format,
+    request_csv,
+    request_parquet,
+    trace_json,
+)
+from simulator.reports.tables.serving import serve_text
+from simulator.specs.question.plan import parse_objectives
+from simulator.specs.question.scenario_file import ScenarioChanges, read_scenario
 
 REQUESTS_FLAG, TRACE_FLAG = "--requests", "--trace"
 

@@ -64,7 +64,7 @@ def serve(
     Example: roofcast serve scenario.yaml --slo ttft-p95=2s --slo tpot-p95=50ms --requests requests.csv
     """
     from simulator.cli.serve import ServeQuestion, run_serve
-    from simulator.specs.scenario_file import ScenarioChanges
+    from simulator.specs.question.scenario_file import ScenarioChanges
 
     changes = ScenarioChanges(
         model=model,
@@ -120,7 +120,7 @@ def capacity(
     Example: roofcast capacity scenario.yaml --slo ttft-p95=2s --slo tpot-p95=50ms
     """
     from simulator.cli.capacity import CapacityQuestion, run_capacity
-    from simulator.specs.scenario_file import ScenarioChanges
+    from simulator.specs.question.scenario_file import ScenarioChanges
 
     changes = ScenarioChanges(
         model=model,

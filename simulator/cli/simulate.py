@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from simulator.cli.output import write_text
-from simulator.engine.answers import answer
+from simulator.engine.runs.answers import answer
 from simulator.errors import FileError, RoofcastError
 from simulator.reports.contract import error_object, result_object
 from simulator.specs.documents import validate
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.question.scenario import ScenarioSpec
 
 STANDARD_STREAM = "-"
 

@@ -16,19 +16,19 @@ from simulator.operators.step_shape import prefill_step
 from simulator.operators.work import CollectiveShape, ElementwiseShape, HostTransferShape
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.draft_cost import decode_round
-from simulator.phases.energy import energy_split
 from simulator.phases.memory import memory_plan
+from simulator.phases.power import energy_split
 from simulator.phases.step import StepEstimate, StepRow, estimate_step
+from simulator.reports.content.quantities import joules_text, number_text, percent_text, range_text, seconds_text
+from simulator.reports.content.text import text_table
 from simulator.reports.contract import SCHEMA_VERSION, crossover_object, interval
-from simulator.reports.quantities import joules_text, number_text, percent_text, range_text, seconds_text
-from simulator.reports.text_table import text_table
-from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.documents import validate
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.precision import PrecisionSpec
-from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.techniques import TechniquesSpec
 from simulator.units import GIGA, MEGA, MICRO
 
 PHASES = ("prefill", "decode")

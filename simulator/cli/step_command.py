@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli.technique_options import precision_values, techniques_of
+from simulator.cli.options.techniques import precision_values, techniques_of
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Model name, Hugging Face id, config.json or its folder.")]
 Hardware = Annotated[str, typer.Option("--hardware", help="Accelerator name, alias or YAML file.")]

@@ -11,11 +11,11 @@ import numpy as np
 
 from simulator.phases.deployment import deploy
 from simulator.phases.late_interaction import INTERACTIONS, retrieval_cost
+from simulator.reports.content.quantities import bytes_text, seconds_text
+from simulator.reports.content.text import text_table
 from simulator.reports.contract import SCHEMA_VERSION
-from simulator.reports.quantities import bytes_text, seconds_text
-from simulator.reports.text_table import text_table
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
+from simulator.specs.model.loading import load_model
 from simulator.techniques.complexity import LAYER_KINDS, length_cost
 from simulator.units import GIGA
 

@@ -10,12 +10,20 @@ import typer
 
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.kernels.transfer import calibrated_relative
-from simulator.reports.end_to_end_scores import EndToEndScore, end_to_end_lines, end_to_end_scores
-from simulator.reports.scorecard import LIBRARIES, KernelScore, kernel_scores, score_lines, transfer_lines
-from simulator.specs.calibrations import calibrated_hardware
+from simulator.reports.tables.scorecard import (
+    LIBRARIES,
+    EndToEndScore,
+    KernelScore,
+    end_to_end_lines,
+    end_to_end_scores,
+    kernel_scores,
+    score_lines,
+    transfer_lines,
+)
+from simulator.specs.hardware.calibration import calibrated_hardware
+from simulator.specs.hardware.transfer import TransferRow, load_transfer_table
 from simulator.specs.loading import load_hardware
-from simulator.specs.transfer import TransferRow, load_transfer_table
-from simulator.specs.validation_rows import ValidationRow, load_validation_table
+from simulator.specs.measured.validation_rows import ValidationRow, load_validation_table
 
 SCHEMA_VERSION = "1.0"
 

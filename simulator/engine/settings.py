@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from simulator.engine.demand_limits import check_tokens
 from simulator.errors import RoofcastError
+from simulator.traffic.requests import check_tokens
 
 
 class Routing(IntEnum):

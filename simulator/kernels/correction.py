@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import Array
-from simulator.specs.calibration import KernelFit, LatticeSpec
-from simulator.specs.same_object import Same
+from simulator.specs.base import Same
+from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
 from simulator.units import MICRO
 
 WIDENING_PER_OCTAVE = 0.05

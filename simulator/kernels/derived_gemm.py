@@ -18,10 +18,10 @@ from simulator.kernels.gemm import GemmMachine, gemm_machine, gemm_seconds
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.step_shape import Array
 from simulator.operators.work import GemmShape, MatmulFormat
-from simulator.specs.calibration import KernelFit
-from simulator.specs.format_kernels import FormatKernelSpec
-from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.precision import BITS, Dtype
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit
+from simulator.specs.hardware.format_kernels import FormatKernelSpec
+from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 
 FLOPS_PER_INSTRUCTION = 2.0

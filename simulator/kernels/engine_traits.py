@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.kernels.idle import without_idle
-from simulator.kernels.timing import Timing
+from simulator.kernels.timing import Timing, without_idle
 from simulator.operators.work import AttentionShape, GemmShape, Work
 
 SHARED_EXPERT = "shared_expert"

@@ -9,18 +9,19 @@ from simulator.errors import ProfileError
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Timing, widened
 from simulator.kernels.transfer import Relative, calibrated_relative, link_relative
-from simulator.specs.calibration import KernelFit, LatticeSpec
-from simulator.specs.calibrations import (
+from simulator.specs.base import Same
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import (
     CalibrationGroup,
+    KernelFit,
+    LatticeSpec,
     calibrated_hardware,
     calibration_name,
     calibrations_changed_ns,
     load_arrays,
     load_calibration,
 )
-from simulator.specs.hardware import AcceleratorSpec
 from simulator.specs.loading import list_profiles, load_hardware
-from simulator.specs.same_object import Same
 
 # What a user's own measurements (roofcast calibrate) are filed under: the harness runs torch's kernels.
 MEASURED_LIBRARY = "torch"

@@ -13,10 +13,10 @@ from simulator.kernels.moe import EXPERT_PARALLEL, NOT_GATED_EXPERTS, moe_timing
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.step_shape import Array
 from simulator.operators.work import ActivationPasses, ElementwiseShape, GemmShape, MatmulFormat, MoeShape
-from simulator.specs.calibration import KernelFit
-from simulator.specs.format_kernels import FormatKernelSpec, load_format_kernels
-from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.precision import BITS, Dtype
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit
+from simulator.specs.hardware.format_kernels import FormatKernelSpec, load_format_kernels
+from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 
 # fp16 runs on the same units at the same rate as bf16 and moves the same bytes.

@@ -14,13 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.errors import ProfileError, did_you_mean
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
-from simulator.kernels.joined_products import distinct
-from simulator.kernels.overlap import L2_SHARPNESS, l2_hit_share, smooth_maximum
-from simulator.kernels.timing import Timing
+from simulator.kernels.timing import L2_SHARPNESS, Timing, distinct, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import GemmShape, MatmulFormat
-from simulator.specs.calibration import KernelFit
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit
 from simulator.units import BITS_PER_BYTE
 
 K_STEP = 64.0

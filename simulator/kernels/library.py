@@ -1,18 +1,23 @@
 """Work -> Timing on one accelerator under one kernel library: which model and which fit price what.
 
 Physics with a fitted correction where family and format were measured, otherwise the family's three-parameter roofline.
+
+One library of kernels for all replicas on an accelerator: degrees, formats and batches choose no other fits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from simulator.kernels.attention import attention_timing
-from simulator.kernels.attention_choice import choose_attention_fit
-from simulator.kernels.attention_decode import decode_attention_timing
+from simulator.kernels.attention.cases import MEASURED_KV_HEADS
+from simulator.kernels.attention.choice import choose_attention_fit
+from simulator.kernels.attention.decode import decode_attention_timing
+from simulator.kernels.attention.prefill import attention_timing
+from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.engine_traits import NO_TRAITS, EngineTraits, in_step, with_wait
 from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set, measured_fits
 from simulator.kernels.format_choice import (
@@ -29,10 +34,8 @@ from simulator.kernels.format_choice import (
     with_passes,
 )
 from simulator.kernels.gemm import gemm_timing
-from simulator.kernels.joined_attention import MEASURED_KV_HEADS
 from simulator.kernels.memory import elementwise_timing, host_transfer_timing
 from simulator.kernels.moe import moe_timing
-from simulator.kernels.network import collective_timing
 from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
 from simulator.kernels.roofline import fitted_timing
 from simulator.kernels.step_rows import price_rows
@@ -48,8 +51,9 @@ from simulator.operators.work import (
     RecurrentShape,
     Work,
 )
-from simulator.specs.calibration import KernelFit
-from simulator.specs.hardware import AcceleratorSpec, LinkSpec
+from simulator.specs.base import Same
+from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
+from simulator.specs.hardware.calibration import KernelFit, calibrations_changed_ns
 
 # The format whose fit stands in for one without measurements, and what that adds to the spread.
 STAND_IN_FORMAT = "bf16"
@@ -280,3 +284,21 @@ def kernel_library(
         measured=measured_fits(hardware, profiles=profiles),
         shared_gemm=shared_products(hardware, profiles=profiles),
     )
+
+
+def shared_library(
+    hardware: AcceleratorSpec, *, library: str, network: LinkSpec | None = None, profiles: str | None = None
+) -> KernelLibrary:
+    """`kernel_library`, chosen once; again when calibrations come or go."""
+    return _shared(Same(hardware), library, Same(network), profiles, calibrations_changed_ns(profiles))
+
+
+@lru_cache(maxsize=256)
+def _shared(
+    facts: Same[AcceleratorSpec],
+    library: str,
+    network: Same[LinkSpec | None],
+    profiles: str | None,
+    changed_ns: tuple[int, ...],
+) -> KernelLibrary:
+    return kernel_library(facts.held, library=library, network=network.held, profiles=profiles)

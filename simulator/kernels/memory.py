@@ -10,8 +10,8 @@ from simulator.kernels.timing import Provenance, Timing
 from simulator.kernels.transfer import Relative
 from simulator.operators.step_shape import Array
 from simulator.operators.work import ElementwiseShape, HostTransferShape
-from simulator.specs.calibration import KernelFit
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit
 from simulator.units import MICRO
 
 # Where nothing is calibrated: medians of the fits on eight NVIDIA GPUs (validation/fit/elementwise.py, vllm tables),

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
 from simulator.kernels.gemm import GemmMachine, gemm_machine
-from simulator.kernels.overlap import l2_hit_share, smooth_maximum
-from simulator.kernels.timing import Timing
+from simulator.kernels.timing import Timing, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import MoeShape
-from simulator.specs.calibration import KernelFit
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit
 from simulator.units import BITS_PER_BYTE
 
 ELEMENT_BYTES = 2.0

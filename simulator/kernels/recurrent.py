@@ -11,15 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.kernels.attention_cases import ACTIVATION_BYTES, AttentionMachine, attention_machine, kernel_dtype
+from simulator.kernels.attention.cases import ACTIVATION_BYTES, AttentionMachine, attention_machine, kernel_dtype
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
-from simulator.kernels.overlap import l2_hit_share, smooth_maximum
-from simulator.kernels.timing import Provenance, Timing
+from simulator.kernels.timing import Provenance, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import RecurrentShape
-from simulator.specs.calibration import KernelFit
-from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.precision import BITS
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit
+from simulator.specs.model.precision import BITS
 from simulator.units import BITS_PER_BYTE
 
 RECURRENT_AXES = ("tiles", "tokens")

@@ -9,9 +9,9 @@ import numpy as np
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape, CollectiveShape, GemmShape, GroupedGemmShape, MoeShape, Work
-from simulator.specs.calibration import KernelFit
-from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.precision import Dtype
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit
+from simulator.specs.model.precision import Dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

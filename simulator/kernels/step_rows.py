@@ -10,10 +10,9 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from simulator.kernels.attention.cases import AttentionKernel, attention_kernel, join_attention
 from simulator.kernels.engine_traits import EngineTraits, in_step
-from simulator.kernels.joined_attention import AttentionKernel, attention_kernel, join_attention
-from simulator.kernels.joined_products import JOINED_CASES, join, split
-from simulator.kernels.timing import Timing
+from simulator.kernels.timing import JOINED_CASES, Timing, join, split
 from simulator.operators.step_shape import Array
 from simulator.operators.work import (
     AttentionShape,

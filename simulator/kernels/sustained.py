@@ -1,18 +1,23 @@
-"""Accelerators without kernel tables that reach another share of their peaks or memory rate than their relative."""
+"""Accelerators without kernel tables that reach another share of their peaks or memory rate than their relative.
+
+How fast the last-level cache feeds a pass, as the calibrations know it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from simulator.kernels.library import KernelLibrary, kernel_library
+from simulator.kernels.library import STAND_IN_FORMAT, KernelLibrary, kernel_library
+from simulator.kernels.memory import ASSUMED_PARAMETERS
+from simulator.kernels.timing import Provenance
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.base import Same
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.precision import BITS, Dtype
-from simulator.specs.same_object import Same
+from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 
 # The size at which throughput of matrix products is usually published; what it is hardly matters when it is large.
@@ -109,3 +114,31 @@ def with_sustained_rates(library: KernelLibrary) -> KernelLibrary:
     lender = (library.gemm or library.roofline).relative.name
     hardware = _with_memory_rate(Same(hardware), lender, profiles)
     return library if hardware is library.hardware else replace(library, hardware=hardware)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheRate:
+    """Rate of passes whose operands stay in the last-level cache [B/s], and how it is known."""
+
+    bytes_per_s: float
+    provenance: Provenance
+
+
+def cache_rate(library: KernelLibrary) -> CacheRate:
+    """The fitted rate of memory passes that stay in the cache: datasheets do not state one.
+
+    It is what measured passes reach, not a limit of the hardware; where nothing is calibrated, the medians of the
+    fits on other accelerators.
+
+    References
+    ----------
+    [AIC2026]
+    """
+    fits = library.elementwise
+    fit = fits.find(family="elementwise", fmt=STAND_IN_FORMAT, variant="pass") if fits else None
+    parameters = ASSUMED_PARAMETERS if fit is None else fit.parameters
+    provenance = Provenance.ASSUMED if fit is None else Provenance.CALIBRATED
+    if fits is not None and fits.relative.log_sigma_extra > 0:
+        provenance = max(provenance, Provenance.EXTRAPOLATED)
+    reached = parameters["l2_speedup"] * parameters["memory_fraction"]
+    return CacheRate(bytes_per_s=reached * library.hardware.memory_bytes_per_s, provenance=provenance)

@@ -1,13 +1,24 @@
-"""What a kernel takes, what bound it, and how we know."""
+"""What a kernel takes, what bound it, and how we know.
+
+How two limits meet in one kernel: a smooth maximum of their times, and the traffic that L2 takes off memory.
+
+Rows of a step that some of its cases do not have.
+
+Several matrix products as the cases of one, so that a step's products are priced in one call.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from simulator.operators.step_shape import Array
+from simulator.operators.work import CollectiveShape, GemmShape, Work
 
 
 class Provenance(IntEnum):
@@ -50,4 +61,86 @@ def widened(timing: Timing, *, log_sigma_extra: float) -> Timing:
         timing,
         log_sigma=np.hypot(timing.log_sigma, log_sigma_extra),
         provenance=np.maximum(timing.provenance, float(Provenance.EXTRAPOLATED)),
+    )
+
+
+L2_SHARPNESS = 3.0
+"""How abruptly the share of L2 hits falls when the working set outgrows the L2, where a fit does not say."""
+
+
+def l2_hit_share(working_set_bytes: Array, *, l2_bytes: float, sharpness: float = L2_SHARPNESS) -> Array:
+    """Share of the traffic that the L2 serves: near 1 below its capacity, falling off above [-]."""
+    share: Array = 1.0 / (1.0 + (working_set_bytes / l2_bytes) ** sharpness)
+    return share
+
+
+def smooth_maximum(first: Array, second: Array | float, *, sharpness: float) -> Array:
+    """(a**q + b**q)**(1/q): at least the larger of two positive terms, at most 2**(1/q) times it."""
+    large = np.maximum(first, second)
+    smooth: Array = large * (1.0 + (np.minimum(first, second) / large) ** sharpness) ** (1.0 / sharpness)
+    return smooth
+
+
+def without_idle(timing: Timing, work: Work) -> Timing:
+    """``timing`` with nothing for the cases that have nothing to do."""
+    # A collective moves its message over links, not through this device's memory.
+    idle = (work.flops == 0) & (work.bytes == 0)
+    if isinstance(work.shape, CollectiveShape) or not idle.any():
+        return timing
+    return replace(
+        timing,
+        seconds=np.where(idle, 0.0, timing.seconds),
+        log_sigma=np.where(idle, 0.0, timing.log_sigma),
+        provenance=np.where(idle, 0.0, timing.provenance),
+    )
+
+
+# Products of more cases than this are priced one by one: joined, their intermediate arrays would leave the cache.
+JOINED_CASES = 256
+
+
+def join(shapes: Sequence[GemmShape]) -> GemmShape:
+    """The cases of products of one format and batch, end to end."""
+    sizes = [np.size(shape.m) for shape in shapes]
+    # Prices broadcast n and k just as m, although a row of the operator list has one of each.
+    n: Any = np.concatenate([_over_cases(shape.n, size) for shape, size in zip(shapes, sizes, strict=True)])
+    k: Any = np.concatenate([_over_cases(shape.k, size) for shape, size in zip(shapes, sizes, strict=True)])
+    m = np.concatenate([np.atleast_1d(np.asarray(shape.m, dtype=np.float64)) for shape in shapes])
+    return replace(shapes[0], m=m, n=n, k=k)
+
+
+def _over_cases(value: ArrayLike, size: int) -> Array:
+    return np.broadcast_to(np.asarray(value, dtype=np.float64), (size,))
+
+
+def distinct(m: Array, n: Array, k: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """One place of each product that differs, and for every case which of those it is.
+
+    Steps of many batches hold the same products again and again: a full step has the token budget's rows whoever it
+    serves. What is priced once costs half of it.
+    """
+    order = np.lexsort((m, n, k))
+    new = np.ones(len(order), dtype=np.bool_)
+    for sizes in (m[order], n[order], k[order]):
+        new[1:] &= sizes[1:] == sizes[:-1]
+    new[1:] = ~new[1:]
+    cases = np.empty(len(order), dtype=np.intp)
+    cases[order] = np.cumsum(new) - 1
+    return order[new], cases
+
+
+def split(timing: Timing, *, sizes: Sequence[int]) -> tuple[Timing, ...]:
+    """The parts of a joined timing, with ``sizes`` cases each."""
+    ends = np.cumsum(sizes)
+    cuts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    return tuple(
+        Timing(
+            seconds=timing.seconds[cut],
+            compute_s=timing.compute_s[cut],
+            memory_s=timing.memory_s[cut],
+            network_s=timing.network_s[cut],
+            log_sigma=timing.log_sigma[cut],
+            provenance=timing.provenance[cut],
+        )
+        for cut in cuts
     )

@@ -10,10 +10,10 @@ from functools import lru_cache
 import numpy as np
 
 from simulator.errors import ProfileError
-from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.precision import Dtype
-from simulator.specs.same_object import Same
-from simulator.specs.transfer import load_transfer_table
+from simulator.specs.base import Same
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.transfer import load_transfer_table
+from simulator.specs.model.precision import Dtype
 
 GENERATION_YEARS = 2.0
 """Between the announcements of A100, H100 and B200: 2020-05, 2022-03 and 2024-03 (the profiles' release dates)."""

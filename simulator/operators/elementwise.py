@@ -3,15 +3,21 @@
 Each pass is priced by how often it reads or writes one element of its tensor. The fused figures are one read of every
 input and one write of every output in one kernel, which compiled engines reach; the unfused ones follow the eager
 operator sequence of the transformers reference modules, one kernel and one round trip an operator.
+
+Hyper-connections: the residual as parallel streams that every sublayer reads and writes through small mixes.
+
+One product per sublayer turns a token's streams into the weights that gather the sublayer's input, spread its output
+and mix the streams; the mix is made doubly stochastic by a few Sinkhorn steps [Zhu2024] [Xie2025].
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.operators.share import DeviceShare
+from simulator.operators.linear import DeviceShare, linear
 from simulator.operators.step_shape import Array
 from simulator.operators.work import ElementwiseShape, Family, Work
+from simulator.specs.model.architecture import HyperConnectionSpec
 from simulator.units import BITS_PER_BYTE
 
 
@@ -110,3 +116,65 @@ def held_only(name: str, *, share: DeviceShare, role: str, parameters: float, ac
         active_parameters=parameters if active else 0.0,
         stored_bytes=parameters * share.element_bytes,
     )
+
+
+SITE_SCALES = 3  # one learned scale each for gathering, spreading and mixing
+SINKHORN_LAUNCHES = 4  # two sums and two divisions an iteration, where nothing is fused
+
+
+def mixing_numbers(spec: HyperConnectionSpec) -> int:
+    """Weights that one site gives a token: one per stream to gather, one to spread, a square matrix to mix."""
+    return (2 + spec.streams) * spec.streams
+
+
+def hyper_rows(spec: HyperConnectionSpec, *, share: DeviceShare, sites: float) -> tuple[Work, Work, Work]:
+    """Rows of ``sites`` sublayers: the weights' product, gathering with Sinkhorn, spreading.
+
+    The product is over the normed streams together; the streams are read by it, again by gathering, and read and
+    written by spreading, as the fused kernels of serving engines do.
+    """
+    streams, numbers = spec.streams, mixing_numbers(spec)
+    sinkhorn = float(SINKHORN_LAUNCHES * spec.sinkhorn_iterations)
+    # Unfused, in 32 bit: widen (3), square (4) and mean (2) of the streams; weigh (4) and sum (2); narrow the result.
+    gather = PassCost(
+        fused_passes=streams + 1,
+        fused_launches=2,
+        unfused_passes=15 * streams + 5,
+        unfused_launches=12 + sinkhorn,
+    )
+    # Unfused: the outer product, streams x streams weighed copies written, read and summed, the sum of both.
+    spread = PassCost(
+        fused_passes=2 * streams + 1,
+        fused_launches=1,
+        unfused_passes=4 * streams**2 + 12 * streams + 1,
+        unfused_launches=6,
+    )
+    width = share.hidden_size
+    return (
+        linear("hyper_weights", share=share, role="router", m=share.tokens, n=numbers, k=streams * width, count=sites,
+               bias=numbers + SITE_SCALES),
+        elementwise("hyper_gather", share=share, cost=gather, rows=share.tokens, width=width, count=sites, role="norm"),
+        elementwise("hyper_spread", share=share, cost=spread, rows=share.tokens, width=width, count=sites, role="norm"),
+    )  # fmt: skip
+
+
+def hyper_expand(spec: HyperConnectionSpec, *, share: DeviceShare) -> Work:
+    """The embedding copied into every stream."""
+    copies = PassCost(
+        fused_passes=spec.streams + 1, fused_launches=1, unfused_passes=spec.streams + 1, unfused_launches=1
+    )
+    return elementwise(
+        "hyper_expand", share=share, cost=copies, rows=share.tokens, width=share.hidden_size, count=1.0, role="norm"
+    )
+
+
+def hyper_head(spec: HyperConnectionSpec, *, share: DeviceShare) -> tuple[Work, Work]:
+    """The streams gathered into one before the last norm."""
+    streams = spec.streams
+    gather = PassCost(fused_passes=streams + 1, fused_launches=1, unfused_passes=15 * streams + 5, unfused_launches=12)
+    return (
+        linear("hyper_head_weights", share=share, role="router", m=share.tokens, n=streams,
+               k=streams * share.hidden_size, count=1.0, bias=streams + 1),
+        elementwise("hyper_head_gather", share=share, cost=gather, rows=share.tokens, width=share.hidden_size,
+                    count=1.0, role="norm"),
+    )  # fmt: skip

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.operators.collectives import all_reduce_after, collective
-from simulator.operators.elementwise import GATHER, NORM, SAMPLE, elementwise, held_only
-from simulator.operators.hyper import hyper_expand, hyper_head
-from simulator.operators.linear import linear
-from simulator.operators.share import DeviceShare
+from simulator.operators.elementwise import GATHER, NORM, SAMPLE, elementwise, held_only, hyper_expand, hyper_head
+from simulator.operators.linear import DeviceShare, all_reduce_after, collective, linear
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Collective, Family, Work
 

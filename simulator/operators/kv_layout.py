@@ -7,14 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simulator.operators.compressed_keys import compressed_state_bytes, compressed_token_bytes
-from simulator.operators.formats import PrecisionPlan
-from simulator.operators.indexer import index_key_bytes
-from simulator.operators.kept_tokens import score_bytes
-from simulator.operators.parallel import stage_layers
+from simulator.operators.compressed import compressed_state_bytes, compressed_token_bytes
+from simulator.operators.formats.tensor_formats import PrecisionPlan
+from simulator.operators.kept_tokens import index_key_bytes, score_bytes
+from simulator.operators.linear import stage_layers
 from simulator.operators.recurrent import recurrent_size, state_bytes
 from simulator.operators.step_shape import Array
-from simulator.specs.model import AttentionSpec, CompressedAttentionSpec, IndexerSpec, LayerSpec, MlaSpec, ModelSpec
+from simulator.specs.model.architecture import (
+    AttentionSpec,
+    CompressedAttentionSpec,
+    IndexerSpec,
+    LayerSpec,
+    MlaSpec,
+    ModelSpec,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

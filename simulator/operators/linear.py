@@ -1,13 +1,192 @@
-"""Matrix products: 2 m n k FLOPs; weights [n, k] read once, inputs [m, k] read and outputs [m, n] written."""
+"""Matrix products: 2 m n k FLOPs; weights [n, k] read once, inputs [m, k] read and outputs [m, n] written.
+
+What every row of the list needs to know: one device's share of one stack of layers in one step.
+
+Which degrees of parallelism a model allows, and which layers each pipeline stage holds.
+
+Communication between the devices of a replica.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
 import numpy as np
 
-from simulator.operators.share import DeviceShare
-from simulator.operators.step_shape import Array
-from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
+from simulator.errors import RoofcastError
+from simulator.operators.formats.tensor_formats import PrecisionPlan
+from simulator.operators.step_shape import Array, StepShape
+from simulator.operators.work import Collective, CollectiveShape, Family, GemmShape, MatmulFormat, Work
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.model.architecture import (
+    AttentionSpec,
+    CompressedAttentionSpec,
+    LayerSpec,
+    MambaSpec,
+    MlaSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+)
 from simulator.units import BITS_PER_BYTE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceShare:
+    """One device's part in a step.
+
+    step : tokens that pass through this stack; source : those of the encoder, which cross attention reads
+    fused : elementwise passes fused as compiled engines do
+    tokens : those that pass through every layer of this stack; zeros : as many zeros as the step has cases
+    """
+
+    model: ModelSpec
+    plan: PrecisionPlan
+    step: StepShape
+    source: StepShape
+    tp_size: int
+    ep_size: int
+    dp_size: int
+    fused: bool
+    tokens: Array = field(init=False)
+    zeros: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        zeros = np.zeros_like(self.step.prefill_tokens)
+        zeros.flags.writeable = False  # many rows share it
+        object.__setattr__(self, "tokens", self.step.new_tokens)
+        object.__setattr__(self, "zeros", zeros)
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the residual stream."""
+        return self.model.hidden_size
+
+    @property
+    def element_bytes(self) -> float:
+        """Bytes of one element of the residual stream."""
+        return self.plan.activation_bytes
+
+    def split(self, heads: int) -> float:
+        """Heads (or groups) of this device: an even share, or one copy each where there are fewer than devices."""
+        return max(1.0, heads / self.tp_size)
+
+    def norm_parameters(self, width: float, *, bias: bool | None = None) -> float:
+        """Parameters of one norm over ``width`` numbers, of the model's kind unless ``bias`` says otherwise."""
+        if bias is None and self.model.norm == "none_affine":
+            return 0.0
+        has_bias = self.model.norm == "layer" if bias is None else bias
+        return 2 * width if has_bias else width
+
+
+def has_prefill(step: StepShape) -> bool:
+    """Whether any case of the step processes prompt tokens."""
+    return bool(np.any(step.prefill_sequences * step.prefill_tokens > 0))
+
+
+def has_decode(step: StepShape) -> bool:
+    """Whether any case of the step generates."""
+    return bool(np.any(step.decode_sequences * step.decode_tokens > 0))
+
+
+def stage_layers(model: ModelSpec, *, pp_size: int, stage: int) -> range:
+    """Depths of the layers of ``stage``: an even split in order, earlier stages taking the remainder."""
+    depth = model.num_hidden_layers
+    each, left = divmod(depth, pp_size)
+    first = stage * each + min(stage, left)
+    return range(first, first + each + (1 if stage < left else 0))
+
+
+@lru_cache(maxsize=256)
+def _divisible_counts(layers: tuple[LayerSpec, ...]) -> tuple[frozenset[int], frozenset[int]]:
+    """Counts that tp must divide, and KV head counts that it must divide or be a multiple of."""
+    exact: set[int] = set()
+    replicable: set[int] = set()
+    for layer in layers:
+        for mixer in (layer.mixer, layer.cross_attention):
+            match mixer:
+                case AttentionSpec():
+                    exact.add(mixer.num_attention_heads)
+                    replicable.add(mixer.num_key_value_heads)
+                case MlaSpec():
+                    exact.add(mixer.num_attention_heads)
+                case CompressedAttentionSpec():
+                    exact |= {mixer.num_attention_heads, mixer.o_groups}
+                case MambaSpec():
+                    exact.add(mixer.intermediate_size)
+                case None:
+                    pass
+                case _:
+                    exact |= _recurrent_heads(mixer)
+        exact |= {block.intermediate_size for block in layer.feed_forward if isinstance(block, MlpSpec)}
+    return frozenset(exact), frozenset(replicable)
+
+
+def _recurrent_heads(mixer: object) -> set[int]:
+    names = ("num_heads", "linear_num_key_heads", "linear_num_value_heads")
+    return {getattr(mixer, name) for name in names if hasattr(mixer, name)}
+
+
+def allowed_tp_sizes(model: ModelSpec) -> tuple[int, ...]:
+    """Tensor-parallel sizes that engines accept, ascending.
+
+    Attention heads, recurrent heads and dense intermediate sizes split evenly; KV heads split evenly or are
+    replicated evenly.
+    """
+    exact, replicable = _divisible_counts(_all_layers(model))
+    return tuple(size for size in range(1, min(exact, default=1) + 1) if _splits(size, exact, replicable))
+
+
+def _all_layers(model: ModelSpec) -> tuple[LayerSpec, ...]:
+    return model.layers + (model.encoder.layers if model.encoder else ())
+
+
+def _splits(size: int, exact: frozenset[int], replicable: frozenset[int]) -> bool:
+    return all(count % size == 0 for count in exact) and all(
+        count % size == 0 or size % count == 0 for count in replicable
+    )
+
+
+def check_parallelism(model: ModelSpec, parallelism: ParallelismSpec) -> None:
+    """Refuse degrees that no engine runs or that would change nothing, naming those allowed."""
+    if parallelism.tp_size > 1 and not _splits(parallelism.tp_size, *_divisible_counts(_all_layers(model))):
+        raise _refusal("tp_size", parallelism.tp_size, f"{model.name} splits over", allowed_tp_sizes(model))
+    depth = model.num_hidden_layers if model.encoder is None else 1
+    if parallelism.pp_size > depth:
+        why = "its layers allow at most" if model.encoder is None else "encoder-decoder models run on one stage:"
+        raise _refusal("pp_size", parallelism.pp_size, why, (depth,))
+    if parallelism.ep_size > 1:
+        _check_experts(model, parallelism)
+
+
+def _check_experts(model: ModelSpec, parallelism: ParallelismSpec) -> None:
+    experts = [
+        block.num_experts for layer in model.layers for block in layer.feed_forward if isinstance(block, MoeSpec)
+    ]
+    if not experts:
+        raise RoofcastError(
+            f"{model.name} has no experts to spread over {parallelism.ep_size} devices",
+            field="ep_size",
+            code="no_effect",
+            hint="leave ep_size at 1",
+        )
+    devices = parallelism.tp_size * parallelism.dp_size
+    allowed = tuple(
+        size for size in range(1, devices + 1) if devices % size == 0 and all(count % size == 0 for count in experts)
+    )
+    if parallelism.ep_size not in allowed:
+        raise _refusal("ep_size", parallelism.ep_size, f"tp_size x dp_size = {devices} and the experts allow", allowed)
+
+
+def _refusal(field: str, value: int, why: str, allowed: Iterable[int]) -> RoofcastError:
+    return RoofcastError(
+        f"{value} is not possible; {why} {', '.join(str(size) for size in allowed)}",
+        field=field,
+        code="invalid_parallelism",
+        hint="take one of the allowed values",
+    )
 
 
 def linear(
@@ -49,4 +228,46 @@ def linear(
         parameters=parameters,
         active_parameters=parameters,
         stored_bytes=stored if held else 0.0,
+    )
+
+
+def collective(
+    name: str,
+    *,
+    share: DeviceShare,
+    operation: Collective,
+    message_bytes: Array,
+    participants: int,
+    count: float,
+    role: str,
+) -> Work:
+    """Row of ``count`` collectives; ``message_bytes`` as nccl-tests counts it (see ``CollectiveShape``)."""
+    return Work(
+        name=name,
+        family=Family.COLLECTIVE,
+        role=role,
+        shape=CollectiveShape(operation=operation, message_bytes=message_bytes, participants=participants),
+        count=count,
+        flops=share.zeros,
+        weight_bytes=share.zeros,
+        kv_bytes=share.zeros,
+        activation_bytes=share.zeros,
+    )
+
+
+def all_reduce_after(block: str, *, share: DeviceShare, count: float, tokens: Array | None = None) -> tuple[Work, ...]:
+    """Sum of the tensor-parallel partial results of a block: tokens x hidden_size; nothing on one device."""
+    if share.tp_size == 1:
+        return ()
+    rows = share.tokens if tokens is None else tokens
+    return (
+        collective(
+            f"{block}_all_reduce",
+            share=share,
+            operation=Collective.ALL_REDUCE,
+            message_bytes=rows * share.hidden_size * share.element_bytes,
+            participants=share.tp_size,
+            count=count,
+            role=block,
+        ),
     )

@@ -10,14 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.operators.attention import attention_shapes, attention_work, gate_width, output_projection
-from simulator.operators.collectives import all_reduce_after
 from simulator.operators.elementwise import NORM, ROTARY, elementwise
-from simulator.operators.indexer import index_rows
-from simulator.operators.linear import linear
-from simulator.operators.share import DeviceShare, has_decode, has_prefill
+from simulator.operators.kept_tokens import index_rows
+from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Work
-from simulator.specs.model import MlaSpec
+from simulator.specs.model.architecture import MlaSpec
 from simulator.units import BITS_PER_BYTE
 
 

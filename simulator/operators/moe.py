@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.operators.collectives import all_reduce_after, collective
 from simulator.operators.elementwise import ACTIVATION, GATED_ACTIVATION, TOP_K, elementwise
-from simulator.operators.linear import linear
-from simulator.operators.share import DeviceShare
+from simulator.operators.linear import DeviceShare, all_reduce_after, collective, linear
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Collective, Family, MoeShape, Work
-from simulator.specs.model import MlpSpec, MoeSpec
+from simulator.specs.model.architecture import MlpSpec, MoeSpec
 from simulator.units import BITS_PER_BYTE
 
 

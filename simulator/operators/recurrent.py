@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.operators.collectives import all_reduce_after
 from simulator.operators.elementwise import CONVOLUTION, NORM, elementwise
-from simulator.operators.linear import linear
-from simulator.operators.share import DeviceShare, has_decode, has_prefill
+from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Family, RecurrentShape, Work
-from simulator.specs.model import GatedDeltaSpec, Mamba2Spec, MambaSpec
-from simulator.specs.precision import BITS, Dtype
+from simulator.specs.model.architecture import GatedDeltaSpec, Mamba2Spec, MambaSpec
+from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 
 RecurrentSpec = MambaSpec | Mamba2Spec | GatedDeltaSpec

@@ -1,29 +1,38 @@
-"""The operator list: everything that one device of one pipeline stage does in one step."""
+"""The operator list: everything that one device of one pipeline stage does in one step.
+
+Totals of the operator list that people know: parameters and model FLOPs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.operators.attention import attention_rows
+from simulator.operators.attention import attention_rows, cross_attention_rows
 from simulator.operators.compressed import compressed_attention_rows
-from simulator.operators.cross_attention import cross_attention_rows
-from simulator.operators.elementwise import NORM, RESIDUAL_NORM, PassCost, elementwise, held_only
+from simulator.operators.elementwise import NORM, RESIDUAL_NORM, PassCost, elementwise, held_only, hyper_rows
 from simulator.operators.ends import embedding_rows, head_rows, stage_send
-from simulator.operators.formats import PrecisionPlan
-from simulator.operators.hyper import hyper_rows
-from simulator.operators.linear import linear
+from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
+from simulator.operators.linear import DeviceShare, check_parallelism, has_decode, linear, stage_layers
 from simulator.operators.mla import mla_rows
 from simulator.operators.moe import mlp_rows, moe_rows
-from simulator.operators.parallel import check_parallelism, stage_layers
 from simulator.operators.recurrent import recurrent_rows
-from simulator.operators.share import DeviceShare, has_decode
-from simulator.operators.step_shape import StepShape, mixed_step
+from simulator.operators.step_shape import Array, StepShape, mixed_step, prefill_step
 from simulator.operators.work import Work
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.model import AttentionSpec, CompressedAttentionSpec, LayerSpec, MlaSpec, MlpSpec, ModelSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.model.architecture import (
+    AttentionSpec,
+    CompressedAttentionSpec,
+    LayerSpec,
+    MlaSpec,
+    MlpSpec,
+    ModelSpec,
+)
+from simulator.specs.model.precision import Dtype, PrecisionSpec
 
 
 def operator_list(
@@ -206,3 +215,47 @@ def _per_layer_input(share: DeviceShare, *, count: int) -> tuple[Work, ...]:
         linear(name, share=share, role="embedding", m=share.tokens, n=n, k=k, count=count)
         for name, n, k in (("per_layer_gate", width, hidden), ("per_layer_proj", hidden, width))
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterCounts:
+    """Parameters (elements): ``total`` with embeddings (tied ones once) and unused parts; ``active`` leaves out the
+    experts that a token does not choose and the unused parts. Published "active" figures differ on embeddings."""
+
+    total: float
+    active: float
+
+
+@lru_cache(maxsize=256)
+def parameter_counts(model: ModelSpec) -> ParameterCounts:
+    """Parameters of a model, from its operator list on one device."""
+    rows = operator_list(
+        model, parallelism=ParallelismSpec(), plan=_plain_plan(model), step=prefill_step(sequences=1, tokens=1)
+    )
+    return ParameterCounts(
+        total=sum(row.count * row.parameters for row in rows),
+        active=sum(row.count * row.active_parameters for row in rows),
+    )
+
+
+def stored_bytes(rows: tuple[Work, ...]) -> float:
+    """Weights that one device holds [bytes]."""
+    return sum(row.count * row.stored_bytes for row in rows)
+
+
+def total_flops(rows: tuple[Work, ...]) -> Array:
+    """FLOPs of the rows of one device in one step (array over the step's cases)."""
+    total: Array = sum((row.count * row.flops for row in rows[1:]), rows[0].count * rows[0].flops)
+    return total
+
+
+def model_flops(model: ModelSpec, step: StepShape) -> Array:
+    """Useful FLOPs of a step over all devices (products, attention with exact causal counts, state updates).
+
+    The numerator of model FLOPs utilisation. Replicated work of tensor parallelism is counted once.
+    """
+    return total_flops(operator_list(model, parallelism=ParallelismSpec(), plan=_plain_plan(model), step=step))
+
+
+def _plain_plan(model: ModelSpec) -> PrecisionPlan:
+    return precision_plan(model, PrecisionSpec(weights=Dtype.BF16))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from simulator.operators.step_shape import Array
-from simulator.specs.precision import Dtype
+from simulator.specs.model.precision import Dtype
 
 
 class Family(StrEnum):

@@ -7,28 +7,27 @@ from typing import TYPE_CHECKING, Literal
 
 from simulator.errors import RoofcastError
 from simulator.kernels.engine_traits import EngineTraits
-from simulator.kernels.library import KernelLibrary
-from simulator.kernels.shared_library import shared_library
+from simulator.kernels.library import KernelLibrary, shared_library
 from simulator.kernels.sustained import with_sustained_rates
-from simulator.operators.formats import PrecisionPlan, precision_plan
-from simulator.operators.parallel import check_parallelism
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import (
+from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
+from simulator.operators.linear import check_parallelism
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import (
     EngineOverheads,
     EngineProfile,
     EngineSpec,
     EngineSpread,
     QueueOrderName,
     SchedulerName,
+    load_engine,
 )
-from simulator.specs.engines import load_engine
-from simulator.specs.hardware import AcceleratorSpec, LinkSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import default_server_for
-from simulator.specs.model import ModelSpec
-from simulator.specs.precision import Dtype, PrecisionSpec
-from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.techniques import TechniquesSpec
 from simulator.techniques.applied import AppliedTechniques, apply_techniques
-from simulator.techniques.engine_checks import check_on_engine, shares_prefixes
+from simulator.techniques.registry import check_on_engine, shares_prefixes
 
 if TYPE_CHECKING:
     from simulator.phases.speculation import Speculation

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simulator.operators.counts import total_flops
 from simulator.operators.step_shape import Array, StepShape, decode_step
+from simulator.operators.transformer import total_flops
 from simulator.phases.deployment import Deployment
 from simulator.phases.speculation import Speculation, without_speculation
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.techniques.applied import device_rows
-from simulator.techniques.host_cpu import XEON_8480C
-from simulator.techniques.speculation_methods import RETRIEVAL_S, TOKEN_BYTES, Bookkeeping
+from simulator.techniques.speculation.drafters import XEON_8480C
+from simulator.techniques.speculation.methods import RETRIEVAL_S, TOKEN_BYTES, Bookkeeping
 
 
 def verify_step(speculation: Speculation, *, sequences: ArrayLike, context: ArrayLike) -> StepShape:

@@ -9,24 +9,27 @@ from typing import TYPE_CHECKING
 from simulator.errors import RoofcastError
 from simulator.kernels.library import kernel_library
 from simulator.kernels.sustained import with_sustained_rates
-from simulator.operators.counts import parameter_counts, stored_bytes
-from simulator.operators.formats import precision_plan
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_token
-from simulator.operators.parallel import allowed_tp_sizes
+from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.step_shape import prefill_step
-from simulator.specs.deployment import ParallelismSpec
+from simulator.operators.transformer import parameter_counts, stored_bytes
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.model import ModelSpec
-from simulator.specs.models import load_model
-from simulator.specs.precision import Dtype, PrecisionSpec
-from simulator.specs.speculation import SpeculationSpec
-from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.techniques.applied import AppliedTechniques, device_rows, with_rule
-from simulator.techniques.draft_layer import SHARED_ROLES, draft_layer_model, join_features
-from simulator.techniques.heads import PredictionHeads
-from simulator.techniques.host_cpu import XEON_8480C
-from simulator.techniques.speculation import FIELD, SpeculationPlan, speculation_plan
-from simulator.techniques.speculation_methods import USUAL_DRAFTS, Drafter
+from simulator.techniques.speculation.drafters import (
+    SHARED_ROLES,
+    XEON_8480C,
+    PredictionHeads,
+    draft_layer_model,
+    join_features,
+)
+from simulator.techniques.speculation.methods import USUAL_DRAFTS, Drafter
+from simulator.techniques.speculation.scenario import FIELD, SpeculationPlan, speculation_plan
 
 if TYPE_CHECKING:
     from simulator.phases.deployment import Deployment, EngineSettings

@@ -11,11 +11,11 @@ import numpy as np
 from simulator.kernels.derived_gemm import SPARSE_ON_TENSOR_CORES
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.timing import Provenance, Timing
-from simulator.operators.counts import model_flops
 from simulator.operators.step_shape import Array, StepShape
+from simulator.operators.transformer import model_flops
 from simulator.operators.work import ElementwiseShape, Family, GemmShape, Work
 from simulator.phases.deployment import Deployment
-from simulator.specs.model import ModelSpec
+from simulator.specs.model.architecture import ModelSpec
 from simulator.techniques.applied import device_rows
 
 BOUNDS = ("compute", "memory", "network", "host")

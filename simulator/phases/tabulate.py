@@ -11,21 +11,23 @@ from numpy.typing import NDArray
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step
 from simulator.operators.work import CollectiveShape, ElementwiseShape, GemmShape, KernelShape, Work
-from simulator.phases.compiled import CONTEXT_UNIT_TOKENS, StepTables, octave_nodes
-from simulator.phases.deployment import Deployment
-from simulator.phases.table_nodes import (
+from simulator.phases.compiled import (
     CONTEXT_NODES,
+    CONTEXT_UNIT_TOKENS,
     DECODE_NODES,
     KEY_RANGES,
     QUERY_RANGES,
     SEQUENCE_RANGES,
     TOKEN_NODES,
+    StepTables,
     edge_nodes,
     graph_tokens,
+    octave_nodes,
     sequence_nodes,
     stepped_nodes,
     tile_nodes,
 )
+from simulator.phases.deployment import Deployment
 from simulator.techniques.applied import device_rows
 
 SAME = float(np.sqrt(np.finfo(np.float64).eps))

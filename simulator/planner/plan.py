@@ -1,23 +1,63 @@
-"""The capacity plan: try every candidate, size a fleet for each that can serve, rank, and say what was refused."""
+"""The capacity plan: try every candidate, size a fleet for each that can serve, rank, and say what was refused.
+
+Limits of the fleet that contradict what was fixed, whatever a search finds: refused before it starts.
+
+Every study that a report carries, whether or not the question asked for it. They change no figure of the plan.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from simulator.planner.candidates import platforms
-from simulator.planner.contradictions import check_contradictions
+from simulator.errors import RoofcastError
 from simulator.planner.demand import replays_trace
-from simulator.planner.fleet import Sized, complete
+from simulator.planner.fleet.fleet import Sized, complete
 from simulator.planner.plausibility import warnings_for
 from simulator.planner.records import Assumption, CapacityPlan, Rejection
-from simulator.planner.search import Question, resolve
-from simulator.planner.studies import has_studies, with_finalists, with_studies
-from simulator.planner.trials import try_platforms
-from simulator.specs.plan import PlanSpec
+from simulator.planner.search.candidates import platforms
+from simulator.planner.search.search import Question, resolve
+from simulator.planner.search.trials import try_platforms
+from simulator.planner.studies.registry import has_studies, with_finalists, with_studies
+from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
-    from simulator.planner.finalists import Outcome
+    from simulator.planner.verification.finalists import Outcome
+
+
+def _refused(flag: str, message: str, *, hint: str) -> RoofcastError:
+    return RoofcastError(message, field=flag, code="contradiction", hint=hint)
+
+
+def check_contradictions(spec: PlanSpec) -> None:
+    """Refuse limits that no fleet of the fixed degrees, spares and rounding can hold.
+
+    Raises
+    ------
+    RoofcastError
+        Both options are named.
+    """
+    if spec.max_racks is not None and spec.round_to == "device":
+        raise _refused(
+            "--max-racks",
+            "contradicts --round-to device: only whole servers have a place in a rack",
+            hint="leave --round-to at server, or limit power with --max-power-kw",
+        )
+    if spec.max_gpus is None or spec.stock:
+        return
+    tp, pp, dp = (min(values, default=1) for values in (spec.tp, spec.pp, spec.dp))
+    devices, spares = tp * pp * dp, spec.spares or 0
+    if devices * (1 + spares) > spec.max_gpus:
+        degrees = zip(("--tp", "--pp", "--dp"), (tp, pp, dp), strict=True)
+        fixed = [f"{flag} {value}" for flag, value in degrees if value > 1]
+        fixed += [f"--spares {spares}"] if spares else []
+        raise _refused(
+            "--max-gpus",
+            f"{spec.max_gpus} contradicts {' and '.join(fixed)}: that is {devices * (1 + spares)} GPUs at least",
+            hint=f"allow --max-gpus {devices * (1 + spares)} or lower {fixed[0].split()[0]}",
+        )
+
 
 _ASSUMPTION = re.compile(r"(.*?) = (.*) \((.*)\)")
 
@@ -42,7 +82,7 @@ def _allowed(question: Question, ranked: list[Sized]) -> tuple[list[Sized], tupl
     given = (spec.max_gpus, spec.max_cost_per_hour, spec.max_power_kw, spec.max_racks)
     if spec.stock or given == (None,) * len(given):
         return ranked, ()
-    from simulator.planner.constraints import beyond, fleet_limits, within
+    from simulator.planner.fleet.constraints import beyond, fleet_limits, within
 
     limits = fleet_limits(question)
     allowed = within(limits, ranked)
@@ -57,7 +97,7 @@ def _simulated(question: Question, ranked: list[Sized]) -> Outcome | None:
     """The finalists in the event simulation, where that was asked for or the demand is a trace as it was recorded."""
     if not question.spec.verify and not replays_trace(question.spec):
         return None
-    from simulator.planner.finalists import checked_finalists
+    from simulator.planner.verification.finalists import checked_finalists
 
     return checked_finalists(question, ranked)
 
@@ -96,9 +136,7 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
         best=best,
         alternatives=tuple(fleets[1:]),
         rejections=(*trial.rejections, *excluded),
-        candidates=tried.summary.candidates
-        if tried.summary
-        else len(trial.sized) + len(trial.rejections) + trial.more,
+        candidates=tried.summary.candidates if tried.summary else len(trial.sized) + len(trial.rejections) + trial.more,
         assumptions=(*question.assumptions, *_deployment_assumptions(best.replica.deployment.assumptions)),
         warnings=(*question.demand.warnings, *warnings_for(question, best, fleets)),
         search=tried.summary,
@@ -116,4 +154,56 @@ def _deployment_assumptions(texts: tuple[str, ...]) -> tuple[Assumption, ...]:
         if match
         else Assumption(name="replica", value=text, source="default")
         for match, text in zip(found, texts, strict=True)
+    )
+
+
+ILLUSTRATED_GROWTH_PER_MONTH = 0.05
+"""Where no growth was given: an assumption to show what growth would ask for, no forecast. Enters no total."""
+_DEARER = {"verify": False, "pareto": False, "explain_gap": False, "pools": False}
+"""Studies that a completion does not repeat."""
+
+
+def full_question(spec: PlanSpec) -> PlanSpec:
+    """``spec`` with failure, growth, rental and uncertainty asked for too."""
+    wanted: dict[str, object] = {"resilience": True, "rental": True, "uncertainty": True}
+    if spec.growth is None:
+        wanted["growth"] = ILLUSTRATED_GROWTH_PER_MONTH
+    return spec.model_copy(update=wanted)
+
+
+def is_complete(plan: CapacityPlan) -> bool:
+    """Whether every study of a report was made; a rental that the price list cannot answer stays None."""
+    return plan.resilience is not None and plan.growth is not None and plan.uncertainty is not None
+
+
+def answered_in_full(spec: PlanSpec) -> CapacityPlan:
+    """The plan of ``spec`` with every study of a report; its question stays ``spec``."""
+
+    return replace(plan_capacity(full_question(spec)), spec=spec)
+
+
+def completed(plan: CapacityPlan) -> CapacityPlan:
+    """``plan`` with the studies of a report that it lacks; one that has them all comes back as it is."""
+    if is_complete(plan):
+        return plan
+
+    again = plan_capacity(full_question(plan.spec).model_copy(update=_DEARER))
+    return replace(
+        plan,
+        resilience=plan.resilience or again.resilience,
+        growth=plan.growth or again.growth,
+        rental=plan.rental or again.rental,
+        uncertainty=plan.uncertainty or again.uncertainty,
+    )
+
+
+def as_asked(plan: CapacityPlan) -> CapacityPlan:
+    """``plan`` without the studies that its question does not ask for."""
+    spec = plan.spec
+    return replace(
+        plan,
+        resilience=plan.resilience if spec.resilience or spec.availability is not None else None,
+        growth=plan.growth if spec.growth is not None else None,
+        rental=plan.rental if spec.rental else None,
+        uncertainty=plan.uncertainty if spec.uncertainty else None,
     )

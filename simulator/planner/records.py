@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simulator.engine.lengths import RequestMix
-from simulator.engine.load_curve import SlotLimit
-from simulator.engine.steady_state import LatencyMetric
+from simulator.engine.lanes.load_curve import SlotLimit
+from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
-from simulator.specs.hardware import ServerSpec
-from simulator.specs.plan import PlanSpec
+from simulator.specs.hardware.accelerator import ServerSpec
+from simulator.specs.question.plan import PlanSpec
+from simulator.traffic.lengths import RequestMix
 
 if TYPE_CHECKING:
-    from simulator.planner.choice_records import ParetoSet, PoolPlan, SearchSummary, StockPlan
-    from simulator.planner.finalist_records import Finalists
     from simulator.planner.gap.records import Gap
-    from simulator.planner.risk_records import Growth, RentalMix, Resilience, Uncertainty
-    from simulator.planner.verification import FleetVerification
+    from simulator.planner.studies.choice_records import ParetoSet, PoolPlan, SearchSummary, StockPlan
+    from simulator.planner.studies.risk_records import Growth, RentalMix, Resilience, Uncertainty
+    from simulator.planner.verification.fleets import FleetVerification
+    from simulator.planner.verification.records import Finalists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

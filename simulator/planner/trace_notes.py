@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from simulator.engine.recorded.demand import RecordedDemand, measured_demand
-from simulator.engine.recorded.importers import prefix_hits
-from simulator.engine.recorded.trace_files import RequestTrace
-from simulator.specs.plan import PlanSpec
+from simulator.specs.question.plan import PlanSpec
+from simulator.traffic.recorded.demand import RecordedDemand, measured_demand
+from simulator.traffic.recorded.importers import prefix_hits
+from simulator.traffic.recorded.traces import RequestTrace
 from simulator.units import percent_text
 
 # From here on what is left out moves a plan: worth a warning, not only a word among the assumptions. Assumed.

@@ -33,7 +33,7 @@ class WorkloadPreset:
 
 
 # Lengths of chat, code and long context are measured ones [Patel2024a] [Qin2024]: means and coefficients of variation
-# of the public traces as `simulator.engine.recorded.trace_files.summarise` reads them.
+# of the public traces as `simulator.traffic.recorded.traces.summarise` reads them.
 PRESETS = (
     WorkloadPreset(
         name="Chat",

@@ -9,21 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from simulator.engine.answers import ScenarioResult
-from simulator.engine.latency import ObjectiveCheck, objective_name
-from simulator.engine.load_ranges import has_load_ranges, load_ranges
-from simulator.engine.metrics import StageResult
-from simulator.engine.serve_interval import METRICS, ServeInterval, StageInterval
-from simulator.engine.served_run import ServedRun
-from simulator.engine.static_batch import PhaseEstimate
-from simulator.engine.time_series import TimeSeries
-from simulator.engine.uniform_runs import UniformRun
+from simulator.engine.events.simulation import TimeSeries
+from simulator.engine.runs.answers import ScenarioResult
+from simulator.engine.runs.intervals import METRICS, ServeInterval, StageInterval
+from simulator.engine.runs.load_sweep import has_load_ranges, load_ranges
+from simulator.engine.runs.metrics import ObjectiveCheck, StageResult, objective_name
+from simulator.engine.runs.served_run import ServedRun
+from simulator.engine.uniform.runs import UniformRun
+from simulator.engine.uniform.static_batch import PhaseEstimate
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.phases.crossover import crossover_range
 from simulator.phases.deployment import Deployment
-from simulator.phases.memory_range import cache_room, cache_use, memory_provenance
-from simulator.planner.pace_spread import pace_sigma
+from simulator.phases.memory import cache_room, cache_use, memory_provenance
+from simulator.planner.serving.pace_spread import pace_sigma
 
 SCHEMA_VERSION = "1.0"
 INTERVAL_LEVEL = 0.8

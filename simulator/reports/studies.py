@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from simulator import __version__
-from simulator.engine.lane import lanes
-from simulator.operators.counts import ParameterCounts, parameter_counts
+from simulator.engine.lanes.lane import lanes
 from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.transformer import ParameterCounts, parameter_counts
 from simulator.phases.step import StepEstimate, estimate_step
-from simulator.planner.carbon import EnergyCarbon, energy_and_carbon
-from simulator.planner.completion import completed
-from simulator.planner.facilities import Facilities, facilities
 from simulator.planner.handoff.launch import Handoff, launch_handoff
-from simulator.planner.latency_range import LatencyRange, latency_range
+from simulator.planner.money.carbon import EnergyCarbon, energy_and_carbon
+from simulator.planner.money.facilities import Facilities, facilities
+from simulator.planner.money.tco import total_cost
+from simulator.planner.money.tco_records import OwningBar, TotalCost
+from simulator.planner.money.tco_sensitivity import owning_bars
+from simulator.planner.plan import completed
 from simulator.planner.records import CapacityPlan
-from simulator.planner.replica_load import ReplicaLoad, replica_load
-from simulator.planner.tco import total_cost
-from simulator.planner.tco_records import OwningBar, TotalCost
-from simulator.planner.tco_sensitivity import owning_bars
+from simulator.planner.serving.limits import LatencyRange, latency_range
+from simulator.planner.serving.replica_load import ReplicaLoad, replica_load
 from simulator.specs.loading import find_profile, load_prices
-from simulator.specs.models import read_profile
-from simulator.specs.ownership import OwnershipProfile, load_ownership
-from simulator.specs.plan import PlanSpec
-from simulator.specs.prices import PriceProfile
+from simulator.specs.model.loading import read_profile
+from simulator.specs.money.ownership import OwnershipProfile, load_ownership
+from simulator.specs.money.prices import PriceProfile
+from simulator.specs.question.plan import PlanSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ from typing import Literal
 from simulator.errors import FileError, ProfileError, did_you_mean
 from simulator.specs.base import Spec
 from simulator.specs.documents import SpecT, read_json, read_yaml, validate
-from simulator.specs.hardware import AcceleratorSpec, ServerSpec
-from simulator.specs.prices import PriceProfile
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
+from simulator.specs.money.prices import PriceProfile
 from simulator.specs.spellings import plain_word
 
 __all__ = [

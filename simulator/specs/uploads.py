@@ -12,9 +12,9 @@ import yaml
 
 from simulator.errors import ProfileError, RoofcastError
 from simulator.specs.documents import parse_yaml, validate
-from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.huggingface import read_config
-from simulator.specs.model import ModelSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.huggingface.registry import read_config
+from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.spellings import plain_word
 from simulator.units import KILO, MEGA
 

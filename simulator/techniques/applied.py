@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from simulator.operators.formats import PrecisionPlan
-from simulator.operators.share import DeviceShare
+from simulator.operators.formats.tensor_formats import PrecisionPlan
+from simulator.operators.linear import DeviceShare
 from simulator.operators.step_shape import StepShape, behind_prefix
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import Work
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.model import ModelSpec
-from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.question.techniques import TechniquesSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

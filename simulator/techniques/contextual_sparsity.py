@@ -10,9 +10,9 @@ from simulator.errors import RoofcastError
 from simulator.operators.linear import linear
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape, ElementwiseShape, GemmShape, Work
-from simulator.specs.contextual_sparsity import ContextualSparsitySpec
-from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.model import AttentionSpec, MlpSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.model.architecture import AttentionSpec, MlpSpec
+from simulator.specs.question.techniques import ContextualSparsitySpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
 from simulator.units import percent_text
 

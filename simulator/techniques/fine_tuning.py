@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from simulator.errors import RoofcastError
-from simulator.operators.counts import parameter_counts
-from simulator.operators.formats import precision_plan
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.step_shape import prefill_step
-from simulator.operators.transformer import operator_list
+from simulator.operators.transformer import operator_list, parameter_counts
 from simulator.operators.work import Work
-from simulator.specs.adapters import AdaptersSpec
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.model import ModelSpec
-from simulator.specs.precision import Dtype, PrecisionSpec
-from simulator.techniques.adapter_checks import check_adapters
-from simulator.techniques.adapters import AdapterRows
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.techniques import AdaptersSpec
+from simulator.techniques.adapters import AdapterRows, check_adapters
 from simulator.techniques.applied import RowContext
 from simulator.units import BITS_PER_BYTE
 

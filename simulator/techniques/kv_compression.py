@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.errors import RoofcastError
-from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.kv_policy import KvPolicySpec
-from simulator.specs.model import AttentionSpec, KeptTokensSpec, LayerSpec, ModelSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.model.architecture import AttentionSpec, KeptTokensSpec, LayerSpec, ModelSpec
+from simulator.specs.question.techniques import KvPolicySpec
 from simulator.techniques.applied import AppliedTechniques
 
 SINK_TOKENS = 4

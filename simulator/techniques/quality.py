@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from simulator.operators.formats import PrecisionPlan
-from simulator.specs.precision import BITS, Dtype
-from simulator.specs.quality import DENSE, QualityRow, QualityTable, load_quality_table
+from simulator.operators.formats.tensor_formats import PrecisionPlan
+from simulator.specs.measured.quality import DENSE, QualityRow, QualityTable, load_quality_table
+from simulator.specs.model.precision import BITS, Dtype
+from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.spellings import plain_word
-from simulator.specs.techniques import TechniquesSpec
 
 _SCHEME = re.compile(r"(gptq|awq|rtn)(?:-([2348])-?bit)?(?:-g(\d+))?")
 DEFAULT_WEIGHT_BITS = 4

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from simulator.errors import RoofcastError
 from simulator.operators.work import Collective, CollectiveShape, ElementwiseShape, Work
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
 
 SPLIT_ROLES = frozenset({"norm"})

@@ -1,9 +1,13 @@
-"""What if the model were built differently: other KV heads, latents, windows, experts, depth, width."""
+"""What if the model were built differently: other KV heads, latents, windows, experts, depth, width.
+
+How unevenly experts load the ranks that hold them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Literal, NoReturn
 
 import numpy as np
@@ -11,11 +15,34 @@ import numpy as np
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array
 from simulator.operators.work import MoeShape, Work
-from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.model import AttentionSpec, FeedForward, LayerSpec, MlaSpec, MlpSpec, ModelSpec, MoeSpec
-from simulator.specs.structure import MlaOverride, MoeOverride, StructureSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.model.architecture import (
+    AttentionSpec,
+    FeedForward,
+    LayerSpec,
+    MlaSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+)
+from simulator.specs.question.techniques import MlaOverride, MoeOverride, StructureSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
-from simulator.techniques.expert_balance import expected_imbalance
+
+
+def expected_imbalance(*, tokens: Array, num_experts_per_tok: float, ranks: int) -> Array:
+    """Tokens of the busiest rank over the mean when routing is uniform and independent (array over ``tokens``) [-].
+
+    1 + z sqrt((R - 1) / (k t)), z the mean of the largest of R standard normals by Blom's approximation [Blom1958]; at
+    most R. Valid for several tokens per rank; learned routing is more uneven, balanced placement less.
+    """
+    if ranks < 2:
+        return np.ones_like(tokens)
+    blom = 3.0 / 8.0
+    z = NormalDist().inv_cdf((ranks - blom) / (ranks - 2.0 * blom + 1.0))
+    assignments = np.maximum(tokens * num_experts_per_tok, 1.0)
+    excess: Array = np.minimum(1.0 + z * np.sqrt((ranks - 1.0) / assignments), float(ranks))
+    return excess
+
 
 # Depth and width first, so that the others see the model that stays.
 ORDER = ("layers_fraction", "hidden_size", "num_key_value_heads", "mla", "sliding_window", "moe")

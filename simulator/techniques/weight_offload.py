@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.operators.work import Family, HostTransferShape, Work
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
 from simulator.units import GIGA, percent_text
 

@@ -6,7 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from simulator.planner.workload_presets import PRESETS
-from simulator.reports.quantities import (
+from simulator.reports.content.quantities import (
     bytes_text,
     count_text,
     joules_text,

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from simulator.reports.quantities import percent_text, range_text, rate_text, seconds_text
+from simulator.reports.content.quantities import percent_text, range_text, rate_text, seconds_text
 from tests.app.pages import captions, headline, metrics, opened, printed
 
 SMALL = {"gpus": "h100-sxm-80gb", "rps": "50"}

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.cli import app as command
 from simulator.errors import FileError, RoofcastError
-from simulator.specs import models
+from simulator.specs.model import loading as models
 from tests.app.pages import ROOT, opened
 
 APP = sorted((ROOT / "app").rglob("*.py"))

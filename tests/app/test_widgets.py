@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.operators.schemes import SCHEME_NAMES
-from simulator.planner.what_if import kv_head_choices
+from simulator.operators.formats.schemes import SCHEME_NAMES
+from simulator.planner.comparison import kv_head_choices
 from tests.app.pages import PAGES, ROOT, captions, headline, metrics, opened
 
 APP = sorted((ROOT / "app").rglob("*.py"))

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from simulator.calibrate.measured_work import measured_work
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
-from simulator.engine.uniform_runs import closed_loop
-from simulator.kernels.measured_work import measured_work
+from simulator.engine.uniform.runs import closed_loop
 from simulator.phases.deployment import deploy
-from simulator.specs.engines import load_engine
+from simulator.specs.engine.engine import load_engine
 from simulator.specs.loading import load_hardware
-from simulator.specs.measured import REQUIRED_COLUMNS, MeasuredKernel
-from simulator.specs.models import load_model
+from simulator.specs.measured.kernel_times import REQUIRED_COLUMNS, MeasuredKernel
+from simulator.specs.model.loading import load_model
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "serving_results"
 STEP_S, REQUEST_S = 1.4e-3, 9e-3

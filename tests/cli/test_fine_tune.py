@@ -8,7 +8,7 @@ import pytest
 
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
-from simulator.specs.models import load_model
+from simulator.specs.model.loading import load_model
 from simulator.techniques.fine_tuning import fine_tuning_memory
 
 METHODS = ("--fine-tune", "full", "--fine-tune", "lora:16", "--fine-tune", "qlora:16")

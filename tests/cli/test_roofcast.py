@@ -10,11 +10,11 @@ import pytest
 
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
-from simulator.engine.answers import answer
+from simulator.engine.runs.answers import answer
+from simulator.reports.content.quantities import seconds_text
 from simulator.reports.contract import result_object
-from simulator.reports.quantities import seconds_text
 from simulator.specs.documents import validate
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.question.scenario import ScenarioSpec
 
 SCENARIO: dict[str, Any] = {
     "id": "x",

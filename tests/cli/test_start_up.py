@@ -16,16 +16,16 @@ sys.exit(code)
 """
 FOREIGN = ("numba", "scipy", "pandas", "plotly", "streamlit", "torch", "rich", "transformers", "numpy.ma", "asyncio")
 OWN = (
-    "simulator.engine.loop",
-    "simulator.engine.recorded.trace_files",
-    "simulator.engine.uniform_runs",
-    "simulator.planner.choice_records",
+    "simulator.engine.events.loop",
+    "simulator.traffic.recorded.traces",
+    "simulator.engine.uniform.runs",
+    "simulator.planner.studies.choice_records",
     "simulator.planner.gap.closing",
-    "simulator.planner.risk_records",
-    "simulator.planner.wide_search",
-    "simulator.reports.html",
-    "simulator.specs.scenario",
-    "simulator.specs.serving_results",
+    "simulator.planner.studies.risk_records",
+    "simulator.planner.search.wide_search",
+    "simulator.reports.formats.html",
+    "simulator.specs.question.scenario",
+    "simulator.specs.measured.serving_results",
 )
 
 

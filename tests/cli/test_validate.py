@@ -8,9 +8,9 @@ import pytest
 
 from simulator.cli import roofcast
 from simulator.cli.entry import run
-from simulator.reports.scorecard import kernel_scores
-from simulator.specs.transfer import load_transfer_table
-from simulator.specs.validation_rows import load_validation_table
+from simulator.reports.tables.scorecard import kernel_scores
+from simulator.specs.hardware.transfer import load_transfer_table
+from simulator.specs.measured.validation_rows import load_validation_table
 
 
 def answered(capsys, *words: str) -> tuple[int, str, str]:

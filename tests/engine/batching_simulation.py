@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.engine.lengths import RequestMix
-from simulator.engine.load_curve import LaneLimits, StepTimes
+from simulator.engine.lanes.load_curve import LaneLimits, StepTimes
 from simulator.operators.step_shape import mixed_step
+from simulator.traffic.lengths import RequestMix
 
 
 @dataclass(frozen=True)

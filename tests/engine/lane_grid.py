@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.engine.lane import lane_curve, lanes
-from simulator.engine.lengths import LengthDistribution, RequestMix
-from simulator.engine.load_curve import saturation
-from simulator.engine.mix_requests import requests_of_mix
-from simulator.engine.rate_simulation import RatePoint, served_deployment, simulate_rate
-from simulator.engine.steady_state import LatencyMetric, steady_state
+from simulator.engine.lanes.lane import lane_curve, lanes
+from simulator.engine.lanes.load_curve import saturation
+from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
+from simulator.engine.runs.rate_simulation import RatePoint, served_deployment, simulate_rate
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
+from simulator.specs.model.loading import load_model
+from simulator.traffic.lengths import LengthDistribution, RequestMix
+from simulator.traffic.mixes import requests_of_mix
 
 MODELS = (("llama-3.1-8b", (1, 2)), ("llama-3.1-70b", (4, 8)), ("qwen3-32b", (2, 4)), ("mixtral-8x7b", (2, 4)))
 HARDWARE = ("h100", "a100", "h200", "l40s", "b200")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from simulator.engine.request import Requests
 from simulator.engine.settings import SchedulerSettings
 from simulator.phases.compiled import StepTables, step_seconds
+from simulator.traffic.requests import Requests
 
 
 @dataclass

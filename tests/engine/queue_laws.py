@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simulator.engine.queueing import Array, gg1_wait_mean_s, utilisation
+from simulator.engine.lanes.queueing import Array, gg1_wait_mean_s, utilisation
 
 
 def _array(value: ArrayLike) -> Array:

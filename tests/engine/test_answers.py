@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from simulator.engine.answers import answer
+from simulator.engine.runs.answers import answer
 from simulator.errors import ProfileError, RoofcastError
 from simulator.specs.documents import validate
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.question.scenario import ScenarioSpec
 
 BATCH: dict[str, Any] = {
     "id": "a",

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.engine.capacity_interval import capacity_interval
-from simulator.engine.capacity_search import (
+from simulator.engine.runs.capacity_interval import capacity_interval
+from simulator.engine.runs.capacity_search import (
     COMPANY_TIMES,
     LONGER,
     RESOLUTION,
     SimulatedCapacity,
     capacity_by_simulation,
     student_80,
+    workload_source,
 )
-from simulator.engine.lengths import LengthDistribution, RequestMix
-from simulator.engine.mix_requests import at_rate, requests_of_mix
-from simulator.engine.rate_simulation import served_deployment
-from simulator.engine.request import Requests
-from simulator.engine.workload_source import workload_source
+from simulator.engine.runs.rate_simulation import served_deployment
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.deployment import deploy
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.objectives_text import parse_objectives
-from simulator.specs.speculation import SpeculationSpec
-from simulator.specs.techniques import TechniquesSpec
-from simulator.specs.workload import StageSpec, WorkloadSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.plan import parse_objectives
+from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
+from simulator.specs.question.workload import StageSpec, WorkloadSpec
+from simulator.traffic.lengths import LengthDistribution, RequestMix
+from simulator.traffic.mixes import at_rate, requests_of_mix
+from simulator.traffic.requests import Requests
 
 DEPLOYMENT = deploy(
     model=load_model("llama-3.1-8b"),

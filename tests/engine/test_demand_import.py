@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.engine.recorded.importers import import_demand, prefix_hits
-from simulator.engine.recorded.prometheus import histogram_cv, histogram_quantile
-from simulator.engine.recorded.trace_files import read_trace, summarise
 from simulator.errors import FileError, RoofcastError
+from simulator.traffic.recorded.importers import import_demand, prefix_hits
+from simulator.traffic.recorded.prometheus import histogram_cv, histogram_quantile
+from simulator.traffic.recorded.traces import read_trace, summarise
 
 RESULTS = Path(__file__).resolve().parents[1] / "data" / "serving_results"
 METRICS = """# HELP vllm:request_success_total Count of successfully processed requests.

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine.demand import build_requests
-from simulator.engine.demand_limits import LARGEST_REQUESTS, LARGEST_TOKENS, check_state_size
-from simulator.engine.recorded.trace_files import read_trace
-from simulator.engine.request import make_requests
 from simulator.engine.settings import SchedulerSettings
 from simulator.errors import RoofcastError
-from simulator.specs.workload import StageSpec, WorkloadSpec
+from simulator.specs.question.workload import StageSpec, WorkloadSpec
+from simulator.traffic.demand import build_requests
+from simulator.traffic.recorded.traces import read_trace
+from simulator.traffic.requests import LARGEST_REQUESTS, LARGEST_TOKENS, check_state_size, make_requests
 
 STAGE = StageSpec(rate_per_s=5.0, duration_s=10.0)
 

@@ -7,18 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine.answers import answer
-from simulator.engine.disaggregation import Pool, serve_disaggregated, transfer_ends_s, transfer_link
-from simulator.engine.request import Outcome, Requests, make_requests
+from simulator.engine.runs.answers import answer
+from simulator.engine.runs.disaggregation import Pool, serve_disaggregated, transfer_ends_s, transfer_link
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.disaggregation import DisaggregationSpec
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import default_server_for, load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.scenario import ScenarioSpec
+from simulator.traffic.requests import Outcome, Requests, make_requests
 
 
 def deployment(tp_size: int = 1) -> Deployment:

@@ -6,19 +6,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simulator.engine.prefixes import grouped_prompts
-from simulator.engine.request import Outcome, Requests, make_requests
-from simulator.engine.settings import (
-    Batching,
-    HostOffload,
-    Policy,
-    QueueOrder,
-    Routing,
-    SchedulerSettings,
-    SpeculativeSteps,
-)
-from simulator.engine.simulation import SimulationRun, simulate_requests
-from simulator.engine.state import (
+from simulator.engine.events.simulation import SimulationRun, simulate_requests
+from simulator.engine.events.state import (
     SEQUENCE_S,
     TRACE_DECODES,
     TRACE_END_S,
@@ -29,7 +18,18 @@ from simulator.engine.state import (
     TRACE_USED,
     TRACE_WAITING,
 )
+from simulator.engine.settings import (
+    Batching,
+    HostOffload,
+    Policy,
+    QueueOrder,
+    Routing,
+    SchedulerSettings,
+    SpeculativeSteps,
+)
 from simulator.phases.compiled import uniform_tables
+from simulator.traffic.prefixes import grouped_prompts
+from simulator.traffic.requests import Outcome, Requests, make_requests
 
 TRACE_STEPS = 20_000
 TABLES = uniform_tables(

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.engine.lane import lane_curve
-from simulator.engine.lane_pricing import SIZE_WEIGHTS, computed_sequences, price_nodes
-from simulator.engine.lengths import LengthDistribution, RequestMix, uniform_points
-from simulator.engine.load_curve import LaneLimits, load_curve
+from simulator.engine.lanes.lane import lane_curve
+from simulator.engine.lanes.load_curve import LaneLimits, load_curve
+from simulator.engine.lanes.pricing import SIZE_WEIGHTS, computed_sequences, price_nodes
 from simulator.operators.step_shape import decode_step
 from simulator.phases.compiled import steps_seconds
 from simulator.phases.deployment import deploy
 from simulator.phases.tabulate import compile_steps
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
+from simulator.specs.model.loading import load_model
+from simulator.traffic.lengths import LengthDistribution, RequestMix, uniform_points
 from tests.engine.batching_simulation import affine_steps
 
 DECODE_S, SEQUENCE_S, TOKEN_S = 0.012, 1.2e-4, 4e-5

@@ -7,10 +7,10 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from simulator.engine.lane_rows import lane_rows, rows_of_one, stack
-from simulator.engine.lengths import LengthDistribution, RequestMix
-from simulator.engine.load_curve import LaneLimits, LoadCurve, load_curve, saturation
-from simulator.engine.steady_state import SteadyState, steady_state, steady_states
+from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, load_curve, saturation
+from simulator.engine.lanes.rows import lane_rows, rows_of_one, stack
+from simulator.engine.lanes.steady_state import SteadyState, steady_state, steady_states
+from simulator.traffic.lengths import LengthDistribution, RequestMix
 from tests.engine.batching_simulation import affine_steps
 
 LOADS = np.array([0.001, 0.3, 0.7, 0.89, 1.2])

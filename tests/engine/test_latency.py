@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.latency import check_objectives, meets_objectives, offered_latency_s, percentile_s
-from simulator.engine.request import Outcome, RequestRecords, Requests, make_requests
+from simulator.engine.runs.metrics import check_objectives, meets_objectives, offered_latency_s, percentile_s
 from simulator.errors import RoofcastError
-from simulator.specs.objectives_text import parse_objectives
+from simulator.specs.question.plan import parse_objectives
+from simulator.traffic.requests import Outcome, RequestRecords, Requests, make_requests
 
 
 def served(ttft_s: list[float], *, answered: int) -> tuple[Requests, RequestRecords]:

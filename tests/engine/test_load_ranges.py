@@ -6,17 +6,16 @@ from math import exp
 
 import pytest
 
-from simulator.engine.answers import ScenarioResult, answer, deployment_of
-from simulator.engine.load_ranges import LoadRanges, load_ranges
-from simulator.engine.load_sweep import at_share, demand_of, saturation_rate_per_s
-from simulator.engine.load_sweep import request_mix as mix_of
-from simulator.engine.scheduling import step_tables
-from simulator.engine.serve_interval import DEVIATE
-from simulator.engine.served_run import ServedRun
-from simulator.engine.serving import serve_workload
+from simulator.engine.runs.answers import ScenarioResult, answer, deployment_of
+from simulator.engine.runs.intervals import DEVIATE
+from simulator.engine.runs.load_sweep import LoadRanges, at_share, demand_of, load_ranges, saturation_rate_per_s
+from simulator.engine.runs.load_sweep import request_mix as mix_of
+from simulator.engine.runs.scheduling import step_tables
+from simulator.engine.runs.served_run import ServedRun
+from simulator.engine.runs.serving import serve_workload
 from simulator.phases.compiled import scale_tables
-from simulator.specs.scenario import ScenarioSpec
-from simulator.specs.workload import WorkloadSpec
+from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.question.workload import WorkloadSpec
 
 WORKLOAD = demand_of(isl_tokens=600, osl_tokens=80, isl_cv=0.5, osl_cv=0.5)
 SCENARIO = ScenarioSpec(id=1, kind="serve", model="llama-3.1-8b", hardware="h100", workload=WORKLOAD)

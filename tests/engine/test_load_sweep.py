@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.engine.answers import answer, deployment_of
-from simulator.engine.load_sweep import LoadSweep, at_share, demand_of, load_sweep, request_mix, summary_of
-from simulator.engine.served_run import ServedRun
+from simulator.engine.runs.answers import answer, deployment_of
+from simulator.engine.runs.load_sweep import LoadSweep, at_share, demand_of, load_sweep, request_mix, summary_of
+from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.question.scenario import ScenarioSpec
 
 WORKLOAD = demand_of(isl_tokens=600, osl_tokens=80, isl_cv=0.5, osl_cv=0.5, prefix_hit_fraction=0.25)
 SCENARIO = ScenarioSpec(id=1, kind="serve", model="llama-3.1-8b", hardware="h100", workload=WORKLOAD)

@@ -5,16 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.engine.latency import meets_objectives
-from simulator.engine.metrics import ServeResult, is_saturated, outstanding, serve_result, summarise
-from simulator.engine.request import Outcome, RequestRecords, Requests, make_requests
-from simulator.engine.serving import simulate_serving
+from simulator.engine.events.simulation import SimulationRun
+from simulator.engine.events.state import USAGES
+from simulator.engine.runs.metrics import (
+    ServeResult,
+    is_saturated,
+    meets_objectives,
+    outstanding,
+    serve_result,
+    summarise,
+)
+from simulator.engine.runs.serving import simulate_serving
 from simulator.engine.settings import SchedulerSettings
-from simulator.engine.simulation import SimulationRun
-from simulator.engine.state import USAGES
 from simulator.phases.compiled import uniform_tables
-from simulator.specs.plan import ObjectiveSpec
-from simulator.specs.workload import StageSpec, WorkloadSpec
+from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.question.workload import StageSpec, WorkloadSpec
+from simulator.traffic.requests import Outcome, RequestRecords, Requests, make_requests
 
 FINISHED, TIMED_OUT, TOO_LONG = int(Outcome.FINISHED), int(Outcome.TIMED_OUT), int(Outcome.TOO_LONG)
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from test_loop import random_requests, settings, tables
 
-from simulator.engine import simulation
-from simulator.engine.request import Outcome, Requests, make_requests
+from simulator.engine.events import simulation
+from simulator.engine.events.simulation import SimulationRun, simulate_requests
+from simulator.engine.events.state import BUSY_S, TRACE_DECODES, TRACE_PREFILLS, TRACE_START_S, TRACE_TOKENS, WAITING_S
 from simulator.engine.settings import (
     Batching,
     HostOffload,
@@ -18,10 +19,9 @@ from simulator.engine.settings import (
     SchedulerSettings,
     SpeculativeSteps,
 )
-from simulator.engine.simulation import SimulationRun, simulate_requests
-from simulator.engine.state import BUSY_S, TRACE_DECODES, TRACE_PREFILLS, TRACE_START_S, TRACE_TOKENS, WAITING_S
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import uniform_tables
+from simulator.traffic.requests import Outcome, Requests, make_requests
 
 FIELDS = ("outcome", "admitted_s", "first_token_s", "finish_s", "cached_tokens", "preemptions", "replica")
 STEP_S = 0.01

@@ -10,18 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 from simulator.cli.roofcast import app
-from simulator.engine.capacity_search import SimulatedCapacity
-from simulator.engine.pools_capacity import PoolsServer, pools_capacity, pools_server
-from simulator.engine.workload_source import workload_source
+from simulator.engine.runs.capacity_interval import PoolsServer, pools_capacity, pools_server
+from simulator.engine.runs.capacity_search import SimulatedCapacity, workload_source
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.deployment import deploy
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.disaggregation import DisaggregationSpec
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.plan import ObjectiveSpec
-from simulator.specs.workload import WorkloadSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.question.workload import WorkloadSpec
 
 DEPLOYMENT = deploy(
     model=load_model("llama-3.1-8b"),
@@ -84,8 +82,7 @@ def test_slower_steps_carry_less() -> None:
 
 
 def test_speculation_before_the_pools_is_refused() -> None:
-    from simulator.specs.speculation import SpeculationSpec
-    from simulator.specs.techniques import TechniquesSpec
+    from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 
     guessing = deploy(
         model=load_model("llama-3.1-8b"),

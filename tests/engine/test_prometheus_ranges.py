@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from simulator.cli.demand import run_demand
-from simulator.engine.recorded.importers import import_demand
 from simulator.errors import RoofcastError
 from simulator.planner.plan import plan_capacity
-from simulator.specs.plan import plan_spec
+from simulator.specs.question.plan import plan_spec
+from simulator.traffic.recorded.importers import import_demand
 
 
 def answer(name: str, values: list[float], *, step: float = 60.0, **labels: str) -> dict[str, object]:

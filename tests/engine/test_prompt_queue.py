@@ -10,24 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.lane import lane_curve
-from simulator.engine.lengths import LengthDistribution, RequestMix
-from simulator.engine.load_curve import LoadCurve, saturation
-from simulator.engine.mix_requests import requests_of_mix
-from simulator.engine.prompt_queue import batched_load, prompt_batches, prompt_ttft_s
-from simulator.engine.queueing import (
+from simulator.engine.lanes.lane import lane_curve
+from simulator.engine.lanes.load_curve import LoadCurve, saturation
+from simulator.engine.lanes.prompt_queue import batched_load, prompt_batches, prompt_ttft_s
+from simulator.engine.lanes.queueing import (
     arrivals_after_one,
     gg1_wait_mean_s,
     smooth_arrivals_factor,
     wait_probability,
 )
-from simulator.engine.serving import serve_workload
-from simulator.engine.steady_state import LatencyMetric, steady_state
+from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
+from simulator.engine.runs.serving import serve_workload
 from simulator.phases.deployment import Deployment, deploy
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.workload import WorkloadSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.workload import WorkloadSpec
+from simulator.traffic.lengths import LengthDistribution, RequestMix
+from simulator.traffic.mixes import requests_of_mix
 
 LOADS = np.array([0.4, 0.6, 0.8, 0.9])
 

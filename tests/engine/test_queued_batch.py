@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.engine.answers import answer
-from simulator.engine.uniform_runs import UniformRun, offline, static_batch
+from simulator.engine.runs.answers import answer
+from simulator.engine.uniform.runs import UniformRun, offline, static_batch
 from simulator.phases.deployment import Deployment, deploy
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.scenario import ScenarioSpec
 
 LENGTHS = {"isl_tokens": 400, "osl_tokens": 200}
 

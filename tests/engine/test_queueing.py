@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.metrics import ServeResult
-from simulator.engine.request import make_requests
-from simulator.engine.serving import simulate_serving
+from simulator.engine.events.state import SEQUENCE_S
+from simulator.engine.runs.metrics import ServeResult
+from simulator.engine.runs.serving import simulate_serving
 from simulator.engine.settings import SchedulerSettings
-from simulator.engine.state import SEQUENCE_S
 from simulator.phases.compiled import uniform_tables
-from simulator.specs.workload import WorkloadSpec
+from simulator.specs.question.workload import WorkloadSpec
+from simulator.traffic.requests import make_requests
 from tests.engine import queue_laws
 
 

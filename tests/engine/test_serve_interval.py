@@ -7,8 +7,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from simulator.engine.metrics import ServeResult
-from simulator.engine.serve_interval import (
+from simulator.engine.runs.intervals import (
     DEVIATE,
     METRICS,
     RATES,
@@ -18,11 +17,12 @@ from simulator.engine.serve_interval import (
     stage_values,
     step_sigma,
 )
-from simulator.engine.serving import simulate_serving
+from simulator.engine.runs.metrics import ServeResult
+from simulator.engine.runs.serving import simulate_serving
 from simulator.engine.settings import SchedulerSettings
 from simulator.phases.compiled import scale_tables, uniform_tables
-from simulator.specs.engine import EngineSpread
-from simulator.specs.workload import StageSpec, WorkloadSpec
+from simulator.specs.engine.engine import EngineSpread
+from simulator.specs.question.workload import StageSpec, WorkloadSpec
 
 TABLES = uniform_tables(
     step_s=0.01, max_tokens=256, max_sequences=16, per_token_s=2e-5, per_context_token_s=1e-7, max_context=1024

@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine.answers import answer
-from simulator.engine.capacity_search import COMPANY_TIMES, LEAST_REQUESTS, MOST_REQUESTS, requests_for
-from simulator.engine.serve_interval import METRICS
-from simulator.engine.serve_options import ServeOptions, scenario_options
-from simulator.engine.served_run import ServedRun
+from simulator.engine.runs.answers import answer
+from simulator.engine.runs.capacity_search import COMPANY_TIMES, LEAST_REQUESTS, MOST_REQUESTS, requests_for
+from simulator.engine.runs.intervals import METRICS
+from simulator.engine.runs.served_run import ServedRun, ServeOptions, scenario_options
 from simulator.engine.settings import Routing
 from simulator.errors import RoofcastError
-from simulator.specs.objectives_text import parse_objectives
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.question.plan import parse_objectives
+from simulator.specs.question.scenario import ScenarioSpec
 
 WORKLOAD = {
     "stages": [{"rate_per_s": 12.0, "duration_s": 20.0}],

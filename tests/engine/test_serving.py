@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.engine.scheduling import host_offload, kv_blocks_of, scheduler_settings
-from simulator.engine.serving import serve_workload
+from simulator.engine.runs.scheduling import host_offload, kv_blocks_of, scheduler_settings
+from simulator.engine.runs.serving import serve_workload
 from simulator.engine.settings import Batching, Policy
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.operators.step_shape import decode_step
@@ -19,12 +19,12 @@ from simulator.phases.compiled import device_seconds
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
 from simulator.phases.tabulate import compile_stages, compile_steps
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineName, EngineSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineName, EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.plan import ObjectiveSpec
-from simulator.specs.workload import StageSpec, WorkloadSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.question.workload import StageSpec, WorkloadSpec
 
 
 def deployment(model: str = "llama-3.1-8b", *, tp_size: int = 1, pp_size: int = 1, offload: bool = False) -> Deployment:
@@ -178,7 +178,7 @@ def test_each_engine_has_its_own_policy(engine: EngineName, policy: Policy) -> N
 
 def test_importing_the_engine_does_not_load_the_compiler() -> None:
     """Planning a fleet must not pay for it."""
-    code = "import sys, json, simulator.engine.serving; print(json.dumps('numba' in sys.modules))"
+    code = "import sys, json, simulator.engine.runs.serving; print(json.dumps('numba' in sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert json.loads(found.stdout) is False
 

@@ -7,23 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine.answers import answer
-from simulator.engine.lane import lane_curve
-from simulator.engine.lengths import LengthDistribution, RequestMix
-from simulator.engine.speculation_gain import speedup_by_batch, token_s
-from simulator.engine.speculative_steps import uniform_rounds
-from simulator.engine.uniform_runs import UniformRun, closed_loop, offline, static_batch
-from simulator.engine.uniform_simulation import UniformDemand
+from simulator.engine.lanes.lane import lane_curve
+from simulator.engine.runs.answers import answer
+from simulator.engine.uniform.runs import UniformRun, closed_loop, offline, static_batch
+from simulator.engine.uniform.simulation import UniformDemand
+from simulator.engine.uniform.speculation_gain import speedup_by_batch, token_s
+from simulator.engine.uniform.speculative_steps import uniform_rounds
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.speculation import without_speculation
 from simulator.specs.documents import validate
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.scenario import ScenarioSpec
-from simulator.specs.speculation import SpeculationSpec
-from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
+from simulator.traffic.lengths import LengthDistribution, RequestMix
 
 METHODS = ("draft", "eagle", "medusa", "ngram", "lookahead", "rest", "blockwise")
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.engine.lengths import LengthDistribution, RequestMix, normal_points, uniform_points
-from simulator.engine.load_curve import LaneLimits, LoadCurve, SlotLimit, kv_slots, load_curve, saturation
-from simulator.engine.steady_state import LatencyMetric, SteadyState, steady_state
+from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, SlotLimit, kv_slots, load_curve, saturation
+from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState, steady_state
+from simulator.traffic.lengths import LengthDistribution, RequestMix, normal_points, uniform_points
 from tests.engine.batching_simulation import affine_steps, simulate
 from tests.engine.queue_laws import mg1_wait_mean_s
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.engine.conversations import turn_counts
-from simulator.engine.demand import build_requests
-from simulator.engine.recorded.trace_files import read_trace
-from simulator.engine.request import Requests
 from simulator.errors import RoofcastError
-from simulator.specs.workload import ConversationSpec, StageSpec, WorkloadSpec
+from simulator.specs.question.workload import ConversationSpec, StageSpec, WorkloadSpec
+from simulator.traffic.arrivals import turn_counts
+from simulator.traffic.demand import build_requests
+from simulator.traffic.recorded.traces import read_trace
+from simulator.traffic.requests import Requests
 
 BURST = (
     "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"

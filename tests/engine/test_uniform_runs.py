@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.static_batch import decode_phase, prompt_passes
-from simulator.engine.uniform_runs import closed_loop, offline, static_batch
+from simulator.engine.uniform.runs import closed_loop, offline, static_batch
+from simulator.engine.uniform.static_batch import decode_phase, prompt_passes
 from simulator.errors import InfeasibleError
 from simulator.operators.step_shape import decode_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
+from simulator.specs.model.loading import load_model
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.engine.uniform_simulation import UniformDemand, UniformLimits, simulate_uniform
+from simulator.engine.uniform.simulation import UniformDemand, UniformLimits, simulate_uniform
 from simulator.phases.compiled import uniform_tables
 
 # One second per step whatever it holds: schedules can be counted by hand.

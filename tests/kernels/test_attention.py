@@ -10,24 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import ProfileError
-from simulator.kernels.attention import attention_timing, prefill_grid
-from simulator.kernels.attention_cases import (
+from simulator.kernels.attention.cases import (
     AttentionCases,
     SplitRule,
     attention_machine,
     balanced_splits,
     efficient_splits,
 )
-from simulator.kernels.attention_choice import choose_attention_fit
-from simulator.kernels.attention_decode import decode_attention_timing, decode_grid, decode_seconds
+from simulator.kernels.attention.choice import choose_attention_fit
+from simulator.kernels.attention.decode import decode_attention_timing, decode_grid, decode_seconds
+from simulator.kernels.attention.prefill import attention_timing, prefill_grid
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.work import AttentionShape
-from simulator.specs.calibration import KernelFit
-from simulator.specs.calibrations import load_arrays, load_calibration
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
 from simulator.specs.loading import load_hardware
-from simulator.specs.precision import Dtype
+from simulator.specs.model.precision import Dtype
 
 WIGGLE = 0.12
 """How far a longer or larger call may seem cheaper: waves and split rules are steps, and the lattice is fitted."""

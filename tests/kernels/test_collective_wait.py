@@ -12,9 +12,9 @@ from simulator.operators.step_shape import decode_step
 from simulator.operators.work import CollectiveShape
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import StepEstimate, estimate_step
-from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
+from simulator.specs.model.loading import load_model
 
 LAG_S = 1e-4
 

@@ -18,7 +18,7 @@ from simulator.kernels.correction import (
     shape_confidence,
 )
 from simulator.kernels.timing import Provenance
-from simulator.specs.calibration import FitError, KernelFit, LatticeSpec, RegimeSigma
+from simulator.specs.hardware.calibration import FitError, KernelFit, LatticeSpec, RegimeSigma
 
 NODES = (np.array([0.0, 1.0, 4.0]), np.array([2.0, 3.0]))
 VALUES = np.array([[0.1, -0.2], [0.3, 0.0], [-0.1, 0.2]])

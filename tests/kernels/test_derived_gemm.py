@@ -11,13 +11,13 @@ from simulator.kernels.fits import fit_set
 from simulator.kernels.format_choice import format_family, passes_of
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.timing import Provenance, Timing
-from simulator.operators import weight_formats
-from simulator.operators.schemes import format_of_pair, scheme_named
-from simulator.operators.sparse_formats import sparse_product
+from simulator.operators.formats import stored_formats as weight_formats
+from simulator.operators.formats.schemes import format_of_pair, scheme_named
+from simulator.operators.formats.stored_formats import sparse_product
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
-from simulator.specs.format_kernels import FormatKernelSpec, load_format_kernels
+from simulator.specs.hardware.format_kernels import FormatKernelSpec, load_format_kernels
 from simulator.specs.loading import load_hardware
-from simulator.specs.precision import Dtype
+from simulator.specs.model.precision import Dtype
 
 M = np.array([1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0])
 N, K = 28672.0, 8192.0
@@ -166,7 +166,7 @@ def test_derived_products_stay_near_the_table_that_trtllm_measured(name: str) ->
 def test_experts_of_an_unmeasured_format_follow_the_sixteen_bit_ones() -> None:
     from simulator import deploy, estimate_step, load_model
     from simulator.operators.step_shape import decode_step
-    from simulator.specs.precision import PrecisionSpec
+    from simulator.specs.model.precision import PrecisionSpec
 
     seconds = {}
     for name in ("bf16", "rtn-8bit", "gptq-g128", "w8a8"):
@@ -180,7 +180,7 @@ def test_experts_of_an_unmeasured_format_follow_the_sixteen_bit_ones() -> None:
 
 
 def test_every_scheme_names_a_family_that_multiplies_it() -> None:
-    from simulator.operators.schemes import SCHEME_NAMES
+    from simulator.operators.formats.schemes import SCHEME_NAMES
 
     for name in SCHEME_NAMES:
         product = scheme(name)
@@ -220,7 +220,7 @@ def test_every_family_says_where_it_comes_from_and_fits_are_scored_elsewhere() -
 
 
 def test_a_table_with_a_family_twice_is_refused() -> None:
-    from simulator.specs.format_kernels import FormatKernelTable
+    from simulator.specs.hardware.format_kernels import FormatKernelTable
 
     family = FormatKernelSpec(name="a", formats=("x",), log_sigma=0.1, known_as="assumed", source="nobody")
     with pytest.raises(ValueError, match="twice"):

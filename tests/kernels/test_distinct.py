@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.kernels.joined_products import distinct
+from simulator.kernels.timing import distinct
 
 SIZES = st.lists(st.tuples(*[st.sampled_from([1.0, 2.0, 8192.0])] * 3), min_size=1, max_size=30)
 

@@ -9,7 +9,7 @@ from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.format_choice import find_experts
 from simulator.operators.work import MatmulFormat, MoeShape
 from simulator.specs.loading import load_hardware
-from simulator.specs.precision import Dtype
+from simulator.specs.model.precision import Dtype
 
 
 def layer(*, gated: bool = True, ranks: int = 1) -> MoeShape:

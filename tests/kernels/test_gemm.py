@@ -20,13 +20,11 @@ from simulator.kernels.gemm import (
     gemm_seconds,
     gemm_timing,
 )
-from simulator.kernels.overlap import l2_hit_share, smooth_maximum
-from simulator.kernels.timing import Provenance, Timing
+from simulator.kernels.timing import Provenance, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.work import GemmShape, MatmulFormat
-from simulator.specs.calibration import KernelFit
-from simulator.specs.calibrations import load_arrays, load_calibration
+from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
 from simulator.specs.loading import load_hardware
-from simulator.specs.precision import Dtype
+from simulator.specs.model.precision import Dtype
 
 BF16 = MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16)
 FP8 = MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True)

@@ -10,8 +10,7 @@ from simulator.kernels.memory import ASSUMED_PARAMETERS, elementwise_timing
 from simulator.kernels.timing import Provenance
 from simulator.kernels.transfer import Relative, calibrated_relative, kernel_distance, link_relative
 from simulator.operators.work import ElementwiseShape
-from simulator.specs.calibration import KernelFit
-from simulator.specs.calibrations import load_calibration
+from simulator.specs.hardware.calibration import KernelFit, load_calibration
 from simulator.specs.loading import load_hardware
 from simulator.units import MICRO
 

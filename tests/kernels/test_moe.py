@@ -23,10 +23,9 @@ from simulator.kernels.moe import (
 )
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import MatmulFormat, MoeShape
-from simulator.specs.calibration import KernelFit
-from simulator.specs.calibrations import load_arrays, load_calibration
+from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
 from simulator.specs.loading import load_hardware
-from simulator.specs.precision import Dtype
+from simulator.specs.model.precision import Dtype
 
 BF16 = MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16)
 MACHINE = GemmMachine(peak_flops_per_s=1e15, memory_bytes_per_s=3e12, l2_bytes=5e7, compute_units=128)

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.kernels.alpha_beta import Law, fastest_seconds, law_seconds, read_model, wire_factor
-from simulator.kernels.network import collective_timing
+from simulator.kernels.collectives.laws import Law, fastest_seconds, law_seconds, read_model, wire_factor
+from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.timing import Provenance
 from simulator.kernels.transfer import Relative
 from simulator.operators.work import Collective, CollectiveShape
-from simulator.specs.calibration import FitError, KernelFit
-from simulator.specs.calibrations import load_calibration
-from simulator.specs.hardware import AcceleratorSpec, LinkSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
+from simulator.specs.hardware.calibration import FitError, KernelFit, load_calibration
 from simulator.specs.loading import load_hardware
 from simulator.units import GIB, KIB, MIB, MICRO
 

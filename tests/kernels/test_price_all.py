@@ -9,17 +9,16 @@ import pytest
 
 from simulator.kernels import library as pricing
 from simulator.kernels.gemm import CASES_AT_ONCE
-from simulator.kernels.joined_products import JOINED_CASES, join, split
 from simulator.kernels.library import KernelLibrary, kernel_library
-from simulator.kernels.timing import Timing
-from simulator.operators.formats import precision_plan
+from simulator.kernels.timing import JOINED_CASES, Timing, join, split
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.step_shape import mixed_step
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import ElementwiseShape, GemmShape, Work
-from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.precision import Dtype, PrecisionSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype, PrecisionSpec
 
 
 def _rows(model: str, *, tp_size: int, weights: Dtype | None = None, cases: int = 3) -> tuple[Work, ...]:

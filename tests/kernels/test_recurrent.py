@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.kernels.attention_cases import attention_machine
+from simulator.kernels.attention.cases import attention_machine
 from simulator.kernels.correction import lattice_of
 from simulator.kernels.recurrent import (
     choose_recurrent_fit,
@@ -21,10 +21,9 @@ from simulator.kernels.recurrent import (
 )
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.work import RecurrentShape
-from simulator.specs.calibration import KernelFit
-from simulator.specs.calibrations import load_arrays, load_calibration
+from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
 from simulator.specs.loading import load_hardware
-from simulator.specs.precision import Dtype
+from simulator.specs.model.precision import Dtype
 
 NAME = "h100-sxm-80gb"
 PLAIN = {

@@ -9,7 +9,7 @@ from simulator.kernels.roofline import RooflineParameters, floor_seconds, ridge_
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import Collective, CollectiveShape, Family, GemmShape, MatmulFormat, Work
 from simulator.specs.loading import load_hardware
-from simulator.specs.precision import Dtype
+from simulator.specs.model.precision import Dtype
 
 BF16 = MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from simulator.kernels.library import kernel_library
-from simulator.kernels.shared_library import shared_library
+from simulator.kernels.library import kernel_library, shared_library
 from simulator.specs.loading import default_server_for, load_hardware
 
 

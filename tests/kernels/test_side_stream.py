@@ -12,10 +12,10 @@ from simulator.operators.step_shape import decode_step
 from simulator.operators.work import GemmShape
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import StepEstimate, estimate_step
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
+from simulator.specs.model.loading import load_model
 
 TOKENS = 256
 BATCHES = np.array([1.0, 64.0, 256.0, 257.0, 512.0])

@@ -10,10 +10,10 @@ from simulator.kernels.sustained import SIDE, large_product, sustained_peaks, wi
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.precision import Dtype
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype
 
 
 def library(hardware: AcceleratorSpec) -> KernelLibrary:

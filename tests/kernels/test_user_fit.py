@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulator.calibrate.kernel_fits import HELD_OUT_SHARE, POINTS_AT_LEAST, UserFit, demands, fit_demand, held_out
+from simulator.calibrate.measured_work import measured_work
 from simulator.errors import ProfileError, RoofcastError
 from simulator.kernels.fits import measured_fits
 from simulator.kernels.library import KernelLibrary, kernel_library
-from simulator.kernels.measured_work import measured_work
 from simulator.kernels.timing import Provenance
-from simulator.kernels.user_fit import HELD_OUT_SHARE, POINTS_AT_LEAST, UserFit, demands, fit_demand, held_out
-from simulator.specs.calibration import CalibrationSpec
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import CalibrationSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.measured import MeasuredKernel, MeasuredTable
+from simulator.specs.measured.kernel_times import MeasuredKernel, MeasuredTable
 from simulator.specs.writing import yaml_text
 
 TRUE = {"launch_s": 7e-6, "compute_fraction": 0.62, "memory_fraction": 0.71}

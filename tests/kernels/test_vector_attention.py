@@ -8,11 +8,10 @@ import pytest
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import StepEstimate, estimate_step
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineSpec
-from simulator.specs.engines import load_engine
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec, load_engine
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
+from simulator.specs.model.loading import load_model
 
 BATCHES = np.array([1.0, 8.0, 64.0, 256.0])
 CONTEXT = 2048.0

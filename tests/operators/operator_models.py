@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.specs.model import (
+from simulator.specs.model.architecture import (
     AttentionSpec,
     EncoderSpec,
     GatedDeltaSpec,

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.operators.attention import attended_pairs, keys_read
-from simulator.operators.formats import precision_plan
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import AttentionShape, Work
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.model import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
-from simulator.specs.precision import PrecisionSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
+from simulator.specs.model.precision import PrecisionSpec
 
 
 def model_with(mixer: AttentionSpec) -> ModelSpec:

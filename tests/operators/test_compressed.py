@@ -8,20 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.kernels.library import kernel_library
-from simulator.operators.compressed_keys import compressed_entries_read, compressed_pairs, entry_bytes
-from simulator.operators.formats import precision_plan
-from simulator.operators.hyper import mixing_numbers
+from simulator.operators.compressed import compressed_entries_read, compressed_pairs, entry_bytes
+from simulator.operators.elementwise import mixing_numbers
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
-from simulator.operators.parallel import allowed_tp_sizes
+from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import CollectiveShape, Work
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.model import CompressedAttentionSpec, HyperConnectionSpec, ModelSpec
-from simulator.specs.models import load_model
-from simulator.specs.precision import Dtype, PrecisionSpec
+from simulator.specs.model.architecture import CompressedAttentionSpec, HyperConnectionSpec, ModelSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype, PrecisionSpec
 
 FLASH = load_model("deepseek-v4-flash")
 FLASH_FP8 = load_model("deepseek-v4-flash-fp8")

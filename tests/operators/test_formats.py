@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.counts import stored_bytes
-from simulator.operators.formats import ROLES, precision_plan
+from simulator.operators.formats.tensor_formats import ROLES, precision_plan
 from simulator.operators.step_shape import decode_step
-from simulator.operators.transformer import operator_list
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.model import ModelSpec, QuantizationSpec
-from simulator.specs.precision import Dtype, PrecisionSpec
+from simulator.operators.transformer import operator_list, stored_bytes
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
+from simulator.specs.model.precision import Dtype, PrecisionSpec
 from tests.operators.operator_models import LLAMA_31_8B
 
 

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.counts import model_flops, parameter_counts, stored_bytes, total_flops
-from simulator.operators.formats import precision_plan
-from simulator.operators.parallel import allowed_tp_sizes, stage_layers
+from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.linear import allowed_tp_sizes, stage_layers
 from simulator.operators.step_shape import StepShape, decode_step, mixed_step, prefill_step
-from simulator.operators.transformer import operator_list
+from simulator.operators.transformer import model_flops, operator_list, parameter_counts, stored_bytes, total_flops
 from simulator.operators.work import Collective, CollectiveShape, ElementwiseShape, Family, GemmShape, Work
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.model import ModelSpec
-from simulator.specs.precision import PrecisionSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.precision import PrecisionSpec
 from simulator.units import GIGA
 from tests.operators import operator_models as models
 

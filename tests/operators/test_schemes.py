@@ -5,18 +5,15 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.counts import stored_bytes
-from simulator.operators.formats import precision_plan
-from simulator.operators.gguf import BLOCK_BITS
+from simulator.operators.formats.schemes import SCHEME_NAMES, scheme_named
+from simulator.operators.formats.stored_formats import BLOCK_BITS, bitmap_bits, pattern_bits
+from simulator.operators.formats.tensor_formats import model_roles, precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_token
-from simulator.operators.roles import model_roles
-from simulator.operators.schemes import SCHEME_NAMES, scheme_named
-from simulator.operators.sparse_formats import bitmap_bits, pattern_bits
 from simulator.operators.step_shape import decode_step
-from simulator.operators.transformer import operator_list
+from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.operators.work import Work
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.precision import Dtype, PrecisionSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.model.precision import Dtype, PrecisionSpec
 from tests.operators.operator_models import LLAMA_31_8B
 
 

@@ -20,15 +20,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from simulator.operators.counts import parameter_counts
-from simulator.operators.formats import precision_plan
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.step_shape import StepShape, decode_step, mixed_step, prefill_step
-from simulator.operators.transformer import operator_list
+from simulator.operators.transformer import operator_list, parameter_counts
 from simulator.operators.work import AttentionShape, Family, Work
-from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.huggingface.registry import read_config
-from simulator.specs.model import MlaSpec, ModelSpec
-from simulator.specs.precision import PrecisionSpec
+from simulator.specs.model.architecture import MlaSpec, ModelSpec
+from simulator.specs.model.precision import PrecisionSpec
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

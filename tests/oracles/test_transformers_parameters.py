@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from simulator.operators.counts import parameter_counts
-from simulator.specs.huggingface import FAMILIES, read_config
+from simulator.operators.transformer import parameter_counts
+from simulator.specs.huggingface.registry import FAMILIES, read_config
 from simulator.specs.loading import profile_root
-from simulator.specs.models import read_profile
-from simulator.specs.precision import Dtype
+from simulator.specs.model.loading import read_profile
+from simulator.specs.model.precision import Dtype
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch = pytest.importorskip("torch")

@@ -10,6 +10,7 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import StepShape, decode_step, mixed_step
 from simulator.phases.compiled import (
+    graph_tokens,
     octave_nodes,
     scale_tables,
     step_seconds,
@@ -18,12 +19,11 @@ from simulator.phases.compiled import (
 )
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
-from simulator.phases.table_nodes import graph_tokens
 from simulator.phases.tabulate import compile_steps
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
+from simulator.specs.model.loading import load_model
 
 MAX_TOKENS, MAX_SEQUENCES, MAX_CONTEXT = 4096, 256, 16384
 TOLERANCE = 0.01

@@ -8,8 +8,8 @@ from simulator import deploy, load_hardware, load_model
 from simulator.kernels.roofline import ridge_point
 from simulator.kernels.timing import Provenance
 from simulator.phases.crossover import crossover_batch, crossover_range
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.precision import Dtype, PrecisionSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.model.precision import Dtype, PrecisionSpec
 
 WIDE = ParallelismSpec(tp_size=8, ep_size=8)
 
@@ -26,9 +26,7 @@ def test_bf16_turns_a_little_above_the_ridge_point() -> None:
 def test_halving_weight_bytes_alone_halves_it_roughly() -> None:
     hardware, model = load_hardware("h100"), load_model("llama-3.1-70b")
     native = crossover_batch(deploy(model=model, hardware=hardware), context_tokens=1024)
-    narrow = deploy(
-        model=model, hardware=hardware, precision=PrecisionSpec(weights=Dtype.INT4, activations=Dtype.BF16)
-    )
+    narrow = deploy(model=model, hardware=hardware, precision=PrecisionSpec(weights=Dtype.INT4, activations=Dtype.BF16))
     found = crossover_batch(narrow, context_tokens=1024)
     assert native is not None
     assert found is not None

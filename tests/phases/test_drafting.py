@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.operators.counts import parameter_counts
 from simulator.operators.step_shape import decode_step, mixed_step
+from simulator.operators.transformer import parameter_counts
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.draft_cost import decode_round, per_token_step, prompt_draft_s, round_draft_s
 from simulator.phases.memory import memory_plan
 from simulator.phases.speculation import Speculation, without_speculation
 from simulator.phases.step import estimate_step
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineName, EngineSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineName, EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.speculation import SpeculationSpec
-from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 
 
 def deployed(

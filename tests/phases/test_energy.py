@@ -7,12 +7,11 @@ import pytest
 
 from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.phases.deployment import deploy
-from simulator.phases.energy import energy_prices, energy_split
-from simulator.phases.power import average_power_w
+from simulator.phases.power import average_power_w, energy_prices, energy_split
 from simulator.phases.step import estimate_step
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.precision import Dtype
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype
 from simulator.units import TERA
 
 REPLICA = deploy(model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from simulator import deploy, load_hardware, load_model
+from simulator.phases.crossover import decode_seconds, format_crossover, format_crossovers
 from simulator.phases.deployment import Deployment
-from simulator.phases.format_crossover import decode_seconds, format_crossover, format_crossovers
-from simulator.specs.engine import EngineSpec
-from simulator.specs.precision import PrecisionSpec
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.model.precision import PrecisionSpec
 
 CONTEXT = 1024.0
 

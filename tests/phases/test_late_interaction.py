@@ -9,9 +9,9 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.late_interaction import RetrievalCost, retrieval_cost
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
+from simulator.specs.model.loading import load_model
 
 
 def replica(model: str = "bert-base") -> Deployment:

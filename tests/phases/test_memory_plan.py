@@ -6,10 +6,10 @@ import pytest
 
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan, sequences_that_fit, stage_weights_bytes
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
+from simulator.specs.model.loading import load_model
 
 # vLLM 0.15.1 on H100 80GB, max_num_batched_tokens 2048, max_num_seqs 128, utilisation 0.9, blocks of 16 tokens:
 # blocks as logged (serving runs of the project's data, 2026-02); tolerance as DESIGN section 5 asks.

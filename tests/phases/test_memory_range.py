@@ -7,10 +7,18 @@ import pytest
 from simulator import deploy, load_hardware, load_model
 from simulator.kernels.timing import Provenance
 from simulator.phases.deployment import Deployment
-from simulator.phases.memory import MemoryPlan, memory_plan, sequences_that_fit
-from simulator.phases.memory_range import LARGEST_SHARE, LEAST_SHARE, cache_room, cache_use, memory_provenance
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineSpec
+from simulator.phases.memory import (
+    LARGEST_SHARE,
+    LEAST_SHARE,
+    MemoryPlan,
+    cache_room,
+    cache_use,
+    memory_plan,
+    memory_provenance,
+    sequences_that_fit,
+)
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 
 # vLLM 0.15.1 on H100 80GB, max_num_seqs 128, max_model_len 4096, blocks of 16 tokens (serving runs of the project's
 # data, 2026-02): model, TP, max_num_batched_tokens, blocks as logged.

@@ -16,11 +16,11 @@ from simulator.operators.step_shape import decode_step, mixed_step, prefill_step
 from simulator.operators.work import CollectiveShape
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.precision import Dtype, PrecisionSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype, PrecisionSpec
 
 
 def deployment(model: str = "llama-2-7b", hardware: str = "h100", *, tp: int = 1, pp: int = 1) -> Deployment:

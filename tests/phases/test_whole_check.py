@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simulator.calibrate.whole_steps import LAYER, MEASURED_MODEL, MODEL, whole_errors, whole_rows, whole_seconds
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
-from simulator.phases.whole_check import LAYER, MEASURED_MODEL, MODEL, whole_errors, whole_rows, whole_seconds
 from simulator.specs.documents import validate
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.measured import SHAPE_COLUMNS, MeasuredKernel
-from simulator.specs.models import load_model
+from simulator.specs.measured.kernel_times import SHAPE_COLUMNS, MeasuredKernel
+from simulator.specs.model.loading import load_model
 
 LLAMA = load_model(MEASURED_MODEL)
 EAGER = deploy(

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.lengths import LengthDistribution
 from simulator.errors import ExitCode, InfeasibleError, RoofcastError
 from simulator.planner.explain import nearest_rejections
-from simulator.planner.gap.error import GapError
+from simulator.planner.gap.records import GapError
 from simulator.planner.plan import plan_capacity
-from simulator.planner.pools import truncated_lengths
 from simulator.planner.records import CapacityPlan
-from simulator.reports.plan_tables import sentence
-from simulator.specs.plan import plan_spec
+from simulator.planner.studies.length_split import truncated_lengths
+from simulator.reports.tables.plan import sentence
+from simulator.specs.question.plan import plan_spec
+from simulator.traffic.lengths import LengthDistribution
 
 GPUS = ("h100", "mi300x")
 

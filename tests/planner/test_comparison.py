@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.engine.answers import answer
+from simulator.engine.runs.answers import answer
 from simulator.errors import ExitCode, RoofcastError
 from simulator.planner.comparison import Comparison, compare
 from simulator.specs.documents import validate
-from simulator.specs.scenario import ScenarioSpec
-from simulator.specs.scenario_changes import changed_scenario, parse_change
+from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.question.scenario_changes import changed_scenario, parse_change
 
 BASE = validate(
     ScenarioSpec,

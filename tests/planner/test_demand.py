@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from simulator.engine.recorded.trace_files import read_trace, summarise
 from simulator.errors import FileError, ProfileError, RoofcastError
 from simulator.planner.demand import CHAT_ISL, DEFAULT_OBJECTIVES, read_demand, read_objectives
-from simulator.specs.plan import duration_s, plan_spec
+from simulator.specs.question.plan import duration_s, plan_spec
+from simulator.traffic.recorded.traces import read_trace, summarise
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,100,10

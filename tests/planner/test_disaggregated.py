@@ -15,31 +15,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.disaggregation import Pool, serve_disaggregated
-from simulator.engine.mix_requests import requests_of_mix
+from simulator.engine.runs.disaggregation import Pool, serve_disaggregated
 from simulator.errors import RoofcastError
-from simulator.planner.candidates import Candidate, candidates, platforms
-from simulator.planner.constraints import fleet_limits
-from simulator.planner.disaggregated import evaluate_pools, pool_latencies
-from simulator.planner.disaggregated_fleet import pack_pools
-from simulator.planner.feasibility import Evaluated, evaluate
-from simulator.planner.fleet import size
+from simulator.planner.fleet.constraints import fleet_limits
+from simulator.planner.fleet.disaggregated_fleet import pack_pools
+from simulator.planner.fleet.fleet import size
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.remaining import carried_rate_per_s
 from simulator.planner.handoff.launch import launch_handoff
-from simulator.planner.latency_range import latency_range
 from simulator.planner.plan import plan_capacity
-from simulator.planner.pool_states import _scattered
-from simulator.planner.pool_verification import small_group
 from simulator.planner.records import CapacityPlan, Rejection
-from simulator.planner.replica_load import replica_load
-from simulator.planner.screen_pools import screen_pools
-from simulator.planner.search import Question, resolve
-from simulator.planner.wide_search import candidate_of, screen_space
-from simulator.reports.plan_document import plan_document
-from simulator.reports.plan_tables import plan_csv, plan_markdown, plan_text
-from simulator.specs.disaggregation import DisaggregationSpec
-from simulator.specs.plan import plan_spec
+from simulator.planner.search.candidates import Candidate, candidates, platforms
+from simulator.planner.search.screen_pools import screen_pools
+from simulator.planner.search.search import Question, resolve
+from simulator.planner.search.wide_search import candidate_of, screen_space
+from simulator.planner.serving.disaggregated import evaluate_pools, pool_latencies
+from simulator.planner.serving.feasibility import Evaluated, evaluate
+from simulator.planner.serving.limits import latency_range
+from simulator.planner.serving.pool_states import _scattered
+from simulator.planner.serving.replica_load import replica_load
+from simulator.planner.verification.pools import small_group
+from simulator.reports.tables.plan import plan_csv, plan_markdown, plan_text
+from simulator.reports.tables.plan_document import plan_document
+from simulator.specs.engine.deployment import DisaggregationSpec
+from simulator.specs.question.plan import plan_spec
+from simulator.traffic.mixes import requests_of_mix
 
 BOTH = ("aggregated", "disaggregated")
 

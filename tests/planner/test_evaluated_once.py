@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.planner import evaluated_once
-from simulator.planner.candidates import Candidate, candidates, platforms
-from simulator.planner.evaluated_once import evaluate_ahead, evaluate_once
-from simulator.planner.feasibility import Evaluated, Policy, evaluate
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import Rejection
-from simulator.planner.search import Question, resolve
-from simulator.specs.plan import plan_spec
+from simulator.planner.search import evaluated_once
+from simulator.planner.search.candidates import Candidate, candidates, platforms
+from simulator.planner.search.evaluated_once import evaluate_ahead, evaluate_once
+from simulator.planner.search.search import Question, resolve
+from simulator.planner.serving.feasibility import Evaluated, Policy, evaluate
+from simulator.specs.question.plan import plan_spec
 
 ASKED = {"model": "llama-3.1-8b", "hardware": ("h100-sxm-80gb",), "tp": (1,), "ttft_p95": 1.0}
 

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.rate_simulation import served_deployment, simulate_as_sent
-from simulator.engine.recorded.trace_files import read_trace, summarise
-from simulator.engine.recorded.trace_replay import replica_share, resampled_requests
-from simulator.planner.finalist_checks import MOST_ADDED, bar_chance, smallest_that_holds, surer
-from simulator.planner.finalist_records import Verdict
+from simulator.engine.runs.rate_simulation import served_deployment, simulate_as_sent
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.planner.trace_check import _chance_below
-from simulator.planner.verification import Verification, refused
-from simulator.reports.plan_document import plan_document
-from simulator.reports.plan_tables import plan_text
-from simulator.specs.plan import ObjectiveSpec, PlanSpec, plan_spec
+from simulator.planner.verification.checks import MOST_ADDED, bar_chance, smallest_that_holds, surer
+from simulator.planner.verification.fleets import Verification, refused
+from simulator.planner.verification.records import Verdict
+from simulator.planner.verification.traces import _chance_below
+from simulator.reports.tables.plan import plan_text
+from simulator.reports.tables.plan_document import plan_document
+from simulator.specs.question.plan import ObjectiveSpec, PlanSpec, plan_spec
+from simulator.traffic.recorded.replay import replica_share, resampled_requests
+from simulator.traffic.recorded.traces import read_trace, summarise
 
 
 @pytest.fixture(scope="module")

@@ -15,18 +15,17 @@ import pytest
 
 from simulator.cli.plan_capacity import main
 from simulator.errors import ExitCode, RoofcastError
-from simulator.planner.candidates import platforms
-from simulator.planner.constraints import FleetLimit, beyond, fleet_limits
+from simulator.planner.fleet.constraints import FleetLimit, beyond, fleet_limits
 from simulator.planner.gap.commands import pinned_spec
-from simulator.planner.gap.error import GapError
 from simulator.planner.gap.overrun import screened_overrun
-from simulator.planner.gap.records import Gap
+from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.plan import plan_capacity
-from simulator.planner.search import resolve, try_platform
-from simulator.planner.wide_search import screen_space
-from simulator.reports.gap_tables import gap_sections
-from simulator.reports.study_section import section_text
-from simulator.specs.plan import plan_spec
+from simulator.planner.search.candidates import platforms
+from simulator.planner.search.search import resolve, try_platform
+from simulator.planner.search.wide_search import screen_space
+from simulator.reports.content.text import section_text
+from simulator.reports.tables.gap import gap_sections
+from simulator.specs.question.plan import plan_spec
 
 pytestmark = pytest.mark.usefixtures("few_accelerators")
 QUESTION: dict[str, object] = {"rps": 200, "model": "llama-3.1-8b", "hardware": ("h100",)}

@@ -14,8 +14,8 @@ import yaml
 from simulator.planner.handoff.launch import Handoff, launch_handoff, service_name
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.planner.replica_load import PERCENTILES, knee_index, replica_load
-from simulator.specs.plan import plan_spec
+from simulator.planner.serving.replica_load import PERCENTILES, knee_index, replica_load
+from simulator.specs.question.plan import plan_spec
 
 MODEL = "meta-llama/Llama-3.1-70B-Instruct"
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.planner.candidates import platforms
-from simulator.planner.fleet import Sized
-from simulator.planner.length_curves import answer_curve, fitted_curve, prompt_curve
-from simulator.planner.limits import DEVIATE_80
-from simulator.planner.pace_spread import method_sigma, pace_sigma
+from simulator.planner.fleet.fleet import Sized
+from simulator.planner.fleet.length_curves import answer_curve, fitted_curve, prompt_curve
 from simulator.planner.plan import plan_capacity
-from simulator.planner.search import Question, resolve, try_platform
-from simulator.specs.plan import plan_spec
-from simulator.specs.speculation import SpeculationSpec
+from simulator.planner.search.candidates import platforms
+from simulator.planner.search.search import Question, resolve, try_platform
+from simulator.planner.serving.limits import DEVIATE_80
+from simulator.planner.serving.pace_spread import method_sigma, pace_sigma
+from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.techniques import SpeculationSpec
 
 SCALES = (0.8, 0.9, 1.0, 1.1, 1.2)
 
@@ -70,9 +70,7 @@ def test_capacity_falls_with_either_length(question: Question, sized: Sized) -> 
 def test_guesses_that_nobody_measured_widen_the_fleet(text: str, widens: bool) -> None:
     plain, guessed = (
         plan_capacity(
-            plan_spec(
-                {"rps": 400, "model": "llama-3.1-8b", "hardware": "h100", "tp": 1, "round_to": "device", **given}
-            )
+            plan_spec({"rps": 400, "model": "llama-3.1-8b", "hardware": "h100", "tp": 1, "round_to": "device", **given})
         ).best
         for given in ({}, {"speculation": text})
     )
@@ -95,6 +93,6 @@ def test_spread_between_tasks() -> None:
 
 
 def test_every_method_has_a_spread() -> None:
-    from simulator.specs.speculation import SpeculationMethod
+    from simulator.specs.question.techniques import SpeculationMethod
 
     assert all(0 < method_sigma(name) < 1 for name in SpeculationMethod.__args__)  # type: ignore[attr-defined]

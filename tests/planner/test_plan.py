@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 
 from simulator.errors import InfeasibleError, ProfileError, RoofcastError
-from simulator.planner.candidates import Candidate, Platform, platforms
-from simulator.planner.cost import choose_offer, fleet_cost
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
-from simulator.planner.feasibility import Evaluated, Policy, evaluate
-from simulator.planner.fleet import pack, replicas_for
+from simulator.planner.fleet.fleet import pack, replicas_for
+from simulator.planner.money.cost import choose_offer, fleet_cost
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan, Objective, Rejection
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineSpec
+from simulator.planner.search.candidates import Candidate, Platform, platforms
+from simulator.planner.serving.feasibility import Evaluated, Policy, evaluate
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_prices
-from simulator.specs.models import load_model
-from simulator.specs.plan import plan_spec
-from simulator.specs.precision import PrecisionSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.plan import plan_spec
 
 MODEL = "llama-3.1-70b"
 SMALL = "llama-3.1-8b"

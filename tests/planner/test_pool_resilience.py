@@ -8,15 +8,15 @@ from math import isinf
 
 import pytest
 
-from simulator.planner.availability import DEVICE_MTBF_HOURS, enough_up, replica_unavailability
-from simulator.planner.carbon import energy_and_carbon
+from simulator.planner.fleet.availability import DEVICE_MTBF_HOURS, enough_up, replica_unavailability
+from simulator.planner.money.carbon import energy_and_carbon
+from simulator.planner.money.tco import fleet_prompt_share, total_cost
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.planner.resilience import availability_warnings
-from simulator.planner.tco import fleet_prompt_share, total_cost
+from simulator.planner.studies.resilience import availability_warnings
 from simulator.specs.loading import load_prices
-from simulator.specs.ownership import load_ownership
-from simulator.specs.plan import plan_spec
+from simulator.specs.money.ownership import load_ownership
+from simulator.specs.question.plan import plan_spec
 
 
 @lru_cache(maxsize=2)

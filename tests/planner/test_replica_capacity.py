@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.engine.lane_rows import lane_rows, stack
-from simulator.engine.lengths import LengthDistribution, RequestMix
-from simulator.engine.load_curve import LaneLimits, LoadCurve, load_curve, saturation
-from simulator.engine.steady_state import LatencyMetric, steady_state, steady_states
+from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, load_curve, saturation
+from simulator.engine.lanes.rows import lane_rows, stack
+from simulator.engine.lanes.steady_state import LatencyMetric, steady_state, steady_states
 from simulator.planner.records import Objective
-from simulator.planner.replica_capacity import (
+from simulator.planner.serving.replica_capacity import (
     UNLOADED_SHARE,
     Capacity,
     Missed,
@@ -18,6 +17,7 @@ from simulator.planner.replica_capacity import (
     capacity_within,
     excess_of,
 )
+from simulator.traffic.lengths import LengthDistribution, RequestMix
 from tests.engine.batching_simulation import affine_steps
 
 UTILIZATION = 0.9

@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.planner.fleet.resizing import Resizer, SecondPool
 from simulator.planner.plan import plan_capacity
-from simulator.planner.resizing import Resizer, SecondPool
-from simulator.specs.plan import plan_spec
+from simulator.specs.question.plan import plan_spec
 
 # 19 replicas of 2 devices for prompts at 5.3 requests/s each, 4 of 4 devices for answers at 31.5 requests/s each.
-PROMPTS = SecondPool(
-    capacity_per_s=5.3, per_replica=19 / 4, devices=2, spares=1, shares_servers=True, server_devices=8
-)
+PROMPTS = SecondPool(capacity_per_s=5.3, per_replica=19 / 4, devices=2, spares=1, shares_servers=True, server_devices=8)
 POOLS = Resizer(
     capacity_per_s=31.5,
     devices_per_replica=4,

@@ -12,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.planner.availability import enough_up, replica_unavailability, spares_for
-from simulator.planner.candidates import platforms
-from simulator.planner.fleet import Sized, pack
-from simulator.planner.growth import capacity_steps, month_later
-from simulator.planner.load_shape import default_profile, load_shape, peak_over_mean
+from simulator.planner.demand import default_profile, load_shape, peak_over_mean
+from simulator.planner.fleet.availability import enough_up, replica_unavailability, spares_for
+from simulator.planner.fleet.fleet import Sized, pack
+from simulator.planner.fleet.resizing import Resizer, resizer
+from simulator.planner.money.tco import token_year
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.planner.resizing import Resizer, resizer
-from simulator.planner.risk_records import GrowthMonth
-from simulator.planner.search import resolve, try_platform
-from simulator.planner.tco import token_year
-from simulator.planner.uncertainty import uncertainty_of
-from simulator.specs.plan import plan_spec
+from simulator.planner.search.candidates import platforms
+from simulator.planner.search.search import resolve, try_platform
+from simulator.planner.studies.growth import capacity_steps, month_later
+from simulator.planner.studies.risk_records import GrowthMonth
+from simulator.planner.studies.uncertainty import uncertainty_of
+from simulator.specs.question.plan import plan_spec
 
 
 def planned(**fields: object) -> CapacityPlan:

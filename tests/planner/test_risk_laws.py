@@ -9,18 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.planner import sensitivity
-from simulator.planner.candidates import platforms
-from simulator.planner.fleet import Sized
-from simulator.planner.kernel_speed import capacity_at_speed_per_s
-from simulator.planner.length_curves import answer_curve, fitted_curve, prompt_curve
+from simulator.planner.fleet.fleet import Sized
+from simulator.planner.fleet.length_curves import answer_curve, capacity_at_speed_per_s, fitted_curve, prompt_curve
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.planner.risk_records import TornadoBar, Uncertainty
-from simulator.planner.search import Question, resolve, try_platform
-from simulator.planner.sensitivity import tornado
-from simulator.planner.uncertainty import uncertainty_of
-from simulator.specs.plan import plan_spec
+from simulator.planner.search.candidates import platforms
+from simulator.planner.search.search import Question, resolve, try_platform
+from simulator.planner.studies import sensitivity
+from simulator.planner.studies.risk_records import TornadoBar, Uncertainty
+from simulator.planner.studies.sensitivity import tornado
+from simulator.planner.studies.uncertainty import uncertainty_of
+from simulator.specs.question.plan import plan_spec
 
 # Many small replicas, bought one by one, so that changes of a percent show.
 ASKED = {"model": "llama-3.1-8b", "hardware": "a100", "tp": 1, "rps": 2000, "round_to": "device", "spares": 0}

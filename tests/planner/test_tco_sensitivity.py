@@ -6,15 +6,15 @@ from functools import lru_cache
 
 import pytest
 
-from simulator.planner.length_curves import RELATIVE_END
+from simulator.planner.fleet.length_curves import RELATIVE_END
+from simulator.planner.money.tco import total_cost
+from simulator.planner.money.tco_records import OwningBar
+from simulator.planner.money.tco_sensitivity import owning_bars
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.planner.tco import total_cost
-from simulator.planner.tco_records import OwningBar
-from simulator.planner.tco_sensitivity import owning_bars
 from simulator.specs.loading import load_prices
-from simulator.specs.ownership import load_ownership
-from simulator.specs.plan import plan_spec
+from simulator.specs.money.ownership import load_ownership
+from simulator.specs.question.plan import plan_spec
 
 PRICES, OWNERSHIP = load_prices(), load_ownership()
 

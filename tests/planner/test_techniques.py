@@ -7,22 +7,21 @@ from functools import cache
 import numpy as np
 import pytest
 
-from simulator.engine.lengths import LengthDistribution, RequestMix
 from simulator.errors import InfeasibleError, RoofcastError
-from simulator.planner.format_quality import answer_quality
 from simulator.planner.gap.changes import GapState
-from simulator.planner.gap.error import GapError
-from simulator.planner.gap.records import Gap
+from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.planner.replica_curve import bubble_factor
-from simulator.planner.replica_load import replica_load
-from simulator.planner.verification import steady_check
-from simulator.specs.models import load_model
-from simulator.specs.plan import plan_spec
-from simulator.specs.precision import Dtype, PrecisionSpec
-from simulator.specs.techniques import TechniquesSpec
+from simulator.planner.search.format_quality import answer_quality
+from simulator.planner.serving.replica_curve import bubble_factor
+from simulator.planner.serving.replica_load import replica_load
+from simulator.planner.verification.fleets import steady_check
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.techniques import TechniquesSpec
+from simulator.traffic.lengths import LengthDistribution, RequestMix
 
 MODEL = "llama-3.1-8b"
 MIX = RequestMix(isl=LengthDistribution(mean_tokens=1000.0), osl=LengthDistribution(mean_tokens=200.0))

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.engine.recorded.trace_files import RequestTrace, read_trace, summarise
-from simulator.engine.recorded.trace_replay import resampled_requests
-from simulator.engine.serving import serve_workload
+from simulator.engine.runs.serving import serve_workload
 from simulator.phases.compiled import StepTables
 from simulator.phases.tabulate import compile_steps
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.specs.plan import plan_spec
-from simulator.specs.workload import WorkloadSpec
+from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.workload import WorkloadSpec
+from simulator.traffic.recorded.replay import resampled_requests
+from simulator.traffic.recorded.traces import RequestTrace, read_trace, summarise
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT.parent / "shared" / "data" / "traces" / "AzureLLMInferenceTrace2023_conv.csv"

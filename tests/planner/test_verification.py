@@ -9,9 +9,9 @@ import pytest
 
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan, Fleet, Objective
-from simulator.planner.verification import SEEDS, FleetVerification, steady_check
-from simulator.reports.verification_tables import verification_lines, verification_object
-from simulator.specs.plan import PlanSpec
+from simulator.planner.verification.fleets import SEEDS, FleetVerification, steady_check
+from simulator.reports.tables.verification import verification_lines, verification_object
+from simulator.specs.question.plan import PlanSpec
 
 
 @pytest.fixture(scope="module")

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.engine.answers import answer
+from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
-from simulator.planner.latency_range import latency_range
+from simulator.planner.comparison import BASE_NAME, native_scenario, scenario_quality, technique_steps, what_if
 from simulator.planner.plan import plan_capacity
-from simulator.planner.what_if import BASE_NAME, native_scenario, scenario_quality, technique_steps, what_if
+from simulator.planner.serving.limits import latency_range
 from simulator.planner.workload_presets import PRESET_NAMES, PRESETS, workload_preset
 from simulator.specs.documents import validate
-from simulator.specs.plan import plan_spec
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.scenario import ScenarioSpec
 
 SCENARIO = validate(
     ScenarioSpec,

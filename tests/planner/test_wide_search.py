@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.planner.candidates import platforms
-from simulator.planner.feasibility import evaluate
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import Rejection
-from simulator.planner.screening import _slot_wait_s
-from simulator.planner.search import Question, resolve
-from simulator.planner.search_space import search_space
-from simulator.planner.wide_search import ScreenedSpace, pareto_front, screen_space, wide_search
-from simulator.specs.plan import plan_spec
+from simulator.planner.search.candidates import platforms
+from simulator.planner.search.screening import _slot_wait_s
+from simulator.planner.search.search import Question, resolve
+from simulator.planner.search.search_space import search_space
+from simulator.planner.search.wide_search import ScreenedSpace, pareto_front, screen_space, wide_search
+from simulator.planner.serving.feasibility import evaluate
+from simulator.specs.question.plan import plan_spec
 from tests.engine.queue_laws import erlang_c
 
 GPUS = ("h100", "mi300x", "l40s")

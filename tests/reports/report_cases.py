@@ -6,11 +6,11 @@ from functools import lru_cache
 
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.reports.building import build_report
-from simulator.reports.content import Report
-from simulator.reports.rendering import ReportFormat, render
+from simulator.reports.content.document import Report
+from simulator.reports.formats.rendering import ReportFormat, render
+from simulator.reports.formats.writing import build_report
 from simulator.reports.studies import Studies, gather
-from simulator.specs.plan import plan_spec
+from simulator.specs.question.plan import plan_spec
 
 CREATED = "2026-11-21"
 QUESTION = {"rps": 40.0, "model": "llama-3.1-8b", "hardware": ("h100", "l40s", "t4"), "ttft_p95": "2s"}

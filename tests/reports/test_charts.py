@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.reports.content import Figure
-from simulator.reports.figures.chart import Annotation, Axis, Chart, Series, SeriesKind, series_colors
-from simulator.reports.figures.scales import Scale, chart_ranges, linear_ticks, log_ticks, number_text, waterfall_bars
-from simulator.reports.figures.static_svg import CSS_THEME, LIGHT, static_svg
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, series_colors
+from simulator.reports.charts.scales import Scale, chart_ranges, linear_ticks, log_ticks, number_text, waterfall_bars
+from simulator.reports.charts.static_svg import CSS_THEME, LIGHT, static_svg
+from simulator.reports.content.document import Figure
 from tests.reports.report_cases import whole_report
 
 FIGURES = [block.chart for section in whole_report().sections for block in section.blocks if isinstance(block, Figure)]
@@ -104,7 +104,7 @@ def test_report_charts_are_well_formed_and_stay_on_the_paper(chart: Chart, theme
 
 @pytest.mark.parametrize("chart", FIGURES, ids=[chart.key for chart in FIGURES])
 def test_plotly_draws_every_named_series(chart: Chart) -> None:
-    plotly_figure = pytest.importorskip("simulator.reports.figures.plotly_figure").plotly_figure
+    plotly_figure = pytest.importorskip("simulator.reports.charts.plotly_figure").plotly_figure
     figure = plotly_figure(chart)
     drawn = {trace.name for trace in figure.data}
     for series in chart.series:

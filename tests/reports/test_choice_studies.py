@@ -10,12 +10,12 @@ import pytest
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
-from simulator.reports.building import build_report
-from simulator.reports.content import Paragraph, Table, Tone
+from simulator.reports.content.document import Paragraph, Table, Tone
+from simulator.reports.formats.writing import build_report
 from simulator.reports.sections.choice_studies import choice_blocks
 from simulator.reports.sections.stock_money import stock_money_blocks
 from simulator.reports.studies import gather
-from simulator.specs.plan import plan_spec
+from simulator.specs.question.plan import plan_spec
 
 STEP = GapStep(
     name="eagle speculation",

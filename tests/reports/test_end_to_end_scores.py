@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.reports.end_to_end_scores import COLUMNS, end_to_end_lines, end_to_end_scores, score_cells
-from simulator.specs.validation_rows import ValidationRow
+from simulator.reports.tables.scorecard import COLUMNS, end_to_end_lines, end_to_end_scores, score_cells
+from simulator.specs.measured.validation_rows import ValidationRow
 
 
 def row(

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from simulator.engine.answers import answer
-from simulator.engine.load_sweep import at_share, demand_of
+from simulator.engine.runs.answers import answer
+from simulator.engine.runs.load_sweep import at_share, demand_of
 from simulator.reports.contract import result_object
-from simulator.specs.scenario import ScenarioSpec
-from simulator.specs.workload import StageSpec, WorkloadSpec
+from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.question.workload import StageSpec, WorkloadSpec
 
 DEMAND = demand_of(isl_tokens=400, osl_tokens=40, isl_cv=0.3, osl_cv=0.3)
 LOADED = at_share(DEMAND, share=0.5, saturation_per_s=40.0, requests=200)

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.engine.answers import answer
-from simulator.engine.uniform_runs import UniformRun
-from simulator.kernels.cache_rate import cache_rate
+from simulator.engine.runs.answers import answer
+from simulator.engine.uniform.runs import UniformRun
+from simulator.kernels.sustained import cache_rate
 from simulator.phases.step import StepEstimate
-from simulator.planner.what_if import native_scenario, technique_steps, what_if
-from simulator.reports.compare_tables import compare_columns, compare_provenance
+from simulator.planner.comparison import native_scenario, technique_steps, what_if
+from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
+from simulator.reports.charts.latency_breakdown import latency_breakdown_chart
+from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.charts.plotly_figure import plotly_figure
+from simulator.reports.charts.roofline import roofline_chart, roofline_points
+from simulator.reports.charts.validation import validation_scatter_chart
+from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart, technique_waterfall_chart
 from simulator.reports.contract import result_object
-from simulator.reports.figures.chart import Axis, Chart, Series, SeriesKind
-from simulator.reports.figures.cost_speed import cost_speed_chart
-from simulator.reports.figures.latency_breakdown import latency_breakdown_chart
-from simulator.reports.figures.memory_stack import memory_stack_chart
-from simulator.reports.figures.plotly_figure import plotly_figure
-from simulator.reports.figures.quality_cost import quality_cost_chart
-from simulator.reports.figures.roofline import roofline_chart, roofline_points
-from simulator.reports.figures.technique_waterfall import technique_waterfall_chart
-from simulator.reports.figures.validation_scatter import validation_scatter_chart
-from simulator.reports.validation_tables import run_rows, source_rows, validation_summary
+from simulator.reports.tables.comparison import compare_columns, compare_provenance
+from simulator.reports.tables.validation import run_rows, source_rows, validation_summary
 from simulator.specs.documents import validate
-from simulator.specs.scenario import ScenarioSpec
-from simulator.specs.techniques import TechniquesSpec
-from simulator.specs.validation_rows import load_validation_rows
+from simulator.specs.measured.validation_rows import load_validation_rows
+from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.question.techniques import TechniquesSpec
 
 SCENARIO = validate(
     ScenarioSpec,

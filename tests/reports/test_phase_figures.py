@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.engine.answers import ScenarioResult, answer
-from simulator.planner.what_if import technique_steps, what_if
-from simulator.reports.compare_tables import compare_columns, compare_headline, room_text
-from simulator.reports.contract import Json, result_object
-from simulator.reports.figures.chart import SeriesKind
-from simulator.reports.figures.cost_speed import cost_speed_chart
-from simulator.reports.figures.memory_stack import memory_stack_chart
-from simulator.reports.figures.plotly_figure import plotly_figure
-from simulator.reports.figures.quality_cost import quality_cost_chart
-from simulator.reports.figures.roofline import point_label, roofline_chart, roofline_points
-from simulator.reports.figures.technique_waterfall import (
+from simulator.engine.runs.answers import ScenarioResult, answer
+from simulator.planner.comparison import technique_steps, what_if
+from simulator.reports.charts.chart import SeriesKind
+from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.charts.plotly_figure import plotly_figure
+from simulator.reports.charts.roofline import point_label, roofline_chart, roofline_points
+from simulator.reports.charts.what_if import (
     WATERFALL_METRICS,
     WaterfallMetric,
+    cost_speed_chart,
+    quality_cost_chart,
     technique_waterfall_chart,
 )
-from simulator.reports.phase_figures import PHASES, memory_figures, phase_figures
-from simulator.reports.quantities import count_text, percent_text, seconds_text
-from simulator.reports.step_figures import crossover_figure
+from simulator.reports.content.quantities import count_text, percent_text, seconds_text
+from simulator.reports.contract import Json, result_object
+from simulator.reports.tables.comparison import compare_columns, compare_headline, room_text
+from simulator.reports.tables.scenario_figures import PHASES, crossover_figure, memory_figures, phase_figures
 from simulator.specs.documents import validate
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.question.scenario import ScenarioSpec
 
 BASE = {
     "id": "x",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.phases.energy import energy_prices
-from simulator.reports.profile_tables import FACT_COLUMNS, hardware_facts
+from simulator.phases.power import energy_prices
+from simulator.reports.tables.profiles import FACT_COLUMNS, hardware_facts
 from simulator.specs.loading import load_hardware
-from simulator.specs.precision import Dtype
+from simulator.specs.model.precision import Dtype
 from simulator.units import TERA
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.reports import quantities as text
+from simulator.reports.content import quantities as text
 
 
 @pytest.mark.parametrize(

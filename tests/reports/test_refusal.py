@@ -11,12 +11,12 @@ import pytest
 from simulator.cli.plan_capacity import main
 from simulator.cli.report import run_report
 from simulator.errors import InfeasibleError
-from simulator.planner.completion import answered_in_full
-from simulator.reports.command_line import plan_command
-from simulator.reports.content import Table
-from simulator.reports.refusal import REFUSAL_NAMES, refusal_files, refusal_report
+from simulator.planner.plan import answered_in_full
+from simulator.reports.content.document import Table
+from simulator.reports.content.text import plan_command
+from simulator.reports.formats.refusal import REFUSAL_NAMES, refusal_files, refusal_report
 from simulator.reports.studies import input_hash
-from simulator.specs.plan import PlanSpec, plan_spec
+from simulator.specs.question.plan import PlanSpec, plan_spec
 
 CREATED = "2026-11-21"
 
@@ -63,7 +63,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(spec: PlanSpec) -> None:
         raise refusal()
 
-    monkeypatch.setattr("simulator.planner.completion.answered_in_full", refuse)
+    monkeypatch.setattr("simulator.planner.plan.answered_in_full", refuse)
 
 
 @pytest.mark.usefixtures("refused")

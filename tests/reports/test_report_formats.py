@@ -17,12 +17,12 @@ import jsonschema
 import pytest
 
 from simulator.errors import FileError, RoofcastError
-from simulator.reports.cells import cell_text, count, fraction, money, number, seconds
-from simulator.reports.content import Cell, CellKind, Fact, Facts, Paragraph, Table, Tone
-from simulator.reports.csv_focus import COLUMNS
-from simulator.reports.rendering import ALL_FORMATS, ReportFormat, file_names, parse_formats
-from simulator.reports.typesetting import literal, typst_source
-from simulator.reports.writing import check_targets, write_files, write_reports
+from simulator.reports.content.cells import cell_text, count, fraction, money, number, seconds
+from simulator.reports.content.document import Cell, CellKind, Fact, Facts, Paragraph, Table, Tone
+from simulator.reports.formats.csv_focus import COLUMNS
+from simulator.reports.formats.pdf import literal, typst_source
+from simulator.reports.formats.rendering import ALL_FORMATS, ReportFormat, file_names, parse_formats
+from simulator.reports.formats.writing import check_targets, write_files, write_reports
 from tests.reports.report_cases import CREATED, rendered, studied, whole_report
 from tests.reports.spreadsheet import Workbook
 
@@ -151,7 +151,7 @@ def test_every_chart_of_the_list_is_there() -> None:
 
 
 def test_equal_reports_are_equal_bytes() -> None:
-    from simulator.reports.pdf import report_pdf
+    from simulator.reports.formats.pdf import report_pdf
 
     assert report_pdf(whole_report()) == rendered(ReportFormat.PDF)
     assert rendered(ReportFormat.PDF).startswith(b"%PDF")
@@ -274,8 +274,8 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from simulator.reports import writing
-    from simulator.reports.rendering import Rendered
+    from simulator.reports.formats import writing
+    from simulator.reports.formats.rendering import Rendered
 
     real = writing._written
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from simulator.planner.plan import plan_capacity
-from simulator.reports.content import Facts, Table
+from simulator.reports.content.document import Facts, Table
 from simulator.reports.sections.decision import decision_section
 from simulator.reports.sections.risks import top_risks
 from simulator.reports.studies import Studies, gather
-from simulator.specs.plan import plan_spec
+from simulator.specs.question.plan import plan_spec
 
 
 def studied(kind: str) -> Studies:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from simulator.reports.scorecard import kernel_scores, kernel_table, score_lines
-from simulator.specs.calibrations import load_calibration
+from simulator.reports.tables.scorecard import kernel_scores, kernel_table, score_lines
+from simulator.specs.hardware.calibration import load_calibration
 
 
 def fit_document(*, variant: str, mape: float, bias: float, coverage: float, points: int) -> dict[str, object]:

@@ -13,13 +13,13 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from simulator.planner.tco import total_cost
-from simulator.reports.content import Bullets
-from simulator.reports.finance_inputs import inputs_of
-from simulator.reports.finance_model import groups_of
-from simulator.reports.rendering import ReportFormat
-from simulator.reports.xlsx_cash import CASH
-from simulator.reports.xlsx_sections import sheet_name
+from simulator.planner.money.tco import total_cost
+from simulator.reports.content.document import Bullets
+from simulator.reports.formats.finance_inputs import inputs_of
+from simulator.reports.formats.finance_model import groups_of
+from simulator.reports.formats.rendering import ReportFormat
+from simulator.reports.formats.xlsx_cash import CASH
+from simulator.reports.formats.xlsx_sections import sheet_name
 from tests.reports.report_cases import rendered, studied, whole_report
 from tests.reports.spreadsheet import Workbook
 

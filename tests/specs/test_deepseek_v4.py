@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.counts import parameter_counts
-from simulator.specs.huggingface import read_config
+from simulator.operators.transformer import parameter_counts
+from simulator.specs.huggingface.registry import read_config
 from simulator.specs.loading import profile_root
-from simulator.specs.model import CompressedAttentionSpec, ModelSpec, MoeSpec
-from simulator.specs.models import read_profile
-from simulator.specs.precision import Dtype
+from simulator.specs.model.architecture import CompressedAttentionSpec, ModelSpec, MoeSpec
+from simulator.specs.model.loading import read_profile
+from simulator.specs.model.precision import Dtype
 
 CONFIG = dict(read_profile(profile_root("model_profiles") / "deepseek-v4-flash.yaml").config)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.specs.engine import EngineRelease
-from simulator.specs.engines import load_engine
+from simulator.specs.engine.engine import EngineRelease, load_engine
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from simulator.errors import ProfileError
-from simulator.planner.cost import choose_offer
+from simulator.planner.money.cost import choose_offer
 from simulator.specs.loading import load_prices
-from simulator.specs.ownership import MONEY, load_ownership
+from simulator.specs.money.ownership import MONEY, load_ownership
 
 HEAD = {"extends": "default", "name": "mine", "date": "2026-11-01"}
 OFFER = {"hardware": "h100-sxm-80gb", "provider": "quote", "date": "2026-11-01", "source": "quote"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.specs.adapters import AdaptersSpec
-from simulator.specs.fine_tuning_text import parse_fine_tune
+from simulator.specs.question.techniques import AdaptersSpec
+from simulator.specs.question.techniques_text import parse_fine_tune
 
 
 @pytest.mark.parametrize(

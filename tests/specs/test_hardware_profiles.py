@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from simulator.specs.hardware import AcceleratorSpec, LinkSpec, ServerSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.loading import (
     default_server_for,
     find_profile,
@@ -23,7 +23,7 @@ from simulator.specs.loading import (
     profile_root,
     read_yaml,
 )
-from simulator.specs.precision import BITS, Dtype
+from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import GIB, GIGA, KILO, MEGA, MIB, TERA
 
 ROOT = profile_root("hardware_profiles")

@@ -3,11 +3,10 @@
 import pytest
 
 from simulator.phases.deployment import Deployment, deploy
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineOverheads, EngineSpec
-from simulator.specs.engines import load_engine
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineOverheads, EngineSpec, load_engine
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
+from simulator.specs.model.loading import load_model
 
 
 def replica(hardware: str, engine: str) -> Deployment:

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import ProfileError
-from simulator.specs.base import Source, Spec
-from simulator.specs.calibrations import load_calibration
+from simulator.specs.base import Same, Source, Spec
 from simulator.specs.documents import parse_yaml
-from simulator.specs.same_object import Same
+from simulator.specs.hardware.calibration import load_calibration
 from simulator.specs.writing import json_yaml_text
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import ExitCode, FileError, ProfileError, RoofcastError
-from simulator.specs.engine import EngineSpec
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import (
     default_server_for,
     find_profile,
@@ -28,9 +28,9 @@ from simulator.specs.loading import (
     read_yaml,
     validate,
 )
-from simulator.specs.model import ModelSpec
-from simulator.specs.scenario import ScenarioSpec
-from simulator.specs.workload import WorkloadSpec
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.question.workload import WorkloadSpec
 
 
 @pytest.fixture(autouse=True)

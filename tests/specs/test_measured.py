@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import FileError, RoofcastError
-from simulator.specs.measured import REQUIRED_COLUMNS, load_measurements
+from simulator.specs.measured.kernel_times import REQUIRED_COLUMNS, load_measurements
 
 GOOD = {
     "family": "gemm",

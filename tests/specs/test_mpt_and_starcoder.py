@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.specs.huggingface import read_config
+from simulator.specs.huggingface.registry import read_config
 from simulator.specs.loading import profile_root
-from simulator.specs.model import AttentionSpec, MlpSpec, ModelSpec
-from simulator.specs.models import read_profile
+from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec
+from simulator.specs.model.loading import read_profile
 
 
 def _read(profile: str, **changes: Any) -> ModelSpec:

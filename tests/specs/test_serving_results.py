@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.specs.serving_results import load_serving_runs
+from simulator.specs.measured.serving_results import load_serving_runs
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "serving_results"
 

@@ -7,13 +7,13 @@ from typing import get_args
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.schemes import scheme_named
+from simulator.operators.formats.schemes import scheme_named
 from simulator.specs.documents import validate
-from simulator.specs.engine import EngineName, EngineSpec
+from simulator.specs.engine.engine import EngineName, EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.precision import Dtype, PrecisionSpec
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.spellings import DTYPES, ENGINES, METHODS, SCHEMES, STAND_INS, link_word, scheme_word
 
 SERVED = {"id": 1, "kind": "serve", "model": "m", "hardware": "h"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simulator.specs.calibrations import _read_array, _StoredArrays
+from simulator.specs.hardware.calibration import _read_array, _StoredArrays
 from simulator.specs.loading import profile_root
 
 SHIPPED = sorted((profile_root("hardware_profiles") / "calibration").glob("h100-sxm-80gb--*.npz"))

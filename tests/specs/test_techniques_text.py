@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.specs.techniques import TechniquesSpec
-from simulator.specs.techniques_text import TechniquesText, mixed_schemes, technique_value, techniques_spec
+from simulator.specs.question.techniques import TechniquesSpec
+from simulator.specs.question.techniques_text import TechniquesText, mixed_schemes, technique_value, techniques_spec
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.kernels.transfer import calibrated_relative, kernel_distance, transfer_log_sigma
 from simulator.specs.documents import validate
+from simulator.specs.hardware.transfer import TransferTable, load_transfer_table
 from simulator.specs.loading import load_hardware
-from simulator.specs.transfer import TransferTable, load_transfer_table
 
 TABLE = load_transfer_table()
 TARGETS = sorted({row.target for row in TABLE.nearest})

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import FileError
-from simulator.specs import validation_rows
-from simulator.specs.validation_rows import load_validation_rows, load_validation_table, validation_heading
+from simulator.specs.measured import validation_rows
+from simulator.specs.measured.validation_rows import load_validation_rows, load_validation_table, validation_heading
 
 COLUMNS = "source,hardware,deployment,load,metric,measured,predicted,low,high,provenance\n"
 

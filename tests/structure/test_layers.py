@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYERS = ("specs", "operators", "techniques", "kernels", "phases", "engine", "planner", "reports", "cli")
+LAYERS = (
+    "specs",
+    "operators",
+    "techniques",
+    "kernels",
+    "phases",
+    "traffic",
+    "engine",
+    "calibrate",
+    "planner",
+    "reports",
+    "cli",
+)
 # Third-party package -> the places that may import it.
 PLACES = {
     "pydantic": ("simulator/specs", "validation"),

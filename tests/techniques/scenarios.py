@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulator.engine.answers import ScenarioResult, answer
+from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.specs.documents import validate
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.question.scenario import ScenarioSpec
 
 BATCH: dict[str, Any] = {
     "id": "a",

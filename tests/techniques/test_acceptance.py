@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.techniques import acceptance
-from simulator.techniques.acceptance import (
+from simulator.techniques.speculation import acceptance
+from simulator.techniques.speculation.acceptance import (
     any_child_accepted,
     mean_tokens,
     rate_of_mean,

@@ -11,11 +11,11 @@ from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import activation_bytes
 from simulator.phases.step import estimate_step
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.techniques import TechniquesSpec
-from simulator.techniques.attention_traffic import flash_attention_cost, key_blocks, standard_attention_cost
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.techniques import TechniquesSpec
+from simulator.techniques.attention_kernel import flash_attention_cost, key_blocks, standard_attention_cost
 from tests.techniques.scenarios import run, with_technique
 
 

@@ -12,7 +12,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.step_shape import decode_step
 from simulator.phases.deployment import Deployment
 from simulator.specs.documents import validate
-from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.question.techniques import TechniquesSpec
 from simulator.techniques.contextual_sparsity import union_fraction
 
 

@@ -15,12 +15,11 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
 from simulator.specs.documents import validate
-from simulator.specs.early_exit import EarlyExitSpec
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.techniques import TechniquesSpec
-from simulator.techniques.early_exit_law import executed_fraction, staying
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.techniques import EarlyExitSpec, TechniquesSpec
+from simulator.techniques.early_exit import executed_fraction, staying
 from tests.techniques.scenarios import run, with_technique
 
 HALF = {"mean_fraction": 0.5}

@@ -14,21 +14,21 @@ import pytest
 from typer.testing import CliRunner
 
 from simulator.cli.roofcast import app
-from simulator.engine.answers import answer
+from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import deploy
 from simulator.phases.draft_cost import decode_round
-from simulator.phases.energy import energy_prices
 from simulator.phases.late_interaction import retrieval_cost
+from simulator.phases.power import energy_prices
 from simulator.reports.contract import result_object
 from simulator.specs.documents import validate
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.precision import Dtype, PrecisionSpec
-from simulator.specs.scenario import ScenarioSpec
-from simulator.specs.scenario_changes import changed_scenario, parse_change
-from simulator.specs.techniques import TechniquesSpec
-from simulator.specs.techniques_text import technique_value
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.question.scenario_changes import changed_scenario, parse_change
+from simulator.specs.question.techniques import TechniquesSpec
+from simulator.specs.question.techniques_text import technique_value
 from simulator.techniques.complexity import LayerKind, length_cost
 from simulator.techniques.fine_tuning import fine_tuning_memory
 from simulator.techniques.paged_attention import Allocation, kv_waste

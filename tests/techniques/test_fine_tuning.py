@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.counts import parameter_counts
-from simulator.specs.models import load_model
+from simulator.operators.transformer import parameter_counts
+from simulator.specs.model.loading import load_model
 from simulator.techniques.fine_tuning import NF4_DOUBLE_BITS, fine_tuning_memory
 
 MODEL = load_model("llama-2-7b")

@@ -13,11 +13,10 @@ from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.phases.step import StepEstimate, estimate_step
-from simulator.specs.engine import EngineSpec
-from simulator.specs.kv_policy import KvPolicySpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.techniques import KvPolicySpec, TechniquesSpec
 from tests.techniques.scenarios import run, with_technique
 
 METHODS = ("h2o", "streaming", "window")
@@ -127,8 +126,8 @@ def test_under_load_the_same_memory_holds_more_sequences() -> None:
 
 
 def test_blocks_of_equal_requests_are_exact() -> None:
-    from simulator.engine.bounded_cache import bounded_blocks
-    from simulator.engine.request import make_requests
+    from simulator.engine.runs.serving import bounded_blocks
+    from simulator.traffic.requests import make_requests
 
     made = replica("window", 512)
     requests = make_requests(arrival_s=np.zeros(3), prompt_tokens=np.full(3, 5120), output_tokens=np.full(3, 1))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.operators.formats import precision_plan
-from simulator.specs.models import load_model
-from simulator.specs.precision import Dtype, PrecisionSpec
-from simulator.specs.quality import DENSE, load_quality_table
-from simulator.specs.techniques import TechniquesSpec
+from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.specs.measured.quality import DENSE, load_quality_table
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.techniques import TechniquesSpec
 from simulator.techniques.quality import Compression, Quality, compression_of, published_quality
 
 

@@ -10,10 +10,10 @@ from simulator.operators.step_shape import prefill_step
 from simulator.operators.work import Collective, CollectiveShape, Work
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
-from simulator.specs.deployment import ParallelismSpec
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.techniques import TechniquesSpec
 
 STEP = prefill_step(sequences=1, tokens=8192)
 

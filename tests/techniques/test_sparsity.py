@@ -10,8 +10,8 @@ from simulator.errors import RoofcastError
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.deployment import Deployment
 from simulator.specs.documents import validate
-from simulator.specs.precision import PrecisionSpec
-from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.techniques import TechniquesSpec
 
 
 def replica(

@@ -9,13 +9,12 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
-from simulator.specs.engine import EngineName, EngineSpec
+from simulator.specs.engine.engine import EngineName, EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.speculation import SpeculationSpec
-from simulator.specs.techniques import TechniquesSpec
-from simulator.techniques.speculation import SpeculationPlan, speculation_plan, with_run_length
-from simulator.techniques.speculation_methods import METHODS
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
+from simulator.techniques.speculation.methods import METHODS
+from simulator.techniques.speculation.scenario import SpeculationPlan, speculation_plan, with_run_length
 
 VICUNA = load_model("lmsys/vicuna-7b-v1.3")
 

@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.counts import parameter_counts
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.transformer import parameter_counts
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import StepEstimate, estimate_step
-from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.documents import validate
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.structure import StructureSpec
-from simulator.specs.techniques import TechniquesSpec
-from simulator.techniques.expert_balance import expected_imbalance
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.techniques import StructureSpec, TechniquesSpec
+from simulator.techniques.structure import expected_imbalance
 from tests.techniques.scenarios import run, with_technique
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import yaml
 
+from simulator.calibrate.kernel_fits import Demand, demands
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
 from simulator.kernels.library import KernelLibrary, kernel_library
-from simulator.kernels.user_fit import Demand, demands
 from simulator.specs.loading import load_hardware
-from simulator.specs.measured import load_measurements
+from simulator.specs.measured.kernel_times import load_measurements
 from validation.measure.__main__ import main
 
 FAMILIES = ("gemm fp32", "decode attention", "copy")

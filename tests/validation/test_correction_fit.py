@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.kernels.correction import lattice_of, log_correction
-from simulator.specs.calibration import LatticeSpec
+from simulator.specs.hardware.calibration import LatticeSpec
 from validation.fit.files import lattice_arrays
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
 from validation.fit.moe_rows import power_law_distinct

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from simulator.specs.hardware.transfer import TransferRow
 from simulator.specs.loading import load_hardware
-from simulator.specs.transfer import TransferRow
 from validation.fit.leave_one_gpu_out import chosen_rows, curve_of, generation
 
 

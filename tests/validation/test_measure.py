@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from simulator.specs.measured import REQUIRED_COLUMNS, load_measurements
+from simulator.specs.measured.kernel_times import REQUIRED_COLUMNS, load_measurements
 from validation.measure.__main__ import main
 from validation.measure.bench import Bench, Group, bench_of
 from validation.measure.design import Axis, Choice, halton, radical_inverse, shapes

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.engine.serve_interval import DEVIATE
-from simulator.specs.engine import EngineSpread
+from simulator.engine.runs.intervals import DEVIATE
+from simulator.specs.engine.engine import EngineSpread
 from validation.fit.serve_spread import Residual, covering, fit_spread, held, write_spread
 
 METRICS = ("ttft_mean_s", "ttft_p90_s", "ttft_p99_s", "tpot_mean_s", "e2e_mean_s", "e2e_p90_s", "e2e_p99_s")

@@ -6,7 +6,7 @@ from statistics import mean
 
 import pytest
 
-from simulator.techniques.speculation_methods import Bookkeeping
+from simulator.techniques.speculation.methods import Bookkeeping
 from validation.end_to_end.specbench import (
     FITTED_ON,
     SpeedupRow,

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.engine.answers import answer
+from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
 from simulator.reports.contract import result_object
-from simulator.reports.end_to_end_scores import COLUMNS, EndToEndScore, end_to_end_scores, score_cells
+from simulator.reports.tables.scorecard import COLUMNS, EndToEndScore, end_to_end_scores, score_cells
 from simulator.specs.documents import validate
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.runs import MeasuredRun
 
 

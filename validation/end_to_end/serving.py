@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from simulator.engine.metrics import StageResult
-from simulator.engine.serving import serve_workload
+from simulator.engine.runs.metrics import StageResult
+from simulator.engine.runs.serving import serve_workload
 from simulator.errors import FileError
 from simulator.phases.deployment import Deployment, deploy
-from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.documents import validate
-from simulator.specs.engine import EngineOverheads, EngineSpread
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineOverheads, EngineSpread
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.scenario import ScenarioSpec
 
 METRICS = ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s", "ttft_p99_s", "e2e_p99_s")
 # A stage whose first tokens took this long was in overload: it measures the client's patience, not the engine.

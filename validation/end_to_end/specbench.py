@@ -15,16 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 
-from simulator.engine.static_batch import PhaseEstimate
-from simulator.engine.uniform_runs import static_batch
+from simulator.engine.uniform.runs import static_batch
+from simulator.engine.uniform.static_batch import PhaseEstimate
 from simulator.phases.deployment import Deployment, deploy
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.precision import Dtype, PrecisionSpec
-from simulator.specs.speculation import SpeculationMethod, SpeculationSpec
-from simulator.specs.techniques import TechniquesSpec
-from simulator.techniques.speculation_methods import METHODS, Bookkeeping
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.techniques import SpeculationMethod, SpeculationSpec, TechniquesSpec
+from simulator.techniques.speculation.methods import METHODS, Bookkeeping
 from simulator.units import MILLI
 from validation.commands import exit_code_of
 from validation.end_to_end.runs import read_rows

@@ -17,12 +17,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from simulator import __version__
-from simulator.engine.answers import answer
+from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
 from simulator.reports.contract import result_object
 from simulator.specs.documents import validate
-from simulator.specs.scenario import ScenarioSpec
-from simulator.specs.validation_rows import ValidationRow, load_validation_rows, validation_file, validation_heading
+from simulator.specs.measured.validation_rows import (
+    ValidationRow,
+    load_validation_rows,
+    validation_file,
+    validation_heading,
+)
+from simulator.specs.question.scenario import ScenarioSpec
 from validation.commands import exit_code_of
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.serving import METRICS, deployment_of, load_serving, predicted_stages, stage_metric

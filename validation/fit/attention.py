@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.kernels.attention_cases import AttentionMachine, attention_machine
+from simulator.kernels.attention.cases import AttentionMachine, attention_machine
 from simulator.kernels.correction import Lattice, log_correction, shape_confidence
-from simulator.specs.calibration import CalibrationSpec, KernelFit, LatticeSpec
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit, LatticeSpec
 from simulator.specs.loading import load_hardware
 from validation.fit.attention_folds import (
     EVALUATIONS,

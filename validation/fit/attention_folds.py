@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.kernels.attention_cases import AttentionMachine, SplitRule
+from simulator.kernels.attention.cases import AttentionMachine, SplitRule
 from simulator.kernels.correction import log_correction
 from validation.fit.attention_models import MODELS, SPLIT_BOUNDS, Model, prepared
 from validation.fit.lattice import Smoothness, fit_lattice

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.kernels.attention import PREFILL_AXES, grid_of, prefill_points, prefill_seconds
-from simulator.kernels.attention_cases import AttentionMachine, SplitRule
-from simulator.kernels.attention_decode import DECODE_AXES, decode_grid_of, decode_points, decode_seconds
+from simulator.kernels.attention.cases import AttentionMachine, SplitRule
+from simulator.kernels.attention.decode import DECODE_AXES, decode_grid_of, decode_points, decode_seconds
+from simulator.kernels.attention.prefill import PREFILL_AXES, grid_of, prefill_points, prefill_seconds
 from validation.fit.physics import Bound
 from validation.silicon.attention_tables import KernelRows
 

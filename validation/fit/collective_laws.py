@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression, least_squares
 
-from simulator.kernels.alpha_beta import Law, fastest_seconds, model_seconds, read_model
+from simulator.kernels.collectives.laws import Law, fastest_seconds, model_seconds, read_model
 from simulator.operators.work import Collective
 from simulator.units import MICRO, MILLI
 from validation.fit.engine_choice import Choice

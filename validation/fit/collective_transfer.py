@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from simulator.kernels.network import collective_timing
+from simulator.kernels.collectives.network import collective_timing
 from simulator.operators.work import Collective, CollectiveShape
-from simulator.specs.calibration import CalibrationSpec, KernelFit
 from simulator.specs.documents import read_yaml, validate
+from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit
 from simulator.specs.loading import load_hardware, profile_root
 from validation.fit.collectives import log_sigma_of
 from validation.silicon.collective_tables import engine_tables

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from simulator.kernels.network import EAGER_SUFFIX, LIBRARY_WIDE
-from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit
+from simulator.kernels.collectives.network import EAGER_SUFFIX, LIBRARY_WIDE
+from simulator.specs.hardware.calibration import CalibrationSpec, FitError, KernelFit
 from simulator.specs.loading import load_hardware
 from validation.fit.collective_laws import Array, fit_variants, predict, rounded, variant_of
 from validation.fit.engine_choice import ENGINE_CHOICES, NCCL, Choice

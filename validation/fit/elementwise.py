@@ -19,8 +19,8 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from simulator.kernels.memory import pass_seconds
-from simulator.specs.calibration import CalibrationSpec, KernelFit, RegimeSigma
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit, RegimeSigma
 from simulator.specs.loading import load_hardware
 from simulator.units import MICRO
 from validation.fit.collective_laws import Array, rounded

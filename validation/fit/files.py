@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.correction import Lattice
-from simulator.specs.calibration import CalibrationSpec
+from simulator.specs.hardware.calibration import CalibrationSpec
 from simulator.specs.loading import profile_root
 from simulator.specs.writing import json_yaml_text
 from validation.silicon.tables import SYSTEMS, tables_root

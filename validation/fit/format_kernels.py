@@ -23,7 +23,7 @@ from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.format_choice import pass_shape, passes_of
 from simulator.kernels.memory import elementwise_timing
 from simulator.operators.work import GemmShape
-from simulator.specs.format_kernels import FormatKernelSpec, FormatKernelTable, load_format_kernels
+from simulator.specs.hardware.format_kernels import FormatKernelSpec, FormatKernelTable, load_format_kernels
 from simulator.specs.loading import load_hardware
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.sources import load_source

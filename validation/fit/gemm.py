@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
 from simulator.kernels.gemm import gemm_machine, gemm_seconds
 from simulator.operators.work import MatmulFormat
-from simulator.specs.calibration import CalibrationSpec, KernelFit, LatticeSpec
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit, LatticeSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.precision import Dtype
+from simulator.specs.model.precision import Dtype
 from simulator.units import BITS_PER_BYTE
 from validation.fit.files import fit_tables, lattice_arrays, write_calibration
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections

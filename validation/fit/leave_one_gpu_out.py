@@ -19,15 +19,14 @@ import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
-from simulator.kernels.attention_cases import attention_machine
+from simulator.kernels.attention.cases import attention_machine
 from simulator.kernels.correction import lattice_of, log_correction
 from simulator.kernels.transfer import calibrated_relative, kernel_distance
-from simulator.specs.calibration import KernelFit
-from simulator.specs.calibrations import load_arrays, load_calibration
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
+from simulator.specs.hardware.transfer import TransferPoint, TransferRow, TransferTable
 from simulator.specs.loading import load_hardware
-from simulator.specs.precision import Dtype
-from simulator.specs.transfer import TransferPoint, TransferRow, TransferTable
+from simulator.specs.model.precision import Dtype
 from validation.fit import gemm
 from validation.fit.attention_models import MODELS, prepared
 from validation.fit.files import HEADER

@@ -18,13 +18,13 @@ import yaml
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
-from simulator.engine.answers import answer
-from simulator.engine.static_batch import PhaseEstimate
+from simulator.engine.runs.answers import answer
+from simulator.engine.uniform.static_batch import PhaseEstimate
 from simulator.specs.documents import validate
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.power import PowerFit, PowerFits
 from simulator.specs.loading import load_hardware
-from simulator.specs.power import PowerFit, PowerFits
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.runs import read_rows
 from validation.end_to_end.sources import splitwise
 from validation.fit.power_rows import VERSION, PowerRows, decode_power, prefill_power

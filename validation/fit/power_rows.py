@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simulator.specs.hardware import AcceleratorSpec
-from simulator.specs.precision import Dtype
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.model.precision import Dtype
 from validation.silicon.split import is_score
 from validation.silicon.tables import load_table
 

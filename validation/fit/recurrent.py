@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simulator.kernels.attention_cases import AttentionMachine, attention_machine
+from simulator.kernels.attention.cases import AttentionMachine, attention_machine
 from simulator.kernels.correction import Lattice, log_correction, shape_confidence
 from simulator.kernels.recurrent import (
     RECURRENT_AXES,
@@ -24,9 +24,9 @@ from simulator.kernels.recurrent import (
     recurrent_points,
     scan_seconds,
 )
-from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit, LatticeSpec
+from simulator.specs.hardware.calibration import CalibrationSpec, FitError, KernelFit, LatticeSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.precision import Dtype
+from simulator.specs.model.precision import Dtype
 from validation.fit.attention import box_of, rounded
 from validation.fit.attention_folds import lattice_nodes
 from validation.fit.files import fit_tables, lattice_arrays, write_calibration

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.specs.calibration import FitError, RegimeSigma
+from simulator.specs.hardware.calibration import FitError, RegimeSigma
 
 Array = NDArray[np.float64]
 

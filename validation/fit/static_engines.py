@@ -19,16 +19,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.answers import ScenarioResult, deployment_of, run_of
-from simulator.engine.serve_interval import DEVIATE, LEVEL
-from simulator.engine.served_run import ServedRun, ServeOptions
+from simulator.engine.runs.answers import ScenarioResult, deployment_of, run_of
+from simulator.engine.runs.intervals import DEVIATE, LEVEL
+from simulator.engine.runs.served_run import ServedRun, ServeOptions
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, EngineSettings
 from simulator.reports.contract import intervals
 from simulator.specs.documents import validate
-from simulator.specs.engine import EngineProfile, EngineSpread
-from simulator.specs.engines import load_engine
-from simulator.specs.scenario import ScenarioSpec
+from simulator.specs.engine.engine import EngineProfile, EngineSpread, load_engine
+from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.sources import load_source
 from validation.fit.robust import robust_step
@@ -224,9 +223,7 @@ def _write(question: Question, values: dict[str, float], spread: EngineSpread, f
     parts = re.split(r"(?=^  - before: )", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     place = next(i for i, part in enumerate(parts) if question.before is None or f'before: "{question.before}"' in part)
     for name, value in values.items():
-        parts[place] = re.sub(
-            rf"^( +{name}: ).*$", rf"\g<1>{_yaml_float(value)}", parts[place], flags=re.MULTILINE
-        )
+        parts[place] = re.sub(rf"^( +{name}: ).*$", rf"\g<1>{_yaml_float(value)}", parts[place], flags=re.MULTILINE)
     for metric in ("ttft", "tpot", "e2e"):
         number = rf"\g<1>{getattr(spread, metric):.3f}"
         line = rf"^( *spread: .*?\b{metric}: )[0-9.]+"

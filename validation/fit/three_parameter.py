@@ -17,10 +17,10 @@ import yaml
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from simulator.specs.calibration import CalibrationSpec, FitError, KernelFit
-from simulator.specs.hardware import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import CalibrationSpec, FitError, KernelFit
 from simulator.specs.loading import load_hardware
-from simulator.specs.precision import Dtype
+from simulator.specs.model.precision import Dtype
 from validation.silicon.split import SCORE_SHARE, buckets_of
 from validation.silicon.tables import SOURCE, SYSTEMS, Table, load_table, tables_root
 from validation.writing import write_whole

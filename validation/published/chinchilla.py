@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.speculation import without_speculation
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.speculation import SpeculationSpec
-from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.units import MILLI
 from validation.published.rows import FOLDER
 

@@ -13,8 +13,8 @@ from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.precision import Dtype
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype
 from simulator.units import MILLI, TERA
 
 BATCH = 16

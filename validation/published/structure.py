@@ -11,21 +11,20 @@ from math import log
 
 import numpy as np
 
-from simulator.operators.counts import parameter_counts
-from simulator.operators.formats import precision_plan
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.step_shape import Array, prefill_step
+from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import Family, GemmShape, Work
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.precision import Dtype, PrecisionSpec
-from simulator.specs.structure import MoeOverride, StructureSpec
-from simulator.specs.techniques import TechniquesSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.techniques import MoeOverride, StructureSpec, TechniquesSpec
 from simulator.techniques.applied import apply_techniques
-from simulator.techniques.attention_traffic import AttentionCost, flash_attention_cost, standard_attention_cost
+from simulator.techniques.attention_kernel import AttentionCost, flash_attention_cost, standard_attention_cost
 from simulator.techniques.fine_tuning import fine_tuning_memory
 from simulator.techniques.paged_attention import Allocation, kv_waste
 from simulator.units import GIB, GIGA, KIB, MEGA, MILLI, TERA

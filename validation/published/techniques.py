@@ -12,20 +12,20 @@ import yaml
 from pydantic import Field
 
 from simulator.kernels.library import kernel_library
-from simulator.operators.schemes import format_of_pair
-from simulator.operators.sparse_formats import sparse_product
+from simulator.operators.formats.schemes import format_of_pair
+from simulator.operators.formats.stored_formats import sparse_product
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.base import Spec
-from simulator.specs.deployment import ParallelismSpec
 from simulator.specs.documents import validate
-from simulator.specs.engine import EngineSpec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.models import load_model
-from simulator.specs.precision import Dtype, PrecisionSpec
-from simulator.specs.techniques import AttentionKernel, TechniquesSpec
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.techniques import AttentionKernel, TechniquesSpec
 from simulator.units import BITS_PER_BYTE, MILLI
 
 FILE = Path(__file__).parent / "techniques.yaml"

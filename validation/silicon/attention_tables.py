@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from simulator.kernels.attention_cases import AttentionCases
-from simulator.specs.precision import BITS, Dtype
+from simulator.kernels.attention.cases import AttentionCases
+from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 from validation.silicon.split import even_folds, is_score
 from validation.silicon.tables import load_table

@@ -5,15 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from math import log2
 
-from simulator.planner.candidates import Candidate
-from simulator.planner.format_quality import AnswerQuality, answer_quality
-from simulator.planner.search import Question
-from simulator.planner.search_space import WIDE_SCHEMES
-from simulator.planner.technique_axes import USUAL_DP_SIZES, USUAL_SPARSITY, USUAL_SPECULATION, has_experts
-from simulator.specs.plan import PlanSpec
-from simulator.specs.precision import Dtype, PrecisionSpec
-from simulator.specs.techniques import TechniquesSpec
-from simulator.specs.techniques_text import TechniquesText, techniques_spec
+from simulator.planner.search.candidates import (
+    USUAL_DP_SIZES,
+    USUAL_SPARSITY,
+    USUAL_SPECULATION,
+    Candidate,
+    has_experts,
+)
+from simulator.planner.search.format_quality import AnswerQuality, answer_quality
+from simulator.planner.search.search import Question
+from simulator.planner.search.search_space import WIDE_SCHEMES
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.techniques import TechniquesSpec
+from simulator.specs.question.techniques_text import TechniquesText, techniques_spec
 
 _NATIVE = PrecisionSpec()
 _KEPT_SHARE = 1 / 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.planner.constraints import fleet_limits
-from simulator.planner.fleet import Sized, quality_of
+from simulator.planner.fleet.constraints import fleet_limits
+from simulator.planner.fleet.fleet import Sized, quality_of
 from simulator.planner.gap.changes import GapChange, GapState, gap_changes
 from simulator.planner.gap.commands import pinned_command
 from simulator.planner.gap.options import gap_options, usual_options
@@ -15,7 +15,7 @@ from simulator.planner.gap.path import Path, walked
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep, MissedBound
 from simulator.planner.gap.remaining import remaining_of
 from simulator.planner.gap.screen import GapScreen, can_screen
-from simulator.planner.search import Question
+from simulator.planner.search.search import Question
 
 # The first change of each of these kinds shows which accelerators are worth going on with; "" is none at all.
 _PROBES = ("", "hardware", "speculation", "weights")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulator.planner.candidates import Candidate
-from simulator.planner.search import Question
-from simulator.planner.technique_axes import USUAL_SPARSITY, USUAL_SPECULATION
-from simulator.specs.plan import NONE, TEXTS, PlanSpec
-from simulator.specs.plan_flags import plan_command
-from simulator.specs.techniques import TechniquesSpec
-from simulator.specs.techniques_text import TechniquesText, techniques_spec
+from simulator.planner.search.candidates import USUAL_SPARSITY, USUAL_SPECULATION, Candidate
+from simulator.planner.search.search import Question
+from simulator.specs.question.plan import NONE, TEXTS, PlanSpec, plan_command
+from simulator.specs.question.techniques import TechniquesSpec
+from simulator.specs.question.techniques_text import TechniquesText, techniques_spec
 
 # Studies beside the plan and what only they read, and the floor that chose between answers: the fleet is chosen.
 _STUDIES: dict[str, Any] = {

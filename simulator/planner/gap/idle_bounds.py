@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from simulator.planner.candidates import Candidate, candidates, platforms
-from simulator.planner.feasibility import Evaluated
-from simulator.planner.fleet import Sized
+from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.records import MissedBound
 from simulator.planner.records import Rejection
-from simulator.planner.replica_capacity import UNLOADED_SHARE
-from simulator.planner.search import Question, Trial, evaluate_all
+from simulator.planner.search.candidates import Candidate, candidates, platforms
+from simulator.planner.search.search import Question, Trial, evaluate_all
+from simulator.planner.serving.feasibility import Evaluated
+from simulator.planner.serving.replica_capacity import UNLOADED_SHARE
 from simulator.units import MILLI
 
 _DEGREE = re.compile(r"\b(TP|PP)([0-9]+)")

@@ -7,17 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from simulator.errors import InfeasibleError
-from simulator.planner.constraints import FleetLimit, name_of, over_limits
-from simulator.planner.fleet import Sized, size
+from simulator.planner.fleet.constraints import FleetLimit, name_of, over_limits
+from simulator.planner.fleet.fleet import Sized, size
 from simulator.planner.gap.closing import gap_of
-from simulator.planner.gap.error import GapError
 from simulator.planner.gap.idle_bounds import closest_refusal, missed_bounds
 from simulator.planner.gap.options import option_of
 from simulator.planner.gap.overrun import Overrun
-from simulator.planner.gap.records import Gap, GapOption
+from simulator.planner.gap.records import Gap, GapError, GapOption
 from simulator.planner.gap.relaxed_objectives import later_options, relaxed_options
 from simulator.planner.gap.remaining import carried_rate_per_s
-from simulator.planner.search import Question, Trial
+from simulator.planner.search.search import Question, Trial
 from simulator.units import percent_text
 
 _SUGGESTIONS = 3

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.planner.fleet import Sized, quality_of
+from simulator.planner.fleet.fleet import Sized, quality_of
 from simulator.planner.gap.changes import GapChange
 from simulator.planner.gap.commands import pinned_command
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import GapOption
 from simulator.planner.gap.screen import GapScreen
 from simulator.planner.gap.single_changes import single_changes, trial_of
-from simulator.planner.search import Question
+from simulator.planner.search.search import Question
 
 # Fleets of a change alone that are evaluated exactly: fewer than of a step, there are many changes.
 _FINALISTS = 2

@@ -7,14 +7,14 @@ from math import floor
 
 import numpy as np
 
-from simulator.engine.lengths import Array
-from simulator.planner.constraints import FleetLimit
-from simulator.planner.cost import choose_offer
-from simulator.planner.fleet import DEFAULT_SPARES, Sized
-from simulator.planner.screen_tables import ScreenTable
-from simulator.planner.search import Question
-from simulator.specs.hardware import ServerSpec
-from simulator.specs.ownership import load_ownership
+from simulator.planner.fleet.constraints import FleetLimit
+from simulator.planner.fleet.fleet import DEFAULT_SPARES, Sized
+from simulator.planner.money.cost import choose_offer
+from simulator.planner.search.screen_tables import ScreenTable
+from simulator.planner.search.search import Question
+from simulator.specs.hardware.accelerator import ServerSpec
+from simulator.specs.money.ownership import load_ownership
+from simulator.traffic.lengths import Array
 from simulator.units import KILO
 
 Order = tuple[float, tuple[bool, float, int, str, str]]

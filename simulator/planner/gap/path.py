@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simulator.planner.fleet import Sized
+from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.changes import GIVES_UP, GapChange, GapState
 from simulator.planner.gap.screen import GapScreen
 

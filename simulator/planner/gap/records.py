@@ -1,8 +1,13 @@
-"""What is said where a fleet does not fit its limits, or nothing serves at all. Data only."""
+"""What is said where a fleet does not fit its limits, or nothing serves at all. Data only.
+
+A refusal that comes with what would close the gap.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from simulator.errors import InfeasibleError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,3 +146,12 @@ class Gap:
     def fits_as_asked(self) -> bool:
         """Limits were given and the fleet holds them without any change."""
         return bool(self.limits) and self.closed and not self.steps
+
+
+class GapError(InfeasibleError):
+    """No plan: ``gap`` says what is missing and what would close it, with costs in ``currency``."""
+
+    def __init__(self, refusal: InfeasibleError, *, gap: Gap, currency: str) -> None:
+        super().__init__(refusal.message, field=refusal.field, code=refusal.code, hint=refusal.hint)
+        self.gap = gap
+        self.currency = currency

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from simulator.planner.constraints import fleet_limits
-from simulator.planner.fleet import Sized
+from simulator.planner.fleet.constraints import fleet_limits
+from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.options import option_of
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import GapOption, MissedBound
 from simulator.planner.gap.single_changes import trial_of
 from simulator.planner.records import Objective
-from simulator.planner.search import Question
-from simulator.specs.plan import ObjectiveSpec
+from simulator.planner.search.search import Question
+from simulator.specs.question.plan import ObjectiveSpec
 from simulator.units import MILLI
 
 _NAME = "a later answer"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from simulator.planner.fleet import Sized, size
+from simulator.planner.fleet.fleet import Sized, size
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.screen import with_cache_hits, with_prefix_hits
-from simulator.planner.search import Question, evaluate_all
+from simulator.planner.search.search import Question, evaluate_all
 
 _HALVINGS = 8
 _RATE_HALVINGS = 24

@@ -9,15 +9,14 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.lengths import Array
-from simulator.planner.candidates import Candidate, Platform, platforms
-from simulator.planner.fleet import Sized
+from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.changes import GapState
 from simulator.planner.gap.overrun import Overrun, screened_overrun
-from simulator.planner.screen_tables import ScreenTable, TableMaker
-from simulator.planner.screening import screen
-from simulator.planner.search import Question, evaluate_all
-from simulator.planner.search_space import (
+from simulator.planner.search.candidates import Candidate, Platform, platforms
+from simulator.planner.search.screen_tables import ScreenTable, TableMaker
+from simulator.planner.search.screening import screen
+from simulator.planner.search.search import Question, evaluate_all
+from simulator.planner.search.search_space import (
     WIDE_SEQUENCES,
     WIDE_TOKENS,
     SearchSpace,
@@ -25,9 +24,10 @@ from simulator.planner.search_space import (
     parallelisms,
     variants,
 )
-from simulator.planner.wide_search import asked_engine, candidate_of, of_all_ranks, screened_limits
-from simulator.specs.deployment import ParallelismSpec
-from simulator.specs.engines import load_engine
+from simulator.planner.search.wide_search import asked_engine, candidate_of, of_all_ranks, screened_limits
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import load_engine
+from simulator.traffic.lengths import Array
 
 # Engine limits that are tried beside the engine's own.
 _SEQUENCES = (32, 64, 128, 512)

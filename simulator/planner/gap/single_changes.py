@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from simulator.planner.candidates import platforms
-from simulator.planner.search import Question, Trial, join, try_platform
-from simulator.specs.plan import PlanSpec
-from simulator.specs.precision import Dtype
+from simulator.planner.search.candidates import platforms
+from simulator.planner.search.search import Question, Trial, join, try_platform
+from simulator.specs.model.precision import Dtype
+from simulator.specs.question.plan import PlanSpec
 
 SMALLER_FORMATS = (Dtype.FP8, Dtype.INT4)
 

@@ -2,6 +2,8 @@
 
 Flags were checked against the argument parsers of vLLM 0.14.1 and 0.16.0 [VllmTeam2026] and SGLang 0.5.5
 [SglangTeam2025]; those of TensorRT-LLM 1.0 follow its documentation [TrtllmTeam2025] and were not run.
+
+Techniques of a planned replica that no flag can say.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ from __future__ import annotations
 import json
 import shlex
 
+from simulator.phases.deployment import Deployment
 from simulator.phases.speculation import Speculation
 from simulator.planner.handoff.settings import LaunchSettings
+from simulator.units import percent_text
 
 DRAFT_PLACEHOLDER = "PATH_OF_THE_DRAFTER"
 """Where nobody named the drafter's weights."""
@@ -163,3 +167,38 @@ def tensorrt_launch(item: LaunchSettings) -> str:
         tasks = f"--ntasks-per-node {item.devices_per_server}"
         name = f"srun --nodes {item.servers} {tasks} --mpi pmix trtllm-llmapi-launch {name}"
     return options + _command(name, flags)
+
+
+def _speculation_notes(deployment: Deployment) -> list[str]:
+    found = deployment.speculation
+    if found is None:
+        return []
+    method = found.plan.method
+    notes = [
+        f"The plan counts on {found.plan.mean_tokens:.2f} tokens per verify step of {method}: measure that on your own "
+        "requests; of random tokens, as the benchmark sends them, almost no guess is accepted."
+    ]
+    engines = (("vLLM", VLLM_METHODS), ("SGLang", SGLANG_METHODS), ("TensorRT-LLM", TENSORRT_METHODS))
+    without = [name for name, known in engines if method not in known]
+    if without:
+        notes.append(f"No flag of {' or '.join(without)} speculates by {method}: their commands leave it out.")
+    if len(without) < len(engines) and method not in NGRAM_METHODS and drafter(found) == DRAFT_PLACEHOLDER:
+        notes.append(f"{DRAFT_PLACEHOLDER} stands for a drafter trained for this model; without one, train it first.")
+    return notes
+
+
+def technique_notes(deployment: Deployment) -> tuple[str, ...]:
+    """What has to be there before the commands give what was planned."""
+    spec, notes = deployment.techniques.spec, _speculation_notes(deployment)
+    if spec.sparsity is not None:
+        notes.append(
+            f"The checkpoint has to be pruned to {spec.sparsity.pattern} and stored compressed: no flag prunes it."
+        )
+    if spec.weight_offload is not None:
+        notes.append(
+            f"The plan keeps {percent_text(spec.weight_offload.fraction)} of the layers' weights in host memory: add "
+            "--cpu-offload-gb (vLLM, SGLang) with that share of a device's weights; the commands leave it out."
+        )
+    if spec.kv_policy is not None:
+        notes.append(f"No flag of these engines bounds the cache by {spec.kv_policy.method}: it needs their source.")
+    return tuple(notes)

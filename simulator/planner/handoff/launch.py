@@ -6,15 +6,14 @@ import shlex
 from dataclasses import dataclass
 from math import ceil, sqrt
 
-from simulator.engine.lengths import RequestMix
-from simulator.engine.steady_state import LatencyMetric
-from simulator.planner.handoff.engines import sglang_launch, tensorrt_launch, vllm_launch
+from simulator.engine.lanes.steady_state import LatencyMetric
+from simulator.planner.handoff.engines import sglang_launch, technique_notes, tensorrt_launch, vllm_launch
 from simulator.planner.handoff.kubernetes import kubernetes
 from simulator.planner.handoff.kubernetes import service_name as service_name
 from simulator.planner.handoff.pools import pool_settings, pools_kubernetes, pools_launch, pools_notes
 from simulator.planner.handoff.settings import LaunchSettings, launch_settings
-from simulator.planner.handoff.techniques import technique_notes
 from simulator.planner.records import Demand, Fleet, Objective
+from simulator.traffic.lengths import RequestMix
 from simulator.units import KILO
 
 _BENCH_SECONDS = 300.0

@@ -1,12 +1,164 @@
-"""Section 13: how to reproduce, whose figures, what to run, who signs."""
+"""Section 13: how to reproduce, whose figures, what to run, who signs.
+
+Where the figures of a plan come from: datasheet values, and the fits that price its kernels.
+"""
 
 from __future__ import annotations
 
-from simulator.reports.cells import text
-from simulator.reports.content import Block, Bullets, Code, Column, Paragraph, Row, Section, SignOff, Table, Tone
-from simulator.reports.json_document import SCHEMA_VERSION
-from simulator.reports.sections.sources import calibration_table, hardware_tables
+from collections.abc import Mapping
+
+from simulator.kernels.fits import FitSet, fit_set
+from simulator.reports.charts.scales import number_text
+from simulator.reports.content.cells import fraction, number, text
+from simulator.reports.content.document import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Column,
+    Origin,
+    Paragraph,
+    Row,
+    Section,
+    SignOff,
+    Table,
+    Tone,
+)
+from simulator.reports.formats.json_document import SCHEMA_VERSION
 from simulator.reports.studies import Studies
+from simulator.specs.base import Source
+from simulator.specs.engine.engine import load_engine
+from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
+from simulator.specs.hardware.calibration import CalibrationGroup, load_calibration
+
+_ASSUMED = "assumed"
+_UNITS = {"flops_per_s": "FLOP/s", "bytes_per_s": "B/s", "bytes": "B", "_hz": "Hz", "_w": "W"}
+"""Unit by the ending of a field's name, longest first."""
+_GROUPS: dict[str, CalibrationGroup] = {
+    "gemm": "gemm",
+    "lm_head": "gemm",
+    "prefill_attention": "attention",
+    "decode_attention": "attention",
+    "moe": "moe",
+    "recurrent": "recurrent",
+    "elementwise": "elementwise",
+    "embedding": "elementwise",
+}
+"""Calibration group of each operator family; collectives are fitted by link, not by accelerator."""
+
+
+_NAMES = {
+    "boost_clock_hz": "boost clock",
+    "idle_w": "power, idle",
+    "l2_bytes": "L2 cache",
+    "library_flops_per_s": "rate that libraries reach",
+    "memory_bytes": "memory",
+    "memory_bytes_per_s": "memory bandwidth",
+    "memory_visible_bytes": "memory that software sees",
+    "nic": "network card",
+    "nics_per_server": "network cards",
+    "peak_flops_per_s": "peak, matrix",
+    "scale_up": "link in the server",
+    "sparse_peak_flops_per_s": "peak, 2:4 sparse",
+    "system_power_max_w": "power, nameplate",
+    "system_power_typical_w": "power, expected",
+    "tdp_w": "power of the accelerator (TDP)",
+    "vector_flops_per_s": "peak, vector",
+    "weight_kg": "weight, kg",
+    "host_memory_bytes": "host memory",
+    "rack_units": "height, U",
+}
+"""Fields in the report's words; others read as they are."""
+
+
+def hardware_tables(studies: Studies) -> tuple[Table, ...]:
+    """Every sourced figure of the accelerator and of its server: value, date, source."""
+    fleet = studies.plan.best
+    accelerator = _facts("hardware_sources", fleet.replica.deployment.hardware)
+    return (accelerator,) if fleet.server is None else (accelerator, _facts("server_sources", fleet.server))
+
+
+def _facts(key: str, profile: AcceleratorSpec | ServerSpec) -> Table:
+    columns = (Column(title="Figure"), Column(title="Value"), Column(title="Date"), Column(title="Source", wide=True))
+    return Table(
+        key=key,
+        title=f"Figures of {profile.name}",
+        columns=columns,
+        rows=tuple(_sourced(name, _shown(profile, name), source) for name, source in sorted(profile.sources.items())),
+        note="Peaks are dense unless they are named sparse; links per device and direction.",
+    )
+
+
+def _sourced(name: str, value: str, source: Source) -> Row:
+    assumed = source.source == _ASSUMED
+    said = "; ".join(part for part in (source.source, source.note) if part and not (assumed and part == _ASSUMED))
+    where = text(said or _ASSUMED, origin=Origin.ASSUMED if assumed else Origin.SOURCED)
+    field, _, part = name.partition(".")
+    shown = _NAMES.get(field, field.replace("_", " "))
+    return Row(cells=(text(f"{shown}, {part}" if part else shown), text(value), text(source.date), where))
+
+
+def _shown(profile: AcceleratorSpec | ServerSpec, name: str) -> str:
+    """The value that a source is about, a field or one entry of it, in the unit of its name."""
+    held: object = profile
+    for part in name.split("."):
+        held = held.get(part) if isinstance(held, Mapping) else getattr(held, part, None)
+    unit = next((unit for ending, unit in _UNITS.items() if name.split(".")[0].endswith(ending)), "")
+    return _words(held, unit)
+
+
+def _words(held: object, unit: str) -> str:
+    if isinstance(held, LinkSpec):
+        reach = f", {held.domain_size} devices" if held.domain_size > 1 else ""
+        return f"{held.kind}, {_scaled(held.bytes_per_s_per_direction, 'B/s')}{reach}"
+    if isinstance(held, Mapping):
+        return ", ".join(f"{name} {_words(value, unit)}" for name, value in held.items())
+    if isinstance(held, int | float):
+        return _scaled(held, unit) if unit else f"{held:,g}"
+    return str(held or "")
+
+
+def _scaled(value: float, unit: str) -> str:
+    """``3.35 TB/s``: the prefix of the number goes to the unit."""
+    shown = number_text(value)
+    figure = shown.rstrip("kMGTP")
+    return f"{figure} {shown.removeprefix(figure)}{unit}"
+
+
+def calibration_table(studies: Studies) -> Table:
+    """The fits that priced the steps: whose measurements, of which version and day, and how far off unseen shapes."""
+    return Table(
+        key="calibration_sources",
+        title="Calibration files",
+        columns=(
+            Column(title="Kernels"),
+            Column(title="Measured on"),
+            Column(title="Date"),
+            Column(title="Off unseen shapes", numeric=True),
+            Column(title="Source", wide=True),
+        ),
+        rows=tuple(_fitted(group, found) for group, found in _used(studies)),
+        note="Mean absolute error over shapes that the fit did not see, mean of the file's fits. Collectives: by link.",
+    )
+
+
+def _used(studies: Studies) -> list[tuple[CalibrationGroup, FitSet]]:
+    deployment, profiles = studies.plan.best.replica.deployment, studies.spec.profiles
+    families = {row.work.family.value for step in (studies.prefill, studies.decode) for row in step.rows}
+    groups = sorted({_GROUPS[family] for family in families if family in _GROUPS})
+    library = load_engine(deployment.engine.name, profiles=profiles).kernel_library
+    found = [(group, fit_set(deployment.hardware, library=library, group=group, profiles=profiles)) for group in groups]
+    return [(group, fits) for group, fits in found if fits is not None]
+
+
+def _fitted(group: CalibrationGroup, found: FitSet) -> Row:
+    file = load_calibration(found.relative.name, library=found.library, group=group, profiles=found.profiles)
+    assert file is not None, "a set is made for a file that exists"
+    errors = [fit.error.score_mape for fit in file.fits]
+    measured = f"{found.relative.name}, {found.library} {file.library_version}"
+    error: Cell = fraction(sum(errors) / len(errors)) if errors else number(None)
+    return Row(cells=(text(group), text(measured), text(file.date), error, text(file.source)))
+
 
 ROLES = ("Prepared", "Reviewed", "Approved")
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from simulator.planner.availability import availability_text
 from simulator.planner.explain import explanation, nearest_rejections
+from simulator.planner.fleet.availability import availability_text
 from simulator.planner.records import Fleet, Replica
-from simulator.reports.cells import count, known_as, money, number, seconds, text
-from simulator.reports.content import Block, Bullets, Cell, Column, Figure, Paragraph, Row, Section, Table, Tone
-from simulator.reports.figures.pareto import pareto_chart
-from simulator.reports.figures.roofline import roofline_chart
-from simulator.reports.plan_tables import setup_text
-from simulator.reports.quantities import change_text, percent_text, seconds_text
+from simulator.reports.charts.options import pareto_chart
+from simulator.reports.charts.roofline import roofline_chart
+from simulator.reports.content.cells import count, known_as, money, number, seconds, text
+from simulator.reports.content.document import (
+    Block,
+    Bullets,
+    Cell,
+    Column,
+    Figure,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    Tone,
+)
+from simulator.reports.content.quantities import change_text, percent_text, seconds_text
 from simulator.reports.sections.choice_studies import choice_blocks
 from simulator.reports.sections.stock_money import stock_money_blocks
 from simulator.reports.studies import Studies
+from simulator.reports.tables.plan import setup_text
 from simulator.units import KILO, plain_text
 
 _SHOWN = 14

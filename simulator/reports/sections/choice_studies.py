@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from simulator.planner.choice_records import ParetoSet, PoolPlan, SearchSummary, StockPlan
 from simulator.planner.records import CapacityPlan
-from simulator.reports.cells import columns, count, money, number, seconds, text
-from simulator.reports.content import Cell, Paragraph, Row, Table
-from simulator.reports.quantities import price_text
+from simulator.planner.studies.choice_records import ParetoSet, PoolPlan, SearchSummary, StockPlan
+from simulator.reports.content.cells import columns, count, money, number, seconds, text
+from simulator.reports.content.document import Cell, Paragraph, Row, Table
+from simulator.reports.content.quantities import price_text
 from simulator.reports.sections.gap import gap_blocks
 from simulator.units import KILO
 

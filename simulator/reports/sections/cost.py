@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from simulator.planner.tco_records import Owning, TotalCost
-from simulator.reports.cells import count, fraction, money, number, text
-from simulator.reports.content import (
+from simulator.planner.money.tco_records import Owning, TotalCost
+from simulator.reports.charts.money import RENTAL_NAMES, break_even_chart, cash_flow_chart, tco_waterfall_chart
+from simulator.reports.content.cells import count, fraction, money, number, text
+from simulator.reports.content.document import (
     Block,
     Cell,
     Column,
@@ -18,10 +19,9 @@ from simulator.reports.content import (
     Table,
     Tone,
 )
-from simulator.reports.figures.money import RENTAL_NAMES, break_even_chart, cash_flow_chart, tco_waterfall_chart
-from simulator.reports.quantities import percent_text
+from simulator.reports.content.quantities import percent_text
 from simulator.reports.studies import Studies
-from simulator.specs.ownership import Figure as SourcedFigure
+from simulator.specs.money.ownership import Figure as SourcedFigure
 
 _FIGURE_NAMES = {
     "depreciation_years": "depreciation, years",

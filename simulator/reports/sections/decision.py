@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
-from simulator.planner.risk_records import CapacityStep, Growth
-from simulator.planner.tco import MONTHS_PER_YEAR
-from simulator.planner.tco_records import Owning
-from simulator.reports.cells import count, known_as, money, number, text
-from simulator.reports.content import (
+from simulator.planner.money.tco import MONTHS_PER_YEAR
+from simulator.planner.money.tco_records import Owning
+from simulator.planner.studies.risk_records import CapacityStep, Growth
+from simulator.reports.charts.money import present_value_chart
+from simulator.reports.content.cells import count, known_as, money, number, text
+from simulator.reports.content.document import (
     Block,
     Bullets,
     Column,
@@ -22,11 +23,10 @@ from simulator.reports.content import (
     Table,
     Tone,
 )
-from simulator.reports.figures.money import present_value_chart
-from simulator.reports.plan_tables import sentence
-from simulator.reports.quantities import percent_text, rate_text, signed_percent_text
+from simulator.reports.content.quantities import percent_text, rate_text, signed_percent_text
 from simulator.reports.sections.risks import confidence, top_risks
 from simulator.reports.studies import Studies
+from simulator.reports.tables.plan import sentence
 from simulator.units import KILO, bound_text
 
 _LABELS = {"on_demand": "on demand", "reserved_1y": "1 year", "reserved_3y": "3 years", "spot": "spot"}

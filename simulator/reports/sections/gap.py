@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from simulator.planner.gap.records import Gap, GapLimit, GapOption
-from simulator.reports.cells import columns, count, money, number, text
-from simulator.reports.content import Cell, Paragraph, Row, Table
-from simulator.reports.gap_tables import reasons_against
+from simulator.reports.content.cells import columns, count, money, number, text
+from simulator.reports.content.document import Cell, Paragraph, Row, Table
+from simulator.reports.tables.gap import reasons_against
 
 _WORDS = ("Limit", "Change", "Fleet", "Fleet after it", "Enough", "Price in quality")
 

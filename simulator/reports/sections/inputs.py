@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.engine.lengths import LengthDistribution
 from simulator.planner.records import Assumption
-from simulator.reports.cells import count, fraction, number, seconds, text
-from simulator.reports.content import Cell, Column, Figure, Origin, Paragraph, Row, Section, Table, Tone
-from simulator.reports.figures.memory_stack import memory_stack_chart
+from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.content.cells import count, fraction, number, seconds, text
+from simulator.reports.content.document import Cell, Column, Figure, Origin, Paragraph, Row, Section, Table, Tone
 from simulator.reports.studies import Studies
+from simulator.traffic.lengths import LengthDistribution
 from simulator.units import GIGA, KILO
 
 # Normal deviate that leaves 5 % above.

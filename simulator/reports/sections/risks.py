@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.kernels.timing import Provenance
-from simulator.planner.risk_records import BreaksFirst, Quantiles
-from simulator.reports.cells import count, fraction, known_as, money, text
-from simulator.reports.content import Bullets, Cell, Column, Paragraph, Row, Section, Table, Tone
-from simulator.reports.quantities import percent_text
+from simulator.planner.studies.risk_records import BreaksFirst, Quantiles
+from simulator.reports.content.cells import count, fraction, known_as, money, text
+from simulator.reports.content.document import Bullets, Cell, Column, Paragraph, Row, Section, Table, Tone
+from simulator.reports.content.quantities import percent_text
 from simulator.reports.studies import Studies
 
 _GOOD_SPREAD, _FAIR_SPREAD = 0.25, 0.6

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from simulator.planner.risk_records import Uncertainty
-from simulator.reports.cells import count, known_as, money, number, text
-from simulator.reports.content import Block, Bullets, Column, Figure, Paragraph, Row, Section, Table, Tone
-from simulator.reports.figures.tornado import cost_tornado_chart, tornado_chart
-from simulator.reports.quantities import signed_percent_text
+from simulator.planner.studies.risk_records import Uncertainty
+from simulator.reports.charts.risk import cost_tornado_chart, tornado_chart
+from simulator.reports.content.cells import count, known_as, money, number, text
+from simulator.reports.content.document import Block, Bullets, Column, Figure, Paragraph, Row, Section, Table, Tone
+from simulator.reports.content.quantities import signed_percent_text
 from simulator.reports.sections.risks import breaks_text
 from simulator.reports.studies import Studies
 

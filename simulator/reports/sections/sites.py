@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from simulator.planner.risk_records import Growth
-from simulator.reports.cells import count, kilo, number, text
-from simulator.reports.content import Block, Cell, Column, Fact, Facts, Figure, Paragraph, Row, Section, Table, Tone
-from simulator.reports.figures.growth import capacity_demand_chart
-from simulator.reports.quantities import percent_text, signed_percent_text
+from simulator.planner.studies.risk_records import Growth
+from simulator.reports.charts.risk import capacity_demand_chart
+from simulator.reports.content.cells import count, kilo, number, text
+from simulator.reports.content.document import (
+    Block,
+    Cell,
+    Column,
+    Fact,
+    Facts,
+    Figure,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    Tone,
+)
+from simulator.reports.content.quantities import percent_text, signed_percent_text
 from simulator.reports.studies import Studies
 from simulator.units import KILO
 

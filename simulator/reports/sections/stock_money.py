@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from simulator.planner.stock_money import stock_money
-from simulator.planner.tco import annuity_factor
-from simulator.reports.cells import columns, count, kilo, money, number, text
-from simulator.reports.content import Cell, Row, Table
-from simulator.reports.quantities import percent_text
+from simulator.planner.money.tco import annuity_factor
+from simulator.planner.studies.stock_money import stock_money
+from simulator.reports.content.cells import columns, count, kilo, money, number, text
+from simulator.reports.content.document import Cell, Row, Table
+from simulator.reports.content.quantities import percent_text
 from simulator.reports.studies import Studies
 from simulator.units import HOURS_PER_YEAR
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from simulator.specs.huggingface.assembly import Norm, decoder
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
+    Norm,
     Trunk,
     attention_layers,
+    decoder,
     grouped_attention,
     read_attention,
     read_trunk,
     split_heads,
     uniform,
 )
-from simulator.specs.model import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
+from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 
 MLP_RATIO = 4  # n_inner null: GPT2Config, GPTJConfig; BloomMLP and FalconConfig
 OPT_POSITION_OFFSET = 2  # OPTLearnedPositionalEmbedding keeps two rows before position 0

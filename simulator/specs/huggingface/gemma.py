@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from simulator.specs.huggingface.assembly import decoder
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     FULL,
     SLIDING,
     attention_layers,
+    decoder,
     every_nth_full,
     read_attention,
     read_trunk,
     uniform,
     windows_of_types,
 )
-from simulator.specs.model import AttentionSpec, FeedForward, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from simulator.specs.model.architecture import AttentionSpec, FeedForward, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 
 GEMMA3_VOCAB = 262208  # Gemma3TextConfig
 GEMMA3_WINDOW = 4096  # Gemma3TextConfig

@@ -1,12 +1,16 @@
-"""What most families share: the trunk's sizes, head layouts, windows, and the assembly of distinct layers."""
+"""What most families share: the trunk's sizes, head layouts, windows, and the assembly of distinct layers.
+
+From a trunk and its layers to a ModelSpec, whose name, dtype and quantization the registry fills in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.model import AttentionSpec, FeedForward, LayerSpec, MlpSpec
+from simulator.specs.model.architecture import AttentionSpec, EncoderSpec, FeedForward, LayerSpec, MlpSpec, ModelSpec
 
 SLIDING = "sliding_attention"
 FULL = "full_attention"
@@ -123,3 +127,53 @@ def prediction_heads(fields: Fields, *names: str) -> tuple[str, ...]:
     if not given:
         return ()
     return (f"{given} multi-token-prediction layer(s) of the checkpoint are not counted and not run",)
+
+
+Norm = Literal["rms", "layer", "layer_no_bias", "none_affine"]
+
+
+def decoder(
+    fields: Fields,
+    *,
+    trunk: Trunk,
+    layers: Sequence[LayerSpec],
+    norm: Norm = "rms",
+    tie_default: bool = False,
+    tie_word_embeddings: bool | None = None,
+    lm_head_bias: bool = False,
+    position_embeddings: int = 0,
+    embedding_norm: bool = False,
+    embedding_size: int | None = None,
+    final_norm: bool = True,
+    per_layer_embedding_size: int = 0,
+    extra_parameters: int = 0,
+    notes: tuple[str, ...] = (),
+) -> ModelSpec:
+    """A decoder-only model; ``tie_default`` is what the configuration class documents."""
+    tied = fields.flag("tie_word_embeddings", default=tie_default)
+    known, order = distinct(layers)
+    return ModelSpec(
+        name="unnamed",
+        model_type="unnamed",
+        hidden_size=trunk.hidden_size,
+        vocab_size=trunk.vocab_size,
+        max_position_embeddings=trunk.max_position_embeddings,
+        layers=known,
+        layer_order=order,
+        tie_word_embeddings=tied if tie_word_embeddings is None else tie_word_embeddings,
+        norm=norm,
+        lm_head_bias=lm_head_bias,
+        position_embeddings=position_embeddings,
+        embedding_norm=embedding_norm,
+        embedding_size=embedding_size,
+        final_norm=final_norm,
+        per_layer_embedding_size=per_layer_embedding_size,
+        extra_parameters=extra_parameters,
+        notes=notes,
+    )
+
+
+def encoder(layers: Sequence[LayerSpec], *, final_norm: bool) -> EncoderSpec:
+    """The encoder of an encoder-decoder model."""
+    known, order = distinct(layers)
+    return EncoderSpec(layers=known, layer_order=order, final_norm=final_norm)

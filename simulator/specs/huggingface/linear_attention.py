@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from simulator.specs.huggingface.assembly import decoder
 from simulator.specs.huggingface.deepseek import read_mla
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import FULL, prediction_heads, read_attention, read_trunk
+from simulator.specs.huggingface.layers import FULL, decoder, prediction_heads, read_attention, read_trunk
 from simulator.specs.huggingface.moe import check_top_k, qwen_experts
 from simulator.specs.huggingface.moe_mixed import choose, sparse_after
-from simulator.specs.model import FeedForward, GatedDeltaSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from simulator.specs.model.architecture import FeedForward, GatedDeltaSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 
 LINEAR = "linear_attention"
 FULL_ATTENTION_INTERVAL = 4  # Qwen3NextConfig, Qwen3_5TextConfig

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from simulator.specs.huggingface.assembly import decoder
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     FULL,
     SLIDING,
     Trunk,
     attention_layers,
+    decoder,
     grouped_attention,
     read_attention,
     read_trunk,
@@ -16,7 +16,7 @@ from simulator.specs.huggingface.layers import (
     windows_of_types,
 )
 from simulator.specs.huggingface.llama_like import qwen_windows
-from simulator.specs.model import FeedForward, MlpSpec, ModelSpec, MoeSpec
+from simulator.specs.model.architecture import FeedForward, MlpSpec, ModelSpec, MoeSpec
 
 
 def check_top_k(fields: Fields, name: str, *, picked: int, experts: int) -> None:

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 from simulator.errors import did_you_mean
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.model import QuantizationSpec
-from simulator.specs.precision import Dtype
+from simulator.specs.model.architecture import QuantizationSpec
+from simulator.specs.model.precision import Dtype
 
 Role = Literal["attention", "mlp", "experts", "shared_expert", "lm_head", "mixer"]
 ROLES: tuple[Role, ...] = get_args(Role)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 
-from simulator.specs.huggingface.assembly import decoder
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import Trunk, prediction_heads, read_attention, read_trunk
+from simulator.specs.huggingface.layers import Trunk, decoder, prediction_heads, read_attention, read_trunk
 from simulator.specs.huggingface.moe import check_top_k
-from simulator.specs.model import FeedForward, LayerSpec, Mamba2Spec, MambaSpec, MlpSpec, ModelSpec, MoeSpec
+from simulator.specs.model.architecture import (
+    FeedForward,
+    LayerSpec,
+    Mamba2Spec,
+    MambaSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+)
 
 CHANNELS_PER_RANK = 16  # time_step_rank "auto": MambaConfig and JambaConfig
 

@@ -9,22 +9,18 @@ from simulator.errors import RoofcastError, did_you_mean
 from simulator.specs.huggingface import (
     classic,
     deepseek,
-    deepseek_v4,
     encoder,
     gemma,
     linear_attention,
     llama_like,
     moe,
     moe_mixed,
-    moe_own_attention,
-    nas,
     recurrent,
-    vision,
 )
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.quantization import read_quantization
-from simulator.specs.model import ModelSpec
-from simulator.specs.precision import Dtype
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.precision import Dtype
 
 Reader = Callable[[Fields], ModelSpec]
 
@@ -55,11 +51,11 @@ FAMILIES: Mapping[str, Family] = {
     "bloom": _family(classic.read_bloom, "BloomConfig"),
     "cohere": _family(llama_like.read_cohere, "CohereConfig"),
     "dbrx": _family(moe.read_dbrx, "DbrxConfig"),
-    "deepseek_ref": Family(read=deepseek_v4.read_deepseek_v4, config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
+    "deepseek_ref": Family(read=deepseek.read_deepseek_v4, config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
     "deepseek_v2": _family(deepseek.read_deepseek, "DeepseekV2Config"),
     "deepseek_v3": _family(deepseek.read_deepseek, "DeepseekV3Config"),
     "deepseek_v32": _family(deepseek.read_deepseek_sparse, "DeepseekV32Config"),
-    "deepseek_v4": Family(read=deepseek_v4.read_deepseek_v4, config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
+    "deepseek_v4": Family(read=deepseek.read_deepseek_v4, config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
     "falcon": _family(classic.read_falcon, "FalconConfig"),
     "gemma": _family(gemma.read_gemma, "GemmaConfig"),
     "gemma2": _family(gemma.read_gemma2, "Gemma2Config"),
@@ -85,12 +81,12 @@ FAMILIES: Mapping[str, Family] = {
     "mamba2": _family(recurrent.read_mamba2, "Mamba2Config"),
     "mimo": _family(llama_like.read_mimo, "MiMoConfig"),
     "mimo_v2_flash": _family(moe_mixed.read_mimo_v2, "MiMoV2FlashConfig"),
-    "minimax_m2": _family(moe_own_attention.read_minimax_m2, "MiniMaxM2Config"),
-    "minimax_m3": _family(moe_own_attention.read_minimax_m3, "MiniMaxM3VLTextConfig"),
+    "minimax_m2": _family(moe_mixed.read_minimax_m2, "MiniMaxM2Config"),
+    "minimax_m3": _family(moe_mixed.read_minimax_m3, "MiniMaxM3VLTextConfig"),
     "mistral": _family(llama_like.read_mistral, "MistralConfig"),
     "mixtral": _family(moe.read_mixtral, "MixtralConfig"),
     "mpt": _family(classic.read_mpt, "MptConfig"),
-    "nemotron-nas": _family(nas.read_nemotron_nas, "DeciLMConfig"),
+    "nemotron-nas": _family(llama_like.read_nemotron_nas, "DeciLMConfig"),
     "nemotron_h": _family(recurrent.read_nemotron_h, "NemotronHConfig"),
     "olmo2": _family(llama_like.read_olmo2, "Olmo2Config"),
     "opt": _family(classic.read_opt, "OPTConfig"),
@@ -107,31 +103,34 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3_vl_moe_text": _family(moe.read_qwen3_moe, "Qwen3VLMoeTextConfig"),
     "qwen3_vl_text": _family(llama_like.read_qwen3, "Qwen3VLTextConfig"),
     "starcoder2": _family(classic.read_starcoder2, "Starcoder2Config"),
-    "step3p5": _family(moe_own_attention.read_step3p7, "Step3p7TextConfig"),
-    "step3p7": _family(moe_own_attention.read_step3p7, "Step3p7TextConfig"),
+    "step3p5": _family(moe_mixed.read_step3p7, "Step3p7TextConfig"),
+    "step3p7": _family(moe_mixed.read_step3p7, "Step3p7TextConfig"),
     "t5": _family(encoder.read_t5, "T5Config"),
     # A text part inside a multimodal configuration: the reader is chosen by the nested model_type.
-    "gemma3": Family(read=gemma.read_gemma3, config_class="Gemma3Config", tower=vision.siglip_tower, tie_default=True),
-    "gemma4": Family(read=gemma.read_gemma4, config_class="Gemma4Config", tower=vision.gemma4_tower, tie_default=True),
-    "kimi_k25": Family(read=deepseek.read_deepseek, config_class="Kimi_K25Config", tower=vision.kimi_tower),
+    "gemma3": Family(read=gemma.read_gemma3, config_class="Gemma3Config", tower=encoder.siglip_tower, tie_default=True),
+    "gemma4": Family(read=gemma.read_gemma4, config_class="Gemma4Config", tower=encoder.gemma4_tower, tie_default=True),
+    "kimi_k25": Family(read=deepseek.read_deepseek, config_class="Kimi_K25Config", tower=encoder.kimi_tower),
     "kimi_k3": Family(
-        read=linear_attention.read_kimi_linear, config_class="KimiK3Config", tower=vision.uncounted_tower
+        read=linear_attention.read_kimi_linear, config_class="KimiK3Config", tower=encoder.uncounted_tower
     ),
-    "llama4": Family(read=moe_mixed.read_llama4, config_class="Llama4Config", tower=vision.llama4_tower),
+    "llama4": Family(read=moe_mixed.read_llama4, config_class="Llama4Config", tower=encoder.llama4_tower),
     "qwen3_5": Family(
-        read=linear_attention.read_qwen_hybrid, config_class="Qwen3_5Config", tower=vision.qwen_tower, tie_default=False
+        read=linear_attention.read_qwen_hybrid,
+        config_class="Qwen3_5Config",
+        tower=encoder.qwen_tower,
+        tie_default=False,
     ),
     "qwen3_5_moe": Family(
         read=linear_attention.read_qwen_hybrid,
         config_class="Qwen3_5MoeConfig",
-        tower=vision.qwen_tower,
+        tower=encoder.qwen_tower,
         tie_default=False,
     ),
     "qwen3_vl": Family(
-        read=llama_like.read_qwen3, config_class="Qwen3VLConfig", tower=vision.qwen_tower, tie_default=False
+        read=llama_like.read_qwen3, config_class="Qwen3VLConfig", tower=encoder.qwen_tower, tie_default=False
     ),
     "qwen3_vl_moe": Family(
-        read=moe.read_qwen3_moe, config_class="Qwen3VLMoeConfig", tower=vision.qwen_tower, tie_default=False
+        read=moe.read_qwen3_moe, config_class="Qwen3VLMoeConfig", tower=encoder.qwen_tower, tie_default=False
     ),
 }
 

@@ -1,0 +1,276 @@
+"""Fits a user's own measurements can carry: three parameters a kernel family and format, by search, without scipy.
+
+t = launch_s + max(FLOPs / (compute_fraction peak), bytes / (memory_fraction bandwidth)) [Williams2009]. A parameter
+that the measured shapes say nothing about keeps its current value and is named.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.calibrate.measured_work import measured_work
+from simulator.errors import RoofcastError
+from simulator.kernels.library import KernelLibrary
+from simulator.kernels.roofline import math_dtype, peak_flops_per_s
+from simulator.operators.step_shape import Array
+from simulator.operators.work import Family, Work
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import FitError, KernelFit
+from simulator.specs.measured.kernel_times import MeasuredKernel, MeasuredTable
+from simulator.units import MICRO
+
+POINTS_AT_LEAST = 15
+"""Of one family and format: three parameters, and a fifth held out."""
+HELD_OUT_SHARE = 5
+"""One shape in five is scored and not fitted."""
+PEAK_TOLERANCE = 1.1
+"""A product this much faster than the dense peak was not run on this accelerator."""
+PARAMETERS = ("launch_s", "compute_fraction", "memory_fraction")
+# Bounds keep each number meaningful: a launch of 0.05 to 500 us, no faster than the datasheet.
+LOWER = np.log([0.05 * MICRO, 0.002, 0.002])
+UPPER = np.log([500 * MICRO, 1.0, 1.0])
+GRID_POINTS, ZOOM_POINTS, ZOOM_ROUNDS = 13, 5, 16
+LOSS_SCALE = 0.1
+"""Residuals of log time beyond which an outlier counts linearly (soft L1)."""
+PROBE = 0.3
+"""Change of log parameter that must be felt, or else the data does not identify it."""
+FELT_LOSS = 1e-3
+"""Mean loss that counts as felt: a shift by ``PROBE`` of 3 % of the rows."""
+FULL_RATE = 0.995
+Z80 = 1.2816
+"""Normal quantile of a central 80 % interval."""
+PASS_FORMAT = "bf16"
+"""The name under which the kernel library looks up passes of any format."""
+ELEMENTWISE_SHARE = {"l2_speedup": 1.0, "l2_share": 0.9, "l2_sharpness": 6.0}
+"""Turns the pass model into launch plus bytes over bandwidth: the harness measures cold operands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """Measured kernels of one family and format; arrays over its rows, FLOPs and bytes as seconds at the peaks."""
+
+    family: str
+    format: str
+    rows: tuple[MeasuredKernel, ...]
+    works: tuple[Work, ...]
+    peak_s: Array
+    bandwidth_s: Array
+    seconds: Array
+    held_out: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserFit:
+    """A fit and what it is worth on the held-out rows: mean absolute error before (current fits) and after."""
+
+    fit: KernelFit
+    before_mape: float
+    after_mape: float
+    kept: tuple[str, ...]
+
+
+def _shape_hash(row: MeasuredKernel) -> int:
+    sizes = (row.m, row.n, row.k, row.sequences, row.query_tokens, row.context_tokens)
+    heads = (row.num_heads, row.num_kv_heads, row.head_dim, row.bytes)
+    text = f"{row.family}|score|" + ",".join(str(int(value)) for value in (*sizes, *heads))
+    return zlib.crc32(text.encode("ascii"))
+
+
+def held_out(rows: Sequence[MeasuredKernel]) -> NDArray[np.bool_]:
+    """One shape in five, those with the lowest hash; rows of equal shape fall on the same side."""
+    hashes = np.array([_shape_hash(row) for row in rows], dtype=np.int64)
+    shapes = np.unique(hashes)
+    limit = shapes[max(1, len(shapes) // HELD_OUT_SHARE) - 1]
+    chosen: NDArray[np.bool_] = hashes <= limit
+    return chosen
+
+
+def _check_demand(demand: Demand, *, hardware: AcceleratorSpec) -> None:
+    first = demand.rows[0]
+    if len(demand.rows) < POINTS_AT_LEAST:
+        raise RoofcastError(
+            f"row {first.line}: {len(demand.rows)} points of {demand.family} {demand.format}; at least "
+            f"{POINTS_AT_LEAST} are needed",
+            field="family",
+            code="too_few_points",
+            hint="measure with a larger --budget-s, or leave the family out with --only",
+        )
+    too_fast = np.flatnonzero(demand.peak_s > PEAK_TOLERANCE * demand.seconds)
+    if too_fast.size:
+        row, share = demand.rows[too_fast[0]], demand.peak_s[too_fast[0]] / demand.seconds[too_fast[0]]
+        raise RoofcastError(
+            f"row {row.line}: {row.seconds:g} s is {share:.1f} times the {demand.format} peak of {hardware.name}",
+            field="seconds",
+            code="faster_than_peak",
+            hint="is --hardware the device that was measured?",
+        )
+
+
+def demands(table: MeasuredTable, *, hardware: AcceleratorSpec) -> tuple[Demand, ...]:
+    """What can be fitted, by family and format; refuses too few points and times that the hardware cannot reach."""
+    groups: dict[tuple[str, str], list[tuple[MeasuredKernel, Work]]] = {}
+    for row in table.rows:
+        work = measured_work(row)
+        # Without a peak of its own a format is emulated, and no share of a peak describes it.
+        dtype = math_dtype(work) if work is not None else None
+        if work is not None and (dtype is None or dtype in hardware.peak_flops_per_s):
+            # A pass is priced by its bytes, whatever the numbers in them.
+            fmt = PASS_FORMAT if row.family == Family.ELEMENTWISE else row.format
+            groups.setdefault((row.family, fmt), []).append((row, work))
+    found = []
+    for (family, fmt), pairs in groups.items():
+        rows, works = tuple(row for row, _ in pairs), tuple(work for _, work in pairs)
+        peaks = np.array([peak_flops_per_s(work, hardware) for work in works])
+        demand = Demand(
+            family=family,
+            format=fmt,
+            rows=rows,
+            works=works,
+            peak_s=np.array([float(work.flops[0]) for work in works]) / peaks,
+            bandwidth_s=np.array([float(work.bytes[0]) for work in works]) / hardware.memory_bytes_per_s,
+            seconds=np.array([row.seconds for row in rows]),
+            held_out=held_out(rows),
+        )
+        _check_demand(demand, hardware=hardware)
+        found.append(demand)
+    return tuple(found)
+
+
+def roofline_seconds(logs: Array, *, peak_s: Array, bandwidth_s: Array) -> Array:
+    """Times [candidates, rows] for parameters ``logs`` [candidates, 3] (natural logarithms) [s].
+
+    References
+    ----------
+    [Williams2009]
+    """
+    launch_s, compute, memory = np.exp(np.atleast_2d(logs)).T[:, :, None]
+    seconds: Array = launch_s + np.maximum(peak_s / compute, bandwidth_s / memory)
+    return seconds
+
+
+def _loss(logs: Array, demand: Demand, *, rows: NDArray[np.bool_]) -> Array:
+    """Mean soft-L1 loss of log(predicted / measured) of each candidate."""
+    times = roofline_seconds(logs, peak_s=demand.peak_s[rows], bandwidth_s=demand.bandwidth_s[rows])
+    residual = np.log(times / demand.seconds[rows]) / LOSS_SCALE
+    loss: Array = (2 * LOSS_SCALE**2 * (np.sqrt(1 + residual**2) - 1)).mean(axis=1)
+    return loss
+
+
+def search(demand: Demand, *, rows: NDArray[np.bool_]) -> Array:
+    """Logs of the parameters with the least loss: a grid over the bounds, then grids about the best, ever finer."""
+    axes = [np.linspace(low, high, GRID_POINTS) for low, high in zip(LOWER, UPPER, strict=True)]
+    span = (UPPER - LOWER) / (GRID_POINTS - 1)
+    best = np.array(LOWER)
+    for _ in range(ZOOM_ROUNDS + 1):
+        candidates = np.array(list(product(*axes)))
+        best = candidates[int(np.argmin(_loss(candidates, demand, rows=rows)))]
+        axes = [
+            np.clip(np.linspace(at - step, at + step, ZOOM_POINTS), low, high)
+            for at, step, low, high in zip(best, span, LOWER, UPPER, strict=True)
+        ]
+        span = span * 2 / (ZOOM_POINTS - 1)
+    return best
+
+
+def identified(logs: Array, demand: Demand, *, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which parameters the rows determine: a change either way within bounds, the others held, must be felt."""
+    probes = np.concatenate([logs + PROBE * np.eye(3), logs - PROBE * np.eye(3)])
+    rise = _loss(probes, demand, rows=rows) - _loss(logs, demand, rows=rows)
+    # Beyond a bound there is nothing to tell apart: a parameter that rests on it is known from the inside.
+    up = np.where(logs + PROBE > UPPER, np.inf, rise[:3])
+    down = np.where(logs - PROBE < LOWER, np.inf, rise[3:])
+    felt: NDArray[np.bool_] = np.minimum(up, down) > FELT_LOSS
+    return felt
+
+
+def _current_logs(demand: Demand, kernels: KernelLibrary) -> Array:
+    """The three parameters in force, of this format or of 16-bit numbers, or ones in mid-range for passes."""
+    fits = kernels.roofline
+    family = "gemm" if demand.family == Family.ELEMENTWISE else demand.family
+    fit = fits.find(family=family, fmt=demand.format) or fits.find(family=family, fmt="bf16")
+    assert fit is not None, "every roofline calibration holds the bf16 families"
+    return np.log([fit.parameters[name] for name in PARAMETERS])
+
+
+def _mape(predicted: Array, measured: Array) -> float:
+    return float(np.abs(predicted / measured - 1).mean())
+
+
+def _error(ratio: Array, held: NDArray[np.bool_]) -> FitError:
+    """Errors of predicted / measured; the spread comes from the held-out rows as soon as there are enough."""
+    spread_rows = held if held.sum() >= POINTS_AT_LEAST else np.ones_like(held)
+    sigma = max(float(np.quantile(np.abs(np.log(ratio[spread_rows])), 0.8)) / Z80, 0.005)
+    return FitError(
+        score_mape=round(float(np.abs(ratio[held] - 1).mean()), 5),
+        fit_mape=round(float(np.abs(ratio[~held] - 1).mean()), 5),
+        score_bias=round(float((ratio[held] - 1).mean()), 5),
+        log_sigma=round(sigma, 5),
+        coverage_80=round(float((np.abs(np.log(ratio[held])) <= Z80 * sigma).mean()), 5),
+        score_points=int(held.sum()),
+        fit_points=int((~held).sum()),
+    )
+
+
+def _named(logs: Array, demand: Demand) -> Mapping[str, float]:
+    values = {name: float(f"{value:.5g}") for name, value in zip(PARAMETERS, np.exp(logs), strict=True)}
+    if demand.family != Family.ELEMENTWISE:
+        return values
+    return {"launch_s": values["launch_s"], "memory_fraction": values["memory_fraction"], **ELEMENTWISE_SHARE}
+
+
+def _note(parameters: Mapping[str, float], *, kept: Sequence[str]) -> str:
+    """What a reader should know: values that were kept, and rates that reach the datasheet's."""
+    notes = [f"not identified by the measured shapes, value kept: {', '.join(kept)}"] if kept else []
+    full = [name for name in PARAMETERS[1:] if name not in kept and parameters.get(name, 0.0) >= FULL_RATE]
+    if full:
+        notes.append(f"at or above the datasheet rate (operands in a cache?): {', '.join(full)}")
+    return "; ".join(notes)
+
+
+def fit_demand(demand: Demand, *, kernels: KernelLibrary) -> UserFit:
+    """Fit one family and format on four fifths of its shapes and score it, and the fits in force, on the others."""
+    seen = ~demand.held_out
+    logs, current = search(demand, rows=seen), _current_logs(demand, kernels)
+    known = identified(logs, demand, rows=seen)
+    if not known[1:].any():
+        raise RoofcastError(
+            f"row {demand.rows[0].line}: the {len(demand.rows)} shapes of {demand.family} {demand.format} are all so "
+            "small that launches hide what they do",
+            field="seconds",
+            code="not_identifiable",
+            hint="measure larger shapes",
+        )
+    for index in np.flatnonzero(~known):
+        trial = logs.copy()
+        trial[index] = np.clip(current[index], LOWER[index], UPPER[index])
+        if _loss(trial, demand, rows=seen)[0] <= _loss(logs, demand, rows=seen)[0] + FELT_LOSS:
+            logs = trial
+    predicted = roofline_seconds(logs, peak_s=demand.peak_s, bandwidth_s=demand.bandwidth_s)[0]
+    held = demand.held_out
+    before = np.array([float(kernels.price(work).seconds[0]) for work in demand.works])
+    parameters = _named(logs, demand)
+    kept = tuple(name for name, is_known in zip(PARAMETERS, known, strict=True) if not is_known and name in parameters)
+    is_pass = demand.family == Family.ELEMENTWISE
+    moved = [float(work.bytes[0]) for work in demand.works]
+    fit = KernelFit(
+        family=demand.family,
+        format=demand.format,
+        variant="pass" if is_pass else "",
+        model="launch_plus_bytes" if is_pass else "three_parameter",
+        parameters=dict(parameters),
+        box={"bytes": (min(moved), max(moved))},
+        error=_error(predicted / demand.seconds, held),
+        note=_note(parameters, kept=kept),
+    )
+    return UserFit(
+        fit=fit,
+        before_mape=_mape(before[held], demand.seconds[held]),
+        after_mape=_mape(predicted[held], demand.seconds[held]),
+        kept=kept,
+    )

@@ -1,0 +1,120 @@
+"""From a measured row to the work it did, counted as the operator list counts it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from simulator.operators.attention import attended_pairs
+from simulator.operators.step_shape import Array
+from simulator.operators.work import AttentionShape, ElementwiseShape, Family, GemmShape, MatmulFormat, Work
+from simulator.specs.measured.kernel_times import MeasuredKernel
+from simulator.specs.model.precision import BITS, Dtype
+from simulator.units import BITS_PER_BYTE
+
+# 4-bit weights in groups of 128 with a 16-bit scale and a 16-bit zero point each, as the harness packs them.
+_W4_BITS = 4 + 32 / 128
+
+
+def _plain(dtype: Dtype) -> MatmulFormat:
+    return MatmulFormat(name=dtype.value, weight_bits=BITS[dtype], activation_bits=BITS[dtype], math=dtype)
+
+
+FORMATS: Mapping[str, MatmulFormat] = {
+    **{dtype.value: _plain(dtype) for dtype in (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.INT8)},
+    "w4a16": MatmulFormat(name="w4a16", weight_bits=_W4_BITS, activation_bits=16, math=Dtype.BF16),
+}
+"""Formats of measured products that the simulator prices; the product alone, without quantising its input."""
+
+OUTPUT_BYTES: Mapping[str, float] = {"fp32": 4.0, "tf32": 4.0, "int8": 4.0}
+"""Of an element of the product, where it is not 2: int8 products leave the harness as 32-bit integers."""
+
+ATTENTION_KERNEL = "flash"
+SINGLE_PASSES = ("copy", "add", "rms_norm", "softmax")
+"""Measured passes that are one kernel each, as fused engines run them."""
+
+
+def _one(value: float) -> Array:
+    return np.array([value], dtype=np.float64)
+
+
+def _gemm(row: MeasuredKernel) -> Work:
+    fmt = FORMATS[row.format]
+    out_bytes = OUTPUT_BYTES.get(row.format, 2.0)
+    return Work(
+        name=row.kernel,
+        family=Family.GEMM,
+        role="mlp",
+        shape=GemmShape(m=_one(row.m), n=row.n, k=row.k, format=fmt),
+        count=1.0,
+        flops=_one(2 * row.m * row.n * row.k),
+        weight_bytes=_one(row.n * row.k * fmt.weight_bits / BITS_PER_BYTE),
+        kv_bytes=_one(0.0),
+        activation_bytes=_one(row.m * (row.k * fmt.activation_bits / BITS_PER_BYTE + row.n * out_bytes)),
+    )
+
+
+def _attention(row: MeasuredKernel) -> Work:
+    dtype = Dtype(row.format)
+    element_bytes = BITS[dtype] / BITS_PER_BYTE
+    is_decode = row.family == "decode_attention"
+    queries, context = _one(row.query_tokens), _one(row.context_tokens)
+    pairs = attended_pairs(queries=queries, context=context, window=None, causal=True)
+    keys_and_values = 2 * row.sequences * (context + queries) * row.num_kv_heads * row.head_dim
+    return Work(
+        name=row.kernel,
+        family=Family.DECODE_ATTENTION if is_decode else Family.PREFILL_ATTENTION,
+        role="attention",
+        shape=AttentionShape(
+            sequences=_one(row.sequences),
+            query_tokens=queries,
+            context_tokens=context,
+            num_heads=row.num_heads,
+            num_kv_heads=row.num_kv_heads,
+            head_dim=row.head_dim,
+            v_head_dim=row.head_dim,
+            window=None,
+            causal=True,
+            shared_kv=False,
+            is_decode=is_decode,
+            compute_dtype=dtype,
+            kv_dtype=dtype,
+        ),
+        count=1.0,
+        flops=4 * row.sequences * pairs * row.num_heads * row.head_dim,
+        weight_bytes=_one(0.0),
+        kv_bytes=keys_and_values * element_bytes,
+        activation_bytes=2 * row.sequences * queries * row.num_heads * row.head_dim * element_bytes,
+    )
+
+
+def _pass(row: MeasuredKernel) -> Work:
+    return Work(
+        name=row.kernel,
+        family=Family.ELEMENTWISE,
+        role="mlp",
+        shape=ElementwiseShape(bytes=_one(row.bytes)),
+        count=1.0,
+        flops=_one(0.0),
+        weight_bytes=_one(0.0),
+        kv_bytes=_one(0.0),
+        activation_bytes=_one(row.bytes),
+    )
+
+
+def measured_work(row: MeasuredKernel) -> Work | None:
+    """The work of a measured kernel, or None where the simulator has no row of that kind to price.
+
+    Products in a known format, flash attention and single passes are priced; plain attention, sparse and grouped
+    products, whole models, launches and host copies are measured for other checks.
+    """
+    match row.family:
+        case "gemm" if row.format in FORMATS:
+            return _gemm(row)
+        case "prefill_attention" | "decode_attention" if row.kernel == ATTENTION_KERNEL and row.format in set(Dtype):
+            return _attention(row)
+        case "elementwise" if row.kernel in SINGLE_PASSES:
+            return _pass(row)
+        case _:
+            return None

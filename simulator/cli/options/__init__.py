@@ -1,0 +1,1 @@
+"""The options of commands, by what they are about."""

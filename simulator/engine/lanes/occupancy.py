@@ -1,0 +1,218 @@
+"""How many sequences decode at once, and how long an arrival waits for a slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import erf, log1p, sqrt
+
+import numpy as np
+
+from simulator.engine.lanes.load_curve import LoadCurve, PromptCostsAt
+from simulator.engine.lanes.prompt_steps import PromptSteps, prompt_steps
+from simulator.engine.lanes.queueing import smooth_arrivals_factor, wait_probability
+from simulator.engine.lanes.rows import LaneRows, rows_of_one
+from simulator.traffic.lengths import Array, RequestMix, normal_points
+
+_LENGTHS = 64
+# Arrivals smoother than Poisson damp fluctuations, but steps still start and end at whole requests.
+_LEAST_DISPERSION = 0.05
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotOccupancy:
+    """Stationary law of the decoding sequences, per arrival rate.
+
+    mean, variance : of sequences in slots; wait_probability : that all slots are taken
+    conditional_wait_s : mean wait of those that wait [s]; idle_probability : nothing decodes
+    load : offered load of the full lane (below 1 when stable)
+    """
+
+    mean: Array
+    variance: Array
+    wait_probability: Array
+    conditional_wait_s: Array
+    idle_probability: Array
+    load: Array
+
+
+def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None) -> SlotOccupancy:
+    """Birth-death chain with births lambda and deaths n / ((O - 1) T(n)), T(n) = S(n) / (1 - lambda W(n)).
+
+    Exact for Poisson arrivals and smooth service up to the slots, for any answer length distribution. Burstier
+    arrivals or a fluctuating pace enter as ``dispersion`` v (variance over mean of the chain's noise, 1 for Poisson),
+    by which the log-weights are divided (diffusion). Beyond the slots the tail is geometric and its wait is scaled
+    by (ca^2 + cs^2) / 2 as in Allen-Cunneen.
+
+    References
+    ----------
+    [Cohen1979] generalised processor sharing; [Kleinrock1976] section 2.8, diffusion; [Allen1990].
+    """
+    mix, lanes, rates_per_s, of = rows.mix, rows.lanes, rows.rates_per_s, rows.of
+    if not rows.decodes:
+        return _nothing_decodes(rates_per_s, full=not rows.slots.any())
+    noise = np.ones_like(rates_per_s) if dispersion is None else dispersion
+    sequences = np.arange(1, lanes.decode_s.values.shape[1])
+    left_for_decode = np.maximum(1 - rates_per_s[:, None] * lanes.prefill_s.values[of, 1:], _EPSILON)
+    deaths = sequences * left_for_decode / (mix.decode_steps * lanes.decode_s.values[of, 1:])
+    logs = np.zeros((len(rates_per_s), len(sequences) + 1))
+    np.cumsum(np.log(rates_per_s[:, None] / deaths), axis=1, out=logs[:, 1:])
+    logs /= noise[:, None]
+    if (lanes.slots < len(sequences)).any():
+        logs[:, 1:][sequences > rows.slots[:, None]] = -np.inf
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    each = np.arange(len(of))
+    last_deaths = deaths[each, rows.slots - 1]
+    load = rates_per_s / last_deaths
+    # The geometric tail's ratio load^(1 / v), kept below 1 where the lane is unstable and flagged so elsewhere.
+    tail = np.maximum(-np.expm1(np.log(load) / noise), _EPSILON)
+    weights[each, rows.slots] /= tail
+    mean, square, idle, full = _shares(rows, weights)
+    variability = (mix.arrival_cv**2 + mix.osl.cv**2) / 2
+    return SlotOccupancy(
+        mean=mean,
+        variance=np.maximum(square - mean**2, 0.0),
+        wait_probability=full,
+        conditional_wait_s=variability / (last_deaths * tail),
+        idle_probability=idle,
+        load=load,
+    )
+
+
+def _shares(rows: LaneRows, weights: Array) -> tuple[Array, Array, Array, Array]:
+    """Mean and mean square of the sequences under unscaled ``weights`` [rows, sequences], and the first and last share.
+
+    Lane by lane, because a sum's last digit depends on how many numbers it is of.
+    """
+    mean, square, idle, full = (np.empty(len(weights)) for _ in range(2 + 2))
+    states = np.arange(weights.shape[1])
+    for slots, place in rows.spans():
+        own, known = weights[place, : slots + 1], states[: slots + 1]
+        shares = own / own.sum(axis=1, keepdims=True)
+        mean[place], square[place] = shares @ known, shares @ known**2
+        idle[place], full[place] = shares[:, 0], shares[:, -1]
+    return mean, square, idle, full
+
+
+def _nothing_decodes(rates_per_s: Array, *, full: bool) -> SlotOccupancy:
+    zero = np.zeros_like(rates_per_s)
+    blocked = np.full_like(rates_per_s, float(full))
+    return SlotOccupancy(
+        mean=zero,
+        variance=zero,
+        wait_probability=blocked,
+        conditional_wait_s=zero,
+        idle_probability=1 - blocked,
+        load=blocked,
+    )
+
+
+def batch_dispersion(mix: RequestMix, *, load: Array) -> Array:
+    """Variance over mean of the decoding sequences that arrivals and prompt steps cause, for a step time without slope.
+
+    While prompts are computed nobody finishes, but others arrive: seen by the decoding sequences, requests join in
+    batches B as large as the number served in a busy period of prompts, E[B^2] / E[B] = (1 + rho c^2) / (1 - rho)^2
+    for Poisson arrivals. For batches that join an unlimited lane, variance over mean is
+    1 + (E[B^2] / E[B] - 1) E[min(O, O')] / E[O], where O and O' are two answers: of log-normal ones 1 - erf(s / 2) with
+    s^2 their log-variance. Other arrivals than Poisson enter by their squared coefficient of variation (heuristic).
+
+    References
+    ----------
+    [Kleinrock1975] section 5.9, number served in a busy period; [Tijms2003] section 1.1.3, batch arrivals.
+    """
+    square_ratio = (mix.arrival_cv**2 + load * mix.isl.cv**2) / (1 - load) ** 2
+    overlap = 1 - erf(sqrt(log1p(mix.osl.cv**2)) / 2)
+    return np.maximum(1 + (square_ratio - 1) * overlap, _LEAST_DISPERSION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneState:
+    """A lane at each arrival rate: its occupancy, its steps, and the waits that follow (arrays over rates).
+
+    occupancy : sequences in slots, as plain steps see them; dispersion : variance over mean of what drives them
+    steps : plain and prompt-carrying steps at the mean occupancy
+    room_prompts : prompts beside the own one that the token budget of a step still takes
+    budget_load : share of the prompt capacity in use
+    budget_wait_probability, budget_conditional_s : of waiting for it, and the mean wait then [s]
+    idle_probability : that an arrival finds nothing running
+    rows : the lanes and rates; costs : of prompts beside the mean occupancy
+    """
+
+    rows: LaneRows
+    costs: PromptCostsAt
+    rates_per_s: Array
+    occupancy: SlotOccupancy
+    dispersion: Array
+    steps: PromptSteps
+    room_prompts: Array
+    budget_load: Array
+    budget_wait_probability: Array
+    budget_conditional_s: Array
+    idle_probability: Array
+
+
+@lru_cache(maxsize=64)
+def _prompt_lengths(mix: RequestMix) -> Array:
+    """New tokens of evenly spread prompts; every lane of a plan serves the same."""
+    return mix.isl.at(normal_points(_LENGTHS)[0]) * (mix.new_prompt_tokens / mix.isl.mean_tokens)
+
+
+def _service_variability(rows: LaneRows, costs: PromptCostsAt, *, sequences: Array, decode_s: Array) -> Array:
+    """Squared coefficient of variation of the time that one prompt takes of full steps."""
+    if rows.mix.isl.cv == 0:
+        return np.zeros_like(sequences)
+    lengths = _prompt_lengths(rows.mix)
+    room = np.maximum(rows.batched_tokens - sequences, 1.0)[:, None]
+    times_s = costs.added_by_s(lengths) + decode_s[:, None] * lengths / room
+    variability: Array = times_s.var(axis=1) / times_s.mean(axis=1) ** 2
+    return variability
+
+
+def lane_state(curve: LoadCurve, *, rates_per_s: Array) -> LaneState:
+    """``lane_states`` of one lane at several arrival rates [1/s]."""
+    return lane_states(rows_of_one(curve, rates_per_s=rates_per_s))
+
+
+def lane_states(rows: LaneRows) -> LaneState:
+    """Occupancy, steps and waits of lanes at their arrival rates.
+
+    The chain is solved twice: the share of prompts at its first mean says how noisy the second is. The token budget is
+    a queue that serves as many prompts side by side as fit into a step; its wait is that of as many servers.
+
+    References
+    ----------
+    [Sakasegawa1977] wait with several servers; [Allen1990] and [Kramer1976] variability.
+    """
+    mix, rates_per_s = rows.mix, rows.rates_per_s
+    occupancy = slot_occupancy(rows)
+    steps = prompt_steps(rows, sequences=occupancy.mean)
+    dispersion = batch_dispersion(mix, load=steps.load)
+    occupancy = slot_occupancy(rows, dispersion=dispersion)
+    steps = prompt_steps(rows, sequences=occupancy.mean)
+    full_s = rows.at(rows.lanes.full_prompt_s, occupancy.mean)
+    per_step = np.maximum(rows.batched_tokens - occupancy.mean, 1.0) / mix.new_prompt_tokens
+    load = rates_per_s * full_s
+    stable = np.minimum(load, 1 - _EPSILON)
+    costs = rows.prompt_costs(occupancy.mean)
+    variability = _service_variability(rows, costs, sequences=occupancy.mean, decode_s=steps.decode_s)
+    own_s = steps.decode_s / np.minimum(per_step, 1.0) + steps.prefill_s
+    idle = occupancy.idle_probability * np.exp(-rates_per_s * own_s) if mix.decode_steps > 0 else 1 - stable
+    service_cv = np.sqrt(variability)
+    # Both are one for Poisson arrivals.
+    less = smooth_arrivals_factor(load=stable, service_cv=service_cv, arrival_cv=mix.arrival_cv)
+    seldom = wait_probability(load=stable, service_cv=service_cv, arrival_cv=mix.arrival_cv) / stable
+    waits = seldom * stable ** (np.sqrt(2 * (np.maximum(per_step, 1.0) + 1)) - 1)
+    return LaneState(
+        rows=rows,
+        costs=costs,
+        rates_per_s=rates_per_s,
+        occupancy=occupancy,
+        dispersion=dispersion,
+        steps=steps,
+        room_prompts=np.maximum(per_step - 1, 0.0),
+        budget_load=load,
+        budget_wait_probability=waits,
+        budget_conditional_s=full_s * (1 + variability) / 2 / (1 - stable) * less / seldom,
+        idle_probability=idle,
+    )

@@ -1,0 +1,237 @@
+"""The steps of a lane that are priced: each kind of step at a few batch sizes, in one call.
+
+The kinds, node by node: a plain step; one with the prompts that usually arrive; one filled to the token budget. At
+every other node also: one with fewer and one with more prompt tokens than usual, and one filled with the beginnings of
+prompts; what prompts add is smooth in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.operators.step_shape import StepShape, mixed_step
+from simulator.phases.compiled import graph_tokens
+from simulator.traffic.lengths import Array, RequestMix
+
+StepTimes = Callable[[StepShape], Array]
+"""Seconds of each case of a StepShape; positive, and not falling when work is added."""
+
+# Gauss-Hermite rule of three points for a standard normal, the middle one first: expectations of polynomials up to the
+# fifth degree are exact.
+_DEVIATES = np.array([0.0, -sqrt(3), sqrt(3)])
+SIZE_WEIGHTS = np.array([4.0, 1.0, 1.0]) / 6
+ASCENDING = (1, 0, 2)
+"""Order of the sizes from small to large."""
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedNodes:
+    """Step times [s] over the nodes (batch sizes).
+
+    plain_s : decoding alone; shared_s : with prompts of ``size_tokens``, [sizes, nodes], in the order of SIZE_WEIGHTS
+    full_s : filled with an average piece of a prompt; fresh_full_s : with the beginnings of prompts
+    room_tokens : what the token budget leaves to prompts; earlier_tokens : context of that average piece
+    """
+
+    nodes: Array
+    plain_s: Array
+    shared_s: Array
+    full_s: Array
+    fresh_full_s: Array
+    size_tokens: Array
+    room_tokens: Array
+    earlier_tokens: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PromptSizes:
+    """Prompts of a step that has any: their mean number, and new tokens of all of them at five points."""
+
+    number: Array
+    tokens: Array
+
+
+def _prompt_sizes(mix: RequestMix, nodes: Array) -> _PromptSizes:
+    """A step of n decoding sequences meets a = n / (O - 1) new prompts on average, by conservation of requests.
+
+    Steps that have any have N with mean a / (1 - e^-a) and E[N^2] = (1 + a) E[N]; their tokens are taken as
+    log-normal with the two moments of that sum.
+    """
+    arrivals = nodes / mix.decode_steps if mix.decode_steps > 0 else np.zeros_like(nodes)
+    number = np.where(arrivals > 0, arrivals / -np.expm1(-np.maximum(arrivals, _TINY)), 1.0)
+    square_cv = np.maximum((1 + arrivals) / number - 1, 0.0) + mix.isl.cv**2 / number
+    log_variance = np.log1p(square_cv)
+    factors = np.exp(np.sqrt(log_variance) * _DEVIATES[:, None] - log_variance / 2)
+    return _PromptSizes(number=number, tokens=np.maximum(mix.new_prompt_tokens * number * factors, 1.0))
+
+
+def computed_sequences(sequences: Array, *, largest: int) -> Array:
+    """Sequences that CUDA graphs compute for a batch that fluctuates around ``sequences`` like a Poisson number."""
+    around = sequences + np.sqrt(sequences) * np.linspace(-1.5, 1.5, 25)[:, None]
+    around = np.maximum(np.rint(around), 1.0)
+    padding: Array = (graph_tokens(around, largest=largest) - around).mean(axis=0)
+    return sequences + padding
+
+
+@lru_cache(maxsize=64)
+def _captured_sizes(largest: int) -> Array:
+    """Batch sizes that graphs were captured for, ascending."""
+    return np.array(sorted({float(size) for size in graph_tokens(np.arange(1.0, largest + 1), largest=largest)}))
+
+
+def _graph_sizes(sequences: Array, *, largest: int) -> tuple[Array, Array]:
+    """The captured sizes below and above each mean number of computed sequences; itself where none are captured.
+
+    Step times jump between sizes (tiles, collective algorithms), so that a mean size is none that is ever run.
+    """
+    sizes = _captured_sizes(largest)
+    if not len(sizes):
+        return sequences, sequences
+    above = np.searchsorted(sizes, sequences).clip(1, len(sizes) - 1)
+    captured = sequences <= sizes[-1]
+    return np.where(captured, sizes[above - 1], sequences), np.where(captured, sizes[above], sequences)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cases:
+    """Steps of one kind: prompt tokens in all and of each piece, tokens before a piece, sequences and what they see."""
+
+    tokens: Array
+    piece: Array
+    earlier: Array
+    sequences: Array
+    attended: Array
+
+
+def _joined(cases: tuple[_Cases, ...], *, cached_tokens: float) -> StepShape:
+    """All kinds of steps as the cases of one."""
+
+    def joined(name: str) -> Array:
+        return np.concatenate([getattr(kind, name) for kind in cases])
+
+    tokens, piece = joined("tokens"), joined("piece")
+    return mixed_step(
+        prefill_sequences=tokens / piece,
+        prefill_tokens=piece,
+        prefill_context=np.maximum(joined("earlier") + cached_tokens, 0.0),
+        decode_sequences=joined("sequences"),
+        decode_context=joined("attended"),
+    )
+
+
+def _plain_cases(mix: RequestMix, *, nodes: Array, piece: Array, sequences: Array) -> _Cases:
+    """The bare step that prompts add to, with the tokens of the nodes' sequences.
+
+    One sequence decodes where the lane is empty; requests without decode steps (encoders have none) prefill one token.
+    """
+    nothing, decodes = np.zeros_like(nodes), mix.decode_steps > 0
+    bare = nothing if decodes else np.ones_like(nodes)
+    attended = mix.decode_context_tokens * np.maximum(nodes, 1.0) / np.maximum(sequences, 1.0)
+    return _Cases(
+        tokens=bare,
+        piece=piece if decodes else bare,
+        earlier=nothing,
+        sequences=sequences if decodes else nothing,
+        attended=attended,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSteps:
+    """The steps of a lane that have to be priced: ``step`` holds every kind at its nodes.
+
+    few : nodes of the kinds that are priced at every other node only; computed : sequences that graphs compute, on
+    average, between the captured sizes ``smaller`` and ``larger``; the rest as in ``PricedNodes``
+    """
+
+    step: StepShape
+    nodes: Array
+    few: NDArray[np.intp]
+    computed: Array
+    smaller: Array
+    larger: Array
+    size_tokens: Array
+    room_tokens: Array
+    earlier_tokens: Array
+
+    def priced(self, seconds: Array) -> PricedNodes:
+        """Step times by kind, from those of the cases of ``step`` [s]."""
+        whole, few = len(self.nodes), len(self.few)
+        parts = np.split(seconds, np.cumsum([whole, whole, whole, few, few, few]))
+        small_s, usual_s, full_s, *sparse, large_s = parts
+        share = np.clip((self.computed - self.smaller) / np.maximum(self.larger - self.smaller, 1.0), 0.0, 1.0)
+        plain_s = small_s + share * (large_s - small_s)
+        at = self.nodes[self.few]
+        low_s, high_s, fresh_full_s = (np.interp(self.nodes, at, some - plain_s[self.few]) + plain_s for some in sparse)
+        return PricedNodes(
+            nodes=self.nodes,
+            plain_s=plain_s,
+            shared_s=np.stack((usual_s, low_s, high_s)),
+            full_s=full_s,
+            fresh_full_s=fresh_full_s,
+            size_tokens=self.size_tokens,
+            room_tokens=self.room_tokens,
+            earlier_tokens=self.earlier_tokens,
+        )
+
+
+def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int) -> NodeSteps:
+    """Every kind of step at every node.
+
+    Decode steps are priced as CUDA graphs pad them, with the same tokens attended to. Prompts longer than the budget
+    leaves room for are cut into pieces; tokens of long prompts see the pieces before theirs.
+
+    References
+    ----------
+    [Agrawal2024] chunked prefill; [Yu2022] iteration-level batching; [Abramowitz1964] 25.4.46, the rule for sizes.
+    """
+    room = np.maximum(batched_tokens - nodes, 1.0)
+    sizes = _prompt_sizes(mix, nodes)
+    size_tokens = np.minimum(sizes.tokens, room)
+    piece = np.minimum(mix.new_prompt_tokens, room)
+    # Most tokens are in long prompts: a token's prompt has (1 + cv^2) times the mean length.
+    earlier = np.maximum(mix.new_prompt_tokens * (1 + mix.isl.cv**2) - piece, 0.0) / 2
+    cut = np.maximum(sizes.tokens - size_tokens, 0.0) / (2 * sizes.number)
+    computed = computed_sequences(np.maximum(nodes, 1.0), largest=graph_sequences)
+    smaller, larger = _graph_sizes(computed, largest=graph_sequences)
+    few = np.array(sorted({*range(0, len(nodes), 2), len(nodes) - 1}))
+
+    def beside(tokens: Array, each: Array, before: Array, *, at: NDArray[np.intp] | slice) -> _Cases:
+        sequences = nodes[at]
+        attended = np.full(len(sequences), mix.decode_context_tokens)
+        return _Cases(tokens=tokens[at], piece=each[at], earlier=before[at], sequences=sequences, attended=attended)
+
+    cases = (
+        _plain_cases(mix, nodes=nodes, piece=piece, sequences=smaller),
+        beside(size_tokens[0], size_tokens[0] / sizes.number, cut[0], at=slice(None)),
+        beside(room, piece, earlier, at=slice(None)),
+        *(beside(size_tokens[kind], size_tokens[kind] / sizes.number, cut[kind], at=few) for kind in (1, 2)),
+        beside(room, piece, np.zeros_like(nodes), at=few),
+        _plain_cases(mix, nodes=nodes, piece=piece, sequences=larger),
+    )
+    return NodeSteps(
+        step=_joined(cases, cached_tokens=mix.isl.mean_tokens - mix.new_prompt_tokens),
+        nodes=nodes,
+        few=few,
+        computed=computed,
+        smaller=smaller,
+        larger=larger,
+        size_tokens=size_tokens,
+        room_tokens=room,
+        earlier_tokens=earlier,
+    )
+
+
+def price_nodes(
+    step_times: StepTimes, *, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int
+) -> PricedNodes:
+    """Price every kind of step at every node in one call of ``step_times``; see ``node_steps``."""
+    steps = node_steps(mix=mix, nodes=nodes, batched_tokens=batched_tokens, graph_sequences=graph_sequences)
+    return steps.priced(step_times(steps.step))

@@ -1,0 +1,1 @@
+"""Answers about many requests: served workloads, capacities, percentiles and their intervals."""

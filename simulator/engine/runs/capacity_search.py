@@ -1,0 +1,324 @@
+"""The highest rate that meets objectives, by bisection on the event simulation with common random numbers.
+
+Requests of a workload in any number, for searches over rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, exp, log, log2, sqrt
+
+import numpy as np
+
+from simulator.engine.lanes.lane import lane_curve, lanes
+from simulator.engine.lanes.load_curve import saturation
+from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
+from simulator.engine.runs.rate_simulation import RatePoint, Served, served_deployment, simulate_rate
+from simulator.engine.runs.scheduling import kv_blocks_of
+from simulator.engine.settings import Routing
+from simulator.errors import InfeasibleError, RoofcastError
+from simulator.phases.deployment import Deployment
+from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.question.workload import StageSpec, WorkloadSpec
+from simulator.traffic.demand import build_requests
+from simulator.traffic.lengths import RequestMix
+from simulator.traffic.mixes import mix_of_requests
+from simulator.traffic.requests import Requests
+
+RequestSource = Callable[[int, int], Requests]
+"""(count, seed) -> that many requests at any rate, the same for the same seed."""
+Progress = Callable[[int, int], None]
+
+RESOLUTION = 0.01
+"""The answer is at most this share below a rate that was seen to fail."""
+STEP = 1.25
+IDLE_SHARE = 0.002
+"""Share of the saturation rate at which a deployment counts as idle."""
+STEADY_RATES = 48
+SMALL_STEP = 1.05
+COMPANY_TIMES = 20
+LONGER = 1.25
+"""Runs are repeated where they should have been this many times as long."""
+LEAST_REQUESTS, MOST_REQUESTS = 2_000, 20_000
+# Student's t that leaves 10 % on either side, by degrees of freedom from 1 (then the normal deviate).
+_STUDENT_80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372)
+_NORMAL_80 = 1.282
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedCapacity:
+    """What a deployment sustains.
+
+    rate_per_s : highest mean rate seen to meet every objective; low, high : 80 % interval from the scatter of seeds
+    failing_per_s : lowest rate seen to fail; binding : the objective that fails there, None for a growing queue
+    steady_per_s : the steady-state estimate that the search started from, and saturation_per_s its saturation rate
+    points : every rate visited, ascending; at_capacity : that of ``rate_per_s``
+    """
+
+    rate_per_s: float
+    low_per_s: float
+    high_per_s: float
+    failing_per_s: float
+    binding: ObjectiveSpec | None
+    steady_per_s: float
+    saturation_per_s: float
+    points: tuple[RatePoint, ...]
+    seeds: int
+    requests: int
+
+    @property
+    def at_capacity(self) -> RatePoint:
+        """The point at the highest rate that holds."""
+        return next(point for point in self.points if point.rate_per_s == self.rate_per_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteadyGuess:
+    """Steady-state estimate: rate within the objectives, saturation rate [1/s], and the batch there."""
+
+    rate_per_s: float
+    saturation_per_s: float
+    mean_sequences: float
+
+
+def steady_guess(
+    deployment: Deployment, *, mix: RequestMix, objectives: tuple[ObjectiveSpec, ...], replicas: int = 1
+) -> SteadyGuess:
+    """The largest of evenly spaced rates up to which the steady state meets every objective, for all replicas."""
+    curve = lane_curve(deployment, mix=mix)
+    limit = saturation(curve)
+    if limit.rate_per_s <= 0:
+        raise InfeasibleError("the KV cache does not hold one mean request", field="workload", code="slots")
+    rates = limit.rate_per_s * np.linspace(1 / STEADY_RATES, 1 - 1 / STEADY_RATES, STEADY_RATES - 1)
+    state = steady_state(curve, rates_per_s=rates)
+    holds = np.ones(len(rates), dtype=np.bool_)
+    for item in objectives:
+        holds &= state.percentile_s(LatencyMetric(item.metric), item.percentile) <= item.bound_s
+    last = len(rates) if holds.all() else int(np.argmin(holds))
+    place = max(last - 1, 0)
+    all_lanes = lanes(deployment) * replicas
+    return SteadyGuess(
+        rate_per_s=float(rates[place]) * all_lanes,
+        saturation_per_s=limit.rate_per_s * all_lanes,
+        mean_sequences=float(state.mean_sequences[place]) * all_lanes,
+    )
+
+
+@dataclass(slots=True)
+class _Search:
+    """Rates visited so far; a rate is never simulated twice."""
+
+    served: Served
+    samples: Sequence[Requests]
+    objectives: tuple[ObjectiveSpec, ...]
+    progress: Progress | None
+    expected: int
+    points: dict[float, RatePoint]
+
+    def at(self, rate_per_s: float) -> RatePoint:
+        if rate_per_s not in self.points:
+            self.points[rate_per_s] = simulate_rate(
+                self.served, samples=self.samples, rate_per_s=rate_per_s, objectives=self.objectives
+            )
+            if self.progress is not None:
+                self.progress(len(self.points), max(self.expected, len(self.points) + 1))
+        return self.points[rate_per_s]
+
+
+def _bracket(search: _Search, *, guess: SteadyGuess, start_per_s: float, step: float) -> tuple[float, float]:
+    """A rate that holds and one that fails, found in growing steps from the first rate."""
+    rate = start_per_s
+    if search.at(rate).holds:
+        while search.at(rate * step).holds:
+            rate, step = rate * step, step * STEP
+        return rate, rate * step
+    if search.at(rate / step).holds:
+        return rate / step, rate
+    # Before a long way down, a short run says whether there is anything at its end.
+    idle = IDLE_SHARE * guess.saturation_per_s
+    alone = simulate_rate(search.served, samples=search.samples[:1], rate_per_s=idle, objectives=search.objectives)
+    if not alone.holds:
+        raise _misses_idle(alone)
+    rate = rate / step
+    while rate > idle:
+        step *= STEP
+        if search.at(rate / step).holds:
+            return rate / step, rate
+        rate /= step
+    raise _misses_idle(search.at(rate))
+
+
+def _misses_idle(point: RatePoint) -> InfeasibleError:
+    worst = max(point.checks, key=lambda check: check.excess, default=None)
+    if worst is None or worst.holds:
+        return InfeasibleError("even an idle deployment does not keep up", field="--slo", code="saturated")
+    objective = worst.objective
+    return InfeasibleError(
+        f"{objective.metric.upper()} p{objective.percentile:g} of an idle deployment is {worst.value_s:.4g} s, above "
+        f"{objective.bound_s:g} s",
+        field="--slo",
+        code="objective",
+        hint="loosen the bound, or use faster hardware, more tensor parallelism or a smaller model",
+    )
+
+
+def _bisect(search: _Search, *, bracket: tuple[float, float]) -> tuple[float, float]:
+    low, high = bracket
+    while high / low > 1 + RESOLUTION:
+        middle = sqrt(low * high)
+        if search.at(middle).holds:
+            low = middle
+        else:
+            high = middle
+    return low, high
+
+
+def _seed_rate(points: Sequence[RatePoint], *, seed: int, low: float) -> float:
+    """Where one run's worst percentile crosses its bound: log-linear between the visited rates next to it [1/s]."""
+    rates = [log(point.rate_per_s) for point in points]
+    excess = [point.excess_of(seed) for point in points]
+    for before in range(len(points) - 1):
+        here, there = excess[before], excess[before + 1]
+        if here <= 1 < there and points[before + 1].rate_per_s >= low / STEP:
+            if not np.isfinite(there) or here <= 0:
+                return points[before].rate_per_s
+            share = -log(here) / (log(there) - log(here))
+            return exp(rates[before] + share * (rates[before + 1] - rates[before]))
+    return low
+
+
+def student_80(freedom: int) -> float:
+    """Student's t that leaves 10 % on either side, for 1 or more degrees of freedom; beyond 10 the normal deviate."""
+    return _STUDENT_80[freedom - 1] if freedom <= len(_STUDENT_80) else _NORMAL_80
+
+
+def _seed_interval(points: Sequence[RatePoint], *, seeds: int, rate_per_s: float) -> tuple[float, float]:
+    """80 % interval of the mean capacity from the capacities of single runs (Student's t in log rate)."""
+    logs = np.log([_seed_rate(points, seed=seed, low=rate_per_s) for seed in range(seeds)])
+    half = student_80(seeds - 1) * float(logs.std(ddof=1)) / sqrt(seeds) if seeds > 1 else 0.0
+    # A capacity is known to the resolution of the search at best.
+    half = max(half, RESOLUTION)
+    return rate_per_s * exp(-half), rate_per_s * exp(half)
+
+
+def requests_for(sequences: float) -> int:
+    """Requests of a run long enough to fill the batches many times over, which hold that many ``sequences``."""
+    return int(min(max(COMPANY_TIMES * sequences, LEAST_REQUESTS), MOST_REQUESTS))
+
+
+def _found(search: _Search, *, guess: SteadyGuess, low: float, high: float) -> SimulatedCapacity:
+    points = tuple(search.points[rate] for rate in sorted(search.points))
+    seeds = len(search.samples)
+    low_rate, high_rate = _seed_interval(points, seeds=seeds, rate_per_s=low)
+    failing = search.points[high]
+    return SimulatedCapacity(
+        rate_per_s=low,
+        low_per_s=low_rate,
+        high_per_s=high_rate,
+        failing_per_s=high,
+        binding=None if all(check.holds for check in failing.checks) else failing.binding,
+        steady_per_s=guess.rate_per_s,
+        saturation_per_s=guess.saturation_per_s,
+        points=points,
+        seeds=seeds,
+        requests=len(search.samples[0]),
+    )
+
+
+def capacity_by_simulation(
+    deployment: Deployment,
+    *,
+    source: RequestSource,
+    objectives: tuple[ObjectiveSpec, ...],
+    replicas: int = 1,
+    routing: Routing = Routing.ROUND_ROBIN,
+    seeds: int = 5,
+    first_seed: int = 0,
+    requests: int | None = None,
+    timeout_s: float | None = None,
+    step_scale: float = 1.0,
+    progress: Progress | None = None,
+) -> SimulatedCapacity:
+    """The highest mean rate of ``replicas`` copies at which every objective holds and the queue does not grow [1/s].
+
+    All rates meet the same requests, closer together or further apart, so that the search is free of noise between
+    rates; percentiles are over all ``seeds`` runs of ``requests`` each, warm-up left out. Without ``requests`` the runs
+    are long enough for the batch at capacity; where the first guess of it was too small, the search goes on from its
+    answer with longer ones. ``step_scale`` makes every step that many times as long (for intervals). Raises
+    InfeasibleError where even an idle deployment misses an objective.
+    """
+    kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
+    mix = mix_of_requests(source(LEAST_REQUESTS, first_seed))
+    return searched_capacity(
+        served_deployment(deployment, replicas=replicas, routing=routing, timeout_s=timeout_s, step_scale=step_scale),
+        guess=steady_guess(deployment, mix=mix, objectives=objectives, replicas=replicas),
+        source=source,
+        objectives=objectives,
+        lanes_in_all=lanes(deployment) * replicas,
+        seeds=seeds,
+        first_seed=first_seed,
+        requests=requests,
+        progress=progress,
+    )
+
+
+def searched_capacity(
+    served: Served,
+    *,
+    guess: SteadyGuess,
+    source: RequestSource,
+    objectives: tuple[ObjectiveSpec, ...],
+    lanes_in_all: int,
+    seeds: int = 5,
+    first_seed: int = 0,
+    requests: int | None = None,
+    progress: Progress | None = None,
+) -> SimulatedCapacity:
+    """The same of anything that serves requests, from a first ``guess``; ``lanes_in_all`` share the batch it holds."""
+
+    def found(count: int, *, start_per_s: float, step: float) -> SimulatedCapacity:
+        search = _Search(
+            served=served,
+            samples=[source(count, first_seed + seed) for seed in range(seeds)],
+            objectives=objectives,
+            progress=progress,
+            expected=2 + ceil(log2(log(step) / RESOLUTION)),
+            points={},
+        )
+        low, high = _bisect(search, bracket=_bracket(search, guess=guess, start_per_s=start_per_s, step=step))
+        return _found(search, guess=guess, low=low, high=high)
+
+    count = requests or requests_for(guess.mean_sequences)
+    capacity = found(count, start_per_s=guess.rate_per_s, step=STEP)
+    if requests is not None:
+        return capacity
+    longer = requests_for(capacity.at_capacity.mean_batch * lanes_in_all)
+    if longer <= LONGER * count:
+        return capacity
+    return found(longer, start_per_s=capacity.rate_per_s, step=SMALL_STEP)
+
+
+_ANY_RATE_PER_S = 1.0
+
+
+def _stages(workload: WorkloadSpec, count: int) -> tuple[StageSpec, ...]:
+    """The workload's stages in the same proportions, as long as it takes to send about ``count`` requests."""
+    if not workload.stages:
+        return (StageSpec(rate_per_s=_ANY_RATE_PER_S, duration_s=count / _ANY_RATE_PER_S),)
+    factor = count / sum(stage.rate_per_s * stage.duration_s for stage in workload.stages)
+    return tuple(
+        StageSpec(rate_per_s=stage.rate_per_s, duration_s=stage.duration_s * factor) for stage in workload.stages
+    )
+
+
+def workload_source(workload: WorkloadSpec, *, block_size_tokens: int) -> RequestSource:
+    """A function from (count, seed) to about ``count`` requests; those of a trace do not depend on the seed."""
+    if workload.arrival == "trace" and workload.trace is None:
+        raise RoofcastError("arrival trace needs the file", field="workload.trace", code="missing_field")
+
+    def source(count: int, seed: int) -> Requests:
+        staged = workload.model_copy(update={"stages": _stages(workload, count), "seed": seed})
+        return build_requests(staged, block_size_tokens=block_size_tokens)
+
+    return source

@@ -1,0 +1,285 @@
+"""Prefill and decode in pools of their own: prompts in one, their KV cache over a link, answers in the other.
+
+Nothing flows back from the decode pool, so that the pools are simulated one after the other. The first token travels
+with the KV cache: clients see it when the transfer is complete. Left out: transfers layer by layer during the prefill,
+prefixes that the decode pool has already (all prompt tokens are sent), and prefill replicas that hold blocks until they
+are fetched.
+
+References
+----------
+[Patel2024a], [Qin2024]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simulator.engine.events.simulation import SimulationRun, simulate_requests
+from simulator.engine.events.state import BUSY_S
+from simulator.engine.runs.metrics import ServeResult, serve_result
+from simulator.engine.runs.scheduling import kv_blocks_of, scheduler_settings, step_tables
+from simulator.engine.runs.serving import speculating
+from simulator.engine.settings import Routing, SchedulerSettings
+from simulator.errors import RoofcastError
+from simulator.phases.compiled import StepTables
+from simulator.phases.deployment import Deployment
+from simulator.phases.memory import memory_plan
+from simulator.specs.engine.deployment import DisaggregationSpec
+from simulator.specs.hardware.accelerator import ServerSpec
+from simulator.specs.question.plan import ObjectiveSpec
+from simulator.traffic.requests import NO_PREFIX, NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Replicas of one deployment; ``tables`` of its steps, where the caller has them already."""
+
+    deployment: Deployment
+    replicas: int
+    tables: tuple[StepTables, ...] | None = None
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of the pool."""
+        return self.replicas * self.deployment.parallelism.devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisaggregatedResult:
+    """What clients see, with the engine figures of the decode pool; and what the other parts do.
+
+    prefill_busy_fraction : share of the time in which a prefill replica computes
+    transfer_mean_s : from the end of a prefill to the arrival of its KV cache, waiting for the link included [s]
+    link : which link it was, link_busy_fraction : share of the time in which it is taken
+    """
+
+    result: ServeResult
+    prefill: Pool
+    decode: Pool
+    prefill_busy_fraction: float
+    transfer_mean_s: float
+    link: str
+    link_busy_fraction: float
+
+
+def transfer_link(
+    prefill: Pool, decode: Pool, *, spec: DisaggregationSpec, server: ServerSpec | None
+) -> tuple[str, float]:
+    """Name and bandwidth per device and direction [bytes/s] of the link between the pools."""
+    scale_up = prefill.deployment.hardware.scale_up
+    inside = prefill.devices + decode.devices <= scale_up.domain_size
+    if spec.link == "scale_up" and not inside:
+        raise RoofcastError(
+            f"{prefill.devices + decode.devices} devices do not fit a {scale_up.kind} domain of {scale_up.domain_size}",
+            field="disaggregation.link",
+            hint="nic, or fewer replicas",
+        )
+    if spec.link == "scale_up" or (spec.link is None and inside):
+        return scale_up.kind, scale_up.bytes_per_s_per_direction
+    if server is None:
+        raise RoofcastError(
+            f"no server profile for {prefill.deployment.hardware.name} says what network it has",
+            field="disaggregation.link",
+            hint="scale_up within one domain, or a server profile",
+        )
+    share = server.nics_per_server / server.accelerators_per_server
+    return server.nic.kind, server.nic.bytes_per_s_per_direction * min(share, 1.0)
+
+
+def transfer_ends_s(ready_s: Floats, duration_s: Floats, *, sender: Ints) -> Floats:
+    """When each transfer ends if every sender sends one after the other, first ready first served [s].
+
+    ``end_i = max(end_before, ready_i) + duration_i``, as running maxima of ready times less the work before them.
+    """
+    ends_s = np.empty_like(ready_s)
+    for one in np.unique(sender):
+        own = np.flatnonzero(sender == one)
+        own = own[np.argsort(ready_s[own], kind="stable")]
+        work_s = np.cumsum(duration_s[own])
+        ends_s[own] = work_s + np.maximum.accumulate(ready_s[own] - (work_s - duration_s[own]))
+    return ends_s
+
+
+def _token_transfer_s(prefill: Pool, decode: Pool, *, link_bytes_per_s: float) -> float:
+    """Time to move one token's KV cache [s]: all devices at once, the side with more of it on each sets the pace."""
+    each = (memory_plan(pool.deployment).kv_bytes_per_token for pool in (prefill, decode))
+    return max(each) / link_bytes_per_s
+
+
+def _part(requests: Requests, chosen: Ints, *, arrival_s: Floats, output_tokens: Ints) -> Requests:
+    return replace(
+        requests,
+        arrival_s=arrival_s,
+        prompt_tokens=requests.prompt_tokens[chosen],
+        output_tokens=output_tokens,
+        stage=requests.stage[chosen],
+        prefix_list=requests.prefix_list[chosen],
+        previous=requests.previous[chosen],
+        think_s=requests.think_s[chosen],
+        deadline_s=requests.deadline_s[chosen],
+    )
+
+
+def _settings(pool: Pool, *, timeout_s: float | None, decodes: bool, routing: Routing) -> SchedulerSettings:
+    # The decode pool holds blocks without names, so that no replica has more of a prompt than another.
+    unnamed = decodes and routing is Routing.PREFIX_AWARE
+    settings = scheduler_settings(
+        pool.deployment.engine,
+        kv_blocks=kv_blocks_of(pool.deployment),
+        replicas=pool.replicas * pool.deployment.parallelism.dp_size,
+        timeout_s=None if decodes else timeout_s,
+        routing=Routing.LEAST_OUTSTANDING if unnamed else routing,
+    )
+    if not decodes:
+        return settings
+    # What comes has passed the front end; its blocks carry no names to find them by.
+    return replace(
+        settings, computed_on_arrival=True, prefix_caching=False, request_delay_s=0.0, prompt_token_delay_s=0.0
+    )
+
+
+def _refused(requests: Requests, settings: SchedulerSettings) -> Ints:
+    """WAITING, or why the decode pool will not take a request."""
+    total = requests.prompt_tokens + requests.output_tokens
+    outcome = np.full(len(requests), int(Outcome.WAITING), dtype=np.int64)
+    blocks = settings.kv_blocks - settings.watermark_blocks
+    outcome[-(-total // settings.block_size_tokens) > blocks] = int(Outcome.TOO_LARGE)
+    outcome[total > settings.max_model_len] = int(Outcome.TOO_LONG)
+    return outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Transfers:
+    """KV caches on their way, in the order of their arrival: whose, when they set out and came [s]; the link's time."""
+
+    requests: Ints
+    ready_s: Floats
+    arrived_s: Floats
+    link_s: float
+
+
+def _joined_run(
+    requests: Requests,
+    outcome: Ints,
+    *,
+    taken: Ints,
+    first: SimulationRun,
+    transfers: _Transfers,
+    second: SimulationRun | None,
+) -> SimulationRun:
+    """One run from those of both pools; engine time is the decode pool's. taken : who went into the prefill pool"""
+    count, early = len(requests), first.records
+    admitted_s, first_token_s, finish_s = (np.full(count, np.nan) for _ in range(3))
+    cached, preemptions, replica = (np.zeros(count, dtype=np.int64) for _ in range(3))
+    outcome = outcome.copy()
+    outcome[taken], admitted_s[taken], replica[taken] = early.outcome, early.admitted_s, early.replica
+    first_token_s[taken], finish_s[taken] = early.first_token_s, early.finish_s
+    cached[taken], preemptions[taken] = early.cached_tokens, early.preemptions
+    if second is not None:
+        moved, late = transfers.requests, second.records
+        first_token_s[moved], finish_s[moved] = transfers.arrived_s, late.finish_s
+        outcome[moved], replica[moved] = late.outcome, late.replica
+        preemptions[moved] += late.preemptions
+    records = RequestRecords(
+        outcome=outcome,
+        admitted_s=admitted_s,
+        first_token_s=first_token_s,
+        finish_s=finish_s,
+        cached_tokens=cached,
+        preemptions=preemptions,
+        replica=replica,
+        sent_s=requests.arrival_s,
+    )
+    if second is None:
+        return replace(first, records=records)
+    return replace(
+        second,
+        records=records,
+        trace=(*first.trace, *second.trace),
+        steps=first.steps + second.steps,
+        free_blocks=first.free_blocks + second.free_blocks,
+    )
+
+
+def _transfers(requests: Requests, taken: Ints, first: RequestRecords, *, token_s: float) -> _Transfers:
+    done = (first.outcome == int(Outcome.FINISHED)) & (requests.output_tokens[taken] > 1)
+    duration_s = requests.prompt_tokens[taken[done]] * token_s
+    ready_s = first.first_token_s[done]
+    arrived_s = transfer_ends_s(ready_s, duration_s, sender=first.replica[done])
+    order = np.argsort(arrived_s, kind="stable")
+    return _Transfers(
+        requests=taken[done][order],
+        ready_s=ready_s[order],
+        arrived_s=arrived_s[order],
+        link_s=float(duration_s.sum()),
+    )
+
+
+def _answers(requests: Requests, transfers: _Transfers, *, timeout_s: float | None) -> Requests:
+    """What the decode pool gets: requests at the arrival of their KV cache, whose clients wait since they sent them."""
+    moved = transfers.requests
+    answers = _part(requests, moved, arrival_s=transfers.arrived_s, output_tokens=requests.output_tokens[moved])
+    patience_s = np.inf if timeout_s is None else timeout_s
+    return replace(
+        answers,
+        prefix_list=np.full(len(moved), NO_PREFIX),
+        deadline_s=np.minimum(answers.deadline_s, requests.arrival_s[moved] + patience_s),
+    )
+
+
+def serve_disaggregated(
+    requests: Requests,
+    *,
+    prefill: Pool,
+    decode: Pool,
+    spec: DisaggregationSpec,
+    server: ServerSpec | None,
+    timeout_s: float | None,
+    routing: Routing = Routing.ROUND_ROBIN,
+    objectives: tuple[ObjectiveSpec, ...] = (),
+    trace_steps: int = 0,
+) -> DisaggregatedResult:
+    """Send ``requests`` through both pools. server : what says how fast the network is, where the link is one"""
+    if (requests.previous != NO_PREVIOUS).any():
+        raise RoofcastError("conversations are not modelled", field="disaggregation", code="unsupported_option")
+    link, link_bytes_per_s = transfer_link(prefill, decode, spec=spec, server=server)
+    first_settings = _settings(prefill, timeout_s=timeout_s, decodes=False, routing=routing)
+    second_settings = _settings(decode, timeout_s=timeout_s, decodes=True, routing=routing)
+    outcome = _refused(requests, second_settings)
+    taken = np.flatnonzero(outcome == int(Outcome.WAITING))
+    if not len(taken):
+        raise RoofcastError("no request fits the decode pool", field="workload", code="nothing_finished")
+    ones = np.ones(len(taken), dtype=np.int64)
+    prompts = _part(requests, taken, arrival_s=requests.arrival_s[taken], output_tokens=ones)
+    tables = prefill.tables or step_tables(prefill.deployment)
+    first = simulate_requests(tables, requests=prompts, settings=first_settings, trace_steps=trace_steps)
+    token_s = _token_transfer_s(prefill, decode, link_bytes_per_s=link_bytes_per_s)
+    transfers = _transfers(requests, taken, first.records, token_s=token_s)
+    second = None
+    if len(transfers.requests):
+        answers = _answers(requests, transfers, timeout_s=timeout_s)
+        if decode.deployment.speculation is not None:
+            second_settings = speculating(second_settings, decode.deployment, answers)
+        tables = decode.tables or step_tables(decode.deployment)
+        second = simulate_requests(tables, requests=answers, settings=second_settings, trace_steps=trace_steps)
+    run = _joined_run(requests, outcome, taken=taken, first=first, transfers=transfers, second=second)
+    last_s = float(np.nanmax(run.records.finish_s, initial=0.0))
+    prefill_s = max(last_s, float(requests.stage_end_s[-1])) * first_settings.replicas
+    return DisaggregatedResult(
+        result=serve_result(
+            requests,
+            run,
+            kv_blocks=second_settings.kv_blocks,
+            replicas=second_settings.replicas,
+            timeout_s=timeout_s,
+            objectives=objectives,
+        ),
+        prefill=prefill,
+        decode=decode,
+        prefill_busy_fraction=float(first.usage[:, BUSY_S].sum()) / prefill_s,
+        transfer_mean_s=float(np.mean(transfers.arrived_s - transfers.ready_s)) if second is not None else 0.0,
+        link=link,
+        link_busy_fraction=transfers.link_s / prefill_s,
+    )

@@ -1,0 +1,318 @@
+"""How far off a served workload's numbers may be: step times, the engine's own spread, and the luck of one seed.
+
+Intervals of a run under load, from the same run with slower and faster steps and with other seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import exp, log, log1p
+from statistics import NormalDist
+
+import numpy as np
+
+from simulator.engine.runs.disaggregation import DisaggregatedResult, serve_disaggregated
+from simulator.engine.runs.metrics import ServeResult, StageResult
+from simulator.engine.runs.scheduling import step_tables
+from simulator.engine.runs.serving import serve_workload
+from simulator.engine.settings import Routing
+from simulator.engine.uniform.static_batch import PhaseEstimate
+from simulator.kernels.timing import Provenance
+from simulator.phases.compiled import StepTables, scale_tables
+from simulator.phases.deployment import Deployment
+from simulator.specs.engine.deployment import DisaggregationSpec
+from simulator.specs.engine.engine import EngineSpread
+from simulator.specs.hardware.accelerator import ServerSpec
+from simulator.specs.question.workload import WorkloadSpec
+from simulator.traffic.demand import build_requests
+from simulator.traffic.requests import Floats
+
+LEVEL = 0.8
+"""Share of measured values that an interval should hold."""
+DEVIATE: float = NormalDist().inv_cdf((1 + LEVEL) / 2)
+
+_STATISTICS = ("mean_s", "p50_s", "p90_s", "p95_s", "p99_s")
+RATES = ("requests_per_s", "output_tokens_per_s")
+"""Those of METRICS that are no latencies."""
+_TAIL_WEIGHTS = (("p95_s", log(10 / 5) / log(10 / 1)), ("p99_s", 1.0))
+METRICS: tuple[str, ...] = (
+    *(f"{name}_{statistic}" for name in ("ttft", "tpot", "e2e") for statistic in _STATISTICS),
+    *RATES,
+)
+"""What has an interval, in the order of ``StageInterval``."""
+
+StepRun = Callable[[float], ServeResult]
+"""Simulates the same requests with every step that many times as long."""
+SeedRun = Callable[[int], ServeResult]
+"""Simulates the same workload with another seed, counted from 1."""
+
+
+class IntervalMethod(StrEnum):
+    """Whether the run was repeated with slower and faster steps, or its times were scaled with them."""
+
+    RERUN = "rerun"
+    SCALED = "scaled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageInterval:
+    """Bounds of one stage's METRICS, in their order; NaN where the stage has no such value."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeInterval:
+    """80 % intervals of every stage and of the whole run.
+
+    step_log_sigma : of log(measured / predicted) of the mean step; seeds : further seeds whose scatter is included
+    """
+
+    method: IntervalMethod
+    step_log_sigma: float
+    seeds: int
+    stages: tuple[StageInterval, ...]
+    overall: StageInterval
+
+
+def stage_values(stage: StageResult) -> Floats:
+    """The METRICS of a stage."""
+    times = [getattr(summary, name) for summary in (stage.ttft, stage.tpot, stage.e2e) for name in _STATISTICS]
+    return np.array([*times, *(getattr(stage, name) for name in RATES)])
+
+
+def _windows(result: ServeResult) -> Floats:
+    """[stages and overall, METRICS]."""
+    return np.stack([stage_values(stage) for stage in (*result.stages, result.overall)])
+
+
+def engine_sigma(spread: EngineSpread) -> Floats:
+    """[below and above, METRICS]: spread of whole requests beyond that of the steps.
+
+    The tail of first tokens only adds above, all of it at p99 and less towards p90, evenly in the log of the share of
+    requests beyond the percentile. Rates in steady state are those of the clients.
+    """
+    common = np.repeat([spread.ttft, spread.tpot, spread.e2e, 0.0], [*([len(_STATISTICS)] * 3), len(RATES)])
+    tail = np.zeros_like(common)
+    for statistic, weight in _TAIL_WEIGHTS:
+        tail[METRICS.index(f"ttft_{statistic}")] = weight * spread.ttft_tail
+    return np.stack([common, np.hypot(common, tail)])
+
+
+def _edges(result: ServeResult) -> Floats:
+    """[stages and overall, METRICS]: what rates differ by when a client divides by the time to its last answer instead
+    of that in which it sends, or the other way round (log)."""
+    edges = np.zeros((len(result.stages) + 1, len(METRICS)))
+    for row, stage in zip(edges, (*result.stages, result.overall), strict=True):
+        if stage.finished:
+            row[-len(RATES) :] = log1p(stage.e2e.p99_s / (stage.end_s - stage.start_s))
+    return edges
+
+
+def _scaled(result: ServeResult, *, half: float) -> tuple[Floats, Floats]:
+    """Deviations of log values by steps that are faster and slower by ``half``, where nothing is simulated again.
+
+    Latencies go with the steps; rates only where a queue grows, and then against them.
+    """
+    saturated = np.array([[stage.saturated] for stage in (*result.stages, result.overall)])
+    latencies = len(METRICS) - len(RATES)
+    slower = np.concatenate(
+        [np.full((len(saturated), latencies), half), np.repeat(np.where(saturated, -half, 0.0), len(RATES), axis=1)],
+        axis=1,
+    )
+    return -slower, slower
+
+
+def _log(values: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(values)
+
+
+def serve_interval(
+    result: ServeResult,
+    *,
+    step_log_sigma: float,
+    spread: EngineSpread,
+    rerun: StepRun | None = None,
+    reseed: SeedRun | None = None,
+    seeds: int = 0,
+) -> ServeInterval:
+    """Combine three independent errors of log values in quadrature, separately above and below.
+
+    Steps: the same requests with all steps at the ends of their 80 % interval, errors of all steps taken as common;
+    without ``rerun`` latencies are scaled alike, which misses how queues amplify. Engine: ``spread``. Chance: the
+    standard deviation over ``seeds`` further seeds, twice in variance, because a measured run draws its own requests.
+    Rates: by what time a client divides. Left out: errors of the workload itself.
+    """
+    values = _log(_windows(result))
+    if rerun is None:
+        faster, slower = _scaled(result, half=DEVIATE * step_log_sigma)
+    else:
+        faster, slower = (_log(_windows(rerun(exp(sign * DEVIATE * step_log_sigma)))) - values for sign in (-1, 1))
+    # Steps that are slower never make an interval tighter at its upper end, whatever two runs happen to draw.
+    below, above = np.minimum(np.minimum(faster, slower), 0.0), np.maximum(np.maximum(faster, slower), 0.0)
+    engine_below, engine_above = DEVIATE * engine_sigma(spread)
+    others = _edges(result) ** 2
+    if reseed is not None and seeds > 0:
+        runs = np.stack([values, *(_log(_windows(reseed(number))) for number in range(1, seeds + 1))])
+        with np.errstate(invalid="ignore"):
+            others = others + 2 * DEVIATE**2 * runs.var(axis=0, ddof=1)
+    low = np.exp(values - np.sqrt(below**2 + engine_below**2 + others))
+    high = np.exp(values + np.sqrt(above**2 + engine_above**2 + others))
+    *stages, overall = (
+        StageInterval(low=tuple(map(float, lower)), high=tuple(map(float, upper)))
+        for lower, upper in zip(low, high, strict=True)
+    )
+    return ServeInterval(
+        method=IntervalMethod.SCALED if rerun is None else IntervalMethod.RERUN,
+        step_log_sigma=step_log_sigma,
+        seeds=seeds if reseed is not None else 0,
+        stages=tuple(stages),
+        overall=overall,
+    )
+
+
+def step_sigma(*, prefill_sigma: float, decode_sigma: float, prompt_share: float) -> float:
+    """Log-sigma of the mean step that spends ``prompt_share`` of its time on prompts, errors of both as common."""
+    share = min(max(prompt_share, 0.0), 1.0)
+    return share * prefill_sigma + (1 - share) * decode_sigma
+
+
+RERUN_REQUESTS = 20_000
+"""Runs up to this size are repeated with slower and faster steps for their intervals; longer ones are scaled."""
+RESEED_REQUESTS = 5_000
+"""Runs up to this size are also repeated with other seeds, because the scatter of a short run is worth knowing."""
+FURTHER_SEEDS = 3
+
+
+def is_calibrated(*, prefill: PhaseEstimate, decode: PhaseEstimate | None) -> bool:
+    """Whether the steps that generate are known as well as those of the runs that an engine's spread was fitted on."""
+    return float((decode or prefill).estimate.provenance.max()) <= Provenance.CALIBRATED
+
+
+def phase_sigmas(*, prefill: PhaseEstimate, decode: PhaseEstimate | None, spread: EngineSpread) -> tuple[float, float]:
+    """Log-sigma of the steps of either phase; less where the engine's overheads were fitted on steps like these."""
+    share = spread.steps if is_calibrated(prefill=prefill, decode=decode) else 1.0
+    ahead, after = (phase.mean(phase.estimate.log_sigma) for phase in (prefill, decode or prefill))
+    return share * ahead, share * after
+
+
+def _repeated(
+    result: ServeResult,
+    *,
+    log_sigma: float,
+    spread: EngineSpread,
+    rerun: StepRun,
+    reseed: SeedRun,
+    workload: WorkloadSpec,
+) -> ServeInterval:
+    """Repeat the run where that is cheap, and say what was done."""
+    count = len(result.requests)
+    if count > RERUN_REQUESTS:
+        return serve_interval(result, step_log_sigma=log_sigma, spread=spread)
+    draws = workload.trace is None and count <= RESEED_REQUESTS
+    return serve_interval(
+        result,
+        step_log_sigma=log_sigma,
+        spread=spread,
+        rerun=rerun,
+        reseed=reseed if draws else None,
+        seeds=FURTHER_SEEDS if draws else 0,
+    )
+
+
+def _scaled_tables(tables: tuple[StepTables, ...], factor: float) -> tuple[StepTables, ...]:
+    return tuple(scale_tables(part, factor=factor) for part in tables)
+
+
+def _reseeded(workload: WorkloadSpec, number: int) -> WorkloadSpec:
+    return workload.model_copy(update={"seed": workload.seed + number})
+
+
+def workload_interval(
+    deployment: Deployment,
+    *,
+    workload: WorkloadSpec,
+    replicas: int,
+    routing: Routing,
+    tables: tuple[StepTables, ...],
+    result: ServeResult,
+    prefill: PhaseEstimate,
+    decode: PhaseEstimate | None,
+) -> ServeInterval:
+    """80 % interval of a workload's ``result`` on copies of one deployment; errors of all its steps as common."""
+    spread, overall = deployment.engine.spread, result.overall
+    prefill_sigma, decode_sigma = phase_sigmas(prefill=prefill, decode=decode, spread=spread)
+    busy = overall.busy_fraction * replicas * deployment.parallelism.dp_size
+    share = overall.requests_per_s * prefill.total_s / busy if decode is not None and busy > 0 else 1.0
+
+    def rerun(factor: float) -> ServeResult:
+        return serve_workload(
+            deployment,
+            workload=workload,
+            replicas=replicas,
+            routing=routing,
+            tables=_scaled_tables(tables, factor),
+            step_scale=factor,
+            requests=result.requests,
+        )
+
+    def reseed(number: int) -> ServeResult:
+        other = _reseeded(workload, number)
+        return serve_workload(deployment, workload=other, replicas=replicas, routing=routing, tables=tables)
+
+    return _repeated(
+        result,
+        log_sigma=step_sigma(prefill_sigma=prefill_sigma, decode_sigma=decode_sigma, prompt_share=share),
+        spread=spread,
+        rerun=rerun,
+        reseed=reseed,
+        workload=workload,
+    )
+
+
+def pools_interval(
+    pools: DisaggregatedResult,
+    *,
+    workload: WorkloadSpec,
+    spec: DisaggregationSpec,
+    server: ServerSpec | None,
+    routing: Routing,
+    prefill: PhaseEstimate,
+    decode: PhaseEstimate | None,
+) -> ServeInterval:
+    """80 % interval of a workload on two pools, whose steps are known to different degrees but err together.
+
+    Left out: errors of the link between the pools, which is taken at its datasheet bandwidth.
+    """
+    spread = pools.prefill.deployment.engine.spread
+    sigmas = phase_sigmas(prefill=prefill, decode=decode, spread=spread)
+    larger = max(sigmas)
+    tables = [step_tables(pool.deployment) for pool in (pools.prefill, pools.decode)]
+
+    def served(load: WorkloadSpec, *, factor: float = 1.0) -> ServeResult:
+        ahead, after = (
+            _scaled_tables(part, factor ** (sigma / larger) if larger > 0 else factor)
+            for part, sigma in zip(tables, sigmas, strict=True)
+        )
+        return serve_disaggregated(
+            build_requests(load, block_size_tokens=pools.prefill.deployment.engine.block_size_tokens),
+            prefill=replace(pools.prefill, tables=ahead),
+            decode=replace(pools.decode, tables=after),
+            spec=spec,
+            server=server,
+            timeout_s=load.timeout_s,
+            routing=routing,
+        ).result
+
+    return _repeated(
+        pools.result,
+        log_sigma=larger,
+        spread=spread,
+        rerun=lambda factor: served(workload, factor=factor),
+        reseed=lambda number: served(_reseeded(workload, number)),
+        workload=workload,
+    )

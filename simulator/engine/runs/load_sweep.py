@@ -1,0 +1,216 @@
+"""How latency grows with load: the event simulation at a row of arrival rates up to saturation.
+
+How sure the occupancy of a loaded deployment is: its saturation, its batch and its cache in use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, hypot
+
+import numpy as np
+
+from simulator.engine.lanes.lane import lane_curve, lanes
+from simulator.engine.lanes.load_curve import saturation
+from simulator.engine.lanes.steady_state import steady_state
+from simulator.engine.runs.intervals import DEVIATE, ServeInterval
+from simulator.engine.runs.metrics import LatencySummary, StageResult
+from simulator.engine.runs.scheduling import step_tables
+from simulator.engine.runs.serving import serve_workload
+from simulator.errors import InfeasibleError, RoofcastError
+from simulator.phases.deployment import Deployment
+from simulator.specs.question.workload import StageSpec, WorkloadSpec
+from simulator.traffic.lengths import LengthDistribution, RequestMix
+
+SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97, 1.1)
+"""Arrival rates as shares of the saturation rate; the last one lies beyond it."""
+DEFAULT_REQUESTS = 1000
+LARGEST_REQUESTS = 5000
+KNEE_FACTOR = 2.0
+"""The knee is where the p95 of TTFT has grown by this factor over that of the lightest load."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPoint:
+    """One rate of the sweep: the workload that was simulated, and what its clients saw."""
+
+    rate_per_s: float
+    workload: WorkloadSpec
+    stage: StageResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSweep:
+    """A deployment from light load to overload.
+
+    points : in order of rate; saturation_per_s : highest rate that it keeps up with, in steady state
+    knee_per_s : where the p95 of TTFT has doubled, interpolated; None when it never does
+    """
+
+    points: tuple[LoadPoint, ...]
+    saturation_per_s: float
+    replicas: int
+
+    @property
+    def knee_per_s(self) -> float | None:
+        """Rate at which p95 TTFT has grown by KNEE_FACTOR over the lightest load [1/s]."""
+        rates = np.array([point.rate_per_s for point in self.points])
+        p95_s = np.array([point.stage.ttft.p95_s for point in self.points])
+        above = np.flatnonzero(p95_s > KNEE_FACTOR * p95_s[0])
+        if not len(above):
+            return None
+        first = int(above[0])
+        part = (KNEE_FACTOR * p95_s[0] - p95_s[first - 1]) / (p95_s[first] - p95_s[first - 1])
+        return float(rates[first - 1] + part * (rates[first] - rates[first - 1]))
+
+
+def summary_of(stage: StageResult, metric: str) -> LatencySummary:
+    """``ttft``, ``tpot`` or ``e2e`` of a stage."""
+    match metric:
+        case "ttft":
+            return stage.ttft
+        case "tpot":
+            return stage.tpot
+        case "e2e":
+            return stage.e2e
+    raise RoofcastError(f"{metric!r} is not a latency; allowed: ttft, tpot, e2e", field="metric")
+
+
+def request_mix(workload: WorkloadSpec) -> RequestMix:
+    """The lengths of a workload as the steady state takes them; its system prompt counts as cached."""
+    if workload.osl_tokens is None or (workload.isl_tokens is None and workload.question_tokens is None):
+        raise RoofcastError(
+            "a load sweep needs prompt and answer lengths",
+            field="workload",
+            code="missing_field",
+            hint="isl_tokens and osl_tokens",
+        )
+    question = workload.question_tokens
+    isl = workload.isl_tokens if question is None else workload.system_prompt_tokens + question
+    assert isl is not None, "one of the two is given"
+    return RequestMix(
+        isl=LengthDistribution(mean_tokens=float(isl), cv=workload.isl_cv),
+        osl=LengthDistribution(mean_tokens=float(workload.osl_tokens), cv=workload.osl_cv),
+        prefix_hit_fraction=workload.system_prompt_tokens / isl,
+        arrival_cv=workload.burstiness if workload.arrival == "gamma" else 1.0,
+    )
+
+
+def at_share(
+    workload: WorkloadSpec, *, share: float, saturation_per_s: float, requests: int = DEFAULT_REQUESTS
+) -> WorkloadSpec:
+    """``workload`` as one stage of ``requests`` requests at a share of the saturation rate, rounded to three digits."""
+    rate_per_s = float(f"{share * saturation_per_s:.3g}")
+    stage = StageSpec(rate_per_s=rate_per_s, duration_s=requests / rate_per_s)
+    return workload.model_copy(update={"stages": (stage,)})
+
+
+def saturation_rate_per_s(deployment: Deployment, *, mix: RequestMix) -> float:
+    """Highest arrival rate that one replica keeps up with, in steady state [1/s]."""
+    return saturation(lane_curve(deployment, mix=mix)).rate_per_s * lanes(deployment)
+
+
+def load_sweep(
+    deployment: Deployment,
+    *,
+    workload: WorkloadSpec,
+    replicas: int = 1,
+    shares: tuple[float, ...] = SHARES,
+    requests: int = DEFAULT_REQUESTS,
+) -> LoadSweep:
+    """Serve ``workload``'s requests at shares of the saturation rate, each for ``requests`` requests.
+
+    Each point is what ``answer`` returns for the same workload.
+
+    Raises
+    ------
+    RoofcastError
+        No lengths, or more requests than a sweep may take.
+    InfeasibleError
+        The deployment does not fit, or its cache holds no request.
+    """
+    if not 1 <= requests <= LARGEST_REQUESTS:
+        raise RoofcastError(f"{requests}; allowed: 1 to {LARGEST_REQUESTS}", field="requests")
+    limit_per_s = saturation_rate_per_s(deployment, mix=request_mix(workload)) * replicas
+    if limit_per_s <= 0:
+        raise InfeasibleError("the KV cache does not hold one request", field="workload", hint="shorter requests")
+    points, tables = [], step_tables(deployment)
+    for share in shares:
+        loaded = at_share(workload, share=share, saturation_per_s=limit_per_s, requests=requests)
+        result = serve_workload(deployment, workload=loaded, replicas=replicas, tables=tables)
+        points.append(LoadPoint(rate_per_s=loaded.stages[0].rate_per_s, workload=loaded, stage=result.overall))
+    return LoadSweep(points=tuple(points), saturation_per_s=limit_per_s, replicas=replicas)
+
+
+def demand_of(
+    *, isl_tokens: int, osl_tokens: int, isl_cv: float, osl_cv: float, prefix_hit_fraction: float = 0.0
+) -> WorkloadSpec:
+    """Poisson arrivals of requests with these lengths; the cached share of the prompt is a common system prompt."""
+    system = min(round(isl_tokens * prefix_hit_fraction), isl_tokens - 1)
+    return WorkloadSpec(
+        arrival="poisson",
+        system_prompt_tokens=system,
+        question_tokens=isl_tokens - system,
+        osl_tokens=osl_tokens,
+        isl_cv=isl_cv,
+        osl_cv=osl_cv,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRanges:
+    """80 % intervals (low, high) of what has no latency: rate [requests/s], sequences, share of the KV blocks.
+
+    limit_per_s : the rate that saturates all replicas, of which ``saturation_per_s`` is the interval
+    """
+
+    limit_per_s: float
+    saturation_per_s: tuple[float, float]
+    mean_batch: tuple[float, float]
+    kv_utilization: tuple[float, float]
+
+
+def has_load_ranges(workload: WorkloadSpec) -> bool:
+    """Whether the load of a workload is one: a single stage whose lengths are given, not read from a trace."""
+    known = workload.isl_tokens is not None or workload.question_tokens is not None
+    return workload.arrival != "trace" and len(workload.stages) == 1 and known and workload.osl_tokens is not None
+
+
+def load_ranges(
+    deployment: Deployment,
+    *,
+    workload: WorkloadSpec,
+    replicas: int,
+    interval: ServeInterval,
+    served: StageResult,
+) -> LoadRanges:
+    """What a run would show where its steps take as long as the ends of their 80 % interval say.
+
+    Steps that all take s times as long make a deployment at rate r one at rate s r whose clock runs s times slower:
+    it saturates at 1/s of the rate, and holds as much as at s r. ``served`` is the run of all ``replicas``, whose
+    batch and cache are scaled by what the steady state says of those rates; a queue that grows fills every slot.
+    The engine's own spread counts for saturation, as one of all its times. Left out: errors of the workload, and of
+    the steady state's formulas, which only give ratios here.
+    """
+    count = replicas * lanes(deployment)
+    rate_per_s = workload.stages[0].rate_per_s / count
+    curve = lane_curve(deployment, mix=request_mix(workload))
+    limit_per_s = saturation(curve).rate_per_s * count
+    scales = np.exp(DEVIATE * interval.step_log_sigma * np.array([-1.0, 0.0, 1.0]))
+    state = steady_state(curve, rates_per_s=rate_per_s * scales)
+    spread = exp(DEVIATE * hypot(interval.step_log_sigma, deployment.engine.spread.e2e))
+    kv_low, kv_high = _around(served.kv_utilization, state.kv_utilization)
+    return LoadRanges(
+        limit_per_s=limit_per_s,
+        saturation_per_s=(limit_per_s / spread, limit_per_s * spread),
+        mean_batch=_around(served.mean_batch, state.mean_sequences),
+        kv_utilization=(kv_low, min(kv_high, 1.0)),
+    )
+
+
+def _around(value: float, steady: np.ndarray) -> tuple[float, float]:
+    """A simulated value with the spread that the steady state shows between faster, equal and slower steps."""
+    low, middle, high = (float(item) for item in steady)
+    if middle <= 0:
+        return value, value
+    return value * low / middle, value * high / middle

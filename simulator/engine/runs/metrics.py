@@ -1,0 +1,345 @@
+"""What a run of requests amounts to: latencies, rates, utilisation, saturation, goodput.
+
+What a client measures of each request, and how many requests meet objectives on it.
+
+What became of each request, as columns: for files and frames.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.engine.events.simulation import SimulationRun
+from simulator.engine.events.state import BLOCK_S, BUSY_S, PREEMPTIONS, SEQUENCE_S
+from simulator.specs.question.plan import ObjectiveSpec
+from simulator.traffic.requests import Floats, Outcome, RequestRecords, Requests
+
+
+def ttft_s(requests: Requests, records: RequestRecords) -> Floats:
+    """Time to first token, queueing included; NaN where there was none [s]."""
+    return records.first_token_s - requests.arrival_s
+
+
+def e2e_s(requests: Requests, records: RequestRecords) -> Floats:
+    """Time to the last token; NaN where there was none [s]."""
+    return records.finish_s - requests.arrival_s
+
+
+def tpot_s(requests: Requests, records: RequestRecords) -> Floats:
+    """(E2E - TTFT) / (OSL - 1); NaN for answers of one token, which have no gap [s]."""
+    gaps = np.where(requests.output_tokens > 1, requests.output_tokens - 1.0, np.nan)
+    return (records.finish_s - records.first_token_s) / gaps
+
+
+LATENCIES = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
+"""The function that measures each metric of an objective."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveCheck:
+    """One objective and the percentile that was simulated [s]; infinite where too many requests got no answer."""
+
+    objective: ObjectiveSpec
+    value_s: float
+
+    @property
+    def holds(self) -> bool:
+        """The percentile stays at or under its bound."""
+        return self.value_s <= self.objective.bound_s
+
+    @property
+    def excess(self) -> float:
+        """Simulated over allowed; at most 1 where the objective holds."""
+        return self.value_s / self.objective.bound_s
+
+
+def objective_name(objective: ObjectiveSpec) -> str:
+    """``ttft_p95``, as in workload files and results."""
+    return f"{objective.metric}_p{objective.percentile:g}"
+
+
+def offered_latency_s(requests: Requests, records: RequestRecords, *, metric: str) -> Floats:
+    """A metric of every request that was sent: infinite where no answer came, NaN where there is nothing to measure."""
+    answered = records.outcome == int(Outcome.FINISHED)
+    values = np.where(answered, LATENCIES[metric](requests, records), np.inf)
+    return np.where(requests.output_tokens > 1, values, np.nan) if metric == "tpot" else values
+
+
+def percentile_s(values_s: Floats, percentile: float) -> float:
+    """Percentile, linear between order statistics, of the values that are not NaN; infinite ones count [s]."""
+    ordered = np.sort(values_s[~np.isnan(values_s)])
+    if not len(ordered):
+        return 0.0
+    position = percentile / 100 * (len(ordered) - 1)
+    low = int(position)
+    if position == low:
+        return float(ordered[low])
+    if np.isinf(ordered[low + 1]):
+        return float("inf")
+    return float(ordered[low] + (position - low) * (ordered[low + 1] - ordered[low]))
+
+
+def check_objectives(
+    requests: Requests,
+    records: RequestRecords,
+    *,
+    objectives: tuple[ObjectiveSpec, ...],
+    inside: NDArray[np.bool_],
+) -> tuple[ObjectiveCheck, ...]:
+    """The simulated percentile of each objective over the requests that ``inside`` picks.
+
+    Requests without an answer count as infinitely late: no objective is met by turning clients away.
+    """
+    return tuple(
+        ObjectiveCheck(
+            objective=item,
+            value_s=percentile_s(offered_latency_s(requests, records, metric=item.metric)[inside], item.percentile),
+        )
+        for item in objectives
+    )
+
+
+def meets_objectives(
+    requests: Requests, records: RequestRecords, *, objectives: tuple[ObjectiveSpec, ...]
+) -> NDArray[np.bool_]:
+    """Which requests finished within every bound. An answer of one token has no TPOT to miss.
+
+    References
+    ----------
+    [Zhong2024] goodput.
+    """
+    met: NDArray[np.bool_] = records.outcome == int(Outcome.FINISHED)
+    for item in objectives:
+        values = offered_latency_s(requests, records, metric=item.metric)
+        met = met & ((values <= item.bound_s) | np.isnan(values))
+    return met
+
+
+# A queue that grows by more than this share of the requests that arrive meanwhile, and by more than three standard
+# deviations of a Poisson count, is growing for good.
+GROWTH_SHARE = 0.05
+GROWTH_DEVIATIONS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencySummary:
+    """Mean and percentiles over the finished requests [s]; NaN when there are none."""
+
+    mean_s: float
+    p50_s: float
+    p90_s: float
+    p95_s: float
+    p99_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageResult:
+    """One stage, or the whole run. Requests belong to the stage that sent them, engine time to the stage it falls in.
+
+    requests = finished + timed_out + rejected
+    requests_per_s, output_tokens_per_s : of finished requests, from the stage's start to the last of them
+    mean_batch : sequences per step; kv_utilization : share of KV blocks in use; both weighted with step time
+    busy_fraction : share of the window in which a step runs (of all replicas); overall, that up to the last answer
+    saturated : the queue keeps growing, or clients give up
+    goodput_per_s : rate of requests that meet every objective, None without objectives
+    objectives : each objective with the percentile that was simulated
+    """
+
+    start_s: float
+    end_s: float
+    requests: int
+    finished: int
+    timed_out: int
+    rejected: int
+    ttft: LatencySummary
+    tpot: LatencySummary
+    e2e: LatencySummary
+    requests_per_s: float
+    output_tokens_per_s: float
+    mean_batch: float
+    kv_utilization: float
+    busy_fraction: float
+    prefix_hit_fraction: float
+    preemptions: int
+    saturated: bool
+    goodput_per_s: float | None
+    objectives: tuple[ObjectiveCheck, ...]
+
+    @property
+    def offered_per_s(self) -> float:
+        """Requests that clients sent, per second of the window."""
+        return _ratio(self.requests, self.end_s - self.start_s)
+
+    @property
+    def meets_slo(self) -> bool | None:
+        """Every objective holds; None without objectives."""
+        return all(check.holds for check in self.objectives) if self.objectives else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeResult:
+    """A served workload: results by stage and overall, and the records that they sum up."""
+
+    stages: tuple[StageResult, ...]
+    overall: StageResult
+    requests: Requests
+    run: SimulationRun
+
+
+def summarise(values_s: Floats) -> LatencySummary:
+    """Mean and percentiles (linear between order statistics) of the values that are not NaN."""
+    known = values_s[~np.isnan(values_s)]
+    if not len(known):
+        return LatencySummary(mean_s=np.nan, p50_s=np.nan, p90_s=np.nan, p95_s=np.nan, p99_s=np.nan)
+    p50, p90, p95, p99 = (float(value) for value in np.percentile(known, (50, 90, 95, 99)))
+    return LatencySummary(mean_s=float(known.mean()), p50_s=p50, p90_s=p90, p95_s=p95, p99_s=p99)
+
+
+def outstanding(requests: Requests, records: RequestRecords, *, at_s: float, timeout_s: float | None) -> int:
+    """Requests in the system at a time: sent, not rejected, and neither finished nor given up."""
+    left_s = records.finish_s.copy()
+    gone = records.outcome == int(Outcome.TIMED_OUT)
+    left_s[gone] = requests.arrival_s[gone] + (timeout_s if timeout_s is not None else np.inf)
+    return int(np.count_nonzero((requests.arrival_s <= at_s) & (left_s > at_s)))
+
+
+def is_saturated(
+    requests: Requests, records: RequestRecords, *, start_s: float, end_s: float, timeout_s: float | None
+) -> bool:
+    """Whether the number in the system grows over the second half of a window beyond what chance explains."""
+    inside = (requests.arrival_s >= start_s) & (requests.arrival_s < end_s)
+    if (records.outcome[inside] == int(Outcome.TIMED_OUT)).any():
+        return True
+    middle_s = (start_s + end_s) / 2
+    offered = int(np.count_nonzero(inside & (requests.arrival_s >= middle_s)))
+    growth = outstanding(requests, records, at_s=end_s, timeout_s=timeout_s) - outstanding(
+        requests, records, at_s=middle_s, timeout_s=timeout_s
+    )
+    return growth > max(GROWTH_SHARE * offered, GROWTH_DEVIATIONS * math.sqrt(offered))
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole > 0 else 0.0
+
+
+def window_result(
+    requests: Requests,
+    run: SimulationRun,
+    *,
+    inside: NDArray[np.bool_],
+    usage: Floats,
+    start_s: float,
+    end_s: float,
+    drained: bool,
+    kv_blocks: int,
+    replicas: int,
+    timeout_s: float | None,
+    objectives: tuple[ObjectiveSpec, ...],
+) -> StageResult:
+    """Sum up the requests that ``inside`` picks and the engine time in ``usage``.
+
+    That time goes on to the last answer where the engine is ``drained``, and ends with the window elsewhere.
+    """
+    records = run.records
+    finished = inside & (records.outcome == int(Outcome.FINISHED))
+    timed_out = int(np.count_nonzero(records.outcome[inside] == int(Outcome.TIMED_OUT)))
+    last_s = float(records.finish_s[finished].max(initial=end_s))
+    span_s = last_s - start_s
+    busy_window_s = span_s if drained else end_s - start_s
+    good = int(np.count_nonzero(meets_objectives(requests, records, objectives=objectives) & inside))
+    return StageResult(
+        start_s=start_s,
+        end_s=end_s,
+        requests=int(np.count_nonzero(inside)),
+        finished=int(np.count_nonzero(finished)),
+        timed_out=timed_out,
+        rejected=int(np.count_nonzero(records.outcome[inside] >= int(Outcome.TOO_LONG))),
+        ttft=summarise(ttft_s(requests, records)[finished]),
+        tpot=summarise(tpot_s(requests, records)[finished]),
+        e2e=summarise(e2e_s(requests, records)[finished]),
+        requests_per_s=_ratio(int(np.count_nonzero(finished)), span_s),
+        output_tokens_per_s=_ratio(float(requests.output_tokens[finished].sum()), span_s),
+        mean_batch=_ratio(usage[SEQUENCE_S], usage[BUSY_S]),
+        kv_utilization=_ratio(usage[BLOCK_S], usage[BUSY_S] * kv_blocks),
+        busy_fraction=min(_ratio(usage[BUSY_S], busy_window_s * replicas), 1.0),
+        prefix_hit_fraction=_ratio(
+            float(records.cached_tokens[inside].sum()), float(requests.prompt_tokens[inside].sum())
+        ),
+        preemptions=int(usage[PREEMPTIONS]),
+        saturated=is_saturated(requests, records, start_s=start_s, end_s=end_s, timeout_s=timeout_s),
+        goodput_per_s=_ratio(good, span_s) if objectives else None,
+        objectives=check_objectives(requests, records, objectives=objectives, inside=inside),
+    )
+
+
+def serve_result(
+    requests: Requests,
+    run: SimulationRun,
+    *,
+    kv_blocks: int,
+    replicas: int = 1,
+    timeout_s: float | None = None,
+    objectives: tuple[ObjectiveSpec, ...] = (),
+) -> ServeResult:
+    """Results of every stage and of the whole run."""
+    everything = np.ones(len(requests), dtype=np.bool_)
+    starts_s = np.concatenate([[0.0], requests.stage_end_s[:-1]])
+    windows = [
+        (requests.stage == index, run.usage[index], float(starts_s[index]), float(end_s), False)
+        for index, end_s in enumerate(requests.stage_end_s)
+    ]
+    windows.append((everything, run.usage.sum(axis=0), 0.0, float(requests.stage_end_s[-1]), True))
+    *stages, overall = (
+        window_result(
+            requests,
+            run,
+            inside=inside,
+            usage=usage,
+            start_s=start_s,
+            end_s=end_s,
+            drained=drained,
+            kv_blocks=kv_blocks,
+            replicas=replicas,
+            timeout_s=timeout_s,
+            objectives=objectives,
+        )
+        for inside, usage, start_s, end_s, drained in windows
+    )
+    return ServeResult(stages=tuple(stages), overall=overall, requests=requests, run=run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestColumn:
+    """One column, one entry per request in arrival order; times are seconds since the start, NaN if never reached."""
+
+    name: str
+    values: NDArray[Any]
+
+
+def request_columns(result: ServeResult) -> tuple[RequestColumn, ...]:
+    """Every request with its moments, lengths, latencies, cache hits, preemptions, replica (-1: none) and outcome."""
+    requests, records = result.requests, result.run.records
+    names = np.array([outcome.name.lower() for outcome in Outcome])
+    columns = {
+        "request": np.arange(len(requests)),
+        "stage": requests.stage,
+        "arrival_s": requests.arrival_s,
+        "admitted_s": records.admitted_s,
+        "first_token_s": records.first_token_s,
+        "finish_s": records.finish_s,
+        "prompt_tokens": requests.prompt_tokens,
+        "output_tokens": requests.output_tokens,
+        "cached_tokens": records.cached_tokens,
+        "preemptions": records.preemptions,
+        "replica": records.replica,
+        "outcome": names[records.outcome],
+        "ttft_s": ttft_s(requests, records),
+        "tpot_s": tpot_s(requests, records),
+        "e2e_s": e2e_s(requests, records),
+    }
+    return tuple(RequestColumn(name=name, values=values) for name, values in columns.items())

@@ -1,0 +1,251 @@
+"""One request rate, simulated over several seeds: percentiles with their scatter, and whether objectives hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.engine.events.state import BUSY_S, SEQUENCE_S
+from simulator.engine.runs.metrics import (
+    LATENCIES,
+    ObjectiveCheck,
+    ServeResult,
+    is_saturated,
+    offered_latency_s,
+    percentile_s,
+)
+from simulator.engine.runs.scheduling import step_tables
+from simulator.engine.runs.serving import serve_workload
+from simulator.engine.settings import Routing
+from simulator.phases.compiled import StepTables
+from simulator.phases.deployment import Deployment
+from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.question.workload import WorkloadSpec
+from simulator.traffic.mixes import at_rate, mean_rate_per_s
+from simulator.traffic.requests import Floats, Outcome, Requests
+
+WARM_UP_SHARE = 0.1
+"""First requests of a run whose latencies are left out: they meet a lane that is still filling up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedDeployment:
+    """A deployment whose step tables are there already, for many runs.
+
+    timeout_s : as in a workload; step_scale : what the tables were made longer by, so that drafts take it too
+    """
+
+    deployment: Deployment
+    replicas: int
+    tables: tuple[StepTables, ...]
+    timeout_s: float | None
+    step_scale: float = 1.0
+    routing: Routing = Routing.ROUND_ROBIN
+
+    def run(self, requests: Requests) -> ServeResult:
+        """Serve requests."""
+        return serve_workload(
+            self.deployment,
+            workload=WorkloadSpec(timeout_s=self.timeout_s),
+            replicas=self.replicas,
+            routing=self.routing,
+            tables=self.tables,
+            step_scale=self.step_scale,
+            requests=requests,
+        )
+
+
+def served_deployment(
+    deployment: Deployment,
+    *,
+    replicas: int = 1,
+    routing: Routing = Routing.ROUND_ROBIN,
+    timeout_s: float | None = None,
+    step_scale: float = 1.0,
+) -> ServedDeployment:
+    """Compile a deployment once; ``step_scale`` makes all its steps that many times as long."""
+    tables = step_tables(deployment, scale=step_scale)
+    return ServedDeployment(
+        deployment=deployment,
+        replicas=replicas,
+        tables=tables,
+        timeout_s=timeout_s,
+        step_scale=step_scale,
+        routing=routing,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A statistic over all runs together, and of each run by itself (same order as the seeds) [s]."""
+
+    pooled_s: float
+    by_seed_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatePoint:
+    """A rate and what clients see there, warm-up left out.
+
+    checks : each objective with its percentile over all runs; by_seed : the same of each run, or of each group of runs
+    by_run : of each run where ``by_seed`` is of groups, else empty
+    saturated_runs : runs whose queue keeps growing; unanswered_fraction : given up or rejected
+    means and p95 : TTFT, TPOT, E2E in the order of ``LATENCIES``
+    """
+
+    rate_per_s: float
+    checks: tuple[ObjectiveCheck, ...]
+    by_seed: tuple[tuple[ObjectiveCheck, ...], ...]
+    saturated_runs: int
+    runs: int
+    unanswered_fraction: float
+    means: tuple[Spread, ...]
+    p95: tuple[Spread, ...]
+    mean_batch: float
+    kv_utilization: float
+    by_run: tuple[tuple[ObjectiveCheck, ...], ...] = ()
+
+    @property
+    def saturated(self) -> bool:
+        """Most runs cannot keep up."""
+        return 2 * self.saturated_runs > self.runs
+
+    @property
+    def holds(self) -> bool:
+        """Every objective holds and the queue does not grow."""
+        return not self.saturated and all(check.holds for check in self.checks)
+
+    @property
+    def binding(self) -> ObjectiveSpec | None:
+        """The objective that is nearest to its bound or furthest beyond; None without objectives."""
+        return max(self.checks, key=lambda check: check.excess).objective if self.checks else None
+
+    def excess_of(self, seed: int) -> float:
+        """Largest of one run's percentiles over their bounds; at most 1 where that run meets them all."""
+        return max((check.excess for check in self.by_seed[seed]), default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    result: ServeResult
+    inside: NDArray[np.bool_]
+
+    def latencies_s(self, metric: str) -> Floats:
+        return offered_latency_s(self.result.requests, self.result.run.records, metric=metric)[self.inside]
+
+
+def _checks(values: Sequence[Floats], objectives: tuple[ObjectiveSpec, ...]) -> tuple[ObjectiveCheck, ...]:
+    return tuple(
+        ObjectiveCheck(objective=item, value_s=percentile_s(found, item.percentile))
+        for item, found in zip(objectives, values, strict=True)
+    )
+
+
+def _mean_s(values_s: Floats) -> float:
+    known = values_s[np.isfinite(values_s)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def _spreads(runs: Sequence[_Run], *, percentile: float | None) -> tuple[Spread, ...]:
+    spreads = []
+    for metric in LATENCIES:
+        values = [run.latencies_s(metric) for run in runs]
+        of = [_mean_s(item) if percentile is None else percentile_s(item, percentile) for item in values]
+        joined = np.concatenate(values)
+        pooled = _mean_s(joined) if percentile is None else percentile_s(joined, percentile)
+        spreads.append(Spread(pooled_s=pooled, by_seed_s=tuple(of)))
+    return tuple(spreads)
+
+
+def _grows(result: ServeResult, timeout_s: float | None) -> bool:
+    requests = result.requests
+    end_s = float(requests.stage_end_s[-1])
+    return is_saturated(requests, result.run.records, start_s=0.0, end_s=end_s, timeout_s=timeout_s)
+
+
+class Served(Protocol):
+    """What serves requests: replicas of one deployment, or pools."""
+
+    @property
+    def timeout_s(self) -> float | None:
+        """As in a workload."""
+        ...
+
+    def run(self, requests: Requests) -> ServeResult:
+        """Serve requests."""
+        ...
+
+
+def simulate_rate(
+    served: Served,
+    *,
+    samples: Sequence[Requests],
+    rate_per_s: float,
+    objectives: tuple[ObjectiveSpec, ...],
+) -> RatePoint:
+    """Send each of ``samples`` (one per seed) at a mean rate [1/s] and gather what clients see."""
+    runs = []
+    for requests in samples:
+        result = served.run(at_rate(requests, rate_per_s=rate_per_s))
+        inside = np.arange(len(requests)) >= int(WARM_UP_SHARE * len(requests))
+        runs.append(_Run(result=result, inside=inside))
+    return _gathered(runs, served=served, rate_per_s=rate_per_s, objectives=objectives)
+
+
+def simulate_as_sent(
+    served: Served, *, samples: Sequence[Requests], objectives: tuple[ObjectiveSpec, ...], together: int = 1
+) -> RatePoint:
+    """Send each of ``samples`` at its own times and gather what clients see of all requests, the first included.
+
+    together : about so many samples in a row count as one in ``by_seed``, the samples spread evenly over the groups
+    """
+    # The event loop does not hold the interpreter's lock; results come in the order of the samples.
+    with ThreadPoolExecutor(max_workers=min(len(samples), os.cpu_count() or 1)) as pool:
+        results = list(pool.map(served.run, samples))
+    runs = [
+        _Run(result=result, inside=np.ones(len(requests), dtype=np.bool_))
+        for result, requests in zip(results, samples, strict=True)
+    ]
+    rate_per_s = float(np.mean([mean_rate_per_s(requests) for requests in samples]))
+    point = _gathered(runs, served=served, rate_per_s=rate_per_s, objectives=objectives)
+    if together == 1:
+        return point
+    groups = np.array_split(np.arange(len(runs)), max(len(runs) // together, 1))
+    return replace(
+        point,
+        by_run=point.by_seed,
+        by_seed=tuple(
+            _checks(
+                [np.concatenate([runs[place].latencies_s(item.metric) for place in group]) for item in objectives],
+                objectives,
+            )
+            for group in groups
+        ),
+    )
+
+
+def _gathered(
+    runs: Sequence[_Run], *, served: Served, rate_per_s: float, objectives: tuple[ObjectiveSpec, ...]
+) -> RatePoint:
+    values = [[run.latencies_s(item.metric) for item in objectives] for run in runs]
+    usage = sum(run.result.run.usage.sum(axis=0) for run in runs)
+    answered = sum(np.count_nonzero(run.result.run.records.outcome == int(Outcome.FINISHED)) for run in runs)
+    blocks = [run.result.overall.kv_utilization for run in runs]
+    return RatePoint(
+        rate_per_s=rate_per_s,
+        checks=_checks([np.concatenate(column) for column in zip(*values, strict=True)], objectives),
+        by_seed=tuple(_checks(found, objectives) for found in values),
+        saturated_runs=sum(_grows(run.result, served.timeout_s) for run in runs),
+        runs=len(runs),
+        unanswered_fraction=1 - answered / sum(len(run.inside) for run in runs),
+        means=_spreads(runs, percentile=None),
+        p95=_spreads(runs, percentile=95.0),
+        mean_batch=float(usage[SEQUENCE_S] / usage[BUSY_S]) if usage[BUSY_S] > 0 else 0.0,
+        kv_utilization=float(np.mean(blocks)),
+    )

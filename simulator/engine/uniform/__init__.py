@@ -1,0 +1,1 @@
+"""Requests of equal lengths: static batches, closed loops, everything queued at once."""

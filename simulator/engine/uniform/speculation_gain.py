@@ -1,0 +1,90 @@
+"""Where speculation pays: speedup by batch, the break-even batch, and the run length that is best at each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simulator.errors import RoofcastError
+from simulator.operators.step_shape import Array
+from simulator.phases.deployment import Deployment
+from simulator.phases.draft_cost import decode_round
+from simulator.phases.speculation import without_speculation
+from simulator.techniques.speculation.methods import Bookkeeping
+from simulator.techniques.speculation.scenario import with_run_length
+
+# A dense search for the break-even batch looks no further.
+MAX_BATCH = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedupByBatch:
+    """TPOT without speculation over TPOT with it, per number of decoding sequences.
+
+    speedup : as the scenario sets it; best_k : run length that is fastest there, 0 for none; best_speedup : its, >= 1
+    break_even_batch : smallest batch at which speculation does not pay, None where it pays up to the largest asked for
+    """
+
+    batches: NDArray[np.int64]
+    speedup: Array
+    best_k: NDArray[np.int64]
+    best_speedup: Array
+    break_even_batch: int | None
+    tokens_per_step: float
+
+
+def token_s(deployment: Deployment, *, sequences: ArrayLike, context: float) -> Array:
+    """Mean time per token of each sequence while ``sequences`` decode at a mean context of ``context`` tokens [s]."""
+    tokens = 1.0 if deployment.speculation is None else deployment.speculation.plan.mean_tokens
+    return np.asarray(decode_round(deployment, sequences=sequences, context=context).step_s / tokens)
+
+
+def run_lengths(deployment: Deployment) -> tuple[Deployment, ...]:
+    """The deployment with every shorter chain of guesses; trees and lookahead windows have one size only."""
+    speculation = deployment.speculation
+    if speculation is None:
+        return ()
+    plan = speculation.plan
+    if plan.bookkeeping is Bookkeeping.TREE:
+        return (deployment,)
+    return tuple(
+        replace(deployment, speculation=replace(speculation, plan=with_run_length(plan, k=k)))
+        for k in range(1, plan.k + 1)
+    )
+
+
+def speedup_by_batch(deployment: Deployment, *, batches: Sequence[int], context_tokens: float) -> SpeedupByBatch:
+    """Speedup of decoding over the same replica without speculation, in steady decoding at ``context_tokens``.
+
+    Raises RoofcastError for a deployment that does not speculate. Left out: prompts, and sequences that a static batch
+    holds until its slowest is done.
+    """
+    if deployment.speculation is None:
+        raise RoofcastError("nothing to compare: the deployment does not speculate", field="techniques.speculation")
+    asked = np.asarray(batches, dtype=np.int64)
+    if not len(asked) or asked.min() < 1 or asked.max() > MAX_BATCH:
+        raise RoofcastError(f"{list(batches)}; allowed: 1 to {MAX_BATCH}", field="batches", code="out_of_range")
+    plain = token_s(without_speculation(deployment), sequences=asked, context=context_tokens)
+    lengths = run_lengths(deployment)
+    gains = [plain / token_s(one, sequences=asked, context=context_tokens) for one in lengths]
+    table = np.stack([np.ones(len(asked)), *gains])
+    best = np.argmax(table, axis=0)
+    ks = np.array([0, *(one.speculation.plan.k for one in lengths if one.speculation is not None)], dtype=np.int64)
+    return SpeedupByBatch(
+        batches=asked,
+        speedup=gains[-1],
+        best_k=ks[best],
+        best_speedup=table[best, np.arange(len(asked))],
+        break_even_batch=_break_even(deployment, largest=int(asked.max()), context=context_tokens),
+        tokens_per_step=deployment.speculation.plan.mean_tokens,
+    )
+
+
+def _break_even(deployment: Deployment, *, largest: int, context: float) -> int | None:
+    every = np.arange(1, largest + 1)
+    plain = token_s(without_speculation(deployment), sequences=every, context=context)
+    loses = np.flatnonzero(plain <= token_s(deployment, sequences=every, context=context))
+    return int(every[loses[0]]) if len(loses) else None

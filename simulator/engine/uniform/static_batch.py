@@ -1,0 +1,120 @@
+"""Requests of equal lengths in closed form: a static batch, a constant concurrency, everything queued at once.
+
+All three are made of the same two parts: passes over the prompts, and decode steps whose context grows by one
+token each. Both are priced in one vectorised call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step
+from simulator.phases.deployment import Deployment
+from simulator.phases.draft_cost import decode_round, prompt_draft_s
+from simulator.phases.step import StepEstimate, estimate_step
+from simulator.techniques.speculation.acceptance import rounds_needed
+
+# Decode time is close to linear in the context, so that few points carry the integral over it.
+DECODE_SAMPLES = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseEstimate:
+    """The steps of one phase: ``weights`` says how many real steps each sampled case stands for."""
+
+    estimate: StepEstimate
+    weights: Array
+
+    @property
+    def total_s(self) -> float:
+        """Time of the whole phase [s]."""
+        return float(self.weights @ self.estimate.step_s)
+
+    @property
+    def steps(self) -> float:
+        """Number of steps."""
+        return float(self.weights.sum())
+
+    def mean(self, values: Array) -> float:
+        """Mean of a per-case quantity, weighted by time."""
+        seconds = self.weights * self.estimate.step_s
+        return float(seconds @ values / seconds.sum())
+
+
+def prompt_passes(*, sequences: int, isl_tokens: int, limit_tokens: int | None) -> tuple[StepShape, Array]:
+    """Steps that take ``sequences`` prompts through the model, at most ``limit_tokens`` new tokens each.
+
+    Whole prompts share a step while they fit; a prompt longer than the limit goes alone, in chunks that see the
+    earlier ones as context. Returns the shapes and how often each of them occurs.
+    """
+    limit = limit_tokens or sequences * isl_tokens
+    if isl_tokens <= limit:
+        per_step = min(sequences, limit // isl_tokens)
+        full, rest = divmod(sequences, per_step)
+        sizes = [float(per_step)] * (full > 0) + [float(rest)] * (rest > 0)
+        counts = [float(full)] * (full > 0) + [1.0] * (rest > 0)
+        return mixed_step(prefill_sequences=sizes, prefill_tokens=float(isl_tokens)), np.array(counts)
+    chunks = -(-isl_tokens // limit)
+    starts = np.arange(chunks) * float(limit)
+    tokens = np.minimum(float(limit), isl_tokens - starts)
+    logits = (starts + tokens >= isl_tokens).astype(np.float64)
+    shape = mixed_step(prefill_sequences=1.0, prefill_tokens=tokens, prefill_context=starts, prefill_logits=logits)
+    return shape, np.full(chunks, float(sequences))
+
+
+def prefill_phase(
+    deployment: Deployment, *, sequences: int, isl_tokens: int, limit_tokens: int | None
+) -> PhaseEstimate:
+    """All prompts of a batch, through the drafter too where there is one."""
+    shape, weights = prompt_passes(sequences=sequences, isl_tokens=isl_tokens, limit_tokens=limit_tokens)
+    estimate = estimate_step(deployment, shape)
+    if deployment.speculation is not None and deployment.speculation.draft is not None:
+        estimate = replace(estimate, draft_s=prompt_draft_s(deployment, shape))
+    return PhaseEstimate(estimate=estimate, weights=weights)
+
+
+def _integration_weights(points: Array) -> Array:
+    """Trapezoid weights that count every integer from the first to the last of the sorted ``points`` once."""
+    if len(points) == 1:
+        return np.ones(1)
+    gaps = np.diff(points)
+    weights = np.zeros(len(points))
+    weights[:-1] += gaps / 2
+    weights[1:] += gaps / 2
+    weights[0] += 1 / 2
+    weights[-1] += 1 / 2
+    return weights
+
+
+def decode_phase(
+    deployment: Deployment, *, sequences: float, isl_tokens: int, osl_tokens: int, together: bool = False
+) -> PhaseEstimate | None:
+    """The steps after the first token; None when there is none.
+
+    Step j of 1..OSL-1 attends to ISL + j tokens. With speculation they are rounds, as many as a sequence needs on
+    average, or ``together`` the slowest of all of them: those that are done wait in their places.
+    """
+    if osl_tokens < 2:
+        return None
+    if deployment.speculation is not None:
+        waiting = max(1, round(sequences)) if together else 1
+        return _rounds(deployment, sequences=sequences, waiting=waiting, isl_tokens=isl_tokens, tokens=osl_tokens - 1)
+    first, last = isl_tokens + 1, isl_tokens + osl_tokens - 1
+    contexts = np.unique(np.round(np.linspace(first, last, min(DECODE_SAMPLES, last - first + 1))))
+    estimate = estimate_step(deployment, decode_step(sequences=float(sequences), context=contexts))
+    return PhaseEstimate(estimate=estimate, weights=_integration_weights(contexts))
+
+
+def _rounds(deployment: Deployment, *, sequences: float, waiting: int, isl_tokens: int, tokens: int) -> PhaseEstimate:
+    """Rounds of drafting and verifying until the slowest of ``waiting`` sequences has its ``tokens`` tokens.
+
+    They are spread evenly over the contexts from the first new token to the last.
+    """
+    speculation = deployment.speculation
+    assert speculation is not None, "asked for a deployment that speculates"
+    rounds = rounds_needed(np.array(speculation.plan.acceptance), tokens=tokens, sequences=waiting)
+    contexts = np.unique(np.round(np.linspace(isl_tokens + 1, isl_tokens + tokens, min(DECODE_SAMPLES, tokens))))
+    estimate = decode_round(deployment, sequences=float(sequences), context=contexts)
+    return PhaseEstimate(estimate=estimate, weights=_integration_weights(contexts) * (rounds / tokens))

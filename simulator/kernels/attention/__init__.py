@@ -1,0 +1,1 @@
+"""Attention kernels: cases of a shape, prefill, decode, and which fit prices which."""

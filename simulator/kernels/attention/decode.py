@@ -1,0 +1,229 @@
+"""Decode attention: waves of thread blocks over splits of the cached keys, bounded by HBM or L2, and their merge.
+
+Flash-decoding [FlashDecoding2023]: the heads of a group share one read of their keys, the keys of a sequence may
+be split among compute units. A small correction fitted on the residual (kernels/correction) comes on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.kernels.attention.cases import (
+    KEY_BLOCK,
+    AttentionCases,
+    AttentionMachine,
+    SplitRule,
+    append_seconds,
+    attention_cases,
+    attention_machine,
+    balanced_splits,
+    efficient_splits,
+    kernel_dtype,
+)
+from simulator.kernels.attention.prefill import AttentionTerms
+from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
+from simulator.kernels.timing import Timing, l2_hit_share, smooth_maximum
+from simulator.operators.step_shape import Array
+from simulator.operators.work import AttentionShape
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit
+
+DECODE_AXES = ("tiles", "keys", "group", "sequences")
+
+SPLIT_CHOICES: NDArray[np.float64] = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64], dtype=np.float64)[:, None]
+"""Parts among which a kernel that balances its own grid divides the keys of a sequence."""
+
+PARTIAL_BYTES = 8.0
+"""A partial output is an FP32 number, written once and read once."""
+
+COPY_BYTES = 4.0
+"""A copied 16-bit query and output element: read and written."""
+
+L2_SHARPNESS = 6.0
+"""How abruptly L2 hits end when the cached keys of a call outgrow the L2."""
+
+FEED_SHARPNESS = 4.0
+"""Sharpness of the maximum of feeding a key block and multiplying it."""
+
+BLOCKS_PER_UNIT = 2.0
+"""Thread blocks per compute unit that flash-attention 2 reckons with when it splits keys [Dao2023]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeGrid:
+    """The work list of each call.
+
+    tiles : tiles of query rows x KV heads x sequences; keys : keys read for a sequence; a window that lies across
+        block borders costs one block more
+    blocks : key blocks of a tile; splits, blocks_per_part : candidates (rows) of dividing them
+    copies_queries : a call whose grouped heads are copied into rows first (flash-attention 2)
+    """
+
+    tiles: Array
+    keys: Array
+    blocks: Array
+    splits: Array
+    blocks_per_part: Array
+    grouped: NDArray[np.bool_]
+    copies_queries: NDArray[np.bool_]
+
+
+def decode_grid(cases: AttentionCases, *, compute_units: float, tile_rows: float, split_rule: SplitRule) -> DecodeGrid:
+    """Tiles and key splits.
+
+    split_rule : EFFICIENT is flash-attention 2, which divides keys only where heads share them and packs the heads
+    of a group into rows by copying, both only for a single query token and without a window; BALANCED is
+    flash-attention 3; OWN takes the best of SPLIT_CHOICES.
+    """
+    inside = cases.window + cases.query_tokens - 1.0
+    keys = np.where(cases.key_tokens > inside, inside + KEY_BLOCK, cases.key_tokens)
+    blocks = np.ceil(keys / KEY_BLOCK)
+    copying = split_rule == SplitRule.EFFICIENT
+    apart = copying & ((cases.query_tokens > 1) | np.isfinite(cases.window))
+    grouped = copying & ~apart & (cases.group > 1)
+    heads = cases.num_kv_heads * np.where(apart, cases.group, 1.0)
+    rows = cases.query_tokens * np.where(apart, 1.0, cases.group)
+    tiles = cases.sequences * heads * np.ceil(rows / tile_rows)
+    choices = SPLIT_CHOICES
+    if copying:
+        ruled = efficient_splits(tiles, blocks, slots=BLOCKS_PER_UNIT * compute_units)
+        choices = np.where(grouped, ruled, 1.0)[None, :]
+    if split_rule == SplitRule.BALANCED:
+        one = tiles / cases.sequences
+        choices = balanced_splits(tiles, blocks, tiles_of_one=one, slots=compute_units)[None, :]
+    per_part = np.ceil(blocks / choices)
+    return DecodeGrid(
+        tiles=tiles,
+        keys=keys,
+        blocks=blocks,
+        splits=np.ceil(blocks / per_part),
+        blocks_per_part=per_part,
+        grouped=grouped,
+        copies_queries=grouped & (cases.sequences > 1) & (cases.num_kv_heads > 1),
+    )
+
+
+def decode_seconds(
+    cases: AttentionCases,
+    *,
+    grid: DecodeGrid,
+    machine: AttentionMachine,
+    parameters: Mapping[str, float],
+    cold: bool = False,
+) -> AttentionTerms:
+    """Time of decode attention, vectorised over the cases [s].
+
+    t = launch_s + min over splits of [smooth_max(waves x part, KV bytes / bandwidth) + merge] + append [+ row copy]
+
+    part = part_cycles + blocks x (smooth_max(block bytes / unit rate, tile FLOPs / tensor rate) + block_cycles)
+    waves lie between x and ceil(x) of x = tiles x splits / compute units, at least 1; beyond the first they are
+    ``residency`` times cheaper, as several thread blocks share a unit. The unit rate is unit_fraction of an even
+    share of the bandwidth; both rise by l2_speedup while the KV of one call stays in L2, which the benchmark repeats
+    and a serving step (``cold``) does not see. Valid for positive sizes; leaves out rotary and paging overheads.
+    """
+    p = parameters
+    kv_bytes = cases.sequences * cases.num_kv_heads * grid.keys * cases.kv_width * cases.kv_element_bytes
+    hot = np.zeros(len(kv_bytes))
+    if not cold:
+        hot = l2_hit_share(kv_bytes, l2_bytes=p["l2_fraction"] * machine.l2_bytes, sharpness=L2_SHARPNESS)
+    lift = 1.0 + (p["l2_speedup"] - 1.0) * hot
+    streamed = kv_bytes / (p["memory_fraction"] * machine.memory_bytes_per_s * lift)
+    unit_bytes_per_s = p["unit_fraction"] * machine.memory_bytes_per_s / machine.compute_units * lift
+    feed = KEY_BLOCK * cases.kv_width * cases.kv_element_bytes / unit_bytes_per_s
+    unit_flops_per_s = p["tensor_fraction"] * machine.peak_flops_per_s / machine.compute_units
+    multiply = 2.0 * p["tile_rows"] * KEY_BLOCK * (cases.head_dim + cases.v_head_dim) / unit_flops_per_s
+    block = smooth_maximum(feed, multiply, sharpness=FEED_SHARPNESS) + p["block_cycles"] / machine.clock_hz
+    part = p["part_cycles"] / machine.clock_hz + grid.blocks_per_part * block
+    filled = grid.tiles * grid.splits / machine.compute_units
+    waves = np.maximum(filled + p["wave_quantisation"] * (np.ceil(filled) - filled), 1.0)
+    busy = (1.0 + (waves - 1.0) / p["residency"]) * part
+    rows = cases.sequences * cases.num_kv_heads * cases.group * cases.query_tokens
+    partial = rows * grid.splits * cases.v_head_dim * PARTIAL_BYTES / machine.memory_bytes_per_s
+    merge = np.where(grid.splits > 1, p["merge_s"] + partial, 0.0)
+    candidates = smooth_maximum(busy, streamed, sharpness=p["overlap"]) + merge
+    best, index = np.argmin(candidates, axis=0), np.arange(len(kv_bytes))
+    append = append_seconds(
+        cases, machine=machine, token_cycles=p["token_cycles"], bytes_per_s=machine.memory_bytes_per_s
+    )
+    copied = p["swap_s"] * grid.grouped + grid.copies_queries * (
+        p["copy_s"] + rows * cases.v_head_dim * COPY_BYTES / machine.memory_bytes_per_s
+    )
+    return AttentionTerms(
+        seconds=p["launch_s"] + candidates[best, index] + append + copied,
+        compute_s=busy[best, index],
+        memory_s=streamed + append,
+    )
+
+
+def decode_points(cases: AttentionCases, grid: DecodeGrid) -> Array:
+    """Coordinates of the correction, DECODE_AXES in octaves, shape (cases, 4)."""
+    return log2_coordinates(grid.tiles, grid.keys, cases.group, cases.sequences)
+
+
+def decode_grid_of(cases: AttentionCases, *, machine: AttentionMachine, parameters: Mapping[str, float]) -> DecodeGrid:
+    """``decode_grid`` with the traits that the fit found for its kernel."""
+    return decode_grid(
+        cases,
+        compute_units=machine.compute_units,
+        tile_rows=parameters["tile_rows"],
+        split_rule=SplitRule(int(parameters["split_rule"])),
+    )
+
+
+def decode_attention_timing(
+    shape: AttentionShape,
+    *,
+    hardware: AcceleratorSpec,
+    fit: KernelFit,
+    lattice: Lattice | None,
+    cold: bool = True,
+) -> Timing:
+    """Price decode attention, vectorised over sequences and tokens: physics x correction, interval, provenance.
+
+    cold : the KV of this layer was evicted by the other layers' since the last step, as when serving; the correction
+    still applies, because it compares measurement and physics under the same conditions.
+    """
+    cases = attention_cases(shape)
+    machine = attention_machine(hardware, kernel_dtype(fit.format, hardware))
+    grid = decode_grid_of(cases, machine=machine, parameters=fit.parameters)
+    terms = decode_seconds(cases, grid=grid, machine=machine, parameters=fit.parameters, cold=cold)
+    if shape.splits_keys:
+        terms = _split_terms(terms, cases, machine=machine, parameters=fit.parameters, cold=cold)
+    points = decode_points(cases, grid)
+    log_sigma, provenance = shape_confidence(fit, points, axes=DECODE_AXES)
+    return Timing(
+        seconds=terms.seconds * np.exp(log_correction(lattice, points)),
+        compute_s=terms.compute_s,
+        memory_s=terms.memory_s,
+        network_s=np.zeros(len(points)),
+        log_sigma=log_sigma,
+        provenance=provenance,
+    )
+
+
+def _split_terms(
+    own: AttentionTerms,
+    cases: AttentionCases,
+    *,
+    machine: AttentionMachine,
+    parameters: Mapping[str, float],
+    cold: bool,
+) -> AttentionTerms:
+    """``own``, or where it is faster the same kernel with its keys divided as suits the call [FlashDecoding2023]."""
+    grid = decode_grid(
+        cases,
+        compute_units=machine.compute_units,
+        tile_rows=parameters["tile_rows"],
+        split_rule=SplitRule.OWN,
+    )
+    free = decode_seconds(cases, grid=grid, machine=machine, parameters=parameters, cold=cold)
+    faster = free.seconds < own.seconds
+    return AttentionTerms(
+        seconds=np.where(faster, free.seconds, own.seconds),
+        compute_s=np.where(faster, free.compute_s, own.compute_s),
+        memory_s=np.where(faster, free.memory_s, own.memory_s),
+    )

@@ -1,0 +1,216 @@
+"""Prefill attention on a tiled processor: query tiles x key blocks, tensor and exponential rates, the longest tile.
+
+FlashAttention's loop [Dao2023] [Shah2024] priced tile by tile; a small correction fitted on the
+residual (kernels/correction) comes on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.kernels.attention.cases import (
+    ACTIVATION_BYTES,
+    KEY_BLOCK,
+    AttentionCases,
+    AttentionMachine,
+    SplitRule,
+    append_seconds,
+    attention_cases,
+    attention_machine,
+    balanced_splits,
+    efficient_splits,
+    kernel_dtype,
+)
+from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
+from simulator.kernels.timing import Provenance, Timing, l2_hit_share, smooth_maximum
+from simulator.operators.step_shape import Array
+from simulator.operators.work import AttentionShape
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit
+
+PREFILL_AXES = ("tiles", "span", "group")
+SAMPLED_TILES = 16
+"""Query tiles whose keys are counted one by one; more tiles are represented by as many evenly spaced ones."""
+
+WARPGROUP_ROWS = 64.0
+"""Query rows that one warpgroup multiplies: the grain in which a tile is filled [Shah2024]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillGrid:
+    """The work list of each call: how many tiles, and the key blocks they pass.
+
+    tiles : query tiles of the grid; mean_blocks, longest_blocks : key blocks of the mean and of the longest tile
+    splits : parts into which each tile's keys are divided
+    rows : query rows that a tile multiplies
+    """
+
+    tiles: Array
+    mean_blocks: Array
+    longest_blocks: Array
+    splits: Array
+    rows: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionTerms:
+    """Arrays over the cases [s]: the total and the roofline terms inside it."""
+
+    seconds: Array
+    compute_s: Array
+    memory_s: Array
+
+
+def prefill_grid(
+    cases: AttentionCases, *, compute_units: float, tile_rows: float, packs_group: bool, split_rule: SplitRule
+) -> PrefillGrid:
+    """Tiles of ``tile_rows`` query rows, and the blocks of keys that the mask leaves to each [Dao2023].
+
+    packs_group : the query heads that share a KV head fill a tile's rows together [Shah2024]; a single query
+    token is always packed. split_rule : whether and how few tiles divide their keys.
+    """
+    packed = np.full(len(cases.sequences), packs_group) | (cases.query_tokens <= 1)
+    heads = np.where(packed, cases.num_kv_heads, cases.num_kv_heads * cases.group)
+    rows_per_token = np.where(packed, cases.group, 1.0)
+    per_head = np.maximum(np.ceil(cases.query_tokens * rows_per_token / tile_rows), 1.0)
+    index = np.arange(SAMPLED_TILES, dtype=np.float64)[:, None]
+    few = per_head <= SAMPLED_TILES
+    tile = np.where(few, np.minimum(index, per_head - 1), np.floor((index + 0.5) / SAMPLED_TILES * per_head))
+    weight = np.where(few, (index < per_head) / per_head, 1.0 / SAMPLED_TILES)
+    last = cases.context_tokens + np.minimum(cases.query_tokens, np.ceil((tile + 1) * tile_rows / rows_per_token))
+    if not cases.causal:
+        last = np.broadcast_to(cases.key_tokens, tile.shape)
+    first = np.maximum(cases.context_tokens + np.floor(tile * tile_rows / rows_per_token) - cases.window + 1, 0.0)
+    blocks = np.maximum(np.ceil(last / KEY_BLOCK) - np.floor(first / KEY_BLOCK), 1.0)
+    tiles = cases.sequences * heads * per_head
+    longest = blocks.max(axis=0)
+    splits = np.ones(len(tiles))
+    if split_rule == SplitRule.EFFICIENT:
+        splits = efficient_splits(tiles, longest, slots=compute_units)
+    if split_rule == SplitRule.BALANCED:
+        splits = balanced_splits(tiles, longest, tiles_of_one=heads * per_head, slots=compute_units)
+    # A few queries against many cached keys fill part of a tile. Without cached keys such a tile has one block, whose
+    # cost the fit holds in tile_cycles: it stays whole.
+    filled = np.ceil(cases.query_tokens * rows_per_token / WARPGROUP_ROWS) * WARPGROUP_ROWS
+    return PrefillGrid(
+        tiles=tiles,
+        mean_blocks=(blocks * weight).sum(axis=0),
+        longest_blocks=longest,
+        splits=splits,
+        rows=np.where(cases.context_tokens > 0, np.minimum(filled, tile_rows), tile_rows),
+    )
+
+
+def prefill_seconds(
+    cases: AttentionCases,
+    *,
+    grid: PrefillGrid,
+    machine: AttentionMachine,
+    parameters: Mapping[str, float],
+    cold: bool = False,
+) -> AttentionTerms:
+    """Time of prefill attention, vectorised over the cases [s].
+
+    t = launch_s + (makespan + operand traffic + cache append) x (1 + droop)
+
+    block = smooth_max(2 x tile rows x KEY_BLOCK x (dk + dv) / tensor rate, tile rows x KEY_BLOCK / exponential rate)
+    makespan = max(waves x (tile_cycles + mean blocks x block), lone_factor x the longest tile), waves between
+    x = tiles / compute units and ceil(x).
+    Traffic runs at memory_fraction of the bandwidth, l2_speedup times that while a call's operands stay in L2;
+    ``cold`` reads the cached context from HBM whatever its size. Parameters named _fraction are shares of datasheet
+    rates; droop is the loss of clock of calls longer than droop_s. Valid for positive sizes; leaves out rotary
+    embedding and the projections.
+    """
+    p = parameters
+    rows = grid.rows
+    unit_flops_per_s = p["tensor_fraction"] * machine.peak_flops_per_s / machine.compute_units
+    unit_exponentials_per_s = p["exponential_fraction"] * machine.exponentials_per_s / machine.compute_units
+    tensor = 2.0 * rows * KEY_BLOCK * (cases.head_dim + cases.v_head_dim) / unit_flops_per_s
+    block = smooth_maximum(tensor, rows * KEY_BLOCK / unit_exponentials_per_s, sharpness=p["overlap"])
+    start = p["tile_cycles"] / machine.clock_hz
+    mean = grid.splits * start + grid.mean_blocks * block
+    filled = grid.tiles / machine.compute_units
+    waves = filled + p["wave_quantisation"] * (np.ceil(filled) - filled) / grid.splits
+    longest = p["lone_factor"] * (start + np.ceil(grid.longest_blocks / grid.splits) * block)
+    merge = np.where(grid.splits > 1, p["merge_s"], 0.0)
+    makespan = np.maximum(waves * mean, longest) + merge
+    traffic, bandwidth = _traffic_seconds(cases, machine=machine, parameters=p, cold=cold)
+    append = append_seconds(
+        cases, machine=machine, token_cycles=p["token_cycles"], bytes_per_s=bandwidth / p["append_passes"]
+    )
+    busy = makespan + traffic + append
+    droop = 1.0 + p["droop"] * busy / (busy + p["droop_s"])
+    return AttentionTerms(seconds=p["launch_s"] + busy * droop, compute_s=makespan, memory_s=traffic + append)
+
+
+def _traffic_seconds(
+    cases: AttentionCases, *, machine: AttentionMachine, parameters: Mapping[str, float], cold: bool
+) -> tuple[Array, Array]:
+    """Seconds to read queries, keys and values and write the output once, and the rate of the new tokens [bytes/s]."""
+    p = parameters
+    tokens = cases.sequences * cases.query_tokens
+    heads = cases.num_kv_heads * cases.group
+    queries = tokens * heads * (cases.head_dim + cases.v_head_dim) * ACTIVATION_BYTES
+    per_token = cases.num_kv_heads * cases.kv_width
+    new = tokens * per_token * cases.kv_element_bytes
+    cached = cases.sequences * cases.context_tokens * per_token * cases.kv_element_bytes
+    slow = p["memory_fraction"] * machine.memory_bytes_per_s
+    working_set = queries + new + tokens * per_token * ACTIVATION_BYTES + cached
+    hot = l2_hit_share(working_set, l2_bytes=p["l2_fraction"] * machine.l2_bytes)
+    fast = slow * (1.0 + (p["l2_speedup"] - 1.0) * hot)
+    seconds = (queries + new) / fast + cached / (slow if cold else fast)
+    return seconds, fast
+
+
+def prefill_points(cases: AttentionCases, grid: PrefillGrid) -> Array:
+    """Coordinates of the correction, PREFILL_AXES in octaves, shape (cases, 3).
+
+    ``span`` is twice the mean number of keys before the diagonal, the query length where nothing is cached.
+    """
+    return log2_coordinates(grid.tiles, cases.query_tokens + 2.0 * cases.context_tokens, cases.group)
+
+
+def grid_of(cases: AttentionCases, *, machine: AttentionMachine, parameters: Mapping[str, float]) -> PrefillGrid:
+    """``prefill_grid`` with the traits that the fit found for its kernel."""
+    return prefill_grid(
+        cases,
+        compute_units=machine.compute_units,
+        tile_rows=parameters["tile_rows"],
+        packs_group=parameters["packs_group"] > 0,
+        split_rule=SplitRule(int(parameters["split_rule"])),
+    )
+
+
+def attention_timing(
+    shape: AttentionShape,
+    *,
+    hardware: AcceleratorSpec,
+    fit: KernelFit,
+    lattice: Lattice | None,
+    cold: bool = True,
+) -> Timing:
+    """Price prefill attention, vectorised over sequences and tokens: physics x correction, interval, provenance.
+
+    The measured calls had no cached context: where cached keys outnumber the new ones the result is extrapolated,
+    and its spread grows to that of the physics alone. cold : see ``prefill_seconds``.
+    """
+    cases = attention_cases(shape)
+    machine = attention_machine(hardware, kernel_dtype(fit.format, hardware))
+    grid = grid_of(cases, machine=machine, parameters=fit.parameters)
+    terms = prefill_seconds(cases, grid=grid, machine=machine, parameters=fit.parameters, cold=cold)
+    points = prefill_points(cases, grid)
+    log_sigma, provenance = shape_confidence(fit, points, axes=PREFILL_AXES)
+    cached = cases.context_tokens / cases.key_tokens
+    physics_sigma = fit.physics_log_sigma or fit.error.log_sigma
+    extrapolated = np.where(cached > 0.5, float(Provenance.EXTRAPOLATED), float(Provenance.CALIBRATED))
+    return Timing(
+        seconds=terms.seconds * np.exp(log_correction(lattice, points)),
+        compute_s=terms.compute_s,
+        memory_s=terms.memory_s,
+        network_s=np.zeros(len(cached)),
+        log_sigma=np.sqrt(log_sigma**2 + cached * physics_sigma**2),
+        provenance=np.maximum(provenance, extrapolated),
+    )

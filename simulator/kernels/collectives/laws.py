@@ -1,0 +1,215 @@
+"""Latency-bandwidth laws of the algorithms that move a message between devices over one kind of link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simulator.errors import RoofcastError, did_you_mean
+from simulator.kernels.correction import Lattice, log2_coordinates, log_correction
+from simulator.operators.step_shape import Array
+from simulator.operators.work import Collective
+from simulator.specs.base import Same
+from simulator.specs.hardware.calibration import KernelFit
+
+ALGORITHMS = ("one_shot", "two_shot", "multimem", "ring_ll", "ring_ll128", "ring_simple")
+"""one_shot: every device reads all the others' messages and adds them up; two_shot: reduce-scatter and all-gather
+by direct peer reads; multimem: the switch adds and multicasts; ring_*: NCCL's protocols, ring or direct exchange."""
+
+RESIDUAL = "residual"
+FROM_BYTES = "from_bytes"
+
+RESIDUAL_REACH = 4.0
+"""Octaves over which the residual fades outside the measured sizes: at the ends it is the level of the asymptotes
+(latency of this group, bandwidth of this group), which stays; held-out points at the edges of a regime confirm it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Law:
+    """t = launch_s + hop_s * hops + wire bytes / (fraction * link bandwidth).
+
+    launch_s, hop_s : fixed time of the kernel, and of each dependent step between devices [s]
+    fraction : reached share of the link's datasheet bandwidth per device and direction
+    """
+
+    algorithm: str
+    launch_s: float
+    hop_s: float
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveModel:
+    """The laws among which the library takes the fastest, and the residual log(measured / law).
+
+    residual : lattice over log2(participants) and log2(message bytes), or None
+    from_bytes : per measured number of participants, the message from which the engine picks this model
+    """
+
+    laws: tuple[Law, ...]
+    residual: Lattice | None
+    from_bytes: tuple[tuple[int, float], ...]
+
+
+def wire_factor(algorithm: str, *, operation: Collective, participants: ArrayLike) -> Array:
+    """Bytes that cross a device's link in its busier direction, per message byte.
+
+    Notes
+    -----
+    All-reduce: ring and two-shot 2 (p - 1) / p; one-shot p - 1; in-switch (multimem) 1 + 1 / p, because a device
+    sends its message once, receives the result once and forwards its share of 1 / p. All-gather, reduce-scatter and
+    all-to-all: (p - 1) / p. Point to point: 1.
+
+    References
+    ----------
+    [Thakur2005], [NCCLTests2025]
+    """
+    p = np.asarray(participants, dtype=np.float64)
+    if operation is Collective.P2P:
+        return np.ones_like(p)
+    if operation is not Collective.ALL_REDUCE:
+        return (p - 1) / p
+    if algorithm == "one_shot":
+        return p - 1
+    if algorithm == "multimem":
+        return 1 + 1 / p
+    return 2 * (p - 1) / p
+
+
+def hop_count(algorithm: str, *, operation: Collective, participants: ArrayLike) -> Array:
+    """Dependent steps between devices: 2 (p - 1) for a ring or two-shot all-reduce, p - 1 otherwise, 1 for p2p.
+
+    References
+    ----------
+    [Thakur2005]
+    """
+    p = np.asarray(participants, dtype=np.float64)
+    if operation is Collective.P2P:
+        return np.ones_like(p)
+    twice = operation is Collective.ALL_REDUCE and algorithm not in ("one_shot", "multimem")
+    return 2 * (p - 1) if twice else p - 1
+
+
+def law_seconds(
+    law: Law, *, operation: Collective, message_bytes: ArrayLike, participants: ArrayLike, bytes_per_s: float
+) -> Array:
+    """Time of one collective under one law [s].
+
+    message_bytes : as ``CollectiveShape`` counts it; bytes_per_s : link bandwidth per device and direction
+
+    References
+    ----------
+    [Hockney1994], [Thakur2005]
+    """
+    hops = hop_count(law.algorithm, operation=operation, participants=participants)
+    wire = wire_factor(law.algorithm, operation=operation, participants=participants)
+    moved_s = wire * np.asarray(message_bytes, dtype=np.float64) / (law.fraction * bytes_per_s)
+    seconds: Array = law.launch_s + law.hop_s * hops + moved_s
+    return seconds
+
+
+def fastest_seconds(
+    laws: tuple[Law, ...],
+    *,
+    operation: Collective,
+    message_bytes: ArrayLike,
+    participants: ArrayLike,
+    bytes_per_s: float,
+) -> Array:
+    """Time under the fastest of ``laws`` [s]: what a tuner that knows them picks.
+
+    References
+    ----------
+    [Hockney1994]
+    """
+    times = [
+        law_seconds(
+            law, operation=operation, message_bytes=message_bytes, participants=participants, bytes_per_s=bytes_per_s
+        )
+        for law in laws
+    ]
+    fastest: Array = reduce(np.minimum, times)
+    return fastest
+
+
+def model_seconds(
+    model: CollectiveModel, *, operation: Collective, message_bytes: Array, participants: int, bytes_per_s: float
+) -> Array:
+    """Laws times the residual [s], for positive ``message_bytes``.
+
+    References
+    ----------
+    [Hockney1994]
+    """
+    law_s = fastest_seconds(
+        model.laws,
+        operation=operation,
+        message_bytes=message_bytes,
+        participants=participants,
+        bytes_per_s=bytes_per_s,
+    )
+    if model.residual is None:
+        return law_s
+    points = log2_coordinates(participants, message_bytes)
+    corrected: Array = law_s * np.exp(log_correction(model.residual, points))
+    return corrected
+
+
+@lru_cache(maxsize=256)
+def _fitted(fit: Same[KernelFit]) -> CollectiveModel:
+    return read_model(fit.held.parameters)
+
+
+def fitted_model(fit: KernelFit) -> CollectiveModel:
+    """`read_model` of a calibration's fit, read once: calibrations are frozen, and every step asks again."""
+    return _fitted(Same(fit))
+
+
+def read_model(parameters: Mapping[str, float]) -> CollectiveModel:
+    """The model that a calibration file's flat parameters describe.
+
+    Names: ``<algorithm>.launch_s``, ``.hop_s``, ``.fraction``; ``residual.p<participants>.<log2 bytes>``;
+    ``from_bytes.p<participants>``.
+    """
+    names = {key.split(".")[0] for key in parameters} - {RESIDUAL, FROM_BYTES}
+    unknown = sorted(names - set(ALGORITHMS))
+    if unknown:
+        raise RoofcastError(
+            f"unknown collective algorithm {unknown[0]!r}",
+            field="calibration.parameters",
+            hint=did_you_mean(unknown[0], ALGORITHMS),
+        )
+    laws = tuple(
+        Law(
+            algorithm=name,
+            launch_s=parameters[f"{name}.launch_s"],
+            hop_s=parameters[f"{name}.hop_s"],
+            fraction=parameters[f"{name}.fraction"],
+        )
+        for name in ALGORITHMS
+        if name in names
+    )
+    starts = sorted((int(key.split(".p")[1]), value) for key, value in parameters.items() if key.startswith(FROM_BYTES))
+    return CollectiveModel(laws=laws, residual=_read_residual(parameters), from_bytes=tuple(starts))
+
+
+def _read_residual(parameters: Mapping[str, float]) -> Lattice | None:
+    cells = {}
+    for key, value in parameters.items():
+        if key.startswith(RESIDUAL):
+            _, devices, octave = key.split(".")
+            cells[int(devices[1:]), int(octave)] = value
+    if not cells:
+        return None
+    devices_axis = sorted({devices for devices, _ in cells})
+    octave_axis = sorted({octave for _, octave in cells})
+    return Lattice(
+        axes=("participants", "message_bytes"),
+        nodes=(np.log2(np.array(devices_axis, dtype=np.float64)), np.array(octave_axis, dtype=np.float64)),
+        values=np.array([[cells[devices, octave] for octave in octave_axis] for devices in devices_axis]),
+        reach=RESIDUAL_REACH,
+    )

@@ -1,0 +1,1 @@
+"""Number formats of tensors: what they store, how they multiply, and published schemes of them."""

@@ -1,0 +1,190 @@
+"""Quantised matrix formats by name and by pair of dtypes: stored bits, multiplying rate.
+
+Bits per weight count scales and zero points: a group of g weights with a 16-bit scale and a 4-bit zero point takes
+4 + 20/g bits [Frantar2022] [Lin2023].
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from simulator.errors import RoofcastError, did_you_mean
+from simulator.operators.formats import stored_formats as weight_formats
+from simulator.operators.formats.stored_formats import BLOCK_BITS, MIXES, block_format, role_formats
+from simulator.operators.work import MatmulFormat
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.precision import BITS, Dtype
+from simulator.specs.spellings import scheme_word
+
+DEFAULT_GROUP_SIZE = 128  # of GPTQ and AWQ checkpoints in the wild, and AWQ's paper
+AQLM_GROUP = 8
+GGUF = tuple(name.replace("_", "-") for name in MIXES)
+SCHEME_NAMES = (
+    "fp32", "tf32", "bf16", "fp16", "fp8", "fp8-static", "fp8-block", "gptq", "gptq-g128", "gptq-3bit", "gptq-g1024",
+    "gptq-8bit", "awq", "awq-g128", "rtn", "rtn-g128", "tinygemm-g64", "nvfp4", "mxfp4", "w8a8", "w4a8", "w4a4",
+    "smoothquant-o1", "smoothquant-o2", "smoothquant-o3", "llm.int8", "nf4", "qlora", "bitnet", "aqlm-1x16", "aqlm-2x8",
+    "kmeans-3bit", "kmeans-4bit", *GGUF,
+)  # fmt: skip
+_GROUPED = re.compile(r"(gptq|awq|rtn)(?:-([2348])-?bit)?(?:-g(\d+))?")
+_TINYGEMM = re.compile(r"tinygemm(?:-g(\d+))?")
+_AQLM = re.compile(r"aqlm-(\d)x(\d{1,2})(?:-g(\d+))?")
+_KMEANS = re.compile(r"kmeans-([2-8])-?bit")
+PLAIN_SCHEMES = ("fp32", "tf32", "bf16", "fp16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """A way to quantise: dtypes, the product format, and roles that a checkpoint keeps unquantised (None: unsaid).
+
+    roles : formats of the roles that differ from ``format``
+    """
+
+    weights: Dtype
+    activations: Dtype
+    format: MatmulFormat
+    unquantised: tuple[str, ...] | None = None
+    roles: tuple[tuple[str, MatmulFormat], ...] = ()
+
+
+def scheme_named(name: str, *, plain: Dtype, model: ModelSpec | None = None) -> Scheme:
+    """Scheme of ``precision.scheme``; ``plain`` is the 16-bit dtype of unquantised activations.
+
+    model : whose tensors the mixes of GGUF weigh; without it they count as their base block
+    """
+    key = scheme_word(name)
+    scheme = _patterned(key, plain) or _fixed(key, plain)
+    if scheme is None and key in GGUF:
+        scheme = _gguf(key.replace("-", "_"), plain, model)
+    if scheme is None:
+        raise RoofcastError(
+            f"unknown scheme {name!r}",
+            field="precision.scheme",
+            code="unknown_scheme",
+            hint=did_you_mean(key, SCHEME_NAMES),
+        )
+    return scheme
+
+
+def _patterned(key: str, plain: Dtype) -> Scheme | None:
+    """Schemes whose name carries numbers."""
+    if (grouped := _GROUPED.fullmatch(key)) is not None:
+        method, bits_text, group_text = grouped.groups()
+        bits = int(bits_text or 4)
+        group = _group(group_text, default=DEFAULT_GROUP_SIZE if method == "awq" else None)
+        product = weight_formats.weight_only(bits, group=group, plain=plain, zero_point=method == "awq")
+        return Scheme(weights=_integer(bits), activations=plain, format=product)
+    if (tiny := _TINYGEMM.fullmatch(key)) is not None:
+        group = _group(tiny[1], default=DEFAULT_GROUP_SIZE) or DEFAULT_GROUP_SIZE
+        return Scheme(weights=Dtype.INT4, activations=plain, format=weight_formats.tinygemm(group, plain=plain))
+    if (books := _AQLM.fullmatch(key)) is not None:
+        count, bits = int(books[1]), int(books[2])
+        group = _group(books[3], default=AQLM_GROUP) or AQLM_GROUP
+        if not 1 <= count <= 8 or not 4 <= bits <= 16:
+            raise RoofcastError("takes 1 to 8 codebooks of 4 to 16 bits", field="precision.scheme", hint="aqlm-2x8")
+        product = weight_formats.codebooks(count, bits=bits, group=group, plain=plain)
+        return Scheme(weights=Dtype.INT4, activations=plain, format=product)
+    if (clusters := _KMEANS.fullmatch(key)) is not None:
+        bits = int(clusters[1])
+        return Scheme(weights=_integer(bits), activations=plain, format=weight_formats.kmeans(bits, plain=plain))
+    return None
+
+
+def _fixed(key: str, plain: Dtype) -> Scheme | None:
+    """Schemes that are one thing."""
+    eight = {
+        "w8a8": weight_formats.int8(),
+        "smoothquant-o1": weight_formats.smoothquant(1),
+        "smoothquant-o2": weight_formats.smoothquant(2),
+        "smoothquant-o3": weight_formats.smoothquant(3),
+        "llm.int8": weight_formats.llm_int8(),
+    }
+    floats = {
+        "fp8": weight_formats.fp8(),
+        "fp8-static": weight_formats.fp8_static(),
+        "fp8-block": weight_formats.fp8_block(),
+    }
+    if key in eight:
+        return Scheme(weights=Dtype.INT8, activations=Dtype.INT8, format=eight[key])
+    if key in floats:
+        return Scheme(weights=Dtype.FP8, activations=Dtype.FP8, format=floats[key])
+    if key in PLAIN_SCHEMES:
+        wide = Dtype(key)
+        return Scheme(weights=wide, activations=wide, format=format_of_pair(wide, None, plain=wide))
+    match key:
+        case "nvfp4":
+            return Scheme(weights=Dtype.FP4, activations=Dtype.FP4, format=weight_formats.nvfp4())
+        case "mxfp4":
+            return Scheme(weights=Dtype.FP4, activations=plain, format=weight_formats.mxfp4(plain))
+        case "nf4" | "qlora":
+            return Scheme(weights=Dtype.INT4, activations=plain, format=weight_formats.nf4(plain))
+        case "bitnet":
+            return Scheme(weights=Dtype.INT1, activations=Dtype.INT8, format=weight_formats.bitnet())
+        case "w4a8" | "w4a4":
+            narrow = Dtype.INT8 if key == "w4a8" else Dtype.INT4
+            product = format_of_pair(Dtype.INT4, narrow, plain=plain)
+            return Scheme(weights=Dtype.INT4, activations=narrow, format=product)
+    return None
+
+
+def _gguf(name: str, plain: Dtype, model: ModelSpec | None) -> Scheme:
+    roles = () if model is None else role_formats(name, model=model, plain=plain)
+    product = dict(roles)["mlp"] if roles else block_format(BLOCK_BITS[MIXES[name].base], plain=plain)
+    return Scheme(weights=_integer(8 if name == "q8_0" else 4), activations=plain, format=product, roles=roles)
+
+
+def _group(text: str | None, *, default: int | None) -> int | None:
+    group = int(text) if text else default
+    if group == 0:
+        raise RoofcastError("a group holds at least one weight", field="precision.scheme", hint="gptq-g128")
+    return group
+
+
+def _integer(bits: int) -> Dtype:
+    return Dtype.INT8 if bits == BITS[Dtype.INT8] else Dtype.INT4
+
+
+def format_of_pair(
+    weights: Dtype, activations: Dtype | None, *, plain: Dtype, group_size: int | None = None, method: str = ""
+) -> MatmulFormat:
+    """Format of a pair of dtypes; ``activations`` None takes the pair that engines run for these weights."""
+    wide = activations in (Dtype.BF16, Dtype.FP16, Dtype.FP32)
+    if BITS[weights] >= BITS[Dtype.BF16]:
+        if activations not in (None, weights):
+            raise _contradiction(weights, activations)
+        return MatmulFormat(name=weights.value, weight_bits=BITS[weights], activation_bits=BITS[weights], math=weights)
+    match weights:
+        case Dtype.FP8 if activations in (None, Dtype.FP8):
+            block = group_size == weight_formats.FP8_BLOCK
+            return weight_formats.fp8_block() if block else weight_formats.fp8()
+        case Dtype.INT8 if activations in (None, Dtype.INT8):
+            return weight_formats.int8()
+        case Dtype.FP8 | Dtype.INT8 if wide:
+            return weight_formats.weight_only(8, group=group_size, plain=plain, zero_point=False)
+        case Dtype.INT4 if wide or activations is None:
+            group = group_size if method else DEFAULT_GROUP_SIZE
+            return weight_formats.weight_only(4, group=group, plain=plain, zero_point=method == "awq")
+        case Dtype.INT4 | Dtype.FP4 if activations in (Dtype.FP8, Dtype.INT8):
+            scale = weight_formats.SCALE_BITS / (group_size or DEFAULT_GROUP_SIZE)
+            product = MatmulFormat(
+                name="w4a8", weight_bits=4.0, activation_bits=8, math=activations, quantises_activations=True
+            )
+            return replace(product, weight_bits=4 + (scale if weights is Dtype.INT4 else 8 / 32))
+        case Dtype.INT4 if activations is Dtype.INT4:
+            return MatmulFormat(
+                name="int4", weight_bits=4, activation_bits=4, math=Dtype.INT4, quantises_activations=True
+            )
+        case Dtype.FP4 if method == "mxfp4" or wide:
+            return weight_formats.mxfp4(plain)
+        case Dtype.FP4 if activations in (None, Dtype.FP4):
+            return weight_formats.nvfp4()
+    raise _contradiction(weights, activations)
+
+
+def _contradiction(weights: Dtype, activations: Dtype | None) -> RoofcastError:
+    return RoofcastError(
+        f"{weights} weights with {activations} activations have no kernel",
+        field="precision.activations",
+        code="contradiction",
+        hint="leave precision.activations out to take what engines run for these weights",
+    )

@@ -1,0 +1,292 @@
+"""Formats of quantised products: stored bits with their scales and tables, and the passes that each needs.
+
+GGUF's k-quants: published bits of each block type, and which tensors of a mix take a wider one [LlamaCpp2025].
+
+Stored bits of sparse weights: kept values, where they stood, and the scales beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import floor, log2
+
+from simulator.operators.work import ActivationPasses, MatmulFormat
+from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec, MoeSpec
+from simulator.specs.model.precision import Dtype
+from simulator.units import BITS_PER_BYTE
+
+SCALE_BITS = 16
+FP8_BLOCK = 128
+VECTOR_BYTES = 2.0
+"""An entry of a codebook is a 16-bit number."""
+
+SHARED_MEMORY_BYTES = 100.0 * 1024
+"""Tables beyond this do not stay in a compute unit's own memory (164 KiB on A100, 99 KiB a block on Ada)
+[CudaGuide2025] and are gathered from the L2."""
+
+KMEANS_TABLE_WEIGHTS = 4096
+"""One table per output row, as SqueezeLLM stores them; 4,096 is the row of a 7B model [Kim2023]."""
+
+LLM_INT8_OUTLIERS = 0.001
+"""Share of the feature dimensions kept in 16 bit: about 0.1 % [Dettmers2022]."""
+
+# Bytes moved per element: a 16-bit read and an 8-bit write quantise; a second read finds the range of a whole tensor.
+QUANTISE = 3.0
+FIND_RANGE = 2.0
+# Scales of rows do not fit a scalar epilogue: the 32-bit sums are written, read and written again in 16 bit.
+RESCALE = 8.0
+# Reads of LLM.int8(): ranges of rows and columns, comparison with the threshold, gather; its writes: the 8-bit copy,
+# the mask. Launches as counted in bitsandbytes' MatMul8bitLt.forward (statistics, quantise, layouts, outlier index,
+# gather, the 16-bit product, rescale, sum): an estimate.
+LLM_INT8_PASSES = ActivationPasses(input_bytes=3 * FIND_RANGE + QUANTISE, output_bytes=RESCALE + 6.0, launches=14.0)
+
+
+def weight_only(bits: int, *, group: int | None, plain: Dtype, zero_point: bool) -> MatmulFormat:
+    """Integer weights in groups with a 16-bit scale each, and a zero point of as many bits [Frantar2022] [Lin2023]."""
+    overhead = (SCALE_BITS + (bits if zero_point else 0)) / group if group else 0.0
+    return MatmulFormat(name=f"w{bits}a16", weight_bits=bits + overhead, activation_bits=16, math=plain)
+
+
+def tinygemm(group: int, *, plain: Dtype) -> MatmulFormat:
+    """4-bit weights with a 16-bit scale and zero point per group, as PyTorch stores them [Ansel2024]."""
+    bits = 4 + 2 * SCALE_BITS / group
+    return MatmulFormat(name="w4a16", weight_bits=bits, activation_bits=16, math=plain)
+
+
+def fp8() -> MatmulFormat:
+    """One scale per tensor (or row): nothing worth counting; the activations are quantised on the way."""
+    return MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True)
+
+
+def fp8_static() -> MatmulFormat:
+    """The same with scales known in advance, so that the pass before writes FP8 directly."""
+    return MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8)
+
+
+def fp8_block() -> MatmulFormat:
+    """Blocks of 128 x 128 share a 32-bit scale, 128 activations too [DeepSeek2024b]."""
+    return MatmulFormat(
+        name="fp8_block",
+        weight_bits=8 + 32 / FP8_BLOCK**2,
+        activation_bits=8 + 32 / FP8_BLOCK,
+        math=Dtype.FP8,
+        quantises_activations=True,
+    )
+
+
+def int8() -> MatmulFormat:
+    """8-bit weights per channel and activations per token, found on the fly."""
+    return MatmulFormat(name="int8", weight_bits=8, activation_bits=8, math=Dtype.INT8, quantises_activations=True)
+
+
+def smoothquant(level: int) -> MatmulFormat:
+    """O1 quantises activations per token, O2 per tensor on the fly, O3 with scales known in advance [Xiao2022].
+
+    O3 needs no pass: the norm before writes 8-bit numbers. O2 finds the range of the whole tensor first. O1's row
+    scales come on top of the product, in a pass over its output.
+    """
+    passes = {
+        1: ActivationPasses(input_bytes=QUANTISE, output_bytes=RESCALE, launches=2.0),
+        2: ActivationPasses(input_bytes=FIND_RANGE + QUANTISE, launches=2.0),
+        3: None,
+    }[level]
+    return MatmulFormat(name="int8", weight_bits=8, activation_bits=8, math=Dtype.INT8, passes=passes)
+
+
+def llm_int8() -> MatmulFormat:
+    """8-bit products, and a 16-bit product over the outlier columns beside them [Dettmers2022]."""
+    return MatmulFormat(
+        name="llm_int8",
+        weight_bits=8,
+        activation_bits=8,
+        math=Dtype.INT8,
+        passes=LLM_INT8_PASSES,
+        outlier_fraction=LLM_INT8_OUTLIERS,
+    )
+
+
+def nf4(plain: Dtype) -> MatmulFormat:
+    """Blocks of 64 with an 8-bit scale, those in blocks of 256 with a 32-bit scale: 0.127 bit [Dettmers2023]."""
+    bits = 4 + 8 / 64 + 32 / (64 * 256)
+    return MatmulFormat(name="nf4", weight_bits=bits, activation_bits=16, math=plain)
+
+
+def bitnet() -> MatmulFormat:
+    """Ternary weights, stored by its released kernels as 2 bits, 8-bit activations [Ma2024]."""
+    return MatmulFormat(name="w1.58a8", weight_bits=2, activation_bits=8, math=Dtype.INT8, quantises_activations=True)
+
+
+def nvfp4() -> MatmulFormat:
+    """An 8-bit scale per 16 numbers [NVIDIA2025]."""
+    bits = 4 + 8 / 16
+    return MatmulFormat(
+        name="nvfp4", weight_bits=bits, activation_bits=bits, math=Dtype.FP4, quantises_activations=True
+    )
+
+
+def mxfp4(plain: Dtype) -> MatmulFormat:
+    """An 8-bit scale per 32 numbers [OCP2023]; multiplied in 16 bit."""
+    return MatmulFormat(name="mxfp4", weight_bits=4 + 8 / 32, activation_bits=16, math=plain)
+
+
+def codebooks(count: int, *, bits: int, group: int, plain: Dtype) -> MatmulFormat:
+    """AQLM: ``group`` weights are the sum of one vector out of each of ``count`` books of 2**bits [Egiazarian2024].
+
+    Left out: one 16-bit scale per output row.
+    """
+    table_bytes = count * 2.0**bits * group * VECTOR_BYTES
+    gathered = count * VECTOR_BYTES if table_bytes > SHARED_MEMORY_BYTES else 0.0
+    return MatmulFormat(
+        name="aqlm",
+        weight_bits=count * bits / group,
+        activation_bits=16,
+        math=plain,
+        codebook_bytes=table_bytes,
+        lookup_bytes=gathered,
+    )
+
+
+def kmeans(bits: int, *, plain: Dtype) -> MatmulFormat:
+    """Non-uniform levels: each output row has a table of 2**bits 16-bit values [Kim2023]."""
+    table_bits = 2.0**bits * SCALE_BITS / KMEANS_TABLE_WEIGHTS
+    return MatmulFormat(name="kmeans", weight_bits=bits + table_bits, activation_bits=16, math=plain)
+
+
+BLOCK_BITS: dict[str, float] = {
+    "q2_k": 84 * BITS_PER_BYTE / 256,
+    "q3_k": 110 * BITS_PER_BYTE / 256,
+    "q4_0": 18 * BITS_PER_BYTE / 32,
+    "q4_k": 144 * BITS_PER_BYTE / 256,
+    "q5_k": 176 * BITS_PER_BYTE / 256,
+    "q6_k": 210 * BITS_PER_BYTE / 256,
+    "q8_0": 34 * BITS_PER_BYTE / 32,
+}
+"""Bits per weight: bytes of a block over its weights, scales included (ggml-common.h)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """A file type: the base block, and the tensors that llama.cpp keeps in others.
+
+    value, down, attention_out : (block, share of the layers) of these projections; output : block of the LM head
+    """
+
+    base: str
+    value: tuple[tuple[str, float], ...] = ()
+    down: tuple[tuple[str, float], ...] = ()
+    attention_out: tuple[tuple[str, float], ...] = ()
+    output: str = "q6_k"
+
+
+# llama.cpp, llama_tensor_get_type: half of the layers count as important (the first and last eighth, every third
+# between) for the _M mixes of 4 and 5 bits.
+MIXES: dict[str, Mix] = {
+    "q2_k": Mix(base="q2_k", value=(("q4_k", 1.0),), down=(("q3_k", 1.0),), attention_out=(("q3_k", 1.0),)),
+    "q3_k_m": Mix(
+        base="q3_k",
+        value=(("q5_k", 1 / 16), ("q4_k", 15 / 16)),
+        down=(("q5_k", 1 / 16), ("q4_k", 15 / 16)),
+        attention_out=(("q4_k", 1.0),),
+    ),
+    "q4_0": Mix(base="q4_0"),
+    "q4_k_m": Mix(base="q4_k", value=(("q6_k", 0.5),), down=(("q6_k", 0.5),)),
+    "q5_k_m": Mix(base="q5_k", value=(("q6_k", 0.5),), down=(("q6_k", 0.5),)),
+    "q6_k": Mix(base="q6_k"),
+    "q8_0": Mix(base="q8_0", output="q8_0"),
+}
+
+
+def role_formats(name: str, *, model: ModelSpec, plain: Dtype) -> tuple[tuple[str, MatmulFormat], ...]:
+    """Format of each role of ``model`` under a mix: mean bits of its tensors, weighted by their sizes."""
+    mix = MIXES[name]
+    value, out = _attention_shares(model)
+    attention = _blend(mix, ((value, mix.value), (out, mix.attention_out)))
+    down = _blend(mix, ((_down_share(model), mix.down),))
+    bits = {
+        "attention": attention,
+        "mlp": down,
+        "experts": down,
+        "shared_expert": down,
+        "mixer": BLOCK_BITS[mix.base],
+        "lm_head": BLOCK_BITS[mix.output],
+        "embedding": BLOCK_BITS[mix.base],
+    }
+    return tuple((role, block_format(width, plain=plain)) for role, width in bits.items())
+
+
+def block_format(bits: float, *, plain: Dtype) -> MatmulFormat:
+    """Product over k-quant blocks of ``bits`` a weight."""
+    return MatmulFormat(name="gguf", weight_bits=bits, activation_bits=16, math=plain)
+
+
+def _blend(mix: Mix, parts: tuple[tuple[float, tuple[tuple[str, float], ...]], ...]) -> float:
+    base = BLOCK_BITS[mix.base]
+    return base + sum(share * part * (BLOCK_BITS[block] - base) for share, blocks in parts for block, part in blocks)
+
+
+def _attention_shares(model: ModelSpec) -> tuple[float, float]:
+    """Share of the attention weights in the value and in the output projections, over all layers."""
+    value, out, total = 0.0, 0.0, 0.0
+    for layer, count in zip(model.layers, model.layer_counts, strict=True):
+        if isinstance(layer.mixer, AttentionSpec):
+            mixer = layer.mixer
+            values = count * mixer.num_key_value_heads * mixer.value_dim
+            outputs = count * mixer.num_attention_heads * mixer.value_dim
+            keys = count * (mixer.num_attention_heads + mixer.num_key_value_heads) * mixer.head_dim
+            value, out, total = value + values, out + outputs, total + values + outputs + keys
+    return (value / total, out / total) if total else (0.0, 0.0)
+
+
+def _down_share(model: ModelSpec) -> float:
+    """Share of the feed-forward weights in the down projections."""
+    for layer in model.layers:
+        for block in layer.feed_forward:
+            if isinstance(block, MlpSpec | MoeSpec):
+                return 1 / 3 if block.gated else 1 / 2
+    return 0.0
+
+
+BITMAP_BITS = 1.0
+"""One bit a weight says whether it is kept."""
+
+# Formats whose 2:4 products have kernels: cuSPARSELt and CUTLASS multiply wide and 8-bit numbers, Sparse-Marlin 4-bit
+# weights.
+SPARSE_KERNELS = {
+    "bf16": "cusparselt",
+    "fp16": "cusparselt",
+    "int8": "cusparselt",
+    "fp8": "cusparselt",
+    "w4a16": "sparse-marlin",
+}
+
+
+def pattern_bits(weight_bits: float, *, kept: int, of: int) -> float:
+    """Bits per weight of an N:M pattern: each kept value with its place among M, scales as before [Mishra2021].
+
+    2:4 of 16 bits: (16 + 2) / 2 = 9, metadata of 12.5 % of the values; of 8 bits 5, 25 %. What a format stores beyond
+    whole bits (scales, zero points) belongs to groups of places, kept or not.
+    """
+    value = float(floor(weight_bits))
+    return kept / of * (value + log2(of)) + (weight_bits - value)
+
+
+def bitmap_bits(weight_bits: float, *, kept_fraction: float) -> float:
+    """Bits per weight of unstructured zeros with a bitmap, as in Flash-LLM and SparTA [Xia2023]."""
+    value = float(floor(weight_bits))
+    return kept_fraction * value + BITMAP_BITS + (weight_bits - value)
+
+
+def sparse_product(product: MatmulFormat, *, kept: int, of: int) -> MatmulFormat:
+    """2:4 weights on the matrix units' sparse rate."""
+    return replace(
+        product,
+        name=f"{product.name}_{kept}:{of}",
+        weight_bits=pattern_bits(product.weight_bits, kept=kept, of=of),
+        kernel=SPARSE_KERNELS[product.name],
+        sparsity=(kept, of),
+    )
+
+
+def compressed_product(product: MatmulFormat, *, weight_bits: float) -> MatmulFormat:
+    """Weights stored without zeros, widened on the way into a dense product."""
+    return replace(product, name=f"{product.name}_compressed", weight_bits=weight_bits, kernel="load-as-sparse")

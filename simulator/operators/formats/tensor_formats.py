@@ -1,0 +1,315 @@
+"""Which kinds of weight products a model has, in the words that precision and sparsity are set by.
+
+Which number format each part of a model is stored, multiplied and cached in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from simulator.errors import RoofcastError, did_you_mean
+from simulator.operators.formats.schemes import PLAIN_SCHEMES, Scheme, format_of_pair, scheme_named
+from simulator.operators.work import MatmulFormat
+from simulator.specs.hardware.format_kernels import load_format_kernels
+from simulator.specs.model.architecture import (
+    AttentionSpec,
+    CompressedAttentionSpec,
+    MlaSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+    QuantizationSpec,
+)
+from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
+from simulator.specs.spellings import plain_word, scheme_word
+from simulator.units import BITS_PER_BYTE
+
+
+def model_roles(model: ModelSpec) -> frozenset[str]:
+    """Roles of the weight products that a model has."""
+    roles = {"lm_head"} if model.has_lm_head else set()
+    stacks = (model.layers, model.encoder.layers if model.encoder else ())
+    for layer in (layer for stack in stacks for layer in stack):
+        attends = isinstance(layer.mixer, AttentionSpec | MlaSpec | CompressedAttentionSpec)
+        if attends or layer.cross_attention is not None:
+            roles.add("attention")
+        elif layer.mixer is not None:
+            roles.add("mixer")
+        for block in layer.feed_forward:
+            roles.add("mlp" if isinstance(block, MlpSpec) else "experts")
+            if isinstance(block, MoeSpec) and block.shared_expert_intermediate_size:
+                roles.add("shared_expert")
+    return frozenset(roles)
+
+
+Role = Literal["attention", "mlp", "experts", "shared_expert", "lm_head", "router", "mixer", "embedding"]
+ROLES: tuple[Role, ...] = get_args(Role)
+# Engines quantise the linear layers inside the blocks; embedding, router, norms and LM head stay as they were.
+QUANTISED_ROLES: frozenset[str] = frozenset({"attention", "mlp", "experts", "shared_expert", "mixer"})
+KV_DTYPES = (Dtype.FP32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.INT8, Dtype.INT4)
+# A 4-bit cache keeps a 16-bit scale and a 16-bit zero point per token and head of 128 numbers, as LMDeploy does.
+KV_OVERHEAD_BITS: Mapping[Dtype, float] = {Dtype.INT4: 32 / 128}
+# Checkpoint methods whose kernels are not those of their dtypes -> scheme.
+BITSANDBYTES: Mapping[str, str] = {"llm.int8": "llm.int8", "bnb-nf4": "nf4"}
+PLAIN_DTYPES = (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP16)
+
+
+# Methods whose kernels take 16-bit activations and quantise them on the way.
+SELF_QUANTISING = ("llm_int8", "w1.58a8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionPlan:
+    """Resolved formats of one deployment.
+
+    weights, activations : dtypes of the quantised (or all) linear layers; activations is what enters a product
+    activation_dtype : of the residual stream and of everything that is not a product
+    kv_dtype : of cached keys and values
+    linear, plain : formats of the layers in ``quantised_roles`` and of all others
+    role_formats : of roles that have their own; they go before both
+    assumptions : what was not given and how it was filled
+    """
+
+    weights: Dtype
+    activations: Dtype
+    activation_dtype: Dtype
+    kv_dtype: Dtype
+    linear: MatmulFormat
+    plain: MatmulFormat
+    quantised_roles: frozenset[str]
+    assumptions: tuple[str, ...] = ()
+    role_formats: tuple[tuple[str, MatmulFormat], ...] = ()
+
+    def format_for(self, role: str) -> MatmulFormat:
+        """Format of the products of a role; an unknown role is refused."""
+        if role not in ROLES:
+            raise RoofcastError(f"no role {role!r}", field="role", hint=did_you_mean(role, ROLES))
+        for own, product in self.role_formats:
+            if own == role:
+                return product
+        return self.linear if role in self.quantised_roles else self.plain
+
+    def with_formats(self, change: Callable[[MatmulFormat], MatmulFormat], *, roles: frozenset[str]) -> PrecisionPlan:
+        """The plan with ``change`` applied to the format of each of ``roles``."""
+        changed = {role: change(self.format_for(role)) for role in roles}
+        kept = tuple((role, product) for role, product in self.role_formats if role not in changed)
+        return replace(self, role_formats=(*kept, *sorted(changed.items())))
+
+    @property
+    def activation_bytes(self) -> float:
+        """Bytes of one element of the residual stream."""
+        return BITS[self.activation_dtype] / BITS_PER_BYTE
+
+    @property
+    def kv_bytes(self) -> float:
+        """Bytes of one cached number, with its share of scales."""
+        return (BITS[self.kv_dtype] + KV_OVERHEAD_BITS.get(self.kv_dtype, 0.0)) / BITS_PER_BYTE
+
+
+def precision_plan(
+    model: ModelSpec, precision: PrecisionSpec, *, multiplied: Collection[Dtype] | None = None
+) -> PrecisionPlan:
+    """Resolve what was asked for against what the checkpoint is; contradictions are refused.
+
+    Order: ``precision.scheme``, ``precision.weights``, the checkpoint's quantization_config, its dtype. FP32
+    checkpoints are run in bf16 unless fp32 is asked for, as serving engines do.
+
+    multiplied : dtypes that the device multiplies (None: all). Where nothing was asked for and the checkpoint's dtype
+        is not among them, the plan is what engines do there: the other 16-bit dtype (vLLM's --dtype auto before
+        compute capability 8.0), or quantised weights widened to it as they are read (Marlin kernels)
+    """
+    notes: list[str] = []
+    plain_dtype = _plain_dtype(model, precision, notes, multiplied=multiplied)
+    plain = format_of_pair(plain_dtype, None, plain=plain_dtype)
+    scheme = _with_kernel(
+        _resolve_scheme(model, precision, plain_dtype, notes, multiplied=multiplied), precision.kernel
+    )
+    activation_dtype = Dtype.FP32 if plain_dtype is Dtype.TF32 else plain_dtype
+    return PrecisionPlan(
+        weights=scheme.weights,
+        activations=scheme.activations,
+        activation_dtype=activation_dtype,
+        kv_dtype=_kv_dtype(model, precision, activation_dtype, notes),
+        linear=scheme.format,
+        plain=plain,
+        quantised_roles=_roles(model, scheme),
+        assumptions=tuple(notes),
+        role_formats=(*_mixed(model, precision, plain_dtype), *scheme.roles),
+    )
+
+
+def _with_kernel(scheme: Scheme, kernel: str | None) -> Scheme:
+    """The scheme on the kernels of a named family, which has to multiply its format."""
+    if kernel is None:
+        return scheme
+    table = load_format_kernels()
+    takes = table.families_for(scheme.format.name)
+    if table.family(kernel).name not in takes:
+        raise RoofcastError(
+            f"{kernel} kernels do not multiply {scheme.format.name}",
+            field="precision.kernel",
+            code="contradiction",
+            hint=f"kernels for {scheme.format.name}: {', '.join(takes)}" if takes else "leave it out",
+        )
+    roles = tuple((role, replace(product, kernel=kernel)) for role, product in scheme.roles)
+    return replace(scheme, format=replace(scheme.format, kernel=kernel), roles=roles)
+
+
+def _mixed(model: ModelSpec, precision: PrecisionSpec, plain: Dtype) -> tuple[tuple[str, MatmulFormat], ...]:
+    """Formats of the roles that ``precision.mixed`` names; a role that the model lacks is refused."""
+    own = []
+    present = model_roles(model)
+    for role, name in precision.mixed or ():
+        if role not in present:
+            raise RoofcastError(
+                f"{model.name} has no layers of the role {role!r}; it has {', '.join(sorted(present))}",
+                field="precision.mixed",
+                hint=did_you_mean(role, present),
+            )
+        scheme = _with_kernel(scheme_named(name, plain=plain, model=model), precision.kernel)
+        own.append((role, dict(scheme.roles).get(role, scheme.format)))
+    return tuple(own)
+
+
+def _plain_dtype(
+    model: ModelSpec, precision: PrecisionSpec, notes: list[str], *, multiplied: Collection[Dtype] | None
+) -> Dtype:
+    """Dtype of everything that is not quantised."""
+    if precision.scheme in PLAIN_SCHEMES:
+        return Dtype(precision.scheme)
+    if precision.weights in PLAIN_DTYPES:
+        return precision.weights
+    if precision.activations in PLAIN_DTYPES:
+        return precision.activations
+    loaded = model.dtype if model.dtype in (Dtype.BF16, Dtype.FP16) else Dtype.BF16
+    if loaded is not model.dtype:
+        notes.append(f"activations run in bf16 (checkpoint dtype {model.dtype}), as engines load it")
+    if multiplied is None or loaded in multiplied:
+        return loaded
+    instead = next((dtype for dtype in (Dtype.FP16, Dtype.BF16, Dtype.FP32) if dtype in multiplied), loaded)
+    notes.append(f"activations run in {instead}: the device has no {loaded} matrix units")
+    return instead
+
+
+def _resolve_scheme(
+    model: ModelSpec,
+    precision: PrecisionSpec,
+    plain: Dtype,
+    notes: list[str],
+    *,
+    multiplied: Collection[Dtype] | None,
+) -> Scheme:
+    if precision.scheme is not None:
+        scheme = scheme_named(precision.scheme, plain=plain, model=model)
+        _agree("precision.weights", precision.weights, scheme.weights, precision.scheme)
+        if not _enters_wide(scheme, precision.activations):
+            _agree("precision.activations", precision.activations, scheme.activations, precision.scheme)
+        if scheme_word(precision.scheme) != plain_word(precision.scheme):
+            notes.append(f"scheme {precision.scheme} taken as {scheme_word(precision.scheme)}")
+        return scheme
+    if precision.weights is None and model.quantization is not None:
+        return _checkpoint_scheme(
+            _multiplied(model.quantization, precision, notes, multiplied=multiplied), precision, plain, notes
+        )
+    weights = precision.weights or plain
+    if precision.weights is None:
+        notes.append(f"weights {weights} (checkpoint dtype {model.dtype})")
+    if precision.weights is not None and model.quantization is not None and precision.weights not in PLAIN_DTYPES:
+        return _requested_over_checkpoint(model.quantization, precision, plain, notes)
+    product = format_of_pair(weights, precision.activations, plain=plain)
+    activations = precision.activations or _activations_of(product, plain)
+    if precision.activations is None:
+        notes.append(f"activations {activations}")
+    if weights is Dtype.INT4 and product.name == "w4a16":
+        notes.append("int4 weights in groups of 128 with 16-bit scales")
+    return Scheme(weights=weights, activations=activations, format=product)
+
+
+def _requested_over_checkpoint(
+    given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]
+) -> Scheme:
+    """Quantised weights were asked for of a checkpoint that is quantised: keep its details where they agree."""
+    if precision.weights is given.weights and precision.activations in (None, given.activations):
+        return _checkpoint_scheme(given, precision, plain, notes)
+    assert precision.weights is not None
+    product = format_of_pair(precision.weights, precision.activations, plain=plain)
+    notes.append(f"checkpoint is {given.method} {given.weights}; priced as if quantised to {product.name} instead")
+    activations = precision.activations or _activations_of(product, plain)
+    return Scheme(weights=precision.weights, activations=activations, format=product)
+
+
+def _multiplied(
+    given: QuantizationSpec, precision: PrecisionSpec, notes: list[str], *, multiplied: Collection[Dtype] | None
+) -> QuantizationSpec:
+    """The checkpoint's quantization, with 16-bit activations where the device does not multiply its own."""
+    wide = BITS[given.activations] >= BITS[Dtype.BF16]
+    if multiplied is None or wide or given.activations in multiplied or precision.activations is not None:
+        return given
+    notes.append(f"weights are widened as they are read: the device has no {given.activations} matrix units")
+    return given.model_copy(update={"activations": Dtype.BF16})
+
+
+def _checkpoint_scheme(given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]) -> Scheme:
+    if given.method in BITSANDBYTES and precision.activations is None:
+        notes.append(f"weights {given.method} from quantization_config")
+        return replace(scheme_named(BITSANDBYTES[given.method], plain=plain), unquantised=given.unquantized)
+    activations = precision.activations or given.activations
+    if BITS[activations] >= BITS[Dtype.BF16]:
+        activations = plain
+    product = format_of_pair(
+        given.weights, activations, plain=plain, group_size=given.group_size, method=given.method.lower()
+    )
+    notes.append(f"weights {given.weights}, activations {activations} ({product.name}) from quantization_config")
+    roles: tuple[tuple[str, MatmulFormat], ...] = ()
+    if given.experts is not None:
+        own = format_of_pair(given.experts, None, plain=plain, method="mxfp4")
+        roles = (("experts", own),)
+        notes.append(f"routed experts {given.experts} ({own.name}), multiplied in {own.math}")
+    return Scheme(
+        weights=given.weights, activations=activations, format=product, unquantised=given.unquantized, roles=roles
+    )
+
+
+def _activations_of(product: MatmulFormat, plain: Dtype) -> Dtype:
+    return product.math if product.quantises_activations else plain
+
+
+def _enters_wide(scheme: Scheme, activations: Dtype | None) -> bool:
+    """Whether 16-bit activations are what the method takes and quantises itself (LLM.int8(), BitNet)."""
+    return scheme.format.name in SELF_QUANTISING and activations in (Dtype.BF16, Dtype.FP16)
+
+
+def _agree(field: str, given: Dtype | None, meant: Dtype, scheme: str) -> None:
+    if given is not None and given is not meant:
+        raise RoofcastError(
+            f"{given} contradicts scheme {scheme!r}, which uses {meant}",
+            field=field,
+            code="contradiction",
+            hint=f"leave {field} out or set it to {meant}",
+        )
+
+
+def _roles(model: ModelSpec, scheme: Scheme) -> frozenset[str]:
+    if scheme.unquantised is not None:
+        kept = frozenset(scheme.unquantised)
+        listed = QUANTISED_ROLES if "lm_head" in kept else QUANTISED_ROLES | {"lm_head"}
+        return listed - kept
+    return QUANTISED_ROLES
+
+
+def _kv_dtype(model: ModelSpec, precision: PrecisionSpec, activation: Dtype, notes: list[str]) -> Dtype:
+    if precision.kv_cache is not None:
+        if precision.kv_cache not in KV_DTYPES:
+            allowed = ", ".join(KV_DTYPES)
+            raise RoofcastError(
+                f"{precision.kv_cache} keys and values are not supported; allowed: {allowed}",
+                field="precision.kv_cache",
+                hint=did_you_mean(precision.kv_cache, KV_DTYPES),
+            )
+        return precision.kv_cache
+    stored = model.quantization.kv_cache if model.quantization and precision.weights is None else None
+    kv_dtype = stored or activation
+    notes.append(f"kv cache {kv_dtype}" + (" from quantization_config" if stored else ""))
+    return kv_dtype

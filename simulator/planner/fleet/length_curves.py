@@ -1,0 +1,143 @@
+"""What a replica sustains over the lengths of its prompts and answers, smooth where single lengths jump.
+
+What a replica sustains where its kernels reach more or less of the peaks, MFU and MBU apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import exp, log
+
+import numpy as np
+
+from simulator.planner.fleet.fleet import Sized
+from simulator.planner.records import Rejection
+from simulator.planner.search.candidates import Candidate, Platform
+from simulator.planner.search.search import Question
+from simulator.planner.serving.feasibility import Policy, evaluate
+from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
+
+RELATIVE_END = 0.2
+"""How far lengths are moved either way, relative to the plan's. Chosen, not measured."""
+_SCALES = (1 - RELATIVE_END, 1 - RELATIVE_END / 2, 1.0, 1 + RELATIVE_END / 2, 1 + RELATIVE_END)
+
+
+def scaled_lengths(lengths: LengthDistribution, factor: float) -> LengthDistribution:
+    """The same distribution, stretched; no request has less than one token."""
+    return LengthDistribution(mean_tokens=max(1.0, lengths.mean_tokens * factor), cv=lengths.cv)
+
+
+def capacity_per_s(question: Question, sized: Sized, *, mix: RequestMix, utilization: float | None = None) -> float:
+    """Of the same replica under another mix or highest load, 0 where it cannot serve [1/s]."""
+    policy = question.policy
+    if utilization is not None:
+        policy = Policy(utilization=utilization, profiles=policy.profiles)
+    outcome = evaluate(
+        sized.evaluated.candidate, model=question.model, mix=mix, objectives=question.objectives, policy=policy
+    )
+    return 0.0 if isinstance(outcome, Rejection) else outcome.replica.capacity_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthCurve:
+    """Capacity over the scale of one kind of length, as a share of the planned one.
+
+    Kernels come in whole tiles, waves and captured batch sizes, and capacities are searched in steps, so that single
+    lengths jump by one or two percent: a curve of the second degree in logarithms is laid through five of them.
+    coefficients : of log(scale) and of its square; served : least and largest scale that can be served at all
+    """
+
+    coefficients: tuple[float, float]
+    served: tuple[float, float]
+
+    def share(self, scale: float) -> float:
+        """At that scale over at 1; 0 beyond what can be served. More tokens are never taken for less work."""
+        if not self.served[0] <= scale <= self.served[1]:
+            return 0.0
+        first, second = self.coefficients
+        share = exp(first * log(scale) + second * log(scale) ** 2)
+        return max(share, 1.0) if scale < 1 else min(share, 1.0)
+
+
+def _slopes(x: Array, logarithms: Array) -> tuple[float, float]:
+    """Slopes at both ends of ``x``, linear between them and nowhere above 0, whose integral fits best."""
+    low, high = float(x.min()), float(x.max())
+    of_low, of_high = (high * x - x**2 / 2) / (high - low), (x**2 / 2 - low * x) / (high - low)
+    best, least = (0.0, 0.0), float(((logarithms - logarithms.mean()) ** 2).sum())
+    for kept in ((0, 1), (0,), (1,)):
+        columns = np.stack([np.ones_like(x), *((of_low, of_high)[place] for place in kept)], axis=1)
+        found = np.linalg.lstsq(columns, logarithms, rcond=None)[0]
+        missed = float(((columns @ found - logarithms) ** 2).sum())
+        if (found[1:] <= 0).all() and missed < least:
+            slopes = np.zeros(2)
+            slopes[list(kept)] = found[1:]
+            best, least = (float(slopes[0]), float(slopes[1])), missed
+    return best
+
+
+def fitted_curve(capacities: dict[float, float]) -> LengthCurve:
+    """Least squares through positive capacities by scale, of the curves that fall throughout.
+
+    Noise of a percent would else bend a nearly level curve until more tokens look like less work.
+    """
+    scales, values = np.array(list(capacities)), np.array(list(capacities.values()))
+    served = (float(scales.min()), float(scales.max()))
+    if len(scales) < 2:
+        return LengthCurve(coefficients=(0.0, 0.0), served=served)
+    x = np.log(scales)
+    low, high = float(x.min()), float(x.max())
+    at_low, at_high = _slopes(x, np.log(values))
+    return LengthCurve(
+        coefficients=((at_low * high - at_high * low) / (high - low), (at_high - at_low) / (2 * (high - low))),
+        served=served,
+    )
+
+
+def prompt_curve(question: Question, sized: Sized) -> LengthCurve:
+    """Over the scale of prompt lengths."""
+    mix = question.demand.mix
+    return _curve(question, sized, {scale: replace(mix, isl=scaled_lengths(mix.isl, scale)) for scale in _SCALES})
+
+
+def answer_curve(question: Question, sized: Sized) -> LengthCurve:
+    """Over the scale of answer lengths."""
+    mix = question.demand.mix
+    return _curve(question, sized, {scale: replace(mix, osl=scaled_lengths(mix.osl, scale)) for scale in _SCALES})
+
+
+def _curve(question: Question, sized: Sized, mixes: dict[float, RequestMix]) -> LengthCurve:
+    found = {scale: capacity_per_s(question, sized, mix=mix) for scale, mix in mixes.items()}
+    return fitted_curve({scale: capacity for scale, capacity in found.items() if capacity > 0})
+
+
+_ARITHMETIC = ("peak_flops_per_s", "sparse_peak_flops_per_s", "vector_flops_per_s", "library_flops_per_s")
+
+
+def _at_speed(platform: Platform, *, compute: float, memory: float) -> Platform:
+    """A platform whose arithmetic and memory are that many times as fast.
+
+    Kernels are priced as shares of these peaks, so that this is what another MFU or MBU of theirs comes to; launches,
+    links and the host stay.
+    """
+    hardware = platform.hardware
+    peaks: dict[str, object] = {
+        name: {dtype: rate * compute for dtype, rate in getattr(hardware, name).items()} for name in _ARITHMETIC
+    }
+    peaks["memory_bytes_per_s"] = hardware.memory_bytes_per_s * memory
+    return replace(platform, hardware=hardware.model_copy(update=peaks))
+
+
+def _candidate_at_speed(candidate: Candidate, *, compute: float, memory: float) -> Candidate:
+    first = candidate.prefill
+    return replace(
+        candidate,
+        platform=_at_speed(candidate.platform, compute=compute, memory=memory),
+        prefill=None if first is None else _candidate_at_speed(first, compute=compute, memory=memory),
+    )
+
+
+def capacity_at_speed_per_s(question: Question, sized: Sized, *, compute: float = 1.0, memory: float = 1.0) -> float:
+    """Of the same replica with kernels that reach so many times their MFU and MBU, 0 where it cannot serve [1/s]."""
+    candidate = _candidate_at_speed(sized.evaluated.candidate, compute=compute, memory=memory)
+    changed = replace(sized, evaluated=replace(sized.evaluated, candidate=candidate))
+    return capacity_per_s(question, changed, mix=question.demand.mix)

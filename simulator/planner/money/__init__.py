@@ -1,0 +1,1 @@
+"""What a fleet costs: rent, owning, energy, carbon, rooms."""

@@ -1,0 +1,166 @@
+"""What total cost is made of: bills, years, owning and renting. Data only; every amount in one currency.
+
+Cash by year: owned, with its capital at the start and its residual at the end, and rented.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.specs.money.prices import OfferKind, OfferSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostLine:
+    """One line of a bill and how it was made."""
+
+    name: str
+    amount: float
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenYear:
+    """Tokens that the mean demand asks for in a year, in millions, and the share of time that prompts take."""
+
+    input_millions: float
+    output_millions: float
+    prompt_share: float
+
+    def input_price(self, cost_per_year: float) -> float:
+        """Money per million input tokens, by the share of time that prompts take."""
+        return cost_per_year * self.prompt_share / self.input_millions
+
+    def output_price(self, cost_per_year: float) -> float:
+        """Money per million output tokens, by the rest of the time."""
+        return cost_per_year * (1 - self.prompt_share) / self.output_millions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owning:
+    """Buying the fleet: ``capex`` at the start, ``opex`` each year, ``residual`` back at the end of ``years``.
+
+    offer : whose price; estimated : no price of the accelerator is published, the offer is implied (`implied_offer`)
+    present_value : capex + discounted opex - discounted residual
+    annual : the same every year with the same present value (equivalent annual cost)
+    depreciation_per_year : straight line to the residual; per_device_hour : annual over devices and hours
+    """
+
+    offer: OfferSpec
+    capex: tuple[CostLine, ...]
+    opex: tuple[CostLine, ...]
+    residual: float
+    years: int
+    discount_rate: float
+    depreciation_per_year: float
+    present_value: float
+    annual: float
+    per_device_hour: float
+    per_million_input_tokens: float
+    per_million_output_tokens: float
+    estimated: bool = False
+
+    @property
+    def capex_total(self) -> float:
+        """Paid at the start."""
+        return sum(line.amount for line in self.capex)
+
+    @property
+    def opex_total(self) -> float:
+        """Paid every year."""
+        return sum(line.amount for line in self.opex)
+
+    @property
+    def total(self) -> float:
+        """Undiscounted: capex + opex of all years - residual."""
+        return self.capex_total + self.years * self.opex_total - self.residual
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renting:
+    """Renting all devices all hours of the year at one kind of price.
+
+    break_even : share of the hours above which owning is cheaper than renting by the hour at this price; above 1 owning
+    never is; None where owning is not priced
+    """
+
+    kind: OfferKind
+    offer: OfferSpec
+    annual: float
+    total: float
+    present_value: float
+    per_million_input_tokens: float
+    per_million_output_tokens: float
+    break_even: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YearFlow:
+    """Cash out of owning in one year (negative: money back), discounted, added up, and that of renting.
+
+    renting : per rental of ``TotalCost.renting``, in its order
+    """
+
+    year: int
+    owning: float
+    discounted: float
+    cumulative: float
+    renting: tuple[float, ...]
+    renting_cumulative: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalCost:
+    """What the fleet costs in every way that has a price. ``owning`` is None, with the reason, where none has."""
+
+    currency: str
+    devices: int
+    tokens: TokenYear
+    owning: Owning | None
+    owning_unpriced: str
+    renting: tuple[Renting, ...]
+    flows: tuple[YearFlow, ...]
+
+    @property
+    def years(self) -> int:
+        """Horizon [years]."""
+        return len(self.flows) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwningBar:
+    """Equivalent annual cost of owning where one figure alone moves; ``low`` and ``high`` name its ends."""
+
+    name: str
+    low: str
+    high: str
+    annual_low: float
+    annual_high: float
+
+    @property
+    def swing(self) -> float:
+        """Range of the annual cost."""
+        return abs(self.annual_high - self.annual_low)
+
+
+def cash_flows(owning: Owning | None, renting: tuple[Renting, ...], *, years: int) -> tuple[YearFlow, ...]:
+    """Year 0, the day of purchase, to the last year in the books; every amount in the currency of its offers."""
+    flows: list[YearFlow] = []
+    cumulative = 0.0
+    for year in range(years + 1):
+        cash = discounted = 0.0
+        if owning is not None:
+            cash = owning.capex_total if year == 0 else owning.opex_total - (owning.residual if year == years else 0.0)
+            discounted = cash / (1 + owning.discount_rate) ** year
+        cumulative += cash
+        flows.append(
+            YearFlow(
+                year=year,
+                owning=cash,
+                discounted=discounted,
+                cumulative=cumulative,
+                renting=tuple(item.annual if year else 0.0 for item in renting),
+                renting_cumulative=tuple(item.annual * year for item in renting),
+            )
+        )
+    return tuple(flows)

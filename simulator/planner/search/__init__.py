@@ -1,0 +1,1 @@
+"""Which deployments compete: candidates, screening of thousands, evaluation of the best."""

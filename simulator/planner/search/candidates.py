@@ -1,0 +1,276 @@
+"""Every way to run one replica that is worth pricing: hardware x tensor x pipeline parallelism x formats x batch.
+
+Techniques as an axis of a search: what is compared, and the word for it in a label and in a flag.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from simulator.errors import ProfileError, RoofcastError
+from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.linear import allowed_tp_sizes
+from simulator.operators.linear import check_parallelism as check_degrees
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
+from simulator.specs.loading import default_server_for, list_hardware, load_hardware
+from simulator.specs.model.architecture import ModelSpec, MoeSpec
+from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.plan import NONE, PlanSpec
+from simulator.specs.question.techniques import TechniquesSpec
+from simulator.units import percent_text
+
+USUAL_SPECULATION = ("eagle", "ngram")
+USUAL_SPARSITY = ("2:4",)
+USUAL_DP_SIZES = (2, 4, 8)
+NO_TECHNIQUES = TechniquesSpec()
+
+
+def _text(value: str | None) -> str | None:
+    return None if value == NONE else value
+
+
+def technique_choices(spec: PlanSpec) -> tuple[TechniquesSpec, ...]:
+    """Every combination of the techniques to compare; with ``any_technique`` the usual ones beside none at all."""
+    if not (spec.any_technique or spec.speculation or spec.sparsity or spec.kv_policy or spec.weight_offload):
+        return (NO_TECHNIQUES,)
+    from simulator.specs.question.techniques_text import TechniquesText, techniques_spec
+
+    speculation: tuple[str | None, ...] = spec.speculation or (None,)
+    sparsity: tuple[str | None, ...] = spec.sparsity or (None,)
+    if spec.any_technique:
+        speculation, sparsity = (None, *USUAL_SPECULATION), (None, *USUAL_SPARSITY)
+    found = (
+        techniques_spec(
+            TechniquesText(
+                speculation=_text(guess), sparsity=_text(zeros), kv_policy=_text(policy), weight_offload=_text(share)
+            )
+        )
+        for guess, zeros, policy, share in product(
+            speculation, sparsity, spec.kv_policy or (None,), spec.weight_offload or (None,)
+        )
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def has_experts(model: ModelSpec) -> bool:
+    """Whether any layer routes tokens to experts."""
+    return any(isinstance(block, MoeSpec) for layer in model.layers for block in layer.feed_forward)
+
+
+def dp_sizes(spec: PlanSpec, *, model: ModelSpec) -> tuple[int, ...]:
+    """Ranks of data-parallel attention to compare; one where nobody asks, or no experts would be shared by them."""
+    if spec.dp:
+        return tuple(sorted(set(spec.dp)))
+    return (1, *USUAL_DP_SIZES) if spec.any_technique and has_experts(model) else (1,)
+
+
+def technique_label(techniques: TechniquesSpec) -> str:
+    """``eagle sparse 2:4 h2o 1024``; empty where nothing is changed."""
+    parts: list[str] = []
+    if techniques.speculation is not None:
+        parts.append(techniques.speculation.method)
+        if techniques.speculation.k is not None:
+            parts.append(f"k{techniques.speculation.k}")
+    if techniques.sparsity is not None:
+        parts.append(f"sparse {techniques.sparsity.pattern}")
+    if techniques.kv_policy is not None:
+        parts.append(f"{techniques.kv_policy.method} {techniques.kv_policy.budget_tokens}")
+    if techniques.weight_offload is not None:
+        parts.append(f"{percent_text(techniques.weight_offload.fraction)} of weights in host")
+    return " ".join(parts)
+
+
+# Degrees tried without --tp: one server's worth of fast links is where tensor parallelism pays.
+USUAL_TP_SIZES = (1, 2, 4, 8)
+LARGE_TP_SIZES = (16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """An accelerator and the server it is bought in (None where no profile says)."""
+
+    hardware: AcceleratorSpec
+    server: ServerSpec | None
+
+    @property
+    def linked_devices(self) -> int:
+        """Accelerators that one replica may spread over with tensor parallelism."""
+        in_server = self.server.accelerators_per_server if self.server else 1
+        return max(self.hardware.scale_up.domain_size, in_server)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One replica to try. ``prefill`` : of another pool, which computes its prompts where this one only decodes."""
+
+    platform: Platform
+    parallelism: ParallelismSpec
+    precision: PrecisionSpec
+    engine: EngineSpec
+    techniques: TechniquesSpec = NO_TECHNIQUES
+    prefill: Candidate | None = None
+
+    @property
+    def label(self) -> str:
+        """``TP8 PP2 fp8``: what tells it from the other candidates on the same hardware; two with two pools."""
+        own = f"TP{self.parallelism.tp_size} {self.family}".rstrip()
+        return own if self.prefill is None else f"prefill {self.prefill.label} + decode {own}"
+
+    @property
+    def family(self) -> str:
+        """The label without the tensor-parallel degree."""
+        parts = []
+        if self.parallelism.pp_size > 1:
+            parts.append(f"PP{self.parallelism.pp_size}")
+        if self.parallelism.dp_size > 1:
+            parts.append(f"DP{self.parallelism.dp_size}")
+        if self.parallelism.ep_size > 1:
+            parts.append(f"EP{self.parallelism.ep_size}")
+        if self.precision.scheme or self.precision.weights:
+            parts.append(str(self.precision.scheme or self.precision.weights))
+        if self.precision.kv_cache:
+            parts.append(f"kv {self.precision.kv_cache}")
+        techniques = technique_label(self.techniques)
+        if techniques:
+            parts.append(techniques)
+        if self.engine.kv_allocation:
+            parts.append("unpaged")
+        if self.engine.max_num_seqs:
+            parts.append(f"batch <= {self.engine.max_num_seqs}")
+        if self.engine.max_num_batched_tokens:
+            parts.append(f"step <= {self.engine.max_num_batched_tokens} tokens")
+        return " ".join(parts)
+
+
+def platforms(spec: PlanSpec) -> tuple[Platform, ...]:
+    """The accelerators to compare: those named, or all that have a profile."""
+    names = spec.hardware or list_hardware(profiles=spec.profiles)
+    found: dict[str, Platform] = {}
+    for name in names:
+        hardware = load_hardware(name, profiles=spec.profiles)
+        found.setdefault(hardware.name, Platform(hardware=hardware, server=_server(hardware, spec)))
+    return tuple(found.values())
+
+
+def _server(hardware: AcceleratorSpec, spec: PlanSpec) -> ServerSpec | None:
+    try:
+        return default_server_for(hardware.name, profiles=spec.profiles)
+    except ProfileError:
+        return None
+
+
+def _precisions(spec: PlanSpec) -> tuple[PrecisionSpec, ...]:
+    return tuple(
+        PrecisionSpec(weights=weights, activations=spec.activations, kv_cache=kv_cache, scheme=spec.scheme)
+        for weights, kv_cache in product(spec.weights or (None,), spec.kv_cache or (None,))
+    )
+
+
+def _engines(spec: PlanSpec) -> tuple[EngineSpec, ...]:
+    return tuple(
+        EngineSpec(
+            name=spec.engine or "vllm",
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=spec.max_num_batched_tokens,
+            max_model_len=spec.max_model_len,
+            gpu_memory_utilization=spec.gpu_memory_utilization,
+            kv_allocation=None if allocation == "paged" else allocation,
+        )
+        for max_num_seqs, allocation in product(spec.max_num_seqs or (None,), spec.kv_allocation or (None,))
+    )
+
+
+def tp_sizes(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: bool = False) -> tuple[int, ...]:
+    """Tensor-parallel degrees to try on a platform: those asked for, or powers of two within one link domain."""
+    if spec.tp:
+        return tuple(sorted(set(spec.tp)))
+    allowed = allowed_tp_sizes(model)
+    return tuple(
+        size
+        for size in (LARGE_TP_SIZES if large else USUAL_TP_SIZES)
+        if size in allowed and size <= platform.linked_devices
+    )
+
+
+def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
+    """Refuse a degree that this model never allows, whatever the hardware."""
+    allowed = allowed_tp_sizes(model)
+    for size in spec.tp:
+        if size not in allowed:
+            known = ", ".join(str(value) for value in allowed)
+            raise RoofcastError(
+                f"{size} does not divide the heads of {model.name}; allowed: {known}",
+                field="--tp",
+                code="unsupported_parallelism",
+            )
+    if max(spec.dp, default=1) > 1 and not has_experts(model):
+        raise RoofcastError(
+            f"{model.name} has no experts for ranks of data-parallel attention to share: more replicas are the same",
+            field="--dp",
+            code="no_effect",
+            hint="leave it out",
+        )
+    if max(spec.ep, default=1) > 1 and not has_experts(model):
+        raise RoofcastError(
+            f"{model.name} has no experts to spread over devices",
+            field="--ep",
+            code="no_effect",
+            hint="leave it out",
+        )
+    if spec.pp:
+        try:
+            check_degrees(model, ParallelismSpec(pp_size=min(spec.pp)))
+        except RoofcastError as error:
+            raise RoofcastError(error.message, field="--pp", code=error.code, hint=error.hint) from None
+
+
+def check_precision(spec: PlanSpec, *, model: ModelSpec) -> None:
+    """Refuse formats where no combination of those given means anything for this model, whatever the hardware."""
+    refused: RoofcastError | None = None
+    for precision in _precisions(spec):
+        try:
+            precision_plan(model, precision)
+        except RoofcastError as error:
+            refused = refused or error
+        else:
+            return
+    if refused is not None:
+        flag = "--" + refused.field.rpartition(".")[2].replace("_", "-")
+        hint = refused.hint.replace(refused.field, flag)
+        raise RoofcastError(refused.message, field=flag, code=refused.code, hint=hint)
+
+
+def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: bool = False) -> tuple[Candidate, ...]:
+    """Replicas to try on one platform, the smallest first. ``large`` adds what only big link domains can hold."""
+    return tuple(
+        Candidate(
+            platform=platform,
+            parallelism=spread(model, tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, ep_size=ep_size),
+            precision=precision,
+            engine=engine,
+            techniques=techniques,
+        )
+        for tp_size, pp_size, dp_size, ep_size, precision, techniques, engine in product(
+            tp_sizes(spec, model=model, platform=platform, large=large),
+            sorted(set(spec.pp)) or (1,),
+            dp_sizes(spec, model=model),
+            sorted(set(spec.ep)) or (None,),
+            _precisions(spec),
+            technique_choices(spec),
+            _engines(spec),
+        )
+        if spec.dp or dp_size == 1 or tp_size * dp_size <= platform.linked_devices
+    )
+
+
+def spread(
+    model: ModelSpec, *, tp_size: int, pp_size: int, dp_size: int, ep_size: int | None = None
+) -> ParallelismSpec:
+    """Degrees of one replica; without ``ep_size``, ranks of data-parallel attention share the experts."""
+    shares = dp_size > 1 and has_experts(model)
+    if ep_size is None:
+        ep_size = tp_size * dp_size if shares else 1
+    return ParallelismSpec(tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, ep_size=ep_size)

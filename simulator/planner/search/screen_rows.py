@@ -1,0 +1,194 @@
+"""Kernels that many set-ups share: each is priced once per accelerator and looked up by every set-up.
+
+Engine limits change no kernel, pipeline stages repeat the same layers, number formats share everything but their
+matrix products, and cache formats everything but attention.
+
+What a screened set-up leaves for its cache, under every engine limit at once and on any accelerator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.kernels.library import KernelLibrary
+from simulator.operators.step_shape import StepShape
+from simulator.operators.work import Family, Work
+from simulator.phases.deployment import Deployment
+from simulator.phases.memory import activation_bytes, memory_plan
+from simulator.planner.search.search_space import SearchSpace
+from simulator.techniques.applied import device_rows
+from simulator.traffic.lengths import Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheRoom:
+    """What a set-up leaves for the KV cache on one accelerator, to be carried over to others.
+
+    visible_bytes : of that accelerator; free_bytes [sequences, budgets] : below 0 where it does not fit
+    share : of more memory that goes to the cache; per_token_bytes : of one cached token, 0 where nothing is cached
+    """
+
+    visible_bytes: float
+    free_bytes: Array
+    share: float
+    per_token_bytes: float
+
+    def kv_tokens(self, visible_bytes: float, *, lanes: int) -> Array:
+        """Tokens that the cache of one lane holds [sequences, budgets]; below 0 where it does not fit."""
+        free = self.free_bytes + self.share * (visible_bytes - self.visible_bytes)
+        if not self.per_token_bytes:
+            return np.where(free > 0, np.inf, -1.0)
+        return free / self.per_token_bytes / lanes
+
+
+def cache_room(deployment: Deployment, *, space: SearchSpace) -> CacheRoom:
+    """Room for the cache under every engine limit: linear in the token budget and in the sequences sampled at once."""
+    engine, memory = deployment.engine, memory_plan(deployment)
+    left = memory.kv_capacity_bytes if memory.shortfall_bytes == 0 else -memory.shortfall_bytes
+
+    def beside(sequences: int, tokens: int) -> float:
+        limits = replace(engine, max_num_seqs=sequences, max_num_batched_tokens=tokens)
+        return activation_bytes(replace(deployment, engine=limits)) + sequences * memory.state_bytes_per_sequence
+
+    now = beside(engine.max_num_seqs, engine.max_num_batched_tokens)
+    per_token = beside(1, 2) - beside(1, 1)
+    per_sequence = beside(2, 2) - beside(1, 2)
+    tokens = np.array(space.tokens)
+    sampled = np.minimum(np.array(space.sequences)[:, None], tokens)
+    taken = beside(1, 1) + per_token * (tokens - 1) + per_sequence * (sampled - 1)
+    scale = engine.gpu_memory_utilization if engine.memory_rule == "of_free" else 1.0
+    return CacheRoom(
+        visible_bytes=deployment.hardware.memory_visible_bytes,
+        free_bytes=left - engine.max_num_seqs * memory.state_bytes_per_sequence - scale * (taken - now),
+        share=engine.gpu_memory_utilization,
+        per_token_bytes=memory.kv_bytes_per_token,
+    )
+
+
+_ENDS = (Family.EMBEDDING, Family.LM_HEAD)
+_Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistinctRow:
+    """An operator row with every case once.
+
+    key : what its price depends on; cases : which of them each case of the whole step is
+    """
+
+    key: _Key
+    work: Work
+    cases: NDArray[np.intp]
+
+
+def _arrays(item: object, *, cases: int) -> dict[str, Array]:
+    """Fields of a row or shape that hold one number for each case."""
+    found = {field.name: getattr(item, field.name) for field in fields(item)}  # type: ignore[arg-type]
+    return {name: value for name, value in found.items() if isinstance(value, np.ndarray) and value.shape == (cases,)}
+
+
+def _distinct(columns: list[Array]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first case of each kind, and of every case its kind, in the order in which they come."""
+    # Cases are few: a dictionary is much faster than sorting them.
+    seen: dict[tuple[float, ...], int] = {}
+    back = [seen.setdefault(case, len(seen)) for case in zip(*(column.tolist() for column in columns), strict=True)]
+    first = {kind: place for place, kind in reversed(list(enumerate(back)))}
+    order = [first[kind] for kind in range(len(seen))]
+    return np.array(order, dtype=np.intp), np.array(back, dtype=np.intp)
+
+
+def distinct_row(work: Work, *, cases: int) -> DistinctRow:
+    """Keep one of the cases in which a row does the same: most operators see only the number of tokens."""
+    outside, inside = _arrays(work, cases=cases), _arrays(work.shape, cases=cases)
+    columns = [*outside.values(), *inside.values()]
+    if not columns:
+        columns = [np.zeros(cases)]
+    first, back = _distinct(columns)
+    of_shape: dict[str, Any] = {name: value[first] for name, value in inside.items()}
+    of_row: dict[str, Any] = {name: value[first] for name, value in outside.items()}
+    shape = replace(work.shape, **of_shape)
+    kept = replace(work, **of_row, shape=shape)
+    parts: list[object] = [type(shape), np.asarray(kept.flops).tobytes(), np.asarray(kept.bytes).tobytes()]
+    for item in fields(shape):
+        value = getattr(shape, item.name)
+        parts.append(value.tobytes() if isinstance(value, np.ndarray) else value)
+    return DistinctRow(key=tuple(parts), work=kept, cases=back)
+
+
+class RowPrices:
+    """Seconds of operator rows on one accelerator, each priced once."""
+
+    def __init__(self, kernels: KernelLibrary) -> None:
+        self._kernels = kernels
+        self._seconds: dict[_Key, Array] = {}
+
+    def price(self, rows: Iterable[DistinctRow]) -> None:
+        """Price those that are new, in one go."""
+        missing = {row.key: row.work for row in rows if row.key not in self._seconds}
+        if missing:
+            timings = self._kernels.price_all(tuple(missing.values()))
+            self._seconds.update({key: timing.seconds for key, timing in zip(missing, timings, strict=True)})
+
+    def seconds(self, rows: tuple[DistinctRow, ...]) -> list[Array]:
+        """Of one execution of every row, as far as it is expected to run [s]."""
+        self.price(rows)
+        return [(row.work.executed * self._seconds[row.key])[row.cases] for row in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedRows:
+    """Rows of a model on one tensor-parallel degree and format, whatever the accelerator; layers are whole models'.
+
+    send : of one step's residual stream to the next stage
+    """
+
+    layers: tuple[DistinctRow, ...]
+    ends: tuple[DistinctRow, ...]
+    send: tuple[DistinctRow, ...]
+
+    @property
+    def all(self) -> tuple[DistinctRow, ...]:
+        """Everything that is priced."""
+        return self.layers + self.ends + self.send
+
+
+def shared_rows(deployment: Deployment, *, step: StepShape, depth: int) -> SharedRows:
+    """The operator list of a deployment, taken apart into what stages share and what stands at the ends."""
+    flat = deployment.parallelism.model_copy(update={"pp_size": 1})
+    rows = device_rows(deployment.techniques, parallelism=flat, step=step)
+    send: tuple[Work, ...] = ()
+    if depth > 1:
+        staged = deployment.parallelism.model_copy(update={"pp_size": 2})
+        send = device_rows(deployment.techniques, parallelism=staged, step=step)[-1:]
+    cases = len(step.new_tokens)
+    return SharedRows(
+        layers=tuple(distinct_row(work, cases=cases) for work in rows if work.family not in _ENDS),
+        ends=tuple(distinct_row(work, cases=cases) for work in rows if work.family in _ENDS),
+        send=tuple(distinct_row(work, cases=cases) for work in send),
+    )
+
+
+def _sum_s(prices: RowPrices, rows: tuple[DistinctRow, ...], *, cases: int) -> Array:
+    total = np.zeros(cases)
+    for row, seconds in zip(rows, prices.seconds(rows), strict=True):
+        total += row.work.count * seconds
+    return total
+
+
+def lane_seconds(deployment: Deployment, rows: SharedRows, prices: RowPrices, *, step: StepShape) -> Array:
+    """Seconds between the steps of one lane, as ``feasibility.lane_step_s``; stages are taken as even [s]."""
+    cases = len(step.new_tokens)
+    depth = deployment.parallelism.pp_size
+    layers, ends, send = (_sum_s(prices, part, cases=cases) for part in (rows.layers, rows.ends, rows.send))
+    overheads = deployment.engine.overheads
+    host_s = overheads.step_s + overheads.step_per_sequence_s * (step.prefill_sequences + step.decode_sequences)
+    count = deployment.model.num_hidden_layers
+    largest_stage = -(-count // depth) / count
+    latency_s = layers + ends + (depth - 1) * send + host_s
+    interval_s = layers * largest_stage + np.maximum(ends, send) + host_s
+    return np.maximum(latency_s, depth * interval_s)

@@ -1,0 +1,270 @@
+"""Step-time tables of every set-up of a wide search, without its engine limits, and the room for its cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simulator.errors import RoofcastError
+from simulator.operators.step_shape import StepShape, mixed_step
+from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.draft_cost import drafting_s, paced_shapes
+from simulator.phases.speculation import with_speculation, without_speculation
+from simulator.planner.search.candidates import Platform
+from simulator.planner.search.screen_rows import (
+    CacheRoom,
+    DistinctRow,
+    RowPrices,
+    SharedRows,
+    cache_room,
+    lane_seconds,
+    shared_rows,
+)
+from simulator.planner.search.search_space import SearchSpace, Variant
+from simulator.planner.serving.replica_curve import bubble_factor
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.precision import PrecisionSpec
+from simulator.traffic.lengths import Array, RequestMix
+
+_Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenedSteps:
+    """Which steps are priced: decoding alone [N], with arriving prompts and filled to the budget [budgets, N].
+
+    nodes : decoding sequences [N]; shared, room : prompt tokens of the two kinds [budgets, N]
+    """
+
+    nodes: Array
+    shared: Array
+    room: Array
+    step: StepShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenTable:
+    """One replica set-up without its engine limits: step times [s] and what the cache holds [tokens].
+
+    decode_s [N]; shared_s, full_s [budgets, N]; kv_tokens [sequences, budgets] of one lane
+    """
+
+    platform: Platform
+    parallelism: ParallelismSpec
+    variant: Variant
+    decode_s: Array
+    shared_s: Array
+    full_s: Array
+    kv_tokens: Array
+
+
+def screened_steps(mix: RequestMix, *, space: SearchSpace) -> ScreenedSteps:
+    """Steps of octaves of decoding sequences, for every token budget; as ``load_curve`` builds them."""
+    largest = max(space.sequences)
+    octaves = int(np.ceil(np.log2(max(largest, 2))))
+    nodes = np.append(np.zeros(1), np.exp2(np.arange(octaves + 1)))
+    budgets = np.array(space.tokens, dtype=np.float64)[:, None]
+    room = np.maximum(budgets - nodes, 1.0)
+    arrivals = np.maximum(nodes / mix.decode_steps, np.finfo(float).eps)
+    together = arrivals / -np.expm1(-arrivals)
+    chunk = np.minimum(mix.new_prompt_tokens, room)
+    shared = np.minimum(room, mix.new_prompt_tokens * together)
+    tokens = np.concatenate([np.zeros_like(nodes), shared.ravel(), room.ravel()])
+    chunks = np.concatenate([np.ones_like(nodes), chunk.ravel(), chunk.ravel()])
+    cached = mix.isl.mean_tokens - mix.new_prompt_tokens
+    context = np.maximum(cached + (mix.new_prompt_tokens - chunks) / 2, 0.0)
+    decoding = np.concatenate([np.maximum(nodes, 1.0), np.tile(nodes, 2 * len(budgets))])
+    step = mixed_step(
+        prefill_sequences=tokens / chunks,
+        prefill_tokens=chunks,
+        prefill_context=context,
+        decode_sequences=decoding,
+        decode_context=mix.decode_context_tokens,
+    )
+    return ScreenedSteps(nodes=nodes, shared=shared, room=room, step=step)
+
+
+class TableMaker:
+    """Makes the tables of a search space; what accelerators and set-ups share is kept between calls."""
+
+    def __init__(
+        self, *, model: ModelSpec, mix: RequestMix, space: SearchSpace, engine: EngineSpec, profiles: str | None
+    ) -> None:
+        self.steps = screened_steps(mix, space=space)
+        self._model, self._mix, self._space = model, mix, space
+        self._profiles, self._engine = profiles, engine
+        self._depth = max(item.pp_size for item in space.parallelisms)
+        self._rows: dict[_Key, SharedRows] = {}
+        self._room: dict[_Key, CacheRoom] = {}
+        self._prices: dict[_Key, RowPrices] = {}
+        self._deployed: dict[_Key, Deployment | None] = {}
+        self._drafting: dict[_Key, tuple[Array, Array]] = {}
+
+    def tables(
+        self, platform: Platform, parallelisms: Sequence[ParallelismSpec], variants: Sequence[Variant]
+    ) -> dict[tuple[ParallelismSpec, Variant], ScreenTable]:
+        """Of every set-up of a platform that can be deployed and fits; what they share is priced in few calls."""
+        fitting = [
+            (parallelism, variant, deployment)
+            for parallelism in parallelisms
+            for variant in variants
+            if (deployment := self._fitting(platform, parallelism, variant)) is not None
+        ]
+        by_format: dict[PrecisionSpec, list[tuple[Deployment, Variant]]] = {}
+        for _, variant, deployment in fitting:
+            by_format.setdefault(variant.precision, []).append((deployment, variant))
+        for members in by_format.values():
+            self._price_together(members)
+        made = {(item, variant): self.table(platform, item, variant) for item, variant, _ in fitting}
+        return {key: table for key, table in made.items() if table is not None}
+
+    def _price_together(self, members: Sequence[tuple[Deployment, Variant]]) -> None:
+        """Price the kernels of several set-ups on one accelerator at once; what has no rate is left to be refused."""
+        by_prices: dict[int, tuple[RowPrices, list[DistinctRow]]] = {}
+        for deployment, variant in members:
+            prices = self._row_prices(deployment)
+            rows = by_prices.setdefault(id(prices), (prices, []))[1]
+            for step, kind in self._lane_steps(deployment):
+                rows += self._shared_rows(deployment, variant, step, kind=kind).all
+        for prices, rows in by_prices.values():
+            try:
+                prices.price(rows)
+            except RoofcastError:
+                # Set-ups are priced one by one then, and those with the operator that has no rate are left out.
+                continue
+
+    def table(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> ScreenTable | None:
+        """Of one set-up, or None where it cannot be deployed or does not fit."""
+        deployment = self._fitting(platform, parallelism, variant)
+        if deployment is None:
+            return None
+        kv_tokens = self._kv_tokens(platform, parallelism, variant, deployment)
+        try:
+            seconds = self._lane_s(deployment, variant)
+        except RoofcastError:
+            # A format that one operator, such as the LM head, has no rate for.
+            return None
+        count, budgets = len(self.steps.nodes), len(self._space.tokens)
+        decode_s, shared_s, full_s = np.split(seconds, [count, count * (1 + budgets)])
+        shared_s = self._with_bubbles(decode_s, shared_s.reshape(budgets, count), stages=parallelism.pp_size)
+        return ScreenTable(
+            platform=platform,
+            parallelism=parallelism,
+            variant=variant,
+            decode_s=decode_s,
+            shared_s=shared_s,
+            full_s=full_s.reshape(budgets, count),
+            kv_tokens=kv_tokens,
+        )
+
+    def _fitting(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> Deployment | None:
+        """A set-up that can be deployed and whose cache holds a request."""
+        if parallelism.tp_size > platform.linked_devices:
+            return None
+        deployment = self._deployment(platform, parallelism, variant)
+        if deployment is None:
+            return None
+        kv_tokens = self._kv_tokens(platform, parallelism, variant, deployment)
+        return deployment if kv_tokens.max() > self._mix.decode_context_tokens else None
+
+    def _kv_tokens(
+        self, platform: Platform, parallelism: ParallelismSpec, variant: Variant, deployment: Deployment
+    ) -> Array:
+        # The formats of a variant that leaves them open are those that the accelerator multiplies.
+        key = (parallelism, variant, deployment.plan)
+        if key not in self._room:
+            self._room[key] = cache_room(deployment, space=self._space)
+        return self._room[key].kv_tokens(platform.hardware.memory_visible_bytes, lanes=parallelism.pp_size)
+
+    def _with_bubbles(self, decode_s: Array, shared_s: Array, *, stages: int) -> Array:
+        """Steps with prompts [budgets, nodes] with what the prompts of the other lanes add; see ``bubble_factor``."""
+        if stages == 1:
+            return shared_s
+        budgets = np.array(self._space.tokens, dtype=np.float64)[:, None]
+        factor = bubble_factor(self.steps.nodes, mix=self._mix, batched_tokens=budgets, stages=stages)
+        longer: Array = decode_s + np.maximum(shared_s - decode_s, 0.0) * factor
+        return longer
+
+    def _deployment(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> Deployment | None:
+        """The formats and fits of a platform are resolved once and serve every parallelism within its links."""
+        beyond_links = parallelism.devices > platform.hardware.scale_up.domain_size
+        key = (platform.hardware.name, variant, beyond_links)
+        if key not in self._deployed:
+            try:
+                self._deployed[key] = self._resolved(platform, parallelism, variant)
+            except RoofcastError:
+                self._deployed[key] = None
+        found = self._deployed[key]
+        if found is None or found.speculation is None or found.parallelism.tp_size == parallelism.tp_size:
+            return None if found is None else replace(found, parallelism=parallelism)
+        # A drafter is spread like its target.
+        spread = (*key, parallelism.tp_size)
+        if spread not in self._deployed:
+            try:
+                target = replace(without_speculation(found), parallelism=parallelism)
+                self._deployed[spread] = with_speculation(target, profiles=self._profiles)
+            except RoofcastError:
+                self._deployed[spread] = None
+        found = self._deployed[spread]
+        return None if found is None else replace(found, parallelism=parallelism)
+
+    def _resolved(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> Deployment:
+        return deploy(
+            model=self._model,
+            hardware=platform.hardware,
+            parallelism=parallelism,
+            precision=variant.precision,
+            techniques=variant.techniques,
+            engine=self._engine,
+            profiles=self._profiles,
+        )
+
+    def _lane_s(self, deployment: Deployment, variant: Variant) -> Array:
+        """Of every screened step; with speculation of one token at the pace of its rounds, as ``per_token_step``."""
+        step, speculation = self.steps.step, deployment.speculation
+        if speculation is None:
+            return self._priced_s(deployment, variant, step, kind="plain")
+        verify, mixed = paced_shapes(speculation, step)
+        bare = self._priced_s(deployment, variant, verify, kind="verify")
+        together = self._priced_s(deployment, variant, mixed, kind="mixed")
+        draft = speculation.draft
+        key = (
+            deployment.hardware.name,
+            speculation.spec,
+            draft.plan if draft else None,
+            deployment.parallelism.tp_size,
+        )
+        if key not in self._drafting:
+            self._drafting[key] = drafting_s(deployment, step)
+        guesses, prompts = self._drafting[key]
+        paced: Array = (bare + guesses) / speculation.plan.mean_tokens + together - bare + prompts
+        return paced
+
+    def _lane_steps(self, deployment: Deployment) -> tuple[tuple[StepShape, str], ...]:
+        """What of a set-up is priced, and a word for each; see ``_lane_s``."""
+        if deployment.speculation is None:
+            return ((self.steps.step, "plain"),)
+        verify, mixed = paced_shapes(deployment.speculation, self.steps.step)
+        return (verify, "verify"), (mixed, "mixed")
+
+    def _shared_rows(self, deployment: Deployment, variant: Variant, step: StepShape, *, kind: str) -> SharedRows:
+        parallelism = deployment.parallelism
+        degrees = (parallelism.tp_size, parallelism.ep_size, parallelism.dp_size)
+        key = (*degrees, variant, deployment.plan, kind)
+        if key not in self._rows:
+            self._rows[key] = shared_rows(deployment, step=step, depth=self._depth)
+        return self._rows[key]
+
+    def _priced_s(self, deployment: Deployment, variant: Variant, step: StepShape, *, kind: str) -> Array:
+        rows = self._shared_rows(deployment, variant, step, kind=kind)
+        return lane_seconds(deployment, rows, self._row_prices(deployment), step=step)
+
+    def _row_prices(self, deployment: Deployment) -> RowPrices:
+        key = (deployment.hardware.name, deployment.kernels.network is not None)
+        if key not in self._prices:
+            self._prices[key] = RowPrices(deployment.kernels)
+        return self._prices[key]

@@ -1,0 +1,155 @@
+"""The axes of a wide search: what each of them holds for a model, and how many set-ups that makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from simulator.errors import RoofcastError
+from simulator.operators.linear import allowed_tp_sizes, check_parallelism
+from simulator.planner.search.candidates import (
+    NO_TECHNIQUES,
+    USUAL_TP_SIZES,
+    Platform,
+    dp_sizes,
+    has_experts,
+    spread,
+    technique_choices,
+)
+from simulator.planner.search.format_quality import answer_quality
+from simulator.planner.studies.choice_records import SearchSummary
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import load_engine
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.techniques import TechniquesSpec
+
+# Batch limits and token budgets that engines are commonly started with, an octave or half of one apart.
+WIDE_SEQUENCES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024)
+WIDE_TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
+WIDE_PP_SIZES = (1, 2, 4)
+WIDE_SCHEMES = ("fp8", "fp8-block", "gptq-g128", "awq", "nvfp4")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A number format with the techniques that go with it."""
+
+    precision: PrecisionSpec
+    techniques: TechniquesSpec = NO_TECHNIQUES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSpace:
+    """Values of every axis; a candidate is one of each."""
+
+    platforms: tuple[Platform, ...]
+    parallelisms: tuple[ParallelismSpec, ...]
+    variants: tuple[Variant, ...]
+    sequences: tuple[int, ...]
+    tokens: tuple[int, ...]
+
+    @property
+    def candidates(self) -> int:
+        """Set-ups in all, also those that a platform is too small for."""
+        each = len(self.parallelisms) * len(self.variants) * len(self.sequences) * len(self.tokens)
+        return len(self.platforms) * each
+
+    def summary(self, *, feasible: int, finalists: int, serving: tuple[str, ...] = ("aggregated",)) -> SearchSummary:
+        """How wide the search was; of two pools, every set-up of either counts, not their pairs."""
+        ways = set(serving)
+        prefill = len(self.platforms) * len(self.parallelisms) * len(self.variants) * len(self.tokens)
+        candidates = self.candidates * len(ways) + (prefill if "disaggregated" in ways else 0)
+        axes = (
+            *(("aggregated and two pools",) if len(ways) > 1 else ("two pools",) if "disaggregated" in ways else ()),
+            f"{len(self.platforms)} accelerators",
+            f"{len(self.parallelisms)} parallelisms",
+            *self._variant_axes(),
+            f"{len(self.sequences)} batch limits",
+            f"{len(self.tokens)} token budgets",
+        )
+        return SearchSummary(candidates=candidates, feasible=feasible, finalists=finalists, axes=axes)
+
+    def _variant_axes(self) -> tuple[str, ...]:
+        formats = len({variant.precision for variant in self.variants})
+        techniques = len({variant.techniques for variant in self.variants})
+        named = (f"{formats} number formats", f"{techniques} techniques")
+        return named if techniques > 1 else named[:1]
+
+
+def parallelisms(spec: PlanSpec, *, model: ModelSpec) -> tuple[ParallelismSpec, ...]:
+    """Tensor x pipeline degrees; with experts, those spread over the tensor-parallel ranks as well."""
+    allowed = allowed_tp_sizes(model)
+    tensor = sorted(set(spec.tp)) or [size for size in USUAL_TP_SIZES if size in allowed]
+    usual_depths = WIDE_PP_SIZES if spec.search == "wide" else (1,)
+    depths = [size for size in sorted(set(spec.pp)) or usual_depths if size <= model.num_hidden_layers]
+    ranks = dp_sizes(spec, model=model)
+    found = [
+        spread(model, tp_size=tp, pp_size=pp, dp_size=dp, ep_size=ep)
+        for tp, pp, dp, ep in product(tensor, depths, ranks, sorted(set(spec.ep)) or (None,))
+        if dp == 1 or spec.dp or tp * dp <= max(USUAL_TP_SIZES)
+    ]
+    if has_experts(model) and not spec.ep:
+        found += [
+            ParallelismSpec(tp_size=tp, pp_size=pp, ep_size=tp)
+            for tp, pp, dp in product(tensor, depths, ranks)
+            if tp > 1 and dp == 1
+        ]
+    return tuple(item for item in found if _allowed(item, model))
+
+
+def _allowed(parallelism: ParallelismSpec, model: ModelSpec) -> bool:
+    try:
+        check_parallelism(model, parallelism)
+    except RoofcastError:
+        return False
+    return True
+
+
+def variants(spec: PlanSpec) -> tuple[Variant, ...]:
+    """The formats asked for, each with every technique to compare.
+
+    With ``any_precision`` the model's own format, those of WIDE_SCHEMES and INT8, and FP8 caches.
+    """
+    techniques = technique_choices(spec)
+    return tuple(
+        Variant(precision=precision, techniques=item) for precision, item in product(_precisions(spec), techniques)
+    )
+
+
+def _precisions(spec: PlanSpec) -> tuple[PrecisionSpec, ...]:
+    if not spec.any_precision:
+        return tuple(
+            PrecisionSpec(weights=weights, activations=spec.activations, kv_cache=kv_cache, scheme=spec.scheme)
+            for weights, kv_cache in product(spec.weights or (None,), spec.kv_cache or (None,))
+        )
+    caches = spec.kv_cache or (None, Dtype.FP8)
+    weights = (
+        PrecisionSpec(),
+        *(PrecisionSpec(scheme=name) for name in WIDE_SCHEMES),
+        PrecisionSpec(weights=Dtype.INT8),
+    )
+    return tuple(item.model_copy(update={"kv_cache": cache}) for item, cache in product(weights, caches))
+
+
+def _within_floor(found: tuple[Variant, ...], *, spec: PlanSpec, model: ModelSpec) -> tuple[Variant, ...]:
+    """Those whose answers are known to lose no more than is allowed; all where that leaves none, to be refused."""
+    allowed = spec.max_quality_loss
+    kept = tuple(item for item in found if answer_quality(model, item.precision, item.techniques).within(allowed))
+    return kept or found
+
+
+def search_space(spec: PlanSpec, *, model: ModelSpec, platforms: tuple[Platform, ...]) -> SearchSpace:
+    """Axes of a search, each narrowed to what was given; a usual search keeps the engine's own limits."""
+    wide = spec.search == "wide"
+    limits = load_engine(spec.engine or "vllm", profiles=spec.profiles)
+    budgets = WIDE_TOKENS if wide else (limits.max_num_batched_tokens,)
+    sequences = WIDE_SEQUENCES if wide else (limits.max_num_seqs,)
+    return SearchSpace(
+        platforms=platforms,
+        parallelisms=parallelisms(spec, model=model),
+        variants=_within_floor(variants(spec), spec=spec, model=model),
+        sequences=tuple(sorted(set(spec.max_num_seqs))) or sequences,
+        tokens=(spec.max_num_batched_tokens,) if spec.max_num_batched_tokens else budgets,
+    )

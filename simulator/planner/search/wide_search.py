@@ -1,0 +1,230 @@
+"""A search over a hundred thousand set-ups: screened as arrays, the best of them evaluated exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simulator.engine.lanes.load_curve import LaneLimits
+from simulator.errors import RoofcastError
+from simulator.planner.money.cost import choose_offer
+from simulator.planner.search.candidates import Candidate, Platform
+from simulator.planner.search.format_quality import answer_quality
+from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
+from simulator.planner.search.screening import Screened, screen
+from simulator.planner.search.search import Question, Trial, evaluate_all
+from simulator.planner.search.search_space import SearchSpace, search_space
+from simulator.planner.studies.choice_records import SearchSummary
+from simulator.specs.engine.engine import EngineSpec, load_engine
+from simulator.traffic.lengths import Array
+
+# Finalists of every accelerator, each on a parallelism and format of its own.
+_PER_PLATFORM = 2
+_PARETO_FINALISTS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WideSearch:
+    """Exactly evaluated finalists, and how many set-ups they were chosen from."""
+
+    trial: Trial
+    summary: SearchSummary
+
+
+def device_power_w(platform: Platform) -> float:
+    """Typical power of one accelerator with its share of the server, or its TDP [W]."""
+    server = platform.server
+    if server is None:
+        return platform.hardware.tdp_w
+    return server.system_power_typical_w / server.accelerators_per_server
+
+
+def asked_engine(question: Question) -> EngineSpec:
+    """The engine of a question without the limits that a search varies."""
+    spec = question.spec
+    return EngineSpec(
+        name=spec.engine or "vllm",
+        max_model_len=spec.max_model_len,
+        gpu_memory_utilization=spec.gpu_memory_utilization,
+    )
+
+
+def screened_limits(question: Question) -> LaneLimits:
+    """What of a lane's limits no set-up changes: block size and host costs."""
+    profile = load_engine(asked_engine(question).name, profiles=question.policy.profiles)
+    return LaneLimits(
+        sequences=1,
+        batched_tokens=1,
+        kv_tokens=0.0,
+        block_tokens=profile.block_size_tokens,
+        request_s=profile.overheads.request_s,
+        prompt_token_s=profile.overheads.prompt_token_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenedSpace:
+    """A search space with what every set-up of it sustains."""
+
+    space: SearchSpace
+    tables: tuple[ScreenTable, ...]
+    screened: Screened
+    steps: ScreenedSteps
+
+    @property
+    def feasible(self) -> int:
+        """Set-ups that can serve."""
+        return int((self.screened.capacity_per_s > 0).sum())
+
+    def engine_limits(self, question: Question) -> tuple[int, int]:
+        """(max_num_seqs, max_num_batched_tokens) that the engine takes by itself."""
+        profile = load_engine(asked_engine(question).name, profiles=question.policy.profiles)
+        return profile.max_num_seqs, profile.max_num_batched_tokens
+
+    def candidate(self, place: int, question: Question) -> Candidate:
+        """The set-up at a flat place of the screened arrays."""
+        table, sequences, tokens = (int(i) for i in np.unravel_index(place, self.screened.capacity_per_s.shape))
+        limits = (self.space.sequences[sequences], self.space.tokens[tokens])
+        return candidate_of(question, self.tables[table], limits=limits)
+
+
+def candidate_of(question: Question, table: ScreenTable, *, limits: tuple[int, int]) -> Candidate:
+    """The set-up of a table under (max_num_seqs, max_num_batched_tokens)."""
+    engine = asked_engine(question)
+    profile = load_engine(engine.name, profiles=question.policy.profiles)
+    named = {"max_num_seqs": limits[0], "max_num_batched_tokens": limits[1]}
+    # The engine's own limits need no flag.
+    named = {name: value for name, value in named.items() if value != getattr(profile, name)}
+    return Candidate(
+        platform=table.platform,
+        parallelism=table.parallelism,
+        precision=table.variant.precision,
+        techniques=table.variant.techniques,
+        engine=engine.model_copy(update=named),
+    )
+
+
+def screen_space(question: Question, platforms: tuple[Platform, ...]) -> ScreenedSpace:
+    """Price the shared kernels of a question's search space and screen every set-up."""
+    if question.demand.mix.decode_steps == 0:
+        raise RoofcastError(
+            "a wide search needs answers of more than one token", field="--search", hint="--search usual"
+        )
+    if "max_length" in question.spec.kv_allocation:
+        raise RoofcastError(
+            "max_length is not screened: the usual search compares it", field="--kv-allocation", hint="--search usual"
+        )
+    spec, engine = question.spec, asked_engine(question)
+    space = search_space(spec, model=question.model, platforms=platforms)
+    maker = TableMaker(
+        model=question.model, mix=question.demand.mix, space=space, engine=engine, profiles=question.policy.profiles
+    )
+    made = (maker.tables(platform, space.parallelisms, space.variants) for platform in platforms)
+    tables = tuple(table for found in made for table in found.values())
+    if not tables:
+        nothing = np.zeros((0, len(space.sequences), len(space.tokens)))
+        empty = Screened(capacity_per_s=nothing, ttft_p95_s=nothing, tpot_p95_s=nothing, e2e_p95_s=nothing)
+        return ScreenedSpace(space=space, tables=tables, screened=empty, steps=maker.steps)
+    screened = screen(
+        tables,
+        steps=maker.steps,
+        space=space,
+        mix=question.demand.mix,
+        limits=screened_limits(question),
+        objectives=question.objectives,
+        utilization=question.policy.utilization,
+    )
+    return ScreenedSpace(space=space, tables=tables, screened=of_all_ranks(screened, tables), steps=maker.steps)
+
+
+def of_all_ranks(screened: Screened, tables: tuple[ScreenTable, ...]) -> Screened:
+    """Capacity of whole replicas: every rank of data-parallel attention serves as many requests as the screened one."""
+    ranks = np.array([table.parallelism.dp_size for table in tables], dtype=np.float64).reshape(-1, 1, 1)
+    return replace(screened, capacity_per_s=screened.capacity_per_s * ranks)
+
+
+def _per_table(found: ScreenedSpace, values: list[float]) -> Array:
+    return np.array(values, dtype=np.float64).reshape(-1, 1, 1) * np.ones_like(found.screened.capacity_per_s)
+
+
+def _fleet_axes(found: ScreenedSpace, question: Question) -> tuple[Array, Array]:
+    """Cost per hour (infinite where no price is known) and power [W] of a fleet for each set-up, flat."""
+    kind = question.spec.price_kind
+    offers = [choose_offer(question.prices, hardware=item.platform.hardware.name, kind=kind) for item in found.tables]
+    prices = [offer.per_hour if offer and offer.per_hour else float("inf") for offer in offers]
+    capacity = found.screened.capacity_per_s
+    with np.errstate(divide="ignore"):
+        replicas = np.ceil(question.demand.planned_rate_per_s / capacity)
+    devices = replicas * _per_table(found, [float(item.parallelism.devices) for item in found.tables])
+    power = devices * _per_table(found, [device_power_w(item.platform) for item in found.tables])
+    cost = np.where(capacity > 0, devices * _per_table(found, prices), np.inf)
+    # Without a price only the number of devices speaks, behind everything that has one.
+    return cost.ravel(), np.where(capacity > 0, power, np.inf).ravel()
+
+
+def _best_per_platform(found: ScreenedSpace, cost: Array, power: Array) -> list[int]:
+    """Places of the cheapest set-ups of every accelerator, one per parallelism and format."""
+    shape = found.screened.capacity_per_s.shape
+    flat_cost, flat_power = cost.reshape(shape[0], -1), power.reshape(shape[0], -1)
+    score = np.where(np.isfinite(flat_cost), flat_cost, np.inf)
+    within = np.where(np.isfinite(score).any(axis=1), score.argmin(axis=1), flat_power.argmin(axis=1))
+    chosen: list[int] = []
+    by_platform: dict[str, list[int]] = {}
+    for index, table in enumerate(found.tables):
+        by_platform.setdefault(table.platform.hardware.name, []).append(index)
+    for members in by_platform.values():
+        serving = [item for item in members if np.isfinite(flat_power[item, within[item]])]
+        serving.sort(key=lambda item: (flat_cost[item, within[item]], flat_power[item, within[item]]))
+        chosen += [item * flat_cost.shape[1] + int(within[item]) for item in serving[:_PER_PLATFORM]]
+    return chosen
+
+
+def pareto_front(points: Array, *, limit: int | None = None) -> list[int]:
+    """Rows of ``points`` [cases, axes] (all to be small) that no other row beats or equals on every axis.
+
+    Found from the smallest first axis up; ``limit`` ends the search early. Infinite rows are never chosen.
+    """
+    order = np.lexsort(points.T[::-1])
+    order = order[np.isfinite(points[order]).all(axis=1)]
+    front: list[int] = []
+    while len(order) and (limit is None or len(front) < limit):
+        best = int(order[0])
+        front.append(best)
+        order = order[(points[order] < points[best]).any(axis=1)]
+    return front
+
+
+def _loss(question: Question, table: ScreenTable) -> float:
+    """Published loss of answers as a fraction; what nobody published stands behind everything that is known."""
+    loss = answer_quality(question.model, table.variant.precision, table.variant.techniques).loss
+    return 1.0 if loss is None else loss
+
+
+def finalists(found: ScreenedSpace, question: Question) -> tuple[Candidate, ...]:
+    """The cheapest set-ups of every accelerator; with ``pareto`` also those that no other beats on every axis of it."""
+    if not found.tables:
+        return ()
+    cost, power = _fleet_axes(found, question)
+    places = _best_per_platform(found, cost, power)
+    if question.spec.pareto:
+        loss = _per_table(found, [_loss(question, item) for item in found.tables]).ravel()
+        axes = np.stack([cost, power, found.screened.e2e_p95_s.ravel(), loss], axis=1)
+        front = pareto_front(axes)
+        spread = np.unique(np.linspace(0, len(front) - 1, min(len(front), _PARETO_FINALISTS)).astype(int))
+        places += [front[int(index)] for index in spread]
+    return tuple(found.candidate(place, question) for place in dict.fromkeys(places))
+
+
+def wide_search(question: Question, platforms: tuple[Platform, ...]) -> WideSearch:
+    """Screen every set-up of the question's search space and evaluate the best exactly."""
+    found = screen_space(question, platforms)
+    serving = question.spec.serving or ("aggregated",)
+    chosen = finalists(found, question) if "aggregated" in serving else ()
+    if "disaggregated" in serving:
+        from simulator.planner.search.screen_pools import pool_finalists
+
+        chosen += pool_finalists(found, question)
+    trial = evaluate_all(question, chosen)
+    summary = found.space.summary(feasible=found.feasible, finalists=len(chosen), serving=serving)
+    return WideSearch(trial=trial, summary=summary)

@@ -1,0 +1,1 @@
+"""What one replica serves: aggregated, or prefill and decode apart."""

@@ -1,0 +1,125 @@
+"""Demand that grows: what it needs in which month, and by when that has to be ordered."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+from simulator.errors import RoofcastError
+from simulator.planner.fleet.fleet import Sized
+from simulator.planner.fleet.resizing import Resizer, resizer
+from simulator.planner.search.search import Question
+from simulator.planner.studies.risk_records import CapacityStep, DemandBand, Growth, GrowthMonth
+from simulator.specs.question.plan_values import MONTHS_PER_YEAR
+from simulator.units import GIGA, KILO, percent_text
+
+DEFAULT_HORIZON_MONTHS = 24
+# Of published lead times of 3 to 12 months for accelerators: assumed, set your own with --lead-time.
+DEFAULT_LEAD_TIME_DAYS = 180
+LEAD_TIME_SOURCE = "assumed; published lead times are 3 to 12 months"
+ORDER_EVERY_MONTHS = 3
+# Ends of the band around the growth that was given. Assumed.
+_LOW, _HIGH = 1 / 2, 3 / 2
+
+
+def month_later(start: date, months: int) -> date:
+    """The first of the month that many months after the one of ``start``; ``start`` itself for 0."""
+    if months == 0:
+        return start
+    years, month = divmod(start.month - 1 + months, MONTHS_PER_YEAR)
+    return date(start.year + years, month + 1, 1)
+
+
+def _month(fleet: Resizer, *, start: date, month: int, rate_per_s: float, bands: tuple[DemandBand, ...]) -> GrowthMonth:
+    rates = tuple(rate_per_s * (1 + band.rate_per_month) ** month for band in bands)
+    devices = fleet.devices_for(rates)
+    return GrowthMonth(
+        month=month,
+        date=month_later(start, month).isoformat(),
+        rates_per_s=rates,
+        devices=tuple(int(count) for count in devices),
+    )
+
+
+def capacity_steps(
+    months: tuple[GrowthMonth, ...], *, start: date, band: int, lead_time_days: int
+) -> list[CapacityStep]:
+    """Orders for a quarter at a time: each brings what its last month needs, in place when first more is needed."""
+    steps: list[CapacityStep] = []
+    have = months[0].devices[band]
+    for first in range(0, len(months), ORDER_EVERY_MONTHS):
+        quarter = months[first : first + ORDER_EVERY_MONTHS]
+        need = max(month.devices[band] for month in quarter)
+        if need <= have:
+            continue
+        in_use = date.fromisoformat(next(month.date for month in quarter if month.devices[band] > have))
+        order_by = in_use - timedelta(days=lead_time_days)
+        steps.append(
+            CapacityStep(
+                date=in_use.isoformat(),
+                order_by=order_by.isoformat(),
+                devices_before=have,
+                devices_after=need,
+                late=order_by < start,
+            )
+        )
+        have = need
+    return steps
+
+
+def _bridge_devices(months: tuple[GrowthMonth, ...], *, until: date, band: int) -> int:
+    """Devices beyond the first month's that are needed before ``until``."""
+    before = [month.devices[band] for month in months if date.fromisoformat(month.date) < until]
+    return max(before, default=0) - months[0].devices[band]
+
+
+def _check_end(rate_per_s: float, *, months: int, monthly: float) -> None:
+    """Refuse a forecast that leaves the world."""
+    most = KILO * GIGA
+    if rate_per_s > most:
+        raise RoofcastError(
+            f"reaches {rate_per_s:.3g} requests/s in its high band after {months} months; at most {most:.0g}",
+            field="--growth",
+            code="out_of_range",
+            hint=f"it reads as {percent_text(monthly)} a month; growth slows: a shorter --horizon, or a lower rate "
+            "such as 5%/month",
+        )
+
+
+def growth_of(question: Question, sized: Sized) -> Growth | None:
+    """Months, bands and orders of the chosen fleet; None where no growth was given.
+
+    The replica keeps its set-up; rates grow geometrically, d(m) = d(0) (1 + g)^m, in the low and the high band with
+    half and one and a half times g.
+
+    Raises
+    ------
+    RoofcastError
+        The high band leaves what a plan takes as a rate.
+    """
+    spec = question.spec
+    if spec.growth is None:
+        return None
+    start = spec.start or date.today()
+    horizon = spec.horizon or DEFAULT_HORIZON_MONTHS
+    lead_days = spec.lead_time or DEFAULT_LEAD_TIME_DAYS
+    bands = (
+        DemandBand(name="low", rate_per_month=spec.growth * _LOW),
+        DemandBand(name="base", rate_per_month=spec.growth),
+        DemandBand(name="high", rate_per_month=spec.growth * _HIGH),
+    )
+    arrives = start + timedelta(days=lead_days)
+    rate, fleet = question.demand.planned_rate_per_s, resizer(sized)
+    _check_end(rate * (1 + bands[-1].rate_per_month) ** horizon, months=horizon, monthly=spec.growth)
+    months = tuple(
+        _month(fleet, start=start, month=month, rate_per_s=rate, bands=bands) for month in range(horizon + 1)
+    )
+    return Growth(
+        start=start.isoformat(),
+        bands=bands,
+        months=months,
+        steps=tuple(capacity_steps(months, start=start, band=1, lead_time_days=lead_days)),
+        lead_time_days=float(lead_days),
+        lead_time_source="given" if spec.lead_time else LEAD_TIME_SOURCE,
+        bridge_until=arrives.isoformat(),
+        bridge_devices=_bridge_devices(months, until=arrives, band=1),
+    )

@@ -1,0 +1,158 @@
+"""Short and long prompts on fleets of their own, against one fleet for all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log, log1p, sqrt
+from statistics import NormalDist
+
+from simulator.errors import InfeasibleError, RoofcastError
+from simulator.planner.fleet.fleet import Sized
+from simulator.planner.records import Demand
+from simulator.planner.search.candidates import Platform, platforms
+from simulator.planner.search.search import Question
+from simulator.planner.search.trials import try_platforms
+from simulator.planner.studies.choice_records import Pool, PoolPlan, PoolSplit
+from simulator.traffic.lengths import LengthDistribution
+
+# Where the prompts are split: at the mean and octaves around it.
+_THRESHOLDS = (1.0, 1 / 2, 2.0, 4.0)
+# Accelerators that are tried again at every other length, for either pool.
+_ACCELERATORS = 6
+
+
+def truncated_lengths(lengths: LengthDistribution, *, low: float, high: float) -> tuple[float, LengthDistribution]:
+    """Share of a log-normal in [low, high) and the lengths in it by their first two moments.
+
+    References
+    ----------
+    [Johnson1994] section 14.3, partial moments of the log-normal.
+    """
+    variance = log1p(lengths.cv**2)
+    sigma, mu = sqrt(variance), log(lengths.mean_tokens) - variance / 2
+    normal = NormalDist().cdf
+
+    def partial(order: int) -> float:
+        ends = [
+            (log(edge) - mu - order * variance) / sigma if 0 < edge < float("inf") else (-1 if edge <= 0 else 1) * 40.0
+            for edge in (low, high)
+        ]
+        return lengths.moment(order) * (normal(ends[1]) - normal(ends[0]))
+
+    share = partial(0)
+    mean = partial(1) / share
+    spread = max(partial(2) / share - mean**2, 0.0)
+    return share, LengthDistribution(mean_tokens=max(mean, 1.0), cv=sqrt(spread) / mean)
+
+
+def _part(demand: Demand, *, low: float, high: float) -> Demand:
+    share, isl = truncated_lengths(demand.mix.isl, low=low, high=high)
+    return replace(demand, mean_rate_per_s=demand.mean_rate_per_s * share, mix=replace(demand.mix, isl=isl))
+
+
+def _ranked(question: Question, tried: tuple[Platform, ...]) -> list[Sized]:
+    return sorted(try_platforms(question, tried).trial.sized, key=lambda item: item.rank)
+
+
+def _shortlist(ranked: list[Sized]) -> tuple[Platform, ...]:
+    """The accelerators of the best fleets, each once."""
+    found: dict[str, Platform] = {}
+    for item in ranked:
+        platform = item.evaluated.candidate.platform
+        if len(found) < _ACCELERATORS:
+            found.setdefault(platform.hardware.name, platform)
+    return tuple(found.values())
+
+
+def _pool(item: Sized, demand: Demand, *, low: float, high: float) -> Pool:
+    return Pool(
+        from_tokens=low,
+        to_tokens=None if high == float("inf") else high,
+        rate_per_s=demand.planned_rate_per_s,
+        isl_mean_tokens=demand.mix.isl.mean_tokens,
+        hardware=item.evaluated.candidate.platform.hardware.name,
+        label=item.evaluated.candidate.label,
+        replicas=item.replicas,
+        spares=item.spares,
+        devices=item.devices,
+        cost_per_hour=item.cost.per_hour,
+    )
+
+
+class _Splitter:
+    """Splits a question's prompts at one length after the other.
+
+    The first split tries every accelerator for either pool, the others those that came out best in it.
+    """
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        every = platforms(question.spec)
+        self._tried = [every, every]
+
+    def split(self, threshold: float) -> tuple[Pool, ...] | None:
+        """The cheapest fleet of either pool, or None where one of them cannot serve."""
+        pools = []
+        for place, (low, high) in enumerate(((0.0, threshold), (threshold, float("inf")))):
+            demand = _part(self._question.demand, low=low, high=high)
+            ranked = _ranked(replace(self._question, demand=demand), self._tried[place])
+            if not ranked:
+                return None
+            self._tried[place] = _shortlist(ranked)
+            pools.append(_pool(ranked[0], demand, low=low, high=high))
+        return tuple(pools)
+
+
+def _cost(pools: tuple[Pool, ...]) -> float | None:
+    costs = [pool.cost_per_hour for pool in pools if pool.cost_per_hour is not None]
+    return sum(costs) if len(costs) == len(pools) else None
+
+
+def _devices(pools: tuple[Pool, ...]) -> int:
+    return sum(pool.devices for pool in pools)
+
+
+def _rank(pools: tuple[Pool, ...]) -> tuple[bool, float, int]:
+    """As fleets are ranked: known prices by cost, then fewer devices."""
+    cost = _cost(pools)
+    return cost is None, cost or 0.0, _devices(pools)
+
+
+def pools_of(question: Question, *, devices: int, cost_per_hour: float | None = None) -> PoolPlan:
+    """The best of a few splits of the prompts by length, against one pool of ``devices`` at ``cost_per_hour``.
+
+    Answers are taken as independent of prompts, each pool keeps its own spares, its own set-up, and the objectives.
+
+    Raises
+    ------
+    RoofcastError
+        All prompts have one length.
+    InfeasibleError
+        No split can be served.
+    """
+    isl = question.demand.mix.isl
+    if isl.cv == 0:
+        raise RoofcastError(
+            "all prompts have one length, so that nothing can be split", field="--pools", code="no_effect"
+        )
+    splitter = _Splitter(question)
+    found = [(factor * isl.mean_tokens, splitter.split(factor * isl.mean_tokens)) for factor in _THRESHOLDS]
+    serving = [(threshold, pools) for threshold, pools in found if pools is not None]
+    if not serving:
+        raise InfeasibleError("no split of the prompts by length can be served", field="--pools", hint="leave it out")
+    threshold, pools = min(serving, key=lambda pair: _rank(pair[1]))
+    cost = _cost(pools)
+    return PoolPlan(
+        threshold_tokens=threshold,
+        pools=pools,
+        saved_devices=devices - _devices(pools),
+        saved_per_hour=None if cost is None or cost_per_hour is None else cost_per_hour - cost,
+        splits=tuple(
+            PoolSplit(
+                threshold_tokens=length,
+                devices=None if part is None else _devices(part),
+                cost_per_hour=None if part is None else _cost(part),
+            )
+            for length, part in sorted(found, key=lambda pair: pair[0])
+        ),
+    )

@@ -1,0 +1,79 @@
+"""Fleets that no other fleet beats in cost, latency, energy and quality of answers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.planner.fleet.fleet import Sized, complete
+from simulator.planner.records import Fleet
+from simulator.planner.search.format_quality import AnswerQuality, answer_quality
+from simulator.planner.search.search import Question
+from simulator.planner.search.wide_search import pareto_front
+from simulator.planner.studies.choice_records import ParetoPoint, ParetoSet
+
+AXES = ("cost per hour", "E2E p95", "energy", "loss of answer quality")
+_MOST = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """A fleet with what it is compared in."""
+
+    fleet: Fleet
+    quality: AnswerQuality
+
+    def axes(self) -> tuple[float, float, float, float]:
+        """Values along AXES, all to be small; what nobody published stands behind everything that is known."""
+        loss = 1.0 if self.quality.loss is None else self.quality.loss
+        fleet = self.fleet
+        return fleet.cost.per_hour or 0.0, fleet.degraded.e2e_p95_s, fleet.typical_w, loss
+
+
+def _compared(question: Question, item: Sized) -> _Compared:
+    candidate = item.evaluated.candidate
+    return _Compared(
+        fleet=complete(item, demand=question.demand, objectives=question.objectives, spec=question.spec),
+        quality=answer_quality(question.model, candidate.precision, candidate.techniques),
+    )
+
+
+def _point(question: Question, found: _Compared) -> ParetoPoint:
+    fleet, demand = found.fleet, question.demand
+    engine = fleet.replica.deployment.engine
+    return ParetoPoint(
+        hardware=fleet.hardware,
+        label=fleet.label,
+        devices=fleet.devices,
+        devices_per_replica=fleet.replica.devices,
+        replicas=fleet.replicas,
+        spares=fleet.spares,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        cost_per_hour=fleet.cost.per_hour,
+        typical_w=fleet.typical_w,
+        ttft_p95_s=fleet.degraded.ttft_p95_s,
+        tpot_p95_s=fleet.degraded.tpot_p95_s,
+        e2e_p95_s=fleet.degraded.e2e_p95_s,
+        quality=found.quality.note,
+        energy_per_output_token_j=fleet.typical_w / (demand.planned_rate_per_s * demand.mix.osl.mean_tokens),
+        quality_loss=found.quality.loss,
+    )
+
+
+def pareto_of(question: Question, fleets: Sequence[Sized]) -> ParetoSet:
+    """The front over cost, E2E p95 with the spares down, typical power and published loss of quality.
+
+    All fleets carry the same demand, so that power orders them as energy per token does. Fleets without a price compete
+    on the others only among themselves, and stand at the end.
+    """
+    compared = [_compared(question, item) for item in fleets]
+    priced = [item for item in compared if item.fleet.cost.per_hour is not None]
+    unpriced = [item for item in compared if item.fleet.cost.per_hour is None]
+    points: list[ParetoPoint] = []
+    for group in (priced, unpriced):
+        axes = np.array([item.axes() for item in group], dtype=np.float64).reshape(-1, len(AXES))
+        points += [_point(question, group[index]) for index in pareto_front(axes, limit=_MOST)]
+    return ParetoSet(axes=AXES, considered=len(fleets), points=tuple(points))

@@ -1,0 +1,145 @@
+"""Studies beside a plan, each made only when it was asked for, and imported only then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from simulator.errors import ProfileError
+from simulator.planner.demand import replays_trace
+from simulator.planner.fleet.fleet import Sized
+from simulator.planner.records import Assumption, CapacityPlan
+from simulator.planner.search.search import Question
+from simulator.specs.question.plan import PlanSpec
+
+if TYPE_CHECKING:
+    from simulator.planner.verification.finalists import Outcome
+
+
+def has_studies(spec: PlanSpec) -> bool:
+    """Whether anything beside the plan was asked for."""
+    return bool(
+        spec.pareto
+        or spec.explain_gap
+        or spec.stock
+        or spec.pools
+        or spec.resilience
+        or spec.availability is not None
+        or spec.growth is not None
+        or spec.rental
+        or spec.uncertainty
+        or spec.verify
+        or replays_trace(spec)
+    )
+
+
+def _choices(plan: CapacityPlan, question: Question, *, allowed: Sequence[Sized]) -> CapacityPlan:
+    spec = question.spec
+    if spec.pareto:
+        from simulator.planner.studies.pareto import pareto_of
+
+        plan = replace(plan, pareto=pareto_of(question, allowed))
+    if spec.explain_gap:
+        from simulator.planner.gap.closing import gap_of
+
+        smallest = min(allowed, key=lambda item: (item.devices, item.rank))
+        plan = replace(plan, gap=gap_of(question, smallest))
+    if spec.stock:
+        from simulator.planner.studies.stock import stock_plan
+
+        plan = replace(plan, stock=stock_plan(question, list(allowed)))
+    if spec.pools:
+        from simulator.planner.studies.length_split import pools_of
+
+        plan = replace(plan, pools=pools_of(question, devices=plan.best.devices, cost_per_hour=plan.best.cost.per_hour))
+    return plan
+
+
+def _risks(plan: CapacityPlan, question: Question, *, shown: Sequence[Sized]) -> CapacityPlan:
+    spec, best = question.spec, shown[0]
+    if spec.resilience or spec.availability is not None:
+        from simulator.planner.studies.resilience import availability_warnings, resilience_of
+
+        found = resilience_of(question, best, fleet=plan.best)
+        plan = replace(plan, resilience=found, warnings=(*plan.warnings, *availability_warnings(found)))
+    if spec.growth is not None:
+        from simulator.planner.studies.growth import growth_of
+
+        plan = replace(plan, growth=growth_of(question, best))
+    if spec.rental:
+        from simulator.planner.studies.rental import rental_of
+
+        plan = replace(plan, rental=rental_of(question, best, fleet=plan.best))
+    if spec.uncertainty:
+        from simulator.planner.studies.uncertainty import uncertainty_of
+
+        plan = replace(plan, uncertainty=uncertainty_of(question, shown))
+        plan = _with_owning_bars(plan, question)
+    return plan
+
+
+def _with_owning_bars(plan: CapacityPlan, question: Question) -> CapacityPlan:
+    """The plan's uncertainty with what moves its cost of owning, where that can be priced without being told how."""
+    from simulator.planner.money.tco import total_cost
+    from simulator.planner.money.tco_sensitivity import owning_bars
+    from simulator.specs.money.ownership import load_ownership
+
+    spec, prices = plan.spec, question.prices
+    try:
+        ownership = load_ownership(spec.ownership, prices=prices.name, profiles=spec.profiles)
+        cost = total_cost(plan, prices=prices, ownership=ownership)
+    except ProfileError:
+        if spec.ownership is not None:
+            raise
+        return plan
+    if plan.uncertainty is None:
+        return plan
+    bars = tuple(owning_bars(plan, cost=cost, prices=prices, ownership=ownership))
+    return replace(plan, uncertainty=replace(plan.uncertainty, owning=bars))
+
+
+def with_studies(
+    plan: CapacityPlan, question: Question, *, allowed: Sequence[Sized], shown: Sequence[Sized]
+) -> CapacityPlan:
+    """``plan`` with every study that its question asks for.
+
+    allowed : fleets within the limits, best first; shown : the best of every accelerator, best first
+    """
+    plan = _choices(plan, question, allowed=allowed)
+    plan = _risks(plan, question, shown=shown)
+    return plan
+
+
+def with_finalists(plan: CapacityPlan, simulated: Outcome) -> CapacityPlan:
+    """``plan`` with what the event simulation said about its best fleets."""
+    finalists, verification = simulated.finalists, simulated.verification
+    warnings = plan.warnings
+    if not verification.holds:
+        why = verification.reason or "an objective fails there: plan with a lower --utilization"
+        warnings = (*warnings, f"the event simulation does not confirm this fleet ({why})")
+    busiest = next((item.value for item in plan.assumptions if item.name == "peak over mean"), "")
+    if finalists.replayed and finalists.chosen.replicas < finalists.chosen.planned_replicas:
+        warnings = (
+            *warnings,
+            f"the objectives hold over all requests of the trace, not in every minute of it: --peak-to-mean {busiest} "
+            f"plans for its busiest one ({finalists.chosen.planned_replicas} replicas)",
+        )
+    return replace(
+        plan,
+        verification=verification,
+        finalists=finalists,
+        warnings=warnings,
+        assumptions=tuple(_replayed_peak(item, simulated) for item in plan.assumptions),
+    )
+
+
+def _replayed_peak(item: Assumption, simulated: Outcome) -> Assumption:
+    peak = f"{simulated.question.demand.peak_to_mean:.3g}"
+    if item.name != "peak over mean" or item.value == peak or not simulated.finalists.replayed:
+        return item
+    return Assumption(
+        name=item.name,
+        value=peak,
+        source=f"what the replayed trace needs, its objectives over all requests; {item.value} is the {item.source}",
+    )

@@ -1,0 +1,127 @@
+"""Renting for a load that changes by the hour: reserved below, on demand above, spot where its loss is survived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.planner.demand import load_shape
+from simulator.planner.fleet.fleet import Sized
+from simulator.planner.fleet.resizing import Resizer, resizer
+from simulator.planner.money.cost import choose_offer
+from simulator.planner.money.tco import fleet_prompt_share, token_year
+from simulator.planner.records import Fleet
+from simulator.planner.search.search import Question
+from simulator.planner.studies.risk_records import RentalMix, RentalShare
+from simulator.specs.money.prices import OfferKind
+from simulator.specs.question.plan_values import MONTHS_PER_YEAR
+from simulator.units import HOURS_PER_MONTH
+
+_RESERVED: tuple[OfferKind, ...] = ("reserved_3y", "reserved_1y")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Price:
+    kind: OfferKind
+    per_hour: float
+
+
+def _prices(question: Question, hardware: str) -> dict[OfferKind, _Price]:
+    found: dict[OfferKind, _Price] = {}
+    kinds: tuple[OfferKind, ...] = ("on_demand", "spot", *_RESERVED)
+    for kind in kinds:
+        offer = choose_offer(question.prices, hardware=hardware, kind=kind)
+        if offer is not None and offer.per_hour is not None:
+            found[kind] = _Price(kind=kind, per_hour=offer.per_hour)
+    return found
+
+
+def _layer_shares(devices: np.ndarray) -> np.ndarray:
+    """Share of the time for which the j-th device is in use, j = 1 .. the most."""
+    levels = np.arange(1, int(devices.max()) + 1)
+    shares: np.ndarray = (devices[None, :] >= levels[:, None]).mean(axis=1)
+    return shares
+
+
+def _share(kind: str, price: float, used: np.ndarray, *, all_hours: bool) -> RentalShare | None:
+    if not len(used):
+        return None
+    mean_devices = float(len(used)) if all_hours else float(used.sum())
+    return RentalShare(
+        kind=kind,
+        per_device_hour=price,
+        devices=len(used),
+        mean_devices=mean_devices,
+        per_month=mean_devices * price * HOURS_PER_MONTH,
+    )
+
+
+def _shares(used: np.ndarray, prices: dict[OfferKind, _Price], *, spot_devices: int) -> tuple[RentalShare, ...]:
+    """Each device the cheapest way for its share of the time: reserved is paid always, the others by the hour."""
+    reserved = min((prices[kind] for kind in _RESERVED if kind in prices), key=lambda item: item.per_hour, default=None)
+    hourly = prices.get("on_demand")
+    if hourly is None or reserved is None:
+        only = hourly or reserved
+        assert only is not None, "the caller checks that something is offered"
+        found = [_share(only.kind, only.per_hour, used, all_hours=only is reserved)]
+        return tuple(item for item in found if item is not None)
+    keep = used * hourly.per_hour >= reserved.per_hour
+    elastic = used[~keep]
+    spot = prices.get("spot")
+    # The devices that are used least go on spot, as many as the fleet can lose at once.
+    on_spot = min(spot_devices, len(elastic)) if spot is not None and spot.per_hour < hourly.per_hour else 0
+    parts = [
+        _share(reserved.kind, reserved.per_hour, used[keep], all_hours=True),
+        _share("on_demand", hourly.per_hour, elastic[: len(elastic) - on_spot], all_hours=False),
+        _share("spot", spot.per_hour, elastic[len(elastic) - on_spot :], all_hours=False) if spot and on_spot else None,
+    ]
+    return tuple(item for item in parts if item is not None)
+
+
+def _needed(fleet: Resizer, rates_per_s: np.ndarray) -> np.ndarray:
+    return fleet.devices_for(rates_per_s).astype(np.int64)
+
+
+def rental_of(question: Question, sized: Sized, *, fleet: Fleet) -> RentalMix | None:
+    """Cheapest mix of the offers that the price list has for the chosen accelerator; None where it has none.
+
+    A device that is used a share u of the time is worth reserving from u >= reserved price / on-demand price on. Spot
+    devices can be taken away, so only as many as the spares cover. The comparison is the planned peak rented around
+    the clock. Left out: minimum terms, ramp-up time, spot interruptions beyond the spares.
+
+    fleet : the same as ``sized``, completed
+
+    Raises
+    ------
+    RoofcastError
+        The load profile contradicts the peak over the mean that was given.
+    """
+    hardware = sized.evaluated.candidate.platform.hardware.name
+    prices = _prices(question, hardware)
+    shape, source = load_shape(question.spec)
+    if not any(kind in prices for kind in ("on_demand", *_RESERVED)):
+        return None
+    resized = resizer(sized)
+    devices = _needed(resized, question.demand.planned_rate_per_s * shape)
+    spot_devices = sized.spares * resized.devices_per_replica
+    shares = _shares(_layer_shares(devices), prices, spot_devices=spot_devices)
+    flat = prices.get(question.spec.price_kind) or next(iter(prices.values()))
+    missing = [kind for kind in ("on_demand", "spot", *_RESERVED) if kind not in prices]
+    notes = [f"the price list has no {' and no '.join(missing)} offer for {hardware}"] if missing else []
+    if "spot" in prices:
+        notes.append(f"spot is used for at most {spot_devices} devices, which the spares can replace")
+    per_month = sum(share.per_month for share in shares)
+    tokens = token_year(question.demand, prompt_share=fleet_prompt_share(fleet))
+    return RentalMix(
+        profile=tuple(float(value) for value in shape),
+        profile_source=source,
+        devices=tuple(int(count) for count in devices),
+        shares=shares,
+        per_month=per_month,
+        flat_per_month=float(devices.max()) * flat.per_hour * HOURS_PER_MONTH,
+        flat_kind=flat.kind,
+        notes=tuple(notes),
+        per_million_input_tokens=tokens.input_price(per_month * MONTHS_PER_YEAR),
+        per_million_output_tokens=tokens.output_price(per_month * MONTHS_PER_YEAR),
+    )

@@ -1,0 +1,224 @@
+"""What moves a plan: one input at a time from its low to its high end, and which adverse change breaks it first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import exp, inf, log
+
+from simulator.planner.fleet.fleet import Sized
+from simulator.planner.fleet.length_curves import (
+    RELATIVE_END,
+    LengthCurve,
+    answer_curve,
+    capacity_at_speed_per_s,
+    capacity_per_s,
+    prompt_curve,
+)
+from simulator.planner.fleet.resizing import Resizer, resizer
+from simulator.planner.search.search import Question
+from simulator.planner.serving.limits import DEVIATE_80, operating_steps
+from simulator.planner.studies.risk_records import BreaksFirst, TornadoBar
+from simulator.units import percent_text
+
+# Ends of the bars in shares of the whole, for fractions; relative for rates and lengths. Chosen, not measured.
+SHARE_END = 0.1
+_LARGEST_UTILIZATION = 0.98
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    """One end of a bar: what it is called, and the capacity, rate and price of a device there.
+
+    prefill_factor : of the capacity of a pool for prompts, where that changes otherwise than the other pool's
+    """
+
+    shown: str
+    capacity_per_s: float
+    rate_per_s: float
+    price: float | None
+    prefill_factor: float | None = None
+
+
+def _bar(name: str, low: _End, high: _End, *, fleet: Resizer, most: int) -> TornadoBar:
+    """Where an end cannot be served at all, the bar ends at ``most`` devices."""
+
+    def devices(end: _End) -> int:
+        if end.capacity_per_s <= 0:
+            return most
+        factor = end.capacity_per_s / fleet.capacity_per_s
+        return int(fleet.devices_for(end.rate_per_s, capacity_factor=factor, prefill_factor=end.prefill_factor))
+
+    counts = devices(low), devices(high)
+    costs = [None if end.price is None else count * end.price for end, count in zip((low, high), counts, strict=True)]
+    return TornadoBar(
+        name=name,
+        low=low.shown,
+        high=high.shown,
+        devices_low=counts[0],
+        devices_high=counts[1],
+        cost_per_hour_low=costs[0],
+        cost_per_hour_high=costs[1],
+    )
+
+
+def _price_ends(question: Question, sized: Sized) -> tuple[float, float] | None:
+    """Cheapest and dearest offer of the kind that was planned with, for this accelerator."""
+    hardware = sized.evaluated.candidate.platform.hardware.name
+    offers = [
+        offer.per_hour
+        for offer in question.prices.offers
+        if offer.hardware == hardware and offer.kind == question.spec.price_kind and offer.per_hour is not None
+    ]
+    return (min(offers), max(offers)) if len(offers) > 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fleet:
+    """The recommended fleet, and how its ends are made.
+
+    steady_per_s : capacity of a replica in the steady state; that of ``resizer`` may be less, by simulation [1/s]
+    """
+
+    question: Question
+    sized: Sized
+    resizer: Resizer
+    steady_per_s: float
+
+    @property
+    def rate_per_s(self) -> float:
+        return self.question.demand.planned_rate_per_s
+
+    def end(
+        self, shown: str, *, capacity: float | None = None, rate: float | None = None, price: float | None = None
+    ) -> _End:
+        """An end where what is not given stays as planned."""
+        return _End(
+            shown=shown,
+            capacity_per_s=self.resizer.capacity_per_s if capacity is None else capacity,
+            rate_per_s=self.rate_per_s if rate is None else rate,
+            price=self.resizer.price_per_hour if price is None else price,
+        )
+
+    def of_lengths(self, planned_tokens: float, *, curve: LengthCurve, scale: float, prompts: bool) -> _End:
+        """An end with longer or shorter prompts or answers.
+
+        A pool for prompts takes time in proportion to them (attention takes a little more) and none for answers.
+        """
+        capacity = self.resizer.capacity_per_s * curve.share(scale)
+        end = self.end(f"{max(1.0, planned_tokens * scale):.4g} tokens", capacity=capacity)
+        return replace(end, prefill_factor=1 / scale if prompts else 1.0)
+
+    def of_hits(self, share: float) -> _End:
+        """An end with another share of prompt tokens in the prefix cache; more of them are never more work."""
+        mix = self.question.demand.mix
+        changed = capacity_per_s(self.question, self.sized, mix=replace(mix, prefix_hit_fraction=share))
+        better = share > mix.prefix_hit_fraction
+        factor = max(changed / self.steady_per_s, 1.0) if better else min(changed / self.steady_per_s, 1.0)
+        end = self.end(percent_text(share), capacity=self.resizer.capacity_per_s * factor)
+        return replace(end, prefill_factor=(1 - mix.prefix_hit_fraction) / (1 - share))
+
+    def of_kernels(self, factor: float, *, compute: bool) -> _End:
+        """An end where kernels reach another MFU (or MBU); faster ones never carry less."""
+        found = capacity_at_speed_per_s(
+            self.question, self.sized, compute=factor if compute else 1.0, memory=1.0 if compute else factor
+        )
+        share = found / self.steady_per_s
+        share = max(share, 1.0) if factor > 1 else min(share, 1.0)
+        return self.end(f"x {factor:.2f}", capacity=self.resizer.capacity_per_s * share)
+
+    def of_load(self, utilization: float) -> _End:
+        """An end with another highest load."""
+        changed = capacity_per_s(self.question, self.sized, mix=self.question.demand.mix, utilization=utilization)
+        return self.end(percent_text(utilization), capacity=self.resizer.capacity_per_s * changed / self.steady_per_s)
+
+
+_Pair = tuple[str, _End, _End]
+
+
+def _demand_pairs(fleet: _Fleet) -> list[_Pair]:
+    mix, rate = fleet.question.demand.mix, fleet.rate_per_s
+    down, up = 1 - RELATIVE_END, 1 + RELATIVE_END
+    prompts, answers = (make(fleet.question, fleet.sized) for make in (prompt_curve, answer_curve))
+    of_prompts, of_answers = (
+        [fleet.of_lengths(mean, curve=curve, scale=scale, prompts=curve is prompts) for scale in (down, up)]
+        for mean, curve in ((mix.isl.mean_tokens, prompts), (mix.osl.mean_tokens, answers))
+    )
+    hit = mix.prefix_hit_fraction
+    of_hits = [fleet.of_hits(share) for share in (min(hit + SHARE_END, 1 - SHARE_END), max(hit - SHARE_END, 0.0))]
+    of_rates = [fleet.end(f"{rate * factor:.4g}/s", rate=rate * factor) for factor in (down, up)]
+    return [
+        ("request rate", of_rates[0], of_rates[1]),
+        ("prompt length", of_prompts[0], of_prompts[1]),
+        ("answer length", of_answers[0], of_answers[1]),
+        ("prefix cache hits", of_hits[0], of_hits[1]),
+    ]
+
+
+def _supply_pairs(fleet: _Fleet) -> list[_Pair]:
+    capacity, used = fleet.resizer.capacity_per_s, fleet.question.policy.utilization
+    factor = exp(DEVIATE_80 * fleet.resizer.log_sigma)
+    looser, tighter = min(used + SHARE_END, _LARGEST_UTILIZATION), max(used - SHARE_END, SHARE_END)
+    faster = fleet.end(f"x {1 / factor:.2f}", capacity=capacity * factor)
+    slower = fleet.end(f"x {factor:.2f}", capacity=capacity / factor)
+    ends = (1 + RELATIVE_END, 1 - RELATIVE_END)
+    of_mfu, of_mbu = ([fleet.of_kernels(end, compute=compute) for end in ends] for compute in (True, False))
+    pairs = [
+        ("step time (80 % interval)", faster, slower),
+        ("MFU of the kernels", of_mfu[0], of_mfu[1]),
+        ("MBU of the kernels", of_mbu[0], of_mbu[1]),
+        ("highest load of a replica", fleet.of_load(looser), fleet.of_load(tighter)),
+    ]
+    prices = _price_ends(fleet.question, fleet.sized)
+    if prices is not None:
+        low, high = (fleet.end(f"{price:.4g}", price=price) for price in prices)
+        pairs.append(("price of a device-hour", low, high))
+    return pairs
+
+
+def tornado(question: Question, sized: Sized) -> tuple[TornadoBar, ...]:
+    """Bars of the recommended fleet, the widest first.
+
+    The replica keeps its set-up and is evaluated again with the changed input; the fleet is sized again.
+    """
+    steady_per_s = capacity_per_s(question, sized, mix=question.demand.mix)
+    fleet = _Fleet(question=question, sized=sized, resizer=resizer(sized), steady_per_s=steady_per_s)
+    kept = fleet.resizer
+    most = int(kept.devices(kept.replicas(fleet.rate_per_s)) / SHARE_END)
+    pairs = [*_demand_pairs(fleet), *_supply_pairs(fleet)]
+    bars = [_bar(name, low, high, fleet=kept, most=most) for name, low, high in pairs]
+    return tuple(sorted(bars, key=lambda bar: bar.swing, reverse=True))
+
+
+def breaks_first(question: Question, sized: Sized) -> tuple[BreaksFirst, ...]:
+    """Adverse changes by how little of them overloads the planned replicas with their spares down, soonest first.
+
+    From the elasticity of a replica's capacity between the plan and the adverse end of each bar: far from the plan
+    that is a tangent, not a prediction.
+    """
+    rate = question.demand.planned_rate_per_s
+    own, *others = resizer(sized).slacks(rate, replicas=sized.replicas)
+    slack = min([own, *others])
+    up = 1 + RELATIVE_END
+    sigma = operating_steps(sized.evaluated).log_sigma
+    curves = (("prompt length", prompt_curve(question, sized)), ("answer length", answer_curve(question, sized)))
+    found = [("request rate", slack - 1), ("step time", slack - 1)]
+    for name, curve in curves:
+        less = curve.share(up)
+        elasticity = -log(less) / log(up) if 0 < less < 1 else 0.0
+        margin = exp(log(own) / elasticity) - 1 if elasticity > 0 else inf
+        # A pool of its own computes prompts, in a time that grows with them at least in proportion.
+        found.append((name, min([margin, *(other - 1 for other in others)]) if name == "prompt length" else margin))
+    lost = (slack - 1) / slack
+    details = {
+        "request rate": "more requests at the peak",
+        "step time": f"slower steps (80 % interval: {percent_text(exp(DEVIATE_80 * sigma) - 1)})",
+        "prompt length": "longer prompts",
+        "answer length": "longer answers",
+        "replicas": f"of the replicas{' of a pool' if others else ''} lost beyond the spares",
+    }
+    found.append(("replicas", lost))
+    return tuple(
+        BreaksFirst(name=name, margin=margin, detail=details[name])
+        for name, margin in sorted(found, key=lambda item: item[1])
+        if margin != inf
+    )

@@ -1,0 +1,247 @@
+"""Fleets side by side: accelerators that exist serve first, the rest of the demand is bought."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simulator.errors import InfeasibleError, RoofcastError
+from simulator.planner.fleet.fleet import Sized, fleet_power, pack, replicas_for, size, spare_replicas
+from simulator.planner.search.candidates import Platform, platforms
+from simulator.planner.search.search import Question
+from simulator.planner.search.trials import try_platforms
+from simulator.planner.search.wide_search import device_power_w
+from simulator.planner.studies.choice_records import FleetShare, StockPlan
+from simulator.specs.question.plan_values import stock_entry
+
+
+def _stock_platforms(question: Question) -> list[tuple[Platform, int]]:
+    found: list[tuple[Platform, int]] = []
+    for entry in question.spec.stock:
+        name, count = stock_entry(entry)
+        spec = question.spec.model_copy(update={"hardware": (name,)})
+        (platform,) = platforms(spec)
+        if any(platform.hardware.name == known.hardware.name for known, _ in found):
+            raise RoofcastError(f"{platform.hardware.name} is given twice", field="--stock", code="contradiction")
+        found.append((platform, count))
+    return found
+
+
+def _best_use(question: Question, platform: Platform, *, devices: int) -> Sized | None:
+    """The set-up that carries most on ``devices`` of a platform, None where none fits."""
+    trial = try_platforms(question, (platform,)).trial
+    fitting = [item for item in trial.sized if item.evaluated.replica.devices <= devices]
+
+    def carried(item: Sized) -> float:
+        replica = item.evaluated.replica
+        return devices // replica.devices * replica.capacity_per_s
+
+    return max(fitting, key=carried, default=None)
+
+
+def _from_stock(item: Sized, *, replicas: int, spares: int, rate_per_s: float) -> FleetShare:
+    candidate, replica = item.evaluated.candidate, item.evaluated.replica
+    devices = (replicas + spares) * replica.devices
+    return FleetShare(
+        hardware=candidate.platform.hardware.name,
+        label=candidate.label,
+        replicas=replicas,
+        spares=spares,
+        devices=devices,
+        from_stock=devices,
+        bought=0,
+        rate_per_s=rate_per_s,
+        capacity_per_s=replicas * replica.capacity_per_s,
+        cost_per_hour=0.0,
+        typical_w=devices * device_power_w(candidate.platform),
+    )
+
+
+def _bought(question: Question, ranked: list[Sized], *, rate_per_s: float) -> FleetShare:
+    """The cheapest new fleet for the rest of the planned rate."""
+    demand = question.demand
+    rest = replace(demand, mean_rate_per_s=demand.mean_rate_per_s * rate_per_s / demand.planned_rate_per_s)
+    sized = [size(item.evaluated, demand=rest, spec=question.spec, prices=question.prices) for item in ranked]
+    best = min(sized, key=lambda item: item.rank)
+    return FleetShare(
+        hardware=best.evaluated.candidate.platform.hardware.name,
+        label=best.evaluated.candidate.label,
+        replicas=best.replicas,
+        spares=best.spares,
+        devices=best.devices,
+        from_stock=0,
+        bought=best.devices,
+        rate_per_s=rate_per_s,
+        capacity_per_s=best.replicas * best.evaluated.replica.capacity_per_s,
+        cost_per_hour=best.cost.per_hour,
+        typical_w=fleet_power(best).typical_w,
+    )
+
+
+def _per_device(use: tuple[Sized, int]) -> float:
+    replica = use[0].evaluated.replica
+    return replica.capacity_per_s / replica.devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Uses:
+    """Fleets at work before the demand is routed, stock that stays idle, and the rate that stock leaves."""
+
+    shares: tuple[FleetShare, ...]
+    unused: tuple[str, ...]
+    left_per_s: float
+
+
+def _filled(question: Question, uses: list[tuple[Sized, int]]) -> _Uses:
+    """Each kind of stock filled before the next."""
+    left = question.demand.planned_rate_per_s
+    shares: list[FleetShare] = []
+    unused: list[str] = []
+    for use, count in uses:
+        name, replica = use.evaluated.candidate.platform.hardware.name, use.evaluated.replica
+        if left <= 0:
+            unused.append(f"{count} x {name}: the demand is carried without them")
+            continue
+        room = count // replica.devices
+        spares = min(use.spares, max(room - 1, 0))
+        needed = replicas_for(left, capacity_per_s=replica.capacity_per_s)
+        replicas = min(needed, room - spares)
+        carried = left if replicas == needed else replicas * replica.capacity_per_s
+        shares.append(_from_stock(use, replicas=replicas, spares=spares, rate_per_s=carried))
+        rest = count - shares[-1].devices
+        if rest:
+            unused.append(
+                f"{rest} of {count} x {name}: {'not needed' if replicas == needed else 'less than a replica'}"
+            )
+        left -= carried
+    return _Uses(shares=tuple(shares), unused=tuple(unused), left_per_s=max(left, 0.0))
+
+
+def _routed(shares: tuple[FleetShare, ...], *, rate_per_s: float) -> tuple[FleetShare, ...]:
+    """Demand spread over fleets in proportion to what they carry within the objectives: all are equally loaded."""
+    total = sum(share.capacity_per_s for share in shares)
+    return tuple(replace(share, rate_per_s=rate_per_s * share.capacity_per_s / total) for share in shares)
+
+
+def _extended(question: Question, share: FleetShare, use: tuple[Sized, int], *, rate_per_s: float) -> FleetShare:
+    """Stock and new accelerators of its kind and set-up as one fleet with common spares, for ``rate_per_s``."""
+    sized, count = use
+    replica, platform = sized.evaluated.replica, sized.evaluated.candidate.platform
+    replicas = replicas_for(rate_per_s, capacity_per_s=replica.capacity_per_s)
+    spares = spare_replicas(sized.evaluated, replicas=replicas, spec=question.spec)
+    existing = min(count // replica.devices, replicas + spares)
+    more = replicas + spares - existing
+    bought = more * replica.devices
+    if platform.server is not None and question.spec.round_to != "device":
+        in_server = platform.server.accelerators_per_server
+        bought += pack(replicas=more, devices_per_replica=replica.devices, devices_per_server=in_server).idle_devices
+    price, devices = sized.cost.per_device_hour, existing * replica.devices + bought
+    return replace(
+        share,
+        replicas=replicas,
+        spares=spares,
+        devices=devices,
+        from_stock=existing * replica.devices,
+        bought=bought,
+        rate_per_s=rate_per_s,
+        capacity_per_s=replicas * replica.capacity_per_s,
+        cost_per_hour=None if price is None else bought * price,
+        typical_w=devices * device_power_w(platform),
+    )
+
+
+def _purchase(shares: tuple[FleetShare, ...]) -> tuple[bool, float, int, int]:
+    """Order of preference of what has to be obtained: known prices by cost, then fewer to obtain, then fewer."""
+    costs = [share.cost_per_hour for share in shares]
+    bought, devices = (sum(counts) for counts in zip(*((item.bought, item.devices) for item in shares), strict=True))
+    return (None in costs, sum(cost or 0.0 for cost in costs), bought, devices)
+
+
+def _completed(
+    question: Question, found: _Uses, uses: list[tuple[Sized, int]], ranked: list[Sized]
+) -> tuple[FleetShare, ...]:
+    """Shares with what has to be obtained: a new fleet beside the stock, or more of one kind of it, what costs less."""
+    if found.left_per_s <= 0:
+        return found.shares
+    on_sale = {(item.evaluated.candidate.platform.hardware.name, item.evaluated.candidate.label) for item in ranked}
+    ways: list[tuple[FleetShare, ...]] = []
+    for place, (share, use) in enumerate(zip(found.shares, uses, strict=False)):
+        if (share.hardware, share.label) in on_sale and use[0].prefill is None:
+            grown = _extended(question, share, use, rate_per_s=share.rate_per_s + found.left_per_s)
+            ways.append((*found.shares[:place], grown, *found.shares[place + 1 :]))
+    ways.append((*found.shares, _bought(question, ranked, rate_per_s=found.left_per_s)))
+    return min(ways, key=_purchase)
+
+
+def _worth_using(question: Question, uses: list[tuple[Sized, int]], ranked: list[Sized]) -> tuple[_Uses, list[str]]:
+    """Stock without the kinds that spare no purchase, the weakest first: what they draw would be for nothing."""
+    idle: list[str] = []
+    found = _filled(question, uses)
+    while uses and ranked and found.left_per_s > 0:
+        fewer = _filled(question, uses[:-1])
+        now = _purchase(_completed(question, found, uses, ranked))
+        then = _purchase(_completed(question, fewer, uses[:-1], ranked))
+        if then[2] > now[2] or then[1] > now[1]:
+            break
+        use, count = uses[-1]
+        name = use.evaluated.candidate.platform.hardware.name
+        idle.append(f"{count} x {name}: as many GPUs have to be obtained with them as without")
+        uses, found = uses[:-1], fewer
+    return replace(found, shares=_completed(question, found, uses, ranked) if ranked else found.shares), idle
+
+
+def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
+    """Existing accelerators in the order of what one carries, each filled before the next; then a new fleet.
+
+    ``ranked`` are the fleets that may be bought. New accelerators of a kind and set-up that exists share its spares;
+    every other fleet keeps its own. Each gets the demand in proportion to what it carries. Stock costs nothing an hour
+    here: it is paid for; its power counts.
+    """
+    if not question.spec.stock:
+        return None
+    unused: list[str] = []
+    uses: list[tuple[Sized, int]] = []
+    for platform, count in _stock_platforms(question):
+        use = _best_use(question, platform, devices=count)
+        if use is None:
+            unused.append(f"{count} x {platform.hardware.name}: no replica of {question.model.name} can serve on them")
+        else:
+            uses.append((use, count))
+    uses.sort(key=_per_device, reverse=True)
+    found, idle = _worth_using(question, uses, ranked)
+    if found.left_per_s > 0 and not ranked:
+        raise InfeasibleError(
+            f"the stock carries all but {found.left_per_s:.4g} requests/s, and nothing that could be bought can serve",
+            field="--stock",
+            code="over_budget",
+        )
+    shares = _routed(found.shares, rate_per_s=question.demand.planned_rate_per_s)
+    plan = StockPlan(shares=shares, unused=(*unused, *found.unused, *idle))
+    _check_limits(question, plan)
+    return plan
+
+
+def _check_limits(question: Question, plan: StockPlan) -> None:
+    """All devices and the money for new ones against the limits that were given."""
+    spec = question.spec
+    for flag, given in (("--max-power-kw", spec.max_power_kw), ("--max-racks", spec.max_racks)):
+        if given is not None:
+            raise RoofcastError(
+                "is not known for fleets from stock", field=flag, code="contradiction", hint="leave it out"
+            )
+    if spec.max_gpus is not None and plan.devices > spec.max_gpus:
+        raise InfeasibleError(
+            f"{plan.devices} GPUs are needed with the stock, {plan.devices - spec.max_gpus} more than the "
+            f"{spec.max_gpus} allowed",
+            field="--max-gpus",
+            code="over_budget",
+            hint=f"--max-gpus {plan.devices} is the nearest that is feasible",
+        )
+    cost = float("inf") if plan.cost_per_hour is None else plan.cost_per_hour
+    if spec.max_cost_per_hour is not None and cost > spec.max_cost_per_hour:
+        raise InfeasibleError(
+            f"{plan.bought} GPUs to obtain cost {cost:,.2f} {question.prices.currency}/h, "
+            f"above {spec.max_cost_per_hour:,.2f}",
+            field="--max-cost-per-hour",
+            code="over_budget",
+            hint="more stock, or a higher limit",
+        )

@@ -1,0 +1,67 @@
+"""Money, energy and emissions of a fleet that starts from existing accelerators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.errors import ProfileError
+from simulator.planner.money.tco import annuity_factor, purchase_offer
+from simulator.planner.studies.choice_records import FleetShare, StockPlan
+from simulator.specs.money.ownership import OwnershipProfile
+from simulator.specs.money.prices import PriceProfile
+from simulator.units import HOURS_PER_YEAR, KILO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StockMoney:
+    """A year of fleets side by side; None where a price is missing. Money in the price list's currency.
+
+    rent_per_hour, rent_per_year : of what has to be obtained, rented for all hours
+    rent_present_value : of the rent over the years of depreciation
+    capital : of what has to be obtained, bought with network, storage, spare parts and integration instead
+    existing_electricity_per_year : of the existing accelerators at the meter; rent includes that of rented ones
+    typical_w, facility_kwh, location_t : of all [W, kWh a year at the meter, t CO2e a year]
+    """
+
+    rent_per_hour: float | None
+    rent_per_year: float | None
+    rent_present_value: float | None
+    capital: float | None
+    existing_electricity_per_year: float
+    typical_w: float
+    facility_kwh: float
+    location_t: float
+
+
+def _capital(shares: tuple[FleetShare, ...], *, prices: PriceProfile, ownership: OwnershipProfile) -> float | None:
+    """The lines of `tco.owning_cost` for the bought accelerators alone."""
+    try:
+        servers = sum(
+            share.bought * (purchase_offer(prices, hardware=share.hardware).per_device or 0.0)
+            for share in shares
+            if share.bought
+        )
+    except ProfileError:
+        return None
+    beside = (ownership.network_fraction, ownership.storage_fraction, ownership.spare_parts_fraction)
+    return servers * (1 + sum(item.value for item in beside)) * (1 + ownership.integration_fraction.value)
+
+
+def stock_money(stock: StockPlan, *, prices: PriceProfile, ownership: OwnershipProfile) -> StockMoney:
+    """What a year of the fleet costs beside what exists already, which counts as paid for."""
+    rent = stock.cost_per_hour
+    yearly = None if rent is None else rent * HOURS_PER_YEAR
+    years = annuity_factor(ownership.discount_rate.value, int(ownership.depreciation_years.value))
+    kwh_per_w = HOURS_PER_YEAR / KILO * prices.pue
+    existing_w = sum(share.typical_w * share.from_stock / share.devices for share in stock.shares)
+    typical_w = stock.typical_w
+    return StockMoney(
+        rent_per_hour=rent,
+        rent_per_year=yearly,
+        rent_present_value=None if yearly is None else yearly * years,
+        capital=_capital(stock.shares, prices=prices, ownership=ownership),
+        existing_electricity_per_year=existing_w * kwh_per_w * prices.power_per_kwh,
+        typical_w=typical_w,
+        facility_kwh=typical_w * kwh_per_w,
+        location_t=typical_w * kwh_per_w * ownership.grid_location_kg_per_kwh.value / KILO,
+    )

@@ -1,0 +1,1 @@
+"""Planned fleets in the event simulation, before one is recommended."""

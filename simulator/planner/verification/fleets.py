@@ -1,0 +1,223 @@
+"""A planned fleet, checked by event simulation: does one replica at its share of the rate keep the objectives?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+
+from simulator.engine.runs.capacity_search import student_80
+from simulator.engine.runs.rate_simulation import (
+    RatePoint,
+    ServedDeployment,
+    served_deployment,
+    simulate_rate,
+)
+from simulator.phases.deployment import Deployment
+from simulator.planner.records import Latencies, Objective
+from simulator.specs.question.plan import ObjectiveSpec
+from simulator.traffic.lengths import RequestMix
+from simulator.traffic.mixes import requests_of_mix
+from simulator.traffic.requests import Requests
+
+SEEDS = 3
+LEAST_REQUESTS, MOST_REQUESTS = 3_000, 10_000
+COMPANY_TIMES = 50
+"""Requests of a run per sequence that decodes at once: enough to fill the batch and empty it many times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveVerification:
+    """One objective [s]: simulated over all seeds, with the 80 % interval of its mean over them, beside the plan's."""
+
+    name: str
+    bound_s: float
+    simulated_s: float
+    low_s: float
+    high_s: float
+    steady_s: float
+
+    @property
+    def holds(self) -> bool:
+        """The simulated percentile stays at or under the bound."""
+        return self.simulated_s <= self.bound_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """One replica at one rate, simulated.
+
+    holds : every objective holds and the queue does not grow; False where nothing was simulated (see ``reason``)
+    means and p95 : TTFT, TPOT, E2E [s]; unanswered_fraction : requests that the engine refused
+    reason : why there is no simulation, empty where there is one
+    chance : that one replay of a trace with the whole fleet meets every objective; None where no trace is replayed
+    """
+
+    rate_per_s: float
+    holds: bool
+    saturated: bool
+    unanswered_fraction: float
+    ttft_mean_s: float
+    tpot_mean_s: float
+    e2e_mean_s: float
+    ttft_p95_s: float
+    tpot_p95_s: float
+    e2e_p95_s: float
+    mean_sequences: float
+    kv_utilization: float
+    objectives: tuple[ObjectiveVerification, ...]
+    steady: Latencies
+    seeds: int
+    requests: int
+    reason: str = ""
+    chance: float | None = None
+
+
+def beside(verification: Verification, steady: Latencies) -> Verification:
+    """The same simulation beside another steady state."""
+    objectives = tuple(
+        replace(item, steady_s=steady_s)
+        for item, steady_s in zip(verification.objectives, steady.objectives_s, strict=False)
+    )
+    return replace(verification, steady=steady, objectives=objectives)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetVerification:
+    """A fleet's replica with all replicas up, and with the spares gone."""
+
+    at_peak: Verification
+    degraded: Verification
+
+    @property
+    def holds(self) -> bool:
+        """Both keep every objective."""
+        return self.at_peak.holds and self.degraded.holds
+
+    @property
+    def reason(self) -> str:
+        """Why nothing was simulated, or nothing."""
+        return self.at_peak.reason
+
+
+def objective_specs(objectives: tuple[Objective, ...]) -> tuple[ObjectiveSpec, ...]:
+    """Objectives of a plan as those of a simulation."""
+    return tuple(
+        ObjectiveSpec(metric=item.metric.value, percentile=item.percentile, bound_s=item.bound_s) for item in objectives
+    )
+
+
+def _objective(objective: Objective, *, point: RatePoint, place: int, steady_s: float) -> ObjectiveVerification:
+    values = np.array([checks[place].value_s for checks in point.by_seed])
+    simulated_s = point.checks[place].value_s
+    half_s = float("inf")
+    if np.isfinite(values).all():
+        half_s = student_80(len(values) - 1) * float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else 0.0
+    return ObjectiveVerification(
+        name=objective.name,
+        bound_s=objective.bound_s,
+        simulated_s=simulated_s,
+        low_s=max(simulated_s - half_s, 0.0) if np.isfinite(half_s) else 0.0,
+        high_s=simulated_s + half_s,
+        steady_s=steady_s,
+    )
+
+
+def verification_of(
+    point: RatePoint, *, objectives: tuple[Objective, ...], steady: Latencies, seeds: int, requests: int
+) -> Verification:
+    """A simulated rate beside the steady state of the plan."""
+    means, p95 = ([spread.pooled_s for spread in spreads] for spreads in (point.means, point.p95))
+    return Verification(
+        rate_per_s=point.rate_per_s,
+        holds=point.holds,
+        saturated=point.saturated,
+        unanswered_fraction=point.unanswered_fraction,
+        ttft_mean_s=means[0],
+        tpot_mean_s=means[1],
+        e2e_mean_s=means[2],
+        ttft_p95_s=p95[0],
+        tpot_p95_s=p95[1],
+        e2e_p95_s=p95[2],
+        mean_sequences=point.mean_batch,
+        kv_utilization=point.kv_utilization,
+        objectives=tuple(
+            _objective(item, point=point, place=place, steady_s=steady_s)
+            for place, (item, steady_s) in enumerate(zip(objectives, steady.objectives_s, strict=True))
+        ),
+        steady=steady,
+        seeds=seeds,
+        requests=requests,
+    )
+
+
+def refused(reason: str, *, steady: Latencies) -> Verification:
+    """No simulation; the event loop does not model this replica."""
+    nothing = float("nan")
+    return Verification(
+        rate_per_s=steady.rate_per_s,
+        holds=False,
+        saturated=False,
+        unanswered_fraction=0.0,
+        ttft_mean_s=nothing,
+        tpot_mean_s=nothing,
+        e2e_mean_s=nothing,
+        ttft_p95_s=nothing,
+        tpot_p95_s=nothing,
+        e2e_p95_s=nothing,
+        mean_sequences=nothing,
+        kv_utilization=nothing,
+        objectives=(),
+        steady=steady,
+        seeds=0,
+        requests=0,
+        reason=reason,
+    )
+
+
+def _count(steady: Latencies) -> int:
+    return int(min(max(COMPANY_TIMES * steady.mean_sequences, LEAST_REQUESTS), MOST_REQUESTS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteadyCheck:
+    """One replica, compiled once, and requests of the planned mix at random moments, drawn once for every rate."""
+
+    served: ServedDeployment
+    samples: tuple[Requests, ...]
+    objectives: tuple[Objective, ...]
+
+    def at(self, steady: Latencies) -> Verification:
+        """The replica at the rate of a steady state."""
+        point = simulate_rate(
+            self.served, samples=self.samples, rate_per_s=steady.rate_per_s, objectives=objective_specs(self.objectives)
+        )
+        return verification_of(
+            point,
+            objectives=self.objectives,
+            steady=steady,
+            seeds=len(self.samples),
+            requests=len(self.samples[0]),
+        )
+
+
+def steady_check(
+    deployment: Deployment,
+    *,
+    mix: RequestMix,
+    objectives: tuple[Objective, ...],
+    busiest: Latencies,
+    seeds: int = SEEDS,
+) -> SteadyCheck:
+    """Compile a replica and draw requests, as many as fill the batch of its ``busiest`` state many times over.
+
+    Raises RoofcastError for what the event simulation does not model.
+    """
+    served = served_deployment(deployment)
+    count, block = _count(busiest), deployment.engine.block_size_tokens
+    samples = tuple(
+        requests_of_mix(mix, rate_per_s=busiest.rate_per_s, count=count, seed=seed, block_size_tokens=block)
+        for seed in range(seeds)
+    )
+    return SteadyCheck(served=served, samples=samples, objectives=objectives)

@@ -1,0 +1,167 @@
+"""A planned fleet under the trace it was planned for: the whole trace again, as one of its replicas meets it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import atan, ceil, inf, pi, sqrt
+
+import numpy as np
+
+from simulator.engine.runs.rate_simulation import RatePoint, ServedDeployment, served_deployment, simulate_as_sent
+from simulator.errors import RoofcastError
+from simulator.planner.records import Latencies, Objective, Replica
+from simulator.planner.search.search import Question
+from simulator.planner.serving.limits import DEVIATE_80
+from simulator.planner.verification.fleets import Verification, objective_specs, verification_of
+from simulator.traffic.recorded.replay import replica_share
+from simulator.traffic.recorded.traces import RequestTrace, read_trace, summarise
+from simulator.traffic.requests import Requests
+
+BEYOND = 2_000
+"""Requests of a check beyond the rarest percentile asked for: where that is, is then known to about a hundredth."""
+LEAST_SHARES, MOST_SHARES = 4, 128
+"""Shares of single replicas that a check simulates, whatever they cost."""
+GROUPS = 8
+"""Replays among which those are divided: what the shares of one replay have in common does not average out."""
+_ANGLES = 4001
+COARSE_STEPS, FINE_STEPS = 600_000, 3_000_000
+"""Steps of a check, about, to come near and to decide: a long trace takes its time even where few requests come."""
+
+
+def _replay_deviation_s(point: RatePoint, place: int, *, replicas: int) -> float:
+    """Standard deviation of an objective's percentile from replay to replay [s].
+
+    ``by_seed`` are replays of which some of the replicas were simulated, ``by_run`` those replicas. Their variance has
+    a part that all replicas of a replay share (crowded minutes) and a part of each, which averages out over the fleet.
+    """
+    groups_s = np.array([checks[place].value_s for checks in point.by_seed])
+    if len(groups_s) < 2 or not np.isfinite(groups_s).all():
+        return inf
+    between = float(groups_s.var(ddof=1))
+    if not point.by_run:
+        return sqrt(between / replicas)
+    runs_s = np.array([checks[place].value_s for checks in point.by_run]).reshape(len(groups_s), -1)
+    each = runs_s.shape[1]
+    if each >= replicas or not np.isfinite(runs_s).all():
+        return sqrt(between)
+    within = float(runs_s.var(axis=1, ddof=1).mean())
+    return sqrt(max(between - within / each, 0.0) + within / replicas)
+
+
+def _chance_below(bound_s: float, *, value_s: float, deviation_s: float, replays: int) -> float:
+    """That another replay stays at or under ``bound_s``: Student's law, as few replays do not tell their deviation.
+
+    Certain either way without a deviation.
+    """
+    if not np.isfinite(value_s) or deviation_s == inf:
+        return 0.0
+    if deviation_s == 0:
+        return float(value_s <= bound_s)
+    freedom = replays - 1
+    # The density over the angle whose tangent is the deviate over the root of the degrees of freedom has no long tails.
+    angles = np.linspace(-pi / 2, pi / 2, _ANGLES)
+    density = np.cos(angles) ** (freedom - 1)
+    below = angles <= atan((bound_s - value_s) / deviation_s / sqrt(freedom))
+    return float(density[below].sum() / density.sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceCheck:
+    """One replica, compiled once, and the trace with ``times`` as many requests; ``step_s`` about a step of its [s],
+    ``steps`` about how many a check takes.
+
+    Percentiles are over all requests of the trace, its busiest minutes among them. A replica gets every so-manyth
+    request, as round-robin routing gives.
+    """
+
+    served: ServedDeployment
+    trace: RequestTrace
+    times: float
+    step_s: float
+    steps: int
+    objectives: tuple[Objective, ...]
+
+    def at(self, replicas: int, *, steady: Latencies) -> Verification:
+        """With that many replicas; holds where nine replays in ten should meet every bound.
+
+        Its ``chance`` is more careful: it counts in that the mean over few replays is not exact either.
+        """
+        shares, together = self._shares(replicas)
+        point = simulate_as_sent(
+            self.served, samples=shares, objectives=objective_specs(self.objectives), together=together
+        )
+        found = verification_of(
+            point,
+            objectives=self.objectives,
+            steady=steady,
+            seeds=len(shares),
+            requests=sum(map(len, shares)) // len(shares),
+        )
+        deviations_s = [_replay_deviation_s(point, place, replicas=replicas) for place in range(len(found.objectives))]
+        of_mean = sqrt(1 + replicas / len(shares))
+        chances = (
+            _chance_below(
+                item.bound_s,
+                value_s=item.simulated_s,
+                deviation_s=of_mean * deviation_s,
+                replays=len(shares) // together,
+            )
+            for item, deviation_s in zip(found.objectives, deviations_s, strict=True)
+        )
+        return replace(
+            found,
+            holds=all(
+                item.simulated_s + DEVIATE_80 * deviation_s <= item.bound_s
+                for item, deviation_s in zip(found.objectives, deviations_s, strict=True)
+            ),
+            chance=min(chances, default=1.0),
+        )
+
+    def _shares(self, replicas: int) -> tuple[tuple[Requests, ...], int]:
+        """Of some replicas of every replay, replay by replay; and of how many."""
+        most = min(max(int(self.steps * self.step_s / float(self.trace.arrival_s[-1])), LEAST_SHARES), MOST_SHARES)
+        expected = self.times * len(self.trace.arrival_s) / replicas
+        beyond = 1 - max(item.percentile for item in self.objectives) / 100
+        count = min(max(ceil(BEYOND / beyond / expected), 2 * GROUPS), most)
+        each = min(max(count // GROUPS, 1), replicas)
+        shares: list[Requests] = []
+        for seed in range(count // each):
+            places = [(seed + place * (replicas // each)) % replicas for place in range(each)]
+            found = [
+                replica_share(
+                    self.trace,
+                    times=self.times,
+                    replicas=replicas,
+                    replica=place,
+                    seed=seed,
+                    prompt_token_delay_s=self.served.deployment.engine.overheads.prompt_token_s,
+                )
+                for place in places
+            ]
+            known = [share for share in found if share is not None]
+            shares += known if len(known) == each else []
+        if not shares:
+            raise RoofcastError(
+                "too few requests to replay",
+                field="--rps",
+                code="nothing_finished",
+                hint="--peak-to-mean plans without",
+            )
+        return tuple(shares), each
+
+
+def trace_check(question: Question, replica: Replica, *, steps: int = FINE_STEPS) -> TraceCheck:
+    """Compile a replica and read the trace; a check takes about that many engine ``steps``.
+
+    Raises RoofcastError for what the event simulation does not model.
+    """
+    trace, demand = read_trace(str(question.spec.trace)), question.demand
+    mean_rate_per_s = demand.planned_rate_per_s / demand.peak_to_mean
+    return TraceCheck(
+        served=served_deployment(replica.deployment),
+        trace=trace,
+        times=mean_rate_per_s / summarise(trace).mean_rate_per_s,
+        step_s=replica.at_capacity.tpot_mean_s or replica.at_capacity.ttft_mean_s,
+        steps=steps,
+        objectives=question.objectives,
+    )

@@ -1,0 +1,1 @@
+"""Charts: points and marks, and their renderings as SVG and Plotly."""

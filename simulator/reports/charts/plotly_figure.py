@@ -1,0 +1,293 @@
+"""A chart as a plotly figure, for pages that people point at.
+
+Series differ in shape and hatching as well as in colour, so that nobody has to tell colours apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from simulator.reports.charts.chart import (
+    GAIN,
+    LOSS,
+    NEUTRAL,
+    PALETTE,
+    Annotation,
+    Axis,
+    Chart,
+    Series,
+    SeriesKind,
+    series_colors,
+)
+from simulator.reports.charts.scales import number_text
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+Trace = dict[str, Any]
+"""A trace of plotly's JSON schema."""
+
+_SOFT = 0.18
+_DECADES_ONLY = 300.0
+"""A log axis that spans more than this has ticks at powers of ten alone."""
+_SCREEN_NEUTRAL = "#7A8593"
+"""In place of the palette's own grey, which is made for paper: at least 3:1 on light and on dark pages."""
+_GRID = "rgba(128,128,128,0.25)"
+_SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "hexagon")
+_HATCHES = ("", "/", "", "x", "", "\\", "", ".")
+"""Of neighbours one is plain: every pattern costs the browser milliseconds in each redraw."""
+_DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
+_HATCH = {"fillmode": "overlay", "fgcolor": "#FFFFFF", "fgopacity": 0.3, "size": 10, "solidity": 0.12}
+
+
+def _rgba(color: str, opacity: float) -> str:
+    red, green, blue = (int(color[index : index + 2], 16) for index in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+def _names(axis: Axis, positions: tuple[float, ...]) -> list[Any]:
+    return [axis.categories[int(position)] for position in positions] if axis.categories else list(positions)
+
+
+def _band(chart: Chart, series: Series, color: str) -> list[Trace]:
+    x = _names(chart.x, series.x)
+    area: Trace = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [*x, *reversed(x)],
+        "y": [*series.high, *reversed(series.low)],
+        "fill": "toself",
+        "fillcolor": _rgba(color, _SOFT),
+        "line": {"width": 0},
+        "name": series.name,
+        "hoverinfo": "skip",
+    }
+    if not series.y:
+        return [area]
+    middle: Trace = {
+        "type": "scatter",
+        "x": x,
+        "y": list(series.y),
+        "mode": "lines",
+        "line": {"color": color},
+        "name": series.name,
+        "showlegend": False,
+    }
+    return [area, middle]
+
+
+def _line(chart: Chart, series: Series, color: str, *, place: int) -> Trace:
+    dash = _DASHES[place % len(_DASHES)] if series.dashed else "solid"
+    style: Trace = {"color": color, "width": 2.2, "dash": dash}
+    style |= {"shape": "hv"} if series.kind is SeriesKind.STEP else {}
+    trace: Trace = {
+        "type": "scatter",
+        "x": _names(chart.x, series.x),
+        "y": list(series.y),
+        "mode": "lines",
+        "line": style,
+        "name": series.name,
+    }
+    return trace | ({"text": list(series.labels)} if series.labels else {})
+
+
+def _tornado(chart: Chart, series: Series, color: str) -> list[Trace]:
+    ends = (("low", series.low, 0.55), ("high", series.high, 1.0))
+    return [
+        {
+            "type": "bar",
+            "y": _names(chart.y, series.x),
+            "x": [value - base for value, base in zip(values, series.y, strict=True)],
+            "base": list(series.y),
+            "orientation": "h",
+            "marker": {"color": _rgba(color, opacity)},
+            "name": f"{series.name}, {end}",
+            "customdata": list(values),
+            "hovertemplate": "%{y}: %{customdata:.4g}<extra></extra>",
+        }
+        for end, values, opacity in ends
+    ]
+
+
+def _waterfall(chart: Chart, series: Series) -> Trace:
+    labels = series.labels or ("",) * len(series.x)
+    texts = [
+        number_text(value) if label == "total" else f"{'+' if value > 0 else ''}{number_text(value)}"
+        for value, label in zip(series.y, labels, strict=True)
+    ]
+    return {
+        "type": "waterfall",
+        "x": _names(chart.x, series.x),
+        "y": list(series.y),
+        "measure": ["absolute" if label == "total" else "relative" for label in labels],
+        "text": texts,
+        "textposition": "outside",
+        "cliponaxis": False,
+        "name": series.name,
+        "increasing": {"marker": {"color": PALETTE[LOSS]}},
+        "decreasing": {"marker": {"color": PALETTE[GAIN]}},
+        "totals": {"marker": {"color": _SCREEN_NEUTRAL}},
+        "connector": {"line": {"color": _SCREEN_NEUTRAL, "width": 1}},
+    }
+
+
+def _whiskers(values: tuple[float, ...], low: tuple[float, ...], high: tuple[float, ...], color: str) -> Trace:
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [end - value for end, value in zip(high, values, strict=True)],
+        "arrayminus": [value - end for value, end in zip(values, low, strict=True)],
+        "color": color,
+        "thickness": 1.4,
+    }
+
+
+def _scatter(chart: Chart, series: Series, color: str, *, index: int) -> Trace:
+    """Points whose shape goes with their colour; dashed series have open ones."""
+    symbol = _SYMBOLS[index % len(_SYMBOLS)]
+    trace: Trace = {
+        "type": "scatter",
+        "x": _names(chart.x, series.x),
+        "y": list(series.y),
+        "mode": "markers",
+        "marker": {"color": color, "size": 9, "symbol": f"{symbol}-open" if series.dashed else symbol},
+        "name": series.name,
+    }
+    if series.labels:
+        trace["text"] = list(series.labels)
+    if series.low:
+        trace["error_y"] = _whiskers(series.y, series.low, series.high, color)
+    if series.x_low:
+        trace["error_x"] = _whiskers(series.x, series.x_low, series.x_high, color)
+    return trace
+
+
+def _bar(chart: Chart, series: Series, color: str, *, place: int) -> Trace:
+    text, hatch = list(series.labels), _HATCHES[place % len(_HATCHES)]
+    bar: Trace = {
+        "type": "bar",
+        "x": _names(chart.x, series.x),
+        "y": list(series.y),
+        "name": series.name,
+        "marker": {"color": color} | ({"pattern": {"shape": hatch, **_HATCH}} if hatch else {}),
+    }
+    if series.low:
+        bar["error_y"] = _whiskers(series.y, series.low, series.high, _SCREEN_NEUTRAL)
+        return bar | ({"textposition": "none", "hovertext": text} if text else {})
+    return bar | ({"text": text} if text else {})
+
+
+def _traces(chart: Chart, series: Series, *, index: int, place: int) -> list[Trace]:
+    """``index`` in the palette chooses colour and marker, ``place`` among its kind the hatching and the dash."""
+    color = _SCREEN_NEUTRAL if index == NEUTRAL else PALETTE[index]
+    match series.kind:
+        case SeriesKind.BAND:
+            return _band(chart, series, color)
+        case SeriesKind.LINE | SeriesKind.STEP | SeriesKind.CEILING:
+            return [_line(chart, series, color, place=place)]
+        case SeriesKind.TORNADO:
+            return _tornado(chart, series, color)
+        case SeriesKind.WATERFALL:
+            return [_waterfall(chart, series)]
+        case SeriesKind.SCATTER:
+            return [_scatter(chart, series, color, index=index)]
+        case SeriesKind.BAR | SeriesKind.STACKED_BAR:
+            return [_bar(chart, series, color, place=place)]
+
+
+def _turned(spec: Trace) -> None:
+    """Let bars run to the right, the first on top: room for long names."""
+    for bar in spec["data"]:
+        bar.update(x=bar["y"], y=bar["x"], orientation="h")
+        if "error_y" in bar:
+            bar["error_x"] = bar.pop("error_y")
+    layout = spec["layout"]
+    layout["xaxis"], layout["yaxis"] = layout["yaxis"], layout["xaxis"]
+    layout["yaxis"] |= {"autorange": "reversed", "showgrid": False}
+
+
+def _annotated(layout: Trace, note: Annotation, chart: Chart) -> None:
+    """A text at a point, or beside a line across the whole plot."""
+    line: Trace = {"type": "line", "line": {"dash": "dash", "width": 1.2, "color": _SCREEN_NEUTRAL}}
+    text: Trace = {"text": note.text, "showarrow": False}
+    if note.x is not None:
+        text["x"] = _annotation_place(chart.x, note.x)
+    if note.y is not None:
+        text["y"] = _annotation_place(chart.y, note.y)
+    if note.y is None and note.x is not None:
+        # Unlike annotations, shapes on a log axis stand at the value itself.
+        at = _names(chart.x, (note.x,))[0] if not chart.x.categories else text["x"]
+        layout["shapes"].append(line | {"x0": at, "x1": at, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain"})
+        text |= {"y": 1, "yref": "y domain", "xanchor": "left", "yanchor": "top"}
+    elif note.x is None and note.y is not None:
+        layout["shapes"].append(line | {"y0": note.y, "y1": note.y, "yref": "y", "x0": 0, "x1": 1, "xref": "x domain"})
+        text |= {"x": 1, "xref": "x domain", "xanchor": "right", "yanchor": "bottom"}
+    layout["annotations"].append(text)
+
+
+def _annotation_place(axis: Axis, value: float) -> Any:
+    """Plotly places annotations on a log axis by the logarithm, unlike everything else."""
+    from math import log10
+
+    if axis.categories:
+        return axis.categories[int(value)]
+    return log10(value) if axis.log else value
+
+
+def _axis(axis: Axis, *, reverse: bool = False) -> Trace:
+    from math import log10
+
+    found: Trace = {"title": {"text": axis.label}, "gridcolor": _GRID, "zerolinecolor": _GRID}
+    if axis.log and not axis.categories:
+        found["type"] = "log"
+    if axis.low is not None and axis.high is not None:
+        found["range"] = [log10(axis.low), log10(axis.high)] if axis.log else [axis.low, axis.high]
+    if reverse:
+        found["autorange"] = "reversed"
+    return found
+
+
+def plotly_spec(chart: Chart, *, sideways: bool = False) -> Trace:
+    """The chart in plotly's JSON schema, with transparent ground and no text colours, so that it follows the page.
+
+    sideways : bars of a chart that holds nothing else run to the right
+    """
+    stacked = any(series.kind is SeriesKind.STACKED_BAR for series in chart.series)
+    layout: Trace = {
+        "title": {"text": chart.title},
+        "xaxis": _axis(chart.x),
+        "yaxis": _axis(chart.y, reverse=chart.horizontal),
+        "barmode": "stack" if stacked else "overlay" if chart.horizontal else "group",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "legend": {"orientation": "h", "y": -0.25},
+        "margin": {"l": 60, "r": 20, "t": 50, "b": 60},
+        "annotations": [],
+        "shapes": [],
+    }
+    for name, axis, values in (
+        ("xaxis", chart.x, [value for series in chart.series for value in series.x]),
+        ("yaxis", chart.y, [value for series in chart.series for value in series.y]),
+    ):
+        if axis.log and not axis.categories and max(values) >= _DECADES_ONLY * min(values):
+            layout[name]["dtick"] = 1
+    data: list[Trace] = []
+    places: dict[SeriesKind, int] = {}
+    for series, index in zip(chart.series, series_colors(chart), strict=True):
+        place = places.get(series.kind, 0)
+        places[series.kind] = place + (series.dashed or series.kind is not SeriesKind.CEILING)
+        data.extend(_traces(chart, series, index=index, place=place))
+    for note in chart.annotations:
+        _annotated(layout, note, chart)
+    spec: Trace = {"data": data, "layout": layout}
+    if sideways:
+        _turned(spec)
+    return spec
+
+
+def plotly_figure(chart: Chart, *, sideways: bool = False) -> go.Figure:
+    """The same as a figure object, checked against plotly's schema."""
+    import plotly.graph_objects as go
+
+    return go.Figure(plotly_spec(chart, sideways=sideways))

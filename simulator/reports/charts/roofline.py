@@ -1,0 +1,287 @@
+"""The roofline: every operator of a step against the ceilings of its device.
+
+The shape of an operator in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+
+from simulator.kernels.roofline import floor_seconds, math_dtype, ridge_point
+from simulator.kernels.sustained import cache_rate
+from simulator.kernels.timing import Provenance
+from simulator.operators.step_shape import Array
+from simulator.operators.work import (
+    AttentionShape,
+    CollectiveShape,
+    GemmShape,
+    HostTransferShape,
+    MoeShape,
+    RecurrentShape,
+    Work,
+)
+from simulator.phases.deployment import Deployment
+from simulator.phases.step import StepEstimate
+from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
+from simulator.reports.content.quantities import bytes_text, percent_text, seconds_text
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.model.precision import Dtype
+from simulator.units import TERA, format_si
+
+
+def _first(values: Array) -> str:
+    return f"{float(values[0]):,.0f}"
+
+
+def shape_text(work: Work) -> str:
+    """Shape of the first case on one device: ``m 32, n 8,192, k 28,672, bf16``; empty where only bytes matter."""
+    match work.shape:
+        case GemmShape(m=m, n=n, k=k, format=fmt, batch=batch):
+            many = f"{batch:.0f} x " if batch > 1 else ""
+            return f"{many}m {_first(m)}, n {n:,.0f}, k {k:,.0f}, {fmt.name}"
+        case AttentionShape() as shape:
+            queries = f"{_first(shape.sequences)} x {_first(shape.query_tokens)} queries"
+            heads = f"{shape.num_heads:.3g} heads, {shape.num_kv_heads:.3g} KV heads of {shape.head_dim:.0f}"
+            return f"{queries} on {_first(shape.context_tokens)} cached tokens, {heads}, {shape.kv_dtype.value} cache"
+        case MoeShape() as shape:
+            experts = f"{shape.num_experts_per_tok:.0f} of {shape.num_experts:.0f} experts"
+            widths = f"{shape.hidden_size:,.0f} x {shape.intermediate_size:,.0f}"
+            return f"{_first(shape.tokens)} tokens, {experts}, {widths}, {shape.format.name}"
+        case RecurrentShape() as shape:
+            sizes = f"{shape.num_heads:.0f} heads of {shape.head_dim:.0f}, state {shape.state_size:.0f}"
+            return f"{shape.variant}, {_first(shape.sequences)} x {_first(shape.tokens)} tokens, {sizes}"
+    return ""
+
+
+_MARGIN = 2.0
+"""How far the ceilings reach beyond the outermost points, as a factor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RooflinePoint:
+    """One operator of one phase on one device: all its executions in a step.
+
+    arithmetic_intensity : FLOPs per byte of device memory; flops_per_s : reached rate
+    floor_s : the plain roofline, NaN for transfers between devices; share : of the step's time
+    shape : of one execution, the first of that name
+    """
+
+    phase: str
+    name: str
+    count: float
+    flops: float
+    bytes: float
+    seconds: float
+    floor_s: float
+    share: float
+    provenance: str
+    shape: str = ""
+
+    @property
+    def arithmetic_intensity(self) -> float:
+        """FLOPs per byte; NaN for what moves no device memory."""
+        return self.flops / self.bytes if self.bytes else nan
+
+    @property
+    def flops_per_s(self) -> float:
+        """Reached rate [FLOP/s]."""
+        return self.flops / self.seconds
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Reached rate of device memory [B/s]."""
+        return self.bytes / self.seconds
+
+    @property
+    def title(self) -> str:
+        """``gate_up_proj (decode)``: its name among all points."""
+        return f"{self.name} ({self.phase})"
+
+
+def roofline_points(
+    phase: str, estimate: StepEstimate, *, deployment: Deployment, every: bool = False
+) -> tuple[RooflinePoint, ...]:
+    """Operators of the first case of ``estimate`` that compute and move memory, summed by name.
+
+    every : also passes without FLOPs, and transfers between devices or with the host
+
+    References
+    ----------
+    [Williams2009]
+    """
+    found: dict[str, RooflinePoint] = {}
+    step_s = float(estimate.step_s[0])
+    for row in estimate.rows:
+        work = row.work
+        transfer = isinstance(work.shape, CollectiveShape | HostTransferShape)
+        if row.seconds[0] <= 0 or (not every and (transfer or work.flops[0] <= 0)):
+            continue
+        seconds, known = float(row.seconds[0]), found.get(work.name)
+        floor_s = nan if transfer else work.count * float(floor_seconds(work, hardware=deployment.hardware)[0])
+        found[work.name] = RooflinePoint(
+            phase=phase,
+            name=work.name,
+            count=work.count + (known.count if known else 0.0),
+            flops=work.count * float(work.flops[0]) + (known.flops if known else 0.0),
+            bytes=work.count * float(work.bytes[0]) + (known.bytes if known else 0.0),
+            seconds=seconds + (known.seconds if known else 0.0),
+            floor_s=floor_s + (known.floor_s if known else 0.0),
+            share=seconds / step_s + (known.share if known else 0.0),
+            provenance=Provenance(int(row.timing.provenance[0])).label,
+            shape=known.shape if known else shape_text(work),
+        )
+    return tuple(sorted(found.values(), key=lambda point: -point.seconds))
+
+
+def point_label(point: RooflinePoint) -> str:
+    """What a point says when somebody points at it; it starts with the point's title and a colon."""
+    return (
+        f"{point.title}: {point.count:.0f} x {f'[{point.shape}]' if point.shape else ''}, "
+        f"{format_si(point.flops, 'FLOP')}, "
+        f"{bytes_text(point.bytes)}, {seconds_text(point.seconds)} ({percent_text(point.share)} of the step), "
+        f"roofline {seconds_text(point.floor_s)}, {point.provenance}"
+    )
+
+
+def _cache_ceiling(deployment: Deployment, *, low: float, peak_flops_per_s: float) -> Series:
+    """What passes reach whose operands stay in the last-level cache."""
+    rate = cache_rate(deployment.kernels)
+    ridge = peak_flops_per_s / rate.bytes_per_s
+    return Series(
+        name=f"L2 cache {format_si(rate.bytes_per_s, 'B/s')} ({rate.provenance.label})",
+        kind=SeriesKind.CEILING,
+        x=(low, ridge),
+        y=(low * rate.bytes_per_s / TERA, peak_flops_per_s / TERA),
+        color=6,
+        dashed=True,
+    )
+
+
+def _unused_ceilings(hardware: AcceleratorSpec, *, used: Sequence[Dtype], high: float) -> list[Series]:
+    """The flat roofs of the other formats of the matrix units, one per rate."""
+    taken = {hardware.peak_flops_per_s[dtype] for dtype in used}
+    rates: dict[float, list[str]] = {}
+    for dtype, peak in hardware.peak_flops_per_s.items():
+        if peak not in taken and dtype not in (Dtype.FP64, Dtype.FP32):
+            rates.setdefault(peak, []).append(dtype.value)
+    return [
+        Series(
+            name=f"{', '.join(names)} peak {peak / TERA:,.0f} TFLOP/s",
+            kind=SeriesKind.CEILING,
+            x=(peak / hardware.memory_bytes_per_s, max(high, peak / hardware.memory_bytes_per_s * _MARGIN)),
+            y=(peak / TERA, peak / TERA),
+            color=4,
+            dashed=True,
+        )
+        for peak, names in sorted(rates.items())
+    ]
+
+
+def _used_formats(estimates: Sequence[StepEstimate], hardware: AcceleratorSpec) -> list[Dtype]:
+    """Number formats that the operators multiply in, slowest first."""
+    formats = {math_dtype(row.work) for estimate in estimates for row in estimate.rows}
+    known = [dtype for dtype in formats if dtype is not None and dtype in hardware.peak_flops_per_s]
+    return sorted(known, key=lambda dtype: hardware.peak_flops_per_s[dtype])
+
+
+def _ceilings(used: Sequence[Dtype], *, deployment: Deployment, low: float, high: float) -> list[Series]:
+    """A roof per number format that the operators multiply in."""
+    hardware = deployment.hardware
+    roofs = []
+    for dtype in used:
+        ridge = ridge_point(hardware, dtype=dtype)
+        end = max(high, ridge * _MARGIN)
+        peak = hardware.peak_flops_per_s[dtype]
+        memory = f"memory {format_si(hardware.memory_bytes_per_s, 'B/s')}, " if dtype is used[-1] else ""
+        roofs.append(
+            Series(
+                name=f"{memory}{dtype.value} peak {peak / TERA:,.0f} TFLOP/s",
+                kind=SeriesKind.CEILING,
+                x=(low, ridge, end),
+                y=(low * hardware.memory_bytes_per_s / TERA, peak / TERA, peak / TERA),
+                color=7,
+                dashed=dtype is not used[-1],
+            )
+        )
+    return roofs
+
+
+def roofline_chart(
+    estimates: Sequence[tuple[str, StepEstimate]], *, deployment: Deployment, all_ceilings: bool = False
+) -> Chart:
+    """Operators of each (phase, step estimate) under the ceilings of one device, log-log.
+
+    all_ceilings : also those of the cache, and of number formats that the operators do not use; and passes without
+    FLOPs, which stand on the left edge at the height of the bytes per second that they reach
+
+    References
+    ----------
+    [Williams2009]
+    """
+    phases = [(phase, roofline_points(phase, item, deployment=deployment)) for phase, item in estimates]
+    intensities = [point.arithmetic_intensity for _, points in phases for point in points]
+    edge, high = min(intensities) / _MARGIN, max(intensities) * _MARGIN
+    low = edge / _MARGIN if all_ceilings else edge
+    used = _used_formats([item for _, item in estimates], deployment.hardware)
+    series = _ceilings(used, deployment=deployment, low=low, high=high)
+    if all_ceilings and used:
+        fastest = deployment.hardware.peak_flops_per_s[used[-1]]
+        series.append(_cache_ceiling(deployment, low=low, peak_flops_per_s=fastest))
+        series.extend(_unused_ceilings(deployment.hardware, used=used, high=high))
+    series += [_computing(phase, points, color=place) for place, (phase, points) in enumerate(phases)]
+    caption = f"One {deployment.hardware.name}; dense peaks and memory bandwidth of its datasheet."
+    if all_ceilings:
+        for place, (phase, item) in enumerate(estimates):
+            every = roofline_points(phase, item, deployment=deployment, every=True)
+            series.extend(_passes(phase, every, edge=edge, color=place))
+        caption += " On the left edge: passes without FLOPs, by the bandwidth that they reach."
+    return Chart(
+        key="roofline",
+        title=_title(phases),
+        x=Axis(title="Arithmetic intensity", unit="FLOP/byte", log=True),
+        y=Axis(title="Reached rate", unit="TFLOP/s", log=True),
+        series=tuple(series),
+        caption=caption,
+    )
+
+
+def _computing(phase: str, points: Sequence[RooflinePoint], *, color: int) -> Series:
+    return Series(
+        name=phase,
+        kind=SeriesKind.SCATTER,
+        x=tuple(point.arithmetic_intensity for point in points),
+        y=tuple(point.flops_per_s / TERA for point in points),
+        labels=tuple(point_label(point) for point in points),
+        color=color,
+    )
+
+
+def _passes(phase: str, points: Sequence[RooflinePoint], *, edge: float, color: int) -> list[Series]:
+    """Passes that only move memory: under the memory roof they stand where ``edge`` FLOPs per byte would put them."""
+    passes = [point for point in points if not point.flops and point.bytes and point.floor_s > 0]
+    if not passes:
+        return []
+    return [
+        Series(
+            name=f"{phase}, no FLOPs",
+            kind=SeriesKind.SCATTER,
+            x=(edge,) * len(passes),
+            y=tuple(point.bytes_per_s * edge / TERA for point in passes),
+            labels=tuple(point_label(point) for point in passes),
+            color=color,
+            dashed=True,
+        )
+    ]
+
+
+def _title(phases: Sequence[tuple[str, tuple[RooflinePoint, ...]]]) -> str:
+    sides = []
+    for phase, points in phases:
+        reached = np.array([point.floor_s for point in points]).sum() / sum(point.seconds for point in points)
+        sides.append(f"{phase} reaches {percent_text(float(reached))}")
+    joined = ", ".join(sides)
+    return f"{joined[:1].upper()}{joined[1:]} of its roofline"

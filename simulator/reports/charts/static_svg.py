@@ -1,0 +1,222 @@
+"""A chart as SVG text: no browser, no network, no drawing library; the same bytes for the same chart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+from simulator.reports.charts.chart import PALETTE, Annotation, Chart, Series, SeriesKind, series_colors
+from simulator.reports.charts.marks import Frame, Theme, marks_of, text_width
+from simulator.reports.charts.scales import Scale, chart_ranges, number_text, ticks_of
+
+LIGHT = Theme(ink="#1b1f24", faint="#5b6570", grid="#e3e7eb", paper="#ffffff")
+CSS_THEME = Theme(
+    ink="var(--chart-ink,#1b1f24)",
+    faint="var(--chart-faint,#5b6570)",
+    grid="var(--chart-grid,#e3e7eb)",
+    paper="var(--chart-paper,#ffffff)",
+)
+"""Follows the page: it sets --chart-ink, --chart-faint, --chart-grid and --chart-paper for light, dark and print."""
+
+_FONT = 12.0
+_TOP, _RIGHT, _GAP = 14.0, 18.0, 8.0
+_LEGEND_ROW = 20.0
+_SWATCH = 14.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Margins:
+    """Room around the plot [px]."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+
+def _label_rows(names: tuple[str, ...], *, slot: float) -> int:
+    """Rows of text that the widest category name needs in its slot."""
+    return max((len(_wrapped(name, width=slot)) for name in names), default=1)
+
+
+def _wrapped(text: str, *, width: float) -> list[str]:
+    lines: list[str] = []
+    for word in text.split():
+        if lines and text_width(f"{lines[-1]} {word}", size=_FONT) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines or [""]
+
+
+def _legend_rows(chart: Chart, *, width: float) -> list[list[tuple[int, Series]]]:
+    named = [(index, series) for index, series in enumerate(chart.series) if series.name]
+    if len(named) < 2:
+        return []
+    rows: list[list[tuple[int, Series]]] = [[]]
+    used = 0.0
+    for index, series in named:
+        needed = _SWATCH + text_width(series.name, size=_FONT) + 3 * _GAP
+        if rows[-1] and used + needed > width:
+            rows.append([])
+            used = 0.0
+        rows[-1].append((index, series))
+        used += needed
+    return rows
+
+
+def _margins(chart: Chart, *, width: float, y_texts: list[str], legend_rows: int) -> _Margins:
+    widest = max((text_width(text, size=_FONT) for text in y_texts), default=20.0)
+    left = widest + 2.5 * _GAP + (_FONT * 1.5 if chart.y.label else 0.0)
+    slot = (width - left - _RIGHT) / max(len(chart.x.categories), 1)
+    rows = _label_rows(chart.x.categories, slot=slot) if chart.x.categories else 1
+    bottom = _GAP + rows * _FONT * 1.2 + (_FONT * 1.8 if chart.x.label else 0.0) + _GAP
+    return _Margins(left=left, right=_RIGHT, top=_TOP + legend_rows * _LEGEND_ROW, bottom=bottom)
+
+
+def _text(
+    x: float, y: float, text: str, *, fill: str, anchor: str = "middle", weight: str = "400", rotate: bool = False
+) -> str:
+    turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if rotate else ""
+    bold = f' font-weight="{weight}"' if weight != "400" else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}" text-anchor="{anchor}"{bold}{turn}>{escape(text)}</text>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, *, stroke: str, dash: str = "") -> str:
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{stroke}"{dashed}/>'
+
+
+def _x_axis(chart: Chart, frame: Frame, *, theme: Theme, height: float) -> Iterator[str]:
+    ticks = ticks_of(chart.x, frame.x.low, frame.x.high)
+    slot = (frame.right - frame.left) / max(len(ticks), 1)
+    last_end = float("-inf")
+    for tick in ticks:
+        at = frame.x.at(tick)
+        if chart.x.categories:
+            for row, line in enumerate(_wrapped(chart.x.categories[int(tick)], width=slot)):
+                yield _text(at, frame.bottom + _FONT * (1.3 + 1.2 * row), line, fill=theme.ink)
+            continue
+        text = number_text(tick)
+        half = text_width(text, size=_FONT) / 2
+        yield _line(at, frame.top, at, frame.bottom, stroke=theme.grid)
+        if at - half > last_end:
+            yield _text(at, frame.bottom + _FONT * 1.3, text, fill=theme.faint)
+            last_end = at + half + _GAP
+    if chart.x.label:
+        yield _text((frame.left + frame.right) / 2, height - _GAP, chart.x.label, fill=theme.ink)
+
+
+def _y_axis(chart: Chart, frame: Frame, *, theme: Theme) -> Iterator[str]:
+    for tick in ticks_of(chart.y, frame.y.low, frame.y.high):
+        at = frame.y.at(tick)
+        name = chart.y.categories[int(tick)] if chart.y.categories else number_text(tick)
+        if not chart.y.categories:
+            yield _line(frame.left, at, frame.right, at, stroke=theme.grid)
+        yield _text(frame.left - _GAP, at + _FONT * 0.35, name, fill=theme.faint, anchor="end")
+    if chart.y.label:
+        yield _text(_FONT * 1.1, (frame.top + frame.bottom) / 2, chart.y.label, fill=theme.ink, rotate=True)
+
+
+def _legend(
+    rows: list[list[tuple[int, Series]]], colors: tuple[int, ...], *, left: float, theme: Theme
+) -> Iterator[str]:
+    for row, entries in enumerate(rows):
+        x, y = left, _TOP + row * _LEGEND_ROW
+        for index, series in entries:
+            color = PALETTE[colors[index]]
+            lines = (SeriesKind.LINE, SeriesKind.STEP, SeriesKind.CEILING)
+            if series.kind in lines:
+                dash = ' stroke-dasharray="5 3"' if series.dashed else ""
+                yield f'<path d="M{x:.1f} {y:.1f}h{_SWATCH:g}" stroke="{color}" stroke-width="2.5"{dash}/>'
+            else:
+                soft = ' fill-opacity="0.25"' if series.kind is SeriesKind.BAND else ""
+                yield f'<rect x="{x:.1f}" y="{y - 5:.1f}" width="{_SWATCH:g}" height="10" rx="2" fill="{color}"{soft}/>'
+            yield _text(x + _SWATCH + 5, y + _FONT * 0.35, series.name, fill=theme.ink, anchor="start")
+            x += _SWATCH + text_width(series.name, size=_FONT) + 3 * _GAP
+
+
+def _note(note: Annotation, frame: Frame, *, theme: Theme, row: int) -> Iterator[str]:
+    x = frame.x.at(note.x) if note.x is not None else None
+    y = frame.y.at(note.y) if note.y is not None else None
+    if x is not None and not frame.left - 1 <= x <= frame.right + 1:
+        return
+    if x is not None and y is not None:
+        paint = f'fill="{theme.paper}" stroke="{theme.ink}" stroke-width="1.8"'
+        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" {paint}/>'
+        ends = x + _GAP + text_width(note.text, size=_FONT) <= frame.right
+        yield _text(
+            x + (_GAP if ends else -_GAP), y - _GAP, note.text, fill=theme.ink, anchor="start" if ends else "end"
+        )
+    elif x is not None:
+        yield _line(x, frame.top, x, frame.bottom, stroke=theme.ink, dash="4 3")
+        ends = x + _GAP + text_width(note.text, size=_FONT) <= frame.right
+        yield _text(
+            x + (5 if ends else -5),
+            frame.top + (row + 1) * _FONT,
+            note.text,
+            fill=theme.ink,
+            anchor="start" if ends else "end",
+        )
+    elif y is not None:
+        yield _line(frame.left, y, frame.right, y, stroke=theme.ink, dash="4 3")
+        yield _text(frame.left + 5, y - 5, note.text, fill=theme.ink, anchor="start")
+
+
+def _crowded(notes: tuple[Annotation, ...], frame: Frame) -> set[int]:
+    """Vertical lines whose texts would run into each other: all but the first go one row down."""
+    upright = sorted(
+        (frame.x.at(note.x), index) for index, note in enumerate(notes) if note.x is not None and note.y is None
+    )
+    return {
+        second
+        for (first_x, first), (x, second) in pairwise(upright)
+        if x - first_x < text_width(notes[first].text, size=_FONT)
+    }
+
+
+def static_svg(chart: Chart, *, theme: Theme = LIGHT, width: float = 720.0, height: float = 380.0) -> str:
+    """The chart as one ``<svg>`` element of ``width`` x ``height`` px that scales with its place.
+
+    The title is for readers that cannot see it (``<title>``); the page around the chart shows it.
+    """
+    (x_low, x_high), (y_low, y_high) = chart_ranges(chart)
+    y_texts = list(chart.y.categories) or [number_text(tick) for tick in ticks_of(chart.y, y_low, y_high)]
+    rows = _legend_rows(chart, width=width - 2 * _RIGHT - 40)
+    margins = _margins(chart, width=width, y_texts=y_texts, legend_rows=len(rows))
+    left, right, top, bottom = margins.left, width - margins.right, margins.top, height - margins.bottom
+    frame = Frame(
+        x=Scale(low=x_low, high=x_high, first=left, last=right, log=chart.x.log and not chart.x.categories),
+        # The first category of a horizontal chart stands at the top.
+        y=Scale(
+            low=y_low,
+            high=y_high,
+            first=top if chart.horizontal else bottom,
+            last=bottom if chart.horizontal else top,
+            log=chart.y.log,
+        ),
+        left=left,
+        right=right,
+        top=top,
+        bottom=bottom,
+    )
+    colors, crowded = series_colors(chart), _crowded(chart.annotations, frame)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'font-family="Inter, Helvetica, Arial, Liberation Sans, sans-serif" font-size="{_FONT:g}" fill="none">',
+        f"<title>{escape(chart.title)}</title>",
+        *_x_axis(chart, frame, theme=theme, height=height),
+        *_y_axis(chart, frame, theme=theme),
+        *marks_of(chart, frame, colors=colors, theme=theme),
+        _line(left, bottom, right, bottom, stroke=theme.faint),
+        *(
+            mark
+            for index, note in enumerate(chart.annotations)
+            for mark in _note(note, frame, theme=theme, row=1 if index in crowded else 0)
+        ),
+        *_legend(rows, colors, left=left, theme=theme),
+        "</svg>",
+    ]
+    return "\n".join(parts)

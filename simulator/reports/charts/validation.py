@@ -1,0 +1,145 @@
+"""How far predictions are from what each source measured, and how often their intervals hold it.
+
+Predicted against measured, run by run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.content.quantities import percent_text, rate_text, seconds_text, signed_percent_text
+from simulator.specs.measured.validation_rows import ValidationRow, coverage
+
+_INNER = (0.1, 0.5, 0.9)
+"""Quantiles of absolute errors: lower whisker, bar, upper whisker."""
+_LEVEL = 80.0
+_PERCENT = 100.0
+
+
+def _by_source(rows: Sequence[ValidationRow]) -> dict[str, list[ValidationRow]]:
+    found: dict[str, list[ValidationRow]] = {}
+    for row in rows:
+        found.setdefault(row.source, []).append(row)
+    return found
+
+
+def _error_quantiles(rows: Sequence[ValidationRow]) -> tuple[float, float, float]:
+    low, middle, high = np.quantile([abs(row.error) for row in rows], _INNER)
+    return float(low), float(middle), float(high)
+
+
+def error_by_source_chart(rows: Sequence[ValidationRow]) -> Chart:
+    """Median of the absolute error of every source [%], the closest first; whiskers hold the middle four fifths."""
+    spread = {source: _error_quantiles(items) for source, items in _by_source(rows).items()}
+    names = sorted(spread, key=lambda name: spread[name][1])
+    low, middle, high = (tuple(_PERCENT * spread[name][place] for name in names) for place in range(len(_INNER)))
+    return Chart(
+        key="error_by_source",
+        title=f"Medians from {middle[0]:.1f} % ({names[0]}) to {middle[-1]:.1f} % ({names[-1]})",
+        x=Axis(title="", categories=tuple(names)),
+        y=Axis(title="Absolute error", unit="%", low=0.0, high=1.05 * max(high)),
+        series=(
+            Series(
+                name="median error",
+                kind=SeriesKind.BAR,
+                x=tuple(float(place) for place, _ in enumerate(names)),
+                y=middle,
+                low=low,
+                high=high,
+                labels=tuple(f"median {value:.1f} %" for value in middle),
+                color=0,
+            ),
+        ),
+        caption="Median by source; whiskers from the tenth to the ninetieth percentile of the absolute errors.",
+    )
+
+
+def coverage_by_source_chart(rows: Sequence[ValidationRow]) -> Chart:
+    """Share of each source's measured values that lie in the 80 % interval [%], and the share that should."""
+    shares = {source: coverage(items) for source, items in _by_source(rows).items()}
+    found = {source: _PERCENT * share for source, share in shares.items() if share is not None}
+    names = sorted(found, key=lambda name: found[name])
+    within = coverage(rows)
+    share = "No intervals" if within is None else f"{percent_text(within)} of all values lie in their 80 % interval"
+    return Chart(
+        key="coverage_by_source",
+        title=share,
+        x=Axis(title="", categories=tuple(names)),
+        y=Axis(title="In the 80 % interval", unit="%", low=0.0, high=_PERCENT),
+        series=(
+            Series(
+                name="in the 80 % interval",
+                kind=SeriesKind.BAR,
+                x=tuple(float(place) for place, _ in enumerate(names)),
+                y=tuple(found[name] for name in names),
+                color=2,
+            ),
+        ),
+        annotations=(Annotation(text="", y=_LEVEL),),
+        caption="The line is the promised share; well above it intervals are wider than they need to be.",
+    )
+
+
+_BAND = 0.2
+"""Half width of the band around the diagonal, as a fraction."""
+
+
+def is_time(metric: str) -> bool:
+    """Whether a metric is a time; the others are token rates."""
+    return metric.endswith("_s") and not metric.endswith("_per_s")
+
+
+def value_text(value: float, metric: str) -> str:
+    """A time or a token rate in words."""
+    return seconds_text(value) if is_time(metric) else rate_text(value, "tok")
+
+
+def _label(row: ValidationRow) -> str:
+    return (
+        f"{row.deployment} on {row.hardware}, {row.load}: measured {value_text(row.measured, row.metric)}, "
+        f"predicted {value_text(row.predicted, row.metric)} ({signed_percent_text(row.error)}), {row.provenance}"
+    )
+
+
+def validation_scatter_chart(rows: Sequence[ValidationRow]) -> Chart:
+    """Points of one kind of metric (all times, or all rates) by source, with the diagonal and a band of 20 %."""
+    times = is_time(rows[0].metric)
+    values = [value for row in rows for value in (row.measured, row.predicted)]
+    ends = (min(values) / 2, max(values) * 2)
+    inside = sum(abs(row.error) <= _BAND for row in rows) / len(rows)
+    band = Series(
+        name="within 20 %",
+        kind=SeriesKind.BAND,
+        x=ends,
+        low=tuple(end / (1 + _BAND) for end in ends),
+        high=tuple(end * (1 + _BAND) for end in ends),
+        color=7,
+    )
+    diagonal = Series(name="exact", kind=SeriesKind.CEILING, x=ends, y=ends, color=7, dashed=True)
+    sources = list(dict.fromkeys(row.source for row in rows))
+    scatter = [
+        Series(
+            name=source,
+            kind=SeriesKind.SCATTER,
+            x=tuple(row.measured for row in rows if row.source == source),
+            y=tuple(row.predicted for row in rows if row.source == source),
+            labels=tuple(_label(row) for row in rows if row.source == source),
+            color=place % 7,
+        )
+        for place, source in enumerate(sources)
+    ]
+    unit, what = ("s", "time") if times else ("tokens/s", "throughput")
+    return Chart(
+        key="validation_scatter",
+        title=f"{percent_text(inside)} of {len(rows):,} values lie within 20 %",
+        x=Axis(title=f"Measured {what}", unit=unit, log=True),
+        y=Axis(title=f"Predicted {what}", unit=unit, log=True),
+        series=(band, diagonal, *scatter),
+        caption=(
+            "Published measurements as their authors report them. Host overheads were fitted on the vLLM runs and on "
+            "every third TensorRT-LLM row of H100; nothing else here was used in a fit."
+        ),
+    )

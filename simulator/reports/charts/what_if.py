@@ -1,0 +1,245 @@
+"""What speed costs: deployments by the time they take per token and the price of a million.
+
+What cheaper answers cost in quality, as far as anybody has published it.
+
+What each technique takes off (or adds to) a number of a deployment.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from simulator.engine.runs.answers import ScenarioResult
+from simulator.planner.comparison import TechniqueStep, WhatIf, scenario_quality
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.content.quantities import (
+    bytes_text,
+    change_text,
+    joules_text,
+    money_text,
+    range_text,
+    seconds_text,
+)
+from simulator.reports.contract import Json
+from simulator.reports.tables.scenario_figures import per_token_ends
+from simulator.units import GIGA, KILO, MILLI
+
+
+def cost_speed_chart(compared: Sequence[tuple[str, WhatIf, Json]]) -> Chart:
+    """One point per (name, what-if, contract object): TPOT against price per million output tokens.
+
+    Down and to the left is better; deployments without a known price are left out.
+    """
+    points = [
+        (name, what_if, document, place)
+        for place, (name, what_if, document) in enumerate(compared)
+        if what_if.cost.per_million_output_tokens is not None and document["tpot_s"] is not None
+    ]
+    currency = points[0][1].cost.currency if points else ""
+    series = tuple(_point(*point) for point in points)
+    notes = tuple(Annotation(text=item.name.split(":")[0], x=item.x[0], y=item.y[0]) for item in series)
+    return Chart(
+        key="cost_speed",
+        title="Down and to the left is better" if points else "No price is known, or nothing is generated",
+        x=Axis(title="TPOT", unit="ms"),
+        y=Axis(title="Price per 1M output tokens", unit=currency),
+        series=series,
+        annotations=notes,
+        caption="Rental list prices, always busy, all of the bill on the output tokens. Whiskers: 80 % intervals.",
+    )
+
+
+def _point(name: str, what_if: WhatIf, document: Json, place: int) -> Series:
+    cost = what_if.cost
+    price, tpot_s = cost.per_million_output_tokens or 0.0, document["tpot_s"]
+    fast_s, slow_s = document["interval"]["tpot_s"]
+    cheap, dear = per_token_ends(document, price) or (price, price)
+    return Series(
+        name=f"{name}: {what_if.scenario.hardware}",
+        kind=SeriesKind.SCATTER,
+        x=(tpot_s / MILLI,),
+        y=(price,),
+        x_low=(fast_s / MILLI,),
+        x_high=(slow_s / MILLI,),
+        low=(cheap,),
+        high=(dear,),
+        labels=(
+            f"{name}: {seconds_text(tpot_s)} per token ({range_text((fast_s, slow_s), seconds_text)}), "
+            f"{money_text(price, cost.currency)} per 1M output tokens",
+        ),
+        color=place,
+    )
+
+
+_LEAST_AXIS = 10.0
+"""The axis shows at least this rise [%], so that models as published do not stand on its edge alone."""
+_MARGIN = 1.15
+
+Point = tuple[str, float, float | None, str, tuple[float, float], int]
+"""Name, price per million output tokens, loss [%] where it is known, what is known in words, interval of the price,
+place among the compared."""
+
+
+def quality_cost_chart(compared: Sequence[tuple[str, WhatIf, Json]]) -> Chart:
+    """Price per million output tokens over the published rise of perplexity, one mark per (name, what-if, object).
+
+    Where nothing is published the price is a dashed line across: its place on the quality axis is unknown. The joined
+    points are those that no other beats in both. Deployments without a known price are left out.
+    """
+    points: list[Point] = []
+    for place, (name, what_if, document) in enumerate(compared):
+        price, quality = what_if.cost.per_million_output_tokens, scenario_quality(what_if.result)
+        if price is not None:
+            loss = None if quality.loss is None else 100 * quality.loss
+            ends = per_token_ends(document, price) or (price, price)
+            points.append((name, price, loss, quality.note, ends, place))
+    currency = compared[0][1].cost.currency
+    known = [point for point in points if point[2] is not None]
+    end = max([_LEAST_AXIS, *(point[2] or 0.0 for point in known)]) * _MARGIN
+    low = -_LEAST_AXIS / 10
+    unknown = [_across(point, low=low, high=end) for point in points if point[2] is None]
+    marks = [_mark(point, currency=currency) for point in known]
+    return Chart(
+        key="quality_cost",
+        title=_title(known, [point for point in points if point[2] is None]),
+        x=Axis(title="Published rise of perplexity", unit="%", low=low, high=end),
+        y=Axis(title="Price per 1M output tokens", unit=currency),
+        series=(*unknown, *_front(known), *marks),
+        annotations=tuple(Annotation(text=point[0], x=point[2], y=point[1]) for point in known),
+        caption=(
+            "Each model against itself as published; different models cannot be compared this way. "
+            "Only figures published for this very model and method count; dashed: nothing is published. "
+            "Whiskers: 80 % intervals of the price."
+        ),
+    )
+
+
+def _mark(point: Point, *, currency: str) -> Series:
+    name, price, loss, sentence, (cheap, dear), place = point
+    return Series(
+        name=f"{name}: {sentence}" if not loss else name,
+        kind=SeriesKind.SCATTER,
+        x=(loss or 0.0,),
+        y=(price,),
+        low=(cheap,),
+        high=(dear,),
+        labels=(f"{name}: {money_text(price, currency)} per 1M output tokens; {sentence}",),
+        color=place,
+    )
+
+
+def _across(point: Point, *, low: float, high: float) -> Series:
+    return Series(
+        name=f"{point[0]}: unknown",
+        kind=SeriesKind.CEILING,
+        x=(low, high),
+        y=(point[1], point[1]),
+        color=point[5],
+        dashed=True,
+    )
+
+
+def _front(known: Sequence[Point]) -> tuple[Series, ...]:
+    """The step through the points that no other beats in both price and quality."""
+    front: list[Point] = []
+    for point in sorted(known, key=lambda item: (item[2] or 0.0, item[1])):
+        if not front or point[1] < front[-1][1]:
+            front.append(point)
+    if len(front) < 2:
+        return ()
+    xs, ys = tuple(point[2] or 0.0 for point in front), tuple(point[1] for point in front)
+    return (Series(name="best known", kind=SeriesKind.STEP, x=xs, y=ys, color=7, dashed=True),)
+
+
+def _title(known: Sequence[Point], unknown: Sequence[Point]) -> str:
+    if not known and not unknown:
+        return "No price is known"
+    if not known:
+        return "Nothing is published about the quality of these"
+    if unknown:
+        return f"Quality of {', '.join(point[0] for point in unknown)} is unknown"
+    if all(not point[2] for point in known):
+        return "All answer as their published models do"
+    worst = max(known, key=lambda point: point[2] or 0.0)
+    return f"{worst[0]} gives up {worst[2]:.0f} % of perplexity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaterfallMetric:
+    """A number that a waterfall can show, in the unit of its axis; less is better for all of them.
+
+    key : of the contract's result; scale : base units per unit of the axis
+    """
+
+    key: str
+    name: str
+    unit: str
+    scale: float
+    text: Callable[[float], str]
+    value: Callable[[ScenarioResult], float]
+
+
+WATERFALL_METRICS = (
+    WaterfallMetric(
+        key="tpot_s", name="TPOT", unit="ms", scale=MILLI, text=seconds_text, value=lambda found: found.run.tpot_s
+    ),
+    WaterfallMetric(
+        key="ttft_s", name="TTFT", unit="ms", scale=MILLI, text=seconds_text, value=lambda found: found.run.ttft_s
+    ),
+    WaterfallMetric(
+        key="e2e_s", name="End to end", unit="s", scale=1.0, text=seconds_text, value=lambda found: found.run.e2e_s
+    ),
+    WaterfallMetric(
+        key="energy_per_output_token_j",
+        name="Energy per token",
+        unit="J",
+        scale=1.0,
+        text=joules_text,
+        value=lambda found: found.energy_per_output_token_j,
+    ),
+    WaterfallMetric(
+        key="weights_bytes",
+        name="Weights per device",
+        unit="GB",
+        scale=GIGA,
+        text=bytes_text,
+        value=lambda found: found.run.memory.weights_bytes,
+    ),
+    WaterfallMetric(
+        key="kv_bytes_per_token",
+        name="KV cache per token",
+        unit="kB",
+        scale=KILO,
+        text=bytes_text,
+        value=lambda found: found.run.memory.kv_bytes_per_token,
+    ),
+)
+
+
+def technique_waterfall_chart(
+    steps: Sequence[TechniqueStep], *, metric: WaterfallMetric = WATERFALL_METRICS[0]
+) -> Chart:
+    """A metric from the published model to the whole scenario, one technique after the other."""
+    found = [metric.value(step.result) for step in steps]
+    names = (*(step.name for step in steps), "With all")
+    changes = [now - before for before, now in itertools.pairwise(found)]
+    values = (found[0], *changes, found[-1])
+    change = change_text(found[-1], found[0]) or "no change"
+    return Chart(
+        key="technique_waterfall",
+        title=f"{metric.name}: {metric.text(found[0])} to {metric.text(found[-1])} ({change})",
+        x=Axis(title="", categories=names),
+        y=Axis(title=metric.name, unit=metric.unit),
+        series=(
+            Series(
+                name=metric.name,
+                kind=SeriesKind.WATERFALL,
+                x=tuple(float(place) for place in range(len(values))),
+                y=tuple(value / metric.scale for value in values),
+                labels=("total", *("" for _ in changes), "total"),
+            ),
+        ),
+        caption="Each technique on top of those to its left: what it is worth depends on the order.",
+    )

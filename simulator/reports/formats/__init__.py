@@ -1,0 +1,1 @@
+"""A report in each format: HTML, Markdown, PDF, XLSX, CSV, JSON."""

@@ -1,0 +1,168 @@
+"""The cost of a year, month by month, in the columns of the FinOps cost and usage specification (FOCUS 1.2).
+
+Every way to pay is a scenario of its own, named in SubAccountId: filter one, never add several. Figures are a forecast,
+so that BilledCost is what would be billed.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from io import StringIO
+
+from simulator.planner.money.tco import MONTHS_PER_YEAR
+from simulator.reports.studies import Studies
+from simulator.units import HOURS_PER_MONTH, KILO
+
+COLUMNS = (
+    "BilledCost",
+    "EffectiveCost",
+    "ListCost",
+    "ContractedCost",
+    "BillingCurrency",
+    "BillingPeriodStart",
+    "BillingPeriodEnd",
+    "ChargePeriodStart",
+    "ChargePeriodEnd",
+    "ChargeCategory",
+    "ChargeDescription",
+    "ServiceCategory",
+    "ServiceName",
+    "ProviderName",
+    "PricingCategory",
+    "PricingQuantity",
+    "PricingUnit",
+    "ListUnitPrice",
+    "RegionId",
+    "ResourceId",
+    "SubAccountId",
+    "Tags",
+)
+_PRICING = {"on_demand": "Standard", "spot": "Dynamic", "reserved_1y": "Committed", "reserved_3y": "Committed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Charge:
+    """One row before it is spelled out: ``billed`` is cash, ``effective`` the month's share of it."""
+
+    scenario: str
+    category: str
+    description: str
+    service: str
+    provider: str
+    pricing: str
+    billed: float
+    effective: float
+    quantity: float
+    unit: str
+    unit_price: float
+
+
+def _month(start: date, months: int) -> date:
+    place = start.year * MONTHS_PER_YEAR + start.month - 1 + months
+    return date(place // MONTHS_PER_YEAR, place % MONTHS_PER_YEAR + 1, 1)
+
+
+def _renting(studies: Studies) -> Iterator[_Charge]:
+    devices = studies.cost.devices
+    for item in studies.cost.renting:
+        monthly = item.annual / MONTHS_PER_YEAR
+        hours = devices * HOURS_PER_MONTH
+        yield _Charge(
+            scenario=f"rent-{item.kind}",
+            category="Usage",
+            description=f"{devices} accelerators, all hours",
+            service="Accelerator hours",
+            provider=item.offer.provider,
+            pricing=_PRICING[item.kind],
+            billed=monthly,
+            effective=monthly,
+            quantity=hours,
+            unit="Device-Hours",
+            unit_price=item.offer.per_hour or 0.0,
+        )
+
+
+def _owning(studies: Studies, *, month: int) -> Iterator[_Charge]:
+    """Capital is billed in the first month and takes effect over its life; operation month by month."""
+    owning = studies.cost.owning
+    if owning is None:
+        return
+    life = owning.years * MONTHS_PER_YEAR
+    for line in owning.capex:
+        billed = line.amount if month == 0 else 0.0
+        residual = owning.residual if line.name == "servers" else 0.0
+        effective = (line.amount - residual) / life
+        if billed or effective:
+            yield _owned(studies, "Purchase", line.name, line.basis, billed=billed, effective=effective)
+    for line in owning.opex:
+        if line.amount:
+            monthly = line.amount / MONTHS_PER_YEAR
+            yield _owned(studies, "Usage", line.name, line.basis, billed=monthly, effective=monthly)
+
+
+def _owned(studies: Studies, category: str, name: str, basis: str, *, billed: float, effective: float) -> _Charge:
+    owning = studies.cost.owning
+    power_kwh = studies.energy.facility_kwh / MONTHS_PER_YEAR
+    electricity = name == "electricity"
+    return _Charge(
+        scenario="own",
+        category=category,
+        description=f"{name}: {basis}",
+        service=name.capitalize(),
+        provider=owning.offer.provider if owning is not None and name == "servers" else "own",
+        pricing="Standard",
+        billed=billed,
+        effective=effective,
+        quantity=power_kwh if electricity else 1.0,
+        unit="kWh" if electricity else "Months",
+        unit_price=studies.prices.power_per_kwh if electricity else billed,
+    )
+
+
+def _amount(value: float) -> str:
+    return f"{value:.10g}" if abs(value) < KILO else f"{value:.6f}"
+
+
+def _row(charge: _Charge, studies: Studies, *, start: date, end: date) -> tuple[str, ...]:
+    fleet = studies.plan.best
+    tags = {"model": fleet.replica.deployment.model.name, "hardware": fleet.hardware, "plan": studies.input_hash[:12]}
+    period = (f"{start.isoformat()}T00:00:00Z", f"{end.isoformat()}T00:00:00Z")
+    return (
+        _amount(charge.billed),
+        _amount(charge.effective),
+        _amount(charge.billed),
+        _amount(charge.billed),
+        studies.currency,
+        *period,
+        *period,
+        charge.category,
+        charge.description,
+        "AI and Machine Learning",
+        charge.service,
+        charge.provider,
+        charge.pricing,
+        _amount(charge.quantity),
+        charge.unit,
+        _amount(charge.unit_price),
+        "",
+        f"{fleet.hardware}-fleet",
+        charge.scenario,
+        json.dumps(tags, sort_keys=True),
+    )
+
+
+def report_csv(studies: Studies) -> str:
+    """Twelve months from the first of the month after the report, one row per charge, month and scenario."""
+    first = _month(date.fromisoformat(studies.created).replace(day=1), 1)
+    stream = StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for month in range(MONTHS_PER_YEAR):
+        start, end = _month(first, month), _month(first, month + 1)
+        for charge in (*_renting(studies), *_owning(studies, month=month)):
+            writer.writerow(_row(charge, studies, start=start, end=end))
+    return stream.getvalue()

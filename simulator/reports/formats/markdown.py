@@ -1,0 +1,83 @@
+"""A report as Markdown, for reviews and wikis; charts become tables of their points."""
+
+from __future__ import annotations
+
+from simulator.reports.content.cells import cell_text, marked_text, origin_mark
+from simulator.reports.content.document import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Facts,
+    Figure,
+    Paragraph,
+    Report,
+    SignOff,
+    Table,
+    Tone,
+)
+
+_PREFIXES = {
+    Tone.LEAD: "**{}**",
+    Tone.HEAD: "**{}**",
+    Tone.NOTE: "*{}*",
+    Tone.WARNING: "> **Warning:** {}",
+    Tone.MISSING: "> {}",
+}
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _cell(cell: Cell, currency: str) -> str:
+    return _escaped(marked_text(cell, currency=currency))
+
+
+def _table(table: Table, currency: str) -> list[str]:
+    bold = [row.total for row in table.rows]
+    rows = [[_cell(cell, currency) for cell in row.cells] for row in table.rows]
+    lines = [f"**{table.title}**", "", f"| {' | '.join(_escaped(column.title) or ' ' for column in table.columns)} |"]
+    lines.append("|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|")
+    for cells, total in zip(rows, bold, strict=True):
+        lines.append(f"| {' | '.join(f'**{cell}**' if total and cell else cell for cell in cells)} |")
+    return [*lines, "", *([f"*{table.note}*", ""] if table.note else [])]
+
+
+def _facts(block: Facts, currency: str) -> list[str]:
+    lines = []
+    for fact in block.facts:
+        remark = f" ({fact.remark})" if fact.remark else ""
+        mark = origin_mark(fact.cell)
+        shown = cell_text(fact.cell, currency=currency)
+        lines.append(f"- {fact.label}: **{shown}**{f' [{mark}]' if mark else ''}{remark}")
+    return [*lines, ""]
+
+
+def _block(block: Block, currency: str) -> list[str]:
+    match block:
+        case Paragraph():
+            return [_PREFIXES.get(block.tone, "{}").format(block.text), ""]
+        case Bullets():
+            return [*(f"- {item}" for item in block.items), ""]
+        case Facts():
+            return _facts(block, currency)
+        case Table():
+            return _table(block, currency)
+        case Figure():
+            return [f"Chart: {block.chart.title}. {block.chart.caption} (drawn in the HTML and PDF reports)", ""]
+        case Code():
+            return [f"**{block.title}**", "", "```", block.text.rstrip("\n"), "```", ""]
+        case SignOff():
+            rows = [f"| {role} | | | |" for role in block.roles]
+            return ["| | Name | Date | Signature |", "| --- | --- | --- | --- |", *rows, ""]
+
+
+def report_markdown(report: Report) -> str:
+    """The whole report as one Markdown text."""
+    lines = [f"# {report.title}", "", f"{report.subtitle}. {report.created}, roofcast {report.version}.", ""]
+    for section in report.sections:
+        lines += [f"## {section.number}. {section.title}", ""]
+        for block in section.blocks:
+            lines += _block(block, report.currency)
+    return "\n".join(lines).rstrip("\n") + "\n"

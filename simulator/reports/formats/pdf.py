@@ -1,0 +1,154 @@
+"""A report as PDF, typeset by Typst from its own embedded fonts: no browser, no network, the same on every machine.
+
+A report as Typst markup, the layout of the PDF. Text goes in as string literals, so that nothing is interpreted.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from importlib.resources import files
+
+from simulator.reports.charts.chart import Chart
+from simulator.reports.charts.static_svg import LIGHT, static_svg
+from simulator.reports.content.cells import cell_text, origin_mark
+from simulator.reports.content.document import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Column,
+    Facts,
+    Figure,
+    Paragraph,
+    Report,
+    Section,
+    SignOff,
+    Table,
+)
+
+_NUMBER_WIDTH, _SHARED_WIDTH, _WORD_WIDTH, _WIDE_WIDTH = "auto", "0.8fr", "1fr", "2.2fr"
+_NARROW_COLUMNS = 2
+
+
+def literal(text: str) -> str:
+    """A Typst string literal."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _cell(cell: Cell, column: Column, currency: str, *, total: bool) -> str:
+    shown = literal(_breakable(cell_text(cell, currency=currency)))
+    badge = origin_mark(cell)
+    mark = f" #mark({literal(badge)})" if badge else ""
+    body = f"#strong({shown})" if total else f"#{shown}"
+    sized = f"#text(size: 7.2pt)[{body}{mark}]" if column.wide else f"{body}{mark}"
+    return f"[{sized}]"
+
+
+def _breakable(text: str) -> str:
+    """Zero-width spaces where long paths may be broken."""
+    return text.replace("/", "/\u200b").replace("_", "_\u200b") if len(text) > 24 else text
+
+
+def _width(column: Column, *, wordy: bool) -> str:
+    """Numbers take what they need beside long texts, otherwise their share of the line."""
+    if column.wide:
+        return _WIDE_WIDTH
+    if column.numeric:
+        return _NUMBER_WIDTH if wordy else _SHARED_WIDTH
+    return _WORD_WIDTH
+
+
+def _table(table: Table, currency: str) -> str:
+    wordy = any(column.wide for column in table.columns)
+    narrow = len(table.columns) <= _NARROW_COLUMNS and not wordy
+    widths = ", ".join(_width(column, wordy=wordy) for column in table.columns)
+    align = ", ".join("right" if column.numeric else "left" for column in table.columns)
+    heads = ", ".join(f"[#{literal(column.title)}]" for column in table.columns)
+    rows = [
+        ", ".join(
+            _cell(cell, column, currency, total=row.total)
+            for cell, column in zip(row.cells, table.columns, strict=True)
+        )
+        for row in table.rows
+    ]
+    body = ",\n  ".join(rows)
+    return (
+        f"#data-table({literal(table.title)}, ({widths},), ({align},), ({heads},), {literal(table.note)}, "
+        f"width: {'62%' if narrow else '100%'},\n  {body},\n)\n"
+    )
+
+
+def _facts(block: Facts, currency: str) -> str:
+    tiles = ", ".join(
+        f"({literal(fact.label)}, {literal(cell_text(fact.cell, currency=currency))}, {literal(fact.remark)}, "
+        f"{literal(origin_mark(fact.cell))})"
+        for fact in block.facts
+    )
+    return f"#facts(({tiles},))\n"
+
+
+def _block(block: Block, currency: str, charts: list[str]) -> str:
+    match block:
+        case Paragraph():
+            return f"#para({literal(block.tone.value)}, {literal(block.text)})\n"
+        case Bullets():
+            items = ", ".join(f"[#{literal(_breakable(item))}]" for item in block.items)
+            return f"#list({items})\n" if block.items else ""
+        case Facts():
+            return _facts(block, currency)
+        case Table():
+            return _table(block, currency) if block.rows else ""
+        case Figure():
+            charts.append(block.chart.key)
+            chart = block.chart
+            return f"#chart({literal(f'chart-{len(charts)}')}, {literal(chart.title)}, {literal(chart.caption)})\n"
+        case Code():
+            return f"#code({literal(block.title)}, {literal(block.text.rstrip())})\n"
+        case SignOff():
+            roles = ", ".join(literal(role) for role in block.roles)
+            return f"#sign-off(({roles},))\n"
+
+
+def _section(section: Section, currency: str, charts: list[str]) -> str:
+    blocks = "\n".join(_block(block, currency, charts) for block in section.blocks)
+    end = "#pagebreak()\n" if section.key == "decision" else ""
+    return f"#section({section.number}, {literal(section.title)})\n{blocks}{end}"
+
+
+def typst_source(report: Report) -> str:
+    """Typst markup of the report; its charts are the inputs ``chart-1``, ``chart-2``, ... in order of appearance."""
+    style = files("simulator.reports.templates").joinpath("report.typ").read_text("utf-8")
+    charts: list[str] = []
+    body = "\n".join(_section(section, report.currency, charts) for section in report.sections)
+    head = (
+        f"#show: report.with({literal(report.title)}, {literal(report.subtitle)}, {literal(report.created)}, "
+        f"{literal(report.version)}, {literal(report.currency)})\n"
+    )
+    return f"{style}\n{head}\n{body}"
+
+
+def _svg(chart: Chart) -> str:
+    height = 90.0 + 30.0 * len(chart.y.categories) if chart.horizontal else 300.0
+    return static_svg(chart, theme=LIGHT, width=720.0, height=height)
+
+
+def report_pdf(report: Report) -> bytes:
+    """The whole report as a PDF; equal reports give equal bytes.
+
+    Raises
+    ------
+    ImportError
+        typst is not installed (extra ``report``).
+    """
+    import typst
+
+    charts = [block.chart for section in report.sections for block in section.blocks if isinstance(block, Figure)]
+    inputs = {f"chart-{place}": _svg(chart) for place, chart in enumerate(charts, start=1)}
+    days = date.fromisoformat(report.created) - date.fromisoformat("1970-01-01")
+    made: bytes = typst.compile(
+        typst_source(report).encode("utf-8"),
+        sys_inputs=inputs,
+        ignore_system_fonts=True,
+        timestamp=int(days.total_seconds()),
+    )
+    return made

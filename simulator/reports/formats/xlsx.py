@@ -1,0 +1,153 @@
+"""A report as a workbook: named inputs, live formulas to every total, and the report's tables as they are.
+
+Every formula cell carries the plan's own value too, so that viewers which do not compute show the right numbers.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from simulator.reports.content.document import Bullets, Cell, CellKind, Paragraph, Report
+from simulator.reports.formats.finance_inputs import inputs_of
+from simulator.reports.formats.finance_model import groups_of
+from simulator.reports.formats.xlsx_cash import write_cash_flow
+from simulator.reports.formats.xlsx_sections import print_ready, write_cell, write_section, write_wrapped
+from simulator.reports.formats.xlsx_style import Styles
+from simulator.reports.studies import Studies
+
+if TYPE_CHECKING:
+    from xlsxwriter import Workbook
+
+
+INPUTS, COST = "Inputs", "Cost"
+
+
+def _write_inputs(book: Workbook, styles: Styles, studies: Studies) -> None:
+    sheet = book.add_worksheet(INPUTS)
+    sheet.set_column(0, 0, 44)
+    sheet.set_column(1, 1, 16)
+    sheet.set_column(2, 3, 13)
+    sheet.set_column(4, 5, 12)
+    sheet.set_column(6, 6, 110)
+    print_ready(sheet)
+    sheet.write(0, 0, "Inputs: edit the blue cells, everything else follows", styles.title)
+    sheet.write(
+        1, 0, f"Amounts in {studies.currency}. Assumed figures are marked; replace them with your own.", styles.note
+    )
+    for column, name in enumerate(("Input", "Value", "Unit", "Name", "Date", "Status", "Source")):
+        sheet.write(3, column, name, styles.heading(numeric=name == "Value"))
+    for row, item in enumerate(inputs_of(studies), start=4):
+        sheet.write(row, 0, item.label)
+        sheet.write_number(row, 1, item.value, styles.input(item.form))
+        sheet.write(row, 2, item.unit, styles.name)
+        sheet.write(row, 3, item.name, styles.note)
+        sheet.write(row, 4, item.date)
+        sheet.write(row, 5, "assumed" if item.assumed else "", styles.warning)
+        sheet.write(row, 6, item.source, styles.note)
+        book.define_name(item.name, f"={INPUTS}!$B${row + 1}")
+    sheet.freeze_panes(4, 1)
+
+
+def _write_cost(book: Workbook, styles: Styles, studies: Studies) -> None:
+    sheet = book.add_worksheet(COST)
+    sheet.set_column(0, 0, 44)
+    sheet.set_column(1, 1, 22)
+    sheet.set_column(2, 2, 26)
+    print_ready(sheet)
+    sheet.write(0, 0, f"Cost, energy and rooms, in {studies.currency}", styles.title)
+    sheet.write(1, 0, "Every amount is a formula over the Inputs sheet.", styles.note)
+    row = 3
+    for group in groups_of(studies):
+        for column, name in enumerate((group.title, "Value", "Name")):
+            sheet.write(row, column, name, styles.heading(numeric=name == "Value"))
+        for item in group.lines:
+            row += 1
+            value = item.value if item.value is not None else "not priced"
+            sheet.write(row, 0, item.label, styles.strong if item.total else None)
+            sheet.write_formula(row, 1, f"={item.formula}", styles.number(item.form, total=item.total), value)
+            sheet.write(row, 2, item.name, styles.name)
+            book.define_name(item.name, f"={COST}!$B${row + 1}")
+        row += 2
+    sheet.freeze_panes(3, 1)
+
+
+def _write_summary(book: Workbook, styles: Styles, report: Report, studies: Studies) -> None:
+    """Headline figures; those that follow from the inputs are live."""
+    live = {
+        "devices": "devices",
+        "servers": "servers",
+        "racks": "racks" if studies.rooms.racks is not None else "",
+        "power_typical_kw": "typical_kw",
+        "cost_per_hour": "plan_cost_per_hour",
+        "cost_per_month": "plan_cost_per_month",
+        "cost_per_million_input_tokens": "plan_per_million_input",
+        "cost_per_million_output_tokens": "plan_per_million_output",
+        "capex": "capex_total",
+        "capex_total": "capex_total",
+        "opex_per_year": "opex_total",
+        "owning_annual": "owning_annual",
+        "owning_present_value": "owning_present_value",
+        "facility_kwh_per_year": "facility_kwh",
+        "j_per_output_token": "j_per_output_token",
+        "tco2e_location_per_year": "tco2e_location",
+        "tco2e_market_per_year": "tco2e_market",
+    }
+    sheet = book.add_worksheet("Summary")
+    widths = (32, 20, 16, 70)
+    for column, width in enumerate(widths):
+        sheet.set_column(column, column, width)
+    print_ready(sheet)
+    sheet.write(0, 0, report.title, styles.title)
+    sheet.write(1, 0, f"{report.subtitle}, {report.created}, roofcast {report.version}", styles.note)
+    for column, name in enumerate(("Figure", "Value", "Unit", "Remark")):
+        sheet.write(3, column, name, styles.heading(numeric=name == "Value"))
+    for row, fact in enumerate(report.facts(), start=4):
+        sheet.write(row, 0, fact.label)
+        name = live.get(fact.key, "")
+        if name and isinstance(fact.cell.value, int | float):
+            sheet.write_formula(row, 1, f"={name}", styles.cell(fact.cell), fact.cell.value)
+        else:
+            write_cell(sheet, row, 1, fact.cell, styles, report.currency)
+        sheet.write(row, 2, _unit(fact.cell, report.currency), styles.name)
+        sheet.write(row, 3, fact.remark, styles.note)
+    row = len(report.facts()) + 5
+    for block in report.sections[0].blocks:
+        if isinstance(block, Paragraph):
+            row = write_wrapped(sheet, row, (block.text,), styles.tone(block.tone), widths=widths)
+        if isinstance(block, Bullets):
+            items = tuple(f"- {item}" for item in block.items)
+            row = write_wrapped(sheet, row, items, styles.wrapped, widths=widths)
+    sheet.freeze_panes(4, 1)
+
+
+def _unit(cell: Cell, currency: str) -> str:
+    return f"{currency} {cell.unit}".strip() if cell.kind is CellKind.MONEY else cell.unit
+
+
+def report_xlsx(report: Report, studies: Studies) -> bytes:
+    """The workbook.
+
+    Raises
+    ------
+    ImportError
+        xlsxwriter is not installed (extra ``report``).
+    """
+    import xlsxwriter
+
+    stream = BytesIO()
+    book = xlsxwriter.Workbook(stream, {"in_memory": True})
+    book.set_properties(
+        {"title": report.title, "author": "roofcast", "created": datetime.fromisoformat(report.created)}
+    )
+    styles = Styles(book)
+    _write_summary(book, styles, report, studies)
+    _write_inputs(book, styles, studies)
+    _write_cost(book, styles, studies)
+    write_cash_flow(book, styles, studies)
+    for section in report.sections:
+        if section.number > 1:
+            write_section(book, styles, section, report.currency)
+    book.close()
+    return stream.getvalue()

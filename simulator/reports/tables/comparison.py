@@ -1,0 +1,302 @@
+"""Deployments side by side: one row per number, one column per deployment.
+
+A comparison as people and programs read it: the waterfall in order, and each change alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from simulator.planner.comparison import Comparison, Outcome, WhatIf, scenario_quality
+from simulator.planner.search.format_quality import AnswerQuality
+from simulator.reports.content.quantities import (
+    bytes_text,
+    change_text,
+    count_text,
+    joules_text,
+    money_text,
+    rate_text,
+    seconds_text,
+    signed_percent_text,
+)
+from simulator.reports.content.text import text_table
+from simulator.reports.contract import Json, result_object
+from simulator.reports.tables.scenario_figures import (
+    PHASES,
+    ScenarioFigure,
+    least_known,
+    memory_figures,
+    phase_figures,
+    power_text,
+    scenario_figures,
+)
+from simulator.specs.question.scenario import ScenarioSpec
+
+Compared = tuple[str, WhatIf, Json]
+"""A name, a what-if and its contract object."""
+
+
+def deployment_text(what_if: WhatIf) -> str:
+    """``4 × h100-sxm-80gb``, with what differs from the published model."""
+    scenario = what_if.scenario
+    parts = [f"{what_if.devices} × {what_if.result.deployment.hardware.name}"]
+    if scenario.precision.weights is not None:
+        parts.append(f"{scenario.precision.weights.value} weights")
+    if scenario.precision.scheme is not None:
+        parts.append(scenario.precision.scheme)
+    if scenario.precision.kv_cache is not None:
+        parts.append(f"{scenario.precision.kv_cache.value} KV cache")
+    parts += [
+        name.replace("_", " ")
+        for name, value in scenario.techniques.model_dump(exclude_defaults=True).items()
+        if value is not None
+    ]
+    return ", ".join(parts)
+
+
+def compare_headline(compared: Sequence[Compared]) -> str:
+    """The fastest, and the cheapest where prices are known; by the first token where there is no other."""
+    field, noun = ("tpot_s", "per token") if all(item[2]["tpot_s"] for item in compared) else ("ttft_s", "to a token")
+    fastest = min(compared, key=lambda item: item[2][field])
+    sentence = f"{fastest[0]} is fastest at {seconds_text(fastest[2][field])} {noun}"
+    priced = [item for item in compared if item[1].cost.per_million_output_tokens is not None]
+    if not priced:
+        return sentence
+    cheapest = min(priced, key=lambda item: item[1].cost.per_million_output_tokens or 0.0)
+    cost = cheapest[1].cost
+    price = money_text(cost.per_million_output_tokens, cost.currency)
+    if cheapest[0] == fastest[0]:
+        return f"{sentence} and cheapest at {price} per million output tokens"
+    return f"{sentence}, {cheapest[0]} is cheapest at {price} per million output tokens"
+
+
+def quality_text(quality: AnswerQuality) -> str:
+    """``as published``, ``perplexity +65 %`` or ``unknown``."""
+    if quality.loss is None:
+        return "unknown: nothing published"
+    return f"perplexity {signed_percent_text(quality.loss)}" if quality.loss else "as published"
+
+
+def compare_provenance(compared: Sequence[Compared]) -> str:
+    """How the least known of them is known."""
+    return least_known(document["provenance"] for _, _, document in compared)
+
+
+def compare_columns(compared: Sequence[Compared]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Rows of text and their heading."""
+    figures = [scenario_figures(what_if, document) for _, what_if, document in compared]
+    rows: list[tuple[str, ...]] = [("Deployment", *(deployment_text(what_if) for _, what_if, _ in compared))]
+    rows += _rows_of(figures)
+    for phase in PHASES:
+        found = [phase_figures(document, phase=phase) for _, _, document in compared]
+        if all(found):
+            rows += _rows_of(found)
+            rows.append((f"{phase.capitalize()} waits for", *(document[phase]["bound"] for _, _, document in compared)))
+    memory = [memory_figures(document) for _, _, document in compared]
+    rows += [
+        ("Power", *(power_text(document) for _, _, document in compared)),
+        ("Weights per device", *(bytes_text(document["memory"]["weights_bytes"]) for _, _, document in compared)),
+        *_rows_of([found[:1] for found in memory]),
+        ("Quality", *(quality_text(scenario_quality(what_if.result)) for _, what_if, _ in compared)),
+        ("Known as", *(document["provenance"] for _, _, document in compared)),
+    ]
+    return rows, ("", *(name for name, _, _ in compared))
+
+
+def _rows_of(figures: Sequence[Sequence[ScenarioFigure]]) -> list[tuple[str, ...]]:
+    """One row per figure that every deployment has, the interval in brackets."""
+    return [
+        (each[0].label, *(f"{item.text} ({item.interval})" if item.interval else item.text for item in each))
+        for each in zip(*figures, strict=True)
+    ]
+
+
+def room_text(compared: Sequence[Compared]) -> str:
+    """The intervals of the caches, one after the other: ``A 430,000 – 472,000 tokens, B ...``."""
+    return ", ".join(
+        f"{name} {room.interval} tokens"
+        for name, _, document in compared
+        if (room := memory_figures(document)[0]).interval
+    )
+
+
+SCHEMA_VERSION = "1.0"
+COLUMNS = ("TTFT", "TPOT", "E2E", "output", "weights/GPU", "KV tokens", "J/token", "cost/h", "per 1M out", "known as")
+INTERVAL_COLUMNS = ("TTFT", "TPOT", "E2E", "output", "per 1M out", "J/token")
+SAME, NOTHING = "=", "-"
+
+
+def _values(outcome: Outcome, document: Json) -> tuple[str, ...]:
+    return (
+        seconds_text(outcome.ttft_s),
+        seconds_text(outcome.tpot_s) if outcome.tpot_s else NOTHING,
+        seconds_text(outcome.e2e_s),
+        rate_text(outcome.output_tokens_per_s, "tok"),
+        bytes_text(outcome.weights_bytes),
+        count_text(outcome.kv_capacity_tokens),
+        joules_text(outcome.energy_per_output_token_j),
+        money_text(outcome.cost_per_hour, outcome.currency),
+        money_text(outcome.cost_per_million_output_tokens, outcome.currency),
+        document["provenance"],
+    )
+
+
+def _difference(now: float | None, before: float | None) -> str:
+    if now is None or not before or not math.isfinite(now) or not math.isfinite(before):
+        return NOTHING
+    return change_text(now, before) or SAME
+
+
+def _differences(now: Outcome, before: Outcome) -> tuple[str, ...]:
+    pairs = zip(now.numbers, before.numbers, strict=True)
+    return (
+        *(_difference(value, other) for value, other in pairs),
+        str(result_object(now.answered.result)["provenance"]),
+    )
+
+
+def _work_text(scenario: ScenarioSpec) -> str:
+    """What is asked of every deployment of the comparison, in words."""
+    kind = scenario.kind.replace("_", " ")
+    if scenario.workload is not None:
+        rates = ", ".join(f"{stage.rate_per_s:g}/s" for stage in scenario.workload.stages or ())
+        return f"{kind}, {scenario.workload.arrival} arrivals" + (f" at {rates}" if rates else "")
+    many = scenario.batch_size or scenario.concurrency or scenario.num_requests
+    count = f" of {many}" if many else ""
+    return f"{kind}{count}, {scenario.isl_tokens} tokens in, {scenario.osl_tokens} out"
+
+
+def _headline(comparison: Comparison) -> str:
+    base, final = comparison.base, comparison.final
+    parts = (
+        ("TPOT", final.tpot_s, base.tpot_s),
+        ("TTFT", final.ttft_s, base.ttft_s),
+        ("output", final.output_tokens_per_s, base.output_tokens_per_s),
+        ("cost per output token", final.cost_per_million_output_tokens, base.cost_per_million_output_tokens),
+    )
+    said = [f"{name} {_difference(now, before)}" for name, now, before in parts]
+    moved = ", ".join(text for text in said if not text.endswith((f" {NOTHING}", f" {SAME}")))
+    together = f"All {len(comparison.steps)} changes" if len(comparison.steps) > 1 else "The change"
+    return f"{together}: {moved or 'no change of latency, throughput or cost'}."
+
+
+def _waterfall(comparison: Comparison) -> str:
+    rows = [("base", *_values(comparison.base, result_object(comparison.base.answered.result)))]
+    before = comparison.base
+    for step in comparison.steps:
+        rows.append((f"+ {step.change.text}", *_differences(step.together, before)))
+        before = step.together
+    rows.append(("result", *_values(before, result_object(before.answered.result))))
+    if len(comparison.steps) > 1:
+        rows.append(("result against base", *_differences(before, comparison.base)))
+    return text_table(("", *COLUMNS), rows)
+
+
+def _intervals(comparison: Comparison) -> str:
+    rows = []
+    for name, outcome in (("base", comparison.base), ("result", comparison.final)):
+        document = result_object(outcome.answered.result)
+        figures = scenario_figures(outcome.answered, document)
+        rows.append((name, *(figure.interval if figure.value and figure.interval else NOTHING for figure in figures)))
+    return text_table(("80 % interval", *INTERVAL_COLUMNS), rows)
+
+
+def _qualities(comparison: Comparison) -> list[str]:
+    """The base's quality, and that after every change which says something else."""
+    lines = ["Quality of answers", f"  base: {comparison.base.quality}"]
+    before = comparison.base.quality
+    for step in comparison.steps:
+        if step.together.quality != before:
+            lines.append(f"  + {step.change.text}: {step.together.quality}")
+        before = step.together.quality
+    return lines
+
+
+def _prices(comparison: Comparison) -> str:
+    offers = dict.fromkeys(outcome.answered.cost.offer for outcome in (comparison.base, comparison.final))
+    return f"Price: {'; then '.join(offers)}"
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Base, one line per change on top of those before it, the result; each change alone; intervals; quality."""
+    base = comparison.base.answered
+    lines = [
+        f"{base.result.deployment.model.name} on {deployment_text(base)}, TP{comparison.scenario.tp_size}, "
+        f"{base.result.deployment.engine.name}; {_work_text(comparison.scenario)}",
+        _headline(comparison),
+        "",
+        "In order: each change on top of those before it, percent against the line above",
+        _waterfall(comparison),
+    ]
+    if len(comparison.steps) > 1:
+        lines += ["", "Alone: each change on the base, percent against the base", _alone(comparison)]
+    lines += [
+        f"cannot stand alone: {step.change.text}: {step.alone_refusal}"
+        for step in comparison.steps
+        if step.alone is None
+    ]
+    lines += ["", _intervals(comparison), "", *_qualities(comparison), _prices(comparison)]
+    for name, outcome in (("base", comparison.base), ("result", comparison.final)):
+        lines += [f"note, {name}: {text}" for text in outcome.answered.result.notes]
+    return "\n".join(lines) + "\n"
+
+
+def _alone(comparison: Comparison) -> str:
+    rows: Sequence[tuple[str, ...]] = [
+        (step.change.text, *_differences(step.alone, comparison.base))
+        for step in comparison.steps
+        if step.alone is not None
+    ]
+    return text_table(("", *COLUMNS), rows)
+
+
+def _object(outcome: Outcome | None, *, intervals: bool) -> Json | None:
+    """One deployment; intervals only where they were worked out."""
+    if outcome is None:
+        return None
+    document = result_object(outcome.answered.result)
+    return {
+        "ttft_s": document["ttft_s"],
+        "tpot_s": document["tpot_s"],
+        "e2e_s": document["e2e_s"],
+        "output_tokens_per_s": document["output_tokens_per_s"],
+        "memory": document["memory"],
+        "power_w": document["power_w"],
+        "energy_per_output_token_j": document["energy_per_output_token_j"],
+        "cost": {
+            "currency": outcome.currency,
+            "offer": outcome.answered.cost.offer,
+            "per_hour": outcome.cost_per_hour,
+            "per_million_output_tokens": outcome.cost_per_million_output_tokens,
+        },
+        "devices": outcome.answered.devices,
+        "quality": outcome.quality,
+        "provenance": document["provenance"],
+        "interval": document["interval"] if intervals else None,
+        "notes": document["notes"],
+    }
+
+
+def comparison_object(comparison: Comparison) -> Json:
+    """The same as one JSON document."""
+    scenario = comparison.scenario
+    uniform = scenario.kind != "serve"
+    last = comparison.steps[-1]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "id": scenario.id,
+        "kind": scenario.kind,
+        "model": comparison.base.answered.result.deployment.model.name,
+        "hardware": comparison.base.answered.result.deployment.hardware.name,
+        "base": _object(comparison.base, intervals=True),
+        "steps": [
+            {
+                "change": step.change.text,
+                "together": _object(step.together, intervals=uniform or step is last),
+                "alone": _object(step.alone, intervals=uniform),
+                "alone_refusal": step.alone_refusal or None,
+            }
+            for step in comparison.steps
+        ],
+    }

@@ -1,0 +1,216 @@
+"""A capacity plan, or the refusal of one, as the JSON document of the contract."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, is_dataclass
+from math import isfinite
+from typing import Any
+
+from simulator.errors import RoofcastError
+from simulator.planner.explain import explanation
+from simulator.planner.gap.records import GapError
+from simulator.planner.records import CapacityPlan, Fleet, Latencies, Objective
+from simulator.reports.tables.plan import sentence
+
+SCHEMA_VERSION = "1.1"
+
+
+def _latencies(at: Latencies, objectives: tuple[Objective, ...]) -> dict[str, Any]:
+    return {
+        "rate_per_s": at.rate_per_s,
+        "load": at.load,
+        "mean_batch": at.mean_sequences,
+        "kv_utilization": at.kv_utilization,
+        "ttft_mean_s": at.ttft_mean_s,
+        "tpot_mean_s": at.tpot_mean_s,
+        "e2e_mean_s": at.e2e_mean_s,
+        "ttft_p95_s": at.ttft_p95_s,
+        "tpot_p95_s": at.tpot_p95_s,
+        "e2e_p95_s": at.e2e_p95_s,
+        "objectives": [
+            {"metric": item.metric.value, "percentile": item.percentile, "bound_s": item.bound_s, "value_s": value}
+            for item, value in zip(objectives, at.objectives_s, strict=True)
+        ],
+    }
+
+
+def _memory(fleet: Fleet) -> dict[str, Any]:
+    memory = fleet.replica.memory
+    return {
+        "weights_bytes": memory.weights_bytes,
+        "kv_bytes_per_token": memory.kv_bytes_per_token,
+        "kv_capacity_tokens": memory.kv_capacity_tokens,
+        "kv_blocks": memory.kv_blocks,
+        "activation_bytes": memory.activation_bytes,
+        "reserve_bytes": memory.reserve_bytes,
+        "fits": memory.fits,
+    }
+
+
+def _cost(fleet: Fleet) -> dict[str, Any]:
+    cost = fleet.cost
+    return {
+        "currency": cost.currency,
+        "kind": cost.kind,
+        "offer": cost.offer,
+        "per_device_hour": cost.per_device_hour,
+        "per_hour": cost.per_hour,
+        "per_month": cost.per_month,
+        "per_million_input_tokens": cost.per_million_input_tokens,
+        "per_million_output_tokens": cost.per_million_output_tokens,
+        "per_million_output_tokens_all_in": cost.per_million_output_tokens_all_in,
+    }
+
+
+def _prefill(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any] | None:
+    """The pool that computes the prompts; null where replicas do both."""
+    pool = fleet.prefill
+    if pool is None:
+        return None
+    replica = pool.replica
+    parallelism, engine = replica.deployment.parallelism, replica.deployment.engine
+    return {
+        "setup": pool.label,
+        "replicas": pool.replicas,
+        "spare_replicas": pool.spares,
+        "devices_per_replica": replica.devices,
+        "tp_size": parallelism.tp_size,
+        "pp_size": parallelism.pp_size,
+        "ep_size": parallelism.ep_size,
+        "dp_size": parallelism.dp_size,
+        "max_num_seqs": engine.max_num_seqs,
+        "max_num_batched_tokens": engine.max_num_batched_tokens,
+        "capacity_per_replica_per_s": replica.capacity_per_s,
+        "saturation_per_replica_per_s": replica.saturation_per_s,
+        "utilization": replica.utilization,
+        "load": pool.load,
+        "limited_by": pool.limit.resource,
+        "limit_detail": pool.limit.detail,
+        "link": pool.link,
+        "transfer_s": pool.transfer_s,
+        "link_busy_fraction": pool.link_busy_fraction,
+        "unloaded": _latencies(replica.unloaded, objectives),
+    }
+
+
+def _fleet(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any]:
+    replica = fleet.replica
+    parallelism, engine = replica.deployment.parallelism, replica.deployment.engine
+    return {
+        "hardware": fleet.hardware,
+        "setup": fleet.label,
+        "devices": fleet.devices,
+        "devices_interval": [fleet.devices_low, fleet.devices_high],
+        "replicas": fleet.replicas,
+        "spare_replicas": fleet.spares,
+        "idle_devices": fleet.idle_devices,
+        "devices_per_replica": replica.devices,
+        "tp_size": parallelism.tp_size,
+        "pp_size": parallelism.pp_size,
+        "ep_size": parallelism.ep_size,
+        "dp_size": parallelism.dp_size,
+        "techniques": replica.deployment.techniques.spec.model_dump(
+            mode="json", exclude_none=True, exclude_defaults=True
+        ),
+        "scheme": fleet.scheme,
+        "quality": fleet.quality or "as published",
+        "engine": {
+            "name": engine.name,
+            "version": engine.version,
+            "max_num_seqs": engine.max_num_seqs,
+            "max_num_batched_tokens": engine.max_num_batched_tokens,
+            "gpu_memory_utilization": engine.gpu_memory_utilization,
+        },
+        "server": fleet.server.name if fleet.server else None,
+        "servers": fleet.servers,
+        "power_typical_w": fleet.typical_w,
+        "power_max_w": fleet.maximum_w,
+        "power_of": fleet.power_of,
+        "cost": _cost(fleet),
+        "limited_by": fleet.limit.resource,
+        "limit_detail": fleet.limit.detail,
+        "capacity_per_replica_per_s": replica.capacity_per_s,
+        "saturation_per_replica_per_s": replica.saturation_per_s,
+        "utilization": replica.utilization,
+        "sequences_at_once": replica.slots,
+        "memory": _memory(fleet),
+        "unloaded": _latencies(replica.unloaded, objectives),
+        "at_peak": _latencies(fleet.at_peak, objectives),
+        "degraded": _latencies(fleet.degraded, objectives),
+        "provenance": fleet.provenance,
+        "prefill": _prefill(fleet, objectives),
+    }
+
+
+def _demand(plan: CapacityPlan) -> dict[str, Any]:
+    demand = plan.demand
+    return {
+        "mean_rate_per_s": demand.mean_rate_per_s,
+        "peak_to_mean": demand.peak_to_mean,
+        "cache_hit": demand.cache_hit_fraction,
+        "headroom": demand.headroom_fraction,
+        "planned_rate_per_s": demand.planned_rate_per_s,
+        "isl_tokens": demand.mix.isl.mean_tokens,
+        "isl_cv": demand.mix.isl.cv,
+        "osl_tokens": demand.mix.osl.mean_tokens,
+        "osl_cv": demand.mix.osl.cv,
+        "prefix_hit": demand.mix.prefix_hit_fraction,
+        "arrival_cv": demand.mix.arrival_cv,
+    }
+
+
+def _rejection(hardware: str, setup: str, code: str, message: str) -> dict[str, str]:
+    return {"hardware": hardware, "setup": setup, "code": code, "message": message}
+
+
+def plain(value: object) -> Any:
+    """A record as JSON: fields by their names, times without end and unknowns as null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value
+
+
+def _studies(plan: CapacityPlan) -> dict[str, Any]:
+    """Null where a study was not asked for."""
+    names = ("search", "pareto", "gap", "stock", "pools", "resilience", "growth", "rental", "uncertainty")
+    found = {name: plain(getattr(plan, name)) for name in names}
+    if plan.verification is None:
+        return {**found, "verification": None}
+    from simulator.reports.tables.verification import finalists_object, verification_object
+
+    checked = verification_object(plan.verification)
+    checked["finalists"] = None if plan.finalists is None else finalists_object(plan.finalists)
+    return {**found, "verification": checked}
+
+
+def plan_document(plan: CapacityPlan) -> str:
+    """The plan as one JSON document, SI units."""
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "answer": sentence(plan),
+        "plan": _fleet(plan.best, plan.objectives),
+        "alternatives": [_fleet(fleet, plan.objectives) for fleet in plan.alternatives],
+        "rejected": [_rejection(item.hardware, item.label, item.code, item.message) for item in plan.rejections],
+        "candidates": plan.candidates,
+        "demand": _demand(plan),
+        "explanation": list(explanation(plan)),
+        "assumptions": [{"name": item.name, "value": item.value, "source": item.source} for item in plan.assumptions],
+        "warnings": list(plan.warnings),
+        "inputs": plan.spec.model_dump(mode="json", exclude_unset=True),
+        **_studies(plan),
+    }
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def error_document(error: RoofcastError) -> str:
+    """A refusal as one JSON document."""
+    content = {"code": error.code, "field": error.field, "message": error.message, "hint": error.hint}
+    document = {"schema_version": SCHEMA_VERSION, "error": content}
+    if isinstance(error, GapError):
+        document["gap"] = {**plain(error.gap), "closed": error.gap.closed}
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -1,0 +1,222 @@
+"""The numbers of one deployment that stand on top of a page: text, value, 80 % interval.
+
+The numbers of one forward pass that stand on top of a page: text and 80 % interval.
+
+The numbers of a run's two phases and of its memory that stand on a page: text and 80 % interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from simulator.kernels.timing import Provenance
+from simulator.phases.crossover import LARGEST_BATCH
+from simulator.planner.comparison import WhatIf
+from simulator.reports.content.quantities import (
+    count_text,
+    joules_text,
+    money_text,
+    percent_text,
+    range_text,
+    rate_text,
+    seconds_text,
+    watts_text,
+)
+from simulator.reports.contract import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioFigure:
+    """One number: ``key`` of the contract's result, its text, the 80 % interval as text or nothing."""
+
+    key: str
+    label: str
+    value: float | None
+    text: str
+    interval: str = ""
+    lower_is_better: bool = True
+
+
+def _latency(document: Json, key: str, label: str) -> ScenarioFigure:
+    value = document[key]
+    return ScenarioFigure(
+        key=key, label=label, value=value, text=seconds_text(value), interval=_interval(document, key, seconds_text)
+    )
+
+
+def _tokens(value: float) -> str:
+    return rate_text(value, "tok")
+
+
+def _interval(document: Json, key: str, text: Callable[[float], str]) -> str:
+    found = document["interval"].get(key)
+    return range_text(found, text) if found else ""
+
+
+def per_token_ends(document: Json, value: float | None) -> tuple[float, float] | None:
+    """80 % interval of what is spent per token at a known rate of spending: that of the throughput, upside down."""
+    found, now = document["interval"].get("output_tokens_per_s"), document["output_tokens_per_s"]
+    return (value * now / found[1], value * now / found[0]) if found and value is not None else None
+
+
+def _per_token(document: Json, value: float | None, text: Callable[[float], str]) -> str:
+    ends = per_token_ends(document, value)
+    return range_text(ends, text) if ends else ""
+
+
+def scenario_figures(what_if: WhatIf, document: Json) -> tuple[ScenarioFigure, ...]:
+    """Latencies, throughput, price and energy of a scenario, as ``roofcast simulate`` prints them.
+
+    document : ``result_object`` of the same result
+    """
+    cost = what_if.cost
+    energy = document["energy_per_output_token_j"]
+    return (
+        _latency(document, "ttft_s", "TTFT"),
+        _latency(document, "tpot_s", "TPOT"),
+        _latency(document, "e2e_s", "End to end"),
+        ScenarioFigure(
+            key="output_tokens_per_s",
+            label="Throughput",
+            value=document["output_tokens_per_s"],
+            text=_tokens(document["output_tokens_per_s"]),
+            interval=_interval(document, "output_tokens_per_s", _tokens),
+            lower_is_better=False,
+        ),
+        ScenarioFigure(
+            key="per_million_output_tokens",
+            label="Per 1M tokens out",
+            value=cost.per_million_output_tokens,
+            text=money_text(cost.per_million_output_tokens, cost.currency),
+            interval=_per_token(document, cost.per_million_output_tokens, lambda usd: money_text(usd, cost.currency)),
+        ),
+        ScenarioFigure(
+            key="energy_per_output_token_j",
+            label="Energy per token",
+            value=energy,
+            text=joules_text(energy),
+            interval=_per_token(document, energy, joules_text),
+        ),
+    )
+
+
+def least_known(words: Iterable[str]) -> str:
+    """The worst of several provenances."""
+    return max(Provenance[word.upper()] for word in words).label
+
+
+def scenario_headline(what_if: WhatIf, document: Json) -> str:
+    """``llama-3.1-70b on 4 × h100-sxm-80gb: 18.4 ms per token``."""
+    deployment = what_if.result.deployment
+    where = f"{what_if.devices} × {deployment.hardware.name}"
+    if document["tpot_s"] is None:
+        return f"{deployment.model.name} on {where}: first token after {seconds_text(document['ttft_s'])}"
+    per_token = f"{seconds_text(document['tpot_s'])} per token"
+    return f"{deployment.model.name} on {where}: {per_token}, {_tokens(document['output_tokens_per_s'])}"
+
+
+def power_text(document: Json) -> str:
+    """Mean power of all replicas."""
+    return watts_text(document["power_w"])
+
+
+_BEYOND = f"above {count_text(LARGEST_BATCH)}"
+
+
+def step_time_figure(document: Json, *, key: str, label: str) -> ScenarioFigure:
+    """The time of the step that ``roofcast step`` prints."""
+    return ScenarioFigure(
+        key=key,
+        label=label,
+        value=document["step_s"],
+        text=seconds_text(document["step_s"]),
+        interval=range_text(document["interval"]["step_s"], seconds_text),
+    )
+
+
+def utilisation_figure(document: Json, *, field: str, key: str, label: str) -> ScenarioFigure:
+    """``mfu`` or ``mbu`` of a step: a known amount of work over its time, so that its interval is that of the time."""
+    value = document[field]
+    low_s, high_s = document["interval"]["step_s"]
+    ends = (value * document["step_s"] / high_s, value * document["step_s"] / low_s)
+    return ScenarioFigure(
+        key=key,
+        label=label,
+        value=value,
+        text=percent_text(value),
+        interval=range_text(ends, percent_text),
+        lower_is_better=False,
+    )
+
+
+def crossover_figure(document: Json) -> ScenarioFigure:
+    """The batch at which a decode step turns compute bound; open ends lie beyond 4,096."""
+    found = document["crossover"]
+    low, high = found["interval"]
+    ends = "" if low is None else f"{count_text(low)} – {count_text(high) if high else _BEYOND}"
+    return ScenarioFigure(
+        key="crossover",
+        label="Crossover batch",
+        value=found["batch"],
+        text=_BEYOND if found["batch"] is None else count_text(found["batch"]),
+        interval=ends,
+    )
+
+
+Phase = Literal["prefill", "decode"]
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
+_UTILISATIONS = ("mfu", "mbu")
+
+
+def phase_figures(document: Json, *, phase: Phase) -> tuple[ScenarioFigure, ...]:
+    """Mean step, MFU and MBU of a phase of a result of the contract; ``key`` is the phase and the field.
+
+    Empty where a run has no such phase: answers of one token are not decoded.
+    """
+    found, label = document[phase], phase.capitalize()
+    if found is None:
+        return ()
+    return (
+        step_time_figure(found, key=f"{phase}_step_s", label=f"{label} step"),
+        *(
+            utilisation_figure(found, field=field, key=f"{phase}_{field}", label=f"{label} {field.upper()}")
+            for field in _UTILISATIONS
+        ),
+    )
+
+
+def memory_figures(document: Json) -> tuple[ScenarioFigure, ...]:
+    """The tokens that the KV cache of a replica holds, and the share of them that the requests take at their ends.
+
+    The interval of the share is that of the room: what the requests keep is known.
+    """
+    memory = document["memory"]
+    room = memory["kv_capacity_tokens"]
+    if not memory["kv_bytes_per_token"]:
+        return (ScenarioFigure(key="kv_capacity_tokens", label="Tokens in KV cache", value=None, text="keeps none"),)
+    low, high = memory["interval"]["kv_capacity_tokens"]
+    found = [
+        ScenarioFigure(
+            key="kv_capacity_tokens",
+            label="Tokens in KV cache",
+            value=float(room),
+            text=count_text(room),
+            interval=range_text((low, high), count_text),
+            lower_is_better=False,
+        )
+    ]
+    used = memory.get("kv_utilization")
+    if used is not None and high:
+        ends = (used * room / high, min(1.0, used * room / low) if low else 1.0)
+        found.append(
+            ScenarioFigure(
+                key="kv_utilization",
+                label="KV cache in use",
+                value=used,
+                text=percent_text(used),
+                interval=range_text(ends, percent_text),
+            )
+        )
+    return tuple(found)

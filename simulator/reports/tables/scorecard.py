@@ -1,0 +1,264 @@
+"""The kernel scorecard: held-out errors stored with each fit, by accelerator, library, family and number format.
+
+The end-to-end scorecard: errors of whole runs against published measurements, by source, hardware and metric.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Protocol
+
+import numpy as np
+
+from simulator.reports.content.text import text_table
+from simulator.specs.hardware.calibration import CalibrationGroup, FitError, calibrated_hardware, load_calibration
+from simulator.specs.hardware.transfer import TransferRow
+
+GROUPS: tuple[CalibrationGroup, ...] = (
+    "gemm",
+    "attention",
+    "moe",
+    "recurrent",
+    "collective",
+    "elementwise",
+    "roofline",
+)
+LIBRARIES = ("vllm", "sglang", "trtllm", "nccl", "torch")
+README_FAMILIES = ("gemm", "prefill_attention", "decode_attention", "moe", "recurrent", "all_reduce")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelScore:
+    """Held-out error of one family and format, its variants weighted by their points (fractions).
+
+    mape : mean absolute percentage error; bias : mean signed error, positive where predictions are slow
+    coverage_80 : share of the points inside the stated 80 % interval
+    points : held-out measurements; without any, the errors are None
+    """
+
+    hardware: str
+    library: str
+    group: str
+    family: str
+    format: str
+    mape: float | None
+    bias: float | None
+    coverage_80: float | None
+    points: int
+
+
+def kernel_scores(
+    library: str,
+    *,
+    groups: Sequence[CalibrationGroup] = GROUPS,
+    hardware: str | None = None,
+    profiles: str | None = None,
+) -> list[KernelScore]:
+    """One row per accelerator (or only ``hardware``), group, family and format of one library."""
+    rows: list[KernelScore] = []
+    for group in groups:
+        for name in calibrated_hardware(library, group=group, profiles=profiles):
+            if hardware not in (None, name):
+                continue
+            calibration = load_calibration(name, library=library, group=group, profiles=profiles)
+            assert calibration is not None, "calibrated_hardware names files that exist"
+            merged: dict[tuple[str, str], list[FitError]] = defaultdict(list)
+            for fit in calibration.fits:
+                merged[(fit.family, fit.format)].append(fit.error)
+            rows += [
+                _merged(errors, hardware=name, library=library, group=group, family=family, format=fmt)
+                for (family, fmt), errors in merged.items()
+            ]
+    return rows
+
+
+def _merged(
+    errors: Sequence[FitError], *, hardware: str, library: str, group: str, family: str, format: str
+) -> KernelScore:
+    points = sum(error.score_points for error in errors)
+
+    def mean(values: Iterable[float]) -> float | None:
+        weighted = sum(value * error.score_points for value, error in zip(values, errors, strict=True))
+        return weighted / points if points else None
+
+    return KernelScore(
+        hardware=hardware,
+        library=library,
+        group=group,
+        family=family,
+        format=format,
+        mape=mean(error.score_mape for error in errors),
+        bias=mean(error.score_bias for error in errors),
+        coverage_80=mean(error.coverage_80 for error in errors),
+        points=points,
+    )
+
+
+def _percent(value: float | None, *, pattern: str = ".1f") -> str:
+    return "-" if value is None else f"{100 * value:{pattern}} %"
+
+
+def score_lines(rows: Sequence[KernelScore]) -> list[str]:
+    """The scores as aligned lines under a heading, percent."""
+    heading = ("accelerator", "library", "family", "format", "group", "error", "bias", "in 80 %", "points")
+    cells = [
+        (
+            row.hardware,
+            row.library,
+            row.family,
+            row.format,
+            row.group,
+            _percent(row.mape),
+            _percent(row.bias, pattern="+.1f"),
+            _percent(row.coverage_80, pattern=".0f"),
+            str(row.points),
+        )
+        for row in rows
+    ]
+    return _aligned([heading, *cells], words=5)
+
+
+def transfer_lines(rows: Sequence[TransferRow]) -> list[str]:
+    """Errors on accelerators that were left out of the fits, as aligned lines under a heading, percent."""
+    heading = ("accelerator", "priced with", "family", "distance", "error", "bias", "points")
+    cells = [
+        (
+            row.target,
+            row.relative,
+            row.family,
+            f"{row.distance:.2f}",
+            _percent(row.mape),
+            _percent(row.bias, pattern="+.1f"),
+            str(row.points),
+        )
+        for row in rows
+    ]
+    return _aligned([heading, *cells], words=3)
+
+
+def _aligned(table: Sequence[Sequence[str]], *, words: int) -> list[str]:
+    """Columns of equal width: the first ``words`` flush left, figures flush right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if place < words else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in table
+    ]
+
+
+def kernel_table(library: str = "vllm") -> str:
+    """Families by accelerators in Markdown, percent, for the README."""
+    rows = [row for row in kernel_scores(library) if row.group != "roofline" and row.family in README_FAMILIES]
+    names = sorted({row.hardware for row in rows})
+    found = {(row.hardware, row.family, row.format): row for row in reversed(rows)}
+    lines = [f"| {library} | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for index, fmt in sorted({(README_FAMILIES.index(row.family), row.format) for row in rows}):
+        family = README_FAMILIES[index]
+        mapes = [found[name, family, fmt].mape if (name, family, fmt) in found else None for name in names]
+        lines.append(f"| {family} {fmt} | {' | '.join(_percent(mape) for mape in mapes)} |")
+    return "\n".join(lines) + "\n"
+
+
+COLUMNS = ("source", "hardware", "metric", "runs", "mean error", "median", "p95", "bias", "in 80 % interval")
+_TAIL = 0.95
+
+
+class Predicted(Protocol):
+    """A measured value with its prediction."""
+
+    @property
+    def source(self) -> str:
+        """Who published the measurement."""
+        ...
+
+    @property
+    def hardware(self) -> str:
+        """What it ran on."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """What was measured."""
+        ...
+
+    @property
+    def error(self) -> float:
+        """Signed relative error."""
+        ...
+
+    @property
+    def is_covered(self) -> bool | None:
+        """Whether the measured value lies in the 80 % interval; None without one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndToEndScore:
+    """Errors of one group of runs, as fractions.
+
+    mean, median, p95 : of the absolute relative error; bias : mean signed error, positive where predictions are high
+    coverage : share of measured values inside the 80 % interval, None where no run of the group has one
+    """
+
+    source: str
+    hardware: str
+    metric: str
+    runs: int
+    mean: float
+    median: float
+    p95: float
+    bias: float
+    coverage: float | None
+
+
+def end_to_end_scores(predictions: Iterable[Predicted]) -> list[EndToEndScore]:
+    """One row per source, hardware and metric, sorted."""
+    groups: dict[tuple[str, str, str], list[Predicted]] = defaultdict(list)
+    for item in predictions:
+        groups[(item.source, item.hardware, item.metric)].append(item)
+    return [
+        _score(items, source=source, hardware=hardware, metric=metric)
+        for (source, hardware, metric), items in sorted(groups.items())
+    ]
+
+
+def _score(items: Sequence[Predicted], *, source: str, hardware: str, metric: str) -> EndToEndScore:
+    errors = np.array([item.error for item in items])
+    sizes = np.abs(errors)
+    covered = [item.is_covered for item in items if item.is_covered is not None]
+    return EndToEndScore(
+        source=source,
+        hardware=hardware,
+        metric=metric,
+        runs=len(items),
+        mean=float(sizes.mean()),
+        median=float(np.median(sizes)),
+        p95=float(np.quantile(sizes, _TAIL)),
+        bias=float(errors.mean()),
+        coverage=fmean(covered) if covered else None,
+    )
+
+
+def score_cells(row: EndToEndScore) -> tuple[str, ...]:
+    """One score in the order of COLUMNS, percent."""
+    return (
+        row.source,
+        row.hardware,
+        row.metric,
+        str(row.runs),
+        f"{100 * row.mean:.1f} %",
+        f"{100 * row.median:.1f} %",
+        f"{100 * row.p95:.1f} %",
+        f"{100 * row.bias:+.1f} %",
+        "-" if row.coverage is None else f"{100 * row.coverage:.0f} %",
+    )
+
+
+def end_to_end_lines(rows: Sequence[EndToEndScore]) -> list[str]:
+    """The scores as aligned lines under a heading."""
+    return text_table(COLUMNS, [score_cells(row) for row in rows]).splitlines()

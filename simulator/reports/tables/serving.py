@@ -1,0 +1,256 @@
+"""A load sweep as rows for people, and the workload that a few numbers describe.
+
+A served workload for people: stages, latencies with intervals, load over time. Formatting only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.engine.runs.answers import ScenarioResult
+from simulator.engine.runs.disaggregation import Pool
+from simulator.engine.runs.intervals import DEVIATE, METRICS, IntervalMethod, ServeInterval, StageInterval
+from simulator.engine.runs.load_sweep import LoadSweep
+from simulator.engine.runs.metrics import LatencySummary, ObjectiveCheck, ServeResult, StageResult
+from simulator.engine.runs.served_run import ServedRun
+from simulator.kernels.timing import Provenance
+from simulator.phases.deployment import Deployment
+from simulator.planner.serving.pace_spread import pace_sigma
+from simulator.reports.content.quantities import bytes_text, percent_text, rate_text, seconds_text
+from simulator.reports.content.text import text_table
+from simulator.traffic.requests import Floats
+
+SWEEP_COLUMNS = ("rate", "TTFT p50", "TTFT p95", "TTFT p99", "TPOT p95", "E2E p95", "mean batch", "KV in use", "state")
+
+
+def sweep_rows(sweep: LoadSweep) -> list[tuple[str, ...]]:
+    """One line per rate, in the order of SWEEP_COLUMNS."""
+    return [
+        (
+            rate_text(point.rate_per_s, "requests"),
+            seconds_text(point.stage.ttft.p50_s),
+            seconds_text(point.stage.ttft.p95_s),
+            seconds_text(point.stage.ttft.p99_s),
+            seconds_text(point.stage.tpot.p95_s),
+            seconds_text(point.stage.e2e.p95_s),
+            f"{point.stage.mean_batch:.1f}",
+            percent_text(point.stage.kv_utilization),
+            "saturated" if point.stage.saturated else "keeps up",
+        )
+        for point in sweep.points
+    ]
+
+
+STAGE_COLUMNS = (
+    "stage",
+    "offered/s",
+    "served/s",
+    "out tok/s",
+    "batch",
+    "KV used",
+    "busy",
+    "prefix hits",
+    "preempted",
+    "rejected",
+    "timed out",
+    "verdict",
+)
+LATENCY_COLUMNS = ("stage", "metric", "mean", "80 % interval", "p50", "p90", "p95", "p99", "80 % interval of p95")
+SPARKS = "▁▂▃▄▅▆▇█"
+SPARK_WIDTH = 60
+OVERALL = "overall"
+
+
+def _verdict(stage: StageResult) -> str:
+    if stage.saturated:
+        return "SATURATED: queue grows"
+    if stage.meets_slo is None:
+        return "stable"
+    return "meets SLO" if stage.meets_slo else "misses SLO"
+
+
+def _stage_cells(name: str, stage: StageResult) -> tuple[str, ...]:
+    goodput = (f"{stage.goodput_per_s:.3g}",) if stage.goodput_per_s is not None else ()
+    return (
+        name,
+        f"{stage.offered_per_s:.3g}",
+        f"{stage.requests_per_s:.3g}",
+        f"{stage.output_tokens_per_s:,.0f}",
+        f"{stage.mean_batch:.1f}",
+        percent_text(stage.kv_utilization),
+        percent_text(stage.busy_fraction),
+        percent_text(stage.prefix_hit_fraction),
+        str(stage.preemptions),
+        str(stage.rejected),
+        str(stage.timed_out),
+        *goodput,
+        _verdict(stage),
+    )
+
+
+def _range(interval: StageInterval | None, metric: str) -> str:
+    if interval is None:
+        return ""
+    place = METRICS.index(metric)
+    low_s, high_s = interval.low[place], interval.high[place]
+    return "-" if math.isnan(low_s) else f"{seconds_text(low_s)} to {seconds_text(high_s)}"
+
+
+def _latency_cells(name: str, metric: str, summary: LatencySummary, interval: StageInterval | None) -> tuple[str, ...]:
+    tail = [seconds_text(value) for value in (summary.p50_s, summary.p90_s, summary.p95_s, summary.p99_s)]
+    mean = seconds_text(summary.mean_s)
+    return (
+        name,
+        metric.upper(),
+        mean,
+        _range(interval, f"{metric}_mean_s"),
+        *tail,
+        _range(interval, f"{metric}_p95_s"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    name: str
+    stage: StageResult
+    interval: StageInterval | None
+
+
+def _windows(result: ServeResult, interval: ServeInterval | None) -> list[_Window]:
+    """Every stage; and the whole run where it has several."""
+    bounds: Sequence[StageInterval | None] = (
+        [None] * (len(result.stages) + 1) if interval is None else [*interval.stages, interval.overall]
+    )
+    names = [*(str(index) for index in range(len(result.stages))), OVERALL]
+    parts = [
+        _Window(name=name, stage=stage, interval=bound)
+        for name, stage, bound in zip(names, (*result.stages, result.overall), bounds, strict=True)
+    ]
+    return parts if len(result.stages) > 1 else parts[:1]
+
+
+def _stage_table(windows: Sequence[_Window]) -> str:
+    goodput = windows[0].stage.goodput_per_s is not None
+    columns = (*STAGE_COLUMNS[:-1], *(("goodput/s",) if goodput else ()), STAGE_COLUMNS[-1])
+    return text_table(columns, [_stage_cells(window.name, window.stage) for window in windows])
+
+
+def _latency_table(windows: Sequence[_Window]) -> str:
+    rows = [
+        _latency_cells(window.name, metric, summary, window.interval)
+        for window in windows
+        for metric, summary in (("ttft", window.stage.ttft), ("tpot", window.stage.tpot), ("e2e", window.stage.e2e))
+    ]
+    shown = [index for index in range(len(LATENCY_COLUMNS)) if any(row[index] for row in rows)]
+    return text_table([LATENCY_COLUMNS[i] for i in shown], [tuple(row[i] for i in shown) for row in rows])
+
+
+def _objective_line(name: str, check: ObjectiveCheck) -> str:
+    objective = check.objective
+    window = name if name == OVERALL else f"stage {name}"
+    verdict = "holds" if check.holds else "misses"
+    return (
+        f"{window}: {objective.metric.upper()} p{objective.percentile:g} {seconds_text(check.value_s)} {verdict} "
+        f"{seconds_text(objective.bound_s)}"
+    )
+
+
+def sparkline(values: Floats, *, largest: float) -> str:
+    """One character per value, in eighths of ``largest``; zero is a space."""
+    if not len(values) or largest <= 0:
+        return ""
+    levels = np.ceil(np.clip(values / largest, 0.0, 1.0) * len(SPARKS)).astype(int)
+    return "".join(" " if level == 0 else SPARKS[level - 1] for level in levels)
+
+
+def _thinned(values: Floats) -> Floats:
+    """Means over at most SPARK_WIDTH stretches of the run."""
+    edges = np.linspace(0, len(values), min(SPARK_WIDTH, len(values)) + 1).astype(int)
+    return np.add.reduceat(values, edges[:-1]) / np.diff(edges)
+
+
+def _series_lines(result: ServeResult) -> list[str]:
+    series = result.run.series
+    if not len(series.start_s):
+        return []
+    end_s = float(series.start_s[-1] + series.width_s)
+    lines = [f"Load over time, 0 to {seconds_text(end_s)}"]
+    for name, values, form in (
+        ("running", series.batch, "{:.1f}".format),
+        ("waiting", series.waiting, "{:.1f}".format),
+        ("KV used", series.kv_utilization, percent_text),
+    ):
+        thin = _thinned(values)
+        largest = float(thin.max())
+        lines.append(f"  {name}  |{sparkline(thin, largest=largest).ljust(len(thin))}|  at most {form(largest)}")
+    return lines
+
+
+def setup_text(deployment: Deployment, *, replicas: int) -> str:
+    """``llama-3.1-8b on 2 x TP1 PP2 h100-sxm-80gb, vllm 0.15.1``."""
+    parallel = deployment.parallelism
+    parts = [f"TP{parallel.tp_size}"]
+    parts += [f"{name}{size}" for name, size in (("PP", parallel.pp_size), ("DP", parallel.dp_size)) if size > 1]
+    return (
+        f"{deployment.model.name} on {replicas} x {' '.join(parts)} {deployment.hardware.name}, "
+        f"{deployment.engine.name} {deployment.engine.version}"
+    )
+
+
+def pools_setup_text(prefill: Pool, decode: Pool) -> str:
+    """``llama-3.1-8b on 1 x TP1 h100-sxm-80gb for prompts and 2 x TP1 ... for answers, vllm 0.15.1``."""
+    first = setup_text(prefill.deployment, replicas=prefill.replicas).rsplit(", ", 1)[0]
+    second, engine = setup_text(decode.deployment, replicas=decode.replicas).rsplit(", ", 1)
+    return f"{first} for prompts and {second.split(' on ', 1)[1]} for answers, {engine}"
+
+
+def _title(answered: ScenarioResult, run: ServedRun) -> str:
+    return (
+        f"{setup_text(answered.deployment, replicas=answered.scenario.replicas)}; KV cache "
+        f"{run.memory.kv_capacity_tokens:,} tokens a replica, weights {bytes_text(run.memory.weights_bytes)} a device"
+    )
+
+
+def _interval_line(interval: ServeInterval) -> str:
+    steps = f"step times +-{percent_text(math.exp(DEVIATE * interval.step_log_sigma) - 1)}"
+    how = "the run repeated with slower and faster steps" if interval.method is IntervalMethod.RERUN else "times scaled"
+    chance = f", scatter over {interval.seeds + 1} seeds" if interval.seeds else ""
+    return f"80 % intervals: {steps} ({how}), the engine's own spread{chance}."
+
+
+def _provenance(run: ServedRun) -> str:
+    phases = [phase for phase in (run.prefill, run.decode) if phase is not None]
+    return Provenance(int(max(float(phase.estimate.provenance.max()) for phase in phases))).label
+
+
+def serve_text(answered: ScenarioResult, *, assumptions: bool) -> str:
+    """Everything about a served scenario as text."""
+    run = answered.run
+    assert isinstance(run, ServedRun), "kind serve"
+    windows = _windows(run.result, run.interval)
+    parts = [_title(answered, run), "", _stage_table(windows), "", _latency_table(windows)]
+    checks = [_objective_line(window.name, check) for window in windows for check in window.stage.objectives]
+    if checks:
+        parts += ["", "Objectives", *(f"  {line}" for line in checks)]
+    parts += ["", *_series_lines(run.result), ""]
+    if run.interval is not None:
+        parts.append(_interval_line(run.interval))
+    parts.append(
+        f"Step times are {_provenance(run)}. Power {answered.power_w * answered.scenario.replicas:,.0f} W mean."
+    )
+    pace = pace_sigma(answered.scenario.techniques.speculation)
+    if pace:
+        parts.append(
+            "How many guesses are accepted is assumed: tokens of a step differ between tasks by "
+            f"{percent_text(pace)} (one standard deviation), which the intervals leave out."
+        )
+    parts += [f"note: {text}" for text in answered.notes]
+    if assumptions:
+        parts += ["", "Assumptions", *(f"- {text}" for text in answered.assumptions)]
+    else:
+        parts.append(f"({len(answered.assumptions)} assumptions: --assumptions lists them)")
+    return "\n".join(parts) + "\n"

@@ -1,0 +1,145 @@
+"""What the stored measurements say about the predictions: errors and coverage by source, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from simulator.kernels.timing import Provenance
+from simulator.reports.charts.validation import value_text
+from simulator.reports.content.quantities import percent_text
+from simulator.reports.tables.scorecard import KernelScore, kernel_scores
+from simulator.specs.hardware.calibration import calibrated_hardware
+from simulator.specs.loading import list_hardware
+from simulator.specs.measured.validation_rows import ValidationRow, coverage
+
+SOURCE_COLUMNS = ("source", "metric", "runs", "mean error", "median", "bias", "in 80 % interval")
+RUN_COLUMNS = ("source", "accelerator", "deployment", "load", "metric", "measured", "predicted", "error")
+KERNEL_COLUMNS = ("family", "format", "mean error", "bias", "in 80 % interval", "points")
+PROVENANCE_COLUMNS = ("how it is known", "runs", "mean error", "median", "bias", "in 80 % interval")
+KNOWN_COLUMNS = ("accelerator", "how its kernels are known")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationSummary:
+    """All stored runs in three numbers (fractions)."""
+
+    runs: int
+    sources: int
+    median_error: float
+    mean_error: float
+    coverage: float | None
+
+
+def validation_summary(rows: Sequence[ValidationRow]) -> ValidationSummary:
+    """Errors of all rows, and the share of those with an interval that it covers."""
+    errors = [abs(row.error) for row in rows]
+    return ValidationSummary(
+        runs=len(rows),
+        sources=len({row.source for row in rows}),
+        median_error=median(errors),
+        mean_error=fmean(errors),
+        coverage=coverage(rows),
+    )
+
+
+_WORDS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end", "output_tokens": "output tokens/s"}
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+
+def metric_word(metric: str) -> str:
+    """``ttft_p95_s`` as people say it: ``TTFT p95``; a name that is not known loses its underscores and its unit."""
+    stem = metric.removesuffix("_per_s").removesuffix("_s")
+    name, _, statistic = stem.rpartition("_") if stem.endswith(_STATISTICS) else (stem, "", "")
+    return f"{_WORDS.get(name, name.replace('_', ' '))} {statistic}".rstrip()
+
+
+def _coverage(rows: Sequence[ValidationRow]) -> str:
+    share = coverage(rows)
+    return "–" if share is None else percent_text(share)
+
+
+def source_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
+    """One line per source and metric, in the order of SOURCE_COLUMNS."""
+    groups: dict[tuple[str, str], list[ValidationRow]] = {}
+    for row in rows:
+        groups.setdefault((row.source, row.metric), []).append(row)
+    return [
+        (
+            source,
+            metric_word(metric),
+            *_score(items),
+        )
+        for (source, metric), items in sorted(groups.items())
+    ]
+
+
+def _score(rows: Sequence[ValidationRow]) -> tuple[str, ...]:
+    """Runs, mean and median of the absolute error, bias and coverage of some rows."""
+    return (
+        str(len(rows)),
+        percent_text(fmean(abs(row.error) for row in rows)),
+        percent_text(median(abs(row.error) for row in rows)),
+        f"{100 * fmean(row.error for row in rows):+.1f} %",
+        _coverage(rows),
+    )
+
+
+def provenance_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
+    """One line per provenance that predictions had, the best known first, in the order of PROVENANCE_COLUMNS."""
+    groups: dict[str, list[ValidationRow]] = {}
+    for row in rows:
+        groups.setdefault(row.provenance, []).append(row)
+    ordered = sorted(groups.items(), key=lambda item: Provenance[item[0].upper()])
+    return [(provenance, *_score(items)) for provenance, items in ordered]
+
+
+def run_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
+    """Every run, the worst first, in the order of RUN_COLUMNS."""
+    return [
+        (
+            row.source,
+            row.hardware,
+            row.deployment,
+            row.load,
+            metric_word(row.metric),
+            value_text(row.measured, row.metric),
+            value_text(row.predicted, row.metric),
+            f"{100 * row.error:+.1f} %",
+        )
+        for row in sorted(rows, key=lambda row: -abs(row.error))
+    ]
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else percent_text(value)
+
+
+def kernel_rows(hardware: str, *, library: str, profiles: str | None = None) -> list[tuple[str, ...]]:
+    """Held-out errors of one accelerator's kernel fits, in the order of KERNEL_COLUMNS."""
+    scores: list[KernelScore] = kernel_scores(library, hardware=hardware, profiles=profiles)
+    return [
+        (
+            score.family.replace("_", " "),
+            score.format,
+            _percent(score.mape),
+            "–" if score.bias is None else f"{round(100 * score.bias, 1) + 0.0:+.1f} %",
+            _percent(score.coverage_80),
+            f"{score.points:,}",
+        )
+        for score in scores
+        if score.group != "roofline"
+    ]
+
+
+def known_rows(*, library: str, profiles: str | None = None) -> list[tuple[str, str]]:
+    """Every accelerator, and whether its kernels were measured or are derived, in the order of KNOWN_COLUMNS."""
+    measured = set(calibrated_hardware(library, group="gemm", profiles=profiles))
+    return [
+        (
+            name,
+            "calibrated on its own measured kernels" if name in measured else "extrapolated from its nearest relative",
+        )
+        for name in list_hardware(profiles=profiles)
+    ]

@@ -1,0 +1,1 @@
+"""Serving engines and how a model is spread over devices."""

@@ -1,0 +1,1 @@
+"""Accelerators, servers, and the fits that were made on them."""

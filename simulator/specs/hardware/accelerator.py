@@ -1,0 +1,103 @@
+"""Accelerators, their links and the servers they are sold in: datasheet facts only, never fits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from simulator.specs.base import Source, Spec
+from simulator.specs.model.precision import Dtype
+from simulator.units import GIB, GIGA
+
+INLINE_ECC_SHARE = 1 / 16
+"""Check bits of GDDR6: 3 of 48 GiB (software sees 44.5 to 45 GiB of an L40S or A40, 47.4 of the same board without)."""
+ECC_VISIBLE_SHARE = 0.95
+GPU_LANES = 128
+"""FP32 lanes of an SM since Ampere's consumer parts and Hopper, and of a CDNA 3 compute unit with dual issue."""
+
+
+class LinkSpec(Spec):
+    """One kind of connection. Bandwidth is per device and per direction [bytes/s]."""
+
+    kind: str
+    bytes_per_s_per_direction: PositiveFloat
+    domain_size: PositiveInt = Field(default=1, description="devices that reach each other over this link")
+
+
+class AcceleratorSpec(Spec):
+    """Datasheet facts of one accelerator; peaks are dense [FLOP/s], a multiply-add is 2 FLOPs.
+
+    ``peak_flops_per_s`` holds matrix (tensor core, MFMA, MXU) peaks with the accumulation that inference
+    uses (FP32 for floating point); ``sparse_peak_flops_per_s`` the 2:4 peaks where the hardware has them;
+    ``library_flops_per_s`` what large products of the vendor's library were measured at, where no kernel tables exist.
+    ``host_speed`` is the speed of one thread of the host that it usually sits in, that of an H100 server being 1.
+    ``sources`` maps a field, or a dotted part of it, to where its number comes from.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    vendor: Literal["nvidia", "amd", "intel", "google", "aws"]
+    architecture: str
+    form_factor: str
+    release_date: str
+    peak_flops_per_s: dict[Dtype, PositiveFloat]
+    sparse_peak_flops_per_s: dict[Dtype, PositiveFloat] = Field(default_factory=dict)
+    vector_flops_per_s: dict[Dtype, PositiveFloat]
+    library_flops_per_s: dict[Dtype, PositiveFloat] = Field(default_factory=dict)
+    memory_kind: str
+    memory_bytes: PositiveFloat
+    memory_visible_bytes: PositiveFloat
+    memory_bytes_per_s: PositiveFloat
+    l2_bytes: PositiveFloat
+    compute_units: PositiveInt
+    boost_clock_hz: PositiveFloat
+    scale_up: LinkSpec
+    host_link: LinkSpec
+    tdp_w: PositiveFloat
+    idle_w: PositiveFloat
+    host_speed: PositiveFloat = 1.0
+    sources: dict[str, Source]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def parallel_units(self) -> int:
+        """Units as kernel models count them: where one is wider than a GPU's 128 lanes (a TPU core has 2048), as many
+        of that width as go into it. An estimate for devices that are not programmed in blocks of threads."""
+        flops_per_s = self.vector_flops_per_s.get(Dtype.FP32, 0.0)
+        lanes = flops_per_s / (2 * self.boost_clock_hz * self.compute_units)
+        return self.compute_units * max(1, int(lanes) // GPU_LANES)
+
+    @property
+    def memory_data_share(self) -> float:
+        """Of what the memory moves, the share that is not ECC: GDDR keeps its check bits in line, a sixteenth of it,
+        where the bytes that software sees fall short of the nominal ones by about that; HBM has bits of their own."""
+        nominal_bytes = self.memory_bytes / GIGA * GIB
+        inline = self.memory_kind.startswith("gddr") and self.memory_visible_bytes < ECC_VISIBLE_SHARE * nominal_bytes
+        return 1.0 - INLINE_ECC_SHARE if inline else 1.0
+
+    @property
+    def facts_date(self) -> str:
+        """The newest date among the sources [ISO date]: a calibration older than this is out of date."""
+        return max(source.date for source in self.sources.values())
+
+
+class ServerSpec(Spec):
+    """A server, or a rack sold as one, that holds accelerators. ``weight_kg``, ``cooling``: None where unknown."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    vendor: str
+    accelerator: str
+    accelerators_per_server: PositiveInt
+    system_power_max_w: PositiveFloat
+    system_power_typical_w: PositiveFloat
+    rack_units: PositiveFloat
+    scale_up_domain_size: PositiveInt
+    nic: LinkSpec
+    nics_per_server: PositiveInt
+    host_memory_bytes: PositiveFloat | None = None
+    weight_kg: PositiveFloat | None = None
+    cooling: Literal["air", "liquid"] | None = None
+    sources: dict[str, Source]
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,194 @@
+"""Fits: dated, bounded, with their error and the box of shapes they were made on. Written by validation only.
+
+Calibration files by accelerator, kernel library and group of operator families.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from stat import S_ISDIR
+from typing import Literal
+from zipfile import ZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import NonNegativeInt, PositiveFloat
+
+from simulator.specs.base import Spec
+from simulator.specs.loading import find_profile, list_profiles, load_spec, profile_directories
+
+
+class FitError(Spec):
+    """Errors over shapes that the fit did not see (``score``) and those it did (``fit``); fractions, not percent.
+
+    score_mape, fit_mape : mean absolute percentage error; score_bias : mean signed error
+    log_sigma : robust standard deviation of log(measured / predicted) over the score shapes
+    coverage_80 : share of score points inside the 80 % interval; score_points, fit_points : how many
+    """
+
+    score_mape: float
+    fit_mape: float
+    score_bias: float
+    log_sigma: PositiveFloat
+    coverage_80: float
+    score_points: NonNegativeInt
+    fit_points: NonNegativeInt
+
+
+class LatticeSpec(Spec):
+    """A correction on the residual log(measured / physics), kept in the .npz beside the YAML.
+
+    ``axes`` name the log2 coordinates in order; values decay to 0 away from data, outside the box within
+    ``reach`` octaves. The file holds ``key`` (values) and ``key.axis`` (sizes at the nodes) for each axis.
+    """
+
+    file: str
+    key: str
+    axes: tuple[str, ...]
+    reach: PositiveFloat = 1.0
+
+
+class RegimeSigma(Spec):
+    """Interval by regime: log_sigma applies where ``axis`` (a named coordinate) is at most ``upper``."""
+
+    axis: str
+    upper: float
+    log_sigma: PositiveFloat
+
+
+class KernelFit(Spec):
+    """One kernel model with its parameters for one family and number format.
+
+    family : gemm, prefill_attention, decode_attention, moe, recurrent, quantise, all_reduce, ...
+    format : the MatmulFormat name or dtype it holds for; ``variant`` tells kernels of one family apart
+        ("mla", "d64", "nccl", "custom", "kda")
+    parameters : of the physics, bounded and meaningful; box : fitted range of each coordinate
+    physics_log_sigma : spread of log(measured / physics) without the correction, which is what is left far from data
+    """
+
+    family: str
+    format: str
+    variant: str = ""
+    model: str
+    parameters: dict[str, float]
+    correction: LatticeSpec | None = None
+    box: dict[str, tuple[float, float]]
+    error: FitError
+    physics_log_sigma: PositiveFloat | None = None
+    regimes: tuple[RegimeSigma, ...] = ()
+    note: str = ""
+
+
+class CalibrationSpec(Spec):
+    """All fits of one accelerator under one kernel library (vllm, sglang, trtllm, torch)."""
+
+    hardware: str
+    library: str
+    library_version: str
+    date: str
+    source: str
+    fits: tuple[KernelFit, ...]
+
+
+_NUMPY_MAGIC = b"\x93NUMPY\x01\x00"
+_HEADING_START = len(_NUMPY_MAGIC) + 2
+_PLAIN_HEADING = re.compile(rb"\{'descr': '(<f[28])', 'fortran_order': False, 'shape': \(([0-9, ]*)\), \}\s*")
+_ARRAY_SUFFIX = ".npy"
+
+CalibrationGroup = Literal["roofline", "gemm", "moe", "attention", "recurrent", "collective", "elementwise"]
+
+
+def calibration_name(hardware: str, *, library: str, group: CalibrationGroup) -> str:
+    """File stem of a calibration: ``h100-sxm-80gb--vllm.gemm``."""
+    return f"{hardware}--{library}.{group}"
+
+
+def has_calibration(hardware: str, *, library: str, group: CalibrationGroup, profiles: str | None = None) -> bool:
+    """Whether `load_calibration` finds something, without reading it."""
+    name = calibration_name(hardware, library=library, group=group)
+    return find_profile("calibration", name, profiles=profiles) is not None
+
+
+def calibrations_changed_ns(profiles: str | None = None) -> tuple[int, ...]:
+    """When files were last added to or removed from each directory of calibrations [ns since the epoch]; 0 without."""
+    return tuple(_changed_ns(os.fspath(root)) for root in profile_directories("calibration", profiles=profiles))
+
+
+def _changed_ns(directory: str) -> int:
+    # Asked for every group of every replica: the file system is asked once.
+    try:
+        found = os.stat(directory)
+    except OSError:
+        return 0
+    return found.st_mtime_ns if S_ISDIR(found.st_mode) else 0
+
+
+@lru_cache(maxsize=512)
+def load_calibration(
+    hardware: str, *, library: str, group: CalibrationGroup, profiles: str | None = None
+) -> CalibrationSpec | None:
+    """The fits of one accelerator, library and group; None where nothing was measured."""
+    if not has_calibration(hardware, library=library, group=group, profiles=profiles):
+        return None
+    name = calibration_name(hardware, library=library, group=group)
+    return load_spec(CalibrationSpec, name, kind="calibration", profiles=profiles)
+
+
+@lru_cache(maxsize=64)
+def calibrated_hardware(library: str, *, group: CalibrationGroup, profiles: str | None = None) -> tuple[str, ...]:
+    """Accelerators that have a calibration of this library and group, sorted."""
+    ending = f"--{library}.{group}"
+    names = list_profiles("calibration", profiles=profiles)
+    return tuple(name.removesuffix(ending) for name in names if name.endswith(ending))
+
+
+def _read_array(stored: bytes) -> NDArray[np.float64]:
+    """An array from a .npy file's content. Of small ones NumPy's own reader spends most of its time on the heading."""
+    start = _HEADING_START + int.from_bytes(stored[len(_NUMPY_MAGIC) : _HEADING_START], "little")
+    heading = _PLAIN_HEADING.fullmatch(stored[_HEADING_START:start]) if stored.startswith(_NUMPY_MAGIC) else None
+    if heading is not None:
+        number = np.dtype(heading[1].decode())
+        shape = tuple(int(size) for size in heading[2].split(b",") if size.strip())
+        if len(stored) - start == prod(shape) * number.itemsize:
+            numbers = np.frombuffer(stored, dtype=number, offset=start).reshape(shape)
+            return numbers.astype(np.float64, copy=False)
+    return np.asarray(np.lib.format.read_array(BytesIO(stored), allow_pickle=False), dtype=np.float64)
+
+
+class _StoredArrays(Mapping[str, NDArray[np.float64]]):
+    """Arrays of a binary file, each unpacked when it is first asked for: a plan needs few of a file's many."""
+
+    def __init__(self, path: Path) -> None:
+        # The bytes are taken at once, so that no file stays open.
+        self._archive = ZipFile(BytesIO(path.read_bytes()))
+        self._keys = [name.removesuffix(_ARRAY_SUFFIX) for name in self._archive.namelist()]
+        self._unpacked: dict[str, NDArray[np.float64]] = {}
+
+    def __getitem__(self, key: str) -> NDArray[np.float64]:
+        if key not in self._unpacked:
+            self._unpacked[key] = _read_array(self._archive.read(key + _ARRAY_SUFFIX))
+        return self._unpacked[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+@lru_cache(maxsize=64)
+def load_arrays(
+    hardware: str, *, library: str, group: CalibrationGroup, profiles: str | None = None
+) -> Mapping[str, NDArray[np.float64]]:
+    """Arrays of the binary file beside a calibration (correction lattices); empty where there is none."""
+    path = find_profile("calibration", calibration_name(hardware, library=library, group=group), profiles=profiles)
+    binary = path.with_name(path.stem + ".npz") if path is not None else None
+    if binary is None or not binary.is_file():
+        return {}
+    return _StoredArrays(binary)

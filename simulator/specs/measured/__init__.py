@@ -1,0 +1,1 @@
+"""What somebody measured: kernels, whole runs, quality."""

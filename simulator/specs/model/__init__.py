@@ -1,0 +1,1 @@
+"""Models, their number formats, and where they are found."""

@@ -1,0 +1,293 @@
+"""What a model is: layers of mixers and feed-forward blocks, with Hugging Face's field names.
+
+A ``ModelSpec`` is what every configuration file becomes. It says which weights exist and how a token passes
+through them, and nothing about hardware, precision in use or parallelism.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from simulator.specs.base import Spec
+from simulator.specs.model.precision import Dtype
+
+OutputGate = Literal["none", "elementwise", "headwise"]
+
+
+class IndexerSpec(Spec):
+    """DeepSeek sparse attention: a light scorer over all keys picks ``index_topk`` of them per query.
+
+    ``reuses_previous``: the layer takes the choice of the layer before and has no scorer of its own.
+    """
+
+    index_n_heads: PositiveInt
+    index_head_dim: PositiveInt
+    index_topk: PositiveInt
+    reuses_previous: bool = False
+
+
+class KeptTokensSpec(Spec):
+    """A cache cut to ``budget_tokens`` a sequence while decoding.
+
+    ``h2o``: heavy hitters and recent ones, chosen by accumulated scores after a prompt seen in full [Zhang2023].
+    ``streaming``: the first tokens and the recent ones, and no query sees more [Xiao2023b].
+    """
+
+    method: Literal["h2o", "streaming"]
+    budget_tokens: PositiveInt
+
+
+class AttentionSpec(Spec):
+    """MHA, GQA or MQA, with or without a window.
+
+    ``qk_norm`` is "head" for a norm over each head_dim, "full" for one over all heads together.
+    ``sliding_window`` bounds the keys a query sees (also used for chunked local attention).
+    ``shares_kv_with_previous``: the layer stores and computes no keys and values of its own.
+    ``value_is_key``: no value projection, values reuse the keys' projection.
+    ``is_cross``: keys and values come from the encoder's output.
+    ``kept``: a what-if on the cache, never part of a checkpoint.
+    """
+
+    kind: Literal["attention"] = "attention"
+    num_attention_heads: PositiveInt
+    num_key_value_heads: PositiveInt
+    head_dim: PositiveInt
+    v_head_dim: PositiveInt | None = None
+    sliding_window: PositiveInt | None = None
+    causal: bool = True
+    is_cross: bool = False
+    qkv_bias: bool = False
+    k_bias: bool = True
+    o_bias: bool = False
+    qk_norm: Literal["none", "head", "full"] = "none"
+    qk_norm_bias: bool = False
+    rotary: bool = True
+    output_gate: OutputGate = "none"
+    sinks: bool = False
+    shares_kv_with_previous: bool = False
+    value_is_key: bool = False
+    position_bias_parameters: NonNegativeInt = 0
+    indexer: IndexerSpec | None = None
+    kept: KeptTokensSpec | None = None
+
+    @property
+    def value_dim(self) -> int:
+        """Width of one value head."""
+        return self.v_head_dim or self.head_dim
+
+
+class MlaSpec(Spec):
+    """Multi-head latent attention: keys and values live in ``kv_lora_rank + qk_rope_head_dim`` numbers a token."""
+
+    kind: Literal["mla"] = "mla"
+    num_attention_heads: PositiveInt
+    q_lora_rank: PositiveInt | None = None
+    kv_lora_rank: PositiveInt
+    qk_nope_head_dim: PositiveInt
+    qk_rope_head_dim: NonNegativeInt
+    v_head_dim: PositiveInt
+    bias: bool = False
+    output_gate: OutputGate = "none"
+    indexer: IndexerSpec | None = None
+
+
+class CompressedAttentionSpec(Spec):
+    """Attention over the last ``sliding_window`` tokens and one pooled entry per ``compress_ratio`` tokens before.
+
+    Keys and values are one vector of head_dim numbers that all heads share. ``compress_ratio`` None keeps the window
+    alone. With an ``indexer`` a query picks its entries, otherwise it sees all of them; ``overlaps`` pools twice as
+    many tokens as an entry stands for. The output passes ``o_groups`` independent projections to o_lora_rank each.
+    """
+
+    kind: Literal["compressed"] = "compressed"
+    num_attention_heads: PositiveInt
+    head_dim: PositiveInt
+    qk_rope_head_dim: NonNegativeInt
+    q_lora_rank: PositiveInt
+    o_groups: PositiveInt
+    o_lora_rank: PositiveInt
+    sliding_window: PositiveInt
+    compress_ratio: PositiveInt | None = None
+    overlaps: bool = False
+    indexer: IndexerSpec | None = None
+
+
+class MambaSpec(Spec):
+    """Mamba-1 selective scan."""
+
+    kind: Literal["mamba"] = "mamba"
+    intermediate_size: PositiveInt
+    state_size: PositiveInt
+    conv_kernel: PositiveInt
+    time_step_rank: PositiveInt
+    use_bias: bool = False
+    use_conv_bias: bool = True
+    inner_norms: bool = False
+
+
+class Mamba2Spec(Spec):
+    """Mamba-2 state-space duality block."""
+
+    kind: Literal["mamba2"] = "mamba2"
+    num_heads: PositiveInt
+    head_dim: PositiveInt
+    state_size: PositiveInt
+    n_groups: PositiveInt
+    conv_kernel: PositiveInt
+    chunk_size: PositiveInt
+    use_bias: bool = False
+    use_conv_bias: bool = True
+
+
+class GatedDeltaSpec(Spec):
+    """Gated delta rule (Qwen3-Next, Qwen3.5), or with ``decay: "channel"`` Kimi delta attention."""
+
+    kind: Literal["gated_delta"] = "gated_delta"
+    linear_num_key_heads: PositiveInt
+    linear_num_value_heads: PositiveInt
+    linear_key_head_dim: PositiveInt
+    linear_value_head_dim: PositiveInt
+    linear_conv_kernel_dim: PositiveInt
+    decay: Literal["head", "channel"] = "head"
+    decay_lora_rank: NonNegativeInt = 0
+    gate_lora_rank: NonNegativeInt = 0
+
+
+class MlpSpec(Spec):
+    """Dense feed-forward block: gate, up and down projections when ``gated``, otherwise two."""
+
+    kind: Literal["mlp"] = "mlp"
+    intermediate_size: PositiveInt
+    gated: bool = True
+    bias: bool = False
+
+
+class MoeSpec(Spec):
+    """Mixture of experts: a router picks ``num_experts_per_tok`` of ``num_experts``; shared experts see every token.
+
+    ``latent_size``: the experts work in a narrower space, entered and left by a projection each.
+    ``correction_bias`` is one number per expert beside the router.
+    """
+
+    kind: Literal["moe"] = "moe"
+    num_experts: PositiveInt
+    num_experts_per_tok: PositiveInt
+    moe_intermediate_size: PositiveInt
+    gated: bool = True
+    expert_bias: bool = False
+    router_bias: bool = False
+    correction_bias: bool = False
+    shared_expert_intermediate_size: NonNegativeInt = 0
+    shared_expert_gate: bool = False
+    latent_size: PositiveInt | None = None
+    router_parameters_extra: NonNegativeInt = 0
+
+
+Mixer = Annotated[
+    AttentionSpec | MlaSpec | CompressedAttentionSpec | MambaSpec | Mamba2Spec | GatedDeltaSpec,
+    Field(discriminator="kind"),
+]
+FeedForward = Annotated[MlpSpec | MoeSpec, Field(discriminator="kind")]
+
+
+class LayerSpec(Spec):
+    """One block: an optional mixer, optional cross attention, feed-forward blocks, and the norms around them.
+
+    ``feed_forward`` is a tuple because some models run a dense and a sparse block side by side.
+    ``norms`` counts the norms over hidden_size in the layer.
+    ``extra_parameters`` are the layer's remaining scalars and small vectors, which cost storage and nothing else.
+    """
+
+    mixer: Mixer | None = None
+    cross_attention: AttentionSpec | None = None
+    feed_forward: tuple[FeedForward, ...] = ()
+    norms: NonNegativeInt = 2
+    extra_parameters: NonNegativeInt = 0
+
+
+class QuantizationSpec(Spec):
+    """What a checkpoint's quantization_config says. ``unquantized`` lists roles kept in the checkpoint's dtype.
+
+    ``experts`` is the dtype of routed experts where they are stored narrower than the other weights.
+    """
+
+    method: str
+    weights: Dtype
+    experts: Dtype | None = None
+    activations: Dtype
+    kv_cache: Dtype | None = None
+    group_size: PositiveInt | None = None
+    unquantized: tuple[Literal["attention", "mlp", "experts", "shared_expert", "lm_head", "mixer"], ...] = ("lm_head",)
+
+
+class HyperConnectionSpec(Spec):
+    """The residual as ``streams`` parallel copies, mixed before and after every sublayer by weights of the token.
+
+    ``sinkhorn_iterations`` make the mixing matrix doubly stochastic.
+    """
+
+    streams: PositiveInt
+    sinkhorn_iterations: NonNegativeInt
+
+
+class EncoderSpec(Spec):
+    """The encoder of an encoder-decoder model."""
+
+    layers: tuple[LayerSpec, ...]
+    layer_order: tuple[NonNegativeInt, ...]
+    final_norm: bool = True
+
+
+class ModelSpec(Spec):
+    """A language model.
+
+    ``layers`` holds the distinct blocks, ``layer_order`` which of them stands at each depth.
+    ``position_embeddings`` and ``token_types`` count learned embedding rows. ``head_hidden_parameters`` are the
+    weights of a transform before the LM head, ``extra_parameters`` those of parts that no text token passes
+    (vision tower, prediction heads not used), stored and never multiplied.
+    """
+
+    name: str
+    model_type: str
+    hidden_size: PositiveInt
+    vocab_size: PositiveInt
+    embedding_size: PositiveInt | None = None
+    layers: tuple[LayerSpec, ...]
+    layer_order: tuple[NonNegativeInt, ...]
+    encoder: EncoderSpec | None = None
+    hyper_connections: HyperConnectionSpec | None = None
+    tie_word_embeddings: bool = False
+    norm: Literal["rms", "layer", "layer_no_bias", "none_affine"] = "rms"
+    final_norm: bool = True
+    embedding_norm: bool = False
+    position_embeddings: NonNegativeInt = 0
+    token_types: NonNegativeInt = 0
+    has_lm_head: bool = True
+    lm_head_bias: bool = False
+    pooler: bool = False
+    head_hidden_parameters: NonNegativeInt = 0
+    per_layer_embedding_size: NonNegativeInt = 0
+    extra_parameters: NonNegativeInt = 0
+    max_position_embeddings: PositiveInt | None = None
+    dtype: Dtype = Dtype.BF16
+    quantization: QuantizationSpec | None = None
+    notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _order_names_layers(self) -> ModelSpec:
+        if any(index >= len(self.layers) for index in self.layer_order):
+            raise ValueError("layer_order names a layer that layers does not hold")
+        return self
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Depth of the decoder (or of the only stack)."""
+        return len(self.layer_order)
+
+    @cached_property
+    def layer_counts(self) -> tuple[int, ...]:
+        """How often each distinct layer occurs."""
+        return tuple(self.layer_order.count(index) for index in range(len(self.layers)))

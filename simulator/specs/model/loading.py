@@ -1,0 +1,191 @@
+"""Models by name, Hugging Face id or path: the user's own profiles, the built-in ones, or any config.json.
+
+A built-in profile is one YAML file named after the model; ``model_profiles/aliases.yaml`` lists every other spelling
+(ids of all checkpoints with the same configuration), so that resolving a name opens two small files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, PositiveFloat
+
+from simulator.errors import FileError, ProfileError, RoofcastError, did_you_mean
+from simulator.specs.base import Spec
+from simulator.specs.huggingface.registry import read_config
+from simulator.specs.loading import (
+    profile_directories,
+    profile_root,
+    read_json,
+    read_yaml,
+    validate,
+)
+from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
+from simulator.specs.spellings import plain_word
+
+INDEX_STEM = "aliases"
+CONFIG_FILE = "config.json"
+_SUFFIXES = (".yaml", ".yml")
+
+
+class PublishedSize(Spec):
+    """What the authors say about the size [parameters]; ``rounded_to`` is the unit of a round figure's last digit.
+
+    ``active_parameters`` are those that one token uses, for mixtures of experts; ``active_excludes`` what that figure
+    leaves out: the input embedding table, or that and the LM head.
+    """
+
+    parameters: PositiveFloat
+    active_parameters: PositiveFloat | None = None
+    rounded_to: PositiveFloat | None = None
+    active_rounded_to: PositiveFloat | None = None
+    active_excludes: Literal["embedding", "embedding_and_head"] | None = None
+    source: str
+
+
+class ModelProfile(Spec):
+    """One YAML file: a configuration in Hugging Face's field names, with where it comes from.
+
+    ``date`` is the day of release, or the day on which a newer configuration was read.
+    ``aliases`` are other ids whose configuration costs the same. ``quantization`` is for checkpoints that are
+    quantized although their config.json does not say so; ``note`` says how that is known.
+    """
+
+    name: str
+    huggingface_id: str | None = None
+    aliases: tuple[str, ...] = ()
+    source: str
+    date: str
+    published: PublishedSize | None = None
+    config: Mapping[str, Any] = Field(min_length=1)
+    quantization: QuantizationSpec | None = None
+    note: str = ""
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Every name this profile answers to, its own first."""
+        ids = (self.huggingface_id,) if self.huggingface_id else ()
+        return (self.name, *ids, *self.aliases)
+
+
+def load_model(name_or_path: str | Path, *, profiles: str | Path | None = None) -> ModelSpec:
+    """A model by profile name or Hugging Face id (any case), or from a config.json, its folder or a profile file.
+
+    Raises
+    ------
+    ProfileError
+        Unknown name (with the closest ones) or an invalid profile.
+    FileError
+        A path that cannot be read.
+    RoofcastError
+        A configuration that is not understood in full; names the field.
+    """
+    text = str(name_or_path)
+    if not text.strip():
+        raise ProfileError("a name, a Hugging Face id or a path is needed, got an empty text", field="model")
+    if isinstance(name_or_path, Path) or _is_path(text):
+        return _from_path(Path(text).expanduser())
+    path = _find(text, profiles=profiles)
+    if path is not None:
+        return _from_profile(path, path.stat().st_mtime_ns)
+    if Path(text).exists():
+        return _from_path(Path(text))
+    known = [*list_models(profiles=profiles), *_index()]
+    raise ProfileError(
+        f"unknown model {text!r}: not a profile name, not a known Hugging Face id, not a file or folder",
+        field="model",
+        hint=f"{did_you_mean(plain_word(text), known)} Or give the path of a config.json",
+    )
+
+
+def list_models(*, profiles: str | Path | None = None) -> tuple[str, ...]:
+    """Names of all model profiles, sorted, without aliases."""
+    roots = profile_directories("models", profiles=profiles)
+    return tuple(sorted({stem for root in roots for stem in _stems(root)}))
+
+
+def model_source(name: str, *, profiles: str | Path | None = None) -> str:
+    """Where a model profile's configuration comes from, and its date; empty for what is no profile."""
+    path = _find(name, profiles=profiles)
+    if path is None:
+        return ""
+    profile = read_profile(path)
+    return f"{profile.source}, {profile.date}"
+
+
+def read_profile(path: str | Path) -> ModelProfile:
+    """One profile file as it stands, its configuration not yet interpreted."""
+    profile = validate(ModelProfile, read_yaml(path), where=str(path), profile=True)
+    stem = Path(path).stem
+    if plain_word(profile.name) != plain_word(stem):
+        message = f"{path}: a profile carries its file's name, {stem!r}, found {profile.name!r}"
+        raise ProfileError(message, field="name", code="invalid_profile")
+    return profile
+
+
+def _is_path(text: str) -> bool:
+    """Spelled as a path: absolute, relative with a dot, in the home directory, or with a file's suffix."""
+    lowered = text.lower()
+    return text.startswith((os.sep, ".", "~")) or lowered.endswith((".json", *_SUFFIXES))
+
+
+def _from_path(path: Path) -> ModelSpec:
+    if path.is_dir():
+        inside = path / CONFIG_FILE
+        if not inside.is_file():
+            raise FileError(f"{path} holds no {CONFIG_FILE}", field="model", hint="give the folder of a checkpoint")
+        path = inside
+    if not path.is_file():
+        raise FileError(f"{path} does not exist", field="model", hint="give a config.json, its folder or a model name")
+    if path.suffix.lower() in _SUFFIXES:
+        return _from_profile(path, path.stat().st_mtime_ns)
+    config = read_json(path)
+    named = config.get("_name_or_path")
+    folder = path.resolve().parent.name if path.name == CONFIG_FILE else path.stem
+    return read_config(config, name=named if isinstance(named, str) and named else folder)
+
+
+@lru_cache(maxsize=256)
+def _from_profile(path: Path, modified_ns: int) -> ModelSpec:
+    """Specs are frozen, so one object may serve everybody; ``modified_ns`` retires it when the file changes."""
+    profile = read_profile(path)
+    try:
+        spec = read_config(profile.config, name=profile.name)
+    except RoofcastError as error:
+        raise ProfileError(
+            f"{error.message} in {path.name}", field=f"config.{error.field}", code=error.code, hint=error.hint
+        ) from None
+    quantization = profile.quantization or spec.quantization
+    notes = (*spec.notes, profile.note) if profile.note else spec.notes
+    return spec.model_copy(update={"quantization": quantization, "notes": notes})
+
+
+def _find(text: str, *, profiles: str | Path | None) -> Path | None:
+    """The file of a profile: the user's names and aliases before the built-in ones."""
+    wanted = plain_word(text)
+    roots = profile_directories("models", profiles=profiles)
+    for root in roots[:-1]:
+        for stem, path in _stems(root).items():
+            if wanted == stem or wanted in {plain_word(name) for name in read_profile(path).spellings}:
+                return path
+    built_in = roots[-1] / f"{_index().get(wanted, wanted)}.yaml"
+    is_name = os.sep not in _index().get(wanted, wanted) and wanted != INDEX_STEM
+    return built_in if is_name and built_in.is_file() else None
+
+
+@lru_cache(maxsize=1)
+def _index() -> Mapping[str, str]:
+    """Other spelling -> profile name, for the built-in profiles."""
+    return {str(alias): str(stem) for alias, stem in read_yaml(profile_root("model_profiles") / "aliases.yaml").items()}
+
+
+def _stems(root: Path) -> Mapping[str, Path]:
+    """Profile files of one directory by lower-case stem."""
+    if not root.is_dir():
+        return {}
+    files = (path for path in sorted(root.iterdir()) if path.suffix in _SUFFIXES)
+    return {plain_word(path.stem): path for path in files if path.stem != INDEX_STEM}

@@ -1,0 +1,1 @@
+"""Prices and costs of owning: dated, sourced, open to replacement."""

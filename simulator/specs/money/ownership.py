@@ -1,0 +1,123 @@
+"""What owning and operating a fleet costs beside accelerators: dated, sourced figures, each open to replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from simulator.specs.base import Spec
+from simulator.specs.loading import find_profile, load_spec
+from simulator.specs.money.extending import base_of, iso_date, own_fields
+from simulator.specs.money.prices import known_currency
+
+KIND: Literal["ownership"] = "ownership"
+DEFAULT = "default"
+MONEY = ("licence_per_device_year", "colocation_per_kw_month", "staff_per_fte_year")
+"""Figures in the profile's currency, which one in another currency has to state itself."""
+_REFERENCE = "owning_reference_per_device_hour"
+
+
+class Figure(Spec):
+    """A number with its origin. ``assumed`` marks one that no source states: the note says what it rests on."""
+
+    value: float = Field(ge=0)
+    source: str
+    date: Annotated[str, AfterValidator(iso_date)]
+    assumed: bool = False
+    note: str = ""
+
+
+class Share(Figure):
+    """A figure between 0 and 1."""
+
+    value: float = Field(ge=0, le=1)
+
+
+class Years(Figure):
+    """A whole number of years."""
+
+    value: float = Field(ge=1, le=15, multiple_of=1)
+
+
+class Positive(Figure):
+    """A figure above zero."""
+
+    value: float = Field(gt=0)
+
+
+class OwnershipProfile(Spec):
+    """Figures of total cost, facilities and carbon, in ``currency``, SI units and fractions.
+
+    depreciation_years : life in the books and horizon of the comparison; residual_fraction : of the server price, then
+    network_, storage_, spare_parts_fraction : of the server price; integration_fraction : of everything bought
+    support_fraction_per_year : of the server price; licence_per_device_year, colocation_per_kw_month : money
+    staff_per_fte_year : cost of one full-time person; servers_per_fte : servers one looks after
+    cloud_extra_fraction : storage, traffic and support on top of a rental rate
+    grid_location_kg_per_kwh, grid_market_kg_per_kwh : of the grid, and of the contracts in place [kg CO2e/kWh]
+    embodied_kg_per_device : emissions of making one accelerator with its share of the board [kg CO2e]
+    rack_power_limit_w, rack_units_usable : what one rack takes; circuit_* : of one three-phase feed;
+    circuit_load_fraction : of the breaker's rating that may be drawn continuously; feeds_per_rack : 2 for A and B
+    owning_reference_per_device_hour : published costs of owning, to compare with
+    A file with ``extends: default`` takes from there what it does not state, money only in the same currency.
+    """
+
+    name: str
+    currency: Annotated[str, AfterValidator(known_currency)]
+    date: Annotated[str, AfterValidator(iso_date)]
+    depreciation_years: Years
+    residual_fraction: Share
+    discount_rate: Share
+    network_fraction: Figure
+    storage_fraction: Figure
+    spare_parts_fraction: Figure
+    integration_fraction: Figure
+    support_fraction_per_year: Figure
+    licence_per_device_year: Figure
+    colocation_per_kw_month: Figure
+    staff_per_fte_year: Figure
+    servers_per_fte: Positive
+    cloud_extra_fraction: Figure
+    grid_location_kg_per_kwh: Figure
+    grid_market_kg_per_kwh: Figure
+    embodied_kg_per_device: dict[str, Figure] = Field(default_factory=dict)
+    rack_power_limit_w: Positive
+    rack_units_usable: Positive
+    circuit_volts: Positive
+    circuit_amperes: Positive
+    circuit_load_fraction: Share
+    feeds_per_rack: Positive
+    owning_reference_per_device_hour: dict[str, Figure] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _extended(cls, data: Any) -> Any:
+        base = base_of(data, kind=KIND) if isinstance(data, Mapping) else None
+        if base is None:
+            return data
+        fields = own_fields(data)
+        currency = fields.get("currency", base["currency"])
+        if currency != base["currency"]:
+            missing = [name for name in MONEY if name not in fields]
+            if missing:
+                raise ValueError(f"extends a profile in {base['currency']}: state {', '.join(missing)} in {currency}")
+            base = {name: value for name, value in base.items() if name != _REFERENCE}
+        return {**base, **fields}
+
+
+def load_ownership(
+    name_or_path: str | Path | None = None, *, prices: str = DEFAULT, profiles: str | None = None
+) -> OwnershipProfile:
+    """An ownership profile by name or path; without one, that of the price list's name, or else the default.
+
+    Raises
+    ------
+    ProfileError, FileError
+        Unknown, unreadable or invalid; names the field, the value and what is allowed.
+    """
+    if name_or_path is None:
+        own = find_profile(KIND, prices, profiles=profiles) is not None
+        name_or_path = prices if own else DEFAULT
+    return load_spec(OwnershipProfile, name_or_path, kind=KIND, profiles=profiles)

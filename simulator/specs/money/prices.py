@@ -1,0 +1,136 @@
+"""Dated, sourced, user-overridable prices.
+
+Currencies by their ISO 4217 codes. Nothing is converted: rates change daily, so all money of a plan is in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, PositiveFloat, model_validator
+
+from simulator.errors import ProfileError, did_you_mean
+from simulator.specs.base import Spec
+from simulator.specs.money.extending import base_of, iso_date, own_fields
+
+# Active codes of ISO 4217, without funds, metals and test codes.
+_LISTED = (
+    "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF "
+    "CLP CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF GTQ GYD HKD "
+    "HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR KMF KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL "
+    "LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP "
+    "PKR PLN PYG QAR RON RSD RUB RWF SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT "
+    "TND TOP TRY TTD TWD TZS UAH UGX USD UYU UZS VES VND VUV WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG"
+)
+CODES = frozenset(_LISTED.split())
+
+
+def known_currency(code: str) -> str:
+    """The code itself.
+
+    Raises
+    ------
+    ValueError
+        Not a currency of ISO 4217; names the nearest.
+    """
+    if code not in CODES:
+        near = code.upper() if code.upper() in CODES else ""
+        hint = f"did you mean {near}?" if near else did_you_mean(code, CODES)
+        raise ValueError(f"an ISO 4217 currency code such as USD or EUR is needed ({hint})")
+    return code
+
+
+def same_currency(first: str, second: str, *, first_name: str, second_name: str) -> None:
+    """Refuse to add amounts of two currencies.
+
+    Raises
+    ------
+    ProfileError
+        They differ.
+    """
+    if first != second:
+        raise ProfileError(
+            f"{first_name} is in {first}, {second_name} in {second}; amounts of different currencies are never added",
+            field="currency",
+            code="mixed_currencies",
+            hint=f"write both in {first}: --ownership FILE with extends: default, currency: {first} and its money",
+        )
+
+
+OfferKind = Literal["on_demand", "reserved_1y", "reserved_3y", "spot", "purchase"]
+
+
+class OfferSpec(Spec):
+    """What one accelerator costs: ``per_hour`` for rentals, ``per_device`` for purchases, in the profile's currency.
+
+    server_included : a purchase price covers the accelerator's share of its server, not the card alone
+    """
+
+    hardware: str
+    kind: OfferKind
+    provider: str
+    per_hour: PositiveFloat | None = None
+    per_device: PositiveFloat | None = None
+    date: Annotated[str, AfterValidator(iso_date)]
+    source: str
+    default: bool = False
+    server_included: bool = True
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _is_priced(self) -> OfferSpec:
+        bought = self.kind == "purchase"
+        needed, other = ("per_device", "per_hour") if bought else ("per_hour", "per_device")
+        if getattr(self, needed) is None or getattr(self, other) is not None:
+            raise ValueError(f"an offer of kind {self.kind} has {needed} and no {other}")
+        return self
+
+
+class PriceProfile(Spec):
+    """A price list. ``power_per_kwh`` and ``pue`` price the electricity of owned hardware.
+
+    Accelerators are named as everywhere, by profile or alias. A file with ``extends: default`` takes from there what it
+    does not state: its own offers replace those of the same accelerator and kind. Both are in one currency.
+    """
+
+    name: str
+    currency: Annotated[str, AfterValidator(known_currency)]
+    date: Annotated[str, AfterValidator(iso_date)]
+    power_per_kwh: PositiveFloat
+    power_source: str
+    pue: float = Field(ge=1)
+    pue_source: str
+    offers: tuple[OfferSpec, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _extended(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        fields = own_fields(data)
+        offers = fields.get("offers", ())
+        if not isinstance(offers, list | tuple):
+            return fields
+        own = _canonical(offers)
+        base = base_of(data, kind="prices")
+        if base is None:
+            return {**fields, "offers": own} if "offers" in fields else fields
+        currency = fields.get("currency", base["currency"])
+        if currency != base["currency"]:
+            raise ValueError(f"extends a list in {base['currency']}, itself in {currency}: nothing is converted")
+        replaced = {(offer.get("hardware"), offer.get("kind")) for offer in own if isinstance(offer, Mapping)}
+        kept = [offer for offer in base["offers"] if (offer["hardware"], offer["kind"]) not in replaced]
+        return {**base, **fields, "offers": [*own, *kept]}
+
+
+def _canonical(offers: Sequence[Any]) -> list[Any]:
+    """Aliases of accelerators as their profiles' names; what nobody knows stays, it may be a user's own."""
+    from simulator.specs.loading import find_profile, list_hardware
+
+    known, named = frozenset(list_hardware()), []
+    for offer in offers:
+        name = offer.get("hardware") if isinstance(offer, Mapping) else None
+        path = find_profile("hardware", name) if isinstance(name, str) and name not in known else None
+        named.append({**offer, "hardware": path.stem} if path is not None else offer)
+    return named

@@ -1,0 +1,364 @@
+"""What a capacity plan is asked for: the flags of plan-capacity, as a record and as a YAML workload file.
+
+The command line that asks a plan's question: every field that was set, in the spelling of the flags.
+
+Objectives as they are written on command lines: ``ttft-p95=2s``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from simulator.errors import ProfileError, RoofcastError
+from simulator.specs.base import Spec
+from simulator.specs.documents import read_yaml, validate
+from simulator.specs.engine.engine import SpelledEngineName
+from simulator.specs.model.precision import Dtype
+from simulator.specs.money.prices import OfferKind
+from simulator.specs.question.plan_values import (
+    HOURS_PER_WEEK,
+    given_duration_s,
+    growth_per_month,
+    horizon_months,
+    hourly_profile,
+    ramp_per_s,
+    stock_entry,
+)
+from simulator.specs.question.plan_values import duration_s as duration_s
+from simulator.specs.question.workload import LARGEST_CV
+from simulator.units import GIGA, KILO
+
+_OBJECTIVE = re.compile(r"(ttft|tpot|e2e|latency)_p([0-9]+(?:\.[0-9]+)?)")
+LONGEST_HORIZON = 120
+TEXTS = ("speculation", "sparsity", "kv_policy", "weight_offload")
+"""Techniques that a plan takes as text."""
+NONE = "none"
+"""The text that compares with the technique left out."""
+_LISTS = (
+    *("hardware", "weights", "kv_cache", "tp", "pp", "dp", "ep", "max_num_seqs", "stock"),
+    *(*TEXTS, "serving", "kv_allocation"),
+)
+
+
+class ObjectiveSpec(Spec):
+    """A percentile of a latency that must stay at or under a bound [s]. ``latency`` is another word for E2E."""
+
+    metric: Literal["ttft", "tpot", "e2e"]
+    percentile: float = Field(gt=0, lt=100)
+    bound_s: Annotated[float, BeforeValidator(duration_s)]
+
+
+class PlanSpec(Spec):
+    """Every question that plan-capacity answers; ``None`` and empty mean the documented default.
+
+    rps : requests/s at the peak that is planned for, or their mean where ``peak_to_mean`` is given
+    isl, osl, isl_cv, osl_cv : prompt and answer tokens, their coefficients of variation; ``trace`` measures them
+    cache_hit : share of requests answered without an accelerator; prefix_hit : share of prompt tokens cached
+    arrival_cv : burstiness of arrivals (1 Poisson); objectives : written ``ttft_p95: 2s`` in files
+    utilization : highest share of a replica's saturation rate; headroom : growth kept free, as a fraction
+    spares : replicas beyond the needed ones; round_to : whole servers, or single accelerators
+    search : "wide" varies pipeline depths and engine limits too; any_precision : number formats as well
+    serving : prompts and answers on the same replicas (aggregated), in two pools (disaggregated), or both compared
+    any_technique : speculation, 2:4 sparsity and data-parallel attention as well
+    speculation, sparsity, kv_policy : what-ifs to compare, as text (``eagle:k=4``, ``2:4``, ``h2o:1024``, ``none``)
+    weight_offload : shares of the layers' weights in host memory to compare; kv_allocation : of the cache, in blocks
+        as it fills (paged), or room for the longest request at once
+    dp : ranks of data-parallel attention to compare, for models with experts; ep : ranks that share the experts
+    max_quality_loss : largest published loss of answers that is allowed, as a fraction; what is unknown is refused
+    ownership : figures of owning for the report, by name or file
+    max_* : limits of the whole fleet; stock : ``h100=64``, accelerators that exist; server_spares : in whole servers
+    explain_gap, pools, resilience, rental, uncertainty, verify, pareto : studies beside the plan
+    availability : percent of time with enough replicas up; mtbf_hours : of one accelerator; mttr_hours : of a replica
+    startup : from the start of a replica's process to its first answer; autoscaler_lag : from a ramp to that start [s]
+    ramp : growth of the rate that is planned for, as a share of it [1/s]; growth : of demand [1/month]
+    horizon : months; lead_time : days from order to use; load_profile : relative demand by hour of a day or a week
+    weekend : demand of Saturday and Sunday over that of a weekday
+    demand_sigma : standard deviation of log(demand / forecast)
+    """
+
+    rps: float | None = Field(default=None, gt=0, le=GIGA)
+    model: str | None = None
+    hardware: tuple[str, ...] = ()
+    isl: float | None = Field(default=None, ge=1, le=GIGA)
+    osl: float | None = Field(default=None, ge=1, le=GIGA)
+    isl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
+    osl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
+    trace: str | None = None
+    peak_to_mean: float | None = Field(default=None, ge=1, le=KILO)
+    cache_hit: float = Field(default=0.0, ge=0, lt=1)
+    prefix_hit: float | None = Field(default=None, ge=0, lt=1)
+    arrival_cv: float | None = Field(default=None, gt=0, le=LARGEST_CV)
+    objectives: tuple[ObjectiveSpec, ...] = ()
+    weights: tuple[Dtype, ...] = ()
+    kv_cache: tuple[Dtype, ...] = ()
+    activations: Dtype | None = None
+    scheme: str | None = None
+    tp: tuple[PositiveInt, ...] = ()
+    pp: tuple[PositiveInt, ...] = ()
+    dp: tuple[PositiveInt, ...] = ()
+    ep: tuple[PositiveInt, ...] = ()
+    speculation: tuple[str, ...] = ()
+    sparsity: tuple[str, ...] = ()
+    kv_policy: tuple[str, ...] = ()
+    weight_offload: tuple[str, ...] = ()
+    kv_allocation: tuple[Literal["paged", "max_length"], ...] = ()
+    engine: SpelledEngineName | None = None
+    max_num_seqs: tuple[PositiveInt, ...] = ()
+    max_num_batched_tokens: PositiveInt | None = None
+    max_model_len: PositiveInt | None = None
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    utilization: float | None = Field(default=None, gt=0, lt=1)
+    headroom: float = Field(default=0.0, ge=0, le=KILO)
+    spares: NonNegativeInt | None = None
+    max_gpus: PositiveInt | None = None
+    round_to: Literal["server", "device"] = "server"
+    prices: str | None = None
+    price_kind: OfferKind = "on_demand"
+    ownership: str | None = None
+    profiles: str | None = None
+    search: Literal["usual", "wide"] = "usual"
+    serving: tuple[Literal["aggregated", "disaggregated"], ...] = ()
+    any_precision: bool = False
+    any_technique: bool = False
+    max_quality_loss: float | None = Field(default=None, ge=0, le=1)
+    pareto: bool = False
+    max_cost_per_hour: float | None = Field(default=None, gt=0, le=GIGA)
+    max_power_kw: float | None = Field(default=None, gt=0, le=GIGA)
+    max_racks: PositiveInt | None = None
+    stock: tuple[str, ...] = ()
+    explain_gap: bool = False
+    pools: bool = False
+    resilience: bool = False
+    server_spares: NonNegativeInt | None = None
+    availability: float | None = Field(default=None, ge=50, lt=100)
+    mtbf_hours: float | None = Field(default=None, gt=0, le=GIGA)
+    mttr_hours: float | None = Field(default=None, gt=0, le=GIGA)
+    ramp: Annotated[float | None, BeforeValidator(ramp_per_s)] = None
+    startup: Annotated[float | None, BeforeValidator(given_duration_s)] = None
+    autoscaler_lag: Annotated[float | None, BeforeValidator(given_duration_s)] = None
+    growth: Annotated[float | None, BeforeValidator(growth_per_month)] = None
+    horizon: Annotated[PositiveInt | None, BeforeValidator(horizon_months)] = Field(default=None, le=LONGEST_HORIZON)
+    start: date | None = None
+    lead_time: PositiveInt | None = None
+    rental: bool = False
+    load_profile: Annotated[tuple[float, ...], BeforeValidator(hourly_profile)] = ()
+    weekend: float | None = Field(default=None, ge=0, le=1)
+    uncertainty: bool = False
+    draws: PositiveInt | None = None
+    seed: NonNegativeInt | None = None
+    demand_sigma: float | None = Field(default=None, ge=0, le=1)
+    verify: bool = False
+
+    @field_validator("stock")
+    @classmethod
+    def _stock_entries(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in entries:
+            stock_entry(entry)
+        return entries
+
+    @field_validator(*TEXTS)
+    @classmethod
+    def _readable_techniques(cls, texts: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        # A plan without techniques does not wait for what reads them.
+        from simulator.specs.question.techniques_text import TechniquesText, techniques_spec
+
+        for text in texts:
+            if text != NONE:
+                given: dict[str, Any] = {str(info.field_name): text}
+                techniques_spec(TechniquesText(**given))
+        return texts
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> PlanSpec:
+        """An option of a study that was not asked for changes nothing, and is refused."""
+        for option, asked, needs in (
+            ("horizon", self.growth is not None, "--growth"),
+            ("lead_time", self.growth is not None, "--growth"),
+            ("start", self.growth is not None, "--growth"),
+            ("load_profile", self.rental, "--rental"),
+            ("weekend", self.rental, "--rental"),
+            ("draws", self.uncertainty, "--uncertainty"),
+            ("seed", self.uncertainty, "--uncertainty"),
+            ("demand_sigma", self.uncertainty, "--uncertainty"),
+            ("mtbf_hours", self.availability is not None, "--availability"),
+            ("mttr_hours", self.availability is not None, "--availability"),
+            ("ramp", self.resilience, "--resilience"),
+            ("startup", self.resilience, "--resilience"),
+            ("autoscaler_lag", self.resilience, "--resilience"),
+        ):
+            if getattr(self, option) not in (None, ()) and not asked:
+                flag = f"--{option.replace('_', '-')}"
+                raise RoofcastError(f"changes nothing without {needs}", field=flag, code="no_effect")
+        alone = [name for name in ("stock", "pools", "explain_gap") if getattr(self, name)]
+        if "disaggregated" in self.serving and alone:
+            flag = f"--{alone[0].replace('_', '-')}"
+            hint = f"leave {flag} out, or ask for it of the aggregated fleet alone"
+            message = f"disaggregated contradicts {flag}, which counts replicas of one kind, not pairs of pools"
+            raise RoofcastError(message, field="--serving", hint=hint)
+        if self.any_precision and (self.weights or self.scheme or self.activations):
+            flags = "--weights, --activations and --scheme"
+            raise RoofcastError(f"contradicts {flags}: give one or the other", field="--any-precision")
+        compares = self.any_precision or self.any_technique or self.max_gpus or self.explain_gap
+        given = (self.weights, self.scheme, self.activations, self.kv_cache, self.sparsity, self.kv_policy)
+        if self.max_quality_loss is not None and not (compares or any(given)):
+            raise RoofcastError(
+                "changes nothing without --any-precision, --any-technique, --explain-gap or a format or technique",
+                field="--max-quality-loss",
+                code="no_effect",
+            )
+        if self.any_technique and (self.speculation or self.sparsity or self.dp):
+            raise RoofcastError(
+                "contradicts --speculation, --sparsity and --dp: give one or the other", field="--any-technique"
+            )
+        if self.weekend is not None and len(self.load_profile) == HOURS_PER_WEEK:
+            raise RoofcastError("contradicts --load-profile of a whole week: give one or the other", field="--weekend")
+        if self.server_spares is not None and self.spares is not None:
+            raise RoofcastError("contradicts --spares: give one or the other", field="--server-spares")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, data: Any) -> Any:
+        return _normalised(data) if isinstance(data, Mapping) else data
+
+
+def _normalised(data: Mapping[Any, Any]) -> dict[str, Any]:
+    """Flag spelling to field names, ``ttft-p95`` keys to objectives, single values to lists where lists are allowed."""
+    fields: dict[str, Any] = {}
+    objectives: list[object] = []
+    for key, value in data.items():
+        name = str(key).replace("-", "_")
+        match = _OBJECTIVE.fullmatch(name)
+        if match:
+            metric = "e2e" if match[1] == "latency" else match[1]
+            objectives.append({"metric": metric, "percentile": float(match[2]), "bound_s": _bound_s(key, value)})
+        elif name in _LISTS and isinstance(value, str | int | float):
+            fields[name] = (value,)
+        elif value is not None:
+            fields[name] = value
+    if objectives:
+        fields["objectives"] = (*fields.get("objectives", ()), *objectives)
+    return fields
+
+
+def _bound_s(key: object, value: object) -> float:
+    try:
+        return duration_s(value)
+    except ValueError as error:
+        raise RoofcastError(f"{error}, got {value!r}", field=str(key)) from None
+
+
+def _checked(fields: Mapping[str, object], *, where: str = "") -> PlanSpec:
+    """A list's field carries no index in a refusal: the value is shown, and flags are not numbered."""
+    try:
+        return validate(PlanSpec, fields, where=where)
+    except RoofcastError as error:
+        name = error.field.partition(".")[0]
+        if name in _LISTS:
+            error.field = name
+        raise
+
+
+def plan_spec(flags: Mapping[str, object], *, workload: str | Path | None = None) -> PlanSpec:
+    """Flags over the fields of a workload file, checked together.
+
+    Raises
+    ------
+    RoofcastError
+        A field is unknown or out of its range (names the field, the value and what is allowed), or the workload file
+        is not YAML (file, line, reason).
+    FileError
+        The workload file cannot be read.
+    """
+    given = _normalised(flags)
+    if workload is None:
+        return _checked(given)
+    try:
+        filed = _normalised(read_yaml(workload))
+    except ProfileError as error:
+        raise RoofcastError(error.message, field="--workload", hint=error.hint) from None
+    # The file is checked alone first, so that a bad value is reported where it stands.
+    _checked(filed, where=str(workload))
+    return _checked({**filed, **given})
+
+
+_JOINED = ("load_profile",)
+"""Lists that are one flag with commas; all others repeat theirs."""
+
+
+def _words(name: str, value: object) -> list[str]:
+    flag = "--" + name.replace("_", "-")
+    if isinstance(value, bool):
+        return [flag] if value else []
+    if isinstance(value, tuple):
+        return [word for item in value for word in _words(name, item)]
+    if isinstance(value, float):
+        return [flag, f"{value:.12g}"]
+    return [flag, str(getattr(value, "value", value))]
+
+
+def plan_command(spec: PlanSpec) -> str:
+    """``plan-capacity --rps 1000 --ttft-p95 2s``, quoted for a shell."""
+    words = ["plan-capacity"]
+    for name in type(spec).model_fields:
+        value = getattr(spec, name)
+        if name not in spec.model_fields_set or value is None:
+            continue
+        if name == "objectives":
+            words += [word for item in value for word in _objective(item)]
+        elif name in _JOINED:
+            words += ["--" + name.replace("_", "-"), ",".join(f"{item:.12g}" for item in value)] if value else []
+        else:
+            words += _words(name, value)
+    return shlex.join(words)
+
+
+def _objective(item: ObjectiveSpec) -> list[str]:
+    return [f"--{item.metric}-p{item.percentile:g}", f"{item.bound_s:.12g}s"]
+
+
+_WRITTEN = re.compile(r"(ttft|tpot|e2e|latency)[-_]p([0-9]+(?:\.[0-9]+)?)\s*=\s*(.+)")
+
+
+def parse_objectives(texts: Sequence[str], *, flag: str) -> tuple[ObjectiveSpec, ...]:
+    """One spec per text; the same percentile of the same metric twice is refused, because one of them would be idle.
+
+    Raises
+    ------
+    RoofcastError
+        Not METRIC-pNN=TIME, an unknown metric, a percentile outside (0, 100) or a time not above zero.
+    """
+    found: dict[tuple[str, float], ObjectiveSpec] = {}
+    for text in texts:
+        match = _WRITTEN.fullmatch(text.strip().lower())
+        if match is None:
+            raise RoofcastError(
+                f"METRIC-pNN=TIME is needed with ttft, tpot or e2e, got {text!r}",
+                field=flag,
+                hint="such as ttft-p95=2s or tpot-p95=50ms",
+            )
+        fields = {"metric": match[1].replace("latency", "e2e"), "percentile": float(match[2]), "bound_s": match[3]}
+        try:
+            spec = validate(ObjectiveSpec, fields, where="")
+        except RoofcastError as error:
+            raise RoofcastError(f"{error.message}", field=f"{flag} {text}", hint=error.hint) from None
+        key = (spec.metric, spec.percentile)
+        if key in found:
+            raise RoofcastError(f"{text!r} bounds what another objective bounds already", field=flag)
+        found[key] = spec
+    return tuple(found.values())

@@ -1,0 +1,103 @@
+"""The contract's scenario: one question about one deployment."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from simulator.errors import RoofcastError
+from simulator.specs.base import Spec
+from simulator.specs.engine.deployment import DisaggregationSpec
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.techniques import TechniquesSpec
+from simulator.specs.question.workload import WorkloadSpec
+
+Kind = Literal["batch", "serve", "closed_loop", "offline"]
+RoutingName = Literal["round_robin", "least_outstanding", "prefix_aware"]
+
+REQUIRED_FIELDS: dict[str, tuple[str, ...]] = {
+    "batch": ("batch_size", "isl_tokens", "osl_tokens"),
+    "closed_loop": ("concurrency", "isl_tokens", "osl_tokens"),
+    "offline": ("isl_tokens", "osl_tokens"),
+    "serve": ("workload",),
+}
+# Fields that would silently change nothing under a kind are refused there.
+IDLE_FIELDS: dict[str, tuple[str, ...]] = {
+    "batch": ("concurrency", "workload", "num_requests", "disaggregation", "routing", "slo"),
+    "closed_loop": ("batch_size", "workload", "disaggregation", "routing", "slo"),
+    "offline": ("batch_size", "concurrency", "workload", "disaggregation", "routing", "slo"),
+    "serve": ("batch_size", "concurrency", "num_requests"),
+}
+# The same of the engine: only kind serve simulates a scheduler.
+IDLE_ENGINE_FIELDS = ("scheduler", "queue_order", "cpu_kv_offload", "cpu_kv_offload_bytes")
+
+
+class ScenarioSpec(Spec):
+    """One line of the input of ``roofcast simulate`` (DESIGN section 4 gives the meaning of each field).
+
+    ``routing`` spreads the requests of kind serve over replicas: in turn (the default), to the one with fewest requests
+    in it, or to the one that has most of the prompt in its prefix cache. ``slo`` lists objectives such as
+    "ttft-p95=2s", whose percentiles and goodput the result then reports.
+    """
+
+    id: str | int
+    kind: Kind
+    model: str
+    hardware: str
+    interconnect: str | None = None
+    tp_size: PositiveInt = 1
+    pp_size: PositiveInt = 1
+    ep_size: PositiveInt = 1
+    dp_size: PositiveInt = 1
+    replicas: PositiveInt = 1
+    precision: PrecisionSpec = PrecisionSpec()
+    techniques: TechniquesSpec = TechniquesSpec()
+    engine: EngineSpec = EngineSpec()
+    batch_size: PositiveInt | None = None
+    concurrency: PositiveInt | None = None
+    num_requests: PositiveInt | None = None
+    isl_tokens: PositiveInt | None = None
+    osl_tokens: PositiveInt | None = None
+    workload: WorkloadSpec | None = Field(default=None)
+    disaggregation: DisaggregationSpec | None = None
+    routing: RoutingName | None = None
+    slo: tuple[str, ...] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: Any) -> Any:
+        """JSON programs write null for "not given"; that is the same as leaving the field out."""
+        if not isinstance(data, dict):
+            return data
+        given = {key: value for key, value in data.items() if value is not None}
+        if isinstance(given.get("slo"), str):
+            given["slo"] = (given["slo"],)
+        return _lengths_in_workload(given) if given.get("kind") == "serve" else given
+
+
+def _lengths_in_workload(given: dict[str, Any]) -> dict[str, Any]:
+    """``isl_tokens`` and ``osl_tokens`` of a served scenario as its workload's, which may not say otherwise."""
+    workload = given.get("workload")
+    if not isinstance(workload, dict) or workload.get("trace") or workload.get("lengths_trace"):
+        return given
+    filled = {key: value for key, value in workload.items() if value is not None or key == "timeout_s"}
+    said = {"isl_tokens": filled.get("isl_tokens"), "osl_tokens": filled.get("osl_tokens")}
+    question, system = filled.get("question_tokens"), filled.get("system_prompt_tokens", 0)
+    if isinstance(question, int) and isinstance(system, int):
+        said["isl_tokens"] = question + system
+    for field, inside in said.items():
+        outside = given.pop(field, None)
+        if outside is None:
+            continue
+        if inside is None:
+            filled[field] = outside
+        elif inside != outside:
+            raise RoofcastError(
+                f"{outside} contradicts the workload, whose requests have {inside}",
+                field=field,
+                code="contradiction",
+                hint="give the lengths once",
+            )
+    return {**given, "workload": filled}

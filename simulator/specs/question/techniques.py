@@ -1,0 +1,299 @@
+"""The contract's ``techniques`` object.
+
+Parameter-efficient adapters as a scenario gives them.
+
+Contextual sparsity as a scenario gives it.
+
+Early exit as a scenario gives it.
+
+Bounded KV caches as a scenario gives them.
+
+Sparse weights as a scenario gives them.
+
+Speculative decoding as a scenario gives it.
+
+What if a model were built differently: overrides on its profile.
+
+Weights in the host's memory as a scenario gives them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+
+from simulator.specs.base import Spec
+
+AdapterMethod = Literal["lora", "adapter", "prompt_tuning", "bitfit", "qlora"]
+
+
+class AdaptersSpec(Spec):
+    """``count`` adapters held at once, merged into the weights or applied beside them to each batch.
+
+    ``rank``: of the low-rank products (lora, qlora), or the width of the bottleneck (adapter).
+    ``targets``: the linear layers that low-rank products stand beside; "all" is every one in the blocks but routed
+    experts. ``prompt_tokens``: virtual tokens before every prompt (prompt_tuning).
+    """
+
+    method: AdapterMethod = "lora"
+    rank: PositiveInt | None = None
+    count: PositiveInt = 1
+    merged: bool = False
+    targets: Literal["all", "attention", "mlp"] | None = None
+    prompt_tokens: PositiveInt | None = None
+
+
+Fraction = Annotated[float, Field(gt=0, le=1)]
+PREDICTOR_RANK = 1000
+
+
+class ContextualSparsitySpec(Spec):
+    """Small predictors choose, for each token, the heads and the feed-forward neurons that it needs.
+
+    ``attention_fraction``, ``mlp_fraction`` : share that one token needs (1: all of them, no predictor)
+    ``predictor_rank`` : width between the two layers of each predictor; 1000 as in Deja Vu
+    ``correlation`` : 0 where tokens of a batch choose independently, 1 where all choose alike
+    """
+
+    attention_fraction: Fraction = 1.0
+    mlp_fraction: Fraction = 1.0
+    predictor_rank: PositiveInt = PREDICTOR_RANK
+    correlation: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+    @model_validator(mode="after")
+    def _does_something(self) -> ContextualSparsitySpec:
+        if self.attention_fraction == 1 and self.mlp_fraction == 1:
+            raise ValueError("attention_fraction 1 and mlp_fraction 1 change nothing; give one below 1")
+        return self
+
+
+Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class ExitSpec(Spec):
+    """A generated token leaves after ``layer`` layers with ``probability`` (of all tokens)."""
+
+    layer: PositiveInt
+    probability: Probability
+
+
+class EarlyExitSpec(Spec):
+    """Generated tokens leave before the last layer when a confidence test says so.
+
+    ``exits``: how many of them leave where; or ``mean_fraction``: the mean share of the layers that a token passes,
+    with an equal chance to leave after each layer. ``compacts``: the engine takes finished tokens out of the batch;
+    otherwise a batch runs until its last member leaves.
+    """
+
+    exits: tuple[ExitSpec, ...] = ()
+    mean_fraction: Probability | None = None
+    compacts: bool = False
+
+
+class KvPolicySpec(Spec):
+    """Keep at most ``budget_tokens`` of each sequence: heavy hitters and recent ones (h2o), the first ones and recent
+    ones (streaming), recent ones only (window)."""
+
+    method: Literal["h2o", "streaming", "window"]
+    budget_tokens: PositiveInt
+
+
+_PATTERN = re.compile(r"(\d+):(\d+)")
+SparsityMethod = Literal["magnitude", "obs", "wanda", "sparsegpt"]
+StructuredTarget = Literal["heads", "channels", "layers"]
+ROUNDING = 1e-4
+
+
+class SparsitySpec(Spec):
+    """Zeros in the weights: ``pattern`` "2:4" or another N:M, "unstructured" or "structured"; ``fraction`` of zeros.
+
+    ``method`` (magnitude, obs, wanda, sparsegpt) changes quality and preparation, never speed.
+    ``target`` : what structured pruning takes out: heads, channels of the feed-forward blocks (default), or layers
+    ``compressed`` : stored without the zeros and widened before a dense product, where no unit multiplies the pattern
+    """
+
+    pattern: str
+    fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
+    method: SparsityMethod | None = None
+    target: StructuredTarget | None = None
+    compressed: bool = False
+
+    @model_validator(mode="after")
+    def _agrees(self) -> SparsitySpec:
+        found = _PATTERN.fullmatch(self.pattern)
+        if found is None and self.pattern not in ("unstructured", "structured"):
+            raise ValueError(
+                f'pattern {self.pattern!r} is not known; allowed: N:M such as "2:4", "unstructured", "structured"'
+            )
+        if found is not None:
+            kept, of = int(found[1]), int(found[2])
+            if not 0 < kept < of:
+                raise ValueError(f"pattern {self.pattern!r} keeps no weight or every weight; N has to lie below M")
+            if self.fraction is not None and abs(self.fraction - (1 - kept / of)) > ROUNDING:
+                raise ValueError(f"fraction {self.fraction} contradicts {self.pattern}, which drops {1 - kept / of:g}")
+        elif self.fraction is None:
+            raise ValueError(f"pattern {self.pattern} needs a fraction between 0 and 1")
+        if self.target is not None and self.pattern != "structured":
+            raise ValueError("target (heads, channels, layers) belongs to pattern structured")
+        if self.compressed and self.pattern == "structured":
+            raise ValueError("compressed changes nothing for pattern structured, which leaves smaller dense shapes")
+        return self
+
+    @property
+    def pruned(self) -> StructuredTarget:
+        """What structured pruning takes out."""
+        return self.target or "channels"
+
+    @property
+    def kept_of(self) -> tuple[int, int] | None:
+        """(kept, of) of an N:M pattern."""
+        found = _PATTERN.fullmatch(self.pattern)
+        return (int(found[1]), int(found[2])) if found else None
+
+    @property
+    def kept_fraction(self) -> float:
+        """Share of the weights that stay."""
+        if self.kept_of is not None:
+            return self.kept_of[0] / self.kept_of[1]
+        assert self.fraction is not None, "checked above"
+        return 1.0 - self.fraction
+
+
+SpeculationMethod = Literal[
+    "draft", "eagle", "eagle2", "medusa", "hydra", "ngram", "lookup", "llma", "rest", "lookahead", "blockwise"
+]
+DraftDevice = Literal["same", "other", "cpu"]
+
+
+class SpeculationSpec(Spec):
+    """Guess ``k`` tokens in a row and verify them in one step of the target model.
+
+    ``acceptance`` is the probability that a guess is accepted given that those before it were: one number or one per
+    position; ``accepted_tokens`` is instead the mean number of tokens that a verify step yields, its own included.
+    ``draft_model`` names the small model of method draft, ``draft_device`` where it runs: on the target's devices,
+    on others (``draft_hardware`` names them, by default of the target's kind) or on the host's CPU.
+    ``tree`` is the number of guesses verified at once, or the guesses per depth, or the paths of a tree of heads as
+    Medusa writes them ([[0], [0, 0], [1], ...]). ``window`` and ``guesses`` are W and G of lookahead decoding, whose N
+    is k + 1. ``adaptive`` switches speculation off where it does not pay and shortens k where that is faster.
+    """
+
+    method: SpeculationMethod
+    k: PositiveInt | None = None
+    acceptance: float | tuple[float, ...] | None = None
+    accepted_tokens: float | None = None
+    draft_model: str | None = None
+    draft_device: DraftDevice | None = None
+    draft_hardware: str | None = None
+    tree: PositiveInt | tuple[PositiveInt, ...] | None = None
+    window: PositiveInt | None = None
+    guesses: PositiveInt | None = None
+    adaptive: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _method_alone(cls, data: Any) -> Any:
+        """``"eagle"`` is short for ``{"method": "eagle"}``."""
+        return {"method": data} if isinstance(data, str) else data
+
+    @field_validator("acceptance", "tree", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """A text such as 0.8/0.7/0.6 lists one value per position."""
+        return tuple(value.split("/")) if isinstance(value, str) and "/" in value else value
+
+    @field_validator("tree", mode="before")
+    @classmethod
+    def _paths(cls, value: Any) -> Any:
+        """Paths of a tree become the number of guesses at each depth."""
+        if isinstance(value, bool):
+            raise ValueError("a number of guesses, guesses per depth or paths are needed")
+        is_sequence = isinstance(value, list | tuple) and len(value) > 0
+        if not is_sequence or not all(isinstance(item, list | tuple) and item for item in value):
+            return value
+        depths = [len(path) for path in value]
+        return tuple(depths.count(depth) for depth in range(1, max(depths) + 1))
+
+
+class MlaOverride(Spec):
+    """Latent attention in place of every full attention layer; widths as in the models that ship it."""
+
+    kv_lora_rank: PositiveInt
+    qk_rope_head_dim: PositiveInt = 64
+    qk_nope_head_dim: PositiveInt = 128
+    v_head_dim: PositiveInt = 128
+    q_lora_rank: PositiveInt | None = None
+
+
+class MoeOverride(Spec):
+    """Experts in place of every dense feed-forward block.
+
+    ``moe_intermediate_size``: of one expert; left out, the block's width is divided among the experts, so that all
+    parameters stay (MoEfication). ``shared_expert_intermediate_size``: of an expert that every token passes.
+    """
+
+    num_experts: Annotated[int, Field(gt=1)]
+    num_experts_per_tok: PositiveInt
+    moe_intermediate_size: PositiveInt | None = None
+    shared_expert_intermediate_size: NonNegativeInt = 0
+
+
+class StructureSpec(Spec):
+    """Overrides of a model's structure.
+
+    num_key_value_heads : of every attention layer (1 is MQA, all heads MHA)
+    sliding_window : keys that every full attention layer sees at most
+    window_every : of so many layers in a row one keeps full attention, the others get ``sliding_window``
+    layers_fraction : share of the layers that stay, the first ones and the last (depth pruning, a shallower student)
+    hidden_size : with heads, dense widths and expert widths in proportion; head_dim stays
+    expert_imbalance : tokens of the busiest expert-parallel rank over the mean, or "expected" for what chance alone
+        makes of each step
+    """
+
+    num_key_value_heads: PositiveInt | None = None
+    mla: MlaOverride | None = None
+    sliding_window: PositiveInt | None = None
+    window_every: Annotated[int, Field(gt=1)] | None = None
+    moe: MoeOverride | None = None
+    layers_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    hidden_size: PositiveInt | None = None
+    expert_imbalance: Annotated[float, Field(gt=1.0)] | Literal["expected"] | None = None
+
+
+class WeightOffloadSpec(Spec):
+    """``fraction`` of the layers' weights stays in the host's memory and is read over the host link in every pass."""
+
+    fraction: Annotated[float, Field(gt=0, le=1)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fraction_alone(cls, data: Any) -> Any:
+        """``0.5`` is short for ``{"fraction": 0.5}``."""
+        is_number = isinstance(data, int | float) and not isinstance(data, bool)
+        return {"fraction": data} if is_number else data
+
+
+AttentionKernel = Literal["flash", "standard", "flash_decoding"]
+
+
+class TechniquesSpec(Spec):
+    """What-if changes to one deployment; an absent one changes nothing."""
+
+    sparsity: SparsitySpec | None = None
+    contextual_sparsity: ContextualSparsitySpec | None = None
+    speculation: SpeculationSpec | None = None
+    attention: AttentionKernel | None = None
+    kv_policy: KvPolicySpec | None = None
+    adapters: AdaptersSpec | None = None
+    structure: StructureSpec | None = None
+    early_exit: EarlyExitSpec | None = None
+    fusion: bool | None = None
+    weight_offload: WeightOffloadSpec | None = None
+    sequence_parallel: bool | None = None
+
+    @field_validator("sparsity", mode="before")
+    @classmethod
+    def _pattern_alone(cls, value: Any) -> Any:
+        """``"2:4"`` is short for ``{"pattern": "2:4"}``."""
+        return {"pattern": value} if isinstance(value, str) else value

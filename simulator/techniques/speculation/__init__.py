@@ -1,0 +1,1 @@
+"""Speculative decoding: methods, drafters, acceptance."""

@@ -1,0 +1,139 @@
+"""EAGLE's drafter as a model of its own: one layer of the target over its features, between its embedding and head.
+
+Prediction heads on the target (Medusa, Hydra, blockwise): rows of its own operator list, in time and in memory.
+
+The host's processor as a place for a draft model: a roofline of one socket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.errors import RoofcastError
+from simulator.operators.linear import linear
+from simulator.operators.step_shape import Array
+from simulator.operators.work import Family, Work
+from simulator.specs.model.architecture import ModelSpec
+from simulator.techniques.applied import RowContext
+from simulator.units import GIGA
+
+SHARED_ROLES = frozenset({"embedding", "lm_head"})
+"""What the drafter borrows from the target, and so takes no memory for."""
+
+
+def draft_layer_model(target: ModelSpec) -> ModelSpec:
+    """One decoder layer like the target's last.
+
+    References
+    ----------
+    [Li2024]
+    """
+    if target.encoder is not None:
+        raise RoofcastError(
+            f"eagle drafts with a decoder layer, and {target.name} has an encoder too",
+            field="techniques.speculation.method",
+            code="contradiction",
+            hint="method ngram works with every model that generates",
+        )
+    return target.model_copy(
+        update={
+            "name": f"{target.name}-draft-layer",
+            "layers": (target.layers[target.layer_order[-1]],),
+            "layer_order": (0,),
+            "extra_parameters": 0,
+            "notes": (),
+        }
+    )
+
+
+def join_features(rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
+    """Rows with EAGLE's product that brings embedding and feature, side by side, back to hidden_size."""
+    share = context.share()
+    hidden = context.model.hidden_size
+    joined = linear(
+        "feature_proj",
+        share=share,
+        role="mlp",
+        m=share.tokens,
+        n=hidden / share.tp_size,
+        k=2 * hidden,
+        bias=hidden / share.tp_size,
+        count=1.0,
+    )
+    return (joined, *rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionHeads:
+    """``count`` heads beside the LM head, each for one later position.
+
+    With ``own_vocabulary`` a head is a residual block of hidden_size x hidden_size and an LM head of its own (Medusa);
+    otherwise two such products and the model's LM head (blockwise decoding). With ``every_token`` the heads see all
+    tokens that a step scores, as published implementations do; otherwise the last one of each sequence.
+
+    References
+    ----------
+    [Cai2024], [Stern2018].
+    """
+
+    count: int
+    own_vocabulary: bool
+    every_token: bool
+
+    def __call__(self, rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
+        """``rows`` of the last stage with those of the heads."""
+        if context.stage != context.parallelism.pp_size - 1:
+            return rows
+        share = context.share()
+        step, hidden = context.step, context.model.hidden_size
+        scored = step.logits_tokens if self.every_token else step.prefill_logits + step.decode_sequences
+        blocks = linear(
+            "head_blocks",
+            share=share,
+            role="lm_head",
+            m=scored,
+            n=hidden,
+            k=hidden,
+            bias=hidden,
+            count=self.count * (1 if self.own_vocabulary else 2),
+        )
+        vocabulary = linear(
+            "head_vocabulary",
+            share=share,
+            role="lm_head",
+            m=scored,
+            n=context.model.vocab_size / share.tp_size,
+            k=hidden,
+            held=self.own_vocabulary,
+            count=self.count,
+            family=Family.LM_HEAD,
+        )
+        return (*rows, blocks, vocabulary)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCpu:
+    """One socket: memory bandwidth [bytes/s] and 16-bit matrix peak [FLOP/s]."""
+
+    name: str
+    memory_bytes_per_s: float
+    peak_flops_per_s: float
+
+    def seconds(self, *, flops: Array, weight_bytes: Array) -> Array:
+        """Roofline time of a pass: the slower of its arithmetic and its reads [s].
+
+        References
+        ----------
+        [Williams2009]
+        """
+        return np.maximum(flops / self.peak_flops_per_s, weight_bytes / self.memory_bytes_per_s)
+
+
+# Intel Xeon Platinum 8480C, the host of DGX H100: 8 channels of DDR5-4800 x 8 bytes; 56 cores x 1,024 bf16 FLOPs a
+# clock (Intel, Advanced Matrix Extensions) x 2.0 GHz base clock.
+XEON_8480C = HostCpu(
+    name="Xeon Platinum 8480C", memory_bytes_per_s=8 * 4.8 * GIGA * 8, peak_flops_per_s=56 * 1024 * 2.0 * GIGA
+)
+"""Assumed host where the scenario runs a draft model on the CPU."""

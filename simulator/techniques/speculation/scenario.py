@@ -1,0 +1,219 @@
+"""A scenario's speculation with every default filled in, and its acceptance as one vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+import numpy as np
+
+from simulator.errors import RoofcastError
+from simulator.operators.transformer import is_encoder_only
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.question.techniques import DraftDevice, SpeculationSpec
+from simulator.techniques.speculation.acceptance import any_child_accepted, mean_tokens, rate_of_mean, schedule_length
+from simulator.techniques.speculation.methods import (
+    LOOKAHEAD_GUESSES,
+    LOOKAHEAD_WINDOW,
+    METHODS,
+    Bookkeeping,
+    Drafter,
+    MethodTraits,
+)
+
+FIELD = "techniques.speculation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationPlan:
+    """What a round is: guesses, one verify step, and how many guesses survive.
+
+    k : longest run of guesses; acceptance : P(position i accepted | those before), one per position
+    verify_tokens : tokens per sequence that the target's step scores, its own last one included
+    draft_width : tokens per sequence in each of the ``k`` steps of the drafter
+    """
+
+    method: str
+    drafter: Drafter
+    bookkeeping: Bookkeeping
+    k: int
+    acceptance: tuple[float, ...]
+    verify_tokens: int
+    draft_width: float
+    draft_device: DraftDevice
+    assumptions: tuple[str, ...]
+
+    @property
+    def mean_tokens(self) -> float:
+        """Mean tokens of a verify step, its own included."""
+        return mean_tokens(np.array(self.acceptance))
+
+
+def _refuse(field: str, message: str, *, code: str = "contradiction", hint: str = "") -> RoofcastError:
+    return RoofcastError(message, field=f"{FIELD}.{field}" if field else FIELD, code=code, hint=hint)
+
+
+def check_speculation(spec: SpeculationSpec, *, model: ModelSpec) -> None:
+    """Refuse fields that contradict each other, the method or the model."""
+    if is_encoder_only(model) or not model.has_lm_head:
+        raise _refuse(
+            "method", f"{spec.method} guesses tokens to generate, and {model.name} is an encoder: it generates none",
+            hint="leave speculation out",
+        )  # fmt: skip
+    if spec.acceptance is not None and spec.accepted_tokens is not None:
+        raise _refuse(
+            "accepted_tokens", f"{spec.accepted_tokens:g} is given beside acceptance {spec.acceptance}: one follows "
+            "from the other", hint="give one of the two",
+        )  # fmt: skip
+    for value in spec.acceptance if isinstance(spec.acceptance, tuple) else (spec.acceptance or 0.0,):
+        if not 0.0 <= value <= 1.0:
+            raise _refuse("acceptance", f"{value:g} is no probability; allowed: 0 to 1", code="out_of_range")
+    traits = METHODS[spec.method]
+    drafts = traits.drafter in (Drafter.MODEL, Drafter.LAYER)
+    idle = {
+        "draft_model": (spec.draft_model is not None and not drafts, "draft or eagle"),
+        "draft_device": (spec.draft_device is not None and traits.drafter is not Drafter.MODEL, "draft"),
+        "draft_hardware": (spec.draft_hardware is not None and spec.draft_device != "other", "draft on device other"),
+        "tree": (spec.tree is not None and traits.tree is None, "eagle, eagle2, medusa, hydra or rest"),
+        "window": (spec.window is not None and spec.method != "lookahead", "lookahead"),
+        "guesses": (spec.guesses is not None and spec.method != "lookahead", "lookahead"),
+    }
+    for field, (is_idle, user) in idle.items():
+        if is_idle:
+            raise _refuse(
+                field, f"{getattr(spec, field)!r} has no effect with method {spec.method}; it belongs to {user}",
+                code="ignored_option", hint="leave it out",
+            )  # fmt: skip
+    _check_lengths(spec)
+
+
+def _check_lengths(spec: SpeculationSpec) -> None:
+    """``k``, a list of acceptances and a list of guesses per depth all say how long a run of guesses is."""
+    lengths = {
+        "k": spec.k,
+        "acceptance": len(spec.acceptance) if isinstance(spec.acceptance, tuple) else None,
+        "tree": len(spec.tree) if isinstance(spec.tree, tuple) else None,
+    }
+    said = {name: length for name, length in lengths.items() if length is not None}
+    if len(set(said.values())) > 1:
+        first, second = list(said.items())[:2] if len(set(list(said.values())[:2])) > 1 else list(said.items())[1:]
+        raise _refuse(
+            second[0], f"goes {second[1]} deep, and {first[0]} goes {first[1]}: both say how long a run of guesses is",
+            hint=f"leave {first[0]} out or make them equal",
+        )  # fmt: skip
+    if 0 in said.values():
+        raise _refuse(next(name for name, length in said.items() if length == 0), "is empty", code="out_of_range")
+
+
+def speculation_plan(spec: SpeculationSpec, *, model: ModelSpec, framework: bool) -> SpeculationPlan:
+    """Fill in what the scenario leaves open.
+
+    framework : the method runs as its authors published it, in PyTorch, with its tree and its schedule; serving
+        engines verify chains unless a tree is asked for
+    """
+    check_speculation(spec, model=model)
+    traits = METHODS[spec.method]
+    said: list[str] = []
+    tree = traits.tree if spec.tree is None and framework else spec.tree
+    k = _run_length(spec, traits=traits, tree=tree, framework=framework, said=said)
+    acceptance = _acceptance(spec, traits=traits, k=k, is_chain=tree is None, said=said)
+    verify = _verify_tokens(spec, traits=traits, tree=tree, k=k, framework=framework, said=said)
+    return SpeculationPlan(
+        method=spec.method,
+        drafter=traits.drafter,
+        bookkeeping=Bookkeeping.CHAIN if tree is None and spec.method != "lookahead" else traits.bookkeeping,
+        k=k,
+        acceptance=acceptance,
+        verify_tokens=verify,
+        draft_width=max(1.0, (verify - 1) / k) if traits.drafter is Drafter.LAYER else 1.0,
+        draft_device=spec.draft_device or "same",
+        assumptions=tuple(said),
+    )
+
+
+def _run_length(
+    spec: SpeculationSpec, *, traits: MethodTraits, tree: int | tuple[int, ...] | None, framework: bool, said: list[str]
+) -> int:
+    if isinstance(spec.acceptance, tuple):
+        return len(spec.acceptance)
+    if spec.k is not None:
+        return spec.k
+    if isinstance(spec.tree, tuple):
+        return len(spec.tree)
+    k = len(tree) if isinstance(tree, tuple) else traits.k
+    reason = traits.source.split(";")[0]
+    if spec.method == "draft" and framework:
+        k = round(schedule_length(_mean_at(spec, traits=traits, k=k)))
+        reason = "where the schedule of assisted generation settles: 2 more after a full success, 1 less otherwise"
+    if spec.accepted_tokens is not None and spec.accepted_tokens > k + 1:
+        k = ceil(spec.accepted_tokens - 1)
+        reason = "the shortest run that can yield accepted_tokens"
+    said.append(f"speculation.k = {k} ({reason})")
+    return k
+
+
+def _mean_at(spec: SpeculationSpec, *, traits: MethodTraits, k: int) -> float:
+    if spec.accepted_tokens is not None:
+        return spec.accepted_tokens
+    return traits.tokens if spec.acceptance is None else mean_tokens(np.full(k, float(np.mean(spec.acceptance))))
+
+
+def _acceptance(
+    spec: SpeculationSpec, *, traits: MethodTraits, k: int, is_chain: bool, said: list[str]
+) -> tuple[float, ...]:
+    if spec.acceptance is None and spec.accepted_tokens is None:
+        rate = rate_of_mean(traits.tokens, k=traits.k)
+        flattered = "; with its tree, a chain yields less" if is_chain and traits.tree is not None else ""
+        said.append(f"speculation.acceptance = {rate:.3f} a position ({traits.source.split('; ')[-1]}{flattered})")
+        return (rate,) * k
+    if spec.accepted_tokens is not None:
+        if not 1.0 <= spec.accepted_tokens <= k + 1:
+            raise _refuse(
+                "accepted_tokens", f"{spec.accepted_tokens:g} tokens per verify step; {k} guesses and the target's own "
+                f"token allow 1 to {k + 1}", code="out_of_range", hint="raise k or check the figure",
+            )  # fmt: skip
+        return (rate_of_mean(spec.accepted_tokens, k=k),) * k
+    rates = np.broadcast_to(np.asarray(spec.acceptance, dtype=np.float64), (k,))
+    if isinstance(spec.tree, tuple):
+        said.append("speculation.acceptance is that of one guess; guesses for the same position are independent")
+        nodes = np.array(spec.tree, dtype=np.float64)
+        rates = any_child_accepted(rates, children=nodes / np.append(1.0, nodes[:-1]))
+    return tuple(float(rate) for rate in rates)
+
+
+def _verify_tokens(
+    spec: SpeculationSpec,
+    *,
+    traits: MethodTraits,
+    tree: int | tuple[int, ...] | None,
+    k: int,
+    framework: bool,
+    said: list[str],
+) -> int:
+    if spec.method == "lookahead":
+        window, guesses = spec.window or LOOKAHEAD_WINDOW, spec.guesses or LOOKAHEAD_GUESSES
+        if spec.window is None or spec.guesses is None:
+            said.append(f"speculation.window = {window}, guesses = {guesses} ({traits.source.split(';')[0]})")
+        return 1 + (window + guesses) * k
+    if tree is None:
+        if traits.tree is not None and not framework:
+            said.append(f"speculation.tree: none, {k} guesses in a row as serving engines verify them")
+        return 1 + k
+    guesses = sum(tree) if isinstance(tree, tuple) else tree
+    if guesses < k:
+        raise _refuse("tree", f"{guesses} guesses cannot hold a run of k = {k}", hint=f"at least {k}")
+    if spec.tree is None:
+        said.append(f"speculation.tree = {guesses} guesses ({traits.source.split(';')[0]})")
+    return 1 + guesses
+
+
+def with_run_length(plan: SpeculationPlan, *, k: int) -> SpeculationPlan:
+    """The plan with chains of ``k`` guesses; positions beyond those known are accepted like the last one."""
+    known = plan.acceptance[:k]
+    return replace(
+        plan,
+        k=k,
+        acceptance=known + (plan.acceptance[-1],) * (k - len(known)),
+        verify_tokens=1 + k,
+        draft_width=1.0,
+    )

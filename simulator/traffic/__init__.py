@@ -1,0 +1,1 @@
+"""Requests: when they arrive, how long they are, what their prompts share."""

@@ -1,0 +1,162 @@
+"""From the workload of a scenario to the requests that it sends."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.errors import RoofcastError
+from simulator.specs.question.workload import WorkloadSpec
+from simulator.traffic.arrivals import conversation_requests, stage_arrivals, trace_arrivals
+from simulator.traffic.lengths import whole_lengths
+from simulator.traffic.prefixes import PrefixLists, grouped_prompts, hashed_prompts
+from simulator.traffic.recorded.traces import HASH_BLOCK_TOKENS, RequestTrace, read_trace
+from simulator.traffic.requests import Ints, Requests, check_workload_size, make_requests
+
+
+def _mean_prompt_tokens(workload: WorkloadSpec) -> int:
+    if workload.question_tokens is not None:
+        whole = workload.system_prompt_tokens + workload.question_tokens
+        if workload.isl_tokens is not None and workload.isl_tokens != whole:
+            raise RoofcastError(
+                f"{workload.isl_tokens}, but system_prompt_tokens + question_tokens = {whole}",
+                field="workload.isl_tokens",
+                hint="give isl_tokens or question_tokens, not both",
+            )
+        return whole
+    if workload.isl_tokens is None:
+        raise RoofcastError(
+            "a prompt length is needed", field="workload.isl_tokens", hint="or question_tokens", code="missing_field"
+        )
+    if workload.isl_tokens <= workload.system_prompt_tokens:
+        raise RoofcastError(
+            f"{workload.isl_tokens} leaves no question after a system prompt of {workload.system_prompt_tokens} tokens",
+            field="workload.isl_tokens",
+        )
+    return workload.isl_tokens
+
+
+def _prompts(
+    workload: WorkloadSpec, *, count: int, block_size_tokens: int, rng: np.random.Generator
+) -> tuple[Ints, Ints, PrefixLists]:
+    """Length and prefix list of each request, and the lists. Requests cycle through the distinct prompts in order."""
+    system = workload.system_prompt_tokens
+    question = _mean_prompt_tokens(workload) - system
+    groups, per_group = workload.prompt_groups or 1, workload.prompts_per_group
+    distinct = count if per_group is None else groups * per_group
+    lengths = system + whole_lengths(question, cv=workload.isl_cv, count=distinct, rng=rng)
+    lists = grouped_prompts(
+        groups=groups,
+        prompts_per_group=per_group,
+        system_tokens=system,
+        prompt_tokens=lengths,
+        block_size_tokens=block_size_tokens,
+    )
+    order = np.arange(count)
+    if per_group is None:
+        return lengths, order % groups, lists
+    return lengths[order % distinct], order % distinct, lists
+
+
+def _trace_requests(workload: WorkloadSpec, trace: RequestTrace, *, block_size_tokens: int) -> Requests:
+    """The trace as recorded, or scaled to each stage's rate; prompts share the blocks whose hashes are equal."""
+    times, stages = trace.arrival_s, None
+    source = np.arange(len(times))
+    stage_end_s = None
+    if workload.stages:
+        parts = [trace_arrivals(stage, recorded_s=trace.arrival_s) for stage in workload.stages]
+        stage_end_s = np.cumsum([stage.duration_s for stage in workload.stages])
+        starts_s = stage_end_s - [stage.duration_s for stage in workload.stages]
+        times = np.concatenate([start + offsets for start, (offsets, _) in zip(starts_s, parts, strict=True)])
+        source = np.concatenate([chosen for _, chosen in parts])
+        stages = np.repeat(np.arange(len(parts)), [len(chosen) for _, chosen in parts])
+    lists = None
+    if trace.hashes is not None:
+        lists = hashed_prompts(trace.hashes, hash_block_tokens=HASH_BLOCK_TOKENS, block_size_tokens=block_size_tokens)
+    return make_requests(
+        arrival_s=times,
+        prompt_tokens=trace.isl_tokens[source].astype(np.int64),
+        output_tokens=trace.osl_tokens[source].astype(np.int64),
+        stage=stages,
+        stage_end_s=stage_end_s,
+        prefix_list=None if lists is None else source,
+        list_start=None if lists is None else lists.list_start,
+        block_ids=None if lists is None else lists.block_ids,
+    )
+
+
+def _drawn_requests(workload: WorkloadSpec, path: str, *, rng: np.random.Generator) -> Requests:
+    """Arrivals of the workload; prompt and answer lengths of requests drawn from a trace. Every prompt is new."""
+    trace = read_trace(path)
+    arrival_s, stage, stage_end_s = stage_arrivals(workload)
+    drawn = rng.integers(0, len(trace.arrival_s), size=len(arrival_s))
+    return make_requests(
+        arrival_s=arrival_s,
+        prompt_tokens=trace.isl_tokens[drawn].astype(np.int64),
+        output_tokens=trace.osl_tokens[drawn].astype(np.int64),
+        stage=stage,
+        stage_end_s=stage_end_s,
+    )
+
+
+LENGTH_FIELDS = ("question_tokens", "isl_tokens", "osl_tokens", "prompt_groups", "prompts_per_group")
+
+
+def _refuse(workload: WorkloadSpec, fields: tuple[str, ...], *, reason: str) -> None:
+    for field in fields:
+        if getattr(workload, field) is not None:
+            raise RoofcastError(reason, field=f"workload.{field}", code="ignored_option", hint="leave it out")
+
+
+def _refuse_idle_fields(workload: WorkloadSpec) -> None:
+    """Options that would change nothing are errors."""
+    if workload.arrival != "gamma" and workload.burstiness != 1:
+        raise RoofcastError("has no effect unless arrival is gamma", field="workload.burstiness", code="ignored_option")
+    if workload.arrival != "constant" and "spacing" in workload.model_fields_set:
+        raise RoofcastError("has no effect unless arrival is constant", field="workload.spacing", code="ignored_option")
+    if (workload.arrival == "trace") != (workload.trace is not None):
+        raise RoofcastError("arrival trace and the file belong together", field="workload.trace", code="missing_field")
+    if workload.trace is not None or workload.lengths_trace is not None:
+        _refuse(workload, LENGTH_FIELDS, reason="lengths and prompts come from the trace")
+    if workload.trace is not None:
+        _refuse(workload, ("lengths_trace", "conversation"), reason="has no effect beside a trace")
+    if workload.lengths_trace is not None:
+        _refuse(workload, ("conversation",), reason="turns take their lengths from question_tokens and osl_tokens")
+    if workload.conversation is not None:
+        _refuse(workload, ("isl_tokens", "prompts_per_group"), reason="a turn's prompt follows from those before it")
+
+
+def build_requests(workload: WorkloadSpec, *, block_size_tokens: int) -> Requests:
+    """All requests of a workload in arrival order; the same seed gives the same requests."""
+    _refuse_idle_fields(workload)
+    check_workload_size(workload, block_size_tokens=block_size_tokens)
+    if workload.trace is not None:
+        return _trace_requests(workload, read_trace(workload.trace), block_size_tokens=block_size_tokens)
+    # Lengths have a stream of their own, so that another arrival process meets the same prompts and answers.
+    rng = np.random.default_rng([workload.seed, len(workload.stages)])
+    if workload.lengths_trace is not None:
+        return _drawn_requests(workload, workload.lengths_trace, rng=rng)
+    if workload.osl_tokens is None:
+        raise RoofcastError("an answer length is needed", field="workload.osl_tokens", code="missing_field")
+    arrival_s, stage, stage_end_s = stage_arrivals(workload)
+    if workload.conversation is not None:
+        return conversation_requests(
+            workload,
+            workload.conversation,
+            arrival_s=arrival_s,
+            stage=stage,
+            stage_end_s=stage_end_s,
+            block_size_tokens=block_size_tokens,
+            rng=rng,
+        )
+    count = len(arrival_s)
+    prompts, prefix_list, lists = _prompts(workload, count=count, block_size_tokens=block_size_tokens, rng=rng)
+    return make_requests(
+        arrival_s=arrival_s,
+        prompt_tokens=prompts,
+        output_tokens=whole_lengths(workload.osl_tokens, cv=workload.osl_cv, count=count, rng=rng),
+        stage=stage,
+        stage_end_s=stage_end_s,
+        prefix_list=prefix_list,
+        list_start=lists.list_start,
+        block_ids=lists.block_ids,
+    )

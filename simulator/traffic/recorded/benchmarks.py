@@ -1,0 +1,161 @@
+"""Demand from the results of benchmark tools: vllm bench serve, GuideLLM, AIPerf and GenAI-Perf.
+
+Their rate is what the server answered. Failed requests are left out of the lengths wherever the file tells them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+
+from simulator.errors import RoofcastError
+from simulator.traffic.lengths import Array
+from simulator.traffic.recorded.demand import RecordedDemand, Spread
+
+_ANSWERED = "the rate is what the server answered, not what clients would have sent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFile:
+    """A result and where it came from; every number is refused by the path of its keys."""
+
+    source: str
+    data: Mapping[str, object]
+
+    def refuse(self, message: str, *, code: str = "malformed_result") -> RoofcastError:
+        """The refusal of this file."""
+        return RoofcastError(f"{self.source}: {message}", field="FILE", code=code)
+
+    def find(self, *keys: str) -> object:
+        """What stands under the keys, None where nothing does."""
+        node: object = self.data
+        for key in keys:
+            node = node.get(key) if isinstance(node, Mapping) else None
+        return node
+
+    def number(self, *keys: str) -> float:
+        """A number of at least 0."""
+        node = self.find(*keys)
+        if isinstance(node, bool) or not isinstance(node, int | float) or not isfinite(node) or node < 0:
+            name = ".".join(keys)
+            raise self.refuse(f"{name} must be a number of at least 0, got {node!r}", code="missing_field")
+        return float(node)
+
+    def positive(self, *keys: str) -> float:
+        """A number above 0."""
+        value = self.number(*keys)
+        if value == 0:
+            raise self.refuse(f"{'.'.join(keys)} is 0: nothing was answered", code="no_requests")
+        return value
+
+    def optional(self, *keys: str) -> float | None:
+        """The same, None where it is not there."""
+        return None if self.find(*keys) is None else self.number(*keys)
+
+    def samples(self, key: str) -> Array | None:
+        """A list of numbers of at least 0, None where there is no list."""
+        node = self.find(key)
+        if not isinstance(node, list) or not node:
+            return None
+        for place, value in enumerate(node):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+                raise self.refuse(f"{key}[{place}] must be a number of at least 0, got {value!r}")
+        return np.array(node, dtype=np.float64)
+
+
+def vllm_bench_demand(file: ResultFile) -> RecordedDemand:
+    """``vllm bench serve --save-result``: spreads where the result holds every request, else means."""
+    answered = file.positive("completed")
+    isl, osl, starts = file.samples("input_lens"), file.samples("output_lens"), file.samples("start_times")
+    notes = [_ANSWERED]
+    if isl is not None and osl is not None:
+        if len(isl) != len(osl):
+            raise file.refuse(f"input_lens and output_lens differ in length: {len(isl)} and {len(osl)}")
+        done = osl > 0
+        if not done.any():
+            raise file.refuse("no request has an answer in output_lens", code="no_requests")
+        if not done.all():
+            notes.append(f"{int((~done).sum())} failed requests are left out of the lengths")
+        isl, osl = isl[done], osl[done]
+    several = starts is not None and len(starts) > 2
+    return RecordedDemand(
+        source=file.source,
+        tool="vllm bench serve",
+        requests=round(answered),
+        duration_s=file.positive("duration"),
+        rate_per_s=file.positive("request_throughput"),
+        peak_to_mean=None,
+        isl=_lengths(file, isl, total="total_input_tokens", answered=answered),
+        osl=_lengths(file, osl, total="total_output_tokens", answered=answered),
+        prefix_hit=None,
+        arrival_cv=Spread.of(np.diff(np.sort(starts))).cv if starts is not None and several else None,
+        notes=tuple(notes),
+    )
+
+
+def _lengths(file: ResultFile, samples: Array | None, *, total: str, answered: float) -> Spread:
+    if samples is not None and len(samples) > 1:
+        return Spread.of(samples)
+    return Spread.mean_only(file.positive(total) / answered)
+
+
+def guidellm_demand(files: list[ResultFile]) -> RecordedDemand:
+    """The benchmark with the highest rate of answers."""
+    key = ("metrics", "requests_per_second", "successful", "mean")
+    best = max(files, key=lambda item: item.number(*key))
+    rate, answered = best.positive(*key), best.positive("metrics", "request_totals", "successful")
+
+    def spread(field: str) -> Spread:
+        block = ("metrics", field, "successful")
+        mean = best.positive(*block, "mean")
+        return Spread(
+            mean=mean,
+            cv=best.number(*block, "std_dev") / mean,
+            p50=best.optional(*block, "percentiles", "p50"),
+            p95=best.optional(*block, "percentiles", "p95"),
+        )
+
+    return RecordedDemand(
+        source=best.source,
+        tool="GuideLLM",
+        requests=round(answered),
+        duration_s=answered / rate,
+        rate_per_s=rate,
+        peak_to_mean=None,
+        isl=spread("prompt_token_count"),
+        osl=spread("output_token_count"),
+        prefix_hit=None,
+        arrival_cv=None,
+        notes=(f"the fastest of {len(files)} benchmarks; its rate is what the server answered",),
+    )
+
+
+def aiperf_demand(file: ResultFile) -> RecordedDemand:
+    """AIPerf, and GenAI-Perf before it, whose blocks have the same names."""
+    rate, answered = file.positive("request_throughput", "avg"), file.optional("request_count", "avg")
+
+    def spread(field: str) -> Spread:
+        mean, std = file.positive(field, "avg"), file.optional(field, "std")
+        return Spread(
+            mean=mean,
+            cv=None if std is None else std / mean,
+            p50=file.optional(field, "p50"),
+            p95=file.optional(field, "p95"),
+        )
+
+    return RecordedDemand(
+        source=file.source,
+        tool="AIPerf" if answered is not None else "GenAI-Perf",
+        requests=round(answered or 0),
+        duration_s=(answered or 0) / rate,
+        rate_per_s=rate,
+        peak_to_mean=None,
+        isl=spread("input_sequence_length"),
+        osl=spread("output_sequence_length"),
+        prefix_hit=None,
+        arrival_cv=None,
+        notes=(_ANSWERED,),
+    )

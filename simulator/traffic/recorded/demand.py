@@ -1,0 +1,143 @@
+"""A recorded demand: what every importer returns.
+
+How recorded requests are spread over the hours of a day, or of a week where seven days were recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simulator.specs.question.plan_values import HOURS_PER_DAY, HOURS_PER_WEEK
+from simulator.traffic.lengths import Array
+from simulator.traffic.recorded.traces import RequestTrace, summarise
+from simulator.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
+# The first hour of Unix time was midnight of a Thursday, three days after a Monday.
+_HOURS_SINCE_MONDAY = 3 * HOURS_PER_DAY
+
+
+def load_by_hour(times_s: ArrayLike, counts: ArrayLike, *, has_dates: bool) -> tuple[float, ...]:
+    """Relative demand by hour, its busiest 1: 168 hours from Monday, 24, or none of a record shorter than a day.
+
+    times_s, counts : rising Unix times in UTC [s] and the requests until each, spread evenly in between
+    has_dates : whether the days of the week are known; without, time starts at some midnight
+
+    Whole hours in whole days or weeks are used, the rest is left out, so that every hour counts as often.
+    """
+    times, total = np.asarray(times_s, dtype=np.float64), np.asarray(counts, dtype=np.float64)
+    first, last = int(np.ceil(times[0] / SECONDS_PER_HOUR)), int(np.floor(times[-1] / SECONDS_PER_HOUR))
+    period = HOURS_PER_WEEK if has_dates and last - first >= HOURS_PER_WEEK else HOURS_PER_DAY
+    hours = np.arange(first, first + max(0, last - first) // period * period)
+    if not len(hours):
+        return ()
+    edges = np.append(hours, hours[-1] + 1) * SECONDS_PER_HOUR
+    inside = np.diff(np.interp(edges, times, total))
+    place = (hours + _HOURS_SINCE_MONDAY) % period
+    mean = np.bincount(place, weights=inside, minlength=period)
+    return tuple(float(value) for value in mean / mean.max()) if mean.max() > 0 else ()
+
+
+_FEW_GAPS = 10
+"""Minutes with fewer gaps say nothing about their spread."""
+_MANY_TIES = 1 / 2
+"""Share of gaps of zero above which a clock that ticks slowly, and no burst, is what they show."""
+_TICKING = "most requests share a time with another one: the recorder's clock is too coarse to tell burstiness"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Mean, coefficient of variation and percentiles of token counts; None where the record does not say."""
+
+    mean: float
+    cv: float | None
+    p50: float | None = None
+    p95: float | None = None
+
+    @classmethod
+    def of(cls, values: Array) -> Spread:
+        """Of samples."""
+        mean = float(values.mean())
+        p50, p95 = (float(value) for value in np.percentile(values, [50, 95]))
+        return cls(mean=mean, cv=float(values.std()) / mean if mean else None, p50=p50, p95=p95)
+
+    @classmethod
+    def mean_only(cls, mean: float) -> Spread:
+        """Of a total."""
+        return cls(mean=mean, cv=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedDemand:
+    """Rate and lengths of recorded requests; None where the record does not say.
+
+    rate_per_s : mean over ``duration_s``; peak_to_mean : busiest minute over the mean
+    isl, osl : prompt and answer tokens; prefix_hit : share of prompt tokens found in a cache
+    arrival_cv : coefficient of variation of the gaps between arrivals
+    load_profile : relative demand by hour (UTC) of a day or a week, empty of records shorter than a day
+    notes : what the record leaves open; warnings : what was put right or looks wrong
+    """
+
+    source: str
+    tool: str
+    requests: int
+    duration_s: float
+    rate_per_s: float
+    peak_to_mean: float | None
+    isl: Spread
+    osl: Spread
+    prefix_hit: float | None
+    arrival_cv: float | None
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    load_profile: tuple[float, ...] = ()
+
+
+def _gap_cv(arrivals_s: Array) -> float | None:
+    """Of gaps within minutes, so that the day's tide is not mistaken for bursts."""
+    gaps = np.diff(arrivals_s)
+    minutes = (arrivals_s[1:] // SECONDS_PER_MINUTE).astype(np.int64)
+    sums = np.bincount(minutes, weights=gaps)
+    counts = np.bincount(minutes)
+    squares = np.bincount(minutes, weights=gaps**2)
+    used = counts >= _FEW_GAPS
+    if not used.any():
+        return None
+    means = sums[used] / counts[used]
+    variances = squares[used] / counts[used] - means**2
+    busy = means > 0
+    if not busy.any():
+        return None
+    return float(np.sqrt(np.average(variances[busy] / means[busy] ** 2, weights=counts[used][busy])))
+
+
+def measured_demand(
+    trace: RequestTrace, *, tool: str, prefix_hit: float | None = None, notes: tuple[str, ...] = ()
+) -> RecordedDemand:
+    """Demand of recorded requests; rate and peak as a plan takes them from the same trace.
+
+    Raises
+    ------
+    RoofcastError
+        All requests carry one time, so that there is no rate.
+    """
+    summary = summarise(trace)
+    counts = np.arange(1.0, len(trace.arrival_s) + 1)
+    ticking = float((np.diff(trace.arrival_s) == 0).mean()) > _MANY_TIES
+    return RecordedDemand(
+        source=trace.source,
+        tool=tool,
+        requests=summary.requests,
+        duration_s=summary.duration_s,
+        rate_per_s=summary.mean_rate_per_s,
+        peak_to_mean=summary.peak_to_mean,
+        isl=Spread.of(trace.isl_tokens),
+        osl=Spread.of(trace.osl_tokens),
+        prefix_hit=prefix_hit,
+        arrival_cv=None if ticking else _gap_cv(trace.arrival_s),
+        notes=(*notes, _TICKING) if ticking else notes,
+        warnings=trace.warnings,
+        load_profile=load_by_hour(trace.first_s + trace.arrival_s, counts, has_dates=trace.has_dates),
+    )

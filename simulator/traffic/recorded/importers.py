@@ -1,0 +1,121 @@
+"""What a recorded workload says about demand: rate, peak, lengths, burstiness, prefix hits, from seven sources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator.errors import FileError, RoofcastError
+from simulator.traffic.recorded.benchmarks import ResultFile, aiperf_demand, guidellm_demand, vllm_bench_demand
+from simulator.traffic.recorded.demand import RecordedDemand, measured_demand
+from simulator.traffic.recorded.prometheus import parsed, prometheus_demand, range_demand
+from simulator.traffic.recorded.traces import HASH_BLOCK_TOKENS, read_trace
+
+FORMATS = (
+    "Azure CSV (TIMESTAMP,ContextTokens,GeneratedTokens), BurstGPT CSV (Timestamp,Request tokens,Response tokens), "
+    "Mooncake JSON lines, Prometheus text or range-query JSON of vLLM, results of vllm bench serve, GuideLLM or AIPerf"
+)
+
+_HEAD_CHARACTERS = 80
+"""Within which an answer of Prometheus shows its status."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Text:
+    """A file and its content."""
+
+    path: str
+    text: str
+
+
+def _refuse(path: str, message: str, *, line: int | None = None, code: str = "malformed_trace") -> RoofcastError:
+    where = f"{path}, line {line}" if line is not None else path
+    return RoofcastError(f"{where}: {message}", field="FILE", code=code)
+
+
+def _read(path: str) -> _Text:
+    try:
+        return _Text(path=path, text=Path(path).expanduser().read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise FileError(f"{path}: cannot be read: {reason}", field="FILE") from None
+
+
+def prefix_hits(chains: Iterable[tuple[tuple[int, ...], float]]) -> float:
+    """Share of prompt tokens whose block was seen before, in an endless cache that serves prompts in order.
+
+    chains : (hash ids of the prompt's blocks, prompt tokens); a hit ends at the first unseen block
+
+    References
+    ----------
+    [Qin2024] section on the trace: equal ids mean equal prefixes up to and including the block.
+    """
+    seen: set[int] = set()
+    hit = total = 0.0
+    for blocks, tokens in chains:
+        length = next((place for place, block in enumerate(blocks) if block not in seen), len(blocks))
+        hit += min(length * HASH_BLOCK_TOKENS, tokens)
+        total += tokens
+        seen.update(blocks)
+    return hit / total if total else 0.0
+
+
+def _trace(path: str, *, tool: str) -> RecordedDemand:
+    trace = read_trace(path)
+    if trace.hashes is None:
+        return measured_demand(trace, tool=tool)
+    hits = prefix_hits(zip(trace.hashes, trace.isl_tokens.tolist(), strict=True))
+    note = "prefix hits: an endless cache that every request can reach; a replica's own cache hits less"
+    return measured_demand(trace, tool=tool, prefix_hit=hits, notes=(note,))
+
+
+def _benchmark(file: _Text) -> RecordedDemand:
+    try:
+        data = json.loads(file.text)
+    except json.JSONDecodeError as error:
+        raise _refuse(file.path, f"not JSON: {error.msg}", line=error.lineno) from None
+    if not isinstance(data, dict):
+        raise _refuse(file.path, "a JSON object is needed", code="unknown_format")
+    if isinstance(data.get("benchmarks"), list) and data["benchmarks"]:
+        runs = [item if isinstance(item, dict) else {} for item in data["benchmarks"]]
+        return guidellm_demand([ResultFile(source=file.path, data=run) for run in runs])
+    result = ResultFile(source=file.path, data=data)
+    if "input_sequence_length" in data:
+        return aiperf_demand(result)
+    if "total_input_tokens" in data:
+        return vllm_bench_demand(result)
+    raise RoofcastError(f"{file.path} is of no known kind", field="FILE", code="unknown_format", hint=FORMATS)
+
+
+def import_demand(path: str, *, over_s: float | None = None) -> RecordedDemand:
+    """Demand from a file; its kind follows from its content.
+
+    over_s : seconds that the counters of a Prometheus text cover; refused for every other kind, which knows it
+
+    Raises
+    ------
+    FileError
+        The file cannot be read.
+    RoofcastError
+        Its kind is unknown, a line is malformed, or ``over_s`` is missing or out of place.
+    """
+    file = _read(path)
+    head = file.text.lstrip()
+    if not head:
+        raise RoofcastError(f"{path} is empty", field="FILE", code="unknown_format", hint=FORMATS)
+    first = head.splitlines()[0]
+    if first.startswith("#") or first.startswith("vllm:"):
+        return prometheus_demand(file.text, source=path, over_s=over_s)
+    if over_s is not None:
+        raise RoofcastError(f"{path} states its own duration", field="--over", hint="leave --over out")
+    if first.startswith("[") or '"status"' in head[:_HEAD_CHARACTERS]:
+        return range_demand(parsed(file.text, source=path), source=path)
+    if not first.startswith("{"):
+        if "," not in first:
+            raise RoofcastError(f"{path} is of no known kind", field="FILE", code="unknown_format", hint=FORMATS)
+        return _trace(path, tool="BurstGPT trace" if "Request tokens" in first else "Azure trace")
+    if '"input_length"' in first:
+        return _trace(path, tool="Mooncake trace")
+    return _benchmark(file)

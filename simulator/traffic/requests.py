@@ -1,0 +1,219 @@
+"""How large a simulated demand and its replicas may be: beyond it, memory runs out before anything is learned.
+
+Requests as flat arrays: what arrives, and what became of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.errors import RoofcastError
+from simulator.specs.question.workload import WorkloadSpec
+from simulator.units import GIB, MEGA, MIB
+
+LARGEST_REQUESTS = int(10 * MEGA)
+"""Requests of one run, and distinct prompts among them; a run of that size takes half a minute and some GB."""
+LARGEST_TOKENS = int(16 * MIB)
+"""Tokens of a prompt, an answer or a step: more than any model's context."""
+LARGEST_STATE_BYTES = 8 * GIB
+"""Memory for the state of all replicas."""
+
+
+def check_tokens(value: float, *, field: str) -> None:
+    """Refuse a number of tokens that no engine takes."""
+    if value > LARGEST_TOKENS:
+        raise RoofcastError(f"{value:.10g} tokens; at most {LARGEST_TOKENS:,}", field=field, code="out_of_range")
+
+
+def check_workload_size(workload: WorkloadSpec, *, block_size_tokens: int) -> None:
+    """Refuse a workload that would not fit into memory, before any of it is drawn."""
+    for name in ("system_prompt_tokens", "question_tokens", "isl_tokens", "osl_tokens"):
+        check_tokens(getattr(workload, name) or 0, field=f"workload.{name}")
+    turns = 1.0 if workload.conversation is None else workload.conversation.turns_mean
+    sent = turns * sum(stage.rate_per_s * stage.duration_s for stage in workload.stages)
+    if sent > LARGEST_REQUESTS:
+        raise RoofcastError(
+            f"{sent:.4g} requests; at most {LARGEST_REQUESTS:,} are simulated",
+            field="workload.stages",
+            code="out_of_range",
+            hint="shorten the stages: percentiles settle long before",
+        )
+    groups, each = workload.prompt_groups or 1, workload.prompts_per_group
+    prompt = workload.isl_tokens or workload.system_prompt_tokens + (workload.question_tokens or 0)
+    named = groups * (workload.system_prompt_tokens if each is None else each * prompt) / block_size_tokens
+    if groups * (each or 1) > LARGEST_REQUESTS or named > 10 * LARGEST_REQUESTS:
+        raise RoofcastError(
+            f"{groups * (each or 1):,} distinct prompts of {prompt:,} tokens are more than a run remembers",
+            field="workload.prompt_groups",
+            code="out_of_range",
+            hint="fewer or shorter ones; without prompts_per_group every question is new",
+        )
+
+
+def check_state_size(bytes_of_one: float, *, replicas: int) -> None:
+    """Refuse more replicas, or larger ones, than memory holds the state of."""
+    if bytes_of_one * replicas > LARGEST_STATE_BYTES:
+        raise RoofcastError(
+            f"{replicas:,} replicas of {bytes_of_one:.3g} bytes of state each; at most {LARGEST_STATE_BYTES:.3g} bytes",
+            field="replicas",
+            code="out_of_range",
+            hint="simulate a share of the replicas under the same share of the rate",
+        )
+
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NO_PREFIX = -1
+"""``prefix_list`` of a request whose prompt shares nothing."""
+NO_PREVIOUS = -1
+"""``previous`` of a request that waits for no other."""
+
+
+class Outcome(IntEnum):
+    """What became of a request."""
+
+    WAITING = 0
+    RUNNING = 1
+    FINISHED = 2
+    TIMED_OUT = 3
+    TOO_LONG = 4
+    TOO_LARGE = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """Demand in arrival order; one entry per request except for the two block arrays.
+
+    arrival_s : when the client sends it, ascending [s]
+    prompt_tokens, output_tokens : lengths; the first output token comes out of the prefill
+    stage : which stage of the workload sent it
+    prefix_list : which list of block ids its tokens start with, or NO_PREFIX. Many requests may share a list
+    list_start : where each list begins in ``block_ids``, one entry more than there are lists
+    block_ids : dense ids of full KV blocks. Equal ids mean equal content up to and with that block
+    stage_end_s : end of each stage's sending window [s]
+    previous : for a later turn of a conversation the request whose answer it waits for, else NO_PREVIOUS. Its own
+        ``arrival_s`` is only known once it has been sent: ``RequestRecords.sent_s``
+    think_s : from that answer to the sending of the next turn [s]
+    deadline_s : when its client gives up, if that is before the scheduler's timeout [s]
+    """
+
+    arrival_s: Floats
+    prompt_tokens: Ints
+    output_tokens: Ints
+    stage: Ints
+    prefix_list: Ints
+    list_start: Ints
+    block_ids: Ints
+    stage_end_s: Floats
+    previous: Ints
+    think_s: Floats
+    deadline_s: Floats
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @property
+    def distinct_blocks(self) -> int:
+        """How many different block ids there are."""
+        return int(self.block_ids.max()) + 1 if len(self.block_ids) else 0
+
+
+def make_requests(
+    *,
+    arrival_s: Floats,
+    prompt_tokens: Ints,
+    output_tokens: Ints,
+    stage: Ints | None = None,
+    stage_end_s: Floats | None = None,
+    prefix_list: Ints | None = None,
+    list_start: Ints | None = None,
+    block_ids: Ints | None = None,
+    previous: Ints | None = None,
+    think_s: Floats | None = None,
+) -> Requests:
+    """Check and complete a demand: one stage that ends with the last arrival, no shared prompts, unless told otherwise.
+
+    Raises RoofcastError for unsorted or negative times and for lengths below 1.
+    """
+    count = len(arrival_s)
+    _check_times(np.asarray(arrival_s, dtype=np.float64))
+    _check_lengths(np.asarray(prompt_tokens), field="prompt_tokens", count=count)
+    _check_lengths(np.asarray(output_tokens), field="output_tokens", count=count)
+    last_s = float(arrival_s[-1]) if count else 0.0
+    return Requests(
+        arrival_s=np.ascontiguousarray(arrival_s, dtype=np.float64),
+        prompt_tokens=_ints(prompt_tokens, count),
+        output_tokens=_ints(output_tokens, count),
+        stage=_ints(stage, count),
+        prefix_list=_ints(prefix_list, count, fill=NO_PREFIX),
+        list_start=_ints(list_start, 1),
+        block_ids=_ints(block_ids, 0),
+        stage_end_s=np.array([last_s]) if stage_end_s is None else np.ascontiguousarray(stage_end_s, dtype=np.float64),
+        previous=_ints(previous, count, fill=NO_PREVIOUS),
+        think_s=np.zeros(count) if think_s is None else np.ascontiguousarray(think_s, dtype=np.float64),
+        deadline_s=np.full(count, np.inf),
+    )
+
+
+def _ints(values: Ints | None, count: int, *, fill: int = 0) -> Ints:
+    """The values, or as many times ``fill`` where there are none."""
+    return np.full(count, fill, dtype=np.int64) if values is None else np.ascontiguousarray(values, dtype=np.int64)
+
+
+def _check_times(arrival_s: Floats) -> None:
+    if not len(arrival_s):
+        raise RoofcastError("no requests; at least one is needed", field="workload", hint="raise rate or duration")
+    if not np.isfinite(arrival_s).all() or arrival_s.min() < 0:
+        raise RoofcastError("negative or not finite; arrivals are at or after 0 s", field="arrival_s", code="bad_trace")
+    backwards = np.flatnonzero(np.diff(arrival_s) < 0)
+    if len(backwards):
+        row = int(backwards[0]) + 1
+        raise RoofcastError(
+            f"request {row} arrives at {arrival_s[row]:g} s, before request {row - 1} at {arrival_s[row - 1]:g} s",
+            field="arrival_s",
+            code="bad_trace",
+            hint="sort the trace by arrival",
+        )
+
+
+def _check_lengths(tokens: NDArray[np.int64], *, field: str, count: int) -> None:
+    if len(tokens) != count:
+        raise RoofcastError(f"{len(tokens)} lengths for {count} arrivals", field=field, code="bad_trace")
+    if count and int(tokens.min()) < 1:
+        row = int(np.argmin(tokens))
+        raise RoofcastError(
+            f"request {row} has {int(tokens[row])} tokens; lengths are at least 1",
+            field=field,
+            code="bad_trace",
+            hint="drop requests without prompt or output",
+        )
+    if count:
+        check_tokens(int(tokens.max()), field=field)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecords:
+    """What became of each request, in the order of ``Requests``; times are NaN where it never got there.
+
+    outcome : Outcome value
+    admitted_s : first time that a step took it in [s]
+    first_token_s, finish_s : when its first and last token left the engine [s]
+    cached_tokens : prompt tokens found in the prefix cache at first admission
+    preemptions : times it was thrown out and recomputed
+    replica : which replica served it
+    sent_s : when its client sent it: its arrival, or for a later turn of a conversation what came of it [s]
+    """
+
+    outcome: NDArray[np.int64]
+    admitted_s: Floats
+    first_token_s: Floats
+    finish_s: Floats
+    cached_tokens: Ints
+    preemptions: Ints
+    replica: Ints
+    sent_s: Floats = field(default_factory=lambda: np.zeros(0))

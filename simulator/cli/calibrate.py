@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from simulator.calibrate.engine_overheads import OverheadFit, fit_overheads
-from simulator.calibrate.kernel_fits import PARAMETERS, UserFit, demands, fit_demand
-from simulator.calibrate.whole_steps import MEASURED_MODEL, WholeError, whole_errors, whole_rows
 from simulator.cli.output import write_text
 from simulator.errors import FileError, RoofcastError
+from simulator.fitting.engine_overheads import OverheadFit, fit_overheads
+from simulator.fitting.kernel_fits import PARAMETERS, UserFit, demands, fit_demand
+from simulator.fitting.whole_steps import MEASURED_MODEL, WholeError, whole_errors, whole_rows
 from simulator.kernels.fits import MEASURED_LIBRARY
 from simulator.kernels.library import kernel_library
 from simulator.operators.work import Family

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from simulator.calibrate.measured_work import measured_work
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
 from simulator.engine.uniform.runs import closed_loop
+from simulator.fitting.measured_work import measured_work
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.engine import load_engine
 from simulator.specs.loading import load_hardware

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.calibrate.kernel_fits import HELD_OUT_SHARE, POINTS_AT_LEAST, UserFit, demands, fit_demand, held_out
-from simulator.calibrate.measured_work import measured_work
 from simulator.errors import ProfileError, RoofcastError
+from simulator.fitting.kernel_fits import HELD_OUT_SHARE, POINTS_AT_LEAST, UserFit, demands, fit_demand, held_out
+from simulator.fitting.measured_work import measured_work
 from simulator.kernels.fits import measured_fits
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.timing import Provenance

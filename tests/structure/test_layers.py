@@ -16,7 +16,7 @@ LAYERS = (
     "phases",
     "traffic",
     "engine",
-    "calibrate",
+    "fitting",
     "planner",
     "reports",
     "cli",

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import yaml
 
-from simulator.calibrate.kernel_fits import Demand, demands
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.fitting.kernel_fits import Demand, demands
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.specs.loading import load_hardware
 from simulator.specs.measured.kernel_times import load_measurements

@@ -14,8 +14,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.calibrate.measured_work import measured_work
 from simulator.errors import RoofcastError
+from simulator.fitting.measured_work import measured_work
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.roofline import math_dtype, peak_flops_per_s
 from simulator.operators.step_shape import Array

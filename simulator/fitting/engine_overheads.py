@@ -94,7 +94,8 @@ def _check(run: ServingRun, *, floor: tuple[float, float]) -> None:
                 f"{least_s / MILLI:.3g} ms: an overhead below 0 cannot be fitted",
                 field=field,
                 code="not_identifiable",
-                hint="check --model, --hardware, --tp and --weights; prompts that hit a prefix cache lower TTFT too",
+                hint="check the model, the accelerators and the weight format; prompts that hit a prefix cache lower "
+                "TTFT too",
             )
 
 

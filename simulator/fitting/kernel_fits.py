@@ -99,7 +99,7 @@ def _check_demand(demand: Demand, *, hardware: AcceleratorSpec) -> None:
             f"{POINTS_AT_LEAST} are needed",
             field="family",
             code="too_few_points",
-            hint="measure with a larger --budget-s, or leave the family out with --only",
+            hint="give the measurement more time, or choose the families to fit",
         )
     too_fast = np.flatnonzero(demand.peak_s > PEAK_TOLERANCE * demand.seconds)
     if too_fast.size:
@@ -108,7 +108,7 @@ def _check_demand(demand: Demand, *, hardware: AcceleratorSpec) -> None:
             f"row {row.line}: {row.seconds:g} s is {share:.1f} times the {demand.format} peak of {hardware.name}",
             field="seconds",
             code="faster_than_peak",
-            hint="is --hardware the device that was measured?",
+            hint="is that the device that was measured?",
         )
 
 

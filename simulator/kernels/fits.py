@@ -36,16 +36,22 @@ LIBRARY_ORDER: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitSet:
-    """Fits of one group, and whose they are: ``relative.name`` measured under ``library``."""
+    """Fits of one group, and whose they are: ``relative.name`` measured under ``library``.
+
+    ``given`` holds fits that no file has yet.
+    """
 
     group: CalibrationGroup
     library: str
     relative: Relative
     profiles: str | None = None
+    given: tuple[KernelFit, ...] = ()
 
     @property
     def fits(self) -> tuple[KernelFit, ...]:
         """All fits of the group; their file is read when the first is asked for."""
+        if self.given:
+            return self.given
         found = load_calibration(self.relative.name, library=self.library, group=self.group, profiles=self.profiles)
         assert found is not None, "a set is made for a file that exists"
         return found.fits
@@ -148,8 +154,16 @@ def measured_fits(hardware: AcceleratorSpec, *, profiles: str | None = None) -> 
             code="outdated_calibration",
             hint="measure again, or fit the measurements again with roofcast calibrate",
         )
-    relative = Relative(name=hardware.name, log_sigma_extra=0.0, reason="measured on this accelerator by its user")
-    return FitSet(group="roofline", library=MEASURED_LIBRARY, relative=relative, profiles=profiles)
+    return FitSet(group="roofline", library=MEASURED_LIBRARY, relative=_by_user(hardware.name), profiles=profiles)
+
+
+def _by_user(hardware: str) -> Relative:
+    return Relative(name=hardware, log_sigma_extra=0.0, reason="measured on this accelerator by its user")
+
+
+def given_fits(hardware: str, *, group: CalibrationGroup, fits: tuple[KernelFit, ...]) -> FitSet:
+    """A user's fits of an accelerator that are not in a file yet."""
+    return FitSet(group=group, library=MEASURED_LIBRARY, relative=_by_user(hardware), given=fits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

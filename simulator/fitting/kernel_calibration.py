@@ -1,0 +1,146 @@
+"""A user's kernel measurements become calibration profiles: fits, their errors before and after, and their text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from simulator.errors import RoofcastError
+from simulator.fitting.kernel_fits import UserFit, demands, fit_demand
+from simulator.fitting.profile_text import HEADING, ProfileText
+from simulator.fitting.whole_steps import MEASURED_MODEL, WholeError, whole_errors, whole_rows
+from simulator.kernels.fits import MEASURED_LIBRARY, given_fits
+from simulator.kernels.library import KernelLibrary, kernel_library
+from simulator.operators.work import Family
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import CalibrationGroup, CalibrationSpec, calibration_name
+from simulator.specs.loading import load_hardware
+from simulator.specs.measured.kernel_times import MeasuredTable, load_measurements
+from simulator.specs.model.loading import load_model
+from simulator.specs.writing import yaml_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCalibration:
+    """Fits of one accelerator and what they are worth.
+
+    fits : one a family and format, each with its held-out error before and after
+    whole_before, whole_after : errors of measured layers and models, which no fit saw, with the fits in force and the
+        new ones
+    unused : families and formats, with their kernels, that were measured and neither fitted nor checked
+    profiles : what to write below a profile directory
+    """
+
+    hardware: AcceleratorSpec
+    table: MeasuredTable
+    fits: tuple[UserFit, ...]
+    whole_before: tuple[WholeError, ...]
+    whole_after: tuple[WholeError, ...]
+    unused: tuple[str, ...]
+    profiles: tuple[ProfileText, ...]
+
+
+def _selected(table: MeasuredTable, *, only: Sequence[str]) -> MeasuredTable:
+    """Rows of the chosen families ("gemm") or families and formats ("gemm/bf16")."""
+    if not only:
+        return table
+    rows = tuple(row for row in table.rows if row.family in only or f"{row.family}/{row.format}" in only)
+    if not rows:
+        known = sorted({f"{row.family}/{row.format}" for row in table.rows})
+        raise RoofcastError(
+            f"{', '.join(only)} is not in {table.path}", field="only", hint=f"there: {', '.join(known)}"
+        )
+    return replace(table, rows=rows)
+
+
+def _check_date(table: MeasuredTable, hardware: AcceleratorSpec) -> None:
+    if table.date < hardware.facts_date:
+        raise RoofcastError(
+            f"measured on {table.date}, before the facts of {hardware.name} were last changed ({hardware.facts_date})",
+            field="date",
+            code="outdated_measurement",
+            hint="measure again",
+        )
+
+
+def _group(fit: UserFit) -> CalibrationGroup:
+    """The file that a fit belongs to."""
+    return "elementwise" if fit.fit.family == Family.ELEMENTWISE else "roofline"
+
+
+def _profile(
+    group: CalibrationGroup, *, fits: Sequence[UserFit], hardware: AcceleratorSpec, table: MeasuredTable
+) -> ProfileText:
+    spec = CalibrationSpec(
+        hardware=hardware.name,
+        library=MEASURED_LIBRARY,
+        library_version=table.torch_version,
+        date=table.date,
+        source=f"{Path(table.path).name}: {table.device}, driver {table.driver}, torch {table.torch_version}",
+        fits=tuple(item.fit for item in fits),
+    )
+    name = calibration_name(hardware.name, library=MEASURED_LIBRARY, group=group)
+    return ProfileText(path=f"calibration/{name}.yaml", text=yaml_text(spec, heading=HEADING))
+
+
+def with_fits(kernels: KernelLibrary, fits: Sequence[UserFit]) -> KernelLibrary:
+    """``kernels`` with a user's new fits in force, as if their profiles were already written and read."""
+    name = kernels.hardware.name
+    rooflines = tuple(item.fit for item in fits if _group(item) == "roofline")
+    passes = tuple(item.fit for item in fits if _group(item) == "elementwise")
+    if rooflines:
+        kernels = replace(kernels, measured=given_fits(name, group="roofline", fits=rooflines))
+    if passes:
+        kernels = replace(kernels, elementwise=given_fits(name, group="elementwise", fits=passes))
+    return kernels
+
+
+def calibrate_kernels(
+    measured: str, *, hardware: str, only: Sequence[str] = (), profiles: str | None = None
+) -> KernelCalibration:
+    """Fit the measured kernels of one accelerator, and check whole layers and models with the fits.
+
+    Parameters
+    ----------
+    measured : CSV that ``python -m validation.measure`` writes; hardware : profile name of what was measured
+    only : families ("gemm") or families and formats ("gemm/bf16") to fit; all without it
+    profiles : directory of profiles read beside the built-in ones
+
+    Raises
+    ------
+    RoofcastError
+        Nothing that can be fitted, too few points, times that the accelerator cannot reach, shapes that launches hide,
+        or measurements older than the accelerator's facts.
+    """
+    accelerator = load_hardware(hardware, profiles=profiles)
+    whole = load_measurements(measured)
+    table = _selected(whole, only=only)
+    _check_date(table, accelerator)
+    found = demands(table, hardware=accelerator)
+    if not found:
+        families = ", ".join(sorted({f"{row.family}/{row.format}" for row in table.rows}))
+        raise RoofcastError(f"row 2: nothing that can be fitted in {table.path}; it has {families}", field="family")
+    kernels = kernel_library(accelerator, library=MEASURED_LIBRARY, profiles=profiles)
+    fits = tuple(fit_demand(demand, kernels=kernels) for demand in found)
+    steps = whole_rows(whole.rows)
+    model = load_model(MEASURED_MODEL, profiles=profiles)
+    used = {row.line for demand in found for row in demand.rows} | {row.line for row in steps}
+    groups: dict[CalibrationGroup, list[UserFit]] = {"roofline": [], "elementwise": []}
+    for item in fits:
+        groups[_group(item)].append(item)
+    return KernelCalibration(
+        hardware=accelerator,
+        table=table,
+        fits=fits,
+        whole_before=whole_errors(steps, model=model, kernels=kernels),
+        whole_after=whole_errors(steps, model=model, kernels=with_fits(kernels, fits)),
+        unused=tuple(
+            sorted({f"{row.family}/{row.format} ({row.kernel})" for row in table.rows if row.line not in used})
+        ),
+        profiles=tuple(
+            _profile(group, fits=members, hardware=accelerator, table=table)
+            for group, members in groups.items()
+            if members
+        ),
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from simulator import __version__
-from simulator.engine.lanes.lane import lanes
+from simulator.engine.lanes.load_curve import lanes
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.transformer import ParameterCounts, parameter_counts
 from simulator.phases.step import StepEstimate, estimate_step

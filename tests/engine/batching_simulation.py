@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import LaneLimits, StepTimes
+from simulator.engine.lanes.load_curve import LaneLimits
+from simulator.engine.lanes.pricing import StepTimes
 from simulator.operators.step_shape import mixed_step
 from simulator.traffic.lengths import RequestMix
 

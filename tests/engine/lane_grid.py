@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.engine.lanes.lane import lane_curve, lanes
-from simulator.engine.lanes.load_curve import saturation
+from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
 from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
 from simulator.engine.runs.rate_simulation import RatePoint, served_deployment, simulate_rate
 from simulator.phases.deployment import Deployment, deploy

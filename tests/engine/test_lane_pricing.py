@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.engine.lanes.lane import lane_curve
-from simulator.engine.lanes.load_curve import LaneLimits, load_curve
-from simulator.engine.lanes.pricing import SIZE_WEIGHTS, computed_sequences, price_nodes
+from simulator.engine.lanes.load_curve import LaneLimits, lane_curve, load_curve
+from simulator.engine.lanes.pricing import SIZE_WEIGHTS, computed_sequences, node_steps
 from simulator.operators.step_shape import decode_step
 from simulator.phases.compiled import steps_seconds
 from simulator.phases.deployment import deploy
@@ -31,7 +30,8 @@ def test_weights_are_a_probability_and_sizes_keep_their_mean() -> None:
     assert SIZE_WEIGHTS.sum() == pytest.approx(1.0)
     nodes = np.array([0.0, 1.0, 4.0, 16.0, 64.0])
     steps = affine_steps(DECODE_S, SEQUENCE_S, TOKEN_S)
-    priced = price_nodes(steps, mix=mix(isl_cv=0.5), nodes=nodes, batched_tokens=100_000, graph_sequences=0)
+    at_nodes = node_steps(mix=mix(isl_cv=0.5), nodes=nodes, batched_tokens=100_000, graph_sequences=0)
+    priced = at_nodes.priced(steps(at_nodes.step))
     arrivals = nodes / 199
     number = np.where(arrivals > 0, arrivals / -np.expm1(-np.maximum(arrivals, 1e-300)), 1.0)
     np.testing.assert_allclose(SIZE_WEIGHTS @ priced.size_tokens, 900 * number, rtol=0.01)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.lanes.lane import lane_curve
-from simulator.engine.lanes.load_curve import LoadCurve, saturation
+from simulator.engine.lanes.load_curve import LoadCurve, lane_curve, saturation
 from simulator.engine.lanes.prompt_queue import batched_load, prompt_batches, prompt_ttft_s
 from simulator.engine.lanes.queueing import (
     arrivals_after_one,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine.lanes.lane import lane_curve
+from simulator.engine.lanes.load_curve import lane_curve
 from simulator.engine.runs.answers import answer
 from simulator.engine.uniform.runs import UniformRun, closed_loop, offline, static_batch
 from simulator.engine.uniform.simulation import UniformDemand

@@ -1,132 +1,21 @@
 """What requests cost one replica as its batch grows: the few step times that steady state is made of.
 
 One lane is one scheduler's batch. A replica with pipeline stages keeps as many lanes in flight as it has stages.
-
-What a prompt adds to the steps that it is in, by its length and by the sequences that decode beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simulator.engine.lanes.pricing import ASCENDING, SIZE_WEIGHTS, NodeSteps, PricedNodes, node_steps
-from simulator.engine.lanes.pricing import StepTimes as StepTimes
+from simulator.engine.lanes.pricing import SIZE_WEIGHTS, NodeSteps, PromptCosts, StepTimes, node_steps, prompt_costs
+from simulator.operators.step_shape import StepShape
+from simulator.phases.deployment import Deployment
+from simulator.phases.memory import MemoryPlan, memory_plan
+from simulator.phases.step import StepEstimate
 from simulator.traffic.lengths import Array, RequestMix
-
-Places = NDArray[np.intp]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptCostsAt:
-    """Prompt costs beside one number of decoding sequences a row: tokens, added_s [points, rows], growth_s [rows]."""
-
-    tokens: Array
-    added_s: Array
-    growth_s: Array
-
-    def added_by_s(self, tokens: Array) -> Array:
-        """Time that one prompt of each length adds to the steps it is in, [rows, lengths] [s].
-
-        Longer prompts than the budget leaves room for take several full steps, each with the earlier ones as context.
-        """
-        known, added_s, growth_s = self.tokens, self.added_s, self.growth_s
-        room = known[-1][:, None]
-        steps = np.floor(tokens / room)
-        rest = tokens - steps * room
-        spent_s: Array = steps * added_s[-1][:, None]
-        # Between its points the time is linear: each stretch adds its time by the share of it that is passed.
-        for point in range(len(known) - 1):
-            width = (known[point + 1] - known[point])[:, None]
-            beyond = rest - known[point][:, None]
-            passed = np.maximum(beyond, 0.0)
-            passed /= np.where(width > 0, width, 1.0)
-            np.minimum(passed, 1.0, out=passed)
-            if not (width > 0).all():
-                passed = np.where(width > 0, passed, beyond > 0)
-            passed *= (added_s[point + 1] - added_s[point])[:, None]
-            spent_s += passed
-        if np.max(tokens) <= room.min():
-            return spent_s
-        context_s: Array = tokens / room * growth_s[:, None] * np.maximum(tokens - room, 0.0) / 2
-        return spent_s + context_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptCosts:
-    """What steps of a lane take longer for prompt tokens, at the nodes.
-
-    tokens, added_s : prompt tokens of a step, ascending, and the time they add [points, nodes]
-    growth_s : more time per step and token of context that a full step's pieces have before them [s]
-    """
-
-    nodes: Array
-    tokens: Array
-    added_s: Array
-    growth_s: Array
-
-    def added_by_s(self, tokens: Array, *, sequences: Array) -> Array:
-        """``PromptCostsAt.added_by_s`` beside each number of decoding sequences, [len(sequences), lengths] [s]."""
-        return stack_costs((self,)).at(np.zeros(len(sequences), dtype=np.intp), sequences).added_by_s(tokens)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneCosts:
-    """Prompt costs of several lanes: arrays as in ``PromptCosts``, with lanes as a first axis.
-
-    nodes : infinite beyond each lane's last, which ``last`` counts from 0
-    """
-
-    nodes: Array
-    last: Places
-    tokens: Array
-    added_s: Array
-    growth_s: Array
-
-    def at(self, of: Places, sequences: Array) -> PromptCostsAt:
-        """Costs beside one number of decoding sequences in each row; ``of`` is the row's lane."""
-        nodes, last = self.nodes[of], self.last[of]
-        below = (nodes < sequences[:, None]).sum(axis=1)
-        high = np.minimum(np.maximum(below, np.minimum(1, last)), last)
-        low = np.maximum(high - 1, 0)
-        rows = np.arange(len(of))
-        left = nodes[rows, low]
-        share = (sequences - left) / np.maximum(nodes[rows, high] - left, 1.0)
-
-        def between(values: Array) -> Array:
-            at_low, at_high = values[of, ..., low].T, values[of, ..., high].T
-            mixed: Array = at_low + share * (at_high - at_low)
-            return mixed
-
-        return PromptCostsAt(
-            tokens=between(self.tokens), added_s=between(self.added_s), growth_s=between(self.growth_s)
-        )
-
-
-def padded(arrays: Sequence[Array], *, fill: float | None = None) -> Array:
-    """Arrays of several lengths on top of each other; beyond its end each repeats its last number or holds ``fill``."""
-    longest = max(array.shape[-1] for array in arrays)
-    whole = np.empty((len(arrays), *arrays[0].shape[:-1], longest))
-    for place, array in enumerate(arrays):
-        whole[place, ..., : array.shape[-1]] = array
-        whole[place, ..., array.shape[-1] :] = array[..., -1:] if fill is None else fill
-    return whole
-
-
-def stack_costs(costs: Sequence[PromptCosts]) -> LaneCosts:
-    """Prompt costs of lanes side by side."""
-    return LaneCosts(
-        nodes=padded([cost.nodes for cost in costs], fill=float("inf")),
-        last=np.array([len(cost.nodes) - 1 for cost in costs], dtype=np.intp),
-        tokens=padded([cost.tokens for cost in costs]),
-        added_s=padded([cost.added_s for cost in costs]),
-        growth_s=padded([cost.growth_s for cost in costs]),
-    )
-
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -240,20 +129,6 @@ def _nodes(slots: int) -> Array:
     return nodes[nodes <= slots]
 
 
-def _prompt_costs(priced: PricedNodes) -> PromptCosts:
-    nothing = np.zeros((1, len(priced.nodes)))
-    sizes = list(ASCENDING)
-    added_s = (nothing, priced.shared_s[sizes] - priced.plain_s, [priced.fresh_full_s - priced.plain_s])
-    earlier = priced.earlier_tokens
-    growth_s = (priced.full_s - priced.fresh_full_s) / np.maximum(earlier, 1.0)
-    return PromptCosts(
-        nodes=priced.nodes,
-        tokens=np.concatenate((nothing, priced.size_tokens[sizes], [priced.room_tokens])),
-        added_s=np.maximum.accumulate(np.concatenate(added_s)),
-        growth_s=np.where(earlier > 0, np.maximum(growth_s, 0.0), 0.0),
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSteps:
     """The steps that a lane's load curve is made of, before they are priced; ``slots`` is 0 where no request fits."""
@@ -284,7 +159,7 @@ class LaneSteps:
             prompt_step_tokens=np.interp(every, nodes, mean_tokens),
             size_variance=np.interp(every, nodes, np.maximum(size_variance, 0.0)),
             full_prompt_s=np.interp(every, nodes, priced.full_s * new_tokens / priced.room_tokens),
-            costs=_prompt_costs(priced),
+            costs=prompt_costs(priced),
             nodes=nodes,
         )
 
@@ -339,3 +214,44 @@ def saturation(curve: LoadCurve) -> Saturation:
     rate = min(by_slots, by_budget)
     limit = SlotLimit.TOKEN_BUDGET if filled < curve.slots else curve.limit
     return Saturation(rate_per_s=rate, sequences=sequences, limit=limit)
+
+
+def lane_step_s(estimate: StepEstimate) -> Array:
+    """Seconds between the steps of one lane: a step passes all stages, and each stage serves all lanes [s].
+
+    References
+    ----------
+    [Narayanan2021] pipeline schedules without bubbles, as many micro-batches as stages.
+    """
+    return np.maximum(estimate.step_s, len(estimate.stage_s) * estimate.interval_s)
+
+
+def lane_limits(deployment: Deployment, memory: MemoryPlan) -> LaneLimits:
+    """Limits of one of the lanes (as many as pipeline stages) that share a replica's cache and batch limit."""
+    engine, stages = deployment.engine, deployment.parallelism.pp_size
+    return LaneLimits(
+        sequences=max(1, engine.max_num_seqs // stages),
+        batched_tokens=engine.max_num_batched_tokens,
+        kv_tokens=memory.kv_capacity_tokens / stages if memory.kv_bytes_per_token else float("inf"),
+        block_tokens=engine.block_size_tokens,
+        request_s=engine.overheads.request_s,
+        prompt_token_s=engine.overheads.prompt_token_s,
+        graph_sequences=0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * engine.max_num_seqs),
+    )
+
+
+def lane_curve(deployment: Deployment, *, mix: RequestMix, memory: MemoryPlan | None = None) -> LoadCurve:
+    """What requests of a mix cost one lane of ``deployment`` as its batch grows."""
+
+    # Needs the methods of speculation, which a plan without any does not import.
+    from simulator.phases.draft_cost import per_token_step
+
+    def step_times(step: StepShape) -> Array:
+        return per_token_step(deployment, step, seconds=lane_step_s)
+
+    return load_curve(step_times, mix=mix, limits=lane_limits(deployment, memory or memory_plan(deployment)))
+
+
+def lanes(deployment: Deployment) -> int:
+    """Lanes of one replica: one per pipeline stage, for each attention-data-parallel rank."""
+    return deployment.parallelism.pp_size * deployment.parallelism.dp_size

@@ -8,10 +8,10 @@ from math import erf, log1p, sqrt
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import LoadCurve, PromptCostsAt
-from simulator.engine.lanes.prompt_steps import PromptSteps, prompt_steps
+from simulator.engine.lanes.load_curve import LoadCurve
+from simulator.engine.lanes.pricing import PromptCostsAt
 from simulator.engine.lanes.queueing import smooth_arrivals_factor, wait_probability
-from simulator.engine.lanes.rows import LaneRows, rows_of_one
+from simulator.engine.lanes.rows import LaneRows, PromptSteps, prompt_steps, rows_of_one
 from simulator.traffic.lengths import Array, RequestMix, normal_points
 
 _LENGTHS = 64

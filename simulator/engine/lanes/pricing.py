@@ -2,12 +2,13 @@
 
 The kinds, node by node: a plain step; one with the prompts that usually arrive; one filled to the token budget. At
 every other node also: one with fewer and one with more prompt tokens than usual, and one filled with the beginnings of
-prompts; what prompts add is smooth in the batch.
+prompts; what prompts add is smooth in the batch. From them follows what a prompt adds to the steps that it is in, by
+its length and by the sequences that decode beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
@@ -21,6 +22,8 @@ from simulator.traffic.lengths import Array, RequestMix
 
 StepTimes = Callable[[StepShape], Array]
 """Seconds of each case of a StepShape; positive, and not falling when work is added."""
+
+Places = NDArray[np.intp]
 
 # Gauss-Hermite rule of three points for a standard normal, the middle one first: expectations of polynomials up to the
 # fifth degree are exact.
@@ -229,9 +232,123 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
     )
 
 
-def price_nodes(
-    step_times: StepTimes, *, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int
-) -> PricedNodes:
-    """Price every kind of step at every node in one call of ``step_times``; see ``node_steps``."""
-    steps = node_steps(mix=mix, nodes=nodes, batched_tokens=batched_tokens, graph_sequences=graph_sequences)
-    return steps.priced(step_times(steps.step))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCostsAt:
+    """Prompt costs beside one number of decoding sequences a row: tokens, added_s [points, rows], growth_s [rows]."""
+
+    tokens: Array
+    added_s: Array
+    growth_s: Array
+
+    def added_by_s(self, tokens: Array) -> Array:
+        """Time that one prompt of each length adds to the steps it is in, [rows, lengths] [s].
+
+        Longer prompts than the budget leaves room for take several full steps, each with the earlier ones as context.
+        """
+        known, added_s, growth_s = self.tokens, self.added_s, self.growth_s
+        room = known[-1][:, None]
+        steps = np.floor(tokens / room)
+        rest = tokens - steps * room
+        spent_s: Array = steps * added_s[-1][:, None]
+        # Between its points the time is linear: each stretch adds its time by the share of it that is passed.
+        for point in range(len(known) - 1):
+            width = (known[point + 1] - known[point])[:, None]
+            beyond = rest - known[point][:, None]
+            passed = np.maximum(beyond, 0.0)
+            passed /= np.where(width > 0, width, 1.0)
+            np.minimum(passed, 1.0, out=passed)
+            if not (width > 0).all():
+                passed = np.where(width > 0, passed, beyond > 0)
+            passed *= (added_s[point + 1] - added_s[point])[:, None]
+            spent_s += passed
+        if np.max(tokens) <= room.min():
+            return spent_s
+        context_s: Array = tokens / room * growth_s[:, None] * np.maximum(tokens - room, 0.0) / 2
+        return spent_s + context_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCosts:
+    """What steps of a lane take longer for prompt tokens, at the nodes.
+
+    tokens, added_s : prompt tokens of a step, ascending, and the time they add [points, nodes]
+    growth_s : more time per step and token of context that a full step's pieces have before them [s]
+    """
+
+    nodes: Array
+    tokens: Array
+    added_s: Array
+    growth_s: Array
+
+    def added_by_s(self, tokens: Array, *, sequences: Array) -> Array:
+        """``PromptCostsAt.added_by_s`` beside each number of decoding sequences, [len(sequences), lengths] [s]."""
+        return stack_costs((self,)).at(np.zeros(len(sequences), dtype=np.intp), sequences).added_by_s(tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneCosts:
+    """Prompt costs of several lanes: arrays as in ``PromptCosts``, with lanes as a first axis.
+
+    nodes : infinite beyond each lane's last, which ``last`` counts from 0
+    """
+
+    nodes: Array
+    last: Places
+    tokens: Array
+    added_s: Array
+    growth_s: Array
+
+    def at(self, of: Places, sequences: Array) -> PromptCostsAt:
+        """Costs beside one number of decoding sequences in each row; ``of`` is the row's lane."""
+        nodes, last = self.nodes[of], self.last[of]
+        below = (nodes < sequences[:, None]).sum(axis=1)
+        high = np.minimum(np.maximum(below, np.minimum(1, last)), last)
+        low = np.maximum(high - 1, 0)
+        rows = np.arange(len(of))
+        left = nodes[rows, low]
+        share = (sequences - left) / np.maximum(nodes[rows, high] - left, 1.0)
+
+        def between(values: Array) -> Array:
+            at_low, at_high = values[of, ..., low].T, values[of, ..., high].T
+            mixed: Array = at_low + share * (at_high - at_low)
+            return mixed
+
+        return PromptCostsAt(
+            tokens=between(self.tokens), added_s=between(self.added_s), growth_s=between(self.growth_s)
+        )
+
+
+def padded(arrays: Sequence[Array], *, fill: float | None = None) -> Array:
+    """Arrays of several lengths on top of each other; beyond its end each repeats its last number or holds ``fill``."""
+    longest = max(array.shape[-1] for array in arrays)
+    whole = np.empty((len(arrays), *arrays[0].shape[:-1], longest))
+    for place, array in enumerate(arrays):
+        whole[place, ..., : array.shape[-1]] = array
+        whole[place, ..., array.shape[-1] :] = array[..., -1:] if fill is None else fill
+    return whole
+
+
+def stack_costs(costs: Sequence[PromptCosts]) -> LaneCosts:
+    """Prompt costs of lanes side by side."""
+    return LaneCosts(
+        nodes=padded([cost.nodes for cost in costs], fill=float("inf")),
+        last=np.array([len(cost.nodes) - 1 for cost in costs], dtype=np.intp),
+        tokens=padded([cost.tokens for cost in costs]),
+        added_s=padded([cost.added_s for cost in costs]),
+        growth_s=padded([cost.growth_s for cost in costs]),
+    )
+
+
+def prompt_costs(priced: PricedNodes) -> PromptCosts:
+    """What prompts add at the nodes, from nothing to a full step."""
+    nothing = np.zeros((1, len(priced.nodes)))
+    sizes = list(ASCENDING)
+    added_s = (nothing, priced.shared_s[sizes] - priced.plain_s, [priced.fresh_full_s - priced.plain_s])
+    earlier = priced.earlier_tokens
+    growth_s = (priced.full_s - priced.fresh_full_s) / np.maximum(earlier, 1.0)
+    return PromptCosts(
+        nodes=priced.nodes,
+        tokens=np.concatenate((nothing, priced.size_tokens[sizes], [priced.room_tokens])),
+        added_s=np.maximum.accumulate(np.concatenate(added_s)),
+        growth_s=np.where(earlier > 0, np.maximum(growth_s, 0.0), 0.0),
+    )

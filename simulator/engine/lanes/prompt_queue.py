@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator.engine.lanes.load_curve import LoadCurve
 from simulator.engine.lanes.queueing import arrivals_after_one, smooth_arrivals_factor, wait_probability
-from simulator.engine.lanes.samples import sampled_prompts, sampled_queue_waits_s
+from simulator.engine.lanes.samples import Draw, delayed_s, sampled_lengths
 from simulator.traffic.lengths import Array
 
 _POINTS = 24
@@ -65,7 +65,7 @@ def prompt_batches(curve: LoadCurve) -> PromptBatches:
 
     The lengths of m prompts together vary 1 / sqrt(m) as much as those of one.
     """
-    _, tokens = sampled_prompts(curve.mix)
+    tokens = sampled_lengths(curve.mix).new_tokens
     budget, mean_tokens = curve.limits.batched_tokens, tokens.mean()
     most = max(float(budget / mean_tokens), 1.0)
     prompts = np.geomspace(1, most, _POINTS) if most > 1 else np.ones(1)
@@ -154,7 +154,7 @@ def _gap_cv(curve: LoadCurve, *, rates_per_s: Array, streams: Array, seen: Array
     The front end holds each prompt for a time per token, which displaces arrivals that come evenly; the less, the more
     of them make a step (``seen``).
     """
-    prompts, _ = sampled_prompts(curve.mix)
+    prompts = sampled_lengths(curve.mix).prompt_tokens
     demanded = curve.mix.arrival_cv**2
     displaced = 2 * (rates_per_s * curve.limits.prompt_token_s * prompts.std()) ** 2 / np.maximum(seen, 1.0)
     gap_cv: Array = np.sqrt(np.minimum(demanded / streams + displaced, max(demanded, 1.0)))
@@ -179,7 +179,7 @@ def prompt_ttft_s(curve: LoadCurve, *, rates_per_s: Array, streams: Array | floa
     [Kramer1976]; [Cox1962] section 4.2.
     """
     limits, lane = curve.limits, batched_load(curve, rates_per_s=rates_per_s)
-    prompts, new_tokens = sampled_prompts(curve.mix)
+    lengths = sampled_lengths(curve.mix)
     every = np.broadcast_to(np.asarray(streams, dtype=np.float64), rates_per_s.shape)
     gap_cv = _gap_cv(curve, rates_per_s=rates_per_s, streams=every, seen=rates_per_s * lane.rest_s)
     service_cv = np.sqrt(lane.variability)
@@ -189,10 +189,10 @@ def prompt_ttft_s(curve: LoadCurve, *, rates_per_s: Array, streams: Array | floa
     conditional_s = mean_s / np.maximum(waits, _EPSILON)
     full_step_s = curve.full_prompt_s[0] * limits.batched_tokens / curve.mix.new_prompt_tokens
     rest_s = np.minimum(lane.rest_s * conditional_s / lane.wait_s, full_step_s / 2)
-    room = max(limits.batched_tokens / float(new_tokens.mean()) - 1, 0.0)
+    room = max(limits.batched_tokens / float(lengths.new_tokens.mean()) - 1, 0.0)
     behind = np.minimum(arrivals_after_one(rates_per_s * rest_s, arrival_cv=gap_cv), room)
     # Who waits longer also has more come behind.
-    queued_s = sampled_queue_waits_s(probability=waits, conditional_mean_s=conditional_s + behind * lane.added_s)
-    host_s = limits.request_s + limits.prompt_token_s * prompts
-    ttft_s: Array = host_s + queued_s + _alone_s(curve, new_tokens)
+    queued_s = delayed_s(Draw.BUDGET_WAIT, probability=waits, conditional_mean_s=conditional_s + behind * lane.added_s)
+    host_s = limits.request_s + limits.prompt_token_s * lengths.prompt_tokens
+    ttft_s: Array = host_s + queued_s + _alone_s(curve, lengths.new_tokens)
     return ttft_s

@@ -12,6 +12,8 @@ Array = NDArray[np.float64]
 
 _TINY = float(np.finfo(np.float64).tiny)
 _EPSILON = float(np.finfo(np.float64).eps)
+# Below this the window factor's closed form loses its digits, and is 1 to within them.
+_SMALL = _EPSILON ** (1 / 4)
 
 
 def _array(value: ArrayLike) -> Array:
@@ -93,3 +95,17 @@ def arrivals_after_one(expected: ArrayLike, *, arrival_cv: ArrayLike) -> Array:
     missing = short / 2 * -np.expm1(-2 * mean / np.maximum(short, _EPSILON))
     left: Array = mean - missing
     return left
+
+
+def window_factor(relaxations: Array) -> Array:
+    """Variance of the time average of an exponentially correlated process over ``relaxations`` correlation times [-].
+
+    2 (x - 1 + e^-x) / x^2: 1 for a short window, 2 / x for a long one.
+
+    References
+    ----------
+    [Papoulis1991] section 12-1.
+    """
+    x = np.maximum(relaxations, _SMALL)
+    factor: Array = 2 * (x - 1 + np.exp(-x)) / x**2
+    return factor

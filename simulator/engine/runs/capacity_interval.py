@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import exp, hypot, log, sqrt
 
-from simulator.engine.lanes.lane import lane_curve, lanes
-from simulator.engine.lanes.load_curve import saturation
+from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
 from simulator.engine.runs.capacity_search import (
     LEAST_REQUESTS,
     Progress,

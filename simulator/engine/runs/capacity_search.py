@@ -11,8 +11,7 @@ from math import ceil, exp, log, log2, sqrt
 
 import numpy as np
 
-from simulator.engine.lanes.lane import lane_curve, lanes
-from simulator.engine.lanes.load_curve import saturation
+from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
 from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
 from simulator.engine.runs.rate_simulation import RatePoint, Served, served_deployment, simulate_rate
 from simulator.engine.runs.scheduling import kv_blocks_of

@@ -10,8 +10,7 @@ from math import exp, hypot
 
 import numpy as np
 
-from simulator.engine.lanes.lane import lane_curve, lanes
-from simulator.engine.lanes.load_curve import saturation
+from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
 from simulator.engine.lanes.steady_state import steady_state
 from simulator.engine.runs.intervals import DEVIATE, ServeInterval
 from simulator.engine.runs.metrics import LatencySummary, StageResult

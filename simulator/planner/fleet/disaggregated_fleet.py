@@ -7,7 +7,7 @@ from math import ceil, exp
 
 import numpy as np
 
-from simulator.engine.lanes.lane import lanes
+from simulator.engine.lanes.load_curve import lanes
 from simulator.kernels.timing import Provenance
 from simulator.planner.fleet.fleet import (
     Packing,

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.lanes.load_curve import LaneLimits, held_tokens
-from simulator.engine.lanes.prompt_steps import window_factor
-from simulator.engine.lanes.queueing import gg1_wait_mean_s
+from simulator.engine.lanes.queueing import gg1_wait_mean_s, window_factor
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.planner.records import Objective
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable

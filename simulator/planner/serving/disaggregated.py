@@ -19,8 +19,7 @@ from functools import partial
 
 import numpy as np
 
-from simulator.engine.lanes.lane import lanes
-from simulator.engine.lanes.load_curve import Saturation, saturation
+from simulator.engine.lanes.load_curve import Saturation, lanes, saturation
 from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState
 from simulator.engine.runs.disaggregation import Pool, transfer_link
 from simulator.errors import RoofcastError

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.engine.lanes.lane import lanes
 from simulator.engine.lanes.load_curve import (
     LoadCurve,
     Saturation,
+    lanes,
     saturation,
 )
 from simulator.engine.lanes.rows import lane_rows, stack

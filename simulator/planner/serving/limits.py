@@ -10,8 +10,7 @@ from math import exp
 
 import numpy as np
 
-from simulator.engine.lanes.lane import lanes
-from simulator.engine.lanes.load_curve import SlotLimit
+from simulator.engine.lanes.load_curve import SlotLimit, lanes
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.kernels.timing import Provenance
 from simulator.planner.records import Fleet, Limit, Objective, Replica

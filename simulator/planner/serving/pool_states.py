@@ -22,8 +22,8 @@ from simulator.engine.lanes.load_curve import LoadCurve
 from simulator.engine.lanes.occupancy import lane_state
 from simulator.engine.lanes.prompt_queue import prompt_ttft_s
 from simulator.engine.lanes.queueing import gg1_wait_mean_s
-from simulator.engine.lanes.samples import SAMPLES, sampled_prompts, sampled_requests
-from simulator.engine.lanes.steady_state import SteadyState, steady_state
+from simulator.engine.lanes.samples import SAMPLES, sampled_lengths
+from simulator.engine.lanes.steady_state import SteadyState, sampled_requests, steady_state
 from simulator.phases.deployment import Deployment
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 
@@ -99,7 +99,7 @@ def prefill_state(
     """
     mix = curve.mix
     state = steady_state(curve, rates_per_s=rates_per_s)
-    prompts, _ = sampled_prompts(mix)
+    prompts = sampled_lengths(mix).prompt_tokens
     ttft_s = prompt_ttft_s(curve, rates_per_s=rates_per_s, streams=streams)
     ttft_s = ttft_s + transfer.request_s + transfer.token_s * prompts
     busy = transfer.load(rates_per_s, mix=mix)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import Places
+from simulator.engine.lanes.pricing import Places
 from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState, rows_of
 from simulator.planner.records import Latencies, Objective
 from simulator.traffic.lengths import Array

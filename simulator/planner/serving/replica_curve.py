@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simulator.engine.lanes.lane import lane_limits, lane_step_s
-from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, lane_steps, load_curve
+from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, lane_limits, lane_step_s, lane_steps, load_curve
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.step_shape import StepShape
 from simulator.phases.deployment import Deployment

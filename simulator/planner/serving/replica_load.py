@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.engine.lanes.lane import lanes
+from simulator.engine.lanes.load_curve import lanes
 from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState, steady_state
 from simulator.operators.step_shape import Array
 from simulator.planner.records import Fleet, PrefillPool, Replica

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from simulator.errors import FileError, MissingPackageError, RoofcastError
-from simulator.specs.loading import PROFILES_VARIABLE
+from simulator.specs.profiles import PROFILES_VARIABLE
 
 LOCAL_HOST = "127.0.0.1"
 DEFAULT_PORT = 8501

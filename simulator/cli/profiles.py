@@ -8,9 +8,9 @@ from simulator.errors import ProfileError, did_you_mean
 from simulator.reports.contract import SCHEMA_VERSION
 from simulator.specs.engine.engine import EngineProfile
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
-from simulator.specs.loading import ProfileKind, find_profile, list_profiles, load_spec
 from simulator.specs.model.loading import list_models, load_model
 from simulator.specs.money.prices import PriceProfile
+from simulator.specs.profiles import ProfileKind, find_profile, list_profiles, load_spec
 
 SECTIONS: dict[ProfileKind, type[AcceleratorSpec | ServerSpec | PriceProfile | EngineProfile]] = {
     "hardware": AcceleratorSpec,

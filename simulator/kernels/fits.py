@@ -21,7 +21,8 @@ from simulator.specs.hardware.calibration import (
     load_arrays,
     load_calibration,
 )
-from simulator.specs.loading import list_profiles, load_hardware
+from simulator.specs.loading import load_hardware
+from simulator.specs.profiles import list_profiles
 
 # What a user's own measurements (roofcast calibrate) are filed under: the harness runs torch's kernels.
 MEASURED_LIBRARY = "torch"

@@ -29,7 +29,7 @@ Placed = tuple[int, Work]
 Shape = TypeVar("Shape", GemmShape, AttentionShape)
 
 
-class RowPrices(Protocol):
+class KernelPrices(Protocol):
     """Prices of single kernels on one accelerator, and of those that can be priced as the cases of one."""
 
     @property
@@ -54,7 +54,7 @@ class RowPrices(Protocol):
         ...
 
 
-def price_rows(kernels: RowPrices, works: Sequence[Work]) -> tuple[Timing, ...]:
+def price_rows(kernels: KernelPrices, works: Sequence[Work]) -> tuple[Timing, ...]:
     """``kernels.price`` of each row, in their order: products of a format, attention and passes in one go.
 
     Equal collectives are priced once. Each case costs what it costs alone.
@@ -75,7 +75,7 @@ def price_rows(kernels: RowPrices, works: Sequence[Work]) -> tuple[Timing, ...]:
     return tuple(timings[place] for place in range(len(works)))
 
 
-def _products(kernels: RowPrices, works: Sequence[Work]) -> dict[int, Timing]:
+def _products(kernels: KernelPrices, works: Sequence[Work]) -> dict[int, Timing]:
     """Prices of the matrix products that have company of the same format, by place."""
     groups: dict[tuple[MatmulFormat, float], list[tuple[Placed, GemmShape]]] = {}
     for place, work in enumerate(works):
@@ -86,7 +86,7 @@ def _products(kernels: RowPrices, works: Sequence[Work]) -> dict[int, Timing]:
     )
 
 
-def _attention(kernels: RowPrices, works: Sequence[Work]) -> dict[int, Timing]:
+def _attention(kernels: KernelPrices, works: Sequence[Work]) -> dict[int, Timing]:
     """Prices of attention on few heads that has company which differs in heads and sizes only, by place."""
     groups: dict[AttentionKernel, list[tuple[Placed, AttentionShape]]] = {}
     for place, work in enumerate(works):
@@ -102,7 +102,7 @@ def _attention(kernels: RowPrices, works: Sequence[Work]) -> dict[int, Timing]:
 
 
 def _together(
-    kernels: RowPrices,
+    kernels: KernelPrices,
     groups: Iterable[Sequence[tuple[Placed, Shape]]],
     *,
     price: Callable[[Sequence[Shape]], Timing | None],
@@ -122,7 +122,7 @@ def _together(
     return timings
 
 
-def _passes(kernels: RowPrices, works: Sequence[Work]) -> dict[int, Timing]:
+def _passes(kernels: KernelPrices, works: Sequence[Work]) -> dict[int, Timing]:
     """Prices of the passes bound by memory, by place; none where there is but one."""
     members = [
         ((place, work), work.shape)
@@ -141,7 +141,7 @@ def _passes(kernels: RowPrices, works: Sequence[Work]) -> dict[int, Timing]:
 
 
 def _apart(
-    kernels: RowPrices, joined: Timing, *, rows: Sequence[Placed], sizes: Sequence[int]
+    kernels: KernelPrices, joined: Timing, *, rows: Sequence[Placed], sizes: Sequence[int]
 ) -> Iterable[tuple[int, Timing]]:
     """The parts of a joined price, each as its row has it in the step."""
     for (place, work), part in zip(rows, split(joined, sizes=sizes), strict=True):

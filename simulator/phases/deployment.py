@@ -25,12 +25,13 @@ from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import default_server_for
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
-from simulator.specs.question.techniques import TechniquesSpec
-from simulator.techniques.applied import AppliedTechniques, apply_techniques
-from simulator.techniques.registry import check_on_engine, shares_prefixes
+from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
+from simulator.techniques.applied import AppliedTechniques, with_rule
+from simulator.techniques.registry import apply_techniques, check_on_engine, shares_prefixes
 
 if TYPE_CHECKING:
-    from simulator.phases.speculation import Speculation
+    from simulator.phases.speculation import Draft
+    from simulator.techniques.speculation.scenario import SpeculationPlan
 
 DEFAULT_MAX_MODEL_LEN_TOKENS = 4096
 
@@ -57,6 +58,7 @@ class EngineSettings:
     cpu_kv_offload_bytes: float | None
     cuda_graph_max_sequences: int
     eager: bool
+    runs_published_code: bool
     overheads: EngineOverheads
     spread: EngineSpread
 
@@ -77,6 +79,24 @@ class Deployment:
     techniques: AppliedTechniques
     assumptions: tuple[str, ...]
     speculation: Speculation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """How a replica speculates.
+
+    draft : the drafter as a deployment of its own, where it has weights outside the target's forward pass
+    weights_bytes, kv_bytes_per_token : what the drafter takes of a device of the target
+    plain : the replica's techniques without prediction heads, for steps that do not speculate
+    """
+
+    spec: SpeculationSpec
+    plan: SpeculationPlan
+    draft: Deployment | None
+    weights_bytes: float
+    kv_bytes_per_token: float
+    plain: AppliedTechniques
+    notes: tuple[str, ...]
 
 
 def _engine_settings(spec: EngineSpec, *, profile: EngineProfile, model: ModelSpec) -> EngineSettings:
@@ -102,6 +122,7 @@ def _engine_settings(spec: EngineSpec, *, profile: EngineProfile, model: ModelSp
         cpu_kv_offload_bytes=_offload_bytes(spec),
         cuda_graph_max_sequences=profile.cuda_graph_max_sequences,
         eager=profile.eager,
+        runs_published_code=profile.runs_published_code,
         overheads=profile.overheads,
         spread=profile.spread,
     )
@@ -237,12 +258,76 @@ def deploy(
         techniques=applied,
         assumptions=(*plan.assumptions, *applied.assumptions, *_engine_assumptions(spec, settings)),
     )
-    if applied.spec.speculation is not None:
-        # Most deployments do not speculate, and its methods take their time to import.
-        from simulator.phases.speculation import with_speculation
-
-        replica = with_speculation(replica, profiles=profiles)
+    replica = with_speculation(replica, profiles=profiles)
     return _within_budget(replica, spec)
+
+
+def with_speculation(deployment: Deployment, *, profiles: str | None = None) -> Deployment:
+    """``deployment`` with the speculation that its techniques ask for, or as it is."""
+    techniques, engine = deployment.techniques, deployment.engine
+    spec = techniques.spec.speculation
+    if spec is None:
+        return deployment
+    # Most deployments do not speculate, and its methods take their time to import.
+    from simulator.phases.speculation import draft_of, prediction_heads, speculation_notes
+    from simulator.techniques.speculation.scenario import speculation_plan
+
+    plan = speculation_plan(spec, model=deployment.model, framework=engine.runs_published_code)
+    draft = draft_of(
+        spec,
+        plan,
+        model=deployment.model,
+        formats=deployment.plan,
+        hardware=deployment.hardware,
+        kernels=deployment.kernels,
+        tp_size=deployment.parallelism.tp_size,
+        profiles=profiles,
+    )
+    heads = prediction_heads(plan, runs_published_code=engine.runs_published_code)
+    resident = draft is not None and plan.draft_device == "same"
+    speculation = Speculation(
+        spec=spec,
+        plan=plan,
+        draft=None if draft is None else _drafting(deployment, draft),
+        weights_bytes=draft.weights_bytes(plan) if draft is not None and resident else 0.0,
+        kv_bytes_per_token=draft.kv_bytes_per_token() if draft is not None and resident else 0.0,
+        plain=techniques,
+        notes=(*(() if draft is None else draft.notes), *speculation_notes(deployment.model)),
+    )
+    return replace(
+        deployment,
+        speculation=speculation,
+        techniques=techniques if heads is None else with_rule(techniques, heads),
+        assumptions=(*deployment.assumptions, *plan.assumptions),
+    )
+
+
+def _drafting(deployment: Deployment, draft: Draft) -> Deployment:
+    """The drafter as a deployment. A serving engine drafts inside its step: scheduling is paid once, with the verify
+    step."""
+    engine = deployment.engine
+    if not engine.eager:
+        overheads = engine.overheads.model_copy(update={"step_s": 0.0, "step_per_sequence_s": 0.0})
+        engine = replace(engine, overheads=overheads)
+    return replace(
+        deployment,
+        model=draft.model,
+        hardware=draft.hardware,
+        parallelism=draft.parallelism,
+        plan=draft.plan,
+        engine=engine,
+        kernels=draft.kernels,
+        techniques=draft.techniques,
+        assumptions=(),
+        speculation=None,
+    )
+
+
+def without_speculation(deployment: Deployment) -> Deployment:
+    """The same replica decoding one token at a time, without its drafter."""
+    if deployment.speculation is None:
+        return deployment
+    return replace(deployment, speculation=None, techniques=deployment.speculation.plain)
 
 
 def _within_budget(replica: Deployment, spec: EngineSpec) -> Deployment:

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from simulator.operators.step_shape import Array, StepShape, decode_step
 from simulator.operators.transformer import total_flops
-from simulator.phases.deployment import Deployment
-from simulator.phases.speculation import Speculation, without_speculation
+from simulator.phases.deployment import Deployment, Speculation, without_speculation
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.techniques.applied import device_rows
 from simulator.techniques.speculation.drafters import XEON_8480C

@@ -13,7 +13,7 @@ from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import stored_bytes
-from simulator.phases.deployment import Deployment, EngineSettings
+from simulator.phases.deployment import Deployment, EngineSettings, without_speculation
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import MlpSpec, ModelSpec, MoeSpec
@@ -84,8 +84,6 @@ def _target_weights_bytes(deployment: Deployment) -> float:
     """Weights of the fullest device without what speculation adds [bytes]."""
     if deployment.speculation is None:
         return max(stage_weights_bytes(deployment))
-    from simulator.phases.speculation import without_speculation
-
     return max(stage_weights_bytes(without_speculation(deployment)))
 
 
@@ -231,14 +229,14 @@ _LOGGED_BY = ("vllm", "h100-sxm-80gb")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheRoom:
+class CacheInterval:
     """80 % interval of the tokens that the cache of a replica holds."""
 
     low_tokens: int
     high_tokens: int
 
 
-def cache_room(plan: MemoryPlan, *, block_size_tokens: int) -> CacheRoom:
+def cache_room(plan: MemoryPlan, *, block_size_tokens: int) -> CacheInterval:
     """The interval of ``kv_capacity_tokens``: what the runtime takes beside the plan is known to a share of the budget.
 
     Measured on one engine and one accelerator; elsewhere the differences are taken to be alike. Zero tokens where
@@ -250,10 +248,10 @@ def cache_room(plan: MemoryPlan, *, block_size_tokens: int) -> CacheRoom:
     """
     block_bytes = plan.kv_bytes_per_token * block_size_tokens
     if not block_bytes:
-        return CacheRoom(low_tokens=0, high_tokens=0)
+        return CacheInterval(low_tokens=0, high_tokens=0)
     ends = (plan.kv_blocks + int(share * plan.budget_bytes // block_bytes) for share in (LEAST_SHARE, LARGEST_SHARE))
     low, high = (max(0, blocks) * block_size_tokens for blocks in ends)
-    return CacheRoom(low_tokens=low, high_tokens=high)
+    return CacheInterval(low_tokens=low, high_tokens=high)
 
 
 def memory_provenance(deployment: Deployment) -> Provenance:

@@ -1,20 +1,20 @@
-"""Speculation of one replica: its plan, the deployment of its drafter, and what that takes of the memory."""
+"""The drafter of a speculating replica: which model it is, where it runs, and what it takes of the memory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from simulator.errors import RoofcastError
-from simulator.kernels.library import kernel_library
+from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.sustained import with_sustained_rates
-from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_token
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import parameter_counts, stored_bytes
 from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
@@ -29,84 +29,46 @@ from simulator.techniques.speculation.drafters import (
     join_features,
 )
 from simulator.techniques.speculation.methods import USUAL_DRAFTS, Drafter
-from simulator.techniques.speculation.scenario import FIELD, SpeculationPlan, speculation_plan
-
-if TYPE_CHECKING:
-    from simulator.phases.deployment import Deployment, EngineSettings
+from simulator.techniques.speculation.scenario import FIELD, SpeculationPlan
 
 # Vocabularies of one tokenizer differ by padding rows; by more than this share they are different tokenizers.
 PADDING_SHARE = 0.01
-# The engines that run a method as its authors published it.
-FRAMEWORKS = ("torch", "torch-eager")
 RECURRENT = ("mamba", "mamba2", "gated_delta")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speculation:
-    """How a replica speculates.
+class Draft:
+    """What a drafter with weights of its own differs in from the replica that it drafts for."""
 
-    draft : the drafter as a deployment of its own, where it has weights outside the target's forward pass
-    weights_bytes, kv_bytes_per_token : what the drafter takes of a device of the target
-    plain : the replica's techniques without prediction heads, for steps that do not speculate
-    """
-
-    spec: SpeculationSpec
-    plan: SpeculationPlan
-    draft: Deployment | None
-    weights_bytes: float
-    kv_bytes_per_token: float
-    plain: AppliedTechniques
+    model: ModelSpec
+    hardware: AcceleratorSpec
+    parallelism: ParallelismSpec
+    plan: PrecisionPlan
+    kernels: KernelLibrary
+    techniques: AppliedTechniques
     notes: tuple[str, ...]
 
+    def weights_bytes(self, plan: SpeculationPlan) -> float:
+        """Weights of a device that the target does not hold already [bytes]."""
+        return _drafter_bytes(self.techniques, self.parallelism, plan.drafter)
 
-def with_speculation(deployment: Deployment, *, profiles: str | None = None) -> Deployment:
-    """``deployment`` with the speculation that its techniques ask for, or as it is."""
-    spec = deployment.techniques.spec.speculation
-    if spec is None:
-        return deployment
-    plan = speculation_plan(spec, model=deployment.model, framework=deployment.engine.name in FRAMEWORKS)
-    draft, notes = _draft(deployment, spec, plan, profiles=profiles)
-    techniques = deployment.techniques
-    if plan.drafter is Drafter.HEADS:
-        heads = PredictionHeads(
-            count=plan.k,
-            own_vocabulary=plan.method != "blockwise",
-            every_token=deployment.engine.name in FRAMEWORKS,
-        )
-        techniques = with_rule(techniques, heads)
-    resident = draft is not None and plan.draft_device == "same"
-    speculation = Speculation(
-        spec=spec,
-        plan=plan,
-        draft=draft,
-        weights_bytes=_own_weights_bytes(draft, plan) if draft is not None and resident else 0.0,
-        kv_bytes_per_token=_kv_bytes(draft) if draft is not None and resident else 0.0,
-        plain=deployment.techniques,
-        notes=(*notes, *_recurrent_notes(deployment.model)),
-    )
-    return replace(
-        deployment,
-        speculation=speculation,
-        techniques=techniques,
-        assumptions=(*deployment.assumptions, *plan.assumptions),
-    )
+    def kv_bytes_per_token(self) -> float:
+        """Cache of a device [bytes/token]."""
+        return kv_bytes_per_token(self.model, plan=self.plan, tp_size=self.parallelism.tp_size)
 
 
-def _recurrent_notes(model: ModelSpec) -> tuple[str, ...]:
+def prediction_heads(plan: SpeculationPlan, *, runs_published_code: bool) -> PredictionHeads | None:
+    """The rule that adds the target's own prediction heads, where the method has some."""
+    if plan.drafter is not Drafter.HEADS:
+        return None
+    return PredictionHeads(count=plan.k, own_vocabulary=plan.method != "blockwise", every_token=runs_published_code)
+
+
+def speculation_notes(model: ModelSpec) -> tuple[str, ...]:
+    """What a reader should know about speculation of ``model``."""
     recurrent = any(layer.mixer is not None and layer.mixer.kind in RECURRENT for layer in model.layers)
     said = "recurrent states have to go back to the last accepted token after each round; that is not priced"
     return (said,) if recurrent else ()
-
-
-def without_speculation(deployment: Deployment) -> Deployment:
-    """The same replica decoding one token at a time, without its drafter."""
-    if deployment.speculation is None:
-        return deployment
-    return replace(deployment, speculation=None, techniques=deployment.speculation.plain)
-
-
-def _own_weights_bytes(draft: Deployment, plan: SpeculationPlan) -> float:
-    return _drafter_bytes(draft.techniques, draft.parallelism, plan.drafter)
 
 
 @lru_cache(maxsize=64)
@@ -117,52 +79,42 @@ def _drafter_bytes(techniques: AppliedTechniques, parallelism: ParallelismSpec, 
     return stored_bytes(tuple(row for row in rows if row.role not in shared))
 
 
-def _kv_bytes(draft: Deployment) -> float:
-    return kv_bytes_per_token(draft.model, plan=draft.plan, tp_size=draft.parallelism.tp_size)
-
-
-def _draft(
-    deployment: Deployment, spec: SpeculationSpec, plan: SpeculationPlan, *, profiles: str | None
-) -> tuple[Deployment | None, tuple[str, ...]]:
+def draft_of(
+    spec: SpeculationSpec,
+    plan: SpeculationPlan,
+    *,
+    model: ModelSpec,
+    formats: PrecisionPlan,
+    hardware: AcceleratorSpec,
+    kernels: KernelLibrary,
+    tp_size: int,
+    profiles: str | None,
+) -> Draft | None:
+    """The drafter of the target ``model`` on ``tp_size`` devices, where it has weights outside the forward pass."""
     if plan.drafter not in (Drafter.MODEL, Drafter.LAYER):
-        return None, ()
+        return None
     is_layer = plan.drafter is Drafter.LAYER and spec.draft_model is None
-    target = deployment.plan.activation_dtype
+    target = formats.activation_dtype
     math = target if target in (Dtype.BF16, Dtype.FP16) else Dtype.BF16
-    model = draft_layer_model(deployment.model) if is_layer else _draft_model(deployment.model, spec, profiles=profiles)
-    notes = [] if is_layer else _check_pair(deployment.model, model)
-    number_formats = precision_plan(model, PrecisionSpec(weights=math, activations=math))
-    applied = AppliedTechniques(spec=TechniquesSpec(), model=model, plan=number_formats)
-    degree = deployment.parallelism.tp_size
-    if plan.draft_device != "same" or degree not in allowed_tp_sizes(model):
-        degree = 1
-    hardware, kernels = deployment.hardware, deployment.kernels
+    draft = draft_layer_model(model) if is_layer else _draft_model(model, spec, profiles=profiles)
+    notes = [] if is_layer else _check_pair(model, draft)
+    number_formats = precision_plan(draft, PrecisionSpec(weights=math, activations=math))
+    applied = AppliedTechniques(spec=TechniquesSpec(), model=draft, plan=number_formats)
+    together = plan.draft_device == "same" and tp_size in allowed_tp_sizes(draft)
     if spec.draft_hardware is not None:
         hardware = load_hardware(spec.draft_hardware, profiles=profiles)
         kernels = with_sustained_rates(kernel_library(hardware, library=kernels.library, profiles=profiles))
     if plan.draft_device == "cpu":
         notes.append(f"the draft runs on one {XEON_8480C.name} (assumed host), priced by its roofline")
-    draft = replace(
-        deployment,
-        model=model,
+    return Draft(
+        model=draft,
         hardware=hardware,
-        parallelism=ParallelismSpec(tp_size=degree),
+        parallelism=ParallelismSpec(tp_size=tp_size if together else 1),
         plan=number_formats,
-        engine=_inside_a_step(deployment.engine),
         kernels=kernels,
         techniques=with_rule(applied, join_features) if is_layer else applied,
-        assumptions=(),
-        speculation=None,
+        notes=tuple(notes),
     )
-    return draft, tuple(notes)
-
-
-def _inside_a_step(engine: EngineSettings) -> EngineSettings:
-    """A serving engine drafts inside its step: scheduling is paid once, with the verify step."""
-    if engine.eager:
-        return engine
-    overheads = engine.overheads.model_copy(update={"step_s": 0.0, "step_per_sequence_s": 0.0})
-    return replace(engine, overheads=overheads)
 
 
 def _draft_model(target: ModelSpec, spec: SpeculationSpec, *, profiles: str | None) -> ModelSpec:

@@ -22,10 +22,11 @@ from simulator.planner.plan import completed
 from simulator.planner.records import CapacityPlan
 from simulator.planner.serving.limits import LatencyRange, latency_range
 from simulator.planner.serving.replica_load import ReplicaLoad, replica_load
-from simulator.specs.loading import find_profile, load_prices
+from simulator.specs.loading import load_prices
 from simulator.specs.model.loading import read_profile
 from simulator.specs.money.ownership import OwnershipProfile, load_ownership
 from simulator.specs.money.prices import PriceProfile
+from simulator.specs.profiles import find_profile
 from simulator.specs.question.plan import PlanSpec
 
 

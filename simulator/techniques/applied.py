@@ -75,24 +75,6 @@ class Technique(Protocol):
         ...
 
 
-_NO_TECHNIQUES = TechniquesSpec()
-
-
-def apply_techniques(
-    spec: TechniquesSpec, *, model: ModelSpec, plan: PrecisionPlan, hardware: AcceleratorSpec
-) -> AppliedTechniques:
-    """Resolve a scenario's techniques, or refuse what the hardware, the model or another technique rules out."""
-    applied = AppliedTechniques(spec=spec, model=model, plan=plan)
-    if spec == _NO_TECHNIQUES:
-        return applied
-    # Techniques are written in terms of this module, and most deployments ask for none.
-    from simulator.techniques.registry import TECHNIQUES
-
-    for technique in TECHNIQUES:
-        applied = technique(applied, hardware)
-    return applied
-
-
 def device_rows(
     techniques: AppliedTechniques, *, parallelism: ParallelismSpec, step: StepShape, stage: int = 0, fused: bool = True
 ) -> tuple[Work, ...]:

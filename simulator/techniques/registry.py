@@ -1,14 +1,17 @@
 """The techniques in the order of their application: structure first, formats next, rows last.
 
-Techniques against the engine that is to run them.
+A new technique is one file beside this one, its field in ``TechniquesSpec``, and its place in ``TECHNIQUES``.
 """
 
 from __future__ import annotations
 
 from simulator.errors import RoofcastError
+from simulator.operators.formats.tensor_formats import PrecisionPlan
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.techniques.adapters import adapters
-from simulator.techniques.applied import Technique
+from simulator.techniques.applied import AppliedTechniques, Technique
 from simulator.techniques.attention_kernel import attention_kernel
 from simulator.techniques.contextual_sparsity import contextual_sparsity
 from simulator.techniques.early_exit import early_exit
@@ -31,6 +34,21 @@ TECHNIQUES: tuple[Technique, ...] = (
     weight_offload,
     sequence_parallel,
 )
+
+
+_NO_TECHNIQUES = TechniquesSpec()
+
+
+def apply_techniques(
+    spec: TechniquesSpec, *, model: ModelSpec, plan: PrecisionPlan, hardware: AcceleratorSpec
+) -> AppliedTechniques:
+    """Resolve a scenario's techniques, or refuse what the hardware, the model or another technique rules out."""
+    applied = AppliedTechniques(spec=spec, model=model, plan=plan)
+    if spec == _NO_TECHNIQUES:
+        return applied
+    for technique in TECHNIQUES:
+        applied = technique(applied, hardware)
+    return applied
 
 
 def check_on_engine(spec: TechniquesSpec, *, engine: str, fused: bool, max_model_len: int, ep_size: int) -> None:

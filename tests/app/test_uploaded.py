@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.uploaded import LARGEST_UPLOADS
-from simulator.specs.loading import profile_root
+from simulator.specs.profiles import profile_root
 from tests.app.pages import opened
 from tests.app.tiny_model import TINY_CONFIG
 

@@ -14,8 +14,7 @@ from simulator.engine.uniform.simulation import UniformDemand
 from simulator.engine.uniform.speculation_gain import speedup_by_batch, token_s
 from simulator.engine.uniform.speculative_steps import uniform_rounds
 from simulator.errors import RoofcastError
-from simulator.phases.deployment import Deployment, deploy
-from simulator.phases.speculation import without_speculation
+from simulator.phases.deployment import Deployment, deploy, without_speculation
 from simulator.specs.documents import validate
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware

@@ -15,9 +15,9 @@ import pytest
 
 from simulator.operators.transformer import parameter_counts
 from simulator.specs.huggingface.registry import FAMILIES, read_config
-from simulator.specs.loading import profile_root
 from simulator.specs.model.loading import read_profile
 from simulator.specs.model.precision import Dtype
+from simulator.specs.profiles import profile_root
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch = pytest.importorskip("torch")

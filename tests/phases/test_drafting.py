@@ -9,10 +9,9 @@ import pytest
 
 from simulator.operators.step_shape import decode_step, mixed_step
 from simulator.operators.transformer import parameter_counts
-from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.deployment import Deployment, Speculation, deploy, without_speculation
 from simulator.phases.draft_cost import decode_round, per_token_step, prompt_draft_s, round_draft_s
 from simulator.phases.memory import memory_plan
-from simulator.phases.speculation import Speculation, without_speculation
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineName, EngineSpec

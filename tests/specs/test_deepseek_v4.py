@@ -9,10 +9,10 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.operators.transformer import parameter_counts
 from simulator.specs.huggingface.registry import read_config
-from simulator.specs.loading import profile_root
 from simulator.specs.model.architecture import CompressedAttentionSpec, ModelSpec, MoeSpec
 from simulator.specs.model.loading import read_profile
 from simulator.specs.model.precision import Dtype
+from simulator.specs.profiles import profile_root
 
 CONFIG = dict(read_profile(profile_root("model_profiles") / "deepseek-v4-flash.yaml").config)
 

@@ -11,19 +11,18 @@ from typing import NamedTuple
 
 import pytest
 
+from simulator.specs.documents import read_yaml
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.loading import (
     default_server_for,
-    find_profile,
     list_hardware,
     list_servers,
     load_hardware,
     load_prices,
     load_server,
-    profile_root,
-    read_yaml,
 )
 from simulator.specs.model.precision import BITS, Dtype
+from simulator.specs.profiles import find_profile, profile_root
 from simulator.units import GIB, GIGA, KILO, MEGA, MIB, TERA
 
 ROOT = profile_root("hardware_profiles")

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from simulator.errors import FileError, ProfileError, RoofcastError
 from simulator.specs.huggingface.registry import FAMILIES, read_config
-from simulator.specs.loading import profile_root
 from simulator.specs.model.architecture import (
     AttentionSpec,
     GatedDeltaSpec,
@@ -27,6 +26,7 @@ from simulator.specs.model.architecture import (
 )
 from simulator.specs.model.loading import list_models, load_model, read_profile
 from simulator.specs.model.precision import Dtype
+from simulator.specs.profiles import profile_root
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from simulator.operators.transformer import parameter_counts
-from simulator.specs.loading import profile_root
 from simulator.specs.model import loading as models
 from simulator.specs.model.loading import ModelProfile, list_models, load_model, read_profile
+from simulator.specs.profiles import profile_root
 from simulator.specs.spellings import plain_word
 
 ROOT = profile_root("model_profiles")

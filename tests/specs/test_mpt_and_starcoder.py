@@ -8,9 +8,9 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.specs.huggingface.registry import read_config
-from simulator.specs.loading import profile_root
 from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec
 from simulator.specs.model.loading import read_profile
+from simulator.specs.profiles import profile_root
 
 
 def _read(profile: str, **changes: Any) -> ModelSpec:

@@ -10,7 +10,7 @@ import yaml
 from simulator.errors import ProfileError
 from simulator.specs import documents
 from simulator.specs.documents import read_yaml
-from simulator.specs.loading import profile_root
+from simulator.specs.profiles import profile_root
 
 SHIPPED = [
     path

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from simulator.specs.hardware.calibration import _read_array, _StoredArrays
-from simulator.specs.loading import profile_root
+from simulator.specs.profiles import profile_root
 
 SHIPPED = sorted((profile_root("hardware_profiles") / "calibration").glob("h100-sxm-80gb--*.npz"))
 ARRAYS: tuple[NDArray[np.float64], ...] = (

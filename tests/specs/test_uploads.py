@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import ProfileError, RoofcastError
-from simulator.specs.loading import list_hardware, load_hardware, profile_root
+from simulator.specs.loading import list_hardware, load_hardware
 from simulator.specs.model.loading import load_model
+from simulator.specs.profiles import profile_root
 from simulator.specs.uploads import (
     LARGEST_UPLOAD_BYTES,
     hardware_from_upload,

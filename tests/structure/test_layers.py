@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,63 @@ PLACES = {
 SOURCES = sorted(
     path for folder in ("simulator", "app", "validation", "benchmarks") for path in (ROOT / folder).rglob("*.py")
 )
+
+
+MODULES_PER_FOLDER = 15
+# What was there before these tests: these lists may only shrink.
+KNOWN_CIRCLES: frozenset[frozenset[str]] = frozenset(
+    {
+        frozenset({"planner.records", "planner.verification.fleets", "planner.verification.records"}),
+        frozenset({"planner.serving.disaggregated", "planner.serving.feasibility"}),
+        frozenset({"planner.fleet.disaggregated_fleet", "planner.fleet.fleet"}),
+        frozenset({"planner.search.search", "planner.serving.disaggregated_search"}),
+        frozenset({"planner.search.screen_pools", "planner.search.wide_search"}),
+    }
+)
+KNOWN_CROWDED = frozenset({"simulator/cli"})
+KNOWN_SHARED_CLASS_NAMES = frozenset({"Demand", "LoadPoint", "Outcome", "Policy", "Pool", "Spread", "Verification"})
+
+
+@cache
+def import_graph() -> dict[str, frozenset[str]]:
+    """Each module of the library and those that it imports anywhere: at its top, inside functions, for types only."""
+    paths = {
+        ".".join(path.relative_to(ROOT / "simulator").with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (ROOT / "simulator").rglob("*.py")
+    }
+    graph = {}
+    for module, path in paths.items():
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                origin = node.module or ""
+                members = {f"{origin}.{alias.name}" for alias in node.names}
+                found |= {name.removeprefix("simulator.") for name in (origin, *members)}
+            elif isinstance(node, ast.Import):
+                found |= {alias.name.removeprefix("simulator.") for alias in node.names}
+        graph[module] = frozenset(found & paths.keys()) - {module}
+    return graph
+
+
+def import_circles() -> frozenset[frozenset[str]]:
+    """Groups of modules each of which imports, over others, itself."""
+    graph = import_graph()
+
+    @cache
+    def reached(start: str) -> frozenset[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for module in graph[waiting.pop()] - seen:
+                seen.add(module)
+                waiting.append(module)
+        return frozenset(seen)
+
+    in_circles = [module for module in graph if module in reached(module)]
+    return frozenset(
+        frozenset(other for other in in_circles if other in reached(module) and module in reached(other))
+        for module in in_circles
+    )
 
 
 def imported_modules(path: Path) -> list[str]:
@@ -88,6 +147,27 @@ def test_packages_stay_in_their_places(path: Path) -> None:
         places = PLACES.get(module.split(".")[0])
         if places is not None:
             assert any(relative.startswith(place) for place in places), f"{relative} imports {module}"
+
+
+def test_no_modules_import_each_other() -> None:
+    assert import_circles() <= KNOWN_CIRCLES
+
+
+def test_no_folder_is_crowded() -> None:
+    modules: dict[str, int] = defaultdict(int)
+    for path in (ROOT / "simulator").rglob("*.py"):
+        modules[path.parent.relative_to(ROOT).as_posix()] += path.name != "__init__.py"
+    assert {folder for folder, count in modules.items() if count > MODULES_PER_FOLDER} <= KNOWN_CROWDED
+
+
+def test_a_class_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in (ROOT / "simulator").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(str(path.relative_to(ROOT)))
+    shared = {name: found for name, found in places.items() if len(found) > 1}
+    assert shared.keys() <= KNOWN_SHARED_CLASS_NAMES, shared
 
 
 def test_measuring_harness_needs_only_torch_and_numpy() -> None:

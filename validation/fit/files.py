@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simulator.kernels.correction import Lattice
 from simulator.specs.hardware.calibration import CalibrationSpec
-from simulator.specs.loading import profile_root
+from simulator.specs.profiles import profile_root
 from simulator.specs.writing import json_yaml_text
 from validation.silicon.tables import SYSTEMS, tables_root
 from validation.writing import write_whole

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.deployment import Deployment, deploy, without_speculation
 from simulator.phases.draft_cost import decode_round
-from simulator.phases.speculation import without_speculation
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware

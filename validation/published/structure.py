@@ -23,10 +23,10 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import MoeOverride, StructureSpec, TechniquesSpec
-from simulator.techniques.applied import apply_techniques
 from simulator.techniques.attention_kernel import AttentionCost, flash_attention_cost, standard_attention_cost
 from simulator.techniques.fine_tuning import fine_tuning_memory
 from simulator.techniques.paged_attention import Allocation, kv_waste
+from simulator.techniques.registry import apply_techniques
 from simulator.units import GIB, GIGA, KIB, MEGA, MILLI, TERA
 from validation.published.identities import Identity
 from validation.published.rows import FOLDER

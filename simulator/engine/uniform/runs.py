@@ -15,9 +15,8 @@ from simulator.engine.uniform.speculation_gain import run_lengths, token_s
 from simulator.engine.uniform.speculative_steps import speculation_notes, uniform_rounds
 from simulator.engine.uniform.static_batch import PhaseEstimate, decode_phase, prefill_phase
 from simulator.errors import InfeasibleError
-from simulator.phases.deployment import Deployment
+from simulator.phases.deployment import Deployment, without_speculation
 from simulator.phases.memory import MemoryPlan, memory_plan, sequences_that_fit
-from simulator.phases.speculation import without_speculation
 from simulator.phases.tabulate import compile_steps
 from simulator.units import GIGA
 

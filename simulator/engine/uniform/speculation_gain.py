@@ -10,9 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array
-from simulator.phases.deployment import Deployment
+from simulator.phases.deployment import Deployment, without_speculation
 from simulator.phases.draft_cost import decode_round
-from simulator.phases.speculation import without_speculation
 from simulator.techniques.speculation.methods import Bookkeeping
 from simulator.techniques.speculation.scenario import with_run_length
 

@@ -41,7 +41,7 @@ NETWORK_LOG_SIGMA = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Priced:
+class _PricedCollective:
     seconds: Array
     log_sigma: Array
     provenance: Array
@@ -79,7 +79,7 @@ def collective_timing(
     link = hardware.scale_up
     if shape.participants == 1:
         zeros = np.zeros_like(message)
-        priced, wire_s = _Priced(seconds=zeros, log_sigma=zeros, provenance=zeros), zeros
+        priced, wire_s = _PricedCollective(seconds=zeros, log_sigma=zeros, provenance=zeros), zeros
     elif shape.participants <= link.domain_size:
         priced = _within_domain(
             shape.operation, floor_bytes, participants=shape.participants, link=link, fits=fits, graph=graph
@@ -99,7 +99,7 @@ def collective_timing(
     return _timing(priced, busy=busy, wire_s=wire_s, relative=relative)
 
 
-def _timing(priced: _Priced, *, busy: NDArray[np.bool_], wire_s: Array, relative: Relative | None) -> Timing:
+def _timing(priced: _PricedCollective, *, busy: NDArray[np.bool_], wire_s: Array, relative: Relative | None) -> Timing:
     log_sigma, provenance = priced.log_sigma, priced.provenance
     if relative is not None and relative.log_sigma_extra > 0:
         log_sigma = np.hypot(log_sigma, relative.log_sigma_extra)
@@ -135,12 +135,12 @@ def _network_of(network: LinkSpec | None, *, hardware: AcceleratorSpec, particip
 
 def _within_domain(
     operation: Collective, message: Array, *, participants: int, link: LinkSpec, fits: Sequence[KernelFit], graph: bool
-) -> _Priced:
+) -> _PricedCollective:
     if operation is Collective.P2P:
         # Two devices that exchange all of 2 n by all-to-all send n each: the measured stand-in for a send of n.
         priced = _within_domain(Collective.ALL_TO_ALL, 2 * message, participants=2, link=link, fits=fits, graph=graph)
         borrowed = np.maximum(priced.provenance, float(Provenance.EXTRAPOLATED))
-        return _Priced(seconds=priced.seconds, log_sigma=priced.log_sigma, provenance=borrowed)
+        return _PricedCollective(seconds=priced.seconds, log_sigma=priced.log_sigma, provenance=borrowed)
     served = _served(Same(tuple(fits)), operation, participants, graph)
     ends = [start for start, _, _ in served[1:]] + [np.inf]
     seconds, log_sigma, provenance = (np.zeros_like(message) for _ in range(3))
@@ -158,7 +158,7 @@ def _within_domain(
         beyond = _octaves_beyond(fit, message=message[chosen], participants=participants)
         log_sigma[chosen] = fit.error.log_sigma * (1 + beyond)
         provenance[chosen] = np.where(beyond > 0, Provenance.EXTRAPOLATED, Provenance.CALIBRATED)
-    return _Priced(seconds=seconds, log_sigma=log_sigma, provenance=provenance)
+    return _PricedCollective(seconds=seconds, log_sigma=log_sigma, provenance=provenance)
 
 
 def _runs_in(fit: KernelFit, *, graph: bool) -> bool:
@@ -224,7 +224,7 @@ def _across_servers(
     network: LinkSpec,
     fits: Sequence[KernelFit],
     graph: bool,
-) -> tuple[_Priced, Array]:
+) -> tuple[_PricedCollective, Array]:
     """Inside each domain, between domains over the NICs (every device its share), and inside again.
 
     References
@@ -250,7 +250,7 @@ def _across_servers(
     sigma = np.max(np.stack([np.zeros_like(message), *(part.log_sigma for part in parts)]), axis=0)
     wire_s = _wire_s(operation, outer_bytes, participants=servers, link=network)
     return (
-        _Priced(
+        _PricedCollective(
             seconds=seconds,
             log_sigma=np.hypot(sigma, NETWORK_LOG_SIGMA),
             provenance=np.full_like(message, float(Provenance.ASSUMED)),

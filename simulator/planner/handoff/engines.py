@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import shlex
 
-from simulator.phases.deployment import Deployment
-from simulator.phases.speculation import Speculation
+from simulator.phases.deployment import Deployment, Speculation
 from simulator.planner.handoff.settings import LaunchSettings
 from simulator.units import percent_text
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import StepShape, mixed_step
-from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.deployment import Deployment, deploy, with_speculation, without_speculation
 from simulator.phases.draft_cost import drafting_s, paced_shapes
-from simulator.phases.speculation import with_speculation, without_speculation
 from simulator.planner.search.candidates import Platform
 from simulator.planner.search.screen_rows import (
     CacheRoom,

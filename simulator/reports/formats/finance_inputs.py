@@ -5,10 +5,10 @@ from __future__ import annotations
 from simulator.reports.charts.money import RENTAL_NAMES
 from simulator.reports.formats.finance_cells import Form, InputLine
 from simulator.reports.studies import Studies
-from simulator.specs.money.ownership import Figure
+from simulator.specs.money.ownership import SourcedFigure
 
 
-def _figure(name: str, label: str, figure: Figure, form: Form, unit: str = "") -> InputLine:
+def _figure(name: str, label: str, figure: SourcedFigure, form: Form, unit: str = "") -> InputLine:
     note = f"{figure.source}; {figure.note}" if figure.note else figure.source
     return InputLine(
         name=name,

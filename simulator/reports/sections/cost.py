@@ -21,7 +21,7 @@ from simulator.reports.content.document import (
 )
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.studies import Studies
-from simulator.specs.money.ownership import Figure as SourcedFigure
+from simulator.specs.money.ownership import SourcedFigure
 
 _FIGURE_NAMES = {
     "depreciation_years": "depreciation, years",

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from simulator.specs.base import Source, Spec
-from simulator.specs.loading import load_spec
+from simulator.specs.profiles import load_spec
 from simulator.specs.spellings import STAND_INS, engine_word, plain_word
 
 SchedulerName = Literal[
@@ -194,6 +194,7 @@ class EngineProfile(Spec):
     before runs.
     ``reserves_full_length``: a request starts only when the cache can hold its prompt and all its output.
     ``eager``: every kernel is launched by the host as it comes, neither fused nor captured in a CUDA graph.
+    ``runs_published_code``: speculation runs as its authors published it, without a serving engine's own drafting.
     ``side_stream_tokens``: up to that many tokens in a step, shared experts run on a stream beside the routed ones (0:
     never).
     ``vector_attention``: head layouts whose decode attention has no matrix kernel (absent: all have one).
@@ -215,6 +216,7 @@ class EngineProfile(Spec):
     prefix_caching: bool
     chunked_prefill: bool
     eager: bool
+    runs_published_code: bool = False
     cuda_graph_max_sequences: PositiveInt
     side_stream_tokens: NonNegativeInt = 0
     vector_attention: VectorAttention | None = None

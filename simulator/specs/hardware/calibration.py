@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import NonNegativeInt, PositiveFloat
 
 from simulator.specs.base import Spec
-from simulator.specs.loading import find_profile, list_profiles, load_spec, profile_directories
+from simulator.specs.profiles import find_profile, list_profiles, load_spec, profile_directories
 
 
 class FitError(Spec):

@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
-from simulator.specs.loading import profile_root
+from simulator.specs.profiles import profile_root
 
 
 class FormatKernelSpec(Spec):

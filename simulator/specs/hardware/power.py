@@ -8,7 +8,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt
 
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
-from simulator.specs.loading import profile_root
+from simulator.specs.profiles import profile_root
 
 
 class PowerFit(Spec):

@@ -28,7 +28,7 @@ _DTYPES = {"bfloat16": Dtype.BF16, "float16": Dtype.FP16, "float32": Dtype.FP32,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class ModelFamily:
     """How one model_type is read; ``config_class`` is where its defaults are documented.
 
     ``tower`` counts the parameters of the vision part of a configuration that nests its text part. ``kv_cache`` is what
@@ -42,20 +42,20 @@ class Family:
     kv_cache: Dtype | None = None
 
 
-def _family(read: Reader, config_class: str) -> Family:
-    return Family(read=read, config_class=config_class)
+def _family(read: Reader, config_class: str) -> ModelFamily:
+    return ModelFamily(read=read, config_class=config_class)
 
 
-FAMILIES: Mapping[str, Family] = {
+FAMILIES: Mapping[str, ModelFamily] = {
     "bert": _family(encoder.read_bert, "BertConfig"),
     "bloom": _family(classic.read_bloom, "BloomConfig"),
     "cohere": _family(llama_like.read_cohere, "CohereConfig"),
     "dbrx": _family(moe.read_dbrx, "DbrxConfig"),
-    "deepseek_ref": Family(read=deepseek.read_deepseek_v4, config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
+    "deepseek_ref": ModelFamily(read=deepseek.read_deepseek_v4, config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
     "deepseek_v2": _family(deepseek.read_deepseek, "DeepseekV2Config"),
     "deepseek_v3": _family(deepseek.read_deepseek, "DeepseekV3Config"),
     "deepseek_v32": _family(deepseek.read_deepseek_sparse, "DeepseekV32Config"),
-    "deepseek_v4": Family(read=deepseek.read_deepseek_v4, config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
+    "deepseek_v4": ModelFamily(read=deepseek.read_deepseek_v4, config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
     "falcon": _family(classic.read_falcon, "FalconConfig"),
     "gemma": _family(gemma.read_gemma, "GemmaConfig"),
     "gemma2": _family(gemma.read_gemma2, "Gemma2Config"),
@@ -107,29 +107,33 @@ FAMILIES: Mapping[str, Family] = {
     "step3p7": _family(moe_mixed.read_step3p7, "Step3p7TextConfig"),
     "t5": _family(encoder.read_t5, "T5Config"),
     # A text part inside a multimodal configuration: the reader is chosen by the nested model_type.
-    "gemma3": Family(read=gemma.read_gemma3, config_class="Gemma3Config", tower=encoder.siglip_tower, tie_default=True),
-    "gemma4": Family(read=gemma.read_gemma4, config_class="Gemma4Config", tower=encoder.gemma4_tower, tie_default=True),
-    "kimi_k25": Family(read=deepseek.read_deepseek, config_class="Kimi_K25Config", tower=encoder.kimi_tower),
-    "kimi_k3": Family(
+    "gemma3": ModelFamily(
+        read=gemma.read_gemma3, config_class="Gemma3Config", tower=encoder.siglip_tower, tie_default=True
+    ),
+    "gemma4": ModelFamily(
+        read=gemma.read_gemma4, config_class="Gemma4Config", tower=encoder.gemma4_tower, tie_default=True
+    ),
+    "kimi_k25": ModelFamily(read=deepseek.read_deepseek, config_class="Kimi_K25Config", tower=encoder.kimi_tower),
+    "kimi_k3": ModelFamily(
         read=linear_attention.read_kimi_linear, config_class="KimiK3Config", tower=encoder.uncounted_tower
     ),
-    "llama4": Family(read=moe_mixed.read_llama4, config_class="Llama4Config", tower=encoder.llama4_tower),
-    "qwen3_5": Family(
+    "llama4": ModelFamily(read=moe_mixed.read_llama4, config_class="Llama4Config", tower=encoder.llama4_tower),
+    "qwen3_5": ModelFamily(
         read=linear_attention.read_qwen_hybrid,
         config_class="Qwen3_5Config",
         tower=encoder.qwen_tower,
         tie_default=False,
     ),
-    "qwen3_5_moe": Family(
+    "qwen3_5_moe": ModelFamily(
         read=linear_attention.read_qwen_hybrid,
         config_class="Qwen3_5MoeConfig",
         tower=encoder.qwen_tower,
         tie_default=False,
     ),
-    "qwen3_vl": Family(
+    "qwen3_vl": ModelFamily(
         read=llama_like.read_qwen3, config_class="Qwen3VLConfig", tower=encoder.qwen_tower, tie_default=False
     ),
-    "qwen3_vl_moe": Family(
+    "qwen3_vl_moe": ModelFamily(
         read=moe.read_qwen3_moe, config_class="Qwen3VLMoeConfig", tower=encoder.qwen_tower, tie_default=False
     ),
 }
@@ -172,7 +176,7 @@ def read_config(config: Mapping[str, object], *, name: str) -> ModelSpec:
     )
 
 
-def _family_of(config: Mapping[str, object]) -> Family:
+def _family_of(config: Mapping[str, object]) -> ModelFamily:
     model_type = config.get("model_type")
     if model_type is None:
         raise RoofcastError(
@@ -192,7 +196,7 @@ def _family_of(config: Mapping[str, object]) -> Family:
     return family
 
 
-def _read_parts(fields: Fields, family: Family) -> tuple[ModelSpec, Fields | None]:
+def _read_parts(fields: Fields, family: ModelFamily) -> tuple[ModelSpec, Fields | None]:
     """The language model, and the section that held it where it was nested."""
     if family.tower is None:
         return family.read(fields), None

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from simulator.errors import FileError
-from simulator.specs.loading import profile_root
+from simulator.specs.profiles import profile_root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,15 +16,10 @@ from pydantic import Field, PositiveFloat
 
 from simulator.errors import FileError, ProfileError, RoofcastError, did_you_mean
 from simulator.specs.base import Spec
+from simulator.specs.documents import read_json, read_yaml, validate
 from simulator.specs.huggingface.registry import read_config
-from simulator.specs.loading import (
-    profile_directories,
-    profile_root,
-    read_json,
-    read_yaml,
-    validate,
-)
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
+from simulator.specs.profiles import profile_directories, profile_root
 from simulator.specs.spellings import plain_word
 
 INDEX_STEM = "aliases"

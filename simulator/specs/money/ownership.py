@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from simulator.specs.base import Spec
-from simulator.specs.loading import find_profile, load_spec
-from simulator.specs.money.extending import base_of, iso_date, own_fields
-from simulator.specs.money.prices import known_currency
+from simulator.specs.money.prices import base_of, iso_date, known_currency, own_fields
+from simulator.specs.profiles import find_profile, load_spec
 
 KIND: Literal["ownership"] = "ownership"
 DEFAULT = "default"
@@ -20,7 +19,7 @@ MONEY = ("licence_per_device_year", "colocation_per_kw_month", "staff_per_fte_ye
 _REFERENCE = "owning_reference_per_device_hour"
 
 
-class Figure(Spec):
+class SourcedFigure(Spec):
     """A number with its origin. ``assumed`` marks one that no source states: the note says what it rests on."""
 
     value: float = Field(ge=0)
@@ -30,19 +29,19 @@ class Figure(Spec):
     note: str = ""
 
 
-class Share(Figure):
+class Share(SourcedFigure):
     """A figure between 0 and 1."""
 
     value: float = Field(ge=0, le=1)
 
 
-class Years(Figure):
+class Years(SourcedFigure):
     """A whole number of years."""
 
     value: float = Field(ge=1, le=15, multiple_of=1)
 
 
-class Positive(Figure):
+class Positive(SourcedFigure):
     """A figure above zero."""
 
     value: float = Field(gt=0)
@@ -70,26 +69,26 @@ class OwnershipProfile(Spec):
     depreciation_years: Years
     residual_fraction: Share
     discount_rate: Share
-    network_fraction: Figure
-    storage_fraction: Figure
-    spare_parts_fraction: Figure
-    integration_fraction: Figure
-    support_fraction_per_year: Figure
-    licence_per_device_year: Figure
-    colocation_per_kw_month: Figure
-    staff_per_fte_year: Figure
+    network_fraction: SourcedFigure
+    storage_fraction: SourcedFigure
+    spare_parts_fraction: SourcedFigure
+    integration_fraction: SourcedFigure
+    support_fraction_per_year: SourcedFigure
+    licence_per_device_year: SourcedFigure
+    colocation_per_kw_month: SourcedFigure
+    staff_per_fte_year: SourcedFigure
     servers_per_fte: Positive
-    cloud_extra_fraction: Figure
-    grid_location_kg_per_kwh: Figure
-    grid_market_kg_per_kwh: Figure
-    embodied_kg_per_device: dict[str, Figure] = Field(default_factory=dict)
+    cloud_extra_fraction: SourcedFigure
+    grid_location_kg_per_kwh: SourcedFigure
+    grid_market_kg_per_kwh: SourcedFigure
+    embodied_kg_per_device: dict[str, SourcedFigure] = Field(default_factory=dict)
     rack_power_limit_w: Positive
     rack_units_usable: Positive
     circuit_volts: Positive
     circuit_amperes: Positive
     circuit_load_fraction: Share
     feeds_per_rack: Positive
-    owning_reference_per_device_hour: dict[str, Figure] = Field(default_factory=dict)
+    owning_reference_per_device_hour: dict[str, SourcedFigure] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""Dated, sourced, user-overridable prices.
+"""Dated, sourced, user-overridable prices. A profile may state only what differs from another: ``extends: default``.
 
 Currencies by their ISO 4217 codes. Nothing is converted: rates change daily, so all money of a plan is in one.
 """
@@ -6,13 +6,15 @@ Currencies by their ISO 4217 codes. Nothing is converted: rates change daily, so
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat, model_validator
 
 from simulator.errors import ProfileError, did_you_mean
 from simulator.specs.base import Spec
-from simulator.specs.money.extending import base_of, iso_date, own_fields
+from simulator.specs.documents import read_yaml
+from simulator.specs.profiles import find_profile, list_profiles
 
 # Active codes of ISO 4217, without funds, metals and test codes.
 _LISTED = (
@@ -56,6 +58,49 @@ def same_currency(first: str, second: str, *, first_name: str, second_name: str)
             code="mixed_currencies",
             hint=f"write both in {first}: --ownership FILE with extends: default, currency: {first} and its money",
         )
+
+
+EXTENDS = "extends"
+
+
+def base_of(data: Mapping[Any, Any], *, kind: Literal["ownership", "prices"]) -> dict[str, Any] | None:
+    """The fields of the profile that ``data`` extends, None where it extends none.
+
+    Raises
+    ------
+    ValueError
+        There is no such profile, or it extends another one.
+    """
+    if EXTENDS not in data:
+        return None
+    named = str(data[EXTENDS])
+    path = find_profile(kind, named)
+    if path is None:
+        raise ValueError(f"extends {named!r}, which is no profile of {kind}")
+    base = read_yaml(path)
+    if EXTENDS in base:
+        raise ValueError(f"extends {named!r}, which extends another one: name that one")
+    return base
+
+
+def own_fields(data: Mapping[Any, Any]) -> dict[str, Any]:
+    """``data`` without the word that names its base."""
+    return {str(name): value for name, value in data.items() if name != EXTENDS}
+
+
+def iso_date(text: str) -> str:
+    """The text itself.
+
+    Raises
+    ------
+    ValueError
+        Not a date such as 2026-11-21.
+    """
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        raise ValueError("a date such as 2026-11-21 is needed") from None
+    return text
 
 
 OfferKind = Literal["on_demand", "reserved_1y", "reserved_3y", "spot", "purchase"]
@@ -126,9 +171,7 @@ class PriceProfile(Spec):
 
 def _canonical(offers: Sequence[Any]) -> list[Any]:
     """Aliases of accelerators as their profiles' names; what nobody knows stays, it may be a user's own."""
-    from simulator.specs.loading import find_profile, list_hardware
-
-    known, named = frozenset(list_hardware()), []
+    known, named = frozenset(list_profiles("hardware")), []
     for offer in offers:
         name = offer.get("hardware") if isinstance(offer, Mapping) else None
         path = find_profile("hardware", name) if isinstance(name, str) and name not in known else None

@@ -1,0 +1,189 @@
+"""Profiles of every kind by name, alias or path, the user's own before the built-in ones.
+
+A profile's name is its file's stem, so that resolving a name opens one file. Built-in aliases and default servers
+are listed in ``hardware_profiles/aliases.yaml`` (a test holds it to the profiles). A user's directory, given as
+``profiles`` or by the environment variable ROOFCAST_PROFILES, has the same layout: ``*.yaml``, ``servers/``,
+``prices/``, ``models/``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from simulator.errors import FileError, ProfileError, did_you_mean
+from simulator.specs.base import Spec
+from simulator.specs.documents import SpecT, read_yaml, validate
+from simulator.specs.spellings import plain_word
+
+ProfileKind = Literal["hardware", "servers", "prices", "ownership", "engines", "calibration", "models"]
+
+PROFILES_VARIABLE = "ROOFCAST_PROFILES"
+_INDEX_STEM = "aliases"
+_SUFFIXES = (".yaml", ".yml")
+# Drivers and price lists put the maker before the product: "NVIDIA H100 80GB HBM3", "Tesla T4".
+_MAKERS = ("nvidia", "amd", "intel", "google", "aws", "tesla", "geforce", "instinct")
+_NOUNS = {
+    "hardware": "accelerator",
+    "servers": "server",
+    "prices": "price list",
+    "ownership": "ownership profile",
+    "models": "model",
+}
+
+
+@lru_cache(maxsize=2)
+def profile_root(kind: Literal["hardware_profiles", "model_profiles"]) -> Path:
+    """The built-in profiles: packed into the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for candidate in (package / "_data" / kind, package.parent / kind):
+        if candidate.is_dir():
+            return candidate
+    raise FileError(f"the built-in {kind} are missing next to {package}", hint="reinstall roofcast")
+
+
+def profile_directories(kind: ProfileKind, *, profiles: str | Path | None = None) -> tuple[Path, ...]:
+    """Where profiles of this kind are looked for, the user's directory first."""
+    user = _user_directory(profiles)
+    built_in = _built_in_directory(kind)
+    if user is None:
+        return (built_in,)
+    return (user if kind == "hardware" else user / kind, built_in)
+
+
+@lru_cache(maxsize=16)
+def _built_in_directory(kind: ProfileKind) -> Path:
+    if kind == "models":
+        return profile_root("model_profiles")
+    return profile_root("hardware_profiles") / ("" if kind == "hardware" else kind)
+
+
+def _user_directory(profiles: str | Path | None) -> Path | None:
+    given = profiles if profiles is not None else os.environ.get(PROFILES_VARIABLE) or None
+    if given is None:
+        return None
+    directory = Path(given).expanduser()
+    if not directory.is_dir():
+        origin = "--profiles" if profiles is not None else PROFILES_VARIABLE
+        raise FileError(f"{directory} is not a directory", field=origin)
+    return directory
+
+
+def list_profiles(kind: ProfileKind, *, profiles: str | Path | None = None) -> tuple[str, ...]:
+    """Names of every profile of this kind, sorted."""
+    return tuple(
+        sorted({stem for root in profile_directories(kind, profiles=profiles) for stem in profile_files(root)})
+    )
+
+
+def find_profile(kind: ProfileKind, name: str, *, profiles: str | Path | None = None) -> Path | None:
+    """The file that a name or alias stands for, or None. A user's name or alias wins over a built-in one.
+
+    Of accelerators the maker's name may stand before it.
+    """
+    wanted = plain_word(name)
+    found = _find_spelled(kind, wanted, profiles=profiles)
+    maker, _, product = wanted.partition("-")
+    if found is None and kind == "hardware" and maker in _MAKERS:
+        return _find_spelled(kind, product, profiles=profiles)
+    return found
+
+
+def _find_spelled(kind: ProfileKind, wanted: str, *, profiles: str | Path | None) -> Path | None:
+    roots = profile_directories(kind, profiles=profiles)
+    for root in roots:
+        files = profile_files(root)
+        if wanted in files:
+            return files[wanted]
+        alias = _aliases(kind, root=root, is_built_in=root == roots[-1]).get(wanted)
+        if alias is not None:
+            return files[alias]
+    return None
+
+
+def profile_files(root: Path) -> Mapping[str, Path]:
+    """Profile files of one directory by lower-case stem; read again when the directory changes."""
+    try:
+        return _files_cached(root, root.stat().st_mtime_ns)
+    except OSError:
+        return {}
+
+
+@lru_cache(maxsize=64)
+def _files_cached(root: Path, modified_ns: int) -> Mapping[str, Path]:
+    files = (path for path in sorted(root.iterdir()) if path.suffix in _SUFFIXES)
+    return {path.stem.lower(): path for path in files if path.stem != _INDEX_STEM}
+
+
+def _aliases(kind: ProfileKind, *, root: Path, is_built_in: bool) -> Mapping[str, str]:
+    """Alias -> stem: from the index for built-in profiles, from the profiles themselves for a user's few."""
+    if is_built_in:
+        return profile_index(kind) if kind in ("hardware", "servers") else {}
+    found: dict[str, str] = {}
+    for stem, path in profile_files(root).items():
+        listed = read_yaml(path).get("aliases") or ()
+        found.update({plain_word(str(alias)): stem for alias in listed})
+    return found
+
+
+@lru_cache(maxsize=8)
+def profile_index(section: str) -> Mapping[str, str]:
+    """One section of the built-in index: ``hardware`` and ``servers`` aliases, ``default_servers``."""
+    index = read_yaml(profile_root("hardware_profiles") / f"{_INDEX_STEM}.yaml")
+    return {str(key): str(value) for key, value in index[section].items()}
+
+
+def load_spec(
+    spec_class: type[SpecT], name_or_path: str | Path, *, kind: ProfileKind, profiles: str | Path | None = None
+) -> SpecT:
+    """Load one profile by name, alias or path.
+
+    Raises
+    ------
+    ProfileError
+        No such profile (with the closest names), or an invalid one.
+    FileError
+        A path was given and cannot be read.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or text.lower().endswith(_SUFFIXES) or os.sep in text:
+        return load_file(spec_class, Path(text).expanduser())
+    path = find_profile(kind, text, profiles=profiles)
+    if path is None:
+        noun = _NOUNS.get(kind, f"{kind} profile")
+        raise ProfileError(f"unknown {noun} {text!r}", field=kind, hint=_nearest(kind, text, profiles=profiles))
+    spec = load_file(spec_class, path)
+    named = getattr(spec, "name", path.stem)
+    if plain_word(named) != path.stem.lower():
+        raise ProfileError(
+            f"{path}: a profile carries its file's name, {path.stem!r}, found {named!r}",
+            field="name",
+            code="invalid_profile",
+        )
+    return spec
+
+
+def _nearest(kind: ProfileKind, text: str, *, profiles: str | Path | None) -> str:
+    roots = profile_directories(kind, profiles=profiles)
+    aliases = (alias for root in roots for alias in _aliases(kind, root=root, is_built_in=root == roots[-1]))
+    return did_you_mean(plain_word(text), [*list_profiles(kind, profiles=profiles), *aliases])
+
+
+def load_file(spec_class: type[SpecT], path: Path) -> SpecT:
+    """One profile from its file, checked once per change of the file."""
+    try:
+        modified_ns = path.stat().st_mtime_ns
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    spec = _load_cached(spec_class, path, modified_ns)
+    assert isinstance(spec, spec_class)
+    return spec
+
+
+@lru_cache(maxsize=256)
+def _load_cached(spec_class: type[Spec], path: Path, modified_ns: int) -> Spec:
+    """Specs are frozen, so one object may serve everybody; ``modified_ns`` retires it when the file changes."""
+    return validate(spec_class, read_yaml(path), where=str(path), profile=True)

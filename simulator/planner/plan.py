@@ -17,7 +17,7 @@ from simulator.planner.fleet.fleet import Sized, complete
 from simulator.planner.plausibility import warnings_for
 from simulator.planner.records import Assumption, CapacityPlan, Rejection
 from simulator.planner.search.candidates import platforms
-from simulator.planner.search.search import Question, resolve
+from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.trials import try_platforms
 from simulator.planner.studies.registry import has_studies, with_finalists, with_studies
 from simulator.specs.question.plan import PlanSpec

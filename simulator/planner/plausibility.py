@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.planner.gap.single_changes import single_changes, trial_of
 from simulator.planner.records import Fleet
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.units import KILO, percent_text
 
 # A fleet of this many accelerators is worth a second look at hardware and formats.

@@ -26,8 +26,8 @@ from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan, Rejection
 from simulator.planner.search.candidates import Candidate, candidates, platforms
+from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.screen_pools import screen_pools
-from simulator.planner.search.search import Question, resolve
 from simulator.planner.search.wide_search import candidate_of, screen_space
 from simulator.planner.serving.disaggregated import evaluate_pools, pool_latencies
 from simulator.planner.serving.feasibility import Evaluated, evaluate

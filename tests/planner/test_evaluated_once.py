@@ -11,7 +11,7 @@ from simulator.planner.records import Rejection
 from simulator.planner.search import evaluated_once
 from simulator.planner.search.candidates import Candidate, candidates, platforms
 from simulator.planner.search.evaluated_once import evaluate_ahead, evaluate_once
-from simulator.planner.search.search import Question, resolve
+from simulator.planner.search.question import Question, resolve
 from simulator.planner.serving.feasibility import Evaluated, Policy, evaluate
 from simulator.specs.question.plan import plan_spec
 

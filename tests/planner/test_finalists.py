@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from simulator.engine.runs.rate_simulation import served_deployment, simulate_as_sent
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan
+from simulator.planner.records import CapacityPlan, Verdict, Verification
 from simulator.planner.verification.checks import MOST_ADDED, bar_chance, smallest_that_holds, surer
-from simulator.planner.verification.fleets import Verification, refused
-from simulator.planner.verification.records import Verdict
+from simulator.planner.verification.fleets import refused
 from simulator.planner.verification.traces import _chance_below
 from simulator.reports.tables.plan import plan_text
 from simulator.reports.tables.plan_document import plan_document
+from simulator.reports.tables.verification import finalists_outcome
 from simulator.specs.question.plan import ObjectiveSpec, PlanSpec, plan_spec
 from simulator.traffic.recorded.replay import replica_share, resampled_requests
 from simulator.traffic.recorded.traces import read_trace, summarise
@@ -119,7 +119,7 @@ def test_what_holds_and_costs_less_is_never_passed_over(bursty: CapacityPlan) ->
 def test_text_and_json_say_what_the_simulation_changed(bursty: CapacityPlan) -> None:
     assert bursty.finalists is not None
     text = plan_text(bursty, explain=False)
-    assert bursty.finalists.outcome in text
+    assert finalists_outcome(bursty.finalists) in text
     assert "MISSED" in text
     found = json.loads(plan_document(bursty))["verification"]["finalists"]
     assert [item["chosen"] for item in found["members"]].count(True) == 1

@@ -21,7 +21,8 @@ from simulator.planner.gap.overrun import screened_overrun
 from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
-from simulator.planner.search.search import resolve, try_platform
+from simulator.planner.search.question import resolve
+from simulator.planner.search.search import try_platform
 from simulator.planner.search.wide_search import screen_space
 from simulator.reports.content.text import section_text
 from simulator.reports.tables.gap import gap_sections

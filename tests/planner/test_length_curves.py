@@ -13,7 +13,8 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.length_curves import answer_curve, fitted_curve, prompt_curve
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
-from simulator.planner.search.search import Question, resolve, try_platform
+from simulator.planner.search.question import Question, resolve
+from simulator.planner.search.search import try_platform
 from simulator.planner.serving.limits import DEVIATE_80
 from simulator.planner.serving.pace_spread import method_sigma, pace_sigma
 from simulator.specs.question.plan import plan_spec

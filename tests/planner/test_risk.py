@@ -20,7 +20,8 @@ from simulator.planner.money.tco import token_year
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
 from simulator.planner.search.candidates import platforms
-from simulator.planner.search.search import resolve, try_platform
+from simulator.planner.search.question import resolve
+from simulator.planner.search.search import try_platform
 from simulator.planner.studies.growth import capacity_steps, month_later
 from simulator.planner.studies.risk_records import GrowthMonth
 from simulator.planner.studies.uncertainty import uncertainty_of

@@ -14,7 +14,8 @@ from simulator.planner.fleet.length_curves import answer_curve, capacity_at_spee
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
 from simulator.planner.search.candidates import platforms
-from simulator.planner.search.search import Question, resolve, try_platform
+from simulator.planner.search.question import Question, resolve
+from simulator.planner.search.search import try_platform
 from simulator.planner.studies import sensitivity
 from simulator.planner.studies.risk_records import TornadoBar, Uncertainty
 from simulator.planner.studies.sensitivity import tornado

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan, Fleet, Objective
-from simulator.planner.verification.fleets import SEEDS, FleetVerification, steady_check
+from simulator.planner.records import CapacityPlan, Fleet, FleetVerification, Objective
+from simulator.planner.verification.fleets import SEEDS, steady_check
 from simulator.reports.tables.verification import verification_lines, verification_object
 from simulator.specs.question.plan import PlanSpec
 

@@ -13,8 +13,8 @@ from simulator.errors import RoofcastError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import Rejection
 from simulator.planner.search.candidates import platforms
+from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.screening import _slot_wait_s
-from simulator.planner.search.search import Question, resolve
 from simulator.planner.search.search_space import search_space
 from simulator.planner.search.wide_search import ScreenedSpace, pareto_front, screen_space, wide_search
 from simulator.planner.serving.feasibility import evaluate

@@ -11,7 +11,7 @@ from simulator.errors import InfeasibleError
 from simulator.planner.fleet.fleet import Sized, complete, fleet_power
 from simulator.planner.money.facilities import facilities
 from simulator.planner.records import Rejection
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.specs.money.ownership import load_ownership
 from simulator.units import KILO
 

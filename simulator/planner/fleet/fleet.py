@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from simulator.planner.fleet.availability import (
     DEFAULT_MTTR_HOURS,
+    DEFAULT_SPARES,
     DEVICE_MTBF_HOURS,
     replica_unavailability,
     spares_for,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from simulator.planner.search.format_quality import AnswerQuality
 
 
-DEFAULT_SPARES = 1
 # Ceilings are taken a hair lower, so that a demand of exactly n capacities does not need n + 1 replicas.
 _ROUNDING: float = float_info.epsilon ** (1 / 2)
 

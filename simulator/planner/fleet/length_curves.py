@@ -13,7 +13,7 @@ import numpy as np
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.records import Rejection
 from simulator.planner.search.candidates import Candidate, Platform
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.planner.serving.feasibility import Policy, evaluate
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 

@@ -13,7 +13,7 @@ from simulator.planner.search.candidates import (
     has_experts,
 )
 from simulator.planner.search.format_quality import AnswerQuality, answer_quality
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.planner.search.search_space import WIDE_SCHEMES
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan import PlanSpec

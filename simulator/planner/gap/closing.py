@@ -15,7 +15,7 @@ from simulator.planner.gap.path import Path, walked
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep, MissedBound
 from simulator.planner.gap.remaining import remaining_of
 from simulator.planner.gap.screen import GapScreen, can_screen
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 
 # The first change of each of these kinds shows which accelerators are worth going on with; "" is none at all.
 _PROBES = ("", "hardware", "speculation", "weights")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.planner.search.candidates import USUAL_SPARSITY, USUAL_SPECULATION, Candidate
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.specs.question.plan import NONE, TEXTS, PlanSpec, plan_command
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import TechniquesText, techniques_spec

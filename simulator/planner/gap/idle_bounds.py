@@ -9,7 +9,8 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.records import MissedBound
 from simulator.planner.records import Rejection
 from simulator.planner.search.candidates import Candidate, candidates, platforms
-from simulator.planner.search.search import Question, Trial, evaluate_all
+from simulator.planner.search.question import Question
+from simulator.planner.search.search import Trial, evaluate_all
 from simulator.planner.serving.feasibility import Evaluated
 from simulator.planner.serving.replica_capacity import UNLOADED_SHARE
 from simulator.units import MILLI

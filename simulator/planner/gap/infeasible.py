@@ -16,7 +16,8 @@ from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import Gap, GapError, GapOption
 from simulator.planner.gap.relaxed_objectives import later_options, relaxed_options
 from simulator.planner.gap.remaining import carried_rate_per_s
-from simulator.planner.search.search import Question, Trial
+from simulator.planner.search.question import Question
+from simulator.planner.search.search import Trial
 from simulator.units import percent_text
 
 _SUGGESTIONS = 3

@@ -7,11 +7,12 @@ from math import floor
 
 import numpy as np
 
+from simulator.planner.fleet.availability import DEFAULT_SPARES
 from simulator.planner.fleet.constraints import FleetLimit
-from simulator.planner.fleet.fleet import DEFAULT_SPARES, Sized
+from simulator.planner.fleet.fleet import Sized
 from simulator.planner.money.cost import choose_offer
+from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable
-from simulator.planner.search.search import Question
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.money.ownership import load_ownership
 from simulator.traffic.lengths import Array

@@ -12,7 +12,7 @@ from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import GapOption, MissedBound
 from simulator.planner.gap.single_changes import trial_of
 from simulator.planner.records import Objective
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.specs.question.plan import ObjectiveSpec
 from simulator.units import MILLI
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from simulator.planner.fleet.fleet import Sized, size
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.screen import with_cache_hits, with_prefix_hits
-from simulator.planner.search.search import Question, evaluate_all
+from simulator.planner.search.question import Question
+from simulator.planner.search.search import evaluate_all
 
 _HALVINGS = 8
 _RATE_HALVINGS = 24

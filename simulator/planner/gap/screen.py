@@ -13,9 +13,10 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.changes import GapState
 from simulator.planner.gap.overrun import Overrun, screened_overrun
 from simulator.planner.search.candidates import Candidate, Platform, platforms
+from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable, TableMaker
 from simulator.planner.search.screening import screen
-from simulator.planner.search.search import Question, evaluate_all
+from simulator.planner.search.search import evaluate_all
 from simulator.planner.search.search_space import (
     WIDE_SEQUENCES,
     WIDE_TOKENS,

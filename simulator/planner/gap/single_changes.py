@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from simulator.planner.search.candidates import platforms
-from simulator.planner.search.search import Question, Trial, join, try_platform
+from simulator.planner.search.question import Question
+from simulator.planner.search.search import Trial, join, try_platform
 from simulator.specs.model.precision import Dtype
 from simulator.specs.question.plan import PlanSpec
 

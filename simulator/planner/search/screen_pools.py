@@ -16,9 +16,9 @@ from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.errors import RoofcastError
 from simulator.planner.records import Objective
 from simulator.planner.search.candidates import Candidate
+from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
 from simulator.planner.search.screening import LOADS, Moments, screen
-from simulator.planner.search.search import Question
 from simulator.planner.search.wide_search import ScreenedSpace, candidate_of, of_all_ranks, screened_limits
 from simulator.planner.serving.pool_states import decode_mix
 from simulator.traffic.lengths import Array

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simulator.planner.search.candidates import Platform
-from simulator.planner.search.search import Question, Trial, join, look_ahead, try_platform
+from simulator.planner.search.question import Question
+from simulator.planner.search.search import Trial, join, look_ahead, try_platform
 
 if TYPE_CHECKING:
     from simulator.planner.studies.choice_records import SearchSummary

@@ -11,9 +11,10 @@ from simulator.errors import RoofcastError
 from simulator.planner.money.cost import choose_offer
 from simulator.planner.search.candidates import Candidate, Platform
 from simulator.planner.search.format_quality import answer_quality
+from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
 from simulator.planner.search.screening import Screened, screen
-from simulator.planner.search.search import Question, Trial, evaluate_all
+from simulator.planner.search.search import Trial, evaluate_all
 from simulator.planner.search.search_space import SearchSpace, search_space
 from simulator.planner.studies.choice_records import SearchSummary
 from simulator.specs.engine.engine import EngineSpec, load_engine

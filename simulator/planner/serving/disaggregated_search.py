@@ -8,7 +8,8 @@ from simulator.errors import RoofcastError
 from simulator.planner.fleet.fleet import Sized, replicas_for, size
 from simulator.planner.records import Rejection
 from simulator.planner.search.candidates import Candidate, Platform, candidates
-from simulator.planner.search.search import Question, Trial
+from simulator.planner.search.question import Question
+from simulator.planner.search.search import Trial
 from simulator.planner.serving.disaggregated import (
     Pair,
     PoolReplica,

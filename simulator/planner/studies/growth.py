@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from simulator.errors import RoofcastError
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.resizing import Resizer, resizer
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.planner.studies.risk_records import CapacityStep, DemandBand, Growth, GrowthMonth
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 from simulator.units import GIGA, KILO, percent_text

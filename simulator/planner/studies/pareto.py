@@ -10,7 +10,7 @@ import numpy as np
 from simulator.planner.fleet.fleet import Sized, complete
 from simulator.planner.records import Fleet
 from simulator.planner.search.format_quality import AnswerQuality, answer_quality
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front
 from simulator.planner.studies.choice_records import ParetoPoint, ParetoSet
 

@@ -10,7 +10,7 @@ from simulator.errors import ProfileError
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.records import Assumption, CapacityPlan
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:

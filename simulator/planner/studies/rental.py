@@ -12,7 +12,7 @@ from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.money.cost import choose_offer
 from simulator.planner.money.tco import fleet_prompt_share, token_year
 from simulator.planner.records import Fleet
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.planner.studies.risk_records import RentalMix, RentalShare
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR

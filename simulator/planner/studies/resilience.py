@@ -24,7 +24,7 @@ from simulator.planner.fleet.disaggregated_fleet import pack_pools
 from simulator.planner.fleet.fleet import PoolSize, Sized
 from simulator.planner.fleet.resizing import resizer
 from simulator.planner.records import Fleet, Objective
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.planner.serving.disaggregated import pool_latencies
 from simulator.planner.studies.risk_records import Availability, LoadTarget, LossCase, Maintenance, Resilience, Startup
 from simulator.units import SECONDS_PER_HOUR

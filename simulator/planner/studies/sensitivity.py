@@ -15,7 +15,7 @@ from simulator.planner.fleet.length_curves import (
     prompt_curve,
 )
 from simulator.planner.fleet.resizing import Resizer, resizer
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.planner.serving.limits import DEVIATE_80, operating_steps
 from simulator.planner.studies.risk_records import BreaksFirst, TornadoBar
 from simulator.units import percent_text

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.fleet.fleet import Sized, fleet_power, pack, replicas_for, size, spare_replicas
 from simulator.planner.search.candidates import Platform, platforms
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.planner.search.trials import try_platforms
 from simulator.planner.search.wide_search import device_power_w
 from simulator.planner.studies.choice_records import FleetShare, StockPlan

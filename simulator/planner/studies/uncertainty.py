@@ -8,7 +8,7 @@ import numpy as np
 
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.resizing import Array, Resizer, resizer
-from simulator.planner.search.search import Question
+from simulator.planner.search.question import Question
 from simulator.planner.studies.risk_records import Quantiles, Regret, Uncertainty
 from simulator.planner.studies.sensitivity import breaks_first, tornado
 

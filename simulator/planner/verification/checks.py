@@ -10,10 +10,9 @@ from simulator.errors import RoofcastError
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.constraints import fleet_limits, within
 from simulator.planner.fleet.fleet import Sized, size
-from simulator.planner.records import Latencies
-from simulator.planner.search.search import Question
-from simulator.planner.verification.fleets import Verification, refused, steady_check
-from simulator.planner.verification.records import Verdict
+from simulator.planner.records import Latencies, Verdict, Verification
+from simulator.planner.search.question import Question
+from simulator.planner.verification.fleets import refused, steady_check
 from simulator.planner.verification.traces import COARSE_STEPS, FINE_STEPS, trace_check
 
 MOST_ADDED = 1.0

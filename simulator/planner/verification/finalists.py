@@ -16,11 +16,11 @@ import numpy as np
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.constraints import fleet_limits, within
 from simulator.planner.fleet.fleet import Sized, fleet_power
-from simulator.planner.search.search import Question
+from simulator.planner.records import Finalist, Finalists, FleetVerification
+from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front
 from simulator.planner.verification.checks import HOLDING, Checked, check_fleet, sized_again, steady_states
-from simulator.planner.verification.fleets import FleetVerification, beside, refused
-from simulator.planner.verification.records import Finalist, Finalists
+from simulator.planner.verification.fleets import beside, refused
 
 CHEAPEST, OF_FRONT, MORE = 5, 3, 4
 """Finalists by cost, of the Pareto front, and how many more are checked at most where those fail or grow."""

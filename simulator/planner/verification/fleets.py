@@ -15,7 +15,7 @@ from simulator.engine.runs.rate_simulation import (
     simulate_rate,
 )
 from simulator.phases.deployment import Deployment
-from simulator.planner.records import Latencies, Objective
+from simulator.planner.records import Latencies, Objective, ObjectiveVerification, Verification
 from simulator.specs.question.plan import ObjectiveSpec
 from simulator.traffic.lengths import RequestMix
 from simulator.traffic.mixes import requests_of_mix
@@ -27,53 +27,6 @@ COMPANY_TIMES = 50
 """Requests of a run per sequence that decodes at once: enough to fill the batch and empty it many times."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectiveVerification:
-    """One objective [s]: simulated over all seeds, with the 80 % interval of its mean over them, beside the plan's."""
-
-    name: str
-    bound_s: float
-    simulated_s: float
-    low_s: float
-    high_s: float
-    steady_s: float
-
-    @property
-    def holds(self) -> bool:
-        """The simulated percentile stays at or under the bound."""
-        return self.simulated_s <= self.bound_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
-    """One replica at one rate, simulated.
-
-    holds : every objective holds and the queue does not grow; False where nothing was simulated (see ``reason``)
-    means and p95 : TTFT, TPOT, E2E [s]; unanswered_fraction : requests that the engine refused
-    reason : why there is no simulation, empty where there is one
-    chance : that one replay of a trace with the whole fleet meets every objective; None where no trace is replayed
-    """
-
-    rate_per_s: float
-    holds: bool
-    saturated: bool
-    unanswered_fraction: float
-    ttft_mean_s: float
-    tpot_mean_s: float
-    e2e_mean_s: float
-    ttft_p95_s: float
-    tpot_p95_s: float
-    e2e_p95_s: float
-    mean_sequences: float
-    kv_utilization: float
-    objectives: tuple[ObjectiveVerification, ...]
-    steady: Latencies
-    seeds: int
-    requests: int
-    reason: str = ""
-    chance: float | None = None
-
-
 def beside(verification: Verification, steady: Latencies) -> Verification:
     """The same simulation beside another steady state."""
     objectives = tuple(
@@ -81,24 +34,6 @@ def beside(verification: Verification, steady: Latencies) -> Verification:
         for item, steady_s in zip(verification.objectives, steady.objectives_s, strict=False)
     )
     return replace(verification, steady=steady, objectives=objectives)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetVerification:
-    """A fleet's replica with all replicas up, and with the spares gone."""
-
-    at_peak: Verification
-    degraded: Verification
-
-    @property
-    def holds(self) -> bool:
-        """Both keep every objective."""
-        return self.at_peak.holds and self.degraded.holds
-
-    @property
-    def reason(self) -> str:
-        """Why nothing was simulated, or nothing."""
-        return self.at_peak.reason
 
 
 def objective_specs(objectives: tuple[Objective, ...]) -> tuple[ObjectiveSpec, ...]:

@@ -9,13 +9,12 @@ from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.rate_simulation import simulate_rate
 from simulator.engine.runs.scheduling import step_tables
 from simulator.phases.deployment import Deployment
-from simulator.planner.records import Demand, Latencies, Objective
+from simulator.planner.records import Demand, Latencies, Objective, Verification
 from simulator.planner.verification.fleets import (
     COMPANY_TIMES,
     LEAST_REQUESTS,
     MOST_REQUESTS,
     SEEDS,
-    Verification,
     objective_specs,
     verification_of,
 )

@@ -9,10 +9,10 @@ import numpy as np
 
 from simulator.engine.runs.rate_simulation import RatePoint, ServedDeployment, served_deployment, simulate_as_sent
 from simulator.errors import RoofcastError
-from simulator.planner.records import Latencies, Objective, Replica
-from simulator.planner.search.search import Question
+from simulator.planner.records import Latencies, Objective, Replica, Verification
+from simulator.planner.search.question import Question
 from simulator.planner.serving.limits import DEVIATE_80
-from simulator.planner.verification.fleets import Verification, objective_specs, verification_of
+from simulator.planner.verification.fleets import objective_specs, verification_of
 from simulator.traffic.recorded.replay import replica_share
 from simulator.traffic.recorded.traces import RequestTrace, read_trace, summarise
 from simulator.traffic.requests import Requests

@@ -8,15 +8,14 @@ from __future__ import annotations
 from math import isfinite
 
 from simulator.engine.lanes.steady_state import LatencyMetric
-from simulator.planner.records import CapacityPlan
+from simulator.planner.records import CapacityPlan, Finalist, Verdict, Verification
 from simulator.planner.serving.replica_load import PERCENTILES
-from simulator.planner.verification.fleets import Verification
-from simulator.planner.verification.records import Finalist, Verdict
 from simulator.reports.charts.load import replica_load_chart
 from simulator.reports.content.cells import count, fraction, known_as, seconds, text
 from simulator.reports.content.document import Block, Column, Figure, Paragraph, Row, Section, Table, Tone
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.reports.studies import Studies
+from simulator.reports.tables.verification import finalists_outcome
 from simulator.units import bound_text
 
 _NAMES = ("Finalist", "Replicas", "Objective", "At most", "Planned", "Simulated", "80 % from", "to", "Verdict")
@@ -63,8 +62,9 @@ def finalist_blocks(plan: CapacityPlan) -> list[Block]:
         rows=rows,
         note=f"Not simulated: {', '.join(skipped)}." if skipped else "",
     )
-    outcome = Paragraph(text=f"{found.outcome[:1].upper()}{found.outcome[1:]}.", tone=Tone.NOTE)
-    return [outcome, *([table] if rows else [])]
+    outcome = finalists_outcome(found)
+    said = Paragraph(text=f"{outcome[:1].upper()}{outcome[1:]}.", tone=Tone.NOTE)
+    return [said, *([table] if rows else [])]
 
 
 def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> Table:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simulator.planner.records import CapacityPlan
-from simulator.planner.verification.fleets import FleetVerification, Verification
-from simulator.planner.verification.records import Finalist, Finalists, Verdict
+from simulator.planner.records import CapacityPlan, Finalist, Finalists, FleetVerification, Verdict, Verification
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.reports.content.text import text_table
 from simulator.reports.contract import finite
@@ -82,10 +80,40 @@ def _finalist_rows(item: Finalist) -> list[tuple[str, ...]]:
     ]
 
 
+def _why_not(item: Finalist) -> str:
+    match item.verdict:
+        case Verdict.RESIZED:
+            return f"needs {item.replicas} replicas instead of {item.planned_replicas}"
+        case Verdict.BEYOND_LIMITS:
+            return "holds only beyond the limits of the fleet"
+        case Verdict.NOT_SIMULATED:
+            return f"was not simulated: {item.found.reason}"
+        case _:
+            return "misses an objective at any size tried"
+
+
+def finalists_outcome(finalists: Finalists) -> str:
+    """What the simulation changed about the plan, as a sentence without a full stop."""
+    first, chosen = finalists.members[0], finalists.chosen
+    if chosen.verdict is Verdict.NOT_SIMULATED:
+        return f"{chosen.name} was not simulated: {chosen.found.reason}"
+    if chosen.verdict not in (Verdict.HOLDS, Verdict.RESIZED):
+        text = f"no finalist holds in the event simulation; {chosen.name} stays as it was planned"
+        lost = chosen.found.unanswered_fraction
+        unanswered = f"; {percent_text(lost)} of its requests get no answer, being longer than it takes"
+        return f"{text}{unanswered}" if lost else text
+    text = f"{chosen.name} holds"
+    if chosen.replicas != chosen.planned_replicas:
+        text += f" with {chosen.replicas} replicas where {chosen.planned_replicas} were planned"
+    if chosen is first:
+        return text
+    return f"{text}, and is taken instead of {first.name}, which {_why_not(first)}"
+
+
 def finalist_lines(finalists: Finalists) -> list[str]:
     """What the simulation changed, and a table of planned beside simulated percentiles with the spares down."""
     how = "under the replayed trace" if finalists.replayed else "at the planned rate"
-    head = f"finalists {how}, spares down: {finalists.outcome}"
+    head = f"finalists {how}, spares down: {finalists_outcome(finalists)}"
     rows = [row for item in finalists.members for row in _finalist_rows(item)]
     return [head, *text_table(FINALIST_COLUMNS, rows).splitlines()]
 
@@ -120,7 +148,7 @@ def finalists_object(finalists: Finalists) -> dict[str, Any]:
         found: dict[str, Any] = {name: getattr(item, name) for name in names}
         found |= {"verdict": item.verdict.value, "reason": item.found.reason}
         members.append({**found, "planned": _object(item.planned), "found": _object(item.found)})
-    return {"outcome": finalists.outcome, "replayed": finalists.replayed, "members": members}
+    return {"outcome": finalists_outcome(finalists), "replayed": finalists.replayed, "members": members}
 
 
 def _states(verification: FleetVerification) -> tuple[tuple[str, Verification], ...]:

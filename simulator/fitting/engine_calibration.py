@@ -13,7 +13,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.base import Source
 from simulator.specs.documents import validate
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineProfile, EngineSpec, load_engine
+from simulator.specs.engine.engine import DEFAULT_ENGINE, EngineProfile, EngineSpec, load_engine
 from simulator.specs.loading import load_hardware
 from simulator.specs.measured.serving_results import load_serving_runs
 from simulator.specs.model.loading import load_model
@@ -53,7 +53,7 @@ def calibrate_engine(
     model: str,
     hardware: str,
     tp_size: int = 1,
-    engine: str = "vllm",
+    engine: str = DEFAULT_ENGINE,
     weights: str | None = None,
     kv_cache: str | None = None,
     profiles: str | None = None,

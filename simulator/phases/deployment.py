@@ -59,6 +59,7 @@ class EngineSettings:
     cuda_graph_max_sequences: int
     eager: bool
     runs_published_code: bool
+    cache_logged_on: tuple[str, ...]
     overheads: EngineOverheads
     spread: EngineSpread
 
@@ -123,6 +124,7 @@ def _engine_settings(spec: EngineSpec, *, profile: EngineProfile, model: ModelSp
         cuda_graph_max_sequences=profile.cuda_graph_max_sequences,
         eager=profile.eager,
         runs_published_code=profile.runs_published_code,
+        cache_logged_on=profile.cache_logged_on,
         overheads=profile.overheads,
         spread=profile.spread,
     )
@@ -196,12 +198,12 @@ def _traits(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits:
         collective_lag_s=profile.overheads.collective_lag_s,
         side_stream_tokens=profile.side_stream_tokens,
     )
-    if profile.vector_attention is None:
+    if not profile.matrix_groups:
         return traits
     return replace(
         traits,
-        matrix_groups=frozenset(profile.vector_attention.matrix_groups),
-        vector_elements_per_s=profile.vector_attention.elements_per_clock
+        matrix_groups=frozenset(profile.matrix_groups),
+        vector_elements_per_s=profile.overheads.vector_elements_per_clock
         * hardware.compute_units
         * hardware.boost_clock_hz,
     )

@@ -224,10 +224,6 @@ plan's, as a share of the memory budget. A further case lies between the extreme
 device that the plan does not explain; the other eight lie within 0.6 % of the budget."""
 
 
-_LOGGED_BY = ("vllm", "h100-sxm-80gb")
-"""The engine and the accelerator of the logs."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheInterval:
     """80 % interval of the tokens that the cache of a replica holds."""
@@ -256,7 +252,7 @@ def cache_room(plan: MemoryPlan, *, block_size_tokens: int) -> CacheInterval:
 
 def memory_provenance(deployment: Deployment) -> Provenance:
     """How the memory plan is known: checked against logs, or carried over to another engine or accelerator."""
-    checked = (deployment.engine.name, deployment.hardware.name) == _LOGGED_BY
+    checked = deployment.hardware.name in deployment.engine.cache_logged_on
     return Provenance.CALIBRATED if checked else Provenance.EXTRAPOLATED
 
 

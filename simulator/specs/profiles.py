@@ -19,7 +19,9 @@ from simulator.specs.base import Spec
 from simulator.specs.documents import SpecT, read_yaml, validate
 from simulator.specs.spellings import plain_word
 
-ProfileKind = Literal["hardware", "servers", "prices", "ownership", "engines", "calibration", "models"]
+ProfileKind = Literal[
+    "hardware", "servers", "prices", "ownership", "engines", "calibration", "calibration/engines", "models"
+]
 
 PROFILES_VARIABLE = "ROOFCAST_PROFILES"
 _INDEX_STEM = "aliases"
@@ -119,12 +121,24 @@ def _files_cached(root: Path, modified_ns: int) -> Mapping[str, Path]:
 
 
 def _aliases(kind: ProfileKind, *, root: Path, is_built_in: bool) -> Mapping[str, str]:
-    """Alias -> stem: from the index for built-in profiles, from the profiles themselves for a user's few."""
+    """Alias -> stem: from the index for built-in hardware, from the profiles themselves for engines and a user's."""
     if is_built_in:
-        return profile_index(kind) if kind in ("hardware", "servers") else {}
+        if kind in ("hardware", "servers"):
+            return profile_index(kind)
+        if kind != "engines":
+            return {}
+    try:
+        return _stated_aliases(root, root.stat().st_mtime_ns)
+    except OSError:
+        return {}
+
+
+@lru_cache(maxsize=16)
+def _stated_aliases(root: Path, modified_ns: int) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for stem, path in profile_files(root).items():
-        listed = read_yaml(path).get("aliases") or ()
+        data = read_yaml(path)
+        listed = (*(data.get("aliases") or ()), *(data.get("stands_in_for") or ()))
         found.update({plain_word(str(alias)): stem for alias in listed})
     return found
 

@@ -1,51 +1,13 @@
 """Other spellings of the contract's words, and what they stand for.
 
-Benchmarks, launch files and configurations write the same engine, dtype or method in many ways. Only words that name
-one thing are taken; engines without a profile of their own are priced as their nearest relative, which the result says.
+Benchmarks, launch files and configurations write the same dtype or method in many ways. Only words that name one
+thing are taken. Those of engines stand in their profiles.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-
-ENGINES: Mapping[str, str] = {
-    "tensorrtllm": "tensorrt-llm",
-    "tensorrt": "tensorrt-llm",
-    "trtllm": "tensorrt-llm",
-    "trt-llm": "tensorrt-llm",
-    "trt": "tensorrt-llm",
-    "deepspeed": "deepspeed-mii",
-    "deepspeed-fastgen": "deepspeed-mii",
-    "mii": "deepspeed-mii",
-    "ft": "fastertransformer",
-    "faster-transformer": "fastertransformer",
-    "llamacpp": "llama.cpp",
-    "llama-cpp": "llama.cpp",
-    "text-generation-inference": "tgi",
-    "hf-tgi": "tgi",
-    "pytorch": "torch",
-    "torch-compile": "torch",
-    "torch.compile": "torch",
-    "gpt-fast": "torch",
-    "torchao": "torch",
-    "pytorch-eager": "torch-eager",
-    "eager": "torch-eager",
-    "hf": "torch-eager",
-    "huggingface": "torch-eager",
-    "hugging-face": "torch-eager",
-    "hf-transformers": "torch-eager",
-    "transformers": "torch-eager",
-}
-"""Other names of an engine that has a profile."""
-
-STAND_INS: Mapping[str, str] = {
-    "lmdeploy": "vllm",
-    "aphrodite": "vllm",
-    "nim": "tensorrt-llm",
-    "ollama": "llama.cpp",
-}
-"""Engine without a profile -> the one whose kernels and scheduler are nearest."""
 
 DTYPES: Mapping[str, str] = {
     "float64": "fp64",
@@ -138,12 +100,6 @@ _GENERATION = re.compile(r"[- ]?(gen|v)?[- ]?\d[\d.]*(-?x\d+)?$|-?x\d+$")
 def plain_word(text: str) -> str:
     """Lower case, spaces and underscores as hyphens: ``TensorRT LLM`` is ``tensorrt-llm``."""
     return "-".join(text.strip().lower().replace("_", " ").split())
-
-
-def engine_word(text: str) -> str:
-    """Name of the profile that an engine's name, in any spelling, stands for; an unknown word comes back as it is."""
-    word = plain_word(text)
-    return STAND_INS.get(word) or ENGINES.get(word, word)
 
 
 def dtype_word(text: str) -> str | None:

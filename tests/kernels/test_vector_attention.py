@@ -34,9 +34,8 @@ def test_every_head_of_a_group_pays_for_its_numbers_once_the_batch_is_large() ->
     """32 layers x 32 heads x (128 + 128) numbers x 2,048 keys a sequence at 17.5 a clock of 132 units."""
     model = load_model("mistral-7b-v0.3")
     hardware = load_hardware("h100")
-    rate = load_engine("tensorrt-llm").at("0.9.0").vector_attention
-    assert rate is not None
-    per_s = rate.elements_per_clock * hardware.compute_units * hardware.boost_clock_hz
+    rate = load_engine("tensorrt-llm").at("0.9.0").overheads
+    per_s = rate.vector_elements_per_clock * hardware.compute_units * hardware.boost_clock_hz
     by_hand_s = 256 * 2048 * 32 * 256 * model.num_hidden_layers / per_s
     assert attention_s(replica("mistral-7b-v0.3", version="0.9.0"))[-1] == pytest.approx(by_hand_s, rel=1e-6)
 

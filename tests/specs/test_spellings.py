@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.schemes import scheme_named
 from simulator.specs.documents import validate
-from simulator.specs.engine.engine import EngineName, EngineSpec
+from simulator.specs.engine.engine import EngineSpec, load_engine
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.profiles import list_profiles
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.specs.spellings import DTYPES, ENGINES, METHODS, SCHEMES, STAND_INS, link_word, scheme_word
+from simulator.specs.spellings import DTYPES, METHODS, SCHEMES, link_word, scheme_word
 
 SERVED = {"id": 1, "kind": "serve", "model": "m", "hardware": "h"}
 
 
-@pytest.mark.parametrize("word", [*ENGINES, *STAND_INS])
-def test_every_engine_word_is_an_engine_in_any_case(word: str) -> None:
+ENGINES = {name: load_engine(name) for name in list_profiles("engines")}
+SPELLINGS = {word: name for name, engine in ENGINES.items() for word in (*engine.aliases, *engine.stands_in_for)}
+
+
+@pytest.mark.parametrize(("word", "name"), SPELLINGS.items())
+def test_every_engine_word_is_an_engine_in_any_case(word: str, name: str) -> None:
     for text in (word, word.upper(), word.replace("-", "_"), f" {word.title()} "):
-        assert validate(EngineSpec, {"name": text}, where="").name in get_args(EngineName)
-    assert word not in get_args(EngineName), "a profile's own name needs no other"
+        assert validate(EngineSpec, {"name": text}, where="").name == name
+    assert word not in ENGINES, "a profile's own name needs no other"
+
+
+def test_a_word_names_one_engine() -> None:
+    assert len(SPELLINGS) == sum(len(engine.aliases) + len(engine.stands_in_for) for engine in ENGINES.values())
 
 
 @pytest.mark.parametrize(("given", "name"), [("TensorRT-LLM", "tensorrt-llm"), ("trtllm", "tensorrt-llm"),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from simulator.engine.runs.intervals import DEVIATE
-from simulator.specs.engine.engine import EngineSpread
-from validation.fit.serve_spread import Residual, covering, fit_spread, held, write_spread
+from validation.fit.serve_spread import Residual, covering, fit_spread, held
 
 METRICS = ("ttft_mean_s", "ttft_p90_s", "ttft_p99_s", "tpot_mean_s", "e2e_mean_s", "e2e_p90_s", "e2e_p99_s")
 
@@ -60,11 +57,3 @@ def test_only_late_first_tokens_are_a_tail() -> None:
 def test_intervals_hold_what_they_say_on_models_left_out(sigma: float, steps: float) -> None:
     inside = [one for rows in held(residuals(sigma=sigma, steps=steps)).values() for one in rows]
     assert np.mean(inside) == pytest.approx(0.8, abs=0.05)
-
-
-def test_only_the_spread_of_a_profile_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "engine.yaml"
-    path.write_text("name: x\nspread: {ttft: 1}\nreleases:\n  - spread: {ttft: 2}\n", encoding="utf-8")
-    write_spread(EngineSpread(ttft=0.1, tpot=0.2, e2e=0.3, ttft_tail=0.4, steps=0.5), path)
-    line = "spread: {ttft: 0.100, tpot: 0.200, e2e: 0.300, ttft_tail: 0.400, steps: 0.500}"
-    assert path.read_text(encoding="utf-8") == f"name: x\n{line}\nreleases:\n  - spread: {{ttft: 2}}\n"

@@ -2,13 +2,12 @@
 
 ``python -m validation.fit.engine --data DIR [--write]``: Gauss-Newton on the log of TTFT, TPOT and E2E means over all
 stages but overloaded ones, with every overhead at least 0; then once per model without its runs (leave one model out).
-``--write`` puts the parameters of all runs into hardware_profiles/engines/vllm.yaml.
+``--write`` puts the parameters of all runs into hardware_profiles/calibration/engines/vllm.yaml.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,8 @@ from validation.end_to_end.serving import (
     stage_metric,
     with_overheads,
 )
+from validation.fit.files import write_engine_fits
 from validation.fit.robust import robust_step
-from validation.writing import write_whole
 
 Array = NDArray[np.float64]
 FITTED = ("step_s", "step_per_sequence_s", "request_s", "prompt_token_s")
@@ -120,15 +119,6 @@ def fit_and_score(cases: Sequence[Case]) -> tuple[FittedOverheads, dict[str, flo
     return overheads, seen, {name: float(np.mean(errors)) for name, errors in held_out.items()}
 
 
-def write_overheads(values: Array, path: Path) -> None:
-    """Replace the fitted numbers in an engine profile, leaving the rest of the file as it is."""
-    text = path.read_text(encoding="utf-8")
-    for name, value in zip(FITTED, values, strict=True):
-        written = f"{value:.3e}" if value else "0.0"
-        text = re.sub(rf"^(  {name}: ).*$", rf"\g<1>{written}", text, flags=re.MULTILINE)
-    write_whole(path, text)
-
-
 def measured_cases(data: Path) -> list[Case]:
     """The runs below ``data`` with their deployments, overloaded ones left out."""
     runs = [run for run in load_serving(data) if not run.is_overload]
@@ -139,7 +129,7 @@ def main() -> None:
     """Fit, score, print and optionally write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds serving/")
-    parser.add_argument("--write", action="store_true", help="update hardware_profiles/engines/vllm.yaml")
+    parser.add_argument("--write", action="store_true", help="update the fits of vLLM")
     arguments = parser.parse_args()
     cases = measured_cases(arguments.data)
     overheads, seen, held_out = fit_and_score(cases)
@@ -148,7 +138,7 @@ def main() -> None:
     for name in METRICS:
         print(f"{name:12s} fit {100 * seen[name]:5.1f} %   leave one model out {100 * held_out[name]:5.1f} %")
     if arguments.write:
-        write_overheads(values, Path("hardware_profiles/engines/vllm.yaml"))
+        write_engine_fits("vllm", overheads=dict(zip(FITTED, values.tolist(), strict=True)))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Protocol
@@ -12,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.correction import Lattice
+from simulator.specs.documents import read_yaml, validate
+from simulator.specs.engine.engine import EngineFits
 from simulator.specs.hardware.calibration import CalibrationSpec
 from simulator.specs.profiles import profile_root
-from simulator.specs.writing import json_yaml_text
+from simulator.specs.writing import json_yaml_text, yaml_text
 from validation.silicon.tables import SYSTEMS, tables_root
 from validation.writing import write_whole
 
@@ -54,6 +57,33 @@ def write_calibration(
     path = directory / f"{stem}.yaml"
     write_whole(path, json_yaml_text(calibration, heading=HEADING))
     return path
+
+
+def write_engine_fits(
+    engine: str,
+    *,
+    release: str | None = None,
+    overheads: Mapping[str, float] | None = None,
+    spread: Mapping[str, float] | None = None,
+    directory: Path | None = None,
+) -> Path:
+    """Put fitted numbers of an engine, or of an earlier release, into its file; what was not fitted again stays."""
+    path = (directory or calibration_directory() / "engines") / f"{engine}.yaml"
+    fits = validate(EngineFits, read_yaml(path), where=str(path))
+    before = fits if release is None else fits.releases[release]
+    changed = {
+        "overheads": before.overheads.model_copy(update=_rounded(overheads, digits=4)),
+        "spread": before.spread.model_copy(update={name: round(value, 3) for name, value in (spread or {}).items()}),
+    }
+    if release is not None:
+        changed = {"releases": {**fits.releases, release: before.model_copy(update=changed)}}
+    dated = {**changed, "date": datetime.now(UTC).date().isoformat()}
+    write_whole(path, yaml_text(fits.model_copy(update=dated), heading=HEADING))
+    return path
+
+
+def _rounded(values: Mapping[str, float] | None, *, digits: int) -> dict[str, float]:
+    return {name: float(f"{value:.{digits}g}") for name, value in (values or {}).items()}
 
 
 class FitLibrary(Protocol):

@@ -9,7 +9,6 @@ fitted without that model too.
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -40,11 +39,10 @@ from validation.fit.engine import (
     measured_cases,
     overheads_from,
 )
-from validation.writing import write_whole
+from validation.fit.files import write_engine_fits
 
 Array = NDArray[np.float64]
 EXACT = EngineSpread(ttft=0.0, tpot=0.0, e2e=0.0)
-PROFILE = Path("hardware_profiles/engines/vllm.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,18 +182,11 @@ def serving_table(data: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_spread(spread: EngineSpread, path: Path) -> None:
-    """Replace the spread in an engine profile, leaving the rest of the file as it is."""
-    written = ", ".join(f"{name}: {value:.3f}" for name, value in spread.model_dump().items())
-    text = path.read_text(encoding="utf-8")
-    write_whole(path, re.sub(r"^spread: .*$", f"spread: {{{written}}}", text, flags=re.MULTILINE))
-
-
 def main() -> None:
     """Fit, score, print and optionally write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds serving/")
-    parser.add_argument("--write", action="store_true", help=f"update {PROFILE}")
+    parser.add_argument("--write", action="store_true", help="update the fits of vLLM")
     arguments = parser.parse_args()
     cases = measured_cases(arguments.data)
     residuals = held_out_residuals(cases, fit_overheads(cases))
@@ -208,7 +199,7 @@ def main() -> None:
     every = [one for rows in inside.values() for one in rows]
     print(f"{'all':20s} {len(every):4d} rows: {np.mean(every):.0%} held")
     if arguments.write:
-        write_spread(spread, PROFILE)
+        write_engine_fits("vllm", spread=spread.model_dump())
 
 
 if __name__ == "__main__":

@@ -3,13 +3,12 @@
 ``python -m validation.fit.static_engines --data DIR [--write]``: non-negative least squares on the log of measured
 over predicted, outliers weighing less, on every third run of a source; the table shows the errors of the others.
 Their spread is the smallest that makes the 80 % intervals hold 80 % of the others.
-``--write`` puts both into hardware_profiles/engines/.
+``--write`` puts both into hardware_profiles/calibration/engines/.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,8 +29,8 @@ from simulator.specs.engine.engine import EngineProfile, EngineSpread, load_engi
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.sources import load_source
+from validation.fit.files import write_engine_fits
 from validation.fit.robust import robust_step
-from validation.writing import write_whole
 
 Array = NDArray[np.float64]
 EVERY = 3
@@ -39,7 +38,7 @@ EXACT = EngineSpread(ttft=0.0, tpot=0.0, e2e=0.0)
 ROUNDS = 2
 # Errors beyond this count linearly: a table's odd rows are not the host's [Huber1964].
 OUTLIER = 0.1
-ELEMENTS = "elements_per_clock"
+ELEMENTS = "vector_elements_per_clock"
 """Of decode attention on vector units; the other numbers are overheads."""
 SCALES = {
     "step_s": 1e-4,
@@ -127,8 +126,7 @@ def cases(question: Question, data: Path) -> list[Case]:
 
 
 def _release(scenario: ScenarioSpec) -> str | None:
-    release = load_engine(scenario.engine.name).release(scenario.engine.version)
-    return release.before if release else None
+    return load_engine(scenario.engine.name).release(scenario.engine.version)
 
 
 @cache
@@ -138,9 +136,6 @@ def _profile(engine: str, version: str) -> EngineProfile:
 
 def _now(settings: EngineSettings, name: str) -> float:
     profile = _profile(settings.name, settings.version)
-    if name == ELEMENTS:
-        assert profile.vector_attention is not None, "the release names no attention on vector units"
-        return profile.vector_attention.elements_per_clock
     return float(getattr(profile.overheads, name))
 
 
@@ -217,30 +212,12 @@ def spread(unseen: Sequence[Case], values: dict[str, float]) -> EngineSpread:
     return unseen[0].deployment.engine.spread.model_copy(update=found)
 
 
-def _write(question: Question, values: dict[str, float], spread: EngineSpread, folder: Path) -> None:
-    """Replace the numbers in the profile, those of the release where the question is about one."""
-    path = folder / f"{question.engine}.yaml"
-    parts = re.split(r"(?=^  - before: )", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    place = next(i for i, part in enumerate(parts) if question.before is None or f'before: "{question.before}"' in part)
-    for name, value in values.items():
-        parts[place] = re.sub(rf"^( +{name}: ).*$", rf"\g<1>{_yaml_float(value)}", parts[place], flags=re.MULTILINE)
-    for metric in ("ttft", "tpot", "e2e"):
-        number = rf"\g<1>{getattr(spread, metric):.3f}"
-        line = rf"^( *spread: .*?\b{metric}: )[0-9.]+"
-        parts[place] = re.sub(line, number, parts[place], flags=re.MULTILINE)
-    write_whole(path, "".join(parts))
-
-
-def _yaml_float(value: float) -> str:
-    return f"{value:.3e}" if value < 1 else f"{value:g}" if value % 1 else f"{value:.1f}"
-
-
 def main() -> None:
     """Fit, score on the rows left out, print, and optionally write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds e2e/")
     parser.add_argument("--engine", action="append", help="only this one (repeatable)")
-    parser.add_argument("--write", action="store_true", help="update hardware_profiles/engines/")
+    parser.add_argument("--write", action="store_true", help="update the fits of each engine")
     arguments = parser.parse_args()
     for question in QUESTIONS:
         if arguments.engine and question.engine not in arguments.engine:
@@ -258,7 +235,8 @@ def main() -> None:
         scatter = spread(unseen, values) if question.scatters else seen[0].deployment.engine.spread
         print(f"  spread: ttft {scatter.ttft}, tpot {scatter.tpot}, e2e {scatter.e2e}", flush=True)
         if arguments.write:
-            _write(question, values, scatter, Path("hardware_profiles/engines"))
+            found = scatter.model_dump(include={"ttft", "tpot", "e2e"})
+            write_engine_fits(question.engine, release=question.before, overheads=values, spread=found)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import average_power_w
 from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
-from simulator.specs.engine.engine import EngineName, EngineSpec
+from simulator.specs.engine.engine import DEFAULT_ENGINE, FRAMEWORK, EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
@@ -22,11 +22,11 @@ from simulator.specs.spellings import link_word
 from simulator.techniques.kv_compression import check_budget
 
 # A static batch is what a framework runs; everything else needs a scheduler.
-DEFAULT_ENGINES: dict[Kind, EngineName] = {
-    "batch": "torch-eager",
-    "closed_loop": "vllm",
-    "offline": "vllm",
-    "serve": "vllm",
+DEFAULT_ENGINES: dict[Kind, str] = {
+    "batch": FRAMEWORK,
+    "closed_loop": DEFAULT_ENGINE,
+    "offline": DEFAULT_ENGINE,
+    "serve": DEFAULT_ENGINE,
 }
 
 

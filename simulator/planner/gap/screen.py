@@ -27,7 +27,7 @@ from simulator.planner.search.search_space import (
 )
 from simulator.planner.search.wide_search import asked_engine, candidate_of, of_all_ranks, screened_limits
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import load_engine
+from simulator.specs.engine.engine import DEFAULT_ENGINE, load_engine
 from simulator.traffic.lengths import Array
 
 # Engine limits that are tried beside the engine's own.
@@ -49,7 +49,7 @@ class GapScreen:
 
     def __init__(self, question: Question, overrun: Overrun) -> None:
         spec = question.spec
-        profile = load_engine(spec.engine or "vllm", profiles=spec.profiles)
+        profile = load_engine(spec.engine or DEFAULT_ENGINE, profiles=spec.profiles)
         own = spec.max_num_seqs or (profile.max_num_seqs,)
         budget = spec.max_num_batched_tokens or profile.max_num_batched_tokens
         wide = spec.search == "wide"

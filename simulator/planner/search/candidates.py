@@ -13,7 +13,7 @@ from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.linear import check_parallelism as check_degrees
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.engine.engine import DEFAULT_ENGINE, EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.loading import default_server_for, list_hardware, load_hardware
 from simulator.specs.model.architecture import ModelSpec, MoeSpec
@@ -172,7 +172,7 @@ def _precisions(spec: PlanSpec) -> tuple[PrecisionSpec, ...]:
 def _engines(spec: PlanSpec) -> tuple[EngineSpec, ...]:
     return tuple(
         EngineSpec(
-            name=spec.engine or "vllm",
+            name=spec.engine or DEFAULT_ENGINE,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=spec.max_num_batched_tokens,
             max_model_len=spec.max_model_len,

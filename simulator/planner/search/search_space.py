@@ -19,7 +19,7 @@ from simulator.planner.search.candidates import (
 from simulator.planner.search.format_quality import answer_quality
 from simulator.planner.studies.choice_records import SearchSummary
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import load_engine
+from simulator.specs.engine.engine import DEFAULT_ENGINE, load_engine
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan import PlanSpec
@@ -143,7 +143,7 @@ def _within_floor(found: tuple[Variant, ...], *, spec: PlanSpec, model: ModelSpe
 def search_space(spec: PlanSpec, *, model: ModelSpec, platforms: tuple[Platform, ...]) -> SearchSpace:
     """Axes of a search, each narrowed to what was given; a usual search keeps the engine's own limits."""
     wide = spec.search == "wide"
-    limits = load_engine(spec.engine or "vllm", profiles=spec.profiles)
+    limits = load_engine(spec.engine or DEFAULT_ENGINE, profiles=spec.profiles)
     budgets = WIDE_TOKENS if wide else (limits.max_num_batched_tokens,)
     sequences = WIDE_SEQUENCES if wide else (limits.max_num_seqs,)
     return SearchSpace(

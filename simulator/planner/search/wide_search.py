@@ -17,7 +17,7 @@ from simulator.planner.search.screening import Screened, screen
 from simulator.planner.search.search import Trial, evaluate_all
 from simulator.planner.search.search_space import SearchSpace, search_space
 from simulator.planner.studies.choice_records import SearchSummary
-from simulator.specs.engine.engine import EngineSpec, load_engine
+from simulator.specs.engine.engine import DEFAULT_ENGINE, EngineSpec, load_engine
 from simulator.traffic.lengths import Array
 
 # Finalists of every accelerator, each on a parallelism and format of its own.
@@ -45,7 +45,7 @@ def asked_engine(question: Question) -> EngineSpec:
     """The engine of a question without the limits that a search varies."""
     spec = question.spec
     return EngineSpec(
-        name=spec.engine or "vllm",
+        name=spec.engine or DEFAULT_ENGINE,
         max_model_len=spec.max_model_len,
         gpu_memory_utilization=spec.gpu_memory_utilization,
     )

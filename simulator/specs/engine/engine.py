@@ -1,6 +1,7 @@
 """The serving engine: its limits (what the user sets) and its overheads (what was fitted).
 
-Engine profiles by name.
+An engine is a YAML file under hardware_profiles/engines/ with what its documentation says, and one of the same name
+under hardware_profiles/calibration/engines/ with what was fitted. No code knows an engine by its name.
 """
 
 from __future__ import annotations
@@ -17,34 +18,36 @@ from pydantic import (
     PositiveInt,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from simulator.specs.base import Source, Spec
-from simulator.specs.profiles import load_spec
-from simulator.specs.spellings import STAND_INS, engine_word, plain_word
+from simulator.specs.documents import read_yaml
+from simulator.specs.profiles import find_profile, list_profiles, load_spec
+from simulator.specs.spellings import plain_word
 
 SchedulerName = Literal[
     "chunked_mixed", "prefill_first", "prefill_first_mixed", "guaranteed_no_evict", "max_utilization", "static"
 ]
 QueueOrderName = Literal["arrival", "longest_prefix"]
-EngineName = Literal[
-    "vllm",
-    "sglang",
-    "tensorrt-llm",
-    "tgi",
-    "llama.cpp",
-    "deepspeed-mii",
-    "fastertransformer",
-    "torch",
-    "torch-eager",
-]
+DEFAULT_ENGINE = "vllm"
+"""Runs whatever a question leaves open."""
+FRAMEWORK = "torch-eager"
+"""Runs a static batch, which needs no scheduler."""
 
 
 def _spelled(value: Any) -> Any:
-    return engine_word(value) if isinstance(value, str) else value
+    """The name of the profile that ``value`` names in any of its spellings."""
+    if not isinstance(value, str):
+        return value
+    path = find_profile("engines", value)
+    if path is None:
+        known = ", ".join(repr(name) for name in list_profiles("engines"))
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": known})
+    return path.stem.lower()
 
 
-SpelledEngineName = Annotated[EngineName, BeforeValidator(_spelled)]
-"""An engine in any usual spelling."""
+EngineName = Annotated[str, BeforeValidator(_spelled)]
+"""An engine that has a profile, in any usual spelling."""
 
 
 class EngineSpec(Spec):
@@ -57,7 +60,7 @@ class EngineSpec(Spec):
     PagedAttention did, in place of blocks as they fill.
     """
 
-    name: EngineName = "vllm"
+    name: EngineName = DEFAULT_ENGINE
     version: str | None = None
     max_num_batched_tokens: PositiveInt | None = None
     max_num_seqs: PositiveInt | None = None
@@ -75,15 +78,16 @@ class EngineSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _words(cls, data: Any) -> Any:
-        """Nulls are absent, the name is spelled as the profiles spell it, and a version may be a number."""
+        """Nulls are absent, an engine without a profile is remembered, and a version may be a number."""
         if not isinstance(data, dict):
             return data
         given = {key: value for key, value in data.items() if value is not None}
         name, version = given.get("name"), given.get("version")
         if isinstance(name, str):
-            given["name"] = engine_word(name)
-            if plain_word(name) in STAND_INS:
-                given["stands_in_for"] = plain_word(name)
+            word = plain_word(name)
+            path = find_profile("engines", word)
+            if path is not None and word in load_engine(path.stem).stands_in_for:
+                given["stands_in_for"] = word
         if isinstance(version, int | float) and not isinstance(version, bool):
             given["version"] = str(version)
         return given
@@ -103,6 +107,8 @@ class EngineOverheads(Spec):
     sampler_bytes_per_logit : temporaries of sampling per logit (float copies, sort keys and indices)
     speculation_chain_s, speculation_tree_s : host time of a round of speculation around its forward passes: compare and
         cut a chain of guesses; build a tree with its mask, walk it, compact the cache [s]
+    vector_elements_per_clock : numbers of the cache that the vector units of a compute unit take in per clock, where
+        decode attention has no matrix kernel
     host_speed : speed of one thread of the hosts on which these times were taken; that of an H100 server is 1
     """
 
@@ -117,6 +123,7 @@ class EngineOverheads(Spec):
     sampler_bytes_per_logit: NonNegativeFloat
     speculation_chain_s: NonNegativeFloat = 0.0
     speculation_tree_s: NonNegativeFloat = 0.0
+    vector_elements_per_clock: NonNegativeFloat = 0.0
     host_speed: PositiveFloat = 1.0
 
     def on_host(self, host_speed: float) -> EngineOverheads:
@@ -144,32 +151,42 @@ class EngineSpread(Spec):
     steps: float = Field(default=1.0, gt=0, le=1)
 
 
-class VectorAttention(Spec):
-    """Decode attention of an engine that has a matrix kernel for some head layouts only.
+class EngineFit(Spec):
+    """What was fitted to measured runs of one release of an engine."""
 
-    matrix_groups : query heads per KV head that have one
-    elements_per_clock : numbers of the cache that a compute unit takes in per clock where there is none
-    """
-
-    matrix_groups: tuple[PositiveInt, ...]
-    elements_per_clock: PositiveFloat
-
-
-class EngineRelease(Spec):
-    """What was different in the versions of an engine before ``before``."""
-
-    before: str
     overheads: EngineOverheads
-    async_scheduling: bool
-    side_stream_tokens: NonNegativeInt = 0
-    vector_attention: VectorAttention | None = None
     spread: EngineSpread
     sources: dict[str, Source]
 
-    def covers(self, version: str | None) -> bool:
-        """Whether ``version`` came before; one without a number (a branch, a build) is taken for a later one."""
-        asked = _release_number(version or "")
-        return bool(asked) and asked < _release_number(self.before)
+
+class EngineFits(Spec):
+    """An engine's fits (YAML under hardware_profiles/calibration/engines/), written by validation/fit.
+
+    cache_logged_on : accelerators on which the memory plan was compared with the engine's own logs
+    releases : those of earlier releases, by the version that ended them
+    """
+
+    engine: str
+    date: str
+    cache_logged_on: tuple[str, ...] = ()
+    overheads: EngineOverheads
+    spread: EngineSpread
+    sources: dict[str, Source]
+    releases: dict[str, EngineFit] = Field(default_factory=dict)
+
+
+class EngineRelease(EngineFit):
+    """What was different in the versions of an engine before the one that it is filed under."""
+
+    async_scheduling: bool
+    side_stream_tokens: NonNegativeInt = 0
+    matrix_groups: tuple[PositiveInt, ...] = ()
+
+
+def _came_before(version: str | None, release: str) -> bool:
+    """Whether ``version`` came before ``release``; one without a number (a branch, a build) counts as a later one."""
+    asked = _release_number(version or "")
+    return bool(asked) and asked < _release_number(release)
 
 
 def _release_number(version: str) -> tuple[int, ...]:
@@ -178,8 +195,10 @@ def _release_number(version: str) -> tuple[int, ...]:
 
 
 class EngineProfile(Spec):
-    """An engine's default limits and fitted overheads (YAML under hardware_profiles/engines/).
+    """An engine's default limits (YAML under hardware_profiles/engines/) with its `EngineFits`.
 
+    ``aliases`` are other spellings of its name; ``stands_in_for`` names engines without a profile whose kernels and
+    scheduler are nearest to its own. A profile that states its ``overheads`` itself needs no fits.
     ``memory_rule`` says what gpu_memory_utilization is a share of: "of_total" all memory, with weights, activations and
     cache in it (vLLM); "static" weights and cache, activations beside them (SGLang); "of_free" the cache takes that
     share of what weights, activations and runtime leave (TensorRT-LLM).
@@ -197,11 +216,13 @@ class EngineProfile(Spec):
     ``runs_published_code``: speculation runs as its authors published it, without a serving engine's own drafting.
     ``side_stream_tokens``: up to that many tokens in a step, shared experts run on a stream beside the routed ones (0:
     never).
-    ``vector_attention``: head layouts whose decode attention has no matrix kernel (absent: all have one).
-    ``releases``: what earlier versions had instead, oldest first.
+    ``matrix_groups``: query heads per KV head whose decode attention has a matrix kernel (empty: all have one).
+    ``releases``: what earlier versions had instead, by the version that ended them, oldest first.
     """
 
-    name: EngineName
+    name: str
+    aliases: tuple[str, ...] = ()
+    stands_in_for: tuple[str, ...] = ()
     version: str
     kernel_library: Literal["vllm", "sglang", "trtllm", "torch"]
     max_num_batched_tokens: PositiveInt
@@ -219,26 +240,36 @@ class EngineProfile(Spec):
     runs_published_code: bool = False
     cuda_graph_max_sequences: PositiveInt
     side_stream_tokens: NonNegativeInt = 0
-    vector_attention: VectorAttention | None = None
+    matrix_groups: tuple[PositiveInt, ...] = ()
+    cache_logged_on: tuple[str, ...] = ()
     overheads: EngineOverheads
     spread: EngineSpread
     sources: dict[str, Source]
-    releases: tuple[EngineRelease, ...] = ()
+    releases: dict[str, EngineRelease] = Field(default_factory=dict)
 
-    def release(self, version: str | None) -> EngineRelease | None:
-        """The earlier release that ``version`` belongs to; None for the profile's own."""
-        return next((release for release in self.releases if release.covers(version)), None)
+    @model_validator(mode="before")
+    @classmethod
+    def _with_fits(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "overheads" in data or not isinstance(data.get("name"), str):
+            return data
+        path = find_profile("calibration/engines", data["name"])
+        return data if path is None else _joined(data, read_yaml(path))
+
+    def release(self, version: str | None) -> str | None:
+        """The version that ended the release which ``version`` belongs to; None for the profile's own."""
+        return next((before for before in self.releases if _came_before(version, before)), None)
 
     def at(self, version: str | None) -> EngineProfile:
         """The profile as it was in ``version`` (None: the profile's own)."""
-        release = self.release(version)
-        if release is None:
+        before = self.release(version)
+        if before is None:
             return self
+        release = self.releases[before]
         changed = {
             "overheads": release.overheads,
             "async_scheduling": release.async_scheduling,
             "side_stream_tokens": release.side_stream_tokens,
-            "vector_attention": release.vector_attention,
+            "matrix_groups": release.matrix_groups,
             "spread": release.spread,
         }
         return self.model_copy(update=changed)
@@ -252,6 +283,18 @@ class EngineProfile(Spec):
         if self.reserves_full_length != (self.scheduler == "guaranteed_no_evict"):
             raise ValueError("reserves_full_length belongs to scheduler guaranteed_no_evict, and to it alone")
         return self
+
+
+def _joined(facts: dict[str, Any], fits: dict[str, Any]) -> dict[str, Any]:
+    """A profile's facts with its fits, release by release."""
+    fitted = {name: value for name, value in fits.items() if name not in ("engine", "date")}
+    joined = {**fitted, **facts, "sources": {**facts.get("sources", {}), **fits.get("sources", {})}}
+    if "releases" in facts:
+        earlier = fits.get("releases", {})
+        joined["releases"] = {
+            before: _joined(release, earlier.get(before, {})) for before, release in facts["releases"].items()
+        }
+    return joined
 
 
 def load_engine(name: str, *, profiles: str | None = None) -> EngineProfile:

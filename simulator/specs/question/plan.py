@@ -27,7 +27,7 @@ from pydantic import (
 from simulator.errors import ProfileError, RoofcastError
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
-from simulator.specs.engine.engine import SpelledEngineName
+from simulator.specs.engine.engine import EngineName
 from simulator.specs.model.precision import Dtype
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.plan_values import (
@@ -117,7 +117,7 @@ class PlanSpec(Spec):
     kv_policy: tuple[str, ...] = ()
     weight_offload: tuple[str, ...] = ()
     kv_allocation: tuple[Literal["paged", "max_length"], ...] = ()
-    engine: SpelledEngineName | None = None
+    engine: EngineName | None = None
     max_num_seqs: tuple[PositiveInt, ...] = ()
     max_num_batched_tokens: PositiveInt | None = None
     max_model_len: PositiveInt | None = None

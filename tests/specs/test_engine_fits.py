@@ -1,0 +1,90 @@
+"""An engine is two files: what its documentation says, and what was fitted; no module knows it by name."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from pathlib import Path
+
+import pytest
+
+from simulator.errors import RoofcastError
+from simulator.phases.deployment import deploy
+from simulator.specs.documents import read_yaml, validate
+from simulator.specs.engine.engine import EngineFits, EngineSpec, load_engine
+from simulator.specs.loading import load_hardware
+from simulator.specs.model.loading import load_model
+from simulator.specs.profiles import list_profiles, profile_root
+from validation.fit.files import write_engine_fits
+
+FACTS = profile_root("hardware_profiles") / "engines"
+FITS = profile_root("hardware_profiles") / "calibration" / "engines"
+
+
+def test_every_engine_has_facts_and_dated_fits_apart() -> None:
+    names = list_profiles("engines")
+    assert names == list_profiles("calibration/engines")
+    for name in names:
+        facts, fits = read_yaml(FACTS / f"{name}.yaml"), read_yaml(FITS / f"{name}.yaml")
+        assert not {"overheads", "spread"} & facts.keys()
+        spec = validate(EngineFits, fits, where=name)
+        engine = load_engine(name)
+        assert (spec.engine, len(spec.date)) == (name, 10)
+        assert (engine.overheads, engine.spread) == (spec.overheads, spec.spread)
+        assert engine.sources.keys() == facts["sources"].keys() | spec.sources.keys()
+        assert engine.releases.keys() == spec.releases.keys()
+
+
+def test_fitted_numbers_are_written_and_the_others_stay(tmp_path: Path) -> None:
+    shutil.copy(FITS / "vllm.yaml", tmp_path)
+    before = validate(EngineFits, read_yaml(tmp_path / "vllm.yaml"), where="")
+    path = write_engine_fits("vllm", overheads={"step_s": 1.23456e-4}, spread={"ttft": 0.0714}, directory=tmp_path)
+    after = validate(EngineFits, read_yaml(path), where="")
+    assert after.overheads == before.overheads.model_copy(update={"step_s": 1.235e-4})
+    assert after.spread == before.spread.model_copy(update={"ttft": 0.071})
+    assert after.releases == before.releases
+    earlier = validate(
+        EngineFits,
+        read_yaml(write_engine_fits("vllm", release="0.6", overheads={"step_s": 2e-4}, directory=tmp_path)),
+        where="",
+    )
+    assert earlier.overheads == after.overheads
+    assert earlier.releases["0.6"].overheads.step_s == 2e-4
+
+
+def test_a_new_engine_is_a_yaml_file_and_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "engines"
+    folder.mkdir()
+    text = (FACTS / "vllm.yaml").read_text(encoding="utf-8").replace("name: vllm", "name: brisk")
+    text = text.replace("stands_in_for: [lmdeploy, aphrodite]", "aliases: [brisk-llm]")
+    (folder / "brisk.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "calibration" / "engines").mkdir(parents=True)
+    shutil.copy(FITS / "vllm.yaml", tmp_path / "calibration" / "engines" / "brisk.yaml")
+    with pytest.raises(RoofcastError, match="not allowed"):
+        validate(EngineSpec, {"name": "Brisk_LLM"}, where="")
+    monkeypatch.setenv("ROOFCAST_PROFILES", str(tmp_path))
+    spec = validate(EngineSpec, {"name": "Brisk_LLM"}, where="")
+    assert spec.name == "brisk"
+    replica = deploy(model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"), engine=spec)
+    assert replica.engine.overheads == load_engine("vllm").overheads
+
+
+# Kernel libraries have the names of the engines that ship them; launch files are written in each engine's own words.
+NAMING = (
+    "simulator/kernels/",
+    "simulator/planner/handoff/",
+    "simulator/specs/engine/engine.py",
+    "simulator/reports/tables/scorecard.py",
+    "simulator/cli/",
+)
+
+
+def test_no_module_knows_an_engine_by_its_name() -> None:
+    names = set(list_profiles("engines"))
+    root = Path(__file__).resolve().parents[2]
+    for path in sorted((root / "simulator").rglob("*.py")):
+        where = path.relative_to(root).as_posix()
+        if not where.startswith(NAMING):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            found = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)} & names
+            assert not found, f"{where} names {found}"

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.fitting.residuals import NORMAL_80
 from simulator.kernels.attention.cases import AttentionCases, attention_machine
 from simulator.kernels.correction import lattice_of, log_correction, shape_confidence
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -17,7 +18,6 @@ from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_ca
 from simulator.specs.loading import load_hardware
 from validation.fit.attention import groups_of
 from validation.fit.attention_models import MODELS, prepared
-from validation.fit.residuals import NORMAL_80
 from validation.silicon.attention_tables import FORMATS, KernelRows
 from validation.silicon.tables import SYSTEMS, tables_root
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simulator.fitting.residuals import NORMAL_80
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.gemm import gemm_machine
 from simulator.operators.work import MatmulFormat
@@ -23,7 +24,8 @@ from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_ca
 from simulator.specs.loading import load_hardware
 from simulator.units import BITS_PER_BYTE
 from validation.fit import gemm, moe, moe_rows
-from validation.fit.residuals import NORMAL_80
+from validation.fit.corrected import Predicted
+from validation.silicon.formats import EXPERT_FORMATS, GEMM_FORMATS
 from validation.silicon.tables import SYSTEMS, load_table, tables_root
 
 Array = NDArray[np.float64]
@@ -48,18 +50,19 @@ def _mape(predicted: Array, measured: Array) -> float:
     return float(np.mean(np.abs(predicted / measured - 1.0))) if len(measured) else float("nan")
 
 
-def _score(measured: Array, size: Array, *, roofline: Array, physics: Array, seconds: Array, log_sigma: Array) -> Score:
+def _score(measured: Array, size: Array, *, roofline: Array, predicted: Predicted) -> Score:
+    seconds = predicted.seconds
     relative = seconds / measured - 1.0
     bands = tuple(
         _mape(seconds[inside], measured[inside]) for low, high in REGIMES for inside in [(size >= low) & (size <= high)]
     )
     return Score(
         roofline=_mape(roofline, measured),
-        physics=_mape(physics, measured),
+        physics=_mape(predicted.physics_s, measured),
         corrected=_mape(seconds, measured),
         median=float(np.median(np.abs(relative))),
         bias=float(np.mean(relative)),
-        coverage_80=float(np.mean(np.abs(np.log(seconds / measured)) <= NORMAL_80 * log_sigma)),
+        coverage_80=float(np.mean(np.abs(np.log(seconds / measured)) <= NORMAL_80 * predicted.log_sigma)),
         by_rows=bands,
         points=len(measured),
     )
@@ -69,23 +72,22 @@ def gemm_score(
     table: pd.DataFrame, *, gemm_dtype: str, fit: KernelFit, hardware: AcceleratorSpec, lattice: Lattice | None
 ) -> Score:
     """Score of one GEMM fit."""
-    format = gemm.FORMATS[gemm_dtype]
+    format = GEMM_FORMATS[gemm_dtype]
     rows = gemm.gemm_rows(table, gemm_dtype=gemm_dtype)
     rows = rows[rows["is_score"]]
     m, n, k = (rows[axis].to_numpy(dtype=float) for axis in gemm.AXES)
     moved = n * k * format.weight_bits / BITS_PER_BYTE + m * k * format.activation_bits / BITS_PER_BYTE + 2.0 * m * n
     roofline = _roofline(2.0 * m * n * k, moved, hardware=hardware, format=format)
-    physics, _ = gemm.predict(rows, fit=fit, hardware=hardware, format=format, lattice=None)
-    seconds, log_sigma = gemm.predict(rows, fit=fit, hardware=hardware, format=format, lattice=lattice)
+    predicted = gemm.predict(rows, fit=fit, hardware=hardware, format=format, lattice=lattice)
     measured = rows["seconds"].to_numpy()
-    return _score(measured, m, roofline=roofline, physics=physics, seconds=seconds, log_sigma=log_sigma)
+    return _score(measured, m, roofline=roofline, predicted=predicted)
 
 
 def moe_score(
     rows: pd.DataFrame, *, moe_dtype: str, fit: KernelFit, hardware: AcceleratorSpec, lattice: Lattice | None
 ) -> Score | None:
     """Score of one MoE fit on the rows of its kernel; None where too few models were measured to hold any out."""
-    format = moe.FORMATS[moe_dtype]
+    format = EXPERT_FORMATS[moe_dtype]
     if rows["is_score"].all():
         return None
     rows = rows[rows["is_score"]]
@@ -97,10 +99,9 @@ def moe_score(
     flops = 2.0 * one_expert * load.local_assignments
     moved = load.reached * one_expert * format.weight_bits / BITS_PER_BYTE
     roofline = _roofline(flops, moved, hardware=hardware, format=format)
-    physics, _ = moe.predict(rows, fit=fit, hardware=hardware, format=format, lattice=None)
-    seconds, log_sigma = moe.predict(rows, fit=fit, hardware=hardware, format=format, lattice=lattice)
+    predicted = moe.predict(rows, fit=fit, hardware=hardware, format=format, lattice=lattice)
     measured = rows["seconds"].to_numpy()
-    return _score(measured, load.tokens, roofline=roofline, physics=physics, seconds=seconds, log_sigma=log_sigma)
+    return _score(measured, load.tokens, roofline=roofline, predicted=predicted)
 
 
 def _roofline(flops: Array, moved: Array, *, hardware: AcceleratorSpec, format: MatmulFormat) -> Array:
@@ -124,7 +125,7 @@ def _print_products(hardware_name: str, library: str, root: Path) -> None:
     hardware = load_hardware(hardware_name)
     arrays = load_arrays(hardware_name, library=library, group="gemm")
     for fit in calibration.fits:
-        dtype = next((key for key, format in gemm.FORMATS.items() if format.name == fit.format), None)
+        dtype = next((key for key, format in GEMM_FORMATS.items() if format.name == fit.format), None)
         if dtype is not None:
             lattice = lattice_of(fit.correction, arrays)
             score = gemm_score(table.rows, gemm_dtype=dtype, fit=fit, hardware=hardware, lattice=lattice)
@@ -138,7 +139,7 @@ def _print_experts(hardware_name: str, library: str, root: Path) -> None:
         return
     hardware = load_hardware(hardware_name)
     arrays = load_arrays(hardware_name, library=library, group="moe")
-    for dtype, format in moe.FORMATS.items():
+    for dtype, format in EXPERT_FORMATS.items():
         table = moe_rows.table_of(tables, moe_dtype=dtype)
         if table is None:
             continue

@@ -8,14 +8,11 @@ a block is out of date.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import re
+import subprocess
 import sys
 from pathlib import Path
 
-from simulator.cli import plan_capacity
-from simulator.cli.entry import run
 from simulator.reports.tables.scorecard import kernel_table
 from validation.commands import exit_code_of
 from validation.end_to_end.score import markdown_table, predict, scores
@@ -23,7 +20,7 @@ from validation.end_to_end.sources import TABLES, load_source
 from validation.fit.serve_spread import serving_table
 from validation.writing import write_whole
 
-PLAN_WORDS = ("--rps", "1000", "--model", "llama-3.1-70b", "--output", "md")
+PLAN_COMMAND = ("-m", "simulator.cli.plan_capacity", "--rps", "1000", "--model", "llama-3.1-70b", "--output", "md")
 
 
 def replaced(text: str, *, block: str, content: str) -> str:
@@ -34,10 +31,8 @@ def replaced(text: str, *, block: str, content: str) -> str:
 
 def plan_answer() -> str:
     """What ``plan-capacity --rps 1000 --model llama-3.1-70b`` answers, without the assumptions."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        run(plan_capacity.app, name="plan-capacity", arguments=PLAN_WORDS)
-    return printed.getvalue().split("\n## Assumptions")[0]
+    done = subprocess.run([sys.executable, *PLAN_COMMAND], check=True, capture_output=True, encoding="utf-8")
+    return done.stdout.split("\n## Assumptions")[0]
 
 
 def accuracy_answer(data: Path) -> str:

@@ -11,8 +11,9 @@ from simulator.cli.output import write_text
 from simulator.errors import FileError, RoofcastError
 from simulator.fitting.engine_calibration import calibrate_engine
 from simulator.fitting.kernel_calibration import calibrate_kernels
-from simulator.fitting.kernel_fits import PARAMETERS, UserFit
+from simulator.fitting.kernel_fits import UserFit
 from simulator.fitting.profile_text import ProfileText
+from simulator.fitting.three_parameter import PARAMETERS
 from simulator.fitting.whole_steps import WholeError
 from simulator.specs.hardware.calibration import load_calibration
 from simulator.units import MICRO, MILLI

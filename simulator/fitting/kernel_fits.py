@@ -1,7 +1,6 @@
 """Fits a user's own measurements can carry: three parameters a kernel family and format, by search, without scipy.
 
-t = launch_s + max(FLOPs / (compute_fraction peak), bytes / (memory_fraction bandwidth)) [Williams2009]. A parameter
-that the measured shapes say nothing about keeps its current value and is named.
+A parameter that the measured shapes say nothing about keeps its current value and is named.
 """
 
 from __future__ import annotations
@@ -9,13 +8,22 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.errors import RoofcastError
 from simulator.fitting.measured_work import measured_work
+from simulator.fitting.residuals import fit_error, interval_sigma
+from simulator.fitting.three_parameter import (
+    PARAMETERS,
+    ParameterRange,
+    Points,
+    identified,
+    roofline_seconds,
+    search,
+    settled,
+)
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.roofline import math_dtype, peak_flops_per_s
 from simulator.operators.step_shape import Array
@@ -31,20 +39,9 @@ HELD_OUT_SHARE = 5
 """One shape in five is scored and not fitted."""
 PEAK_TOLERANCE = 1.1
 """A product this much faster than the dense peak was not run on this accelerator."""
-PARAMETERS = ("launch_s", "compute_fraction", "memory_fraction")
 # Bounds keep each number meaningful: a launch of 0.05 to 500 us, no faster than the datasheet.
-LOWER = np.log([0.05 * MICRO, 0.002, 0.002])
-UPPER = np.log([500 * MICRO, 1.0, 1.0])
-GRID_POINTS, ZOOM_POINTS, ZOOM_ROUNDS = 13, 5, 16
-LOSS_SCALE = 0.1
-"""Residuals of log time beyond which an outlier counts linearly (soft L1)."""
-PROBE = 0.3
-"""Change of log parameter that must be felt, or else the data does not identify it."""
-FELT_LOSS = 1e-3
-"""Mean loss that counts as felt: a shift by ``PROBE`` of 3 % of the rows."""
+RANGE = ParameterRange(lower=np.log([0.05 * MICRO, 0.002, 0.002]), upper=np.log([500 * MICRO, 1.0, 1.0]))
 FULL_RATE = 0.995
-Z80 = 1.2816
-"""Normal quantile of a central 80 % interval."""
 PASS_FORMAT = "bf16"
 """The name under which the kernel library looks up passes of any format."""
 ELEMENTWISE_SHARE = {"l2_speedup": 1.0, "l2_share": 0.9, "l2_sharpness": 6.0}
@@ -63,6 +60,10 @@ class Demand:
     bandwidth_s: Array
     seconds: Array
     held_out: NDArray[np.bool_]
+
+    def points(self, chosen: NDArray[np.bool_]) -> Points:
+        """The chosen rows as the fit wants them."""
+        return Points(peak_s=self.peak_s[chosen], bandwidth_s=self.bandwidth_s[chosen], seconds=self.seconds[chosen])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,53 +143,6 @@ def demands(table: MeasuredTable, *, hardware: AcceleratorSpec) -> tuple[Demand,
     return tuple(found)
 
 
-def roofline_seconds(logs: Array, *, peak_s: Array, bandwidth_s: Array) -> Array:
-    """Times [candidates, rows] for parameters ``logs`` [candidates, 3] (natural logarithms) [s].
-
-    References
-    ----------
-    [Williams2009]
-    """
-    launch_s, compute, memory = np.exp(np.atleast_2d(logs)).T[:, :, None]
-    seconds: Array = launch_s + np.maximum(peak_s / compute, bandwidth_s / memory)
-    return seconds
-
-
-def _loss(logs: Array, demand: Demand, *, rows: NDArray[np.bool_]) -> Array:
-    """Mean soft-L1 loss of log(predicted / measured) of each candidate."""
-    times = roofline_seconds(logs, peak_s=demand.peak_s[rows], bandwidth_s=demand.bandwidth_s[rows])
-    residual = np.log(times / demand.seconds[rows]) / LOSS_SCALE
-    loss: Array = (2 * LOSS_SCALE**2 * (np.sqrt(1 + residual**2) - 1)).mean(axis=1)
-    return loss
-
-
-def search(demand: Demand, *, rows: NDArray[np.bool_]) -> Array:
-    """Logs of the parameters with the least loss: a grid over the bounds, then grids about the best, ever finer."""
-    axes = [np.linspace(low, high, GRID_POINTS) for low, high in zip(LOWER, UPPER, strict=True)]
-    span = (UPPER - LOWER) / (GRID_POINTS - 1)
-    best = np.array(LOWER)
-    for _ in range(ZOOM_ROUNDS + 1):
-        candidates = np.array(list(product(*axes)))
-        best = candidates[int(np.argmin(_loss(candidates, demand, rows=rows)))]
-        axes = [
-            np.clip(np.linspace(at - step, at + step, ZOOM_POINTS), low, high)
-            for at, step, low, high in zip(best, span, LOWER, UPPER, strict=True)
-        ]
-        span = span * 2 / (ZOOM_POINTS - 1)
-    return best
-
-
-def identified(logs: Array, demand: Demand, *, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which parameters the rows determine: a change either way within bounds, the others held, must be felt."""
-    probes = np.concatenate([logs + PROBE * np.eye(3), logs - PROBE * np.eye(3)])
-    rise = _loss(probes, demand, rows=rows) - _loss(logs, demand, rows=rows)
-    # Beyond a bound there is nothing to tell apart: a parameter that rests on it is known from the inside.
-    up = np.where(logs + PROBE > UPPER, np.inf, rise[:3])
-    down = np.where(logs - PROBE < LOWER, np.inf, rise[3:])
-    felt: NDArray[np.bool_] = np.minimum(up, down) > FELT_LOSS
-    return felt
-
-
 def _current_logs(demand: Demand, kernels: KernelLibrary) -> Array:
     """The three parameters in force, of this format or of 16-bit numbers, or ones in mid-range for passes."""
     fits = kernels.roofline
@@ -204,17 +158,9 @@ def _mape(predicted: Array, measured: Array) -> float:
 
 def _error(ratio: Array, held: NDArray[np.bool_]) -> FitError:
     """Errors of predicted / measured; the spread comes from the held-out rows as soon as there are enough."""
-    spread_rows = held if held.sum() >= POINTS_AT_LEAST else np.ones_like(held)
-    sigma = max(float(np.quantile(np.abs(np.log(ratio[spread_rows])), 0.8)) / Z80, 0.005)
-    return FitError(
-        score_mape=round(float(np.abs(ratio[held] - 1).mean()), 5),
-        fit_mape=round(float(np.abs(ratio[~held] - 1).mean()), 5),
-        score_bias=round(float((ratio[held] - 1).mean()), 5),
-        log_sigma=round(sigma, 5),
-        coverage_80=round(float((np.abs(np.log(ratio[held])) <= Z80 * sigma).mean()), 5),
-        score_points=int(held.sum()),
-        fit_points=int((~held).sum()),
-    )
+    sigma = interval_sigma(np.log(ratio[held] if held.sum() >= POINTS_AT_LEAST else ratio))
+    error = fit_error(np.ones_like(ratio), ratio, log_sigma=np.full(len(ratio), sigma), is_score=held)
+    return error.model_copy(update={"log_sigma": round(sigma, 5)})
 
 
 def _named(logs: Array, demand: Demand) -> Mapping[str, float]:
@@ -235,9 +181,9 @@ def _note(parameters: Mapping[str, float], *, kept: Sequence[str]) -> str:
 
 def fit_demand(demand: Demand, *, kernels: KernelLibrary) -> UserFit:
     """Fit one family and format on four fifths of its shapes and score it, and the fits in force, on the others."""
-    seen = ~demand.held_out
-    logs, current = search(demand, rows=seen), _current_logs(demand, kernels)
-    known = identified(logs, demand, rows=seen)
+    seen = demand.points(~demand.held_out)
+    logs, current = search(seen, within=RANGE), _current_logs(demand, kernels)
+    known = identified(logs, seen, within=RANGE)
     if not known[1:].any():
         raise RoofcastError(
             f"row {demand.rows[0].line}: the {len(demand.rows)} shapes of {demand.family} {demand.format} are all so "
@@ -246,11 +192,7 @@ def fit_demand(demand: Demand, *, kernels: KernelLibrary) -> UserFit:
             code="not_identifiable",
             hint="measure larger shapes",
         )
-    for index in np.flatnonzero(~known):
-        trial = logs.copy()
-        trial[index] = np.clip(current[index], LOWER[index], UPPER[index])
-        if _loss(trial, demand, rows=seen)[0] <= _loss(logs, demand, rows=seen)[0] + FELT_LOSS:
-            logs = trial
+    logs = settled(logs, seen, within=RANGE, otherwise=current)
     predicted = roofline_seconds(logs, peak_s=demand.peak_s, bandwidth_s=demand.bandwidth_s)[0]
     held = demand.held_out
     before = np.array([float(kernels.price(work).seconds[0]) for work in demand.works])

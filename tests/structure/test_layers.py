@@ -133,6 +133,7 @@ def test_imports_point_downwards(path: Path) -> None:
             assert top not in ("app", "validation", "tests", "benchmarks"), f"{relative} imports {module}"
         if relative.parts[0] == "validation":
             assert top not in ("app", "tests"), f"{relative} imports {module}"
+            assert not module.startswith("simulator.cli"), f"{relative} imports {module}: run the command"
         there = layer_of(module)
         if here is not None and there is not None:
             assert there <= here, f"{relative} imports {module}, which lies above it"

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulator.fitting.residuals import fit_error, interval_sigma
 from simulator.kernels.correction import lattice_of, log_correction
 from simulator.specs.hardware.calibration import LatticeSpec
 from validation.fit.files import lattice_arrays
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
 from validation.fit.moe_rows import power_law_distinct
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
-from validation.fit.residuals import fit_error, interval_sigma, regime_sigmas
+from validation.fit.residuals import regime_sigmas
 
 NODES = (np.arange(0.0, 11.0), np.arange(5.0, 13.0))
 PRIOR = (Smoothness(lengths=(4.0, 4.0), noise=0.05),)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.fitting.residuals import interval_sigma
 from simulator.kernels.attention.cases import AttentionMachine, attention_machine
 from simulator.kernels.correction import Lattice, log_correction, shape_confidence
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit, LatticeSpec
+from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
 from simulator.specs.loading import load_hardware
 from validation.fit.attention_folds import (
     EVALUATIONS,
@@ -22,15 +22,14 @@ from validation.fit.attention_folds import (
     choose_traits,
     cross_validate,
     fitted_physics,
-    lattice_nodes,
     part_of,
 )
 from validation.fit.attention_models import MODELS, prepared
-from validation.fit.files import fit_tables, lattice_arrays, write_calibration
+from validation.fit.corrected import Fitted, Predicted, box_of, lattice_nodes, report, rounded, scored, write_fits
+from validation.fit.files import fit_tables
 from validation.fit.lattice import fit_lattice
-from validation.fit.residuals import NOT_SCORED, fit_error, interval_sigma, regime_sigmas
+from validation.fit.residuals import NOT_SCORED, regime_sigmas
 from validation.silicon.attention_tables import FORMATS, KernelRows, attention_rows, mla_rows
-from validation.silicon.tables import SOURCE
 
 Array = NDArray[np.float64]
 
@@ -38,18 +37,11 @@ WORST_ERROR = 0.25
 """A fit whose cross-validated error is larger is not written: three parameters of the roofline do as well."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
-    """One KernelFit with its lattice, the error that decides whether it is kept, and what the screen shows."""
+def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> tuple[Fitted, float]:
+    """Traits, physics and correction on the fit layouts; intervals from their folds; scored on the layouts held out.
 
-    fit: KernelFit
-    lattice: Lattice
-    cross_validated_mape: float
-    physics_mape: float
-
-
-def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> Fitted:
-    """Traits, physics and correction on the fit layouts; intervals from their folds; scored on the layouts held out."""
+    Beside it the cross-validated error, which decides whether the fit is kept.
+    """
     model = MODELS[group.phase]
     machine = attention_machine(hardware, FORMATS[group.format][0])
     seen = part_of(group, ~group.rows["is_score"].to_numpy())
@@ -78,11 +70,11 @@ def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> Fit
         regimes=(*regimes[:-1], regimes[-1].model_copy(update={"upper": model.regime_uppers[-1]})),
         note=f"kernel {group.kernel}; cross-validated error {folded.mape:.1%}",
     )
-    if group.rows["is_score"].any():
-        fitted = scored(draft, group, machine=machine, lattice=rounded(lattice), folded=folded)
-    else:
-        fitted = unscored(draft, group, machine=machine, lattice=rounded(lattice), folded=folded)
-    return replace(fitted, fit=lent(fitted.fit, lender=group.borrowed_from)) if group.borrowed_from else fitted
+    judged = held_out_scored if group.rows["is_score"].any() else cross_scored
+    fitted = judged(draft, group, machine=machine, lattice=rounded(lattice), folded=folded)
+    if group.borrowed_from:
+        fitted = replace(fitted, fit=lent(fitted.fit, lender=group.borrowed_from))
+    return fitted, folded.mape
 
 
 def short(value: float) -> float:
@@ -99,54 +91,46 @@ def lent(fit: KernelFit, *, lender: str) -> KernelFit:
     return fit.model_copy(update={"regimes": wider, "note": f"{fit.note}; measured under {lender}"})
 
 
-def rounded(lattice: Lattice) -> Lattice:
-    """Values to the nearest 1/256, far below the noise of one measurement: the file compresses to half."""
-    return replace(lattice, values=np.round(lattice.values * 256.0) / 256.0)
+def predict(draft: KernelFit, group: KernelRows, *, machine: AttentionMachine, lattice: Lattice) -> Predicted:
+    """Every row as the simulator prices it, with its grid as measured."""
+    body = prepared(group, machine=machine, traits=draft.parameters)
+    physics_s = body.seconds_of(draft.parameters)
+    log_sigma, _ = shape_confidence(draft, body.points, axes=MODELS[group.phase].axes)
+    return Predicted(
+        seconds=physics_s * np.exp(log_correction(lattice, body.points)), log_sigma=log_sigma, physics_s=physics_s
+    )
 
 
-def box_of(points: Array, *, axes: tuple[str, ...]) -> dict[str, tuple[float, float]]:
-    """Range of each coordinate in the fitted rows, in its own unit; six digits keep 131072 whole."""
-    low, high = np.exp2(points.min(axis=0)), np.exp2(points.max(axis=0))
-    return {axis: (float(f"{low[i]:.6g}"), float(f"{high[i]:.6g}")) for i, axis in enumerate(axes)}
-
-
-def scored(
+def held_out_scored(
     draft: KernelFit, group: KernelRows, *, machine: AttentionMachine, lattice: Lattice, folded: CrossValidation
 ) -> Fitted:
     """``draft`` with its errors on the layouts it saw and on those it did not see."""
-    body = prepared(group, machine=machine, traits=draft.parameters)
-    physics = body.seconds_of(draft.parameters)
-    predicted = physics * np.exp(log_correction(lattice, body.points))
-    log_sigma, _ = shape_confidence(draft, body.points, axes=MODELS[group.phase].axes)
-    measured = group.rows["seconds"].to_numpy()
-    held = group.rows["is_score"].to_numpy()
-    return Fitted(
-        fit=draft.model_copy(update={"error": fit_error(measured, predicted, log_sigma=log_sigma, is_score=held)}),
+    return scored(
+        draft,
         lattice=lattice,
-        cross_validated_mape=folded.mape,
-        physics_mape=float(np.mean(np.abs(physics[held] / measured[held] - 1.0))),
+        measured=group.rows["seconds"].to_numpy(),
+        predicted=predict(draft, group, machine=machine, lattice=lattice),
+        is_score=group.rows["is_score"].to_numpy(),
     )
 
 
-def unscored(
+def cross_scored(
     draft: KernelFit, group: KernelRows, *, machine: AttentionMachine, lattice: Lattice, folded: CrossValidation
 ) -> Fitted:
     """``draft`` with the errors of its folds, where no layout was held out beside them."""
-    body = prepared(group, machine=machine, traits=draft.parameters)
-    physics = body.seconds_of(draft.parameters)
-    log_sigma, _ = shape_confidence(draft, body.points, axes=MODELS[group.phase].axes)
+    seen = predict(draft, group, machine=machine, lattice=lattice)
     measured = group.rows["seconds"].to_numpy()
-    error = fit_error(
-        np.tile(measured, 2),
-        np.concatenate([measured * np.exp(-folded.residual), physics * np.exp(log_correction(lattice, body.points))]),
-        log_sigma=np.tile(log_sigma, 2),
-        is_score=np.repeat([True, False], len(measured)),
-    )
-    return Fitted(
-        fit=draft.model_copy(update={"error": error, "note": f"{draft.note}; {NONE_HELD_OUT}"}),
+    folds_s, folds_physics_s = (measured * np.exp(-residual) for residual in (folded.residual, folded.physics_residual))
+    return scored(
+        draft.model_copy(update={"note": f"{draft.note}; {NONE_HELD_OUT}"}),
         lattice=lattice,
-        cross_validated_mape=folded.mape,
-        physics_mape=float(np.mean(np.abs(np.expm1(-folded.physics_residual)))),
+        measured=np.tile(measured, 2),
+        predicted=Predicted(
+            seconds=np.concatenate([folds_s, seen.seconds]),
+            log_sigma=np.tile(seen.log_sigma, 2),
+            physics_s=np.concatenate([folds_physics_s, seen.physics_s]),
+        ),
+        is_score=np.repeat([True, False], len(measured)),
     )
 
 
@@ -183,37 +167,28 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
     groups = groups_of(root, hardware=hardware_name, library=library)
     if not groups:
         return
-    fits: list[KernelFit] = []
+    kept: list[Fitted] = []
     removed: list[str] = []
-    arrays: dict[str, NDArray[np.generic]] = {}
     for group in groups:
-        fitted = fit_group(group, hardware=hardware, file=f"{hardware_name}--{library}.attention.npz")
-        correction, error = fitted.fit.correction, fitted.fit.error
-        assert correction is not None, "every attention fit has a correction"
-        print(
-            f"{hardware_name:15} {library:7} {correction.key:32} {len(group.rows):5d} "
-            f"cross-validated {fitted.cross_validated_mape:6.2%} fit {error.fit_mape:6.2%}",
-            flush=True,
-        )
-        if fitted.cross_validated_mape > WORST_ERROR:
-            removed.append(f"{correction.key} {fitted.cross_validated_mape:.1%}")
-            continue
-        fits.append(fitted.fit)
-        arrays |= lattice_arrays(fitted.lattice, key=correction.key)
-    if not fits:
-        return
-    if removed:
-        note = f"{fits[0].note}; not written for a cross-validated error above {WORST_ERROR:.0%}: {', '.join(removed)}"
-        fits[0] = fits[0].model_copy(update={"note": note})
-    calibration = CalibrationSpec(
+        fitted, error = fit_group(group, hardware=hardware, file=f"{hardware_name}--{library}.attention.npz")
+        report(fitted, hardware=hardware_name, library=library, points=len(group.rows))
+        if error > WORST_ERROR:
+            removed.append(f"{fitted.key} {error:.1%}")
+        else:
+            kept.append(fitted)
+    if kept and removed:
+        first = kept[0].fit
+        note = f"{first.note}; not written for a cross-validated error above {WORST_ERROR:.0%}: {', '.join(removed)}"
+        kept[0] = replace(kept[0], fit=first.model_copy(update={"note": note}))
+    write_fits(
+        kept,
         hardware=hardware_name,
         library=library,
-        library_version=groups[0].version,
-        date=datetime.now(UTC).date().isoformat(),
-        source=f"{SOURCE}, attention and mla tables; one head layout in five held out",
-        fits=tuple(fits),
+        version=groups[0].version,
+        group="attention",
+        split="attention and mla tables; one head layout in five held out",
+        directory=directory,
     )
-    write_calibration(calibration, group="attention", arrays=arrays, directory=directory)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from simulator.kernels.attention.cases import AttentionMachine, SplitRule
 from simulator.kernels.correction import log_correction
 from validation.fit.attention_models import MODELS, SPLIT_BOUNDS, Model, prepared
+from validation.fit.corrected import lattice_nodes
 from validation.fit.lattice import Smoothness, fit_lattice
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
 from validation.silicon.attention_tables import KernelRows
@@ -91,16 +92,6 @@ def choose_traits(group: KernelRows, *, machine: AttentionMachine) -> dict[str, 
         for traits in MODELS[group.phase].traits
     ]
     return MODELS[group.phase].traits[int(np.argmin(trials))]
-
-
-def lattice_nodes(points: Array, *, axes: tuple[str, ...]) -> tuple[Array, ...]:
-    """A node per octave; of the number of sequences, which matters least, one in three."""
-    nodes = []
-    for axis, name in enumerate(axes):
-        step = 3.0 if name == "sequences" else 1.0
-        low, high = np.floor(points[:, axis].min()), np.ceil(points[:, axis].max())
-        nodes.append(np.arange(low, max(high, low + step) + step - 0.01, step))
-    return tuple(nodes)
 
 
 def priors_of(model: Model) -> list[tuple[Smoothness, ...]]:

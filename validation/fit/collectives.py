@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from simulator.fitting.residuals import NORMAL_80, interval_sigma
 from simulator.kernels.collectives.network import EAGER_SUFFIX, LIBRARY_WIDE
 from simulator.specs.hardware.calibration import CalibrationSpec, FitError, KernelFit
 from simulator.specs.loading import load_hardware
@@ -27,8 +28,6 @@ from validation.silicon.tables import SOURCE, SYSTEMS, tables_root
 
 COLUMNS = ("participants", "message_bytes")
 FOLDS = 4
-Z_80 = 1.2816
-"""Half-width of a normal 80 % interval in standard deviations."""
 SIGMA_FLOOR = 0.01
 
 
@@ -52,8 +51,7 @@ def _out_of_fold(rows: pd.DataFrame, *, table: CollectiveTable, choice: Choice, 
 
 def log_sigma_of(log_ratio: Array) -> float:
     """Sigma whose normal 80 % interval holds 80 % of the given errors."""
-    known = np.abs(log_ratio[np.isfinite(log_ratio)])
-    return max(SIGMA_FLOOR, float(np.quantile(known, 0.8)) / Z_80)
+    return interval_sigma(log_ratio[np.isfinite(log_ratio)], smallest=SIGMA_FLOOR)
 
 
 def fit_error(*, score: Array, fit: Array, log_sigma: float) -> FitError:
@@ -64,7 +62,7 @@ def fit_error(*, score: Array, fit: Array, log_sigma: float) -> FitError:
         fit_mape=rounded(float(np.abs(relative[1]).mean())),
         score_bias=rounded(float(relative[0].mean())),
         log_sigma=rounded(log_sigma),
-        coverage_80=rounded(float((np.abs(score) <= Z_80 * log_sigma).mean())),
+        coverage_80=rounded(float((np.abs(score) <= NORMAL_80 * log_sigma).mean())),
         score_points=len(score),
         fit_points=len(fit),
     )

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from simulator.fitting.residuals import NORMAL_80
 from simulator.kernels.memory import pass_seconds
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit, RegimeSigma
@@ -26,7 +27,6 @@ from simulator.units import MICRO
 from validation.fit.collective_laws import Array, rounded
 from validation.fit.collectives import fit_error, log_sigma_of
 from validation.fit.files import calibration_directory, write_calibration
-from validation.fit.residuals import NORMAL_80
 from validation.silicon.split import is_score
 from validation.silicon.tables import SOURCE, SYSTEMS, load_table, tables_root
 

@@ -29,8 +29,8 @@ from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.sources import load_source
 from validation.end_to_end.speedups import deployment_key, is_plain, speedups
 from validation.fit.files import HEADER, calibration_directory
-from validation.fit.gemm import FORMATS
 from validation.published.techniques import technique_rows
+from validation.silicon.formats import GEMM_FORMATS
 from validation.silicon.split import is_score
 from validation.silicon.tables import load_table, tables_root
 from validation.writing import write_whole
@@ -111,7 +111,7 @@ def measured_products(family: FormatKernelSpec, dtypes: Sequence[str], *, tables
     assert fit is not None
     assert passes is not None
     rows = table.rows[table.rows["gemm_dtype"].isin(dtypes)]
-    bytes_each = rows["gemm_dtype"].map(lambda name: FORMATS[name].weight_bits / 8)
+    bytes_each = rows["gemm_dtype"].map(lambda name: GEMM_FORMATS[name].weight_bits / 8)
     rows = rows[6 * rows["n"] * rows["k"] * bytes_each > COLD * hardware.l2_bytes]
     held = is_score(rows, family="gemm", columns=("n", "k"))
 
@@ -123,7 +123,7 @@ def measured_products(family: FormatKernelSpec, dtypes: Sequence[str], *, tables
                 m=group["m"].to_numpy(float),
                 n=group["n"].to_numpy(float),
                 k=group["k"].to_numpy(float),
-                format=FORMATS[str(dtype)],
+                format=GEMM_FORMATS[str(dtype)],
             )
             timing = derived_gemm_timing(shape, hardware=hardware, fit=fit, lattice=fits.lattice(fit), family=candidate)
             seconds = timing.seconds + _quantising_seconds(shape, passes=passes)

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simulator.fitting.residuals import interval_sigma
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
 from simulator.kernels.gemm import gemm_machine, gemm_seconds
 from simulator.operators.work import MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit, LatticeSpec
+from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.model.precision import Dtype
 from simulator.units import BITS_PER_BYTE
-from validation.fit.files import fit_tables, lattice_arrays, write_calibration
+from validation.fit.corrected import Fitted, Predicted, report, scored, write_fits
+from validation.fit.files import fit_tables
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
-from validation.fit.residuals import NOT_SCORED, fit_error, interval_sigma, regime_sigmas
+from validation.fit.residuals import NOT_SCORED, regime_sigmas
+from validation.silicon.formats import GEMM_FORMATS
 from validation.silicon.split import folds, is_score
-from validation.silicon.tables import SOURCE, load_table
+from validation.silicon.tables import load_table
 
 Array = NDArray[np.float64]
 
@@ -32,25 +33,6 @@ AXES = ("m", "n", "k")
 SHAPE = ("n", "k")
 M_REGIMES = (8.0, 128.0, 1024.0, 65536.0)
 CHUNK = 4096
-
-FORMATS: dict[str, MatmulFormat] = {
-    "bfloat16": MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16),
-    "fp8": MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True),
-    "fp8_block": MatmulFormat(
-        name="fp8_block",
-        weight_bits=8 + 32 / 128**2,
-        activation_bits=8 + 32 / 128,
-        math=Dtype.FP8,
-        quantises_activations=True,
-    ),
-    "nvfp4": MatmulFormat(
-        name="nvfp4", weight_bits=4.5, activation_bits=4.5, math=Dtype.FP4, quantises_activations=True
-    ),
-    "sq": MatmulFormat(name="int8", weight_bits=8, activation_bits=8, math=Dtype.INT8, quantises_activations=True),
-    "int8_wo": MatmulFormat(name="w8a16", weight_bits=8, activation_bits=16, math=Dtype.BF16),
-    "int4_wo": MatmulFormat(name="w4a16", weight_bits=4, activation_bits=16, math=Dtype.BF16),
-}
-"""gemm_dtype of the tables -> format of the operators."""
 
 TIMED_EAGERLY = {("vllm", "fp8_block")}
 """Tables whose floor is the host's launch, not the kernel: not fitted."""
@@ -116,15 +98,6 @@ CANDIDATES = (
     Candidate(length=2.5, noise=0.1),
     Candidate(length=4.0, noise=0.1, outlier=1.0, rounds=5),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
-    """One KernelFit with its lattice and what the screen shows."""
-
-    fit: KernelFit
-    lattice: Lattice
-    physics_mape: float
 
 
 def gemm_rows(table: pd.DataFrame, *, gemm_dtype: str) -> pd.DataFrame:
@@ -195,9 +168,13 @@ def fit_format(
         regimes=regime_sigmas(residual - held_out, seen["m"].to_numpy(dtype=float), axis="m", uppers=M_REGIMES),
         note=note,
     )
-    predicted = predict(rows, fit=draft, hardware=hardware, format=format, lattice=lattice)
-    physics_s, _ = predict(rows, fit=draft, hardware=hardware, format=format, lattice=None)
-    return scored(draft, rows, lattice=lattice, predicted=predicted, physics=physics_s)
+    return scored(
+        draft,
+        lattice=lattice,
+        measured=rows["seconds"].to_numpy(),
+        predicted=predict(rows, fit=draft, hardware=hardware, format=format, lattice=lattice),
+        is_score=rows["is_score"].to_numpy(),
+    )
 
 
 def choose_candidate(
@@ -223,27 +200,13 @@ def choose_candidate(
 
 def predict(
     rows: pd.DataFrame, *, fit: KernelFit, hardware: AcceleratorSpec, format: MatmulFormat, lattice: Lattice | None
-) -> tuple[Array, Array]:
-    """(seconds, log_sigma) of every row, as ``gemm_timing`` gives them."""
+) -> Predicted:
+    """Every row as ``gemm_timing`` prices it."""
     points = log2_coordinates(*(rows[axis] for axis in AXES))
-    physics = physics_seconds(rows, hardware=hardware, format=format, parameters=fit.parameters)
+    physics_s = physics_seconds(rows, hardware=hardware, format=format, parameters=fit.parameters)
     log_sigma, _ = shape_confidence(fit, points, axes=AXES)
-    return physics * np.exp(log_correction(lattice, points)), log_sigma
-
-
-def scored(
-    draft: KernelFit, rows: pd.DataFrame, *, lattice: Lattice, predicted: tuple[Array, Array], physics: Array
-) -> Fitted:
-    """``draft`` with its errors on both parts.
-
-    predicted : (seconds, log_sigma) of every row; physics : its seconds without the lattice
-    """
-    measured, held = rows["seconds"].to_numpy(), rows["is_score"].to_numpy()
-    seconds, log_sigma = predicted
-    return Fitted(
-        fit=draft.model_copy(update={"error": fit_error(measured, seconds, log_sigma=log_sigma, is_score=held)}),
-        lattice=lattice,
-        physics_mape=float(np.mean(np.abs(physics[held] / measured[held] - 1.0))),
+    return Predicted(
+        seconds=physics_s * np.exp(log_correction(lattice, points)), log_sigma=log_sigma, physics_s=physics_s
     )
 
 
@@ -253,33 +216,24 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
     if table is None:
         return
     hardware = load_hardware(hardware_name)
-    fits: list[KernelFit] = []
-    arrays: dict[str, NDArray[np.generic]] = {}
-    for gemm_dtype, format in FORMATS.items():
+    fitted: list[Fitted] = []
+    for gemm_dtype, format in GEMM_FORMATS.items():
         if (library, gemm_dtype) in TIMED_EAGERLY or gemm_dtype not in set(table.rows["gemm_dtype"]):
             continue
         file = f"{hardware_name}--{library}.gemm.npz"
         rows = gemm_rows(table.rows, gemm_dtype=gemm_dtype)
         note = NOTES.get((library, gemm_dtype), "")
-        fitted = fit_format(rows, hardware=hardware, format=format, file=file, note=note)
-        fits.append(fitted.fit)
-        arrays |= lattice_arrays(fitted.lattice, key=f"gemm.{format.name}")
-        error = fitted.fit.error
-        print(
-            f"{hardware_name:15} {library:7} {format.name:10} physics {fitted.physics_mape:6.2%} "
-            f"score {error.score_mape:6.2%} fit {error.fit_mape:6.2%} bias {error.score_bias:+.2%} "
-            f"coverage {error.coverage_80:.1%}",
-            flush=True,
-        )
-    calibration = CalibrationSpec(
+        fitted.append(fit_format(rows, hardware=hardware, format=format, file=file, note=note))
+        report(fitted[-1], hardware=hardware_name, library=library, points=len(rows))
+    write_fits(
+        fitted,
         hardware=hardware_name,
         library=library,
-        library_version=table.version,
-        date=datetime.now(UTC).date().isoformat(),
-        source=f"{SOURCE}, gemm table; one (n, k) in five held out",
-        fits=tuple(fits),
+        version=table.version,
+        group="gemm",
+        split="gemm table; one (n, k) in five held out",
+        directory=directory,
     )
-    write_calibration(calibration, group="gemm", arrays=arrays, directory=directory)
 
 
 if __name__ == "__main__":

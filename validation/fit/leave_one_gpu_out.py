@@ -19,6 +19,7 @@ import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
+from simulator.fitting.residuals import interval_sigma
 from simulator.kernels.attention.cases import attention_machine
 from simulator.kernels.correction import lattice_of, log_correction
 from simulator.kernels.transfer import calibrated_relative, kernel_distance
@@ -30,8 +31,8 @@ from simulator.specs.model.precision import Dtype
 from validation.fit import gemm
 from validation.fit.attention_models import MODELS, prepared
 from validation.fit.files import HEADER
-from validation.fit.residuals import interval_sigma
 from validation.silicon.attention_tables import KernelRows, attention_rows
+from validation.silicon.formats import GEMM_FORMATS
 from validation.silicon.tables import SOURCE, SYSTEMS, load_table, tables_root
 from validation.writing import write_whole
 
@@ -78,14 +79,14 @@ def carried_log_ratios(target: Target, *, relative: str) -> dict[str, Array]:
         arrays = load_arrays(relative, library=LIBRARY, group="gemm")
         fit = _fit(products.fits, family="gemm")
         if fit is not None:
-            seconds, _ = gemm.predict(
+            predicted = gemm.predict(
                 target.products,
                 fit=fit,
                 hardware=target.hardware,
-                format=gemm.FORMATS["bfloat16"],
+                format=GEMM_FORMATS["bfloat16"],
                 lattice=lattice_of(fit.correction, arrays),
             )
-            found["gemm"] = np.log(target.products["seconds"].to_numpy() / seconds)
+            found["gemm"] = np.log(target.products["seconds"].to_numpy() / predicted.seconds)
     attention = load_calibration(relative, library=LIBRARY, group="attention")
     if attention is not None:
         arrays = load_arrays(relative, library=LIBRARY, group="attention")

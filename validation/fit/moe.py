@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simulator.fitting.residuals import interval_sigma
 from simulator.kernels.correction import Lattice, log_correction, shape_confidence
 from simulator.kernels.gemm import gemm_machine
 from simulator.kernels.moe import BOX_AXES, CORRECTION_AXES, correction_points, moe_seconds
 from simulator.operators.work import MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit, LatticeSpec
+from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.model.precision import Dtype
 from simulator.units import BITS_PER_BYTE
-from validation.fit.files import fit_tables, lattice_arrays, write_calibration
-from validation.fit.gemm import Fitted, scored
+from validation.fit.corrected import Fitted, Predicted, report, scored, write_fits
+from validation.fit.files import fit_tables
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
 from validation.fit.moe_rows import (
-    SHAPE,
     KernelGroup,
     kernel_groups,
     load_of,
@@ -33,30 +31,12 @@ from validation.fit.moe_rows import (
     table_of,
 )
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
-from validation.fit.residuals import NOT_SCORED, fit_error, interval_sigma, regime_sigmas
-from validation.silicon.tables import SOURCE
+from validation.fit.residuals import NOT_SCORED, regime_sigmas
+from validation.silicon.formats import EXPERT_FORMATS
 
 Array = NDArray[np.float64]
 
 TOKEN_REGIMES = (4.0, 64.0, 512.0, 65536.0)
-FORMATS: dict[str, MatmulFormat] = {
-    "bfloat16": MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16),
-    "fp8": MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True),
-    "fp8_block": MatmulFormat(
-        name="fp8_block",
-        weight_bits=8 + 32 / 128**2,
-        activation_bits=8 + 32 / 128,
-        math=Dtype.FP8,
-        quantises_activations=True,
-    ),
-    "nvfp4": MatmulFormat(
-        name="nvfp4", weight_bits=4.5, activation_bits=4.5, math=Dtype.FP4, quantises_activations=True
-    ),
-    "w4a16_mxfp4": MatmulFormat(name="mxfp4", weight_bits=4.25, activation_bits=16, math=Dtype.BF16),
-    "int4_wo": MatmulFormat(name="w4a16", weight_bits=4.125, activation_bits=16, math=Dtype.BF16),
-}
-"""moe_dtype of the tables -> format of the operators."""
-
 BOUNDS: dict[str, Bound] = {
     "launch_s": Bound(low=2e-6, high=2e-4, start=2e-5),
     "expert_s": Bound(low=1e-11, high=1e-6, start=1e-9),
@@ -106,12 +86,13 @@ def physics_seconds(
 
 def predict(
     rows: pd.DataFrame, *, fit: KernelFit, hardware: AcceleratorSpec, format: MatmulFormat, lattice: Lattice | None
-) -> tuple[Array, Array]:
-    """(seconds, log_sigma) of every row, as ``moe_timing`` gives them."""
+) -> Predicted:
+    """Every row as ``moe_timing`` prices it."""
     points = correction_points(load_of(rows))
-    physics = physics_seconds(rows, hardware=hardware, format=format, parameters=fit.parameters)
+    physics_s = physics_seconds(rows, hardware=hardware, format=format, parameters=fit.parameters)
     log_sigma, _ = shape_confidence(fit, points, axes=BOX_AXES)
-    return physics * np.exp(log_correction(lattice, points[:, : len(CORRECTION_AXES)])), log_sigma
+    corrected = physics_s * np.exp(log_correction(lattice, points[:, : len(CORRECTION_AXES)]))
+    return Predicted(seconds=corrected, log_sigma=log_sigma, physics_s=physics_s)
 
 
 def octave_nodes(values: Array) -> Array:
@@ -161,15 +142,16 @@ def fit_format(
     )
     if not rows["is_score"].any():
         sigma, _ = shape_confidence(draft, everywhere, axes=BOX_AXES)
-        measured = seen["seconds"].to_numpy()
-        error = fit_error(
-            measured, physics * np.exp(held_out), log_sigma=sigma, is_score=np.ones(len(seen), dtype=bool)
-        )
-        mape = float(np.mean(np.abs(physics / measured - 1.0)))
-        return Fitted(fit=draft.model_copy(update={"error": error}), lattice=lattice, physics_mape=mape)
-    predicted = predict(rows, fit=draft, hardware=hardware, format=format, lattice=lattice)
-    physics_s, _ = predict(rows, fit=draft, hardware=hardware, format=format, lattice=None)
-    return scored(draft, rows, lattice=lattice, predicted=predicted, physics=physics_s)
+        crossed = Predicted(seconds=physics * np.exp(held_out), log_sigma=sigma, physics_s=physics)
+        every = np.ones(len(seen), dtype=bool)
+        return scored(draft, lattice=lattice, measured=seen["seconds"].to_numpy(), predicted=crossed, is_score=every)
+    return scored(
+        draft,
+        lattice=lattice,
+        measured=rows["seconds"].to_numpy(),
+        predicted=predict(rows, fit=draft, hardware=hardware, format=format, lattice=lattice),
+        is_score=rows["is_score"].to_numpy(),
+    )
 
 
 def _corrections(points: Array, residual: Array, fold: NDArray[np.int64]) -> tuple[Array, Lattice]:
@@ -210,39 +192,23 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
     """Fit every kernel of every usable format and write the calibration."""
     tables = moe_tables(root, hardware=hardware_name, library=library)
     hardware = load_hardware(hardware_name)
-    fits: list[KernelFit] = []
-    arrays: dict[str, NDArray[np.generic]] = {}
-    for moe_dtype, format in FORMATS.items():
+    fitted: list[Fitted] = []
+    for moe_dtype, format in EXPERT_FORMATS.items():
         table = table_of(tables, moe_dtype=moe_dtype)
         if table is None or format.math not in hardware.peak_flops_per_s:
             continue
         for group in kernel_groups(moe_rows(table.rows, moe_dtype=moe_dtype)):
             file = f"{hardware_name}--{library}.moe.npz"
-            fitted = fit_format(group, hardware=hardware, format=format, file=file, version=table.version)
-            fits.append(fitted.fit)
-            arrays |= lattice_arrays(fitted.lattice, key=correction_key(format, group.variant))
-            _print_fit(fitted, hardware=hardware_name, library=library, rows=group.rows)
-    if not fits:
-        return
-    calibration = CalibrationSpec(
+            fitted.append(fit_format(group, hardware=hardware, format=format, file=file, version=table.version))
+            report(fitted[-1], hardware=hardware_name, library=library, points=len(group.rows))
+    write_fits(
+        fitted,
         hardware=hardware_name,
         library=library,
-        library_version=tables[-1].version,
-        date=datetime.now(UTC).date().isoformat(),
-        source=f"{SOURCE}, moe table; one (hidden, inter, topk, experts) in five held out",
-        fits=tuple(fits),
-    )
-    write_calibration(calibration, group="moe", arrays=arrays, directory=directory)
-
-
-def _print_fit(fitted: Fitted, *, hardware: str, library: str, rows: pd.DataFrame) -> None:
-    error, fit = fitted.fit.error, fitted.fit
-    models = len(rows[list(SHAPE)].drop_duplicates())
-    print(
-        f"{hardware:15} {library:7} {fit.format:10} {fit.variant:15} models {models:3} "
-        f"physics {fitted.physics_mape:6.2%} score {error.score_mape:6.2%} fit {error.fit_mape:6.2%} "
-        f"bias {error.score_bias:+.2%} coverage {error.coverage_80:.1%}",
-        flush=True,
+        version=tables[-1].version if tables else "",
+        group="moe",
+        split="moe table; one (hidden, inter, topk, experts) in five held out",
+        directory=directory,
     )
 
 

@@ -8,13 +8,13 @@ there is no Mamba fit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simulator.fitting.residuals import interval_sigma
 from simulator.kernels.attention.cases import AttentionMachine, attention_machine
 from simulator.kernels.correction import Lattice, log_correction, shape_confidence
 from simulator.kernels.recurrent import (
@@ -24,17 +24,16 @@ from simulator.kernels.recurrent import (
     recurrent_points,
     scan_seconds,
 )
-from simulator.specs.hardware.calibration import CalibrationSpec, FitError, KernelFit, LatticeSpec
+from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
-from validation.fit.attention import box_of, rounded
-from validation.fit.attention_folds import lattice_nodes
-from validation.fit.files import fit_tables, lattice_arrays, write_calibration
+from validation.fit.corrected import Fitted, Predicted, box_of, lattice_nodes, report, rounded, scored, write_fits
+from validation.fit.files import fit_tables
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
 from validation.fit.physics import Bound, fit_parameters
-from validation.fit.residuals import fit_error, interval_sigma, regime_sigmas
+from validation.fit.residuals import NOT_SCORED, regime_sigmas
 from validation.silicon.split import folds, is_score
-from validation.silicon.tables import SOURCE, load_table
+from validation.silicon.tables import load_table
 
 Array = NDArray[np.float64]
 
@@ -135,9 +134,7 @@ def fit_convolution(rows: pd.DataFrame, *, machine: AttentionMachine) -> dict[st
     )
 
 
-def fit_scan(
-    group: ScanRows, *, machine: AttentionMachine, convolution: dict[str, float], file: str
-) -> tuple[KernelFit, Lattice]:
+def fit_scan(group: ScanRows, *, machine: AttentionMachine, convolution: dict[str, float], file: str) -> Fitted:
     """Physics and correction of the scan on the fit layouts; scored with its convolution."""
     seen = group.rule[~group.rule["is_score"]].reset_index(drop=True)
     cases = cases_of(seen)
@@ -159,41 +156,39 @@ def fit_scan(
         parameters=parameters | convolution,
         correction=LatticeSpec(file=file, key=group.variant, axes=RECURRENT_AXES),
         box=box_of(points, axes=RECURRENT_AXES),
-        error=FitError(
-            score_mape=0, fit_mape=0, score_bias=0, log_sigma=1, coverage_80=0, score_points=0, fit_points=0
-        ),
+        error=NOT_SCORED,
         physics_log_sigma=round(interval_sigma(residual), 5),
         regimes=regime_sigmas(residual - held_out, np.exp2(points[:, 0]), axis="tiles", uppers=REGIME_UPPERS),
         note=f"kernel {group.kernel}",
     )
-    return scored(draft, group, machine=machine, lattice=lattice), lattice
+    return scan_scored(draft, group, machine=machine, lattice=lattice)
 
 
-def scored(draft: KernelFit, group: ScanRows, *, machine: AttentionMachine, lattice: Lattice) -> KernelFit:
+def scan_scored(draft: KernelFit, group: ScanRows, *, machine: AttentionMachine, lattice: Lattice) -> Fitted:
     """``draft`` with the errors of the scan on both parts (on all layouts where the split held none out)."""
     cases = cases_of(group.rule)
     points = recurrent_points(cases)
-    scan = scan_seconds(cases, machine=machine, parameters=draft.parameters)[0]
+    scan_s = scan_seconds(cases, machine=machine, parameters=draft.parameters)[0]
     log_sigma, _ = shape_confidence(draft, points, axes=RECURRENT_AXES)
     held = group.rule["is_score"].to_numpy()
     note = draft.note
     if not held.any() or held.all():
         held = np.arange(len(held)) % 5 == 0
         note += "; the split held no layout out, so the score is on rows that the fit saw"
-    error = fit_error(
-        group.rule["seconds"].to_numpy(),
-        scan * np.exp(log_correction(lattice, points)),
-        log_sigma=log_sigma,
+    corrected_s = scan_s * np.exp(log_correction(lattice, points))
+    return scored(
+        draft.model_copy(update={"note": note}),
+        lattice=lattice,
+        measured=group.rule["seconds"].to_numpy(),
+        predicted=Predicted(seconds=corrected_s, log_sigma=log_sigma, physics_s=scan_s),
         is_score=held,
     )
-    return draft.model_copy(update={"error": error, "note": note})
 
 
 def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path) -> None:
     """Fit every recurrence and phase of one accelerator and library and write the calibration."""
     machine = attention_machine(load_hardware(hardware_name), Dtype.BF16)
-    fits: list[KernelFit] = []
-    arrays: dict[str, NDArray[np.generic]] = {}
+    fitted: list[Fitted] = []
     version = ""
     for phase in PHASES:
         convolution: dict[str, float] | None = None
@@ -205,31 +200,19 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
                 convolution = fit_convolution(group.convolution, machine=machine)
             if convolution is None:
                 continue
-            fit, lattice = fit_scan(
-                group,
-                machine=machine,
-                convolution=convolution,
-                file=f"{hardware_name}--{library}.recurrent.npz",
-            )
+            file = f"{hardware_name}--{library}.recurrent.npz"
+            fitted.append(fit_scan(group, machine=machine, convolution=convolution, file=file))
             version = version or group.version
-            fits.append(fit)
-            arrays |= lattice_arrays(lattice, key=group.variant)
-            print(
-                f"{hardware_name:15} {library:7} {fit.variant:20} {len(group.rule):5d} "
-                f"score {fit.error.score_mape:6.2%} fit {fit.error.fit_mape:6.2%} "
-                f"coverage {fit.error.coverage_80:.1%} {fit.note}",
-                flush=True,
-            )
-    if fits:
-        calibration = CalibrationSpec(
-            hardware=hardware_name,
-            library=library,
-            library_version=version,
-            date=datetime.now(UTC).date().isoformat(),
-            source=f"{SOURCE}, linear_attention and kda tables; one head layout in five held out",
-            fits=tuple(fits),
-        )
-        write_calibration(calibration, group="recurrent", arrays=arrays, directory=directory)
+            report(fitted[-1], hardware=hardware_name, library=library, points=len(group.rule))
+    write_fits(
+        fitted,
+        hardware=hardware_name,
+        library=library,
+        version=version,
+        group="recurrent",
+        split="linear_attention and kda tables; one head layout in five held out",
+        directory=directory,
+    )
 
 
 if __name__ == "__main__":

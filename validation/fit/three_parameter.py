@@ -7,7 +7,7 @@ The shapes of the score split are not seen by the fit; their error is stored bes
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +15,11 @@ import numpy as np
 import pandas as pd
 import yaml
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
+from simulator.fitting.residuals import fit_error, interval_sigma
+from simulator.fitting.three_parameter import PARAMETERS, ParameterRange, Points, roofline_seconds, search, settled
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.hardware.calibration import CalibrationSpec, FitError, KernelFit
+from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 from validation.silicon.split import SCORE_SHARE, buckets_of
@@ -29,9 +30,9 @@ Array = NDArray[np.float64]
 LIBRARY = "vllm"
 DATE = "2026-11-21"
 # Bounds keep each number meaningful: no faster than the datasheet, a launch between 0.5 and 60 us.
-LOWER, UPPER = np.log([5e-7, 0.05, 0.05]), np.log([6e-5, 1.0, 1.0])
-START = np.log([3e-6, 0.7, 0.8])
-Z80 = 1.2816
+RANGE = ParameterRange(lower=np.log([5e-7, 0.05, 0.05]), upper=np.log([6e-5, 1.0, 1.0]))
+TYPICAL = np.log([3e-6, 0.7, 0.8])
+"""Stands for a parameter that the rows say nothing about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,44 +124,27 @@ def demands(hardware: AcceleratorSpec, root: Path) -> Iterator[tuple[str, Demand
             yield table.version, build(table)
 
 
-def _predict(logs: Array, demand: Demand, hardware: AcceleratorSpec) -> Array:
-    launch_s, compute, memory = np.exp(logs)
-    compute_s = demand.flops / (compute * hardware.peak_flops_per_s[demand.math])
-    return launch_s + np.maximum(compute_s, demand.bytes / (memory * hardware.memory_bytes_per_s))
-
-
-def _residual(demand: Demand, hardware: AcceleratorSpec, seen: NDArray[np.bool_]) -> Callable[[Array], Array]:
-    measured = demand.rows["seconds"].to_numpy(float)
-    return lambda logs: np.log(_predict(logs, demand, hardware) / measured)[seen]
-
-
 def fit_demand(demand: Demand, hardware: AcceleratorSpec) -> KernelFit:
     """Robust fit on the log of time; errors on the shapes held out."""
     buckets = buckets_of(
         demand.rows, family=demand.family, columns=demand.shape_columns, buckets=SCORE_SHARE, salt="score"
     )
     seen = buckets != 0
-    logs = least_squares(_residual(demand, hardware, seen), START, bounds=(LOWER, UPPER), loss="soft_l1", f_scale=0.1).x
-    ratio = _predict(logs, demand, hardware) / demand.rows["seconds"].to_numpy(float)
-    error = ratio - 1
-    spread = float(np.quantile(np.abs(np.log(ratio[seen])), 0.8)) / Z80
-    inside = np.abs(np.log(ratio[~seen])) <= Z80 * spread
-    launch_s, compute, memory = (float(f"{value:.5g}") for value in np.exp(logs))
+    peak_s = demand.flops / hardware.peak_flops_per_s[demand.math]
+    bandwidth_s = demand.bytes / hardware.memory_bytes_per_s
+    seconds = demand.rows["seconds"].to_numpy(float)
+    points = Points(peak_s=peak_s[seen], bandwidth_s=bandwidth_s[seen], seconds=seconds[seen])
+    logs = settled(search(points, within=RANGE), points, within=RANGE, otherwise=TYPICAL)
+    predicted = roofline_seconds(logs, peak_s=peak_s, bandwidth_s=bandwidth_s)[0]
+    spread = interval_sigma(np.log(predicted / seconds)[seen])
+    error = fit_error(seconds, predicted, log_sigma=np.full(len(seconds), spread), is_score=~seen)
     return KernelFit(
         family=demand.family,
         format={"bfloat16": "bf16"}.get(demand.format, demand.format),
         model="three_parameter",
-        parameters={"launch_s": launch_s, "compute_fraction": compute, "memory_fraction": memory},
+        parameters={name: float(f"{value:.5g}") for name, value in zip(PARAMETERS, np.exp(logs), strict=True)},
         box={"flops": (float(demand.flops.min()), float(demand.flops.max()))},
-        error=FitError(
-            score_mape=float(np.abs(error[~seen]).mean()),
-            fit_mape=float(np.abs(error[seen]).mean()),
-            score_bias=float(error[~seen].mean()),
-            log_sigma=spread,
-            coverage_80=float(inside.mean()),
-            score_points=int((~seen).sum()),
-            fit_points=int(seen.sum()),
-        ),
+        error=error.model_copy(update={"log_sigma": round(spread, 5)}),
     )
 
 

@@ -1,0 +1,117 @@
+"""A physics fit with its correction, as every table's fit ends: scored, rounded, printed and written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.fitting.residuals import fit_error
+from simulator.kernels.correction import Lattice
+from simulator.specs.hardware.calibration import CalibrationGroup, CalibrationSpec, KernelFit
+from validation.fit.files import lattice_arrays, write_calibration
+from validation.silicon.tables import SOURCE
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """One KernelFit with its lattice, and the error of its physics alone."""
+
+    fit: KernelFit
+    lattice: Lattice
+    physics_mape: float
+
+    @property
+    def key(self) -> str:
+        """Name of the lattice's arrays beside the calibration."""
+        assert self.fit.correction is not None, "every corrected fit names its lattice"
+        return self.fit.correction.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """Seconds and stated log_sigma of every measured row, and its seconds without the lattice."""
+
+    seconds: Array
+    log_sigma: Array
+    physics_s: Array
+
+
+def scored(
+    draft: KernelFit, *, lattice: Lattice, measured: Array, predicted: Predicted, is_score: NDArray[np.bool_]
+) -> Fitted:
+    """``draft`` with its errors on rows that it saw and did not see."""
+    error = fit_error(measured, predicted.seconds, log_sigma=predicted.log_sigma, is_score=is_score)
+    return Fitted(
+        fit=draft.model_copy(update={"error": error}),
+        lattice=lattice,
+        physics_mape=float(np.mean(np.abs(predicted.physics_s[is_score] / measured[is_score] - 1.0))),
+    )
+
+
+def rounded(lattice: Lattice) -> Lattice:
+    """Values to the nearest 1/256, far below the noise of one measurement: the file compresses to half."""
+    return replace(lattice, values=np.round(lattice.values * 256.0) / 256.0)
+
+
+def box_of(points: Array, *, axes: tuple[str, ...]) -> dict[str, tuple[float, float]]:
+    """Range of each coordinate in the fitted rows, in its own unit; six digits keep 131072 whole."""
+    low, high = np.exp2(points.min(axis=0)), np.exp2(points.max(axis=0))
+    return {axis: (float(f"{low[i]:.6g}"), float(f"{high[i]:.6g}")) for i, axis in enumerate(axes)}
+
+
+def lattice_nodes(points: Array, *, axes: tuple[str, ...]) -> tuple[Array, ...]:
+    """A node per octave; of the number of sequences, which matters least, one in three."""
+    nodes = []
+    for axis, name in enumerate(axes):
+        step = 3.0 if name == "sequences" else 1.0
+        low, high = np.floor(points[:, axis].min()), np.ceil(points[:, axis].max())
+        nodes.append(np.arange(low, max(high, low + step) + step - 0.01, step))
+    return tuple(nodes)
+
+
+def report(fitted: Fitted, *, hardware: str, library: str, points: int) -> None:
+    """One line on the screen."""
+    error = fitted.fit.error
+    print(
+        f"{hardware:15} {library:7} {fitted.key:32} {points:5d} points: physics {fitted.physics_mape:6.2%} "
+        f"score {error.score_mape:6.2%} fit {error.fit_mape:6.2%} bias {error.score_bias:+.2%} "
+        f"coverage {error.coverage_80:.1%} {fitted.fit.note}",
+        flush=True,
+    )
+
+
+def write_fits(
+    fitted: Sequence[Fitted],
+    *,
+    hardware: str,
+    library: str,
+    version: str,
+    group: CalibrationGroup,
+    split: str,
+    directory: Path,
+) -> None:
+    """Write the calibration of one accelerator and library with its lattices; nothing where nothing was fitted.
+
+    version : of the library; split : which tables were read and what was held out
+    """
+    if not fitted:
+        return
+    calibration = CalibrationSpec(
+        hardware=hardware,
+        library=library,
+        library_version=version,
+        date=datetime.now(UTC).date().isoformat(),
+        source=f"{SOURCE}, {split}",
+        fits=tuple(item.fit for item in fitted),
+    )
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for item in fitted:
+        arrays |= lattice_arrays(item.lattice, key=item.key)
+    write_calibration(calibration, group=group, arrays=arrays, directory=directory)

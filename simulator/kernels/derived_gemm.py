@@ -54,8 +54,20 @@ def dequantise_seconds(
 ) -> float:
     """Time that one compute unit spends on widening one weight [s].
 
-    ``dequantise_ops`` instructions on the lanes of the unit, and what it gathers from tables too large for its own
-    memory at the rate that feeds the units of the device. Leaves out that lookups of neighbours may meet in one line.
+    Equation
+    --------
+    t = u (instructions / V + lookup bytes / feed rate)
+
+    Parameters
+    ----------
+    format : lookup_bytes gathered per weight from tables too large for a unit's own memory [bytes]
+    family : dequantise_ops, instructions per weight [-]
+    hardware : compute units u [-], vector rate V in instructions [1/s], memory bandwidth [bytes/s]
+    fit : of the 16-bit product; its unit bandwidth is the feed rate [bytes/s]
+
+    Range of validity
+    -----------------
+    Weight-only formats. Leaves out that lookups of neighbours may meet in one cache line.
 
     References
     ----------

@@ -33,14 +33,29 @@ NO_TRAITS = EngineTraits()
 
 
 def slowest_lag(participants: int) -> float:
-    """How far the slowest of ``participants`` hosts is behind an average one, in units of the mean lag.
+    """How far the slowest of several hosts is behind an average one, in units of the mean lag [-].
 
-    Lags are exponential and independent, so that the expected largest of p is the p-th harmonic number times the mean.
-    Valid for participants >= 1; leaves out that a device which is far ahead of its host's queue hides a part.
+    Equation
+    --------
+    h = 1/2 + 1/3 + ... + 1/p
+
+    Parameters
+    ----------
+    participants : hosts p that issue the same collective [-]
+
+    Range of validity
+    -----------------
+    p >= 1, lags exponential and independent, so that the expected largest of p is the p-th harmonic number times the
+    mean. Leaves out that a device which is far ahead of its host's queue hides a part.
 
     References
     ----------
     [David2003]
+
+    Examples
+    --------
+    >>> round(slowest_lag(4), 4)
+    1.0833
     """
     return sum(1 / place for place in range(2, participants + 1))
 

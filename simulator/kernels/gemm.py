@@ -92,10 +92,27 @@ def gemm_machine(hardware: AcceleratorSpec, format: MatmulFormat) -> GemmMachine
 def quantise_seconds(
     m: Array, k: Array, *, machine: GemmMachine, parameters: Mapping[str, float], activation_bytes: float
 ) -> Array:
-    """Pass that quantises the activations [m, k] before the product [s].
+    """Time of the pass that quantises the activations before a product [s].
 
-    Launch + the slower of the traffic (16-bit in, ``activation_bytes`` out) and one row after another on each compute
-    unit, + the serial part of a row. Left out: fusion with the norm before it.
+    Equation
+    --------
+    t = t_q + max(b / rate, m / u x t_row) + k x t_element, with b = m k (2 + a)
+
+    Parameters
+    ----------
+    m, k : rows and columns of the activations [-]
+    machine : compute units u [-], memory bandwidth [bytes/s] and L2 capacity [bytes]
+    parameters : fixed time t_q [s], t_row per row of a compute unit [s], t_element per column [s], and the reached
+        share of the bandwidth that makes the rate [bytes/s], higher while b stays in L2
+    activation_bytes : bytes a of a quantised element [bytes]
+
+    Range of validity
+    -----------------
+    16-bit activations of positive size. Leaves out kernels that quantise inside the norm before the product.
+
+    References
+    ----------
+    [Williams2009]
     """
     moved = m * k * (OUTPUT_BYTES + activation_bytes)
     hot = l2_hit_share(moved, l2_bytes=parameters["l2_share"] * machine.l2_bytes)
@@ -119,19 +136,35 @@ def gemm_seconds(
     cold: bool = False,
     dequantise_s: float = 0.0,
 ) -> GemmTerms:
-    """Time of (m, k) x (k, n), vectorised over all three [s].
+    """Time of the matrix product (m, k) x (k, n), vectorised over all three [s].
 
-    t = launch_s + min over tiles, splits of smooth_max(compute, memory) x (1 + droop) [+ quantisation pass]
-
+    Equation
+    --------
+    t = launch_s + min over tiles (bm, bn), splits S of smooth_max(compute, memory) x (1 + droop) [+ quantisation pass]
     compute = waves x 2 bm bn (ceil(k / S / 64) 64 + prologue) / unit rate x (1 + half_tile / harmonic tile)
     memory = max(bytes / (memory_fraction x bandwidth x L2 factor), waves x tile bytes / unit bandwidth)
-    waves lie between x and ceil(x) of x = tiles x S x batch / compute units (wave_quantisation), at least 1.
+    waves between x and ceil(x) of x = ceil(m / bm) ceil(n / bn) S batch / compute units, at least 1
 
-    weight_bytes, activation_bytes : per element. ``batch`` independent products share the launch.
-    cold : weights come from HBM whatever their size, as in a step that streams a whole model; otherwise they may
-    stay in L2 as in the benchmark, which rotates WEIGHT_COPIES of them.
-    dequantise_s : what one compute unit spends on one weight each time that a tile reads it.
-    ``droop`` is the loss of clock of kernels longer than ``droop_s``. Leaves out bias and activation epilogues.
+    Parameters
+    ----------
+    m, n, k : rows, columns and depth of the product [-]
+    machine : peak [FLOP/s], bandwidth [bytes/s], L2 [bytes] and compute units [-] under the product's format
+    parameters : of the fit; shares of datasheet rates [-], times [s]; ``droop`` is the loss of clock of kernels longer
+        than ``droop_s``
+    weight_bytes, activation_bytes : per element [bytes]
+    quantises : whether a pass quantises the activations first
+    batch : independent products that share the launch [-]
+    cold : weights come from HBM whatever their size, as in a step that streams a whole model; otherwise they may stay
+        in L2 as in the benchmark, which rotates WEIGHT_COPIES of them
+    dequantise_s : what one compute unit spends on one weight each time that a tile reads it [s]
+
+    Range of validity
+    -----------------
+    Positive sizes and dense formats with a fit. Leaves out epilogues (bias, activation) and tiles that no library has.
+
+    References
+    ----------
+    [Williams2009], [NVIDIA2024], [StreamK2023]
     """
     m, n, k = (np.asarray(size, dtype=np.float64) for size in np.broadcast_arrays(np.atleast_1d(m), n, k))
     p = parameters

@@ -31,15 +31,25 @@ HOST_LINK_LOG_SIGMA = 0.35
 def pass_seconds(
     pass_bytes: Array, *, launches: float, parameters: Mapping[str, float], hardware: AcceleratorSpec
 ) -> Array:
-    """Time of ``launches`` kernels that together read and write ``pass_bytes`` [s].
+    """Time of kernels that read and write memory and compute next to nothing [s].
 
-    Notes
-    -----
-    launches * (launch_s + b / rate) with b bytes per launch. The rate falls from the cache's,
-    l2_speedup * memory_fraction of the datasheet bandwidth, to memory_fraction of it as b passes l2_share of the
-    L2; the fit keeps l2_speedup >= 1, so that more bytes never take less time. In a serving step the previous kernel
-    has just written what a pass reads, which is what the measurement loop does too. Leaves out row shapes (one
-    block a row makes very short and very long rows slower).
+    Equation
+    --------
+    t = n (launch_s + b / rate(b)), b = bytes / n
+
+    Parameters
+    ----------
+    pass_bytes : bytes that all launches read and write together [bytes]
+    launches : kernels n [-]
+    parameters : launch_s [s], memory_fraction of the datasheet bandwidth [-], l2_speedup of the cache over it [-],
+        l2_share of the L2 around which the rate falls from one to the other [-], l2_sharpness of that fall [-]
+    hardware : memory bandwidth [bytes/s] and L2 capacity [bytes]
+
+    Range of validity
+    -----------------
+    The fit keeps l2_speedup >= 1, so that more bytes never take less time. In a serving step the kernel before has just
+    written what a pass reads, as in the measurement loop. Leaves out row shapes: one block a row makes very short and
+    very long rows slower.
 
     References
     ----------
@@ -102,7 +112,21 @@ def _log_sigma(each: Array, *, fit: KernelFit | None, l2_bytes: float) -> Array:
 
 
 def host_transfer_timing(shape: HostTransferShape, *, hardware: AcceleratorSpec) -> Timing:
-    """Bytes over the host link's datasheet bandwidth in one direction [s]; nothing is fitted, so it says assumed.
+    """Time of a copy over the host link [s].
+
+    Equation
+    --------
+    t = b / W
+
+    Parameters
+    ----------
+    shape : bytes b of the copy [bytes]
+    hardware : datasheet bandwidth W of the host link in one direction [bytes/s]
+
+    Range of validity
+    -----------------
+    Large copies from pinned memory; nothing is fitted, so that the price is assumed. Leaves out latency and shared
+    links.
 
     References
     ----------

@@ -55,10 +55,22 @@ def peak_flops_per_s(work: Work, hardware: AcceleratorSpec) -> float:
 
 
 def roofline_timing(work: Work, *, hardware: AcceleratorSpec, parameters: RooflineParameters) -> Timing:
-    """Time of one execution, ``t0 + max(F / (ec P), B / (em BW))`` [s].
+    """Time of one execution under a roofline with three parameters [s].
 
-    Holds for kernels large enough to fill the device; leaves out tile and wave quantisation, which is why it
-    misses real kernels by 12 to 40 %. Work without bytes or FLOPs takes no time.
+    Equation
+    --------
+    t = t0 + max(F / (ec P), B / (em W))
+
+    Parameters
+    ----------
+    work : FLOPs F [FLOP] and bytes B read and written [bytes] of one execution on one device
+    hardware : dense peak P of the work's number format [FLOP/s] and memory bandwidth W [bytes/s]
+    parameters : launch time t0 [s], reached shares ec of the peak and em of the bandwidth [-]
+
+    Range of validity
+    -----------------
+    Kernels large enough to fill the device; work without bytes and FLOPs takes no time. Leaves out the rounding to
+    whole tiles and waves, so that it misses real kernels by 12 to 40 %.
 
     References
     ----------
@@ -102,6 +114,19 @@ def fitted_timing(
 def floor_seconds(work: Work, *, hardware: AcceleratorSpec) -> Array:
     """The plain roofline of one execution, which no kernel beats while its data comes from memory [s].
 
+    Equation
+    --------
+    t = max(F / P, B / W)
+
+    Parameters
+    ----------
+    work : FLOPs F [FLOP] and bytes B [bytes] of one execution
+    hardware : dense peak P [FLOP/s] and memory bandwidth W [bytes/s] of the datasheet
+
+    Range of validity
+    -----------------
+    A lower bound for operands that come from device memory. Leaves out launches and L2 hits.
+
     References
     ----------
     [Williams2009]
@@ -112,8 +137,29 @@ def floor_seconds(work: Work, *, hardware: AcceleratorSpec) -> Array:
 def ridge_point(hardware: AcceleratorSpec, *, dtype: Dtype) -> float:
     """Arithmetic intensity at which compute and memory time are equal [FLOP/byte].
 
+    Equation
+    --------
+    I = P / W
+
+    Parameters
+    ----------
+    hardware : dense peak P of the number format [FLOP/s], memory bandwidth W [bytes/s]
+    dtype : number format of the matrix product
+
+    Range of validity
+    -----------------
+    Formats that the hardware multiplies. Datasheet rates: kernels turn later, by the shares of both that they reach.
+
     References
     ----------
     [Williams2009]
+
+    Examples
+    --------
+    An H100 SXM: 989.4 TFLOP/s in bf16 over 3.35 TB/s.
+
+    >>> from simulator.specs.loading import load_hardware
+    >>> round(ridge_point(load_hardware("h100"), dtype=Dtype.BF16))
+    295
     """
     return hardware.peak_flops_per_s[dtype] / hardware.memory_bytes_per_s

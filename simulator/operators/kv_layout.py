@@ -47,11 +47,39 @@ def kv_layout(
 
 
 def kv_bytes_per_token(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1) -> float:
-    """Bytes that one token adds to the cache of a device of the largest stage while no window is full.
+    """Bytes that one token adds to the cache of a device of the largest stage while no window is full [bytes].
 
-    Dense: 2 x layers x kv heads x head_dim x bytes / tp [Kwon2023]; MLA: layers x (kv_lora_rank + rope) x bytes
-    on every rank [DeepSeek2024a]. Cross attention keeps as much per source token as self attention per
-    token, so that a source and an answer together are one context.
+    Equation
+    --------
+    dense: 2 x layers x KV heads x head_dim x e / tp
+    latent (MLA): layers x (kv_lora_rank + qk_rope_head_dim) x e on every rank
+
+    Parameters
+    ----------
+    model : layers, KV heads and their widths [-]
+    plan : bytes e of a cached number [bytes]
+    tp_size, pp_size : tensor-parallel ranks that share the KV heads, pipeline stages that share the layers [-]
+
+    Range of validity
+    -----------------
+    KV heads are replicated where there are fewer of them than ranks. Cross attention keeps as much per source token as
+    self attention per token, so that a source and an answer together are one context. Leaves out recurrent states and
+    what the last block of a sequence wastes.
+
+    References
+    ----------
+    [Kwon2023], [DeepSeek2024a]
+
+    Examples
+    --------
+    Llama 3.1 8B in bf16: 2 x 32 layers x 8 heads x 128 x 2 bytes.
+
+    >>> from simulator.operators.formats.tensor_formats import precision_plan
+    >>> from simulator.specs.model.loading import load_model
+    >>> from simulator.specs.model.precision import PrecisionSpec
+    >>> model = load_model("llama-3.1-8b")
+    >>> kv_bytes_per_token(model, plan=precision_plan(model, PrecisionSpec()), tp_size=1)
+    131072.0
     """
     return max(
         sum(group.layers * group.bytes_per_token for group in groups)

@@ -13,10 +13,32 @@ from simulator.units import BITS_PER_BYTE
 
 
 def distinct_experts(*, tokens: Array, num_experts: float, num_experts_per_tok: float, local_experts: float) -> Array:
-    """Expected local experts that at least one of ``tokens`` tokens reaches under uniform, independent routing.
+    """Expected local experts that at least one token of a step reaches [-].
 
-    local x (1 - (1 - k / E)^tokens): 0 for no tokens, k of all experts for one, all for many [Shazeer2017].
-    Skewed routing reaches fewer.
+    Equation
+    --------
+    d = local x (1 - (1 - k / E)^t)
+
+    Parameters
+    ----------
+    tokens : tokens t of the step [-]
+    num_experts, num_experts_per_tok : experts E of the layer, k of them chosen by each token [-]
+    local_experts : experts that this rank holds [-]
+
+    Range of validity
+    -----------------
+    Uniform, independent routing: 0 for no tokens, k of all experts for one, all for many. Skewed routing reaches fewer.
+
+    References
+    ----------
+    [Shazeer2017]
+
+    Examples
+    --------
+    Mixtral, 8 experts of which 2: two tokens reach 8 (1 - 0.75^2) of them.
+
+    >>> float(distinct_experts(tokens=np.array(2.0), num_experts=8, num_experts_per_tok=2, local_experts=8))
+    3.5
     """
     missed = (1.0 - num_experts_per_tok / num_experts) ** tokens
     return local_experts * (1.0 - missed)

@@ -39,11 +39,23 @@ class CrossoverRange:
 
 
 def crossover_batch(deployment: Deployment, *, context_tokens: int, ratio: float = 1.0) -> int | None:
-    """The smallest number of decoding sequences whose weight products are bound by compute; None beyond 4096.
+    """Smallest number of decoding sequences whose weight products are bound by compute [-]; None beyond 4,096.
 
-    Below it a further sequence is nearly free, because the weights are read anyway; above it each one costs. By the
-    plain roofline of the datasheet: real kernels turn later and gradually. Attention is left out: its intensity does
-    not depend on the batch. ``ratio`` is that of compute to memory time which counts as turned.
+    Equation
+    --------
+    min b with sum of F(b) / P >= ratio x sum of B(b) / W over the weight products
+
+    Parameters
+    ----------
+    deployment : weight products with their FLOPs F [FLOP] and bytes B [bytes], datasheet peak P [FLOP/s] and bandwidth
+        W [bytes/s]
+    context_tokens : cached tokens of a sequence [-]
+    ratio : compute over memory time that counts as turned [-]
+
+    Range of validity
+    -----------------
+    Below it a further sequence is nearly free, because the weights are read anyway; above it each one costs. Real
+    kernels turn later and gradually. Leaves out attention, whose intensity does not depend on the batch.
 
     References
     ----------

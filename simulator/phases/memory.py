@@ -118,6 +118,20 @@ def _widest_activation_elements(deployment: Deployment) -> float:
 def activation_bytes(deployment: Deployment) -> float:
     """Peak of the engine's profiling run: a full batch in the widest layer, and sampling of every sequence [bytes].
 
+    Equation
+    --------
+    A = T x widest x e + min(S, T) x V x sampler bytes [+ attention scores]
+
+    Parameters
+    ----------
+    deployment : token budget T and sequence limit S of the engine [-], elements per token at the widest point of a
+        layer [-], element size e [bytes], vocabulary V [-], sampler_bytes_per_logit [bytes]
+
+    Range of validity
+    -----------------
+    Engines that profile a full batch at start. The scores count where attention keeps them in memory (standard
+    attention). Leaves out fragmentation and the allocator's caches.
+
     References
     ----------
     [Kwon2023]
@@ -154,7 +168,27 @@ def _budget_and_rest(engine: EngineSettings, *, visible: float, weights: float, 
 
 
 def memory_plan(deployment: Deployment) -> MemoryPlan:
-    """How the memory of the fullest device divides; never raises when the model is too large, but says by how much."""
+    """How the memory of the fullest device divides [bytes].
+
+    Equation
+    --------
+    cache = budget - weights - activations - reserve
+    blocks = floor((cache - S x state) / (KV bytes per token x block size))
+
+    Parameters
+    ----------
+    deployment : its engine's share of the memory and what that is a share of, its limit S of sequences [-], its model's
+        weights, KV bytes per token and recurrent state per sequence [bytes]
+
+    Range of validity
+    -----------------
+    Any deployment; one that is too large is not refused, its ``shortfall_bytes`` says by how much. Leaves out
+    fragmentation.
+
+    References
+    ----------
+    [Kwon2023]
+    """
     parallelism = deployment.parallelism
     engine = deployment.engine
     drafter = drafter_weights_bytes(deployment)
@@ -233,10 +267,21 @@ class CacheInterval:
 
 
 def cache_room(plan: MemoryPlan, *, block_size_tokens: int) -> CacheInterval:
-    """The interval of ``kv_capacity_tokens``: what the runtime takes beside the plan is known to a share of the budget.
+    """The 80 % interval of the tokens that the cache holds [tokens].
 
-    Measured on one engine and one accelerator; elsewhere the differences are taken to be alike. Zero tokens where
-    nothing is kept per token.
+    Equation
+    --------
+    blocks + floor(share x budget / block bytes), share from LEAST_SHARE to LARGEST_SHARE
+
+    Parameters
+    ----------
+    plan : blocks [-], budget and KV bytes per token [bytes]
+    block_size_tokens : tokens of a block [-]
+
+    Range of validity
+    -----------------
+    What the runtime takes beside the plan is known to a share of the budget, measured on one engine and one
+    accelerator; elsewhere the differences are taken to be alike. Zero tokens where nothing is kept per token.
 
     References
     ----------

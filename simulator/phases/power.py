@@ -22,8 +22,20 @@ from simulator.specs.model.precision import Dtype
 def step_power_w(estimate: StepEstimate, *, hardware: AcceleratorSpec, fit: PowerFit) -> Array:
     """Mean power of one device during each case of a step [W].
 
-    ``idle + (TDP - idle) * min(1, base + compute * MFU + memory * MBU)``: a busy device draws a base above idle,
-    and more the closer its matrix units and its memory run to their peaks. Leaves out temperature and clocks.
+    Equation
+    --------
+    P = idle + (TDP - idle) min(1, base + compute x MFU + memory x MBU)
+
+    Parameters
+    ----------
+    estimate : MFU and MBU of the step [-]
+    hardware : idle power and TDP [W]
+    fit : base, compute and memory shares of the range between them [-]
+
+    Range of validity
+    -----------------
+    A running device: it draws a base above idle, and more the closer its units run to their peaks. Leaves out
+    temperature and clocks.
 
     References
     ----------

@@ -90,7 +90,19 @@ class StepEstimate:
 
     @property
     def mfu(self) -> Array:
-        """Model FLOPs per second over the peak of the devices, as a fraction.
+        """Model FLOPs utilisation: useful FLOPs over what the devices could do in the step [-].
+
+        Equation
+        --------
+        MFU = model FLOPs / (t x devices x P)
+
+        Parameters
+        ----------
+        self : model_flops of the step [FLOP], step_s t [s], devices [-], peak_flops_per_s P of one device [FLOP/s]
+
+        Range of validity
+        -----------------
+        Dense peak of the layers' products. Model FLOPs count no recomputation, no padding and no rejected guess.
 
         References
         ----------
@@ -108,7 +120,19 @@ class StepEstimate:
 
     @property
     def mbu(self) -> Array:
-        """Weight and KV bytes per second over the peak bandwidth, as a fraction.
+        """Memory bandwidth utilisation: weights and cache read over what the memory could deliver in the step [-].
+
+        Equation
+        --------
+        MBU = (weight bytes + KV bytes) / (t x W)
+
+        Parameters
+        ----------
+        self : read_bytes of the step [bytes], step_s t [s], peak_bytes_per_s W [bytes/s]
+
+        Range of validity
+        -----------------
+        Datasheet bandwidth. Activations, temporaries and repeated reads do not count as useful.
 
         References
         ----------
@@ -180,8 +204,20 @@ def _launches(row: StepRow) -> Array | float:
 def _host_s(deployment: Deployment, step: StepShape, *, rows: Sequence[StepRow], device_s: Array) -> Array:
     """Engine time that the device waits for [s].
 
-    Scheduling between steps, and for eager engines the launches that the device finishes faster than the host
-    issues them: the host runs ahead, so only what exceeds the device's own time shows.
+    Equation
+    --------
+    t = step_s + step_per_sequence_s x b [+ max(0, launches x eager_launch_s - device time)]
+
+    Parameters
+    ----------
+    deployment : the engine's fitted overheads [s]
+    step : sequences b of the step [-]
+    rows, device_s : kernels that the host launches, and what the device takes for them [s]
+
+    Range of validity
+    -----------------
+    The bracket holds for eager engines: the host runs ahead, so that only what exceeds the device's own time shows.
+    Leaves out work of the host that overlaps with the device.
 
     References
     ----------

@@ -107,9 +107,30 @@ def adapters(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTe
 
 
 def distinct_adapters(sequences: Array, *, count: int) -> Array:
-    """Expected adapters that a batch of ``sequences`` uses when each is equally likely: n (1 - (1 - 1/n)^b) [-].
+    """Expected adapters that a batch uses when each is equally likely [-].
 
-    The worst of the workloads of [Chen2023]; skewed popularity uses fewer.
+    Equation
+    --------
+    d = n (1 - (1 - 1 / n)^b)
+
+    Parameters
+    ----------
+    sequences : sequences b of the batch [-]
+    count : adapters n that are served [-]
+
+    Range of validity
+    -----------------
+    n >= 1, sequences that choose independently: the least favourable workload of the reference. Skewed popularity uses
+    fewer.
+
+    References
+    ----------
+    [Chen2023]
+
+    Examples
+    --------
+    >>> float(distinct_adapters(np.array(2.0), count=4))
+    1.75
     """
     return count * (1.0 - (1.0 - 1.0 / count) ** sequences)
 

@@ -198,6 +198,32 @@ def flash_attention_cost(
 
 
 def key_blocks(*, tokens: float, head_dim: float, sram_bytes: float, element_bytes: float = 2.0) -> int:
-    """Key blocks of a sequence, floor(M / 4d) tokens each, at least one token [Dao2022]."""
+    """Key blocks of a sequence under tiled attention [-].
+
+    Equation
+    --------
+    n = ceil(N / max(1, floor(M / (4 d))))
+
+    Parameters
+    ----------
+    tokens : tokens N of the sequence [-]
+    head_dim : width d of a head [-]
+    sram_bytes, element_bytes : on-chip memory of a compute unit and size of an element; M is their ratio [bytes]
+
+    Range of validity
+    -----------------
+    Positive sizes. Real kernels take blocks of fixed sizes.
+
+    References
+    ----------
+    [Dao2022]
+
+    Examples
+    --------
+    100 kB of 16-bit elements hold blocks of 195 keys of 64 elements.
+
+    >>> key_blocks(tokens=1024, head_dim=64, sram_bytes=100000)
+    6
+    """
     block = max(1, int(sram_bytes / element_bytes / (4.0 * head_dim)))
     return ceil(tokens / block)

@@ -23,14 +23,31 @@ NEURON_PASSES = ("activation",)
 
 
 def union_fraction(fraction: float, *, tokens: Array, correlation: float = 0.0) -> Array:
-    """Expected share of heads or neurons that at least one of ``tokens`` tokens needs [-].
+    """Expected share of heads or neurons that at least one token of a step needs [-].
 
-    1 - (1 - f)**tokens where tokens choose independently, f where all choose alike; ``correlation`` mixes the two.
-    Never below f for a token, 1 for many. Leaves out that some neurons are needed more often than others.
+    Equation
+    --------
+    u = c f + (1 - c) (1 - (1 - f)^t)
+
+    Parameters
+    ----------
+    fraction : share f that one token needs [-]
+    tokens : tokens t of the step [-]
+    correlation : c, 0 where tokens choose independently, 1 where all choose alike [-]
+
+    Range of validity
+    -----------------
+    0 < f <= 1; f for one token, 1 for many independent ones. Leaves out that some neurons are needed more often than
+    others.
 
     References
     ----------
     [Liu2023]
+
+    Examples
+    --------
+    >>> float(union_fraction(0.5, tokens=np.array(3.0)))
+    0.875
     """
     independent = 1.0 - (1.0 - fraction) ** np.asarray(tokens, dtype=np.float64)
     share: Array = correlation * fraction + (1.0 - correlation) * np.maximum(independent, fraction)

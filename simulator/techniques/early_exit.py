@@ -37,10 +37,31 @@ def staying(spec: EarlyExitSpec, *, layers: int) -> Array:
 
 
 def executed_fraction(shares: Array, sequences: Array) -> Array:
-    """Expected share of the layers that run when a batch leaves with its last member (array over ``sequences``) [-].
+    """Expected share of the layers that run when a batch leaves with its last member [-].
 
-    mean over layers of 1 - (1 - S)^b, S the share of tokens that pass the layer, tokens independent [Schuster2022].
-    The mean of S for one sequence, 1 for many.
+    Equation
+    --------
+    x = mean over layers of 1 - (1 - S)^b
+
+    Parameters
+    ----------
+    shares : share S of the tokens that pass each layer [-]
+    sequences : sequences b of the batch, one value a case [-]
+
+    Range of validity
+    -----------------
+    Independent tokens: the mean of S for one sequence, 1 for many. Leaves out engines that regroup batches by depth.
+
+    References
+    ----------
+    [Schuster2022]
+
+    Examples
+    --------
+    Two layers, the second passed by half of the tokens, two sequences: (1 + 0.75) / 2.
+
+    >>> executed_fraction(np.array([1.0, 0.5]), np.array([1.0, 2.0])).tolist()
+    [0.75, 0.875]
     """
     running: Array = 1.0 - (1.0 - shares[:, None]) ** sequences[None, :]
     fraction: Array = running.mean(axis=0)

@@ -30,10 +30,32 @@ from simulator.techniques.applied import AppliedTechniques, RowContext, with_rul
 
 
 def expected_imbalance(*, tokens: Array, num_experts_per_tok: float, ranks: int) -> Array:
-    """Tokens of the busiest rank over the mean when routing is uniform and independent (array over ``tokens``) [-].
+    """Tokens of the busiest rank over the mean, one value for each number of tokens [-].
 
-    1 + z sqrt((R - 1) / (k t)), z the mean of the largest of R standard normals by Blom's approximation [Blom1958]; at
-    most R. Valid for several tokens per rank; learned routing is more uneven, balanced placement less.
+    Equation
+    --------
+    i = min(R, 1 + z sqrt((R - 1) / (k t)))
+
+    Parameters
+    ----------
+    tokens : tokens t of a step [-]
+    num_experts_per_tok : experts k that a token chooses [-]
+    ranks : ranks R that hold the experts; z is the mean of the largest of R standard normals (Blom's approximation) [-]
+
+    Range of validity
+    -----------------
+    Uniform, independent routing and several tokens per rank. Learned routing is more uneven, balanced placement less.
+
+    References
+    ----------
+    [Blom1958]
+
+    Examples
+    --------
+    >>> float(expected_imbalance(tokens=np.array(64.0), num_experts_per_tok=8, ranks=1))
+    1.0
+    >>> round(float(expected_imbalance(tokens=np.array(64.0), num_experts_per_tok=8, ranks=8)), 3)
+    1.168
     """
     if ranks < 2:
         return np.ones_like(tokens)

@@ -28,6 +28,13 @@ def functions(path: Path) -> list[ast.FunctionDef]:
     return [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)]
 
 
+def equation_lines(node: ast.FunctionDef) -> int:
+    """Lines of a docstring that states an equation: they are not code to be kept short."""
+    first = node.body[0]
+    stated = (ast.get_docstring(node) or "").find("\nEquation\n") >= 0
+    return (first.end_lineno or first.lineno) - first.lineno + 1 if stated else 0
+
+
 def identify(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -36,7 +43,7 @@ def identify(path: Path) -> str:
 def test_modules_and_functions_fit_a_screen(path: Path) -> None:
     assert len(path.read_text("utf-8").splitlines()) <= MODULE_LINES
     for node in functions(path):
-        length = (node.end_lineno or node.lineno) - node.lineno + 1
+        length = (node.end_lineno or node.lineno) - node.lineno + 1 - equation_lines(node)
         assert length <= FUNCTION_LINES, f"{identify(path)}:{node.lineno} {node.name} has {length} lines"
 
 

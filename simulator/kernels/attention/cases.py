@@ -163,8 +163,23 @@ def efficient_splits(tiles: Array, blocks: Array, *, slots: float) -> Array:
 def balanced_splits(tiles: Array, blocks: Array, *, tiles_of_one: Array, slots: float) -> Array:
     """Parts into which flash-attention 3 divides the keys of calls with sequences of any length [-].
 
-    As many as give each slot its share of all blocks, with a margin of a tenth [Shah2024];
-    1 where the tiles of one sequence (``tiles_of_one``) nearly fill the device, or where keys are few.
+    Equation
+    --------
+    splits = ceil(blocks / ceil(1.1 tiles blocks / slots)), at most MOST_SPLITS
+
+    Parameters
+    ----------
+    tiles, blocks : tiles of the grid and key blocks of a tile [-]
+    tiles_of_one : tiles of one sequence [-]
+    slots : thread blocks that run at once [-]
+
+    Range of validity
+    -----------------
+    1 where the tiles of one sequence nearly fill the device, or where keys are few. Leaves out other kernels' rules.
+
+    References
+    ----------
+    [Shah2024]
     """
     share = np.ceil(SHARE_MARGIN * tiles * blocks / slots)
     splits = np.clip(np.ceil(blocks / share), 1.0, MOST_SPLITS)

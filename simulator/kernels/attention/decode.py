@@ -117,13 +117,29 @@ def decode_seconds(
 ) -> AttentionTerms:
     """Time of decode attention, vectorised over the cases [s].
 
+    Equation
+    --------
     t = launch_s + min over splits of [smooth_max(waves x part, KV bytes / bandwidth) + merge] + append [+ row copy]
-
     part = part_cycles + blocks x (smooth_max(block bytes / unit rate, tile FLOPs / tensor rate) + block_cycles)
-    waves lie between x and ceil(x) of x = tiles x splits / compute units, at least 1; beyond the first they are
-    ``residency`` times cheaper, as several thread blocks share a unit. The unit rate is unit_fraction of an even
-    share of the bandwidth; both rise by l2_speedup while the KV of one call stays in L2, which the benchmark repeats
-    and a serving step (``cold``) does not see. Valid for positive sizes; leaves out rotary and paging overheads.
+    waves between x and ceil(x) of x = tiles x splits / compute units, at least 1; beyond the first ``residency`` times
+    cheaper, as several thread blocks share a unit
+
+    Parameters
+    ----------
+    cases : sequences, query and cached tokens, heads [-], head widths [-], element sizes [bytes]
+    grid : tiles, key blocks and candidate splits, from `decode_grid` [-]
+    machine : tensor peak [FLOP/s], bandwidth [bytes/s], L2 [bytes], clock [Hz], compute units [-]
+    parameters : of the fit; unit_fraction of an even share of the bandwidth feeds a unit, l2_speedup times that while
+        the cache of one call stays in L2
+    cold : the cache comes from HBM, as in a serving step; the benchmark repeats one call and finds it in L2
+
+    Range of validity
+    -----------------
+    Positive sizes. Leaves out rotary embedding and the lookup of pages.
+
+    References
+    ----------
+    [FlashDecoding2023], [Dao2023], [Shah2024]
     """
     p = parameters
     kv_bytes = cases.sequences * cases.num_kv_heads * grid.keys * cases.kv_width * cases.kv_element_bytes

@@ -114,15 +114,29 @@ def prefill_seconds(
 ) -> AttentionTerms:
     """Time of prefill attention, vectorised over the cases [s].
 
+    Equation
+    --------
     t = launch_s + (makespan + operand traffic + cache append) x (1 + droop)
-
     block = smooth_max(2 x tile rows x KEY_BLOCK x (dk + dv) / tensor rate, tile rows x KEY_BLOCK / exponential rate)
-    makespan = max(waves x (tile_cycles + mean blocks x block), lone_factor x the longest tile), waves between
-    x = tiles / compute units and ceil(x).
-    Traffic runs at memory_fraction of the bandwidth, l2_speedup times that while a call's operands stay in L2;
-    ``cold`` reads the cached context from HBM whatever its size. Parameters named _fraction are shares of datasheet
-    rates; droop is the loss of clock of calls longer than droop_s. Valid for positive sizes; leaves out rotary
-    embedding and the projections.
+    makespan = max(waves x (tile_cycles + mean blocks x block), lone_factor x the longest tile)
+    waves between x and ceil(x) of x = tiles / compute units
+
+    Parameters
+    ----------
+    cases : sequences, query and cached tokens, heads [-], head widths dk and dv [-], element sizes [bytes]
+    grid : tiles, their key blocks and splits, from `prefill_grid` [-]
+    machine : tensor peak [FLOP/s], exponentials [1/s], bandwidth [bytes/s], L2 [bytes], clock [Hz]
+    parameters : of the fit; names with _fraction are shares of datasheet rates [-]; ``droop`` is the loss of clock of
+        calls longer than droop_s [s]
+    cold : the cached context is read from HBM whatever its size
+
+    Range of validity
+    -----------------
+    Positive sizes and the head widths that the fit saw. Leaves out rotary embedding and the projections.
+
+    References
+    ----------
+    [Dao2023], [Shah2024]
     """
     p = parameters
     rows = grid.rows

@@ -22,11 +22,28 @@ _LIMIT_POINTS = 512
 
 
 def run_distribution(acceptance: Array) -> Array:
-    """Probability that exactly 0..k guesses are accepted: products of the conditionals, [k + 1].
+    """Probability that exactly 0..k guesses are accepted [-], k + 1 values.
+
+    Equation
+    --------
+    P(n) = a_1 ... a_n (1 - a_(n+1)) for n < k, P(k) = a_1 ... a_k
+
+    Parameters
+    ----------
+    acceptance : a_1..a_k, each given that all before it were accepted [-]
+
+    Range of validity
+    -----------------
+    0 <= a_i <= 1. Leaves out that acceptance differs from text to text.
 
     References
     ----------
     [Chen2023b]
+
+    Examples
+    --------
+    >>> run_distribution(np.array([0.5, 0.5])).tolist()
+    [0.5, 0.25, 0.25]
     """
     reach = np.concatenate([[1.0], np.cumprod(acceptance)])
     stop = np.append(1.0 - acceptance, 1.0)
@@ -34,13 +51,30 @@ def run_distribution(acceptance: Array) -> Array:
 
 
 def mean_tokens(acceptance: Array) -> float:
-    """Mean tokens of a verify step, the target's own included: 1 to k + 1.
+    """Mean tokens of a verify step, the target's own included [-].
 
-    For one rate a this is (1 - a^(k+1)) / (1 - a).
+    Equation
+    --------
+    E = 1 + a_1 + a_1 a_2 + ... + a_1 ... a_k; for one rate a it is (1 - a^(k+1)) / (1 - a)
+
+    Parameters
+    ----------
+    acceptance : a_1..a_k, each given that all before it were accepted [-]
+
+    Range of validity
+    -----------------
+    0 <= a_i <= 1; between 1 and k + 1 tokens. Leaves out that an answer's end cuts the last step.
 
     References
     ----------
     [Leviathan2023] equation 1.
+
+    Examples
+    --------
+    Four guesses at 0.8: (1 - 0.8^5) / 0.2.
+
+    >>> round(mean_tokens(np.full(4, 0.8)), 4)
+    3.3616
     """
     return float(1.0 + np.cumprod(acceptance).sum())
 
@@ -58,26 +92,59 @@ def rate_of_mean(tokens: float, *, k: int) -> float:
 
 
 def any_child_accepted(rate: Array, *, children: Array) -> Array:
-    """Probability that one of several guesses for a position is accepted, each at ``rate`` and independent.
+    """Probability that one of several guesses for a position is accepted [-].
 
-    Siblings compete for the same position, so that independence flatters wide trees.
+    Equation
+    --------
+    p = 1 - (1 - a)^c
+
+    Parameters
+    ----------
+    rate : acceptance a of each guess [-]
+    children : guesses c for the position [-]
+
+    Range of validity
+    -----------------
+    Independent guesses. Siblings compete for the same position, so that independence flatters wide trees.
 
     References
     ----------
     [Miao2024]
+
+    Examples
+    --------
+    >>> float(any_child_accepted(np.array(0.5), children=np.array(2.0)))
+    0.75
     """
     return np.asarray(1.0 - (1.0 - rate) ** children)
 
 
 def schedule_length(tokens: float) -> float:
-    """Guesses per round under a schedule that adds 2 after a full success and takes 1 away otherwise, at least 1.
+    """Guesses per round under a schedule that adds 2 after a full success and takes 1 away otherwise [-].
 
-    It settles where all guesses are accepted in one round of three, a^k = 1/3; ``tokens`` per round then fix a and k
-    together: tokens = (1 - a / 3) / (1 - a).
+    Equation
+    --------
+    k = ln(1/3) / ln(a), with a from tokens = (1 - a / 3) / (1 - a)
+
+    Parameters
+    ----------
+    tokens : mean tokens of a round [-]
+
+    Range of validity
+    -----------------
+    At least 1. The schedule settles where all guesses are accepted in one round of three, a^k = 1/3. Leaves out how
+    long it takes to settle.
 
     References
     ----------
     [Wolf2020] the heuristic schedule of assisted generation.
+
+    Examples
+    --------
+    Three tokens a round: a = 2 / (3 - 1/3) = 0.75.
+
+    >>> round(schedule_length(3.0), 3)
+    3.819
     """
     third = 1.0 / 3.0
     rate = (tokens - 1.0) / (tokens - third)
@@ -102,14 +169,32 @@ def unfinished(acceptance: Array, *, tokens: int) -> Array:
 
 
 def rounds_needed(acceptance: Array, *, tokens: int, sequences: int = 1) -> float:
-    """Expected verify steps until the slowest of ``sequences`` independent answers has its ``tokens`` tokens.
+    """Expected verify steps until the slowest of several independent answers is complete [-].
 
-    Exact up to 2,048 tokens, as the sum over n of 1 - P(one answer is done after n)^sequences; beyond that in the
-    normal limit of renewal counts.
+    Equation
+    --------
+    R = sum over n of 1 - P(one answer is complete after n)^b
+
+    Parameters
+    ----------
+    acceptance : a_1..a_k, each given that all before it were accepted [-]
+    tokens : tokens of each answer [-]
+    sequences : answers b of a static batch [-]
+
+    Range of validity
+    -----------------
+    Exact up to 2,048 tokens; beyond that in the normal limit of renewal counts. Leaves out answers of unequal length.
 
     References
     ----------
     [Cox1962] section 3.3.
+
+    Examples
+    --------
+    Nothing is ever accepted: a step a token.
+
+    >>> rounds_needed(np.array([0.0]), tokens=5)
+    5.0
     """
     if tokens <= 0:
         return 0.0

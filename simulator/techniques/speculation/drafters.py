@@ -122,11 +122,30 @@ class HostCpu:
     peak_flops_per_s: float
 
     def seconds(self, *, flops: Array, weight_bytes: Array) -> Array:
-        """Roofline time of a pass: the slower of its arithmetic and its reads [s].
+        """Roofline time of a pass on the host's processor [s].
+
+        Equation
+        --------
+        t = max(F / P, B / W)
+
+        Parameters
+        ----------
+        flops : arithmetic F of the pass [FLOP]
+        weight_bytes : bytes B that it reads [bytes]
+
+        Range of validity
+        -----------------
+        One socket at its datasheet peak P and bandwidth W. Leaves out launches, caches and other work of the host.
 
         References
         ----------
         [Williams2009]
+
+        Examples
+        --------
+        >>> cpu = HostCpu(name="", memory_bytes_per_s=3e11, peak_flops_per_s=1e14)
+        >>> float(cpu.seconds(flops=np.array(1e12), weight_bytes=np.array(6e9)))
+        0.02
         """
         return np.maximum(flops / self.peak_flops_per_s, weight_bytes / self.memory_bytes_per_s)
 

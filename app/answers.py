@@ -10,9 +10,9 @@ import streamlit as st
 
 from app.commands import step_question
 from simulator.cli.step import estimate, step_object
-from simulator.engine.runs.answers import ScenarioResult, answer, deployment_of
+from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.load_sweep import LoadSweep, load_sweep
-from simulator.engine.runs.served_run import ServeOptions
+from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
 from simulator.planner.comparison import TechniqueStep, WhatIf, run_cost, technique_steps

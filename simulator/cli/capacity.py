@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from simulator.cli.output import write_text
 from simulator.cli.progress import progress_bar
 from simulator.cli.serve import check_target
-from simulator.engine.runs.answers import deployment_of, pool_deployments
 from simulator.engine.runs.capacity_interval import (
     CapacityInterval,
     capacity_interval,
@@ -17,8 +16,13 @@ from simulator.engine.runs.capacity_interval import (
     pools_server,
 )
 from simulator.engine.runs.capacity_search import SimulatedCapacity, capacity_by_simulation, workload_source
-from simulator.engine.runs.disaggregated_run import server_of
-from simulator.engine.runs.served_run import ServeOptions, scenario_options
+from simulator.engine.runs.scenario_setup import (
+    ServeOptions,
+    deployment_of,
+    pool_deployments,
+    scenario_options,
+    server_of,
+)
 from simulator.errors import RoofcastError
 from simulator.reports.tables.capacity import capacity_object, capacity_text
 from simulator.reports.tables.serving import pools_setup_text, setup_text

@@ -11,7 +11,8 @@ from simulator.cli.output import write_bytes, write_text
 from simulator.cli.progress import progress_bar
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.metrics import ServeResult, request_columns
-from simulator.engine.runs.served_run import ServedRun, ServeOptions
+from simulator.engine.runs.scenario_setup import ServeOptions
+from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import FileError
 from simulator.reports.contract import result_object, series_object
 from simulator.reports.tables.request_files import (

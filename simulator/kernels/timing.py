@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from math import exp, isnan
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,29 @@ class Provenance(IntEnum):
     def label(self) -> str:
         """The word shown to people."""
         return self.name.lower()
+
+
+Range = tuple[float, float]
+"""Low and high end of an interval."""
+LEVEL = 0.8
+"""Share of measured values that an interval should hold."""
+DEVIATE: float = NormalDist().inv_cdf((1 + LEVEL) / 2)
+
+
+def interval(value: float, *, log_sigma: float) -> Range | None:
+    """The 80 % interval around a positive prediction with log-normal error; None where there is no prediction.
+
+    value / s to value s with s = exp(z sigma) and z = 1.2816 the deviate that leaves a tenth on either side: at a
+    spread of 10 %, 100 ms are 88 to 114 ms.
+
+    >>> low, high = interval(0.1, log_sigma=0.1)
+    >>> round(low, 4), round(high, 4)
+    (0.088, 0.1137)
+    """
+    if isnan(value):
+        return None
+    spread = exp(DEVIATE * log_sigma)
+    return value / spread, value * spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

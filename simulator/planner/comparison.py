@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from simulator.engine.runs.answers import ScenarioResult, answer
-from simulator.engine.runs.served_run import ServeOptions
+from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.errors import RoofcastError
 from simulator.planner.money.cost import choose_offer
 from simulator.planner.search.format_quality import AnswerQuality, answer_quality
@@ -60,7 +60,7 @@ class WhatIf:
     @property
     def output_tokens_per_s(self) -> float:
         """Generated tokens per second of all replicas, as in the contract."""
-        return self.result.run.output_tokens_per_s * self.scenario.replicas * self.result.copies_per_replica
+        return self.result.output_tokens_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +85,9 @@ def run_cost(
             per_million_output_tokens=None,
             per_million_tokens=None,
         )
-    replicas = result.scenario.replicas
-    per_hour = offer.per_hour * result.deployment.parallelism.devices * replicas
-    copies = replicas * result.copies_per_replica
-    output_millions = result.run.output_tokens_per_s * copies * SECONDS_PER_HOUR / MEGA
-    total_millions = result.run.total_tokens_per_s * copies * SECONDS_PER_HOUR / MEGA
+    per_hour = offer.per_hour * result.deployment.parallelism.devices * result.scenario.replicas
+    output_millions = result.output_tokens_per_s * SECONDS_PER_HOUR / MEGA
+    total_millions = result.total_tokens_per_s * SECONDS_PER_HOUR / MEGA
     return RunCost(
         currency=listed.currency,
         offer=f"{offer.provider}, {offer.kind.replace('_', ' ')}, {offer.date}",

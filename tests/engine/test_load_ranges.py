@@ -6,13 +6,14 @@ from math import exp
 
 import pytest
 
-from simulator.engine.runs.answers import ScenarioResult, answer, deployment_of
-from simulator.engine.runs.intervals import DEVIATE
-from simulator.engine.runs.load_sweep import LoadRanges, at_share, demand_of, load_ranges, saturation_rate_per_s
+from simulator.engine.runs.answers import ScenarioResult, answer
+from simulator.engine.runs.load_sweep import LoadResult, at_share, demand_of, saturation_rate_per_s
 from simulator.engine.runs.load_sweep import request_mix as mix_of
+from simulator.engine.runs.scenario_setup import deployment_of
 from simulator.engine.runs.scheduling import step_tables
 from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.runs.serving import serve_workload
+from simulator.kernels.timing import DEVIATE
 from simulator.phases.compiled import scale_tables
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
@@ -23,22 +24,21 @@ DEPLOYMENT = deployment_of(SCENARIO)
 SATURATION_PER_S = saturation_rate_per_s(DEPLOYMENT, mix=mix_of(WORKLOAD))
 
 
-def _ranged(share: float) -> tuple[LoadRanges, ServedRun, WorkloadSpec]:
+def _ranged(share: float) -> tuple[LoadResult, ServedRun, WorkloadSpec]:
     loaded = at_share(WORKLOAD, share=share, saturation_per_s=SATURATION_PER_S, requests=600)
     result: ScenarioResult = answer(SCENARIO.model_copy(update={"workload": loaded}))
     run = result.run
     assert isinstance(run, ServedRun)
-    assert run.interval is not None
-    ranges = load_ranges(DEPLOYMENT, workload=loaded, replicas=1, interval=run.interval, served=run.result.overall)
-    return ranges, run, loaded
+    assert result.load is not None
+    return result.load, run, loaded
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7])
 def test_ends_are_what_slower_and_faster_steps_show(share: float) -> None:
-    ranges, run, loaded = _ranged(share)
+    load, run, loaded = _ranged(share)
     assert run.interval is not None
-    for sign, batch, cache in zip((-1, 1), ranges.mean_batch, ranges.kv_utilization, strict=True):
-        factor = exp(sign * DEVIATE * run.interval.step_log_sigma)
+    for sign, batch, cache in zip((-1, 1), load.interval["mean_batch"], load.interval["kv_utilization"], strict=True):
+        factor = exp(sign * DEVIATE * run.interval.source.step_log_sigma)
         tables = tuple(scale_tables(part, factor=factor) for part in step_tables(DEPLOYMENT))
         other = serve_workload(
             DEPLOYMENT, workload=loaded, tables=tables, step_scale=factor, requests=run.result.requests
@@ -49,14 +49,14 @@ def test_ends_are_what_slower_and_faster_steps_show(share: float) -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.7, 1.1])
 def test_ranges_hold_their_value_and_stay_possible(share: float) -> None:
-    ranges, run, _ = _ranged(share)
+    load, run, _ = _ranged(share)
     overall = run.result.overall
-    assert ranges.limit_per_s == pytest.approx(SATURATION_PER_S, rel=1e-9)
-    assert ranges.saturation_per_s[0] < SATURATION_PER_S < ranges.saturation_per_s[1]
+    assert load.saturation_per_s == pytest.approx(SATURATION_PER_S, rel=1e-9)
+    assert load.interval["saturation_per_s"][0] < SATURATION_PER_S < load.interval["saturation_per_s"][1]
     for (low, high), value in (
-        (ranges.mean_batch, overall.mean_batch),
-        (ranges.kv_utilization, overall.kv_utilization),
+        (load.interval["mean_batch"], overall.mean_batch),
+        (load.interval["kv_utilization"], overall.kv_utilization),
     ):
         assert 0 < low <= value * 1.0001
         assert value <= high * 1.0001
-    assert ranges.kv_utilization[1] <= 1
+    assert load.interval["kv_utilization"][1] <= 1

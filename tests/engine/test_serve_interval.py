@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from simulator.engine.runs.intervals import (
-    DEVIATE,
     METRICS,
     RATES,
     IntervalMethod,
@@ -20,6 +19,7 @@ from simulator.engine.runs.intervals import (
 from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.serving import simulate_serving
 from simulator.engine.settings import SchedulerSettings
+from simulator.kernels.timing import DEVIATE
 from simulator.phases.compiled import scale_tables, uniform_tables
 from simulator.specs.engine.engine import EngineSpread
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
@@ -57,7 +57,7 @@ def test_known_steps_and_no_chance_leave_a_point() -> None:
 def test_scaled_times_move_with_the_steps() -> None:
     result = run()
     interval = serve_interval(result, step_log_sigma=0.1, spread=EXACT)
-    assert interval.method is IntervalMethod.SCALED
+    assert interval.source.steps is IntervalMethod.SCALED
     mean_s = result.overall.tpot.mean_s
     assert interval.overall.high[place("tpot_mean_s")] == pytest.approx(mean_s * exp(0.1 * DEVIATE))
     assert interval.overall.low[place("tpot_mean_s")] == pytest.approx(mean_s / exp(0.1 * DEVIATE))
@@ -69,7 +69,7 @@ def test_a_rerun_sees_how_queues_amplify() -> None:
     result = run(rate_per_s=24.0)
     scaled = serve_interval(result, step_log_sigma=0.15, spread=EXACT)
     rerun = serve_interval(result, step_log_sigma=0.15, spread=EXACT, rerun=lambda factor: run(factor, rate_per_s=24.0))
-    assert rerun.method is IntervalMethod.RERUN
+    assert rerun.source.steps is IntervalMethod.RERUN
     assert rerun.overall.high[place("ttft_p95_s")] > 1.5 * scaled.overall.high[place("ttft_p95_s")]
 
 
@@ -80,7 +80,7 @@ def test_every_error_widens() -> None:
         interval = serve_interval(
             result, step_log_sigma=0.05, spread=spread, rerun=run, reseed=lambda number: run(seed=number), seeds=seeds
         )
-        assert interval.seeds == seeds
+        assert interval.source.further_seeds == seeds
         low, high = np.array(interval.overall.low), np.array(interval.overall.high)
         values = stage_values(result.overall)
         assert ((low <= values) & (values <= high)).all()

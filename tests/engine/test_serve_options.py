@@ -10,7 +10,8 @@ import pytest
 from simulator.engine.runs.answers import answer
 from simulator.engine.runs.capacity_search import COMPANY_TIMES, LEAST_REQUESTS, MOST_REQUESTS, requests_for
 from simulator.engine.runs.intervals import METRICS
-from simulator.engine.runs.served_run import ServedRun, ServeOptions, scenario_options
+from simulator.engine.runs.scenario_setup import ServeOptions, scenario_options
+from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.settings import Routing
 from simulator.errors import RoofcastError
 from simulator.specs.question.plan import parse_objectives
@@ -102,7 +103,7 @@ def test_pools_have_intervals_around_their_numbers(routing: str | None) -> None:
     for name, value in (("ttft_mean_s", run.ttft_s), ("tpot_mean_s", run.tpot_s), ("e2e_mean_s", run.e2e_s)):
         place = METRICS.index(name)
         assert overall.low[place] < value < overall.high[place] < 1.6 * overall.low[place]
-    assert run.interval.seeds > 0
+    assert run.interval.source.further_seeds > 0
 
 
 def test_runs_of_a_search_fill_the_batch_many_times() -> None:

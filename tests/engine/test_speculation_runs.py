@@ -12,7 +12,7 @@ from simulator.engine.runs.answers import answer
 from simulator.engine.uniform.runs import UniformRun, closed_loop, offline, static_batch
 from simulator.engine.uniform.simulation import UniformDemand
 from simulator.engine.uniform.speculation_gain import speedup_by_batch, token_s
-from simulator.engine.uniform.speculative_steps import uniform_rounds
+from simulator.engine.uniform.steps import uniform_rounds
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy, without_speculation
 from simulator.specs.documents import validate

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.engine.uniform.runs import closed_loop, offline, static_batch
-from simulator.engine.uniform.static_batch import decode_phase, prompt_passes
+from simulator.engine.uniform.steps import decode_phase, prompt_passes
 from simulator.errors import InfeasibleError
 from simulator.operators.step_shape import decode_step
 from simulator.phases.deployment import Deployment, deploy

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from simulator.engine.uniform.runs import static_batch
-from simulator.engine.uniform.static_batch import PhaseEstimate
+from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware

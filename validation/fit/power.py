@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 from simulator.engine.runs.answers import answer
-from simulator.engine.uniform.static_batch import PhaseEstimate
+from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.specs.documents import validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.power import PowerFit, PowerFits

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.runs.answers import ScenarioResult, deployment_of, run_of
-from simulator.engine.runs.intervals import DEVIATE, LEVEL
-from simulator.engine.runs.served_run import ServedRun, ServeOptions
+from simulator.engine.runs.answers import run_intervals, run_of
+from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
+from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
+from simulator.kernels.timing import DEVIATE, LEVEL
 from simulator.phases.deployment import Deployment, EngineSettings
-from simulator.reports.contract import intervals
 from simulator.specs.documents import validate
 from simulator.specs.engine.engine import EngineProfile, EngineSpread, load_engine
 from simulator.specs.question.scenario import ScenarioSpec
@@ -182,14 +182,12 @@ def _missing(case: Case, values: dict[str, float]) -> dict[str, list[float]]:
     deployment = _with(case.deployment, values)
     deployment = replace(deployment, engine=replace(deployment.engine, spread=EXACT))
     run = run_of(case.scenario, deployment, options=ServeOptions())
-    result = ScenarioResult(
-        scenario=case.scenario, deployment=deployment, run=run, power_w=0.0, assumptions=(), notes=()
-    )
-    bounds = intervals(result)
+    bounds = run_intervals(case.scenario, deployment, run)
     missing: dict[str, list[float]] = defaultdict(list)
     for name, measured in case.run.measured.items():
-        predicted = float(getattr(run, name))
-        kernels, error = np.log(bounds[name][1] / predicted), np.log(measured / predicted)
+        predicted, bound = float(getattr(run, name)), bounds[name]
+        assert bound is not None, "a metric that was measured is predicted"
+        kernels, error = np.log(bound[1] / predicted), np.log(measured / predicted)
         metric = name.removesuffix("_s") if name in ("ttft_s", "tpot_s") else "e2e"
         missing[metric].append(float(np.sqrt(max(error**2 - kernels**2, 0.0)) / DEVIATE))
     return missing

@@ -2,113 +2,78 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from simulator.engine.runs.disaggregated_run import disaggregated_run, pools_power_w
-from simulator.engine.runs.served_run import ServedRun, ServeOptions, scenario_options, served_run
+from simulator.engine.runs.intervals import IntervalSource, ServeInterval, named
+from simulator.engine.runs.load_sweep import LoadResult, load_result
+from simulator.engine.runs.metrics import StageResult
+from simulator.engine.runs.results import (
+    Intervals,
+    MemoryResult,
+    PhaseResult,
+    SpeculationResult,
+    mean_intervals,
+    memory_result,
+    phase_result,
+    speculation_result,
+    uniform_kv_utilization,
+    worst_provenance,
+)
+from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, pool_deployments, scenario_options
+from simulator.engine.runs.served_run import ServedRun, disaggregated_run, pools_power_w, served_run
 from simulator.engine.uniform.runs import UniformRun, closed_loop, offline, static_batch
-from simulator.engine.uniform.speculative_steps import check_speculation_matters
+from simulator.engine.uniform.steps import check_speculation_matters
 from simulator.errors import RoofcastError
-from simulator.phases.deployment import Deployment, deploy
+from simulator.kernels.timing import Provenance, Range
+from simulator.phases.deployment import Deployment
 from simulator.phases.power import average_power_w
-from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
-from simulator.specs.engine.engine import DEFAULT_ENGINE, FRAMEWORK, EngineSpec
-from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
-from simulator.specs.loading import load_hardware
-from simulator.specs.model.loading import load_model
-from simulator.specs.question.scenario import IDLE_ENGINE_FIELDS, IDLE_FIELDS, REQUIRED_FIELDS, Kind, ScenarioSpec
+from simulator.specs.question.scenario import Kind, ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.specs.spellings import link_word
-from simulator.techniques.kv_compression import check_budget
+from simulator.techniques.speculation.pace_spread import pace_sigma
 
-# A static batch is what a framework runs; everything else needs a scheduler.
-DEFAULT_ENGINES: dict[Kind, str] = {
-    "batch": FRAMEWORK,
-    "closed_loop": DEFAULT_ENGINE,
-    "offline": DEFAULT_ENGINE,
-    "serve": DEFAULT_ENGINE,
-}
+INSIDE = {"inside": True}
+"""Of a field that belongs to the library's result and not to the contract's JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioResult:
-    """A scenario's deployment and the run that answers it; ``power_w`` is the mean of one replica."""
+    """The contract's result of one scenario; throughput and power are those of all replicas together.
 
-    scenario: ScenarioSpec
-    deployment: Deployment
-    run: UniformRun | ServedRun
+    ttft_s, tpot_s, e2e_s : means over the requests [s]; tpot_s is None where nothing is decoded
+    prefill, decode : a mean step of each phase; decode is None where answers have one token
+    stages, overall, interval_method, load : of a served workload only, intervals where they were asked for
+    interval : 80 % interval of each metric; provenance : of the least known step and of the guesses accepted
+    step_provenance, pace_log_sigma : of the steps alone, and spread of accepted guesses that nobody gave
+    scenario, deployment, run : what was asked, the replica (of pools that which decodes), and the run that answers it
+    """
+
+    kind: Kind
+    ttft_s: float
+    tpot_s: float | None
+    e2e_s: float
+    output_tokens_per_s: float
+    total_tokens_per_s: float
+    requests_per_s: float
+    prefill: PhaseResult
+    decode: PhaseResult | None
+    stages: tuple[StageResult, ...] = ()
+    overall: StageResult | None = None
+    interval_method: IntervalSource | None = None
+    load: LoadResult | None = None
+    memory: MemoryResult
     power_w: float
+    energy_per_output_token_j: float
+    interval: Intervals
+    provenance: Provenance
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
-
-    @property
-    def copies_per_replica(self) -> int:
-        """How often ``run`` goes on side by side in one replica: once per attention-data-parallel rank, unless it
-        counts them itself."""
-        return self.scenario.dp_size if isinstance(self.run, UniformRun) else 1
-
-    @property
-    def energy_per_output_token_j(self) -> float:
-        """Energy of a replica per generated token, prompts included [J]."""
-        return self.power_w / (self.run.output_tokens_per_s * self.copies_per_replica)
-
-
-def _engine(scenario: ScenarioSpec) -> EngineSpec:
-    """The scenario's engine, with a name where it gives none."""
-    if "name" in scenario.engine.model_fields_set:
-        return scenario.engine
-    return scenario.engine.model_copy(update={"name": DEFAULT_ENGINES[scenario.kind]})
-
-
-def _check_fields(scenario: ScenarioSpec) -> None:
-    for field in REQUIRED_FIELDS[scenario.kind]:
-        if getattr(scenario, field) is None:
-            raise RoofcastError(
-                f"kind {scenario.kind} needs it",
-                field=field,
-                code="missing_field",
-                hint="required: " + ", ".join(REQUIRED_FIELDS[scenario.kind]),
-            )
-    for field in IDLE_FIELDS[scenario.kind]:
-        if getattr(scenario, field) is not None:
-            raise RoofcastError(
-                f"has no effect under kind {scenario.kind}",
-                field=field,
-                code="ignored_option",
-                hint="leave it out, or choose the kind that uses it",
-            )
-    for field in IDLE_ENGINE_FIELDS if scenario.kind != "serve" else ():
-        if getattr(scenario.engine, field):
-            raise RoofcastError(
-                f"has no effect under kind {scenario.kind}",
-                field=f"engine.{field}",
-                code="ignored_option",
-                hint="leave it out, or choose kind serve",
-            )
-    if scenario.disaggregation is not None and "replicas" in scenario.model_fields_set:
-        raise RoofcastError(
-            "has no effect beside disaggregation", field="replicas", code="ignored_option", hint="leave it out"
-        )
-
-
-def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None) -> AcceleratorSpec:
-    """Replace the scale-up link where the scenario asks for the host's; refuse what the device does not have."""
-    asked = None if interconnect is None else link_word(interconnect)
-    if asked is None or asked == link_word(hardware.scale_up.kind):
-        return hardware
-    if asked == link_word(hardware.host_link.kind):
-        link = LinkSpec(
-            kind=hardware.host_link.kind,
-            bytes_per_s_per_direction=hardware.host_link.bytes_per_s_per_direction,
-            domain_size=hardware.scale_up.domain_size,
-        )
-        return hardware.model_copy(update={"scale_up": link})
-    raise RoofcastError(
-        f"{interconnect!r} does not connect {hardware.name}; "
-        "allowed: " + ", ".join(sorted({hardware.scale_up.kind, hardware.host_link.kind})),
-        field="interconnect",
-        code="unsupported_option",
-    )
+    speculation: SpeculationResult | None = None
+    step_provenance: Provenance = field(metadata=INSIDE)
+    pace_log_sigma: float = field(metadata=INSIDE)
+    scenario: ScenarioSpec = field(metadata=INSIDE)
+    deployment: Deployment = field(metadata=INSIDE)
+    run: UniformRun | ServedRun = field(metadata=INSIDE)
 
 
 def _share(scenario: ScenarioSpec, *, field: str) -> int:
@@ -179,9 +144,9 @@ def _assumptions(scenario: ScenarioSpec, deployment: Deployment, *, together: bo
     """What was filled in; ``together`` says that all sequences of a static batch run at once."""
     said = [*deployment.assumptions]
     given = scenario.model_fields_set
-    for field in ("tp_size", "pp_size", "ep_size", "dp_size", "replicas"):
-        if field not in given:
-            said.append(f"{field} = {getattr(scenario, field)} (default)")
+    for name in ("tp_size", "pp_size", "ep_size", "dp_size", "replicas"):
+        if name not in given:
+            said.append(f"{name} = {getattr(scenario, name)} (default)")
     if "name" not in scenario.engine.model_fields_set:
         said.append(f"engine.name = {deployment.engine.name} (default of kind {scenario.kind})")
     if scenario.workload is not None:
@@ -212,52 +177,104 @@ def _warnings(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | 
     return tuple(notes)
 
 
-def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Deployment:
-    """The replica that a scenario describes, its fields checked."""
-    _check_fields(scenario)
-    if scenario.isl_tokens is not None:
-        check_budget(scenario.techniques.kv_policy, longest_tokens=scenario.isl_tokens + (scenario.osl_tokens or 0))
-    hardware = _with_interconnect(load_hardware(scenario.hardware, profiles=profiles), scenario.interconnect)
-    return deploy(
-        model=load_model(scenario.model, profiles=profiles),
-        hardware=hardware,
-        parallelism=ParallelismSpec(
-            tp_size=scenario.tp_size, pp_size=scenario.pp_size, ep_size=scenario.ep_size, dp_size=scenario.dp_size
-        ),
-        precision=scenario.precision,
-        engine=_engine(scenario),
-        techniques=scenario.techniques,
-        profiles=profiles,
+def _served_intervals(interval: ServeInterval) -> Intervals:
+    """Those of the whole run; means under the names that uniform runs use."""
+    bounds = named(interval.overall)
+    means: Mapping[str, Range | None] = {f"{name}_s": bounds.pop(f"{name}_mean_s") for name in ("ttft", "tpot", "e2e")}
+    return {**means, "output_tokens_per_s": bounds.pop("output_tokens_per_s"), **bounds}
+
+
+def run_intervals(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> Intervals:
+    """80 % interval of each metric of a run, throughput of all replicas together."""
+    if isinstance(run, ServedRun) and run.interval is not None:
+        return _served_intervals(run.interval)
+    return mean_intervals(
+        run,
+        spread=deployment.engine.spread,
+        pace=pace_sigma(scenario.techniques.speculation),
+        copies=_copies(scenario, run),
     )
 
 
-def pool_deployments(
-    scenario: ScenarioSpec, spec: DisaggregationSpec, *, profiles: str | None = None
-) -> tuple[Deployment, Deployment]:
-    """What one replica of the prefill pool and one of the decode pool runs."""
-    _check_fields(scenario)
-    prefill, decode = (
-        deployment_of(scenario.model_copy(update={"tp_size": size or scenario.tp_size}), profiles=profiles)
-        for size in (spec.prefill_tp_size, spec.decode_tp_size)
+def _copies(scenario: ScenarioSpec, run: UniformRun | ServedRun) -> int:
+    """How often a run goes on side by side: in every replica, and there once per attention-data-parallel rank, unless
+    the run counts them itself."""
+    return scenario.replicas * (scenario.dp_size if isinstance(run, UniformRun) else 1)
+
+
+def _load(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> LoadResult | None:
+    """Of a served workload on replicas, where its intervals were asked for."""
+    if isinstance(run, UniformRun) or run.interval is None or run.pools is not None or scenario.workload is None:
+        return None
+    return load_result(
+        deployment,
+        workload=scenario.workload,
+        replicas=run.replicas,
+        step_log_sigma=run.interval.source.step_log_sigma,
+        served=run.result.overall,
     )
-    return prefill, decode
 
 
-def _disaggregated(scenario: ScenarioSpec, *, profiles: str | None, options: ServeOptions) -> ScenarioResult:
-    """Two pools, each with a tensor-parallel degree of its own."""
-    spec, workload = scenario.disaggregation, scenario.workload
-    assert spec is not None, "the caller has one"
-    prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
-    assert workload is not None, "checked with the required fields"
-    run = disaggregated_run(prefill, decode, workload=workload, spec=spec, options=options, profiles=profiles)
-    assert run.pools is not None, "made by a disaggregated run"
+def _power_w(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> float:
+    """Mean power of all devices [W]."""
+    if isinstance(run, ServedRun) and run.pools is not None:
+        return pools_power_w(run, run.pools)
+    phases = tuple(phase for phase in (run.prefill, run.decode) if phase is not None)
+    return scenario.replicas * average_power_w(
+        deployment,
+        phases=tuple((phase.weights, phase.estimate) for phase in phases),
+        busy_fraction=run.busy_fraction if isinstance(run, ServedRun) else 1.0,
+    )
+
+
+def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> ScenarioResult:
+    uniform = run if isinstance(run, UniformRun) else None
+    served = run if isinstance(run, ServedRun) else None
+    copies, power_w = _copies(scenario, run), _power_w(scenario, deployment, run)
+    known, pace = worst_provenance(run), pace_sigma(scenario.techniques.speculation)
+    output_tokens_per_s = run.output_tokens_per_s * copies
     return ScenarioResult(
+        kind=scenario.kind,
+        ttft_s=run.ttft_s,
+        tpot_s=run.tpot_s if run.decode else None,
+        e2e_s=run.e2e_s,
+        output_tokens_per_s=output_tokens_per_s,
+        total_tokens_per_s=run.total_tokens_per_s * copies,
+        requests_per_s=run.requests_per_s * copies,
+        prefill=phase_result(run.prefill),
+        decode=phase_result(run.decode) if run.decode else None,
+        stages=served.result.stages if served else (),
+        overall=served.result.overall if served else None,
+        interval_method=served.interval.source if served and served.interval else None,
+        load=_load(scenario, deployment, run),
+        memory=memory_result(
+            deployment,
+            run.memory,
+            kv_utilization=uniform_kv_utilization(deployment, uniform) if uniform else None,
+        ),
+        power_w=power_w,
+        energy_per_output_token_j=power_w / output_tokens_per_s,
+        interval=run_intervals(scenario, deployment, run),
+        # An acceptance of guesses that nobody gave is assumed.
+        provenance=max(known, Provenance.ASSUMED) if pace else known,
+        assumptions=_assumptions(scenario, deployment, together=_runs_together(scenario, run)),
+        notes=(
+            *deployment.model.notes,
+            *deployment.techniques.notes,
+            *run.notes,
+            *_warnings(scenario, deployment, run),
+        ),
+        speculation=speculation_result(
+            deployment,
+            run.decode,
+            memory=run.memory,
+            decoded_tokens=uniform.osl_tokens - 1 if uniform else None,
+        ),
+        step_provenance=known,
+        pace_log_sigma=pace,
         scenario=scenario,
-        deployment=decode,
+        deployment=deployment,
         run=run,
-        power_w=pools_power_w(run, run.pools),
-        assumptions=_assumptions(scenario, decode),
-        notes=(*decode.model.notes, *decode.techniques.notes, *run.notes, *_warnings(scenario, decode, run)),
     )
 
 
@@ -269,25 +286,11 @@ def answer(
     options : what else to find out about a served workload (objectives, intervals, steps to trace)
     """
     chosen = scenario_options(scenario, options or ServeOptions())
-    if scenario.disaggregation is not None:
-        return _disaggregated(scenario, profiles=profiles, options=chosen)
-    deployment = deployment_of(scenario, profiles=profiles)
-    run = run_of(scenario, deployment, options=chosen)
-    phases = tuple(phase for phase in (run.prefill, run.decode) if phase is not None)
-    return ScenarioResult(
-        scenario=scenario,
-        deployment=deployment,
-        run=run,
-        power_w=average_power_w(
-            deployment,
-            phases=tuple((p.weights, p.estimate) for p in phases),
-            busy_fraction=run.busy_fraction if isinstance(run, ServedRun) else 1.0,
-        ),
-        assumptions=_assumptions(scenario, deployment, together=_runs_together(scenario, run)),
-        notes=(
-            *deployment.model.notes,
-            *deployment.techniques.notes,
-            *run.notes,
-            *_warnings(scenario, deployment, run),
-        ),
-    )
+    spec, workload = scenario.disaggregation, scenario.workload
+    if spec is None:
+        deployment = deployment_of(scenario, profiles=profiles)
+        return _result(scenario, deployment, run_of(scenario, deployment, options=chosen))
+    prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
+    assert workload is not None, "checked with the required fields"
+    run = disaggregated_run(prefill, decode, workload=workload, spec=spec, options=chosen, profiles=profiles)
+    return _result(scenario, decode, run)

@@ -20,12 +20,12 @@ from simulator.engine.runs.capacity_search import (
     searched_capacity,
 )
 from simulator.engine.runs.disaggregation import Pool, serve_disaggregated
-from simulator.engine.runs.intervals import DEVIATE, step_sigma
+from simulator.engine.runs.intervals import step_sigma
 from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.scheduling import kv_blocks_of, step_tables
 from simulator.engine.settings import Routing
 from simulator.errors import InfeasibleError, RoofcastError
-from simulator.kernels.timing import Provenance
+from simulator.kernels.timing import DEVIATE, Provenance
 from simulator.operators.step_shape import mixed_step
 from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round

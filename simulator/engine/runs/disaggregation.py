@@ -242,6 +242,12 @@ def serve_disaggregated(
     trace_steps: int = 0,
 ) -> DisaggregatedResult:
     """Send ``requests`` through both pools. server : what says how fast the network is, where the link is one"""
+    if prefill.deployment.speculation is not None:
+        raise RoofcastError(
+            "speculation is not modelled in a disaggregated deployment",
+            field="disaggregation",
+            code="unsupported_option",
+        )
     if (requests.previous != NO_PREVIOUS).any():
         raise RoofcastError("conversations are not modelled", field="disaggregation", code="unsupported_option")
     link, link_bytes_per_s = transfer_link(prefill, decode, spec=spec, server=server)

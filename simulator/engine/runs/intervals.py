@@ -1,6 +1,6 @@
 """How far off a served workload's numbers may be: step times, the engine's own spread, and the luck of one seed.
 
-Intervals of a run under load, from the same run with slower and faster steps and with other seeds.
+From the same run with slower and faster steps and with other seeds.
 """
 
 from __future__ import annotations
@@ -8,30 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import exp, log, log1p
-from statistics import NormalDist
+from math import exp, isnan, log, log1p
 
 import numpy as np
 
-from simulator.engine.runs.disaggregation import DisaggregatedResult, serve_disaggregated
 from simulator.engine.runs.metrics import ServeResult, StageResult
-from simulator.engine.runs.scheduling import step_tables
-from simulator.engine.runs.serving import serve_workload
-from simulator.engine.settings import Routing
-from simulator.engine.uniform.static_batch import PhaseEstimate
-from simulator.kernels.timing import Provenance
-from simulator.phases.compiled import StepTables, scale_tables
-from simulator.phases.deployment import Deployment
-from simulator.specs.engine.deployment import DisaggregationSpec
+from simulator.engine.uniform.steps import PhaseEstimate
+from simulator.kernels.timing import DEVIATE, Provenance, Range
 from simulator.specs.engine.engine import EngineSpread
-from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.traffic.demand import build_requests
 from simulator.traffic.requests import Floats
-
-LEVEL = 0.8
-"""Share of measured values that an interval should hold."""
-DEVIATE: float = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 _STATISTICS = ("mean_s", "p50_s", "p90_s", "p95_s", "p99_s")
 RATES = ("requests_per_s", "output_tokens_per_s")
@@ -65,15 +51,23 @@ class StageInterval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServeInterval:
-    """80 % intervals of every stage and of the whole run.
+class IntervalSource:
+    """Where intervals come from.
 
-    step_log_sigma : of log(measured / predicted) of the mean step; seeds : further seeds whose scatter is included
+    step_log_sigma : of log(measured / predicted) of the mean step
+    further_seeds : seeds beside the run's own whose scatter is included
     """
 
-    method: IntervalMethod
+    steps: IntervalMethod
     step_log_sigma: float
-    seeds: int
+    further_seeds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeInterval:
+    """80 % intervals of every stage and of the whole run."""
+
+    source: IntervalSource
     stages: tuple[StageInterval, ...]
     overall: StageInterval
 
@@ -167,11 +161,30 @@ def serve_interval(
         for lower, upper in zip(low, high, strict=True)
     )
     return ServeInterval(
-        method=IntervalMethod.SCALED if rerun is None else IntervalMethod.RERUN,
-        step_log_sigma=step_log_sigma,
-        seeds=seeds if reseed is not None else 0,
+        source=IntervalSource(
+            steps=IntervalMethod.SCALED if rerun is None else IntervalMethod.RERUN,
+            step_log_sigma=step_log_sigma,
+            further_seeds=seeds if reseed is not None else 0,
+        ),
         stages=tuple(stages),
         overall=overall,
+    )
+
+
+def named(interval: StageInterval) -> dict[str, Range | None]:
+    """Low and high end of each metric; None where the stage has none."""
+    pairs = zip(METRICS, interval.low, interval.high, strict=True)
+    return {name: None if isnan(low) else (low, high) for name, low, high in pairs}
+
+
+def with_intervals(result: ServeResult, interval: ServeInterval) -> ServeResult:
+    """The result with the intervals of each stage and of the whole run in them."""
+    return replace(
+        result,
+        stages=tuple(
+            replace(stage, interval=named(bounds)) for stage, bounds in zip(result.stages, interval.stages, strict=True)
+        ),
+        overall=replace(result.overall, interval=named(interval.overall)),
     )
 
 
@@ -190,17 +203,16 @@ FURTHER_SEEDS = 3
 
 def is_calibrated(*, prefill: PhaseEstimate, decode: PhaseEstimate | None) -> bool:
     """Whether the steps that generate are known as well as those of the runs that an engine's spread was fitted on."""
-    return float((decode or prefill).estimate.provenance.max()) <= Provenance.CALIBRATED
+    return (decode or prefill).provenance <= Provenance.CALIBRATED
 
 
 def phase_sigmas(*, prefill: PhaseEstimate, decode: PhaseEstimate | None, spread: EngineSpread) -> tuple[float, float]:
     """Log-sigma of the steps of either phase; less where the engine's overheads were fitted on steps like these."""
     share = spread.steps if is_calibrated(prefill=prefill, decode=decode) else 1.0
-    ahead, after = (phase.mean(phase.estimate.log_sigma) for phase in (prefill, decode or prefill))
-    return share * ahead, share * after
+    return share * prefill.log_sigma, share * (decode or prefill).log_sigma
 
 
-def _repeated(
+def repeated_interval(
     result: ServeResult,
     *,
     log_sigma: float,
@@ -221,98 +233,4 @@ def _repeated(
         rerun=rerun,
         reseed=reseed if draws else None,
         seeds=FURTHER_SEEDS if draws else 0,
-    )
-
-
-def _scaled_tables(tables: tuple[StepTables, ...], factor: float) -> tuple[StepTables, ...]:
-    return tuple(scale_tables(part, factor=factor) for part in tables)
-
-
-def _reseeded(workload: WorkloadSpec, number: int) -> WorkloadSpec:
-    return workload.model_copy(update={"seed": workload.seed + number})
-
-
-def workload_interval(
-    deployment: Deployment,
-    *,
-    workload: WorkloadSpec,
-    replicas: int,
-    routing: Routing,
-    tables: tuple[StepTables, ...],
-    result: ServeResult,
-    prefill: PhaseEstimate,
-    decode: PhaseEstimate | None,
-) -> ServeInterval:
-    """80 % interval of a workload's ``result`` on copies of one deployment; errors of all its steps as common."""
-    spread, overall = deployment.engine.spread, result.overall
-    prefill_sigma, decode_sigma = phase_sigmas(prefill=prefill, decode=decode, spread=spread)
-    busy = overall.busy_fraction * replicas * deployment.parallelism.dp_size
-    share = overall.requests_per_s * prefill.total_s / busy if decode is not None and busy > 0 else 1.0
-
-    def rerun(factor: float) -> ServeResult:
-        return serve_workload(
-            deployment,
-            workload=workload,
-            replicas=replicas,
-            routing=routing,
-            tables=_scaled_tables(tables, factor),
-            step_scale=factor,
-            requests=result.requests,
-        )
-
-    def reseed(number: int) -> ServeResult:
-        other = _reseeded(workload, number)
-        return serve_workload(deployment, workload=other, replicas=replicas, routing=routing, tables=tables)
-
-    return _repeated(
-        result,
-        log_sigma=step_sigma(prefill_sigma=prefill_sigma, decode_sigma=decode_sigma, prompt_share=share),
-        spread=spread,
-        rerun=rerun,
-        reseed=reseed,
-        workload=workload,
-    )
-
-
-def pools_interval(
-    pools: DisaggregatedResult,
-    *,
-    workload: WorkloadSpec,
-    spec: DisaggregationSpec,
-    server: ServerSpec | None,
-    routing: Routing,
-    prefill: PhaseEstimate,
-    decode: PhaseEstimate | None,
-) -> ServeInterval:
-    """80 % interval of a workload on two pools, whose steps are known to different degrees but err together.
-
-    Left out: errors of the link between the pools, which is taken at its datasheet bandwidth.
-    """
-    spread = pools.prefill.deployment.engine.spread
-    sigmas = phase_sigmas(prefill=prefill, decode=decode, spread=spread)
-    larger = max(sigmas)
-    tables = [step_tables(pool.deployment) for pool in (pools.prefill, pools.decode)]
-
-    def served(load: WorkloadSpec, *, factor: float = 1.0) -> ServeResult:
-        ahead, after = (
-            _scaled_tables(part, factor ** (sigma / larger) if larger > 0 else factor)
-            for part, sigma in zip(tables, sigmas, strict=True)
-        )
-        return serve_disaggregated(
-            build_requests(load, block_size_tokens=pools.prefill.deployment.engine.block_size_tokens),
-            prefill=replace(pools.prefill, tables=ahead),
-            decode=replace(pools.decode, tables=after),
-            spec=spec,
-            server=server,
-            timeout_s=load.timeout_s,
-            routing=routing,
-        ).result
-
-    return _repeated(
-        pools.result,
-        log_sigma=larger,
-        spread=spread,
-        rerun=lambda factor: served(workload, factor=factor),
-        reseed=lambda number: served(_reseeded(workload, number)),
-        workload=workload,
     )

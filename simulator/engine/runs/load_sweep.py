@@ -5,6 +5,7 @@ How sure the occupancy of a loaded deployment is: its saturation, its batch and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, hypot
 
@@ -12,11 +13,11 @@ import numpy as np
 
 from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
 from simulator.engine.lanes.steady_state import steady_state
-from simulator.engine.runs.intervals import DEVIATE, ServeInterval
 from simulator.engine.runs.metrics import LatencySummary, StageResult
 from simulator.engine.runs.scheduling import step_tables
 from simulator.engine.runs.serving import serve_workload
 from simulator.errors import InfeasibleError, RoofcastError
+from simulator.kernels.timing import DEVIATE, Range
 from simulator.phases.deployment import Deployment
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
@@ -157,53 +158,46 @@ def demand_of(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadRanges:
-    """80 % intervals (low, high) of what has no latency: rate [requests/s], sequences, share of the KV blocks.
+class LoadResult:
+    """How loaded a deployment is: the rate that saturates all replicas [requests/s].
 
-    limit_per_s : the rate that saturates all replicas, of which ``saturation_per_s`` is the interval
+    interval : 80 % intervals of that rate, of the sequences in a batch and of the share of the KV blocks in use
     """
 
-    limit_per_s: float
-    saturation_per_s: tuple[float, float]
-    mean_batch: tuple[float, float]
-    kv_utilization: tuple[float, float]
+    saturation_per_s: float
+    interval: Mapping[str, Range]
 
 
-def has_load_ranges(workload: WorkloadSpec) -> bool:
-    """Whether the load of a workload is one: a single stage whose lengths are given, not read from a trace."""
-    known = workload.isl_tokens is not None or workload.question_tokens is not None
-    return workload.arrival != "trace" and len(workload.stages) == 1 and known and workload.osl_tokens is not None
-
-
-def load_ranges(
-    deployment: Deployment,
-    *,
-    workload: WorkloadSpec,
-    replicas: int,
-    interval: ServeInterval,
-    served: StageResult,
-) -> LoadRanges:
+def load_result(
+    deployment: Deployment, *, workload: WorkloadSpec, replicas: int, step_log_sigma: float, served: StageResult
+) -> LoadResult | None:
     """What a run would show where its steps take as long as the ends of their 80 % interval say.
 
-    Steps that all take s times as long make a deployment at rate r one at rate s r whose clock runs s times slower:
-    it saturates at 1/s of the rate, and holds as much as at s r. ``served`` is the run of all ``replicas``, whose
-    batch and cache are scaled by what the steady state says of those rates; a queue that grows fills every slot.
-    The engine's own spread counts for saturation, as one of all its times. Left out: errors of the workload, and of
-    the steady state's formulas, which only give ratios here.
+    None where the load is not one: several stages, or lengths that a trace says. Steps that all take s times as long
+    make a deployment at rate r one at rate s r whose clock runs s times slower: it saturates at 1/s of the rate, and
+    holds as much as at s r. ``served`` is the run of all ``replicas``, whose batch and cache are scaled by what the
+    steady state says of those rates; a queue that grows fills every slot. The engine's own spread counts for
+    saturation, as one of all its times. Left out: errors of the workload, and of the steady state's formulas, which
+    only give ratios here.
     """
+    known = workload.isl_tokens is not None or workload.question_tokens is not None
+    if workload.arrival == "trace" or len(workload.stages) != 1 or not known or workload.osl_tokens is None:
+        return None
     count = replicas * lanes(deployment)
     rate_per_s = workload.stages[0].rate_per_s / count
     curve = lane_curve(deployment, mix=request_mix(workload))
     limit_per_s = saturation(curve).rate_per_s * count
-    scales = np.exp(DEVIATE * interval.step_log_sigma * np.array([-1.0, 0.0, 1.0]))
+    scales = np.exp(DEVIATE * step_log_sigma * np.array([-1.0, 0.0, 1.0]))
     state = steady_state(curve, rates_per_s=rate_per_s * scales)
-    spread = exp(DEVIATE * hypot(interval.step_log_sigma, deployment.engine.spread.e2e))
+    spread = exp(DEVIATE * hypot(step_log_sigma, deployment.engine.spread.e2e))
     kv_low, kv_high = _around(served.kv_utilization, state.kv_utilization)
-    return LoadRanges(
-        limit_per_s=limit_per_s,
-        saturation_per_s=(limit_per_s / spread, limit_per_s * spread),
-        mean_batch=_around(served.mean_batch, state.mean_sequences),
-        kv_utilization=(kv_low, min(kv_high, 1.0)),
+    return LoadResult(
+        saturation_per_s=limit_per_s,
+        interval={
+            "saturation_per_s": (limit_per_s / spread, limit_per_s * spread),
+            "mean_batch": _around(served.mean_batch, state.mean_sequences),
+            "kv_utilization": (kv_low, min(kv_high, 1.0)),
+        },
     )
 
 

@@ -1,14 +1,10 @@
-"""What a run of requests amounts to: latencies, rates, utilisation, saturation, goodput.
-
-What a client measures of each request, and how many requests meet objectives on it.
-
-What became of each request, as columns: for files and frames.
-"""
+"""What a run of requests amounts to: latencies, rates, utilisation, saturation, goodput, by stage and by request."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +12,7 @@ from numpy.typing import NDArray
 
 from simulator.engine.events.simulation import SimulationRun
 from simulator.engine.events.state import BLOCK_S, BUSY_S, PREEMPTIONS, SEQUENCE_S
+from simulator.kernels.timing import Range
 from simulator.specs.question.plan import ObjectiveSpec
 from simulator.traffic.requests import Floats, Outcome, RequestRecords, Requests
 
@@ -36,6 +33,9 @@ def tpot_s(requests: Requests, records: RequestRecords) -> Floats:
     return (records.finish_s - records.first_token_s) / gaps
 
 
+FLAT = {"flat": True}
+"""Of a field whose parts stand beside it in a result, its name before theirs: ``ttft_p95_s``."""
+
 LATENCIES = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
 """The function that measures each metric of an objective."""
 
@@ -46,11 +46,13 @@ class ObjectiveCheck:
 
     objective: ObjectiveSpec
     value_s: float
+    bound_s: float = field(init=False)
+    holds: bool = field(init=False)
 
-    @property
-    def holds(self) -> bool:
-        """The percentile stays at or under its bound."""
-        return self.value_s <= self.objective.bound_s
+    def __post_init__(self) -> None:
+        """The bound of the objective, and whether the percentile stays at or under it."""
+        object.__setattr__(self, "bound_s", self.objective.bound_s)
+        object.__setattr__(self, "holds", self.value_s <= self.objective.bound_s)
 
     @property
     def excess(self) -> float:
@@ -146,8 +148,10 @@ class StageResult:
     mean_batch : sequences per step; kv_utilization : share of KV blocks in use; both weighted with step time
     busy_fraction : share of the window in which a step runs (of all replicas); overall, that up to the last answer
     saturated : the queue keeps growing, or clients give up
-    goodput_per_s : rate of requests that meet every objective, None without objectives
-    objectives : each objective with the percentile that was simulated
+    offered_per_s : requests that clients sent, per second of the window
+    objectives : each objective with the percentile that was simulated; meets_slo : all of them hold
+    goodput_per_s : rate of requests that meet every objective; both None without objectives
+    interval : 80 % intervals of latencies and rates, None where they were not asked for
     """
 
     start_s: float
@@ -156,9 +160,9 @@ class StageResult:
     finished: int
     timed_out: int
     rejected: int
-    ttft: LatencySummary
-    tpot: LatencySummary
-    e2e: LatencySummary
+    ttft: LatencySummary = field(metadata=FLAT)
+    tpot: LatencySummary = field(metadata=FLAT)
+    e2e: LatencySummary = field(metadata=FLAT)
     requests_per_s: float
     output_tokens_per_s: float
     mean_batch: float
@@ -167,18 +171,11 @@ class StageResult:
     prefix_hit_fraction: float
     preemptions: int
     saturated: bool
-    goodput_per_s: float | None
-    objectives: tuple[ObjectiveCheck, ...]
-
-    @property
-    def offered_per_s(self) -> float:
-        """Requests that clients sent, per second of the window."""
-        return _ratio(self.requests, self.end_s - self.start_s)
-
-    @property
-    def meets_slo(self) -> bool | None:
-        """Every objective holds; None without objectives."""
-        return all(check.holds for check in self.objectives) if self.objectives else None
+    offered_per_s: float
+    objectives: tuple[ObjectiveCheck, ...] = ()
+    meets_slo: bool | None = None
+    goodput_per_s: float | None = None
+    interval: Mapping[str, Range | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,14 +245,16 @@ def window_result(
     records = run.records
     finished = inside & (records.outcome == int(Outcome.FINISHED))
     timed_out = int(np.count_nonzero(records.outcome[inside] == int(Outcome.TIMED_OUT)))
+    sent = int(np.count_nonzero(inside))
     last_s = float(records.finish_s[finished].max(initial=end_s))
     span_s = last_s - start_s
     busy_window_s = span_s if drained else end_s - start_s
+    checks = check_objectives(requests, records, objectives=objectives, inside=inside)
     good = int(np.count_nonzero(meets_objectives(requests, records, objectives=objectives) & inside))
     return StageResult(
         start_s=start_s,
         end_s=end_s,
-        requests=int(np.count_nonzero(inside)),
+        requests=sent,
         finished=int(np.count_nonzero(finished)),
         timed_out=timed_out,
         rejected=int(np.count_nonzero(records.outcome[inside] >= int(Outcome.TOO_LONG))),
@@ -272,8 +271,10 @@ def window_result(
         ),
         preemptions=int(usage[PREEMPTIONS]),
         saturated=is_saturated(requests, records, start_s=start_s, end_s=end_s, timeout_s=timeout_s),
+        offered_per_s=_ratio(sent, end_s - start_s),
+        objectives=checks,
+        meets_slo=all(check.holds for check in checks) if checks else None,
         goodput_per_s=_ratio(good, span_s) if objectives else None,
-        objectives=check_objectives(requests, records, objectives=objectives, inside=inside),
     )
 
 

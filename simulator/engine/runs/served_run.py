@@ -1,7 +1,4 @@
-"""A workload served under load, with the typical steps that explain it.
-
-What a run under load is asked for beside its workload: objectives, routing, intervals, traces.
-"""
+"""A workload served under load by replicas or by pools, with the typical steps that explain it and its intervals."""
 
 from __future__ import annotations
 
@@ -9,73 +6,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.engine.events.simulation import Progress
-from simulator.engine.runs.disaggregation import DisaggregatedResult
-from simulator.engine.runs.intervals import ServeInterval, workload_interval
+from simulator.engine.runs.disaggregation import DisaggregatedResult, Pool, serve_disaggregated
+from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeated_interval, step_sigma, with_intervals
 from simulator.engine.runs.metrics import ServeResult
+from simulator.engine.runs.scenario_setup import ServeOptions, server_of
 from simulator.engine.runs.scheduling import kv_blocks_of, step_tables
 from simulator.engine.runs.serving import serve_workload
 from simulator.engine.settings import Routing
-from simulator.engine.uniform.speculative_steps import speculation_notes
-from simulator.engine.uniform.static_batch import PhaseEstimate
+from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import mixed_step
+from simulator.phases.compiled import StepTables, scale_tables
 from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import MemoryPlan, memory_plan
+from simulator.phases.power import average_power_w
 from simulator.phases.step import estimate_step
-from simulator.specs.question.plan import ObjectiveSpec, parse_objectives
-from simulator.specs.question.scenario import RoutingName, ScenarioSpec
+from simulator.specs.engine.deployment import DisaggregationSpec
+from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.question.workload import WorkloadSpec
-
-_ROUTINGS: dict[RoutingName, Routing] = {
-    "round_robin": Routing.ROUND_ROBIN,
-    "least_outstanding": Routing.LEAST_OUTSTANDING,
-    "prefix_aware": Routing.PREFIX_AWARE,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeOptions:
-    """What else to find out about a served workload.
-
-    objectives : bounds whose percentiles and goodput are reported; intervals : whether to work them out
-    trace_steps : steps of each replica to keep; progress : called with (requests brought in, of how many)
-    routing : how requests are spread over replicas
-    """
-
-    objectives: tuple[ObjectiveSpec, ...] = ()
-    intervals: bool = True
-    trace_steps: int = 0
-    progress: Progress | None = None
-    routing: Routing = Routing.ROUND_ROBIN
-
-
-def routing_of(scenario: ScenarioSpec) -> Routing:
-    """The scenario's routing; refused where there is nothing to choose between."""
-    if scenario.routing is None:
-        return Routing.ROUND_ROBIN
-    pools = scenario.disaggregation
-    most = scenario.replicas if pools is None else max(pools.prefill_replicas, pools.decode_replicas)
-    if most * scenario.dp_size == 1:
-        raise RoofcastError(
-            f"{scenario.routing!r} has nothing to choose from: there is one replica",
-            field="routing",
-            code="ignored_option",
-            hint="leave it out or add replicas",
-        )
-    return _ROUTINGS[scenario.routing]
-
-
-def scenario_options(scenario: ScenarioSpec, options: ServeOptions) -> ServeOptions:
-    """``options`` with what the scenario itself asks for; objectives of the caller go before the scenario's."""
-    if scenario.kind != "serve":
-        return options
-    return replace(
-        options,
-        routing=routing_of(scenario),
-        objectives=options.objectives or parse_objectives(scenario.slo or (), flag="slo"),
-    )
+from simulator.traffic.demand import build_requests
+from simulator.units import percent_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +134,39 @@ def check_finished(result: ServeResult) -> None:
         )
 
 
+def _pools_notes(pools: DisaggregatedResult) -> tuple[str, ...]:
+    prefill, decode = pools.prefill, pools.decode
+    return (
+        f"{prefill.replicas} prefill replicas on {prefill.devices} and {decode.replicas} decode replicas on"
+        f" {decode.devices} devices: prefill busy {percent_text(pools.prefill_busy_fraction)}, KV cache"
+        f" over {pools.link} ({percent_text(pools.link_busy_fraction)} of its time)"
+        f" takes {pools.transfer_mean_s:.3g} s on average",
+        "batch, KV, busy time and memory are those of the decode pool",
+    )
+
+
+def _run(
+    result: ServeResult,
+    *,
+    replicas: int,
+    phases: tuple[PhaseEstimate, PhaseEstimate | None],
+    memory: MemoryPlan,
+    interval: ServeInterval | None,
+    notes: tuple[str, ...],
+    pools: DisaggregatedResult | None = None,
+) -> ServedRun:
+    return ServedRun(
+        result=result if interval is None else with_intervals(result, interval),
+        replicas=replicas,
+        prefill=phases[0],
+        decode=phases[1],
+        memory=memory,
+        notes=(*serve_notes(result), *notes),
+        interval=interval,
+        pools=pools,
+    )
+
+
 def served_run(
     deployment: Deployment, *, workload: WorkloadSpec, replicas: int, options: ServeOptions | None = None
 ) -> ServedRun:
@@ -202,26 +186,163 @@ def served_run(
         progress=options.progress,
     )
     check_finished(result)
-    prefill, decode = typical_steps(deployment, result)
-    memory = memory_plan(deployment)
-    interval = None
+    phases, memory, interval = typical_steps(deployment, result), memory_plan(deployment), None
     if options.intervals:
-        interval = workload_interval(
+        interval = _workload_interval(
             deployment,
             workload=workload,
             replicas=replicas,
             routing=options.routing,
             tables=tables,
             result=result,
-            prefill=prefill,
-            decode=decode,
+            phases=phases,
         )
-    return ServedRun(
-        result=result,
-        replicas=replicas,
-        prefill=prefill,
-        decode=decode,
-        memory=memory,
-        notes=(*serve_notes(result), *speculation_notes(deployment, decode, memory)),
+    notes = speculation_notes(deployment, phases[1], memory)
+    return _run(result, replicas=replicas, phases=phases, memory=memory, interval=interval, notes=notes)
+
+
+def disaggregated_run(
+    prefill: Deployment,
+    decode: Deployment,
+    *,
+    workload: WorkloadSpec,
+    spec: DisaggregationSpec,
+    options: ServeOptions,
+    profiles: str | None = None,
+) -> ServedRun:
+    """Simulate ``workload`` on the pools of ``spec``, made of copies of ``prefill`` and ``decode``."""
+    check_workload(workload)
+    server = server_of(decode, profiles=profiles)
+    pools = serve_disaggregated(
+        build_requests(workload, block_size_tokens=prefill.engine.block_size_tokens),
+        prefill=Pool(deployment=prefill, replicas=spec.prefill_replicas),
+        decode=Pool(deployment=decode, replicas=spec.decode_replicas),
+        spec=spec,
+        server=server,
+        timeout_s=workload.timeout_s,
+        routing=options.routing,
+        objectives=options.objectives,
+        trace_steps=options.trace_steps,
+    )
+    check_finished(pools.result)
+    phases = typical_steps(prefill, pools.result)[0], typical_steps(decode, pools.result)[1]
+    interval = None
+    if options.intervals:
+        interval = _pools_interval(
+            pools, workload=workload, spec=spec, server=server, routing=options.routing, phases=phases
+        )
+    return _run(
+        pools.result,
+        replicas=1,
+        phases=phases,
+        memory=memory_plan(decode),
         interval=interval,
+        notes=_pools_notes(pools),
+        pools=pools,
+    )
+
+
+def pools_power_w(run: ServedRun, pools: DisaggregatedResult) -> float:
+    """Mean power of all devices of both pools [W]."""
+    prefill_w = average_power_w(
+        pools.prefill.deployment,
+        phases=((run.prefill.weights, run.prefill.estimate),),
+        busy_fraction=min(pools.prefill_busy_fraction, 1.0),
+    )
+    phase = run.decode or run.prefill
+    decode_w = average_power_w(
+        pools.decode.deployment, phases=((phase.weights, phase.estimate),), busy_fraction=run.busy_fraction
+    )
+    return pools.prefill.replicas * prefill_w + pools.decode.replicas * decode_w
+
+
+def _scaled_tables(tables: tuple[StepTables, ...], factor: float) -> tuple[StepTables, ...]:
+    return tuple(scale_tables(part, factor=factor) for part in tables)
+
+
+def _reseeded(workload: WorkloadSpec, number: int) -> WorkloadSpec:
+    return workload.model_copy(update={"seed": workload.seed + number})
+
+
+def _workload_interval(
+    deployment: Deployment,
+    *,
+    workload: WorkloadSpec,
+    replicas: int,
+    routing: Routing,
+    tables: tuple[StepTables, ...],
+    result: ServeResult,
+    phases: tuple[PhaseEstimate, PhaseEstimate | None],
+) -> ServeInterval:
+    """80 % interval of a workload's ``result`` on copies of one deployment; errors of all its steps as common."""
+    spread, overall, (prefill, decode) = deployment.engine.spread, result.overall, phases
+    prefill_sigma, decode_sigma = phase_sigmas(prefill=prefill, decode=decode, spread=spread)
+    busy = overall.busy_fraction * replicas * deployment.parallelism.dp_size
+    share = overall.requests_per_s * prefill.total_s / busy if decode is not None and busy > 0 else 1.0
+
+    def rerun(factor: float) -> ServeResult:
+        return serve_workload(
+            deployment,
+            workload=workload,
+            replicas=replicas,
+            routing=routing,
+            tables=_scaled_tables(tables, factor),
+            step_scale=factor,
+            requests=result.requests,
+        )
+
+    def reseed(number: int) -> ServeResult:
+        other = _reseeded(workload, number)
+        return serve_workload(deployment, workload=other, replicas=replicas, routing=routing, tables=tables)
+
+    return repeated_interval(
+        result,
+        log_sigma=step_sigma(prefill_sigma=prefill_sigma, decode_sigma=decode_sigma, prompt_share=share),
+        spread=spread,
+        rerun=rerun,
+        reseed=reseed,
+        workload=workload,
+    )
+
+
+def _pools_interval(
+    pools: DisaggregatedResult,
+    *,
+    workload: WorkloadSpec,
+    spec: DisaggregationSpec,
+    server: ServerSpec | None,
+    routing: Routing,
+    phases: tuple[PhaseEstimate, PhaseEstimate | None],
+) -> ServeInterval:
+    """80 % interval of a workload on two pools, whose steps are known to different degrees but err together.
+
+    Left out: errors of the link between the pools, which is taken at its datasheet bandwidth.
+    """
+    spread = pools.prefill.deployment.engine.spread
+    sigmas = phase_sigmas(prefill=phases[0], decode=phases[1], spread=spread)
+    larger = max(sigmas)
+    tables = [step_tables(pool.deployment) for pool in (pools.prefill, pools.decode)]
+
+    def served(load: WorkloadSpec, *, factor: float = 1.0) -> ServeResult:
+        ahead, after = (
+            _scaled_tables(part, factor ** (sigma / larger) if larger > 0 else factor)
+            for part, sigma in zip(tables, sigmas, strict=True)
+        )
+        return serve_disaggregated(
+            build_requests(load, block_size_tokens=pools.prefill.deployment.engine.block_size_tokens),
+            prefill=replace(pools.prefill, tables=ahead),
+            decode=replace(pools.decode, tables=after),
+            spec=spec,
+            server=server,
+            timeout_s=load.timeout_s,
+            routing=routing,
+        ).result
+
+    return repeated_interval(
+        pools.result,
+        log_sigma=larger,
+        spread=spread,
+        rerun=lambda factor: served(workload, factor=factor),
+        reseed=lambda number: served(_reseeded(workload, number)),
+        workload=workload,
     )

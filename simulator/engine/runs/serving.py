@@ -13,7 +13,7 @@ from simulator.engine.events.simulation import Progress, simulate_requests
 from simulator.engine.runs.metrics import ServeResult, serve_result
 from simulator.engine.runs.scheduling import host_offload, kv_blocks_of, scheduler_settings, step_tables
 from simulator.engine.settings import Routing, SchedulerSettings
-from simulator.engine.uniform.speculative_steps import speculative_steps
+from simulator.engine.uniform.steps import speculative_steps
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.step_shape import Array
 from simulator.phases.compiled import StepTables

@@ -12,8 +12,7 @@ import numpy as np
 
 from simulator.engine.uniform.simulation import UniformDemand, UniformLimits, simulate_uniform
 from simulator.engine.uniform.speculation_gain import run_lengths, token_s
-from simulator.engine.uniform.speculative_steps import speculation_notes, uniform_rounds
-from simulator.engine.uniform.static_batch import PhaseEstimate, decode_phase, prefill_phase
+from simulator.engine.uniform.steps import PhaseEstimate, decode_phase, prefill_phase, speculation_notes, uniform_rounds
 from simulator.errors import InfeasibleError
 from simulator.phases.deployment import Deployment, without_speculation
 from simulator.phases.memory import MemoryPlan, memory_plan, sequences_that_fit

@@ -15,8 +15,8 @@ from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.kernels.timing import Provenance
 from simulator.planner.records import Fleet, Limit, Objective, Replica
 from simulator.planner.serving.feasibility import Evaluated
-from simulator.planner.serving.pace_spread import pace_sigma
 from simulator.planner.serving.replica_load import fleet_sweep
+from simulator.techniques.speculation.pace_spread import pace_sigma
 from simulator.traffic.lengths import RequestMix
 from simulator.units import bound_text, percent_text
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.engine.uniform.static_batch import PhaseEstimate
+from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
 from simulator.reports.content.quantities import percent_text, seconds_text
 

@@ -13,13 +13,12 @@ import numpy as np
 
 from simulator.engine.runs.answers import ScenarioResult
 from simulator.engine.runs.disaggregation import Pool
-from simulator.engine.runs.intervals import DEVIATE, METRICS, IntervalMethod, ServeInterval, StageInterval
+from simulator.engine.runs.intervals import IntervalMethod, IntervalSource
 from simulator.engine.runs.load_sweep import LoadSweep
 from simulator.engine.runs.metrics import LatencySummary, ObjectiveCheck, ServeResult, StageResult
 from simulator.engine.runs.served_run import ServedRun
-from simulator.kernels.timing import Provenance
+from simulator.kernels.timing import DEVIATE
 from simulator.phases.deployment import Deployment
-from simulator.planner.serving.pace_spread import pace_sigma
 from simulator.reports.content.quantities import bytes_text, percent_text, rate_text, seconds_text
 from simulator.reports.content.text import text_table
 from simulator.traffic.requests import Floats
@@ -92,24 +91,23 @@ def _stage_cells(name: str, stage: StageResult) -> tuple[str, ...]:
     )
 
 
-def _range(interval: StageInterval | None, metric: str) -> str:
-    if interval is None:
+def _range(stage: StageResult, metric: str) -> str:
+    if stage.interval is None:
         return ""
-    place = METRICS.index(metric)
-    low_s, high_s = interval.low[place], interval.high[place]
-    return "-" if math.isnan(low_s) else f"{seconds_text(low_s)} to {seconds_text(high_s)}"
+    found = stage.interval[metric]
+    return "-" if found is None else f"{seconds_text(found[0])} to {seconds_text(found[1])}"
 
 
-def _latency_cells(name: str, metric: str, summary: LatencySummary, interval: StageInterval | None) -> tuple[str, ...]:
+def _latency_cells(name: str, metric: str, summary: LatencySummary, stage: StageResult) -> tuple[str, ...]:
     tail = [seconds_text(value) for value in (summary.p50_s, summary.p90_s, summary.p95_s, summary.p99_s)]
     mean = seconds_text(summary.mean_s)
     return (
         name,
         metric.upper(),
         mean,
-        _range(interval, f"{metric}_mean_s"),
+        _range(stage, f"{metric}_mean_s"),
         *tail,
-        _range(interval, f"{metric}_p95_s"),
+        _range(stage, f"{metric}_p95_s"),
     )
 
 
@@ -117,20 +115,12 @@ def _latency_cells(name: str, metric: str, summary: LatencySummary, interval: St
 class _Window:
     name: str
     stage: StageResult
-    interval: StageInterval | None
 
 
-def _windows(result: ServeResult, interval: ServeInterval | None) -> list[_Window]:
+def _windows(result: ServeResult) -> list[_Window]:
     """Every stage; and the whole run where it has several."""
-    bounds: Sequence[StageInterval | None] = (
-        [None] * (len(result.stages) + 1) if interval is None else [*interval.stages, interval.overall]
-    )
-    names = [*(str(index) for index in range(len(result.stages))), OVERALL]
-    parts = [
-        _Window(name=name, stage=stage, interval=bound)
-        for name, stage, bound in zip(names, (*result.stages, result.overall), bounds, strict=True)
-    ]
-    return parts if len(result.stages) > 1 else parts[:1]
+    parts = [_Window(name=str(index), stage=stage) for index, stage in enumerate(result.stages)]
+    return [*parts, _Window(name=OVERALL, stage=result.overall)] if len(parts) > 1 else parts
 
 
 def _stage_table(windows: Sequence[_Window]) -> str:
@@ -141,7 +131,7 @@ def _stage_table(windows: Sequence[_Window]) -> str:
 
 def _latency_table(windows: Sequence[_Window]) -> str:
     rows = [
-        _latency_cells(window.name, metric, summary, window.interval)
+        _latency_cells(window.name, metric, summary, window.stage)
         for window in windows
         for metric, summary in (("ttft", window.stage.ttft), ("tpot", window.stage.tpot), ("e2e", window.stage.e2e))
     ]
@@ -215,38 +205,31 @@ def _title(answered: ScenarioResult, run: ServedRun) -> str:
     )
 
 
-def _interval_line(interval: ServeInterval) -> str:
-    steps = f"step times +-{percent_text(math.exp(DEVIATE * interval.step_log_sigma) - 1)}"
-    how = "the run repeated with slower and faster steps" if interval.method is IntervalMethod.RERUN else "times scaled"
-    chance = f", scatter over {interval.seeds + 1} seeds" if interval.seeds else ""
+def _interval_line(source: IntervalSource) -> str:
+    steps = f"step times +-{percent_text(math.exp(DEVIATE * source.step_log_sigma) - 1)}"
+    rerun = source.steps is IntervalMethod.RERUN
+    how = "the run repeated with slower and faster steps" if rerun else "times scaled"
+    chance = f", scatter over {source.further_seeds + 1} seeds" if source.further_seeds else ""
     return f"80 % intervals: {steps} ({how}), the engine's own spread{chance}."
-
-
-def _provenance(run: ServedRun) -> str:
-    phases = [phase for phase in (run.prefill, run.decode) if phase is not None]
-    return Provenance(int(max(float(phase.estimate.provenance.max()) for phase in phases))).label
 
 
 def serve_text(answered: ScenarioResult, *, assumptions: bool) -> str:
     """Everything about a served scenario as text."""
     run = answered.run
     assert isinstance(run, ServedRun), "kind serve"
-    windows = _windows(run.result, run.interval)
+    windows = _windows(run.result)
     parts = [_title(answered, run), "", _stage_table(windows), "", _latency_table(windows)]
     checks = [_objective_line(window.name, check) for window in windows for check in window.stage.objectives]
     if checks:
         parts += ["", "Objectives", *(f"  {line}" for line in checks)]
     parts += ["", *_series_lines(run.result), ""]
-    if run.interval is not None:
-        parts.append(_interval_line(run.interval))
-    parts.append(
-        f"Step times are {_provenance(run)}. Power {answered.power_w * answered.scenario.replicas:,.0f} W mean."
-    )
-    pace = pace_sigma(answered.scenario.techniques.speculation)
-    if pace:
+    if answered.interval_method is not None:
+        parts.append(_interval_line(answered.interval_method))
+    parts.append(f"Step times are {answered.step_provenance.label}. Power {answered.power_w:,.0f} W mean.")
+    if answered.pace_log_sigma:
         parts.append(
             "How many guesses are accepted is assumed: tokens of a step differ between tasks by "
-            f"{percent_text(pace)} (one standard deviation), which the intervals leave out."
+            f"{percent_text(answered.pace_log_sigma)} (one standard deviation), which the intervals leave out."
         )
     parts += [f"note: {text}" for text in answered.notes]
     if assumptions:

@@ -1,0 +1,179 @@
+"""From a scenario to what is run: its replica or pools with their fields checked, its routing and objectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simulator.engine.events.simulation import Progress
+from simulator.engine.settings import Routing
+from simulator.errors import ProfileError, RoofcastError
+from simulator.phases.deployment import Deployment, deploy
+from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
+from simulator.specs.engine.engine import DEFAULT_ENGINE, FRAMEWORK, EngineSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
+from simulator.specs.loading import default_server_for, load_hardware
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.plan import ObjectiveSpec, parse_objectives
+from simulator.specs.question.scenario import (
+    IDLE_ENGINE_FIELDS,
+    IDLE_FIELDS,
+    REQUIRED_FIELDS,
+    Kind,
+    RoutingName,
+    ScenarioSpec,
+)
+from simulator.specs.spellings import link_word
+from simulator.techniques.kv_compression import check_budget
+
+# A static batch is what a framework runs; everything else needs a scheduler.
+DEFAULT_ENGINES: dict[Kind, str] = {
+    "batch": FRAMEWORK,
+    "closed_loop": DEFAULT_ENGINE,
+    "offline": DEFAULT_ENGINE,
+    "serve": DEFAULT_ENGINE,
+}
+_ROUTINGS: dict[RoutingName, Routing] = {
+    "round_robin": Routing.ROUND_ROBIN,
+    "least_outstanding": Routing.LEAST_OUTSTANDING,
+    "prefix_aware": Routing.PREFIX_AWARE,
+}
+
+
+def _engine(scenario: ScenarioSpec) -> EngineSpec:
+    """The scenario's engine, with a name where it gives none."""
+    if "name" in scenario.engine.model_fields_set:
+        return scenario.engine
+    return scenario.engine.model_copy(update={"name": DEFAULT_ENGINES[scenario.kind]})
+
+
+def _check_fields(scenario: ScenarioSpec) -> None:
+    for field in REQUIRED_FIELDS[scenario.kind]:
+        if getattr(scenario, field) is None:
+            raise RoofcastError(
+                f"kind {scenario.kind} needs it",
+                field=field,
+                code="missing_field",
+                hint="required: " + ", ".join(REQUIRED_FIELDS[scenario.kind]),
+            )
+    for field in IDLE_FIELDS[scenario.kind]:
+        if getattr(scenario, field) is not None:
+            raise RoofcastError(
+                f"has no effect under kind {scenario.kind}",
+                field=field,
+                code="ignored_option",
+                hint="leave it out, or choose the kind that uses it",
+            )
+    for field in IDLE_ENGINE_FIELDS if scenario.kind != "serve" else ():
+        if getattr(scenario.engine, field):
+            raise RoofcastError(
+                f"has no effect under kind {scenario.kind}",
+                field=f"engine.{field}",
+                code="ignored_option",
+                hint="leave it out, or choose kind serve",
+            )
+    if scenario.disaggregation is not None and "replicas" in scenario.model_fields_set:
+        raise RoofcastError(
+            "has no effect beside disaggregation", field="replicas", code="ignored_option", hint="leave it out"
+        )
+
+
+def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None) -> AcceleratorSpec:
+    """Replace the scale-up link where the scenario asks for the host's; refuse what the device does not have."""
+    asked = None if interconnect is None else link_word(interconnect)
+    if asked is None or asked == link_word(hardware.scale_up.kind):
+        return hardware
+    if asked == link_word(hardware.host_link.kind):
+        link = LinkSpec(
+            kind=hardware.host_link.kind,
+            bytes_per_s_per_direction=hardware.host_link.bytes_per_s_per_direction,
+            domain_size=hardware.scale_up.domain_size,
+        )
+        return hardware.model_copy(update={"scale_up": link})
+    raise RoofcastError(
+        f"{interconnect!r} does not connect {hardware.name}; "
+        "allowed: " + ", ".join(sorted({hardware.scale_up.kind, hardware.host_link.kind})),
+        field="interconnect",
+        code="unsupported_option",
+    )
+
+
+def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Deployment:
+    """The replica that a scenario describes, its fields checked."""
+    _check_fields(scenario)
+    if scenario.isl_tokens is not None:
+        check_budget(scenario.techniques.kv_policy, longest_tokens=scenario.isl_tokens + (scenario.osl_tokens or 0))
+    hardware = _with_interconnect(load_hardware(scenario.hardware, profiles=profiles), scenario.interconnect)
+    return deploy(
+        model=load_model(scenario.model, profiles=profiles),
+        hardware=hardware,
+        parallelism=ParallelismSpec(
+            tp_size=scenario.tp_size, pp_size=scenario.pp_size, ep_size=scenario.ep_size, dp_size=scenario.dp_size
+        ),
+        precision=scenario.precision,
+        engine=_engine(scenario),
+        techniques=scenario.techniques,
+        profiles=profiles,
+    )
+
+
+def pool_deployments(
+    scenario: ScenarioSpec, spec: DisaggregationSpec, *, profiles: str | None = None
+) -> tuple[Deployment, Deployment]:
+    """What one replica of the prefill pool and one of the decode pool runs."""
+    _check_fields(scenario)
+    prefill, decode = (
+        deployment_of(scenario.model_copy(update={"tp_size": size or scenario.tp_size}), profiles=profiles)
+        for size in (spec.prefill_tp_size, spec.decode_tp_size)
+    )
+    return prefill, decode
+
+
+def server_of(deployment: Deployment, *, profiles: str | None) -> ServerSpec | None:
+    """The server that accelerators of this kind come in, where one is known."""
+    try:
+        return default_server_for(deployment.hardware.name, profiles=profiles)
+    except ProfileError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """What else to find out about a served workload.
+
+    objectives : bounds whose percentiles and goodput are reported; intervals : whether to work them out
+    trace_steps : steps of each replica to keep; progress : called with (requests brought in, of how many)
+    routing : how requests are spread over replicas
+    """
+
+    objectives: tuple[ObjectiveSpec, ...] = ()
+    intervals: bool = True
+    trace_steps: int = 0
+    progress: Progress | None = None
+    routing: Routing = Routing.ROUND_ROBIN
+
+
+def routing_of(scenario: ScenarioSpec) -> Routing:
+    """The scenario's routing; refused where there is nothing to choose between."""
+    if scenario.routing is None:
+        return Routing.ROUND_ROBIN
+    pools = scenario.disaggregation
+    most = scenario.replicas if pools is None else max(pools.prefill_replicas, pools.decode_replicas)
+    if most * scenario.dp_size == 1:
+        raise RoofcastError(
+            f"{scenario.routing!r} has nothing to choose from: there is one replica",
+            field="routing",
+            code="ignored_option",
+            hint="leave it out or add replicas",
+        )
+    return _ROUTINGS[scenario.routing]
+
+
+def scenario_options(scenario: ScenarioSpec, options: ServeOptions) -> ServeOptions:
+    """``options`` with what the scenario itself asks for; objectives of the caller go before the scenario's."""
+    if scenario.kind != "serve":
+        return options
+    return replace(
+        options,
+        routing=routing_of(scenario),
+        objectives=options.objectives or parse_objectives(scenario.slo or (), flag="slo"),
+    )

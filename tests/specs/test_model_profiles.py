@@ -92,7 +92,9 @@ def test_active_parameters_are_fewer_only_in_mixtures(name: str) -> None:
 
 def test_mixtures_without_a_published_active_size_are_only_the_unpublished_ones() -> None:
     unsaid = {name for name in MODELLED if PROFILES[name].published is None}
-    assert unsaid == {"kimi-k3", "minimax-m3"}
+    # Four have no experts, and their names are rounder than half a percent.
+    silent = {"afm-4.5b", "command-a-03-2025", "devstral-2-123b", "granite-4.0-h-micro"}
+    assert unsaid == {"kimi-k3", "minimax-m3"} | silent
 
 
 @pytest.mark.parametrize("spelling", LISTED_IDS)

@@ -9,12 +9,14 @@ from simulator.errors import RoofcastError, did_you_mean
 from simulator.specs.huggingface import (
     classic,
     deepseek,
+    dense_variants,
     encoder,
     gemma,
     linear_attention,
     llama_like,
     moe,
     moe_mixed,
+    moe_variants,
     recurrent,
 )
 from simulator.specs.huggingface.fields import Fields
@@ -47,6 +49,27 @@ def _family(read: Reader, config_class: str) -> ModelFamily:
 
 
 FAMILIES: Mapping[str, ModelFamily] = {
+    "exaone4": _family(dense_variants.read_exaone4, "Exaone4Config"),
+    "exaone4_5_text": _family(dense_variants.read_exaone4, "Exaone4_5_TextConfig"),
+    "olmo3": _family(dense_variants.read_olmo3, "Olmo3Config"),
+    "arcee": _family(dense_variants.read_arcee, "ArceeConfig"),
+    "apertus": _family(dense_variants.read_apertus, "ApertusConfig"),
+    "bitnet": _family(dense_variants.read_bitnet, "BitNetConfig"),
+    "hunyuan_v1_dense": _family(dense_variants.read_hunyuan_dense, "HunYuanDenseV1Config"),
+    "ministral3": _family(dense_variants.read_ministral3, "Ministral3Config"),
+    "cohere2": _family(dense_variants.read_cohere2, "Cohere2Config"),
+    "muse_glimmer_text": _family(dense_variants.read_muse_glimmer, "MuseGlimmerTextConfig"),
+    "chatglm": _family(dense_variants.read_chatglm, "ChatGLMConfig"),
+    "granite": _family(llama_like.read_llama, "GraniteConfig"),
+    "granitemoe": _family(moe_variants.read_granite_moe, "GraniteMoeConfig"),
+    "granitemoehybrid": _family(moe_variants.read_granite_hybrid, "GraniteMoeHybridConfig"),
+    "dots1": _family(moe_variants.read_dots1, "Dots1Config"),
+    "hy_v3": _family(moe_variants.read_hunyuan3, "HYV3Config"),
+    "afmoe": _family(moe_variants.read_afmoe, "AfmoeConfig"),
+    "laguna": _family(moe_variants.read_laguna, "LagunaConfig"),
+    "cohere2_moe": _family(moe_variants.read_cohere_moe, "Cohere2MoeConfig"),
+    "mistral4": _family(moe_variants.read_mistral4, "Mistral4Config"),
+    "mistral_large3": _family(moe_variants.read_mistral4, "MistralLarge3Config"),
     "bert": _family(encoder.read_bert, "BertConfig"),
     "bloom": _family(classic.read_bloom, "BloomConfig"),
     "cohere": _family(llama_like.read_cohere, "CohereConfig"),

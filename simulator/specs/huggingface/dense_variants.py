@@ -1,0 +1,181 @@
+"""Dense decoders that change one part of Llama: the activation, norms of heads, windows, parallel blocks, biases."""
+
+from __future__ import annotations
+
+from simulator.specs.huggingface.fields import Fields
+from simulator.specs.huggingface.layers import (
+    FULL,
+    SLIDING,
+    Trunk,
+    attention_layers,
+    decoder,
+    every_nth_full,
+    grouped_attention,
+    prediction_heads,
+    read_attention,
+    read_trunk,
+    uniform,
+    windows_of_types,
+)
+from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec
+
+_PATTERN = {"L": SLIDING, "G": FULL}
+
+
+def _biased(fields: Fields, attention: AttentionSpec, *, qk_norm: str = "none") -> AttentionSpec:
+    """``attention_bias`` on all four projections, and the norm over queries and keys."""
+    bias = fields.flag("attention_bias", default=False)
+    return attention.model_copy(update={"qkv_bias": bias, "o_bias": bias, "qk_norm": qk_norm})
+
+
+def _plain_stack(
+    fields: Fields,
+    *,
+    trunk: Trunk,
+    attention: AttentionSpec,
+    mlp: MlpSpec,
+    windows: tuple[int | None, ...] | None = None,
+    extra_parameters: int = 0,
+    tie_default: bool = False,
+    notes: tuple[str, ...] = (),
+) -> ModelSpec:
+    depth = trunk.num_hidden_layers
+    layers = attention_layers(
+        attention,
+        windows=windows or (None,) * depth,
+        feed_forwards=uniform(mlp, depth),
+        extra_parameters=extra_parameters,
+    )
+    return decoder(fields, trunk=trunk, layers=layers, tie_default=tie_default, notes=notes)
+
+
+def read_exaone4(fields: Fields) -> ModelSpec:
+    """Exaone4Config: norms over heads and behind the sublayers; ``LLLG`` is three sliding layers, then a full one."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = read_attention(fields, hidden_size=trunk.hidden_size).model_copy(update={"qk_norm": "head"})
+    window = fields.optional_size("sliding_window")
+    pattern = fields.raw("sliding_window_pattern")
+    default: tuple[str, ...] = (FULL,) * depth
+    if window is not None and isinstance(pattern, str) and pattern and set(pattern) <= set(_PATTERN):
+        default = tuple(_PATTERN[pattern[index % len(pattern)]] for index in range(depth))
+    elif window is not None and isinstance(pattern, int) and pattern > 0:
+        default = every_nth_full(depth, pattern)
+    windows = windows_of_types(fields, depth=depth, window=window, default=default)
+    notes = prediction_heads(fields, "num_nextn_predict_layers", "_num_mtp_layers")
+    fields.costless("mtp_loss_scaling_factor", "mtp_share_layers")
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, windows=windows, notes=notes)
+
+
+def read_olmo3(fields: Fields) -> ModelSpec:
+    """Olmo3Config: OLMo 2 (norms behind the sublayers, over all heads together) with three sliding layers in four."""
+    trunk = read_trunk(fields)
+    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size), qk_norm="full")
+    depth = trunk.num_hidden_layers
+    window = fields.size("sliding_window", default=4096)
+    windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, 4))
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, windows=windows)
+
+
+def read_arcee(fields: Fields) -> ModelSpec:
+    """ArceeConfig: Llama whose feed-forward block has two matrices and a squared ReLU."""
+    trunk = read_trunk(fields)
+    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    bias = fields.flag("mlp_bias", default=False)
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=bias)
+    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp)
+
+
+def read_apertus(fields: Fields) -> ModelSpec:
+    """ApertusConfig: norms over heads, two matrices and xIELU, whose two learned numbers a layer are stored."""
+    trunk = read_trunk(fields)
+    fields.expect("post_norm", value=False, why="ApertusDecoderLayer norms before its sublayers")
+    fields.expect("qk_norm", value=True, why="ApertusAttention always norms its heads")
+    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size), qk_norm="head")
+    fields.expect("mlp_bias", value=False, why="ApertusMLP has no biases")
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False)
+    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, extra_parameters=2)
+
+
+def read_bitnet(fields: Fields) -> ModelSpec:
+    """BitNetConfig: Llama with a norm before the output projection and one before the down projection."""
+    trunk = read_trunk(fields)
+    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    norms = trunk.hidden_size + mlp.intermediate_size
+    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, extra_parameters=norms)
+
+
+def read_hunyuan_dense(fields: Fields) -> ModelSpec:
+    """HunYuanDenseV1Config: Llama with norms over query and key heads; ids of tokens and of unused heads beside it."""
+    trunk = read_trunk(fields)
+    fields.expect("use_cla", value=False, why="attention shared across layers is not modelled")
+    fields.expect("use_qk_norm", value=True, why="HunYuanDenseV1Attention always norms its heads")
+    fields.costless("cla_share_factor", "add_classification_head", "class_num", "dense_list", "pool_type", "norm_type")
+    fields.costless("eod_token_id", "im_end_id", "im_newline_id", "im_start_id", "mask_init_id", "pad_id", "sep_id")
+    fields.costless("text_end_id", "text_start_id", "org_vocab_size", "use_rotary_pos_emb", "attention_head_dim")
+    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size), qk_norm="head")
+    fields.expect("mlp_bias", value=False, why="HunYuanDenseV1MLP has no biases")
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp)
+
+
+def read_ministral3(fields: Fields) -> ModelSpec:
+    """Ministral3Config: Mistral whose queries are scaled by their position; head_dim 128 unless given."""
+    trunk = read_trunk(fields)
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=128, kv_heads_default=8)
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    windows = (fields.optional_size("sliding_window"),) * trunk.num_hidden_layers
+    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, windows=windows)
+
+
+def read_cohere2(fields: Fields) -> ModelSpec:
+    """Cohere2Config: parallel sublayers behind one norm, and three sliding layers before each full one."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    fields.costless("order_of_interleaved_layers", "position_embedding_type", "use_embedding_sharing", "layer_switch")
+    fields.costless("use_gated_activation", "use_parallel_block", "use_parallel_embedding", "rotary_pct")
+    period = fields.size(fields.either("sliding_window_pattern", "_sliding_window_pattern"), default=4)
+    window = fields.size("sliding_window", default=4096)
+    windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, period))
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    layers = attention_layers(attention, windows=windows, feed_forwards=uniform(mlp, depth), norms=1)
+    return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias", tie_default=True)
+
+
+def read_muse_glimmer(fields: Fields) -> ModelSpec:
+    """MuseGlimmerTextConfig: norms over heads without weights, few KV heads, sliding layers between full ones."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    fields.costless("qk_scale_factor", "layer_rope_theta")
+    window = fields.optional_size("sliding_window")
+    windows = windows_of_types(fields, depth=depth, window=window, default=(FULL,) * depth)
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, windows=windows)
+
+
+def read_chatglm(fields: Fields) -> ModelSpec:
+    """ChatGLMConfig (of the checkpoint): GLM under Megatron's names; biases on q, k and v, few KV heads."""
+    trunk = Trunk(
+        hidden_size=fields.size("hidden_size"),
+        num_hidden_layers=fields.depth(fields.either("num_layers", "num_hidden_layers")),
+        vocab_size=fields.size("padded_vocab_size"),
+        max_position_embeddings=fields.optional_size("seq_length"),
+    )
+    fields.expect("rmsnorm", value=True, why="layer norms are not published")
+    fields.expect("post_layer_norm", value=True, why="the final norm is part of every published model")
+    fields.expect("add_bias_linear", value=False, why="only q, k and v carry biases")
+    fields.costless("apply_query_key_layer_scaling", "fp32_residual_connection", "original_rope", "rope_ratio")
+    fields.costless("pre_seq_len", "prefix_projection", "quantization_bit", "use_cache", "vocab_size")
+    heads = fields.size("num_attention_heads")
+    grouped = fields.flag("multi_query_attention", default=False)
+    kv_heads = fields.size("multi_query_group_num", default=heads)
+    attention = grouped_attention(
+        fields, heads=heads, kv_heads=kv_heads if grouped else heads, head_dim=fields.size("kv_channels")
+    ).model_copy(update={"qkv_bias": fields.flag("add_qkv_bias", default=False)})
+    mlp = MlpSpec(intermediate_size=fields.size("ffn_hidden_size"))
+    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp)

@@ -1,0 +1,224 @@
+"""Mixtures of experts under ordinary attention: Granite, dots.llm1, Hunyuan 3, Trinity, Laguna, Command A+.
+
+Mistral 4 and Mistral Large 3 have DeepSeek's latent attention and experts under a router without correction bias.
+"""
+
+from __future__ import annotations
+
+from simulator.specs.huggingface.deepseek import read_deepseek
+from simulator.specs.huggingface.fields import Fields
+from simulator.specs.huggingface.layers import (
+    FULL,
+    SLIDING,
+    attention_layers,
+    decoder,
+    every_nth_full,
+    prediction_heads,
+    read_attention,
+    read_trunk,
+    windows_of_types,
+)
+from simulator.specs.huggingface.moe import check_top_k, read_mixtral
+from simulator.specs.huggingface.moe_mixed import choose, sparse_after
+from simulator.specs.model.architecture import AttentionSpec, LayerSpec, Mamba2Spec, MlpSpec, ModelSpec, MoeSpec
+
+_SCANNING = ("mamba", "linear_attention")
+_HYBRID_LAYERS = (*_SCANNING, "attention", FULL)
+"""Layers of a Granite hybrid, in the words of its checkpoints and of transformers 5."""
+
+
+def _experts(
+    fields: Fields, *, number: str, width: int, shared: int, correction_bias: bool, picked: str = "num_experts_per_tok"
+) -> MoeSpec:
+    """``number`` routed experts of ``width``, and shared ones of ``shared`` in all."""
+    experts, chosen = fields.size(number), fields.size(picked)
+    check_top_k(fields, picked, picked=chosen, experts=experts)
+    return MoeSpec(
+        num_experts=experts,
+        num_experts_per_tok=chosen,
+        moe_intermediate_size=width,
+        shared_expert_intermediate_size=shared,
+        correction_bias=correction_bias,
+    )
+
+
+def _head_normed(fields: Fields, attention: AttentionSpec) -> AttentionSpec:
+    bias = fields.flag("attention_bias", default=False)
+    return attention.model_copy(update={"qkv_bias": bias, "o_bias": bias, "qk_norm": "head"})
+
+
+def read_granite_moe(fields: Fields) -> ModelSpec:
+    """GraniteMoeConfig: Mixtral whose router scales are folded into the multipliers."""
+    fields.expect("attention_bias", value=False, why="a biased Granite mixture is not published")
+    return read_mixtral(fields)
+
+
+def read_granite_hybrid(fields: Fields) -> ModelSpec:
+    """GraniteMoeHybridConfig: Mamba-2 or attention, then experts beside a shared block, or that block alone."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    fields.expect("attention_bias", value=False, why="a biased Granite hybrid is not published")
+    rotary = fields.text("position_embedding_type", allowed=("nope", "rope"), default="nope") == "rope"
+    attention = read_attention(fields, hidden_size=trunk.hidden_size).model_copy(update={"rotary": rotary})
+    fields.costless("normalization_function", "shared_moe_mode", "mamba_expand")
+    scan = Mamba2Spec(
+        num_heads=fields.size("mamba_n_heads"),
+        head_dim=fields.size("mamba_d_head"),
+        state_size=fields.size("mamba_d_state"),
+        n_groups=fields.size("mamba_n_groups", default=1),
+        conv_kernel=fields.size("mamba_d_conv", default=4),
+        chunk_size=fields.size("mamba_chunk_size", default=256),
+        use_bias=fields.flag("mamba_proj_bias", default=False),
+        use_conv_bias=fields.flag("mamba_conv_bias", default=True),
+    )
+    types = fields.words("layer_types", length=depth, allowed=_HYBRID_LAYERS)
+    if types is None:
+        raise fields.refusal("layer_types", "is missing: which layers attend is unknown")
+    width = fields.size("intermediate_size")
+    shared = fields.size("shared_intermediate_size")
+    block: MlpSpec | MoeSpec = MlpSpec(intermediate_size=shared)
+    if fields.count("num_local_experts"):
+        block = _experts(fields, number="num_local_experts", width=width, shared=shared, correction_bias=False)
+    else:
+        fields.expect("num_experts_per_tok", value=0, why="there is no expert to pick")
+    layers = tuple(LayerSpec(mixer=scan if kind in _SCANNING else attention, feed_forward=(block,)) for kind in types)
+    return decoder(fields, trunk=trunk, layers=layers)
+
+
+def read_dots1(fields: Fields) -> ModelSpec:
+    """Dots1Config: norms over heads, DeepSeek-V3's experts under ordinary attention."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = _head_normed(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    fields.expect("use_sliding_window", value=False, why="dots.llm1 sees every key")
+    fields.words("layer_types", length=depth, allowed=(FULL,))
+    fields.costless("sliding_window", "max_window_layers", "topk_method")
+    width = fields.size("moe_intermediate_size")
+    shared = width * fields.count("n_shared_experts")
+    sparse = _experts(fields, number="n_routed_experts", width=width, shared=shared, correction_bias=True)
+    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    blocks = choose(sparse_after(fields, depth=depth), sparse=sparse, dense=dense)
+    return decoder(
+        fields, trunk=trunk, layers=attention_layers(attention, windows=(None,) * depth, feed_forwards=blocks)
+    )
+
+
+def read_hunyuan3(fields: Fields) -> ModelSpec:
+    """HYV3Config: norms over heads, sigmoid routing with a correction bias, one shared expert."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    fields.expect("qk_norm", value=True, why="HYV3Attention always norms its heads")
+    fields.expect("mlp_bias", value=False, why="HYV3MLP has no biases")
+    fields.costless("enable_attention_fp32_softmax", "enable_lm_head_fp32", "enable_moe_fp32_combine", "eod_token_id")
+    fields.costless("moe_router_use_sigmoid", "route_norm", "router_scaling_factor", "use_grouped_mm", "sep_id")
+    attention = _head_normed(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    width = fields.size(fields.either("moe_intermediate_size", "expert_hidden_dim"))
+    bias = fields.flag("moe_router_enable_expert_bias", default=True)
+    shared = width * fields.count("num_shared_experts")
+    sparse = _experts(fields, number="num_experts", width=width, shared=shared, correction_bias=bias)
+    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    blocks = choose(sparse_after(fields, depth=depth), sparse=sparse, dense=dense)
+    layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=blocks)
+    notes = prediction_heads(fields, "num_nextn_predict_layers")
+    return decoder(fields, trunk=trunk, layers=layers, notes=notes)
+
+
+def read_afmoe(fields: Fields) -> ModelSpec:
+    """AfmoeConfig (Trinity): gated attention, four norms a layer, sliding layers between full ones, sigmoid routing."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = read_attention(fields, hidden_size=trunk.hidden_size)
+    attention = attention.model_copy(update={"qk_norm": "head", "output_gate": "elementwise"})
+    fields.costless("load_balance_coeff", "mup_enabled", "num_expert_groups", "num_limited_groups", "route_norm")
+    fields.costless("route_scale", "score_func", "use_grouped_mm")
+    fields.expect("attention_bias", value=False, why="AfmoeAttention has no biases")
+    period = fields.size("global_attn_every_n_layers", default=4)
+    windows = windows_of_types(
+        fields, depth=depth, window=fields.size("sliding_window"), default=every_nth_full(depth, period)
+    )
+    width = fields.size("moe_intermediate_size")
+    shared = width * fields.count("num_shared_experts")
+    sparse = _experts(fields, number="num_experts", width=width, shared=shared, correction_bias=True)
+    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    first = fields.count("num_dense_layers")
+    blocks = choose(tuple(index >= first for index in range(depth)), sparse=sparse, dense=dense)
+    return decoder(
+        fields, trunk=trunk, layers=attention_layers(attention, windows=windows, feed_forwards=blocks, norms=4)
+    )
+
+
+def read_laguna(fields: Fields) -> ModelSpec:
+    """LagunaConfig: a gate per head, more query heads on sliding layers, many narrow experts."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    fields.expect("gating", value=True, why="LagunaAttention gates each head")
+    fields.costless("moe_apply_router_weight_on_input", "moe_routed_scaling_factor", "moe_router_use_sigmoid")
+    fields.costless("swa_rope_parameters", "moe_router_logit_softcapping")
+    attention = _head_normed(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    attention = attention.model_copy(update={"output_gate": "headwise"})
+    heads = fields.integers("num_attention_heads_per_layer") or (attention.num_attention_heads,) * depth
+    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL))
+    if types is None or len(heads) != depth:
+        missing = "layer_types" if types is None else "num_attention_heads_per_layer"
+        raise fields.refusal(missing, f"must list {depth} entries, one per layer")
+    window = fields.size("sliding_window")
+    sparse = _experts(
+        fields,
+        number="num_experts",
+        width=fields.size("moe_intermediate_size"),
+        shared=fields.size("shared_expert_intermediate_size"),
+        correction_bias=True,
+    )
+    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    blocks = choose(sparse_after(fields, depth=depth, first_default=1), sparse=sparse, dense=dense)
+    layers = tuple(
+        LayerSpec(
+            mixer=attention.model_copy(
+                update={"num_attention_heads": count, "sliding_window": window if kind == SLIDING else None}
+            ),
+            feed_forward=block,
+        )
+        for count, kind, block in zip(heads, types, blocks, strict=True)
+    )
+    return decoder(fields, trunk=trunk, layers=layers)
+
+
+def read_cohere_moe(fields: Fields) -> ModelSpec:
+    """Cohere2MoeConfig: parallel sublayers behind one norm; four shared experts run as one block."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    fields.expect("use_qk_norm", value=False, why="Command A+ does not norm its heads")
+    fields.costless("expert_selection_fn", "layer_switch", "position_embedding_type", "transformer_block_type")
+    fields.costless("shared_expert_combination_strategy", "use_embedding_sharing", "use_gated_activation")
+    bias = fields.flag("attention_bias", default=False)
+    attention = read_attention(fields, hidden_size=trunk.hidden_size)
+    attention = attention.model_copy(update={"qkv_bias": bias, "o_bias": bias})
+    period = fields.size(fields.either("_sliding_window_pattern", "sliding_window_pattern"), default=4)
+    windows = windows_of_types(
+        fields, depth=depth, window=fields.size("sliding_window"), default=every_nth_full(depth, period)
+    )
+    width = fields.size("intermediate_size")
+    shared = width * fields.count("num_shared_experts")
+    sparse = _experts(fields, number="num_experts", width=width, shared=shared, correction_bias=False)
+    dense = MlpSpec(intermediate_size=fields.size("prefix_dense_intermediate_size", default=width))
+    blocks = choose(sparse_after(fields, depth=depth, first_default=0), sparse=sparse, dense=dense)
+    layers = attention_layers(attention, windows=windows, feed_forwards=blocks, norms=1)
+    return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias", tie_default=True)
+
+
+def read_mistral4(fields: Fields) -> ModelSpec:
+    """Mistral4Config and Mistral Large 3: DeepSeek-V3 without the router's correction bias."""
+    fields.expect("sliding_window", value=None, why="latent attention sees every key")
+    spec = read_deepseek(fields)
+    layers = tuple(
+        layer.model_copy(
+            update={
+                "feed_forward": tuple(
+                    block.model_copy(update={"correction_bias": False}) if isinstance(block, MoeSpec) else block
+                    for block in layer.feed_forward
+                )
+            }
+        )
+        for layer in spec.layers
+    )
+    return spec.model_copy(update={"layers": layers})

@@ -1,0 +1,161 @@
+"""Runs of InferenceX (closed loops of today's models and accelerators) as scenarios of the contract.
+
+Every row of the dump is one value of one deployment at one concurrency: a median over runs of several engine releases.
+What the rows do not say is taken from the launch scripts that the benchmark publishes: engine limits, the cache's
+dtype, how experts are spread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import RoofcastError
+from simulator.units import MILLI
+from validation.end_to_end.runs import MeasuredRun, read_rows
+
+TABLE = Path("today") / "inferencex.csv"
+
+HARDWARE: Mapping[str, str] = {
+    "H200 SXM": "h200-sxm-141gb",
+    "B200 SXM": "b200-sxm",
+    "GB200 NVL72": "gb200",
+    "MI300X": "mi300x",
+    "MI355X": "mi355x",
+}
+METRICS: Mapping[str, tuple[str, float]] = {
+    "tpot_ms": ("tpot_s", MILLI),
+    "throughput_tok_s_per_gpu": ("total_tokens_per_s", 1.0),
+    "energy_per_output_token_j": ("energy_per_output_token_j", 1.0),
+}
+"""Metric of the table -> the contract's field and the factor to SI units; throughput is of one accelerator there."""
+
+LENGTH_SHARE = 0.9
+"""Mean length over the nominal one: the client draws lengths uniformly between 0.8 and 1.0 of it."""
+REQUESTS_PER_SLOT = 10
+
+# Chips that multiply activations in the weights' own block format, and models whose recipes do.
+_FP4_CHIPS = ("MI355X",)
+_FP8_CACHE = ("meta-llama/Llama-3.3-70B-Instruct", "openai/gpt-oss-120b", "deepseek-ai/DeepSeek-R1-0528")
+_PREFILL_TOKENS = {
+    ("vllm", "amd", "meta-llama/Llama-3.3-70B-Instruct"): 131072,
+    ("tensorrt-llm", "nvidia", "openai/gpt-oss-120b"): 20000,
+}
+_SGLANG_PREFILL_TOKENS = 32768
+_LAYOUT = re.compile(r"tp(\d+) ep(\d+) dp_attention([01])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TodayRun:
+    """One deployment at one concurrency; ``mode`` is agg or disagg, ``speculation`` none or mtp."""
+
+    run: MeasuredRun
+    hardware: str
+    engine: str
+    model: str
+    weights: str
+    mode: str
+    speculation: str
+
+
+def load_inferencex(data: Path) -> tuple[TodayRun, ...]:
+    """All aggregated runs of the table below ``data``, with every value that was measured of each.
+
+    Raises
+    ------
+    FileError
+        The table cannot be read.
+    RoofcastError
+        A row names an accelerator, an engine or a layout that the loader does not know.
+    """
+    return tuple(_runs(read_rows(data / TABLE)))
+
+
+def _note(row: Mapping[str, str], name: str) -> str:
+    found = re.search(rf"\b{name}=([^;]+)", row["notes"])
+    if found is None:
+        raise RoofcastError(f"a row of {TABLE} does not say its {name}: {row['notes'][:80]}", field=name)
+    return found[1].strip()
+
+
+def _runs(rows: Iterable[Mapping[str, str]]) -> Iterable[TodayRun]:
+    grouped: dict[tuple[str, ...], dict[str, float]] = {}
+    first: dict[tuple[str, ...], Mapping[str, str]] = {}
+    for row in rows:
+        if _note(row, "mode") != "agg":
+            continue
+        key = (_note(row, "config_id"), row["batch_or_concurrency"], row["isl"], row["osl"])
+        name, factor = METRICS[row["metric"]]
+        per_device = int(row["n_gpus"]) if name == "total_tokens_per_s" else 1
+        grouped.setdefault(key, {})[name] = float(row["value"]) * factor * per_device
+        first.setdefault(key, row)
+    for key, measured in grouped.items():
+        row = first[key]
+        scenario = {"id": "-".join(("inferencex", *key)), **_scenario(row)}
+        yield TodayRun(
+            run=MeasuredRun(source="inferencex", scenario=scenario, measured=measured),
+            hardware=row["hardware"],
+            engine=row["engine"],
+            model=row["model"],
+            weights=row["weight_dtype"],
+            mode="agg",
+            speculation=_note(row, "spec"),
+        )
+
+
+def _scenario(row: Mapping[str, str]) -> dict[str, Any]:
+    concurrency = int(row["batch_or_concurrency"])
+    engine, vendor = row["engine"], "amd" if row["hardware"].startswith("MI") else "nvidia"
+    limits: dict[str, Any] = {
+        "name": "vllm" if engine == "atom" else engine,
+        "prefix_caching": False,
+        "max_num_seqs": max(concurrency, 256),
+        "max_model_len": int(row["isl"]) + int(row["osl"]) + 256,
+    }
+    tokens = _PREFILL_TOKENS.get((engine, vendor, row["model"]))
+    if engine == "sglang":
+        tokens = _SGLANG_PREFILL_TOKENS
+    if tokens is not None:
+        limits["max_num_batched_tokens"] = tokens
+    return {
+        "kind": "closed_loop",
+        "model": row["model"],
+        "hardware": HARDWARE[row["hardware"]],
+        **_layout(row),
+        "precision": _precision(row),
+        "engine": limits,
+        "concurrency": concurrency,
+        "num_requests": REQUESTS_PER_SLOT * concurrency,
+        "isl_tokens": round(LENGTH_SHARE * int(row["isl"])),
+        "osl_tokens": round(LENGTH_SHARE * int(row["osl"])),
+    }
+
+
+def _layout(row: Mapping[str, str]) -> dict[str, int]:
+    """Parallel degrees: attention data parallelism shards experts over the same devices."""
+    found = _LAYOUT.search(row["notes"])
+    if found is None:
+        raise RoofcastError(f"a row of {TABLE} does not say its layout: {row['notes'][:80]}", field="notes")
+    tp, ep, attention_dp = int(found[1]), int(found[2]), found[3] == "1"
+    has_experts = "Llama" not in row["model"]
+    if attention_dp:
+        return {"dp_size": tp, "ep_size": tp}
+    if row["engine"] == "tensorrt-llm" and has_experts:
+        return {"tp_size": tp, "ep_size": tp}
+    return {"tp_size": tp, "ep_size": ep}
+
+
+def _precision(row: Mapping[str, str]) -> dict[str, str]:
+    """Formats by the recipe: block formats multiply in their own format where the chip does."""
+    weights = row["weight_dtype"]
+    found = {"weights": weights}
+    if row["model"] in _FP8_CACHE and weights != "mxfp4":
+        found["kv_cache"] = "fp8"
+    if row["hardware"] == "H200 SXM" and row["engine"] == "sglang":
+        found["kv_cache"] = "bf16"
+    if weights == "mxfp4" and row["hardware"] in _FP4_CHIPS and "gpt-oss" not in row["model"]:
+        found["kv_cache"] = "fp8"
+    return found

@@ -8,8 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.commands import step_question
-from simulator.cli.step import estimate, step_object
+from simulator.api.steps import step
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.load_sweep import LoadSweep, load_sweep
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
@@ -23,6 +22,7 @@ from simulator.reports.contract import result_object
 from simulator.reports.formats.rendering import ReportFormat, render
 from simulator.reports.formats.writing import build_report
 from simulator.reports.studies import Studies, gather
+from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.scenario import ScenarioSpec
 
@@ -135,18 +135,28 @@ class Steps:
 
 @st.cache_resource(max_entries=200, show_spinner=False)
 def _stepped(question: str, profiles: str | None, context_tokens: int, _scenario: ScenarioSpec) -> Steps:
-    asked = [
-        step_question(_scenario, phase=phase, batch=batch, context=context_tokens)
+    precision = _scenario.precision
+    prefill, decode = (
+        step(
+            model=_scenario.model,
+            hardware=_scenario.hardware,
+            phase=phase,
+            batch_size=batch,
+            context_tokens=context_tokens,
+            tp_size=_scenario.tp_size,
+            pp_size=_scenario.pp_size,
+            engine=_scenario.engine.name,
+            precision=PrecisionSpec(weights=precision.weights, kv_cache=precision.kv_cache, scheme=precision.scheme),
+            profiles=profiles,
+        )
         for phase, batch in (("prefill", 1), ("decode", _scenario.batch_size or 1))
-    ]
-    (deployment, prefill), (_, decode) = (estimate(question, profiles=profiles) for question in asked)
-    documents = [step_object(question, profiles=profiles) for question in asked]
+    )
     return Steps(
-        deployment=deployment,
-        prefill=prefill,
-        decode=decode,
-        prefill_document=documents[0],
-        decode_document=documents[1],
+        deployment=decode.step.deployment,
+        prefill=prefill.step.estimate,
+        decode=decode.step.estimate,
+        prefill_document=prefill.to_dict(),
+        decode_document=decode.to_dict(),
     )
 
 

@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Mapping
 
-from simulator.cli.step import StepQuestion
 from simulator.specs.question.scenario import ScenarioSpec
 
 
@@ -42,25 +41,6 @@ def step_command(scenario: ScenarioSpec, *, phase: str, batch: int, context: int
     if scenario.precision.scheme is not None:
         words.extend(("--scheme", scenario.precision.scheme))
     return shlex.join([*words, "--json"])
-
-
-def step_question(scenario: ScenarioSpec, *, phase: str, batch: int, context: int) -> StepQuestion:
-    """The same as the record that ``roofcast step`` makes of those flags."""
-    weights, kv_cache = scenario.precision.weights, scenario.precision.kv_cache
-    return StepQuestion(
-        model=scenario.model,
-        hardware=scenario.hardware,
-        phase=phase,
-        batch=batch,
-        context=context,
-        tp_size=scenario.tp_size,
-        pp_size=scenario.pp_size,
-        weights=weights.value if weights else None,
-        activations=None,
-        kv_cache=kv_cache.value if kv_cache else None,
-        scheme=scenario.precision.scheme,
-        engine=scenario.engine.name,
-    )
 
 
 def validate_command(hardware: str) -> str:

@@ -1,7 +1,9 @@
 """roofcast: forecast LLM inference from the roofline.
 
-``load_model``, ``load_hardware`` and ``deploy`` build a deployment; ``estimate_step`` prices one forward pass of it,
-``memory_plan`` divides its memory, ``answer`` answers a scenario of the contract.
+``plan``, ``simulate``, ``step``, ``serve``, ``capacity``, ``compare``, ``calibrate``, ``report``, ``crossover``,
+``demand`` and ``scorecard`` answer what the commands of those names answer; docs/api.md lists every public name.
+Below them, ``load_model``, ``load_hardware`` and ``deploy`` build a deployment, ``estimate_step`` prices one forward
+pass of it, ``memory_plan`` divides its memory, ``answer`` answers a scenario of the contract.
 """
 
 from __future__ import annotations
@@ -9,7 +11,23 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from simulator.version import __version__
+
 if TYPE_CHECKING:
+    from simulator.api import (
+        Answer,
+        calibrate,
+        capacity,
+        compare,
+        crossover,
+        demand,
+        plan,
+        report,
+        scorecard,
+        serve,
+        simulate,
+        step,
+    )
     from simulator.engine.runs.answers import answer
     from simulator.errors import RoofcastError
     from simulator.phases.deployment import deploy
@@ -17,12 +35,24 @@ if TYPE_CHECKING:
     from simulator.phases.step import estimate_step
     from simulator.specs.loading import load_hardware
     from simulator.specs.model.loading import load_model
+    from simulator.specs.question.plan import PlanSpec
     from simulator.specs.question.scenario import ScenarioSpec
 
-__version__ = "0.1.0"
 
 # Imported on first use: a command that only lists profiles must not pay for the physics.
 _HOMES = {
+    "Answer": "simulator.api",
+    "calibrate": "simulator.api",
+    "capacity": "simulator.api",
+    "compare": "simulator.api",
+    "crossover": "simulator.api",
+    "demand": "simulator.api",
+    "plan": "simulator.api",
+    "report": "simulator.api",
+    "scorecard": "simulator.api",
+    "serve": "simulator.api",
+    "simulate": "simulator.api",
+    "step": "simulator.api",
     "answer": "simulator.engine.runs.answers",
     "RoofcastError": "simulator.errors",
     "deploy": "simulator.phases.deployment",
@@ -30,19 +60,33 @@ _HOMES = {
     "estimate_step": "simulator.phases.step",
     "load_hardware": "simulator.specs.loading",
     "load_model": "simulator.specs.model.loading",
+    "PlanSpec": "simulator.specs.question.plan",
     "ScenarioSpec": "simulator.specs.question.scenario",
 }
 
 __all__ = [
+    "Answer",
+    "PlanSpec",
     "RoofcastError",
     "ScenarioSpec",
     "__version__",
     "answer",
+    "calibrate",
+    "capacity",
+    "compare",
+    "crossover",
+    "demand",
     "deploy",
     "estimate_step",
     "load_hardware",
     "load_model",
     "memory_plan",
+    "plan",
+    "report",
+    "scorecard",
+    "serve",
+    "simulate",
+    "step",
 ]
 
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import display, inputs
 from app.uploaded import LARGEST_UPLOADS, has_room, next_folder, remember, session_profiles, uploaded_as
-from simulator.cli.model import model_object
+from simulator.api.models import count
 from simulator.errors import RoofcastError
 from simulator.reports.tables.profiles import (
     FACT_COLUMNS,
@@ -49,7 +49,7 @@ def _hardware() -> None:
 def _model() -> None:
     name = inputs.model_input()
     try:
-        document = model_object(name, context_tokens=_CONTEXT, profiles=session_profiles())
+        document = count(name, context_tokens=_CONTEXT, profiles=session_profiles()).to_dict()
     except RoofcastError as error:
         display.refusal(error)
         return

@@ -9,16 +9,21 @@ from collections.abc import Sequence
 import typer
 
 from simulator.errors import ExitCode, RoofcastError, did_you_mean
+from simulator.version import __version__
 
-# typer brings its own copy of click or uses an installed one, depending on its version; the base class of its
-# BadParameter's base class is the ClickException of whichever it is.
-_ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 INTERNAL_ERROR = 70
 """sysexits' EX_SOFTWARE: a fault of the program, never of its input."""
 
 
-def _usage_line(error: Exception) -> str:
-    message = str(error.format_message()).replace("\n", " ")  # type: ignore[attr-defined]
+def print_version(asked: bool) -> None:
+    """Print the version and stop, where ``--version`` was given."""
+    if asked:
+        typer.echo(f"roofcast {__version__}")
+        raise typer.Exit
+
+
+def _usage_line(error: typer.TyperException) -> str:
+    message = error.format_message().replace("\n", " ")
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if option is not None and context is not None and "no such option" in message.lower():
         known = [name for parameter in context.command.params for name in parameter.opts]
@@ -40,11 +45,13 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
     except RoofcastError as error:
         if debug:
             raise
+        for note in getattr(error, "__notes__", ()):
+            print(f"{name}: {note}", file=sys.stderr)
         print(f"{name}: {error}", file=sys.stderr)
         return int(error.exit_code)
     except typer.Abort:
         return 130
-    except _ClickException as error:
+    except typer.TyperException as error:
         if debug:
             raise
         line = _usage_line(error)

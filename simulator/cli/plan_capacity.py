@@ -13,15 +13,14 @@ import typer
 
 from simulator.cli.entry import run
 from simulator.cli.options import plan as options
-from simulator.cli.options.groups import command_with
 from simulator.cli.options.plan import PlanOutput, spell_objectives
+from simulator.cli.options.shared import grouped
 from simulator.cli.options.studies import growth_options, search_options, study_options, technique_axes
-from simulator.cli.output import STANDARD_STREAM, write_text
 from simulator.errors import FileError, InfeasibleError, RoofcastError
+from simulator.files import STANDARD_STREAM, write_text
 
 if TYPE_CHECKING:
-    from simulator.planner.records import CapacityPlan
-    from simulator.specs.question.plan import PlanSpec
+    pass
 
 NAME = "plan-capacity"
 _COLLECT_EVERY = 200_000
@@ -30,7 +29,8 @@ _COLLECT_EVERY = 200_000
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command(name=NAME, cls=command_with(search_options, technique_axes, study_options, growth_options))
+@app.command(name=NAME)
+@grouped(search_options, technique_axes, study_options, growth_options)
 def plan_capacity(
     context: typer.Context,
     rps: options.Rps = None,
@@ -72,6 +72,7 @@ def plan_capacity(
     out: options.Out = STANDARD_STREAM,
     report: options.Report = None,
     force: options.Force = False,
+    version: options.Version = False,
     debug: options.Debug = False,
 ) -> None:
     """How many GPUs carry a request rate, at what cost, and why.
@@ -83,12 +84,11 @@ def plan_capacity(
     if out != STANDARD_STREAM and not force and Path(out).exists():
         raise FileError(f"{out!r} exists", field="--out", hint="choose another name or add --force")
     if report is not None:
-        from simulator.reports.formats.refusal import REFUSAL_NAMES
-        from simulator.reports.formats.writing import check_targets
+        from simulator.api.planning import check_report_target
 
-        check_targets(report, force=force, flag="--report", others=REFUSAL_NAMES)
-    flags = {**context.params, **context.obj}
-    text = _answered(flags, workload=workload, form=form, explain=explain, to_stdout=out == STANDARD_STREAM)
+        check_report_target(report, force=force, flag="--report")
+    to_stdout = out == STANDARD_STREAM
+    text = _answered(context.params, workload=workload, form=form, explain=explain, to_stdout=to_stdout)
     write_text(text, out, force=force, flag="--out")
 
 
@@ -120,7 +120,7 @@ def _answered(
 
 def _answer(parameters: Mapping[str, object], *, workload: str | None, form: PlanOutput, explain: bool) -> str:
     """Plan, and put the plan into the form asked for. Imports wait until there is something to do."""
-    from simulator.planner.plan import plan_capacity as plan_fleet
+    from simulator.api import planning
     from simulator.specs.question.plan import PlanSpec, plan_spec
 
     flags: dict[str, object] = {}
@@ -134,12 +134,14 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
     if "ownership" in flags and parameters.get("report") is None and form is not PlanOutput.JSON:
         raise RoofcastError("changes nothing without --report or --json", field="--ownership", code="no_effect")
     spec = plan_spec(flags, workload=workload)
-    if parameters.get("report") is not None:
-        from simulator.planner.plan import as_asked
-
-        plan = as_asked(_reported(spec, folder=str(parameters["report"]), force=bool(parameters.get("force"))))
+    folder = parameters.get("report")
+    if folder is None:
+        plan = planning.plan(spec).plan
     else:
-        plan = plan_fleet(spec)
+        found = planning.reported_plan(spec, out=str(folder), force=bool(parameters.get("force")), flag="--report")
+        plan = found.plan
+        # Where the files went is no result of the plan and goes to stderr.
+        print(f"{NAME}: {len(found.files)} files in {folder}", file=sys.stderr)
     for warning in plan.warnings:
         print(f"{NAME}: warning: {warning}", file=sys.stderr)
     if form is PlanOutput.JSON:
@@ -158,28 +160,6 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
             return plan_markdown(plan, explain=explain)
         case PlanOutput.TABLE:
             return plan_text(plan, explain=explain)
-
-
-def _reported(spec: PlanSpec, *, folder: str, force: bool) -> CapacityPlan:
-    """The plan with all that a report needs, after its report was written; a refusal leaves a report of its own.
-
-    Where the files went is no result of the plan and goes to stderr.
-    """
-    from simulator.planner.plan import answered_in_full
-    from simulator.reports.content.text import plan_command
-    from simulator.reports.formats.writing import write_reports
-
-    try:
-        plan = answered_in_full(spec)
-    except InfeasibleError as error:
-        from simulator.reports.formats.refusal import write_refusal
-
-        paths = write_refusal(error, spec=spec, folder=folder, flag="--report")
-        print(f"{NAME}: no plan, {len(paths)} files of the refusal in {folder}", file=sys.stderr)
-        raise
-    paths = write_reports(plan, folder=folder, command=plan_command(spec), force=force)
-    print(f"{NAME}: {len(paths)} files in {folder}", file=sys.stderr)
-    return plan
 
 
 def _print_gap(error: InfeasibleError) -> None:

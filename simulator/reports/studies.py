@@ -7,7 +7,6 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from simulator import __version__
 from simulator.engine.lanes.load_curve import lanes
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.transformer import ParameterCounts, parameter_counts
@@ -28,6 +27,7 @@ from simulator.specs.money.ownership import OwnershipProfile, load_ownership
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import find_profile
 from simulator.specs.question.plan import PlanSpec
+from simulator.version import __version__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,6 @@ def _objectives(words: list[str]) -> list[str]:
 
 
 def _simulated(line: str) -> dict[str, Any]:
-    from simulator.cli.simulate import answer_line
+    from simulator.api.scenarios import simulate_line
 
-    found: dict[str, Any] = json.loads(answer_line(line, number=1, profiles=None))
-    return found
+    return simulate_line(line, number=1)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from simulator.cli import simulate
-from simulator.cli.simulate import answer_line
+from simulator.api import scenarios
+from simulator.api.scenarios import simulate_line
 from simulator.specs.loading import list_hardware, load_hardware
 
 BATCH = {"id": "x", "kind": "batch", "batch_size": 4, "isl_tokens": 300, "osl_tokens": 20}
@@ -24,7 +24,7 @@ MEMORY = (
 
 
 def answered(**scenario: Any) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(answer_line(json.dumps({**BATCH, **scenario}), number=1, profiles=None))
+    result: dict[str, Any] = simulate_line(json.dumps({**BATCH, **scenario}), number=1)
     return result
 
 
@@ -136,7 +136,7 @@ def test_a_fault_of_one_line_stays_on_it(monkeypatch: pytest.MonkeyPatch) -> Non
     def fails(*_: object, **__: object) -> None:
         raise IndexError("beyond the table")
 
-    monkeypatch.setattr(simulate, "answer", fails)
+    monkeypatch.setattr(scenarios, "answer", fails)
     result = answered(model="llama-3.2-1b", hardware="h100")
     assert result["id"] == "x"
     assert result["error"]["code"] == "internal_error"

@@ -40,17 +40,3 @@ def loaded() -> frozenset[str]:
 def test_a_plan_does_without(module: str, loaded: frozenset[str]) -> None:
     assert "simulator.planner.plan" in loaded
     assert module not in loaded
-
-
-def test_options_that_were_not_given_build_no_validator() -> None:
-    from typer.main import get_command
-
-    from simulator.cli.plan_capacity import app
-
-    command = get_command(app)
-    context = command.make_context("plan-capacity", ["--rps", "10", "--tp", "4", "--stock", "h100=64"])
-    assert (context.params["rps"], list(context.params["tp"]), context.params["isl"]) == (10.0, [4], None)
-    assert not context.params["hardware"]
-    assert list(context.params["stock"]) == ["h100=64"]
-    built = {item.name for item in command.params if getattr(item, "_runtime_param", None) is not None}
-    assert built <= {"rps", "tp", "stock", "output", "out"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli.demand import run_demand
+from simulator.api import demand
 from simulator.errors import RoofcastError
 from simulator.planner.plan import plan_capacity
 from simulator.specs.question.plan import plan_spec
@@ -117,7 +117,7 @@ def test_days_that_do_not_make_a_week_are_averaged_and_less_than_a_day_says_noth
 def test_the_workload_of_a_recorded_week_plans_its_rental(tmp_path: Path) -> None:
     week = ([100] * 8 + [900] * 16) * 5 + [50] * 48
     record, workload = write(tmp_path, [hourly(week), *tokens_of(week)]), tmp_path / "w.yaml"
-    run_demand(record, over=None, out=str(workload), force=False, as_json=False)
+    workload.write_text(demand(str(record)).to_text(), encoding="utf-8")
     spec = plan_spec({"model": "llama-3.1-8b", "hardware": ("h100",)}, workload=workload)
     plan = plan_capacity(spec)
     assert plan.rental is not None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from simulator.api import report
 from simulator.cli.plan_capacity import main
-from simulator.cli.report import run_report
 from simulator.errors import InfeasibleError
 from simulator.planner.plan import answered_in_full
 from simulator.reports.content.document import Table
@@ -82,7 +82,5 @@ def test_roofcast_report_leaves_the_same_files_of_the_same_question(tmp_path: Pa
     question_file = tmp_path / "question.yaml"
     question_file.write_text("rps: 40\nmodel: llama-3.1-8b\nhardware: [t4]\nmax_gpus: 8\n", encoding="utf-8")
     with pytest.raises(InfeasibleError):
-        run_report(
-            str(question_file), out=str(tmp_path / "r"), formats=None, ownership=None, force=False, as_json=False
-        )
+        report(str(question_file), out=str(tmp_path / "r"))
     assert sorted(path.name for path in (tmp_path / "r").iterdir()) == sorted(REFUSAL_NAMES)

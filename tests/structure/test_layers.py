@@ -21,6 +21,7 @@ LAYERS = (
     "fitting",
     "planner",
     "reports",
+    "api",
     "cli",
 )
 # Third-party package -> the places that may import it.

@@ -16,7 +16,6 @@ from dataclasses import astuple, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-from simulator import __version__
 from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
 from simulator.reports.contract import result_object
@@ -28,6 +27,7 @@ from simulator.specs.measured.validation_rows import (
     validation_heading,
 )
 from simulator.specs.question.scenario import ScenarioSpec
+from simulator.version import __version__
 from validation.commands import exit_code_of
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.serving import METRICS, deployment_of, load_serving, predicted_stages, stage_metric

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli.entry import print_version
 from simulator.errors import RoofcastError, did_you_mean
 
 METRICS = ("ttft", "tpot", "e2e", "latency")
@@ -122,6 +123,9 @@ Report = Annotated[
     str | None, option("--report", text="Write the whole report into a folder.", panel=OUTPUT, metavar="DIR")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files of --out and --report.", rich_help_panel=OUTPUT)]
+Version = Annotated[
+    bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and stop.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.", rich_help_panel=OUTPUT)]
 
 

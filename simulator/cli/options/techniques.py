@@ -1,7 +1,7 @@
 """The options of techniques and number formats, the same in every command that takes them.
 
-A command takes them as a group: ``app.command(cls=command_with(precision_group, technique_group))(f)`` where ``f``
-reads ``precision_values(context.obj)`` and ``techniques_of(context.obj)``.
+A command takes them as groups, ``@grouped(precision_group, technique_group)``, and reads
+``precision_of(context.params)`` and ``techniques_of(context.params)``.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def technique_group(
     """What-if techniques."""
 
 
-def precision_values(options: Mapping[str, Any]) -> dict[str, Any]:
+def precision_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The scenario's ``precision`` object from the options of ``precision_group``."""
     from simulator.specs.question.techniques_text import mixed_schemes
 

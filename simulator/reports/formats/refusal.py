@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from simulator import __version__
 from simulator.errors import InfeasibleError
 from simulator.planner.gap.records import GapError
 from simulator.reports.content.cells import text
@@ -28,6 +27,7 @@ from simulator.reports.studies import input_hash
 from simulator.reports.tables.gap import gap_sections
 from simulator.reports.tables.plan_document import error_document
 from simulator.specs.question.plan import PlanSpec
+from simulator.version import __version__
 
 REFUSAL_NAMES = ("refusal.html", "refusal.pdf", "refusal.md", "refusal.json")
 _DEFAULT_CURRENCY = "USD"

@@ -46,3 +46,11 @@ def show_profile(name: str, *, as_json: bool, profiles: str | None) -> str:
             item for listed in names_by_section([*SECTIONS, "models"], profiles=profiles).values() for item in listed
         ]
         raise ProfileError(f"no profile is called {name!r}", field="NAME", hint=did_you_mean(name, known)) from error
+
+
+def names_text(names: dict[str, list[str]]) -> str:
+    """The names under the title of their section."""
+    lines = [
+        line for title, listed in names.items() for line in (f"{title} ({len(listed)})", *map("  {}".format, listed))
+    ]
+    return "\n".join(lines)

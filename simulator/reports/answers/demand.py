@@ -1,10 +1,7 @@
-"""``roofcast demand``: a recorded workload as a workload file for plan-capacity."""
+"""``roofcast demand``: a recorded workload as a workload file for plan-capacity, and as a JSON document."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -13,20 +10,16 @@ from statistics import NormalDist
 
 import numpy as np
 
-from simulator.cli.output import write_text
-from simulator.errors import RoofcastError
-from simulator.specs.question.plan import duration_s
+from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.specs.question.plan_values import HOURS_PER_DAY
 from simulator.specs.question.workload import LARGEST_CV
 from simulator.traffic.lengths import LengthDistribution
 from simulator.traffic.recorded.demand import RecordedDemand, Spread
-from simulator.traffic.recorded.importers import import_demand
 
-SCHEMA_VERSION = "1.0"
 _CACHED_AT_MOST = 0.99
 
 
-def _fields(demand: RecordedDemand) -> dict[str, float]:
+def workload_fields(demand: RecordedDemand) -> dict[str, float]:
     """The fields of a workload file that are numbers, in the units of plan-capacity's flags."""
     fields: dict[str, float] = {"rps": demand.rate_per_s}
     shape = demand.load_profile
@@ -69,7 +62,7 @@ def _lines(demand: RecordedDemand, *, digest: str) -> Iterator[str]:
     for note in (*demand.warnings, *demand.notes):
         yield f"# note: {note}"
     yield from filter(None, (_shape("isl", demand.isl), _shape("osl", demand.osl)))
-    for name, value in _fields(demand).items():
+    for name, value in workload_fields(demand).items():
         yield f"{name}: {value:.6g}"
     if demand.load_profile:
         period = "week from Monday" if len(demand.load_profile) > HOURS_PER_DAY else "day"
@@ -78,30 +71,23 @@ def _lines(demand: RecordedDemand, *, digest: str) -> Iterator[str]:
         yield f"load_profile: [{', '.join(f'{value:.3g}' for value in demand.load_profile)}]"
 
 
-def run_demand(path: str, *, over: str | None, out: str, force: bool, as_json: bool) -> None:
-    """Read a record and print or write the workload file, or the same as JSON."""
-    try:
-        over_s = duration_s(over) if over is not None else None
-    except ValueError as error:
-        raise RoofcastError(f"{error}, got {over!r}", field="--over") from None
-    demand = import_demand(path, over_s=over_s)
-    for warning in demand.warnings:
-        print(f"roofcast: warning: {warning}", file=sys.stderr)
-    digest = hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()
-    if as_json:
-        document = {
-            "schema_version": SCHEMA_VERSION,
-            "source": demand.source,
-            "sha256": digest,
-            "tool": demand.tool,
-            "requests": demand.requests,
-            "duration_s": demand.duration_s,
-            "workload": _fields(demand)
-            | ({"rental": True, "load_profile": list(demand.load_profile)} if demand.load_profile else {}),
-            "lengths": {"isl": asdict(demand.isl), "osl": asdict(demand.osl)},
-            "notes": list(demand.notes),
-            "warnings": list(demand.warnings),
-        }
-        write_text(json.dumps(document, indent=2) + "\n", out, force=force, flag="--out")
-        return
-    write_text("\n".join(_lines(demand, digest=digest)) + "\n", out, force=force, flag="--out")
+def demand_text(demand: RecordedDemand, *, sha256: str) -> str:
+    """The workload file, commented."""
+    return "\n".join(_lines(demand, digest=sha256)) + "\n"
+
+
+def demand_document(demand: RecordedDemand, *, sha256: str) -> Json:
+    """The JSON document of ``roofcast demand``."""
+    hours = {"rental": True, "load_profile": list(demand.load_profile)} if demand.load_profile else {}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "source": demand.source,
+        "sha256": sha256,
+        "tool": demand.tool,
+        "requests": demand.requests,
+        "duration_s": demand.duration_s,
+        "workload": workload_fields(demand) | hours,
+        "lengths": {"isl": asdict(demand.isl), "osl": asdict(demand.osl)},
+        "notes": list(demand.notes),
+        "warnings": list(demand.warnings),
+    }

@@ -1,15 +1,13 @@
-"""``roofcast validate``: errors of every kernel fit, on accelerators left out of the fits, and of whole runs."""
+"""``roofcast validate``: errors of kernel fits and of whole runs, as a JSON document and as text."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-import typer
-
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.kernels.transfer import calibrated_relative
+from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.tables.scorecard import (
     LIBRARIES,
     EndToEndScore,
@@ -25,28 +23,21 @@ from simulator.specs.hardware.transfer import TransferRow, load_transfer_table
 from simulator.specs.loading import load_hardware
 from simulator.specs.measured.validation_rows import ValidationRow, load_validation_table
 
-SCHEMA_VERSION = "1.0"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorecard:
-    """What is asked for and known; None for a part that was not asked for."""
+    """What is asked for and known, of one accelerator or of all (None); None for a part that was not asked for."""
 
+    hardware: str | None
     kernels: list[KernelScore] | None
     left_out: list[TransferRow]
     runs: list[EndToEndScore] | None
 
 
-def print_scorecard(
-    *,
-    hardware: str | None,
-    libraries: Sequence[str],
-    kernels: bool,
-    end_to_end: bool,
-    as_json: bool,
-    profiles: str | None,
-) -> None:
-    """Print the scorecard of one or every accelerator: kernels under the named or all libraries, and whole runs.
+def scorecard(
+    *, hardware: str | None, libraries: Sequence[str], kernels: bool, end_to_end: bool, profiles: str | None
+) -> Scorecard:
+    """Stored errors of one or every accelerator: kernels under the named or all libraries, and whole runs.
 
     Raises
     ------
@@ -57,6 +48,7 @@ def print_scorecard(
     _check_libraries(libraries, kernels=kernels)
     name = load_hardware(hardware, profiles=profiles).name if hardware is not None else None
     found = Scorecard(
+        hardware=name,
         kernels=_kernels(name, libraries=libraries, profiles=profiles) if kernels else None,
         left_out=[row for row in load_transfer_table().nearest if name in (None, row.target)] if kernels else [],
         runs=end_to_end_scores(_runs(name, profiles=profiles)) if end_to_end else None,
@@ -65,7 +57,7 @@ def print_scorecard(
         if not kernels:
             _refuse_runs(name)
         _refuse(name, libraries=libraries, profiles=profiles)
-    typer.echo(_document(found) if as_json else _text(found, name=name))
+    return found
 
 
 def _check_libraries(libraries: Sequence[str], *, kernels: bool) -> None:
@@ -129,8 +121,9 @@ def _refuse(name: str | None, *, libraries: Sequence[str], profiles: str | None)
     )
 
 
-def _text(found: Scorecard, *, name: str | None) -> str:
-    parts = []
+def scorecard_text(found: Scorecard) -> str:
+    """The scorecard as tables under headings."""
+    name, parts = found.hardware, []
     if found.kernels:
         parts.append(["Kernels: mean error on measured shapes that the fit never saw", "", *score_lines(found.kernels)])
     elif found.kernels is not None:
@@ -143,7 +136,7 @@ def _text(found: Scorecard, *, name: str | None) -> str:
         parts.append([*_end_to_end_heading(found.runs), "", *end_to_end_lines(found.runs)])
     elif found.runs is not None:
         parts.append([f"End to end: no run on {name} is stored"])
-    return "\n\n".join("\n".join(lines) for lines in parts)
+    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
 def _end_to_end_heading(runs: Sequence[EndToEndScore]) -> list[str]:
@@ -156,8 +149,9 @@ def _end_to_end_heading(runs: Sequence[EndToEndScore]) -> list[str]:
     ]
 
 
-def _document(found: Scorecard) -> str:
-    document: dict[str, object] = {"schema_version": SCHEMA_VERSION}
+def scorecard_document(found: Scorecard) -> Json:
+    """The JSON document of ``roofcast validate``."""
+    document: Json = {"schema_version": SCHEMA_VERSION}
     if found.kernels is not None:
         document["kernels"] = [asdict(score) for score in found.kernels]
         document["left_out"] = [row.model_dump(mode="json") for row in found.left_out]
@@ -168,4 +162,4 @@ def _document(found: Scorecard) -> str:
             "version": table.version,
             "scores": [asdict(row) for row in found.runs],
         }
-    return json.dumps(document, allow_nan=False)
+    return document

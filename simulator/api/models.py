@@ -1,0 +1,224 @@
+"""What models hold and how structures compare: ``roofcast model``, ``retrieval`` and ``mixers``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simulator.api.results import Answer, Document
+from simulator.errors import RoofcastError
+from simulator.phases.deployment import Deployment, deploy
+from simulator.specs.documents import validate
+from simulator.specs.loading import load_hardware
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import PrecisionSpec
+
+if TYPE_CHECKING:
+    from simulator.operators.model_counts import ModelCounts
+    from simulator.phases.late_interaction import RetrievalCost
+    from simulator.reports.answers.model import FineTuning
+    from simulator.reports.answers.structures import RetrievalQuestion
+    from simulator.reports.charts.chart import Chart
+    from simulator.techniques.complexity import LengthCost
+    from simulator.techniques.fine_tuning import OptimizerState
+
+DEFAULT_LENGTHS = (1024, 16384, 262144)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer(Answer):
+    """Counts of a model, and what memory it takes to fine-tune it."""
+
+    counts: ModelCounts
+    tuning: FineTuning | None
+
+    def to_dict(self) -> Document:
+        """The document of ``roofcast model --json``."""
+        from simulator.reports.answers.model import model_document
+
+        return model_document(self.counts, self.tuning)
+
+    def to_text(self) -> str:
+        """What ``roofcast model`` prints."""
+        from simulator.reports.answers.model import model_text
+
+        return model_text(self.to_dict())
+
+    def chart(self) -> Chart:
+        """FLOPs of a prompt and of a token after it."""
+        from simulator.reports.answers.charts import bars_chart
+        from simulator.reports.charts.chart import Axis
+
+        counts = self.counts
+        return bars_chart(
+            key="model",
+            title=f"{counts.model.name} at {counts.context_tokens} tokens",
+            y=Axis(title="FLOPs", log=True),
+            names=("prompt", "next token"),
+            bars={"FLOPs": (counts.prefill_flops, counts.decode_flops_per_token)},
+        )
+
+
+def count(
+    config: str,
+    *,
+    context_tokens: int = 4096,
+    kv_cache: str | None = None,
+    fine_tune: Sequence[str] = (),
+    optimizer: OptimizerState | None = None,
+    train_batch: int | None = None,
+    profiles: str | None = None,
+) -> ModelAnswer:
+    """Parameters, FLOPs and KV bytes of a model; memory to fine-tune it: ``roofcast model``.
+
+    config : a name, a Hugging Face id, a config.json or its folder; fine_tune : methods such as ``full``, ``lora:16``
+    """
+    from simulator.operators.model_counts import model_counts
+    from simulator.specs.question.techniques_text import FLAG
+
+    if not fine_tune:
+        for name, value in (("--optimizer", optimizer), ("--train-batch", train_batch)):
+            if value is not None:
+                raise RoofcastError(f"has no effect without {FLAG}", field=name, code="ignored_option")
+    precision = validate(PrecisionSpec, {"kv_cache": kv_cache}, where="")
+    counts = model_counts(load_model(config, profiles=profiles), precision=precision, context_tokens=context_tokens)
+    tuning = _tuning(counts, fine_tune, optimizer=optimizer or "mixed", sequences=train_batch or 1)
+    return ModelAnswer(counts, tuning if fine_tune else None)
+
+
+def _tuning(counts: ModelCounts, methods: Sequence[str], *, optimizer: OptimizerState, sequences: int) -> FineTuning:
+    """Memory of every method, in the order asked for."""
+    from simulator.reports.answers.model import FineTuning
+    from simulator.specs.question.techniques_text import FLAG, parse_fine_tune
+    from simulator.techniques.fine_tuning import fine_tuning_memory
+
+    found = []
+    for method in [parse_fine_tune(text) for text in methods]:
+        spec = method.adapters
+        try:
+            memory = fine_tuning_memory(
+                counts.model,
+                method=method.method,
+                rank=spec.rank if spec else None,
+                targets=spec.targets if spec else None,
+                prompt_tokens=spec.prompt_tokens if spec else None,
+                optimizer=optimizer,
+                sequences=sequences,
+                tokens=counts.context_tokens,
+            )
+        except RoofcastError as error:
+            inside = error.field.rsplit(".", maxsplit=1)[-1]
+            message = f"{method.text!r}: {inside}: {error.message}"
+            raise RoofcastError(message, field=FLAG, code=error.code, hint=error.hint) from None
+        found.append((method.text, memory))
+    return FineTuning(methods=found, optimizer=optimizer, sequences=sequences)
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalAnswer(Answer):
+    """Ways to compare a query with documents, each with its index and its time."""
+
+    question: RetrievalQuestion
+    deployment: Deployment
+    costs: dict[str, RetrievalCost]
+
+    def to_dict(self) -> Document:
+        """The document of ``roofcast retrieval --json``."""
+        from simulator.reports.answers.structures import retrieval_document
+
+        return retrieval_document(self.question, self.deployment, self.costs)
+
+    def to_text(self) -> str:
+        """What ``roofcast retrieval`` prints."""
+        from simulator.reports.answers.structures import retrieval_text
+
+        return retrieval_text(self.to_dict())
+
+    def rows(self) -> list[Document]:
+        """One row a way to compare."""
+        return list(self.to_dict()["interactions"])
+
+    def chart(self) -> Chart:
+        """Time of a query."""
+        from simulator.reports.answers.charts import bars_chart
+        from simulator.reports.charts.chart import Axis
+
+        return bars_chart(
+            key="retrieval",
+            title="Time of a query",
+            y=Axis(title="Query", unit="s", log=True),
+            names=tuple(self.costs),
+            bars={"query": [cost.total_query_s for cost in self.costs.values()]},
+        )
+
+
+def retrieval(
+    *, model: str, hardware: str = "a100", question: RetrievalQuestion, profiles: str | None = None
+) -> RetrievalAnswer:
+    """Late interaction beside one vector a document and a cross encoder: ``roofcast retrieval``."""
+    from dataclasses import asdict
+
+    from simulator.phases.late_interaction import INTERACTIONS, retrieval_cost
+
+    replica = deploy(
+        model=load_model(model, profiles=profiles),
+        hardware=load_hardware(hardware, profiles=profiles),
+        profiles=profiles,
+    )
+    costs: dict[str, RetrievalCost] = {}
+    for name in INTERACTIONS:
+        costs[name] = retrieval_cost(replica, interaction=name, **asdict(question))
+    return RetrievalAnswer(question, replica, costs)
+
+
+@dataclass(frozen=True, slots=True)
+class MixersAnswer(Answer):
+    """Growth of kinds of layers with the length."""
+
+    costs: dict[str, LengthCost]
+    width: int
+    tokens: tuple[int, ...]
+
+    def to_dict(self) -> Document:
+        """The document of ``roofcast mixers --json``."""
+        from simulator.reports.answers.structures import mixers_document
+
+        return mixers_document(self.costs, width=self.width, tokens=self.tokens)
+
+    def to_text(self) -> str:
+        """What ``roofcast mixers`` prints."""
+        from simulator.reports.answers.structures import mixers_text
+
+        return mixers_text(self.to_dict())
+
+    def rows(self) -> list[Document]:
+        """One row a kind of layer and length."""
+        return list(self.to_dict()["layers"])
+
+    def chart(self) -> Chart:
+        """FLOPs of the prompt over its length."""
+        from simulator.reports.answers.charts import lines_chart
+        from simulator.reports.charts.chart import Axis
+
+        return lines_chart(
+            key="mixers",
+            title="FLOPs of a prompt by kind of layer",
+            x=Axis(title="Tokens", log=True),
+            y=Axis(title="FLOPs", log=True),
+            at=self.tokens,
+            lines={kind: [float(value) for value in cost.prefill_flops] for kind, cost in self.costs.items()},
+        )
+
+
+def mixers(*, width: int = 4096, tokens: Sequence[int] = DEFAULT_LENGTHS) -> MixersAnswer:
+    """How attention, recurrence, linear attention and FFT convolution grow with the length: ``roofcast mixers``."""
+    import numpy as np
+
+    from simulator.techniques.complexity import LAYER_KINDS, length_cost
+
+    lengths = np.array(tokens, dtype=np.float64)
+    costs: dict[str, LengthCost] = {}
+    for kind in LAYER_KINDS:
+        costs[kind] = length_cost(kind, tokens=lengths, width=float(width))
+    return MixersAnswer(costs, width, tuple(tokens))

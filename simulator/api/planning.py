@@ -1,0 +1,253 @@
+"""``plan`` and ``report``: from a model and a request rate to a fleet, and to the paper that is signed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from simulator.api.questions import Given, PlanFields, plan_question
+from simulator.api.results import Answer, Cells, Document
+from simulator.errors import InfeasibleError, ProfileError, RoofcastError
+
+if TYPE_CHECKING:
+    from simulator.planner.records import CapacityPlan
+    from simulator.reports.charts.chart import Chart
+    from simulator.specs.question.plan import PlanSpec
+
+_SAME = 1e-8
+"""Relative difference of two figures that count as the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnswer(Answer):
+    """A fleet and its alternatives; ``plan`` is the planner's own record."""
+
+    plan: CapacityPlan
+
+    def to_dict(self) -> Document:
+        """The document of ``plan-capacity --json``."""
+        from simulator.reports.tables.plan_document import plan_document
+
+        return dict(json.loads(plan_document(self.plan)))
+
+    def to_text(self) -> str:
+        """What ``plan-capacity`` prints."""
+        from simulator.reports.tables.plan import plan_text
+
+        return plan_text(self.plan, explain=False)
+
+    def chart(self) -> Chart:
+        """Cost and accelerators of each option."""
+        from simulator.reports.charts.options import plan_options_chart
+
+        return plan_options_chart(self.plan)
+
+    def rows(self) -> list[Document]:
+        """Every fleet, the chosen one first."""
+        document = self.to_dict()
+        return [document["plan"], *document["alternatives"]]
+
+    def cells(self) -> Cells:
+        """The table of fleets."""
+        from simulator.reports.tables.plan import TABLE_COLUMNS, fleet_cells
+
+        return TABLE_COLUMNS, [fleet_cells(fleet) for fleet in (self.plan.best, *self.plan.alternatives)]
+
+
+def plan(question: PlanSpec | Given | str | None = None, /, **fields: Unpack[PlanFields]) -> PlanAnswer:
+    """How many of which accelerators serve a demand within objectives, at what cost: ``plan-capacity``.
+
+    question : a specification, a mapping or a workload file (YAML); keywords go over it
+
+    Raises
+    ------
+    RoofcastError
+        A field is unknown or out of its range, or contradicts another.
+    InfeasibleError
+        No fleet serves the demand; it says what stands in the way.
+    """
+    from simulator.planner.plan import plan_capacity
+
+    return PlanAnswer(plan_capacity(plan_question(question, fields)))
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAnswer(PlanAnswer):
+    """A plan answered in full, and the files of its report."""
+
+    files: tuple[Path, ...]
+
+
+def _refused(error: InfeasibleError, *, spec: PlanSpec, out: str, flag: str) -> None:
+    """Write the report of a question that no fleet answers; the error says where it is."""
+    from simulator.reports.formats.refusal import write_refusal
+
+    written = write_refusal(error, spec=spec, folder=out, flag=flag)
+    error.add_note(f"no plan, {len(written)} files of the refusal in {out}")
+
+
+def check_report_target(out: str, *, formats: str | None = None, force: bool = False, flag: str = "--out") -> None:
+    """Refuse a folder that holds what would be written, before anything is computed."""
+    from simulator.reports.formats.refusal import REFUSAL_NAMES
+    from simulator.reports.formats.rendering import ALL_FORMATS, parse_formats
+    from simulator.reports.formats.writing import check_targets
+
+    chosen = parse_formats(formats) if formats is not None else ALL_FORMATS
+    others = REFUSAL_NAMES if formats is None else ()
+    check_targets(out, formats=chosen, force=force, flag=flag, others=others)
+
+
+def report(
+    question: PlanAnswer | PlanSpec | Given | str,
+    *,
+    out: str = "report",
+    formats: str | None = None,
+    ownership: str | None = None,
+    force: bool = False,
+) -> ReportAnswer:
+    """Write the report of a plan into a folder: ``roofcast report``.
+
+    question : an answer of `plan`, a plan document or a workload file by name, a specification or a mapping
+    formats : comma-separated: html, pdf, xlsx, md, csv, json, handoff; None writes all, and a report of a refusal too
+    ownership : figures of owning, a name or a YAML file
+
+    Raises
+    ------
+    RoofcastError
+        The document holds no plan, or planning again gives other figures than it states.
+    InfeasibleError
+        No fleet answers the question.
+    FileError
+        Files exist and ``force`` is not given, or cannot be written.
+    """
+    check_report_target(out, formats=formats, force=force)
+    spec, document = _asked(question)
+    try:
+        found = _in_full(question, spec)
+    except InfeasibleError as error:
+        if formats is None:
+            _refused(error, spec=spec, out=out, flag="--out")
+        raise
+    if document is not None and isinstance(question, str):
+        _check(found, document, path=question)
+    files = report_files(found, spec=spec, out=out, formats=formats, ownership=ownership, force=force)
+    return ReportAnswer(found, files)
+
+
+def report_files(
+    found: CapacityPlan,
+    *,
+    spec: PlanSpec,
+    out: str,
+    formats: str | None = None,
+    ownership: str | None = None,
+    force: bool = False,
+    flag: str = "--out",
+) -> tuple[Path, ...]:
+    """Write the report of a plan that was answered in full."""
+    from simulator.reports.content.text import plan_command
+    from simulator.reports.formats.rendering import ALL_FORMATS, parse_formats
+    from simulator.reports.formats.writing import write_reports
+
+    written = write_reports(
+        found,
+        folder=out,
+        formats=parse_formats(formats) if formats is not None else ALL_FORMATS,
+        command=plan_command(spec),
+        force=force,
+        ownership=ownership,
+        flag=flag,
+    )
+    return tuple(Path(path) for path in written)
+
+
+def reported_plan(spec: PlanSpec, *, out: str, force: bool, flag: str) -> ReportAnswer:
+    """The plan of ``spec`` without what only its report needs, after that was written; a refusal's is raised."""
+    from simulator.planner.plan import answered_in_full, as_asked
+
+    try:
+        found = answered_in_full(spec)
+    except InfeasibleError as error:
+        _refused(error, spec=spec, out=out, flag=flag)
+        raise
+    return ReportAnswer(as_asked(found), report_files(found, spec=spec, out=out, force=force, flag=flag))
+
+
+def report_schema() -> str:
+    """The JSON Schema of ``report.json``."""
+    from importlib.resources import files
+
+    return files("simulator.reports.templates").joinpath("report.schema.json").read_text("utf-8")
+
+
+def _in_full(question: object, spec: PlanSpec) -> CapacityPlan:
+    from simulator.planner.plan import answered_in_full, completed
+
+    return completed(question.plan) if isinstance(question, PlanAnswer) else answered_in_full(spec)
+
+
+def _asked(question: PlanAnswer | PlanSpec | Given | str) -> tuple[PlanSpec, Mapping[str, Any] | None]:
+    """The specification, and the document where one was named."""
+    from simulator.specs.documents import read_json
+
+    if isinstance(question, PlanAnswer):
+        return question.plan.spec, None
+    if not isinstance(question, str) or not question.lower().endswith(".json"):
+        return plan_question(question, {}), None
+    try:
+        document = read_json(question)
+    except ProfileError as error:
+        raise RoofcastError(error.message, field="PLAN") from None
+    if "error" in document:
+        said = document["error"].get("message", "") if isinstance(document["error"], Mapping) else document["error"]
+        raise RoofcastError(f"{question} holds a refusal, not a plan: {said}", field="PLAN")
+    if "plan" not in document and "schema_version" not in document:
+        return plan_question(question, {}), None
+    inputs = document.get("inputs")
+    if not isinstance(inputs, Mapping):
+        raise RoofcastError(
+            f"{question} does not say which question it answers",
+            field="PLAN",
+            code="missing_field",
+            hint="make it with plan-capacity ... --json of this version, or give a workload file",
+        )
+    return plan_question(inputs, {}), document
+
+
+def _stated(document: Mapping[str, Any], found: CapacityPlan) -> Sequence[tuple[str, object]]:
+    """(Field of a plan document or of a report's, what the plan says)."""
+    fleet = found.best
+    if document.get("kind") == "capacity_report":
+        return ("totals.devices", fleet.devices), ("totals.cost_per_hour", fleet.cost.per_hour)
+    return (
+        ("plan.hardware", fleet.hardware),
+        ("plan.devices", fleet.devices),
+        ("plan.cost.per_hour", fleet.cost.per_hour),
+    )
+
+
+def _at(document: Mapping[str, Any], path: str) -> object:
+    node: object = document
+    for part in path.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
+
+
+def _check(found: CapacityPlan, document: Mapping[str, Any], *, path: str) -> None:
+    """Refuse to report other figures than those that the document holds."""
+    for name, now in _stated(document, found):
+        before = _at(document, name)
+        same = before == now
+        if isinstance(before, float) and isinstance(now, float):
+            same = math.isclose(before, now, rel_tol=_SAME)
+        if not same:
+            raise RoofcastError(
+                f"{path} says {before}, planning again gives {now}",
+                field=name,
+                code="plan_changed",
+                hint="roofcast, a profile or a price list has changed since: make the plan anew",
+            )

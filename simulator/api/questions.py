@@ -1,0 +1,237 @@
+"""Questions in keywords: named as the fields of a scenario and of a plan, checked by their specifications."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from simulator.errors import RoofcastError
+
+if TYPE_CHECKING:
+    from datetime import date
+
+    from simulator.specs.question.plan import PlanSpec
+    from simulator.specs.question.scenario import ScenarioSpec
+
+Given = Mapping[str, Any]
+Texts = str | list[str] | tuple[str, ...]
+Sizes = int | list[int] | tuple[int, ...]
+
+
+class ScenarioFields(TypedDict, total=False):
+    """A scenario's fields; those of its ``precision`` stand beside them, as do rate and duration of a lone stage."""
+
+    id: str | int
+    kind: str
+    model: str
+    hardware: str
+    interconnect: str | None
+    tp_size: int
+    pp_size: int
+    ep_size: int
+    dp_size: int
+    replicas: int
+    precision: Given
+    weights: str
+    activations: str
+    kv_cache: str
+    scheme: str
+    techniques: Given
+    engine: str | Given
+    batch_size: int
+    concurrency: int
+    num_requests: int
+    isl_tokens: int
+    osl_tokens: int
+    rate_per_s: float
+    duration_s: float
+    workload: Given
+    disaggregation: Given
+    routing: str
+    objectives: Given | list[str] | tuple[str, ...]
+
+
+class PlanFields(TypedDict, total=False):
+    """A plan's fields; a single value may stand for a list of one."""
+
+    rate_per_s: float
+    model: str
+    hardware: Texts
+    isl_tokens: float
+    osl_tokens: float
+    isl_cv: float
+    osl_cv: float
+    trace: str
+    peak_to_mean: float
+    cache_hit: float
+    prefix_hit: float
+    arrival_cv: float
+    objectives: Given | list[str] | tuple[str, ...]
+    weights: Texts
+    kv_cache: Texts
+    activations: str
+    scheme: str
+    tp_size: Sizes
+    pp_size: Sizes
+    dp_size: Sizes
+    ep_size: Sizes
+    speculation: Texts
+    sparsity: Texts
+    kv_policy: Texts
+    weight_offload: Texts
+    kv_allocation: Texts
+    engine: str
+    max_num_seqs: Sizes
+    max_num_batched_tokens: int
+    max_model_len: int
+    gpu_memory_utilization: float
+    utilization: float
+    headroom: float
+    spares: int
+    max_gpus: int
+    round_to: str
+    prices: str
+    price_kind: str
+    ownership: str
+    profiles: str
+    search: str
+    serving: Texts
+    any_precision: bool
+    any_technique: bool
+    max_quality_loss: float
+    pareto: bool
+    max_cost_per_hour: float
+    max_power_kw: float
+    max_racks: int
+    stock: Texts
+    explain_gap: bool
+    pools: bool
+    resilience: bool
+    server_spares: int
+    availability: float
+    mtbf_hours: float
+    mttr_hours: float
+    ramp: float | str
+    startup: float | str
+    autoscaler_lag: float | str
+    growth: float | str
+    horizon: float | str
+    start: date | str
+    lead_time: int
+    rental: bool
+    load_profile: str | list[float] | tuple[float, ...]
+    weekend: float
+    uncertainty: bool
+    draws: int
+    seed: int
+    demand_sigma: float
+    verify: bool
+
+
+DEFAULT_DURATION_S = 600.0
+_PRECISION = ("weights", "activations", "kv_cache", "scheme")
+
+
+def written_objectives(given: object) -> tuple[str, ...]:
+    """``{"ttft-p95": "2s"}`` or ``["ttft-p95=2s"]`` as texts; a number is in seconds."""
+    if isinstance(given, Mapping):
+        return tuple(f"{name}={value}s" if _is_number(value) else f"{name}={value}" for name, value in given.items())
+    if isinstance(given, str):
+        return (given,)
+    if isinstance(given, list | tuple):
+        return tuple(str(item) for item in given)
+    raise RoofcastError(f"{given!r} is neither a mapping nor a list of texts", field="objectives")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _kind(fields: Given) -> str:
+    """What is asked, by what is given of it."""
+    if "batch_size" in fields:
+        return "batch"
+    if "concurrency" in fields:
+        return "closed_loop"
+    return "serve" if "workload" in fields or "rate_per_s" in fields else "offline"
+
+
+def _workload(fields: dict[str, Any]) -> None:
+    """A rate becomes the only stage of the workload."""
+    rate, duration = fields.pop("rate_per_s", None), fields.pop("duration_s", None)
+    if rate is None and duration is None:
+        return
+    if rate is None:
+        raise RoofcastError("changes nothing without rate_per_s", field="duration_s", code="no_effect")
+    stage = {"rate_per_s": rate, "duration_s": duration or DEFAULT_DURATION_S}
+    fields["workload"] = {**fields.get("workload", {}), "stages": [stage]}
+
+
+def scenario_spec(scenario: ScenarioSpec | Given | None, fields: Given, *, kind: str | None = None) -> ScenarioSpec:
+    """The scenario that was asked for: a specification or a mapping, with keywords over it.
+
+    kind : the kind where neither says one; else ``batch_size`` asks for a batch, ``concurrency`` for a closed loop, a
+    workload or a rate for a served one, and none of them for the throughput offline
+    """
+    from simulator.specs.documents import validate
+    from simulator.specs.question.scenario import ScenarioSpec
+
+    if isinstance(scenario, ScenarioSpec):
+        if not fields:
+            return scenario
+        scenario = scenario.model_dump(mode="json", exclude_unset=True)
+    given: dict[str, Any] = {**(scenario or {}), **fields}
+    given.setdefault("kind", kind or _kind(given))
+    given.setdefault("id", "scenario")
+    flat = {name: given.pop(name) for name in _PRECISION if name in given}
+    if flat:
+        given["precision"] = {**given.get("precision", {}), **flat}
+    if isinstance(given.get("engine"), str):
+        given["engine"] = {"name": given["engine"]}
+    if "objectives" in given:
+        given["slo"] = written_objectives(given.pop("objectives"))
+    _workload(given)
+    return validate(ScenarioSpec, given, where="")
+
+
+def plan_question(question: PlanSpec | Given | str | None, fields: Given) -> PlanSpec:
+    """The plan that was asked for: a specification, a mapping or a workload file (YAML), with keywords over it."""
+    from simulator.specs.question.plan import PlanSpec, plan_spec
+
+    if isinstance(question, PlanSpec):
+        if not fields:
+            return question
+        question = question.model_dump(mode="json", exclude_unset=True)
+    given = {**({} if question is None or isinstance(question, str) else question), **fields}
+    for text in written_objectives(given.pop("objectives")) if _in_words(given.get("objectives")) else ():
+        name, _, value = text.partition("=")
+        given[name] = value
+    named = {_spelled(name, PlanSpec.model_fields): _listed(value) for name, value in given.items()}
+    return plan_spec(named, workload=question if isinstance(question, str) else None)
+
+
+def _in_words(objectives: object) -> bool:
+    """Whether objectives are written, not records as a specification holds them."""
+    if isinstance(objectives, list | tuple):
+        return all(isinstance(item, str) for item in objectives) and bool(objectives)
+    return isinstance(objectives, Mapping | str)
+
+
+def _listed(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+_SHORT = {
+    "rate_per_s": "rps",
+    "isl_tokens": "isl",
+    "osl_tokens": "osl",
+    "tp_size": "tp",
+    "pp_size": "pp",
+    "dp_size": "dp",
+    "ep_size": "ep",
+}
+
+
+def _spelled(name: str, known: Mapping[str, object]) -> str:
+    """The specification's name of a field."""
+    return name if name in known else _SHORT.get(name, name)

@@ -1,0 +1,260 @@
+"""``simulate``, ``serve`` and ``compare``: what deployments do with requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+from simulator.api.questions import Given, ScenarioFields, scenario_spec, written_objectives
+from simulator.api.results import Answer, Cells, Document
+from simulator.engine.runs.answers import ScenarioResult, answer
+from simulator.engine.runs.scenario_setup import ServeOptions
+from simulator.engine.runs.served_run import ServedRun
+from simulator.errors import RoofcastError
+from simulator.specs.question.plan import ObjectiveSpec, parse_objectives
+from simulator.specs.question.scenario import ScenarioSpec
+
+if TYPE_CHECKING:
+    from simulator.planner.comparison import Comparison
+    from simulator.reports.charts.chart import Chart
+    from simulator.specs.money.prices import OfferKind
+
+Progress = Callable[[int, int], None]
+"""Called with (done, of how many)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioAnswer(Answer):
+    """One answered scenario; ``result`` is the engine's own record."""
+
+    result: ScenarioResult
+
+    def to_dict(self) -> Document:
+        """The contract's result object."""
+        from simulator.reports.contract import result_object
+
+        return result_object(self.result)
+
+    def to_text(self) -> str:
+        """Figures with their intervals, notes and assumptions."""
+        from simulator.reports.answers.scenario import scenario_text
+        from simulator.reports.tables.serving import setup_text
+
+        setup = setup_text(self.result.deployment, replicas=self.result.scenario.replicas)
+        return scenario_text(self.to_dict(), setup=setup)
+
+    def cells(self) -> Cells:
+        """The figures with their intervals."""
+        from simulator.reports.answers.scenario import SCENARIO_COLUMNS, scenario_rows
+
+        return SCENARIO_COLUMNS, scenario_rows(self.to_dict())
+
+    def chart(self) -> Chart:
+        """Where the time of a prefill and a decode step goes."""
+        from simulator.reports.charts.latency_breakdown import latency_breakdown_chart
+
+        run = self.result.run
+        phases = [("Prefill", run.prefill), *([("Decode", run.decode)] if run.decode else [])]
+        return latency_breakdown_chart(phases)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeAnswer(ScenarioAnswer):
+    """A served workload: stages, percentiles, and the series over time."""
+
+    @property
+    def run(self) -> ServedRun:
+        """The run with every request."""
+        assert isinstance(self.result.run, ServedRun), "kind serve"
+        return self.result.run
+
+    def to_dict(self) -> Document:
+        """The contract's result object with the load over time."""
+        from simulator.reports.contract import result_object, series_object
+
+        return result_object(self.result) | {"series": series_object(self.run.result.run.series)}
+
+    def to_text(self, *, assumptions: bool = False) -> str:
+        """What ``roofcast serve`` prints."""
+        from simulator.reports.tables.serving import serve_text
+
+        return serve_text(self.result, assumptions=assumptions)
+
+    def rows(self) -> list[Document]:
+        """One row a stage."""
+        return list(self.to_dict()["stages"])
+
+    def chart(self) -> Chart:
+        """Running and waiting requests over time."""
+        from simulator.reports.answers.charts import lines_chart
+        from simulator.reports.charts.chart import Axis
+
+        series = self.run.result.run.series
+        return lines_chart(
+            key="load_over_time",
+            title=f"Up to {float(series.batch.max()):.0f} requests run at once",
+            x=Axis(title="Time", unit="s"),
+            y=Axis(title="Requests"),
+            at=series.start_s.tolist(),
+            lines={"Running": series.batch.tolist(), "Waiting": series.waiting.tolist()},
+        )
+
+
+def simulate(
+    scenario: ScenarioSpec | Given | None = None,
+    /,
+    *,
+    profiles: str | None = None,
+    **fields: Unpack[ScenarioFields],
+) -> ScenarioAnswer:
+    """What one deployment does: latency, throughput, memory, energy, each with its interval: ``roofcast simulate``.
+
+    scenario : a specification or a mapping as in the contract; keywords go over it. Without ``kind``, ``batch_size``
+        asks for a batch, ``concurrency`` for a closed loop, a workload or a rate for a served one, none for offline
+    profiles : your profile directory
+
+    Raises
+    ------
+    RoofcastError
+        A field is unknown, missing, idle or out of its range, or the deployment cannot run.
+    """
+    found = answer(scenario_spec(scenario, fields), profiles=profiles)
+    return ServeAnswer(found) if isinstance(found.run, ServedRun) else ScenarioAnswer(found)
+
+
+def simulate_line(line: str, *, number: int, profiles: str | None = None) -> Document:
+    """The result object, or the error object, of one line of JSON; a bad line never spoils the others."""
+    from simulator.reports.contract import error_object, result_object
+    from simulator.specs.documents import validate
+
+    identifier: str | int | None = None
+    try:
+        data = _parsed(line, number=number)
+        given = data.get("id")
+        identifier = given if isinstance(given, str | int) else None
+        return result_object(answer(validate(ScenarioSpec, data, where=f"line {number}"), profiles=profiles))
+    except RoofcastError as error:
+        return error_object(identifier, error)
+    except Exception as error:  # whatever one line does, the others are answered
+        fault = RoofcastError(f"line {number}: {type(error).__name__}: {error}", code="internal_error")
+        return error_object(identifier, fault)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys occur once; JSON itself would let the last one win."""
+    seen: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in seen:
+            raise RoofcastError("is written twice", field=key, code="malformed_json", hint="keep one of them")
+        seen[key] = value
+    return seen
+
+
+def _parsed(line: str, *, number: int) -> dict[str, Any]:
+    try:
+        data = json.loads(line, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        raise RoofcastError(
+            f"line {number} is not JSON: {error.msg} at column {error.colno}", code="malformed_json"
+        ) from error
+    except (RecursionError, ValueError) as error:
+        raise RoofcastError(f"line {number} is not usable JSON: {error}", code="malformed_json") from error
+    if not isinstance(data, dict):
+        raise RoofcastError(f"line {number} holds no JSON object", code="malformed_json")
+    return data
+
+
+def serve(
+    scenario: ScenarioSpec | Given | None = None,
+    /,
+    *,
+    trace_steps: int = 0,
+    profiles: str | None = None,
+    progress: Progress | None = None,
+    **fields: Unpack[ScenarioFields],
+) -> ServeAnswer:
+    """What clients see under a load, request by request: ``roofcast serve``.
+
+    rate_per_s, duration_s : requests per second for so long, in place of ``workload`` with its stages
+    objectives : bounds to check, such as ``{"ttft-p95": "2s"}``
+    trace_steps : steps of each replica to keep
+    """
+    objectives = objectives_of(fields)
+    spec = scenario_spec(scenario, fields, kind="serve")
+    only_served(spec, "serve")
+    options = ServeOptions(objectives=objectives, trace_steps=trace_steps, progress=progress)
+    return ServeAnswer(answer(spec, profiles=profiles, options=options))
+
+
+def objectives_of(fields: ScenarioFields) -> tuple[ObjectiveSpec, ...]:
+    """Those of the keywords, which go before the scenario's own."""
+    return parse_objectives(written_objectives(fields.pop("objectives", ())), flag="--slo")
+
+
+def only_served(spec: ScenarioSpec, name: str) -> None:
+    """Refuse the other kinds."""
+    if spec.kind != "serve":
+        raise RoofcastError(f"{spec.kind!r}; {name} takes kind serve", field="kind", hint="simulate answers the others")
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonAnswer(Answer):
+    """A deployment, and what each change to it is worth."""
+
+    comparison: Comparison
+
+    def to_dict(self) -> Document:
+        """The document of ``roofcast compare --json``."""
+        from simulator.reports.tables.comparison import comparison_object
+
+        return comparison_object(self.comparison)
+
+    def to_text(self) -> str:
+        """What ``roofcast compare`` prints."""
+        from simulator.reports.tables.comparison import comparison_text
+
+        return comparison_text(self.comparison)
+
+    def rows(self) -> list[Document]:
+        """The base, then each change on top of those before it."""
+        document = self.to_dict()
+        steps = [{"change": step["change"], **step["together"]} for step in document["steps"]]
+        return [{"change": "base", **document["base"]}, *steps]
+
+    def chart(self) -> Chart:
+        """TPOT after each change."""
+        from simulator.reports.answers.charts import bars_chart
+        from simulator.reports.charts.chart import Axis
+
+        rows = [row for row in self.rows() if row["tpot_s"] is not None]
+        return bars_chart(
+            key="comparison",
+            title="Time per output token, each change on top of those before it",
+            y=Axis(title="TPOT", unit="s"),
+            names=[str(row["change"]) for row in rows],
+            bars={"TPOT": [row["tpot_s"] for row in rows]},
+        )
+
+
+def compare(
+    scenario: ScenarioSpec | Given | None = None,
+    /,
+    *,
+    changes: Sequence[str],
+    price_kind: OfferKind = "on_demand",
+    profiles: str | None = None,
+    progress: Progress | None = None,
+    **fields: Unpack[ScenarioFields],
+) -> ComparisonAnswer:
+    """What each change to a deployment is worth, in order and alone: ``roofcast compare``.
+
+    changes : texts such as ``weights=fp8``, ``sparsity=2:4``, ``weights=int4 scheme=gptq-g128``, ``tp_size=2``
+    """
+    from simulator.planner.comparison import compare as compared
+    from simulator.specs.question.scenario_changes import parse_change
+
+    parsed = [parse_change(text) for text in changes]
+    spec = scenario_spec(scenario, fields)
+    return ComparisonAnswer(compared(spec, parsed, price_kind=price_kind, profiles=profiles, progress=progress))

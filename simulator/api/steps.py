@@ -1,0 +1,215 @@
+"""``step`` and ``crossover``: one pass, operator by operator, and number formats over the batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simulator.api.questions import Given
+from simulator.api.results import Answer, Cells, Document
+from simulator.errors import RoofcastError
+from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.one_step import OneStep, check_phase, one_step
+from simulator.specs.documents import validate
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.techniques import TechniquesSpec
+
+if TYPE_CHECKING:
+    from simulator.engine.uniform.format_comparison import FormatComparison
+    from simulator.reports.charts.chart import Chart
+
+DEFAULT_FORMATS = "bf16,fp8,w8a8,gptq-g128"
+
+
+def _deployment(
+    model: str,
+    hardware: str,
+    *,
+    engine: str,
+    tp_size: int,
+    pp_size: int = 1,
+    precision: PrecisionSpec,
+    techniques: TechniquesSpec | None,
+    profiles: str | None,
+) -> Deployment:
+    return deploy(
+        model=load_model(model, profiles=profiles),
+        hardware=load_hardware(hardware, profiles=profiles),
+        parallelism=ParallelismSpec(tp_size=tp_size, pp_size=pp_size),
+        precision=precision,
+        engine=validate(EngineSpec, {"name": engine}, where=""),
+        techniques=techniques or TechniquesSpec(),
+        profiles=profiles,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StepAnswer(Answer):
+    """One pass; ``step`` is the record with the estimate of every operator."""
+
+    step: OneStep
+
+    def to_dict(self) -> Document:
+        """The document of ``roofcast step --json``."""
+        from simulator.reports.answers.step import step_document
+
+        return step_document(self.step)
+
+    def to_text(self) -> str:
+        """What ``roofcast step`` prints."""
+        from simulator.reports.answers.step import step_text
+
+        return step_text(self.to_dict(), tp_size=self.step.deployment.parallelism.tp_size)
+
+    def rows(self) -> list[Document]:
+        """One row an operator."""
+        return list(self.to_dict()["operators"])
+
+    def cells(self) -> Cells:
+        """The table of operators."""
+        from simulator.reports.answers.step import COLUMNS, operator_rows
+
+        return COLUMNS, operator_rows(self.to_dict())
+
+    def chart(self) -> Chart:
+        """Operators under the roofline of one device."""
+        from simulator.reports.charts.roofline import roofline_chart
+
+        return roofline_chart([(self.step.phase, self.step.estimate)], deployment=self.step.deployment)
+
+
+def step(
+    *,
+    model: str,
+    hardware: str = "h100",
+    phase: str = "decode",
+    batch_size: int = 1,
+    context_tokens: int = 1024,
+    tp_size: int = 1,
+    pp_size: int = 1,
+    engine: str = "vllm",
+    precision: PrecisionSpec | Given | None = None,
+    techniques: TechniquesSpec | Given | None = None,
+    profiles: str | None = None,
+) -> StepAnswer:
+    """One forward pass, operator by operator, beside the plain roofline: ``roofcast step``.
+
+    phase : decode, one token for each sequence after ``context_tokens``; or prefill, prompts of as many tokens
+
+    Raises
+    ------
+    RoofcastError
+        A name, a number format or a technique is unknown or changes nothing.
+    """
+    check_phase(phase)
+    deployment = _deployment(
+        model,
+        hardware,
+        engine=engine,
+        tp_size=tp_size,
+        pp_size=pp_size,
+        precision=precision
+        if isinstance(precision, PrecisionSpec)
+        else validate(PrecisionSpec, dict(precision or {}), where=""),
+        techniques=techniques
+        if isinstance(techniques, TechniquesSpec)
+        else validate(TechniquesSpec, dict(techniques or {}), where=""),
+        profiles=profiles,
+    )
+    return StepAnswer(one_step(deployment, phase=phase, batch_size=batch_size, context_tokens=context_tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class CrossoverAnswer(Answer):
+    """Step times of number formats over the batch; ``speculation`` is the text that was compared, or None."""
+
+    comparison: FormatComparison
+    speculation: str | None
+
+    def to_dict(self) -> Document:
+        """The document of ``roofcast crossover --json``."""
+        from simulator.reports.answers.crossover import crossover_document
+
+        return crossover_document(self.comparison)
+
+    def to_text(self) -> str:
+        """What ``roofcast crossover`` prints."""
+        from simulator.reports.answers.crossover import crossover_text
+
+        return crossover_text(self.to_dict(), speculation=self.speculation)
+
+    def rows(self) -> list[Document]:
+        """One row a batch, one column a format [s]."""
+        found = self.comparison
+        return [
+            {"batch": batch, **{row.format: row.step_s[place] for row in found.formats}}
+            for place, batch in enumerate(found.batches)
+        ]
+
+    def chart(self) -> Chart:
+        """Step time over the batch, one line a format."""
+        from simulator.reports.answers.charts import lines_chart
+        from simulator.reports.charts.chart import Axis
+
+        found = self.comparison
+        return lines_chart(
+            key="crossover",
+            title=f"Decode step of {found.model} on {found.hardware}",
+            x=Axis(title="Sequences", log=True),
+            y=Axis(title="Step", unit="s", log=True),
+            at=found.batches,
+            lines={row.format: row.step_s for row in found.formats},
+        )
+
+
+def crossover(
+    *,
+    model: str,
+    hardware: str = "h100",
+    tp_size: int = 1,
+    context_tokens: int = 1024,
+    formats: str | None = None,
+    speculation: str | None = None,
+    engine: str = "vllm",
+    profiles: str | None = None,
+) -> CrossoverAnswer:
+    """Which number format decodes fastest at which batch, and where one overtakes another: ``roofcast crossover``.
+
+    formats : comma-separated; None takes those of the usual that the hardware multiplies
+    speculation : to compare with plain decoding in each format, such as ``eagle:k=4``
+    """
+    from simulator.engine.uniform.format_comparison import compare_formats
+    from simulator.specs.question.techniques_text import TechniquesText, techniques_spec
+
+    names = [name.strip() for name in (formats or DEFAULT_FORMATS).split(",") if name.strip()]
+    if len(set(names)) != len(names) or len(names) < 2:
+        raise RoofcastError(
+            f"{formats!r} does not name two or more different formats", field="--formats", hint=DEFAULT_FORMATS
+        )
+
+    def replica(scheme: str, techniques: TechniquesSpec | None = None) -> Deployment:
+        precision = PrecisionSpec(scheme=scheme)
+        return _deployment(model, hardware, engine=engine, tp_size=tp_size, precision=precision,
+                           techniques=techniques, profiles=profiles)  # fmt: skip
+
+    found, notes = {}, []
+    for name in names:
+        try:
+            found[name] = replica(name)
+        except RoofcastError as error:
+            if formats is not None or error.code != "unsupported_dtype":
+                raise
+            notes.append(f"{name} left out: {error.message}")
+    guessing = techniques_spec(TechniquesText(speculation=speculation)) if speculation is not None else None
+    comparison = compare_formats(
+        found,
+        guessing={} if guessing is None else {name: replica(name, guessing) for name in found},
+        context_tokens=context_tokens,
+        tp_size=tp_size,
+        notes=tuple(notes),
+    )
+    return CrossoverAnswer(comparison, speculation)

@@ -1,0 +1,203 @@
+"""The commands about documents and records: ``report``, ``demand``, ``calibrate``, ``validate``, ``profiles``."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from simulator.cli.options.shared import AsJson, Force, Profiles
+from simulator.errors import RoofcastError
+from simulator.files import write_text
+
+
+class ValidationPart(StrEnum):
+    """What ``roofcast validate`` scores."""
+
+    ALL = "all"
+    KERNELS = "kernels"
+    END_TO_END = "end-to-end"
+
+
+class ProfileSection(StrEnum):
+    """What ``roofcast profiles`` lists and shows."""
+
+    HARDWARE = "hardware"
+    SERVERS = "servers"
+    PRICES = "prices"
+    ENGINES = "engines"
+    MODELS = "models"
+
+
+def report(
+    plan: Annotated[
+        str | None,
+        typer.Argument(metavar="PLAN.json", help="Output of plan-capacity --json, or a workload file (YAML)."),
+    ] = None,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder to write into.")] = "report",
+    formats: Annotated[
+        str | None, typer.Option("--format", help="html,pdf,xlsx,md,csv,json,handoff; all without it.")
+    ] = None,
+    ownership: Annotated[
+        str | None, typer.Option("--ownership", metavar="NAME|FILE", help="Figures of owning: your own YAML.")
+    ] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of report.json and write nothing.")
+    ] = False,
+) -> None:
+    """Write the report of a plan: decision, sizing, cost, carbon, risk and sources, for people who sign.
+
+    Example: plan-capacity --rps 1000 --json > plan.json && roofcast report plan.json --out report
+    """
+    from simulator.api import planning
+
+    if schema:
+        if plan is not None:
+            raise RoofcastError(f"--schema needs no plan, got {plan!r}", field="PLAN", hint="leave out one of the two")
+        typer.echo(planning.report_schema(), nl=False)
+        return
+    if plan is None:
+        raise RoofcastError(
+            "a plan is needed: the output of plan-capacity --json, or a workload file (YAML)",
+            field="PLAN",
+            hint="plan-capacity ... --json > plan.json, then roofcast report plan.json",
+        )
+    files = planning.report(plan, out=out, formats=formats, ownership=ownership, force=force).files
+    if as_json:
+        typer.echo(json.dumps({"schema_version": "1.0", "files": [str(file) for file in files]}, indent=2))
+    else:
+        typer.echo("".join(f"{file}\n" for file in files), nl=False)
+
+
+def demand(
+    record: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="Azure, BurstGPT or Mooncake trace, vLLM /metrics text, JSON of Prometheus range queries, or a vllm "
+            "bench, GuideLLM or AIPerf result.",
+        ),
+    ],
+    over: Annotated[
+        str | None, typer.Option("--over", metavar="TIME", help="For /metrics text: the time it covers, such as 6h.")
+    ] = None,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help='"-" is stdout.')] = "-",
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a recorded workload into a workload file for plan-capacity --workload.
+
+    Example: roofcast demand trace.csv --out workload.yaml && plan-capacity --workload workload.yaml
+    """
+    from simulator.api import measurements
+
+    found = measurements.demand(record, over=over)
+    for warning in found.demand.warnings:
+        typer.echo(f"roofcast: warning: {warning}", err=True)
+    text = json.dumps(found.to_dict(), indent=2) + "\n" if as_json else found.to_text()
+    write_text(text, out, force=force, flag="--out")
+
+
+def calibrate(
+    measured: Annotated[
+        str | None, typer.Argument(metavar="[MEASURED.csv]", help="Kernels, from python -m validation.measure.")
+    ] = None,
+    hardware: Annotated[str | None, typer.Option("--hardware", help="The accelerator that was measured.")] = None,
+    bench: Annotated[
+        list[str] | None, typer.Option("--from", metavar="RESULT.json", help="vLLM bench, GuideLLM or AIPerf result.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="With --from: the model that was served.")] = None,
+    tp: Annotated[int, typer.Option("--tp", min=1, help="With --from: tensor-parallel size.")] = 1,
+    engine: Annotated[str, typer.Option("--engine", help="With --from: the engine that served.")] = "vllm",
+    weights: Annotated[str | None, typer.Option("--weights", help="With --from: format of the weights.")] = None,
+    kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="With --from: format of the KV cache.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="FAMILY[/FORMAT]", help="Fit these families alone.")
+    ] = None,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Profile directory to write into.")] = "profiles",
+    profiles: Profiles = None,
+    force: Force = False,
+) -> None:
+    """Fit your own measurements: kernels of an accelerator, or the overheads of an engine.
+
+    Example: roofcast calibrate measured.csv --hardware l4 --out my-profiles
+    """
+    from simulator.api import measurements
+
+    found = measurements.calibrate(
+        measured,
+        hardware=hardware,
+        results=bench or (),
+        model=model,
+        tp_size=tp,
+        engine=engine,
+        weights=weights,
+        kv_cache=kv_cache,
+        only=only or (),
+        out=out,
+        profiles=profiles,
+        force=force,
+    )
+    typer.echo(found.to_text(), nl=False)
+
+
+def validate(
+    hardware: Annotated[str | None, typer.Option("--hardware", help="Only this accelerator.")] = None,
+    library: Annotated[
+        list[str] | None, typer.Option("--library", help="Only this kernel library: vllm, sglang, trtllm, nccl, torch.")
+    ] = None,
+    part: Annotated[ValidationPart | None, typer.Option("--part", help="Only these errors.")] = None,
+    as_json: AsJson = False,
+    profiles: Profiles = None,
+) -> None:
+    """Print the scorecards: kernel fits on shapes that they never saw, and whole runs that others measured.
+
+    Example: roofcast validate --hardware h100 --library vllm
+
+    Without --part both are printed, with --library the kernels. The runs are predicted anew from a source checkout:
+    python -m validation.end_to_end --data DIR
+    """
+    from simulator.api import measurements
+
+    chosen = part or (ValidationPart.KERNELS if library else ValidationPart.ALL)
+    found = measurements.scorecard(
+        hardware=hardware,
+        libraries=library or (),
+        kernels=chosen is not ValidationPart.END_TO_END,
+        end_to_end=chosen is not ValidationPart.KERNELS,
+        profiles=profiles,
+    )
+    typer.echo(json.dumps(found.to_dict(), allow_nan=False) + "\n" if as_json else found.to_text(), nl=False)
+
+
+profiles_app = typer.Typer(help="Hardware, server, price, engine and model profiles.", no_args_is_help=True)
+
+
+@profiles_app.command("list")
+def profiles_list(
+    section: Annotated[ProfileSection | None, typer.Argument(help="Which profiles; all without it.")] = None,
+    as_json: AsJson = False,
+    profiles: Profiles = None,
+) -> None:
+    """List profile names."""
+    from simulator.reports.answers.profiles import names_by_section, names_text
+
+    names = names_by_section([section.value] if section else [item.value for item in ProfileSection], profiles=profiles)
+    document = json.dumps({"schema_version": "1.0", "profiles": names})
+    typer.echo(document if as_json else names_text(names))
+
+
+@profiles_app.command("show")
+def profiles_show(
+    name: Annotated[str, typer.Argument(help="Profile name or alias.")],
+    as_json: AsJson = False,
+    profiles: Profiles = None,
+) -> None:
+    """Show one profile with the source of each number."""
+    from simulator.reports.answers.profiles import show_profile
+
+    typer.echo(show_profile(name, as_json=as_json, profiles=profiles))

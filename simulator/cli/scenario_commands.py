@@ -1,0 +1,253 @@
+"""The commands about deployments under requests: ``roofcast simulate``, ``serve``, ``capacity`` and ``compare``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simulator.cli.options.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, grouped
+from simulator.errors import FileError
+from simulator.files import STANDARD_STREAM, check_target, write_bytes, write_text
+
+if TYPE_CHECKING:
+    from simulator.engine.runs.metrics import ServeResult
+    from simulator.specs.question.scenario import ScenarioSpec
+
+Scenario = Annotated[str, typer.Argument(metavar="SCENARIO.yaml", help='Kind serve, YAML or JSON; "-" is stdin.')]
+REQUESTS_FLAG, TRACE_FLAG = "--requests", "--trace"
+
+
+class PriceKind(StrEnum):
+    """How the accelerators are rented."""
+
+    ON_DEMAND = "on_demand"
+    RESERVED_1Y = "reserved_1y"
+    RESERVED_3Y = "reserved_3y"
+    SPOT = "spot"
+
+
+def changes_group(
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of arrivals and lengths.")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Another model.")] = None,
+    hardware: Annotated[str | None, typer.Option("--hardware", help="Another accelerator.")] = None,
+    tp: Annotated[int | None, typer.Option("--tp", min=1, help="Another tensor-parallel size.")] = None,
+    replicas: Annotated[int | None, typer.Option("--replicas", min=1, help="Another number of replicas.")] = None,
+    routing: Annotated[
+        str | None,
+        typer.Option("--routing", help="How requests find a replica: round_robin, least_outstanding or prefix_aware."),
+    ] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="FIELD=VALUE",
+            help="What if: weights=fp8, sparsity=2:4, speculation=eagle:k=4, max_num_seqs=64; repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """What replaces fields of the scenario."""
+
+
+def _read(source: str, options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
+    """The scenario of a file with the options of ``changes_group`` over it."""
+    from simulator.specs.question.scenario_file import ScenarioChanges, read_scenario
+
+    changes = ScenarioChanges(
+        model=options["model"],
+        hardware=options["hardware"],
+        tp_size=options["tp"],
+        replicas=options["replicas"],
+        rate_per_s=options.get("rate"),
+        duration_s=options.get("duration"),
+        seed=options["seed"],
+        routing=options["routing"],
+        what_if=tuple(options["what_if"] or ()),
+    )
+    return read_scenario(source, changes=changes, command=command)
+
+
+def one_line(document: dict[str, Any]) -> str:
+    """A JSON document as it is printed: one line."""
+    return json.dumps(document, allow_nan=False) + "\n"
+
+
+def _lines(source: str) -> list[str]:
+    if source == STANDARD_STREAM:
+        return sys.stdin.read().splitlines()
+    try:
+        return Path(source).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise FileError(f"{source}: cannot be read: {reason}", field="SCENARIOS") from None
+
+
+def simulate(
+    scenarios: Annotated[
+        str, typer.Argument(metavar="SCENARIOS.jsonl", help='One JSON scenario a line; "-" is stdin.')
+    ],
+    output: Output = "-",
+    profiles: Profiles = None,
+    force: Force = False,
+) -> None:
+    """Answer scenarios: one JSON result a line, same order, same ids.
+
+    Example: roofcast simulate scenarios.jsonl --output results.jsonl
+    """
+    from simulator.api.scenarios import simulate_line
+
+    given = enumerate(_lines(scenarios), start=1)
+    found = [simulate_line(line, number=number, profiles=profiles) for number, line in given if line.strip()]
+    write_text("".join(map(one_line, found)), output, force=force)
+    refused = sum("error" in document for document in found)
+    if refused:
+        from simulator.reports.content.quantities import counted_text
+
+        typer.echo(f"{counted_text(refused, 'scenario')} refused; see the error objects in the output", err=True)
+
+
+@grouped(changes_group)
+def serve(
+    context: typer.Context,
+    scenario: Scenario,
+    rate: Annotated[float | None, typer.Option("--rate", help="Requests/s, instead of the scenario's.")] = None,
+    duration: Annotated[float | None, typer.Option("--duration", help="Seconds of load.")] = None,
+    slo: Slo = None,
+    requests: Annotated[
+        str | None, typer.Option(REQUESTS_FLAG, metavar="FILE", help="Per-request table, .csv or .parquet.")
+    ] = None,
+    trace: Annotated[
+        str | None, typer.Option(TRACE_FLAG, metavar="FILE.json", help="Steps for chrome://tracing or Perfetto.")
+    ] = None,
+    assumptions: Assumptions = False,
+    output: Output = "-",
+    as_json: AsJson = False,
+    force: Force = False,
+    profiles: Profiles = None,
+) -> None:
+    """Serve a workload step by step: percentiles under load, queue and KV pressure, goodput, intervals.
+
+    Example: roofcast serve scenario.yaml --slo ttft-p95=2s --slo tpot-p95=50ms --requests requests.csv
+    """
+    from simulator import api
+    from simulator.cli.progress import progress_bar
+    from simulator.reports.tables.request_files import TRACED_STEPS, check_request_format
+
+    for target, flag in ((requests, REQUESTS_FLAG), (trace, TRACE_FLAG), (output, "--output")):
+        check_target(target, flag=flag, force=force)
+    if requests is not None:
+        check_request_format(Path(requests).suffix.lower(), flag=REQUESTS_FLAG)
+    spec = _read(scenario, context.params, command="roofcast serve")
+    with progress_bar("simulating") as progress:
+        found = api.serve(
+            spec,
+            objectives=tuple(slo or ()),
+            trace_steps=TRACED_STEPS if trace else 0,
+            profiles=profiles,
+            progress=progress,
+        )
+    text = one_line(found.to_dict()) if as_json else found.to_text(assumptions=assumptions)
+    if requests is not None:
+        _write_requests(found.run.result, requests, force=force)
+    if trace is not None:
+        _write_trace(found.run.result, trace, force=force)
+    write_text(text, output, force=force)
+
+
+def _write_requests(result: ServeResult, target: str, *, force: bool) -> None:
+    from simulator.engine.runs.metrics import request_columns
+    from simulator.reports.tables.request_files import request_csv, request_parquet
+
+    columns = request_columns(result)
+    if target.lower().endswith(".parquet"):
+        write_bytes(request_parquet(columns), target, force=force, flag=REQUESTS_FLAG)
+    else:
+        write_text(request_csv(columns), target, force=force, flag=REQUESTS_FLAG)
+
+
+def _write_trace(result: ServeResult, target: str, *, force: bool) -> None:
+    from simulator.reports.tables.request_files import TRACED_STEPS, trace_json
+
+    write_text(trace_json(result), target, force=force, flag=TRACE_FLAG)
+    if any(len(rows) >= TRACED_STEPS for rows in result.run.trace):
+        typer.echo(f"the trace holds the first {TRACED_STEPS} steps of each replica", err=True)
+
+
+@grouped(changes_group)
+def capacity(
+    context: typer.Context,
+    scenario: Scenario,
+    slo: Slo = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=2, max=50, help="Independent runs at every rate.")] = 5,
+    requests: Annotated[
+        int | None,
+        typer.Option("--requests", min=200, help="Requests of one run; by default enough for the batch at capacity."),
+    ] = None,
+    assumptions: Assumptions = False,
+    output: Output = "-",
+    as_json: AsJson = False,
+    force: Force = False,
+    profiles: Profiles = None,
+) -> None:
+    """Find the highest request rate that a deployment serves within objectives, by simulation.
+
+    Stages of the scenario keep their proportions; their rates are what is searched.
+
+    Example: roofcast capacity scenario.yaml --slo ttft-p95=2s --slo tpot-p95=50ms
+    """
+    from simulator import api
+    from simulator.cli.progress import progress_bar
+
+    check_target(output, flag="--output", force=force)
+    spec = _read(scenario, context.params, command="roofcast capacity")
+    with progress_bar("searching") as progress:
+        found = api.capacity(
+            spec, objectives=tuple(slo or ()), seeds=seeds, requests=requests, profiles=profiles, progress=progress
+        )
+    text = one_line(found.to_dict()) if as_json else found.to_text(assumptions=assumptions)
+    write_text(text, output, force=force)
+
+
+def compare(
+    scenario: Annotated[
+        str, typer.Argument(metavar="BASE.yaml", help='A scenario of any kind, YAML or JSON; "-" is stdin.')
+    ],
+    changes: Annotated[
+        list[str],
+        typer.Option(
+            "--with",
+            metavar="FIELD=VALUE",
+            help='One change: weights=fp8, sparsity=2:4, "weights=int4 scheme=gptq-g128", tp_size=2; repeatable.',
+        ),
+    ],
+    price_kind: Annotated[PriceKind, typer.Option("--price-kind", help="Which price.")] = PriceKind.ON_DEMAND,
+    output: Output = "-",
+    as_json: AsJson = False,
+    force: Force = False,
+    profiles: Profiles = None,
+) -> None:
+    """Show what each change to a deployment is worth: in order, one on top of the other, and each alone.
+
+    Values as in the options of roofcast step; FIELD=none takes one away; quotes join several fields to one change.
+
+    Example: roofcast compare base.yaml --with weights=fp8 --with kv_cache=fp8 --with speculation=eagle:k=4
+    """
+    from typing import get_args
+
+    from simulator import api
+    from simulator.cli.progress import progress_bar
+    from simulator.specs.question.scenario import Kind
+    from simulator.specs.question.scenario_changes import parse_change
+    from simulator.specs.question.scenario_file import read_scenario
+
+    for text in changes:  # before the scenario, which may be read from standard input
+        parse_change(text)
+    spec = read_scenario(scenario, command="roofcast compare", kinds=get_args(Kind))
+    with progress_bar("comparing") as progress:
+        found = api.compare(spec, changes=changes, price_kind=price_kind.value, profiles=profiles, progress=progress)
+    write_text(one_line(found.to_dict()) if as_json else found.to_text(), output, force=force)

@@ -1,0 +1,181 @@
+"""The commands about one pass and one model: ``roofcast step``, ``crossover``, ``model``, ``retrieval``, ``mixers``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simulator.cli.options.shared import AsJson, Engine, Hardware, Model, Profiles, Tp, grouped
+from simulator.cli.options.techniques import precision_group, precision_of, technique_group, techniques_of
+
+if TYPE_CHECKING:
+    from simulator.api.results import Answer
+
+
+class OptimizerChoice(StrEnum):
+    """What Adam keeps per trained parameter (simulator/techniques/fine_tuning.py)."""
+
+    MIXED = "mixed"
+    NO_MASTER = "no_master"
+    HALF = "half"
+
+
+def _show(answer: Answer, *, as_json: bool) -> None:
+    """Print an answer as a document or as text."""
+    from simulator.cli.scenario_commands import one_line
+
+    typer.echo(one_line(answer.to_dict()) if as_json else answer.to_text(), nl=False)
+
+
+@grouped(precision_group, technique_group)
+def step(
+    context: typer.Context,
+    model: Model,
+    hardware: Hardware = "h100",
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Sequences in the step.")] = 1,
+    tokens: Annotated[
+        int, typer.Option("--context", min=1, help="Tokens attended to (decode) or prompt (prefill).")
+    ] = 1024,
+    phase: Annotated[str, typer.Option("--phase", help="prefill or decode.")] = "decode",
+    tp: Tp = 1,
+    pp: Annotated[int, typer.Option("--pp", min=1, help="Pipeline-parallel size.")] = 1,
+    engine: Engine = "vllm",
+    as_json: AsJson = False,
+    profiles: Profiles = None,
+) -> None:
+    """Price one forward pass, operator by operator, beside the plain roofline.
+
+    Example: roofcast step --model llama-3.1-8b --hardware h100 --batch 32 --scheme gptq-g128 --sparsity 2:4
+    """
+    from simulator.api import steps
+
+    found = steps.step(
+        model=model,
+        hardware=hardware,
+        phase=phase,
+        batch_size=batch,
+        context_tokens=tokens,
+        tp_size=tp,
+        pp_size=pp,
+        engine=engine,
+        precision=precision_of(context.params),
+        techniques=techniques_of(context.params),
+        profiles=profiles,
+    )
+    _show(found, as_json=as_json)
+
+
+def crossover(
+    model: Model,
+    hardware: Hardware = "h100",
+    tp: Tp = 1,
+    context: Annotated[int, typer.Option("--context", min=1, help="Tokens each sequence attends to.")] = 1024,
+    formats: Annotated[
+        str | None, typer.Option("--formats", metavar="A,B,...", help="Schemes to compare: bf16,w8a8,gptq-g128.")
+    ] = None,
+    speculation: Annotated[
+        str | None,
+        typer.Option("--speculation", metavar="METHOD:...", help="Also up to which batch it pays: eagle:k=4."),
+    ] = None,
+    engine: Engine = "vllm",
+    as_json: AsJson = False,
+    profiles: Profiles = None,
+) -> None:
+    """Compare number formats over the batch: which decodes fastest, and where one overtakes another.
+
+    Example: roofcast crossover --model llama-3.1-8b --hardware a100 --formats bf16,w8a8,gptq-g128
+    """
+    from simulator.api import steps
+
+    found = steps.crossover(
+        model=model,
+        hardware=hardware,
+        tp_size=tp,
+        context_tokens=context,
+        formats=formats,
+        speculation=speculation,
+        engine=engine,
+        profiles=profiles,
+    )
+    _show(found, as_json=as_json)
+
+
+def model(
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="Model name, Hugging Face id, config.json or its folder.")
+    ],
+    context: Annotated[int, typer.Option("--context", min=1, help="Tokens for FLOPs and KV totals.")] = 4096,
+    kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="Number format of the KV cache.")] = None,
+    fine_tune: Annotated[
+        list[str] | None,
+        typer.Option("--fine-tune", metavar="METHOD", help="Memory to train: full, lora:16, qlora:16; repeatable."),
+    ] = None,
+    optimizer: Annotated[
+        OptimizerChoice | None, typer.Option("--optimizer", help="Adam's state: FP32 and master, FP32, 16 bit.")
+    ] = None,
+    train_batch: Annotated[
+        int | None, typer.Option("--train-batch", min=1, help="Sequences of --context tokens in a training step.")
+    ] = None,
+    as_json: AsJson = False,
+    profiles: Profiles = None,
+) -> None:
+    """Parameters, FLOPs and KV bytes of a model, counted on its own configuration; memory to fine-tune it.
+
+    Example: roofcast model ./config.json --fine-tune full --fine-tune lora:16 --fine-tune qlora:16
+    """
+    from simulator.api import models
+
+    found = models.count(
+        config,
+        context_tokens=context,
+        kv_cache=kv_cache,
+        fine_tune=fine_tune or (),
+        optimizer=optimizer.value if optimizer else None,
+        train_batch=train_batch,
+        profiles=profiles,
+    )
+    _show(found, as_json=as_json)
+
+
+def retrieval(
+    model: Annotated[str, typer.Option("--model", "-m", help="An encoder: name, Hugging Face id or config.json.")],
+    hardware: Hardware = "a100",
+    documents: Annotated[float, typer.Option("--documents", min=1, help="Documents in the index.")] = 100_000,
+    candidates: Annotated[float, typer.Option("--candidates", min=1, help="Documents that a query scores.")] = 1000,
+    document_tokens: Annotated[int, typer.Option("--document-tokens", min=1, help="Tokens of a document.")] = 128,
+    query_tokens: Annotated[int, typer.Option("--query-tokens", min=1, help="Tokens of a query.")] = 32,
+    vector_size: Annotated[int, typer.Option("--vector-size", min=1, help="Numbers of a stored vector.")] = 128,
+    as_json: AsJson = False,
+    profiles: Profiles = None,
+) -> None:
+    """Compare late interaction (ColBERT, COIL) with one vector a document and with a cross encoder.
+
+    Example: roofcast retrieval --model bert-base --hardware a100 --documents 1000000 --document-tokens 180
+    """
+    from simulator.api import models
+    from simulator.reports.answers.structures import RetrievalQuestion
+
+    question = RetrievalQuestion(
+        documents=documents,
+        candidates=candidates,
+        document_tokens=document_tokens,
+        query_tokens=query_tokens,
+        vector_size=vector_size,
+    )
+    _show(models.retrieval(model=model, hardware=hardware, question=question, profiles=profiles), as_json=as_json)
+
+
+def mixers(
+    width: Annotated[int, typer.Option("--width", min=1, help="Channels of the layer.")] = 4096,
+    tokens: Annotated[list[int] | None, typer.Option("--tokens", min=1, help="Lengths; repeatable.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare how attention, recurrence, linear attention and FFT convolution grow with the length.
+
+    Example: roofcast mixers --width 4096 --tokens 1024 --tokens 131072
+    """
+    from simulator.api import models
+
+    _show(models.mixers(width=width, tokens=tokens or models.DEFAULT_LENGTHS), as_json=as_json)

@@ -1,0 +1,67 @@
+"""One forward pass with all that is told about it: operators, energy, speculation, whether its memory fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.errors import RoofcastError
+from simulator.operators.step_shape import prefill_step
+from simulator.phases.deployment import Deployment
+from simulator.phases.draft_cost import decode_round
+from simulator.phases.memory import MemoryPlan, memory_plan
+from simulator.phases.power import EnergySplit, energy_split
+from simulator.phases.step import StepEstimate, estimate_step
+
+PHASES = ("prefill", "decode")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneStep:
+    """A pass of ``batch_size`` sequences: prompts of ``context_tokens``, or one more token after as many."""
+
+    deployment: Deployment
+    phase: str
+    batch_size: int
+    context_tokens: int
+    estimate: StepEstimate
+    energy: EnergySplit
+    memory: MemoryPlan
+
+
+def one_step(deployment: Deployment, *, phase: str, batch_size: int, context_tokens: int) -> OneStep:
+    """Price one pass (one case) of a deployment.
+
+    Raises
+    ------
+    RoofcastError
+        The phase is neither prefill nor decode, or speculation is asked for in a prompt pass.
+    """
+    check_phase(phase)
+    if phase == "prefill":
+        if deployment.speculation is not None:
+            raise RoofcastError(
+                "speculation changes nothing in a prompt pass",
+                field="--speculation",
+                code="no_effect",
+                hint="--phase decode",
+            )
+        estimate = estimate_step(deployment, prefill_step(sequences=batch_size, tokens=context_tokens))
+    else:
+        estimate = decode_round(deployment, sequences=batch_size, context=context_tokens)
+    return OneStep(
+        deployment=deployment,
+        phase=phase,
+        batch_size=batch_size,
+        context_tokens=context_tokens,
+        estimate=estimate,
+        energy=energy_split(deployment, estimate=estimate, weights=np.ones(1)),
+        memory=memory_plan(deployment),
+    )
+
+
+def check_phase(phase: str) -> None:
+    """Refuse a name of a phase that is none."""
+    if phase not in PHASES:
+        raise RoofcastError(f"{phase!r} is not a phase; allowed: {', '.join(PHASES)}", field="--phase")

@@ -1,0 +1,124 @@
+"""``roofcast calibrate``: what was fitted, with each error before and after, as a JSON document and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from simulator.fitting.engine_calibration import EngineCalibration
+from simulator.fitting.kernel_calibration import KernelCalibration
+from simulator.fitting.kernel_fits import UserFit
+from simulator.fitting.three_parameter import PARAMETERS
+from simulator.reports.contract import SCHEMA_VERSION, Json
+from simulator.units import MICRO, MILLI
+
+
+def _fit_line(item: UserFit) -> str:
+    fit = item.fit
+    shown = []
+    for name in PARAMETERS:
+        if name in fit.parameters:
+            value = fit.parameters[name]
+            text = (
+                f"launch {value / MICRO:.3g} us" if name == "launch_s" else f"{name.split('_')[0]} {100 * value:.3g} %"
+            )
+            shown.append(text + (" (kept: not identified)" if name in item.kept else ""))
+    points = fit.error.fit_points + fit.error.score_points
+    return (
+        f"{fit.family + ' ' + fit.format:26s} {points:4d} points: held-out error "
+        f"{100 * item.before_mape:.1f} % before, {100 * item.after_mape:.1f} % after; {', '.join(shown)}"
+    )
+
+
+def _step_lines(found: KernelCalibration) -> list[str]:
+    """Steps that no fit saw: a layer or a model against the sum of its kernels."""
+    return [
+        f"{then.family.replace('_', ' ') + ' ' + then.phase:26s} {then.steps:4d} steps, not fitted: error "
+        f"{100 * then.mean:.1f} % before, {100 * now.mean:.1f} % after (bias {100 * now.bias:+.1f} %)"
+        for then, now in zip(found.whole_before, found.whole_after, strict=True)
+    ]
+
+
+def kernel_calibration_text(found: KernelCalibration, *, written: Sequence[Path]) -> str:
+    """One line a fit, one a whole step, and what was written."""
+    table = found.table
+    lines = [
+        f"{table.device}, torch {table.torch_version}, {table.date}, as {found.hardware.name}",
+        *map(_fit_line, found.fits),
+        *_step_lines(found),
+        *([f"measured but not fitted: {', '.join(found.unused)}"] if found.unused else []),
+        *(f"wrote {path}" for path in written),
+        *([f"use it with --profiles {written[0].parents[1]}"] if written else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def kernel_calibration_document(found: KernelCalibration) -> Json:
+    """The same figures, as fractions and in SI units."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "hardware": found.hardware.name,
+        "fits": [
+            {
+                "family": item.fit.family,
+                "format": item.fit.format,
+                "points": item.fit.error.fit_points + item.fit.error.score_points,
+                "before_mape": item.before_mape,
+                "after_mape": item.after_mape,
+                "parameters": dict(item.fit.parameters),
+                "kept": list(item.kept),
+            }
+            for item in found.fits
+        ],
+        "steps": [
+            {"family": then.family, "phase": then.phase, "steps": then.steps, "before": then.mean, "after": now.mean}
+            for then, now in zip(found.whole_before, found.whole_after, strict=True)
+        ],
+        "unused": list(found.unused),
+    }
+
+
+def _change(before: float, after: float) -> str:
+    return f"{100 * before:+.1f} % before, {100 * after:+.1f} % after"
+
+
+def engine_calibration_text(found: EngineCalibration, *, written: Sequence[Path]) -> str:
+    """One line a run, then the two overheads."""
+    lines = []
+    for item in found.fit.errors:
+        run = item.run
+        load = f"{run.request_rate_per_s:g}/s" if run.request_rate_per_s else f"{run.concurrency:.0f} at once"
+        lines.append(
+            f"{run.tool}, {load}, {run.isl_tokens:.0f} in, {run.osl_tokens:.0f} out: "
+            f"TTFT {run.ttft_s / MILLI:.4g} ms, off by {_change(item.ttft_before, item.ttft_after)}; "
+            f"TPOT {run.tpot_s / MILLI:.4g} ms, off by {_change(item.tpot_before, item.tpot_after)}"
+        )
+    fit = found.fit
+    lines += [
+        "(errors on the runs that were fitted; two numbers for all of them)",
+        f"{found.engine}: step_s {fit.step_s / MILLI:.4g} ms, request_s {fit.request_s / MILLI:.4g} ms",
+        *(f"wrote {path}; use it with --profiles {path.parents[1]}" for path in written),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def engine_calibration_document(found: EngineCalibration) -> Json:
+    """The same figures, as fractions and in SI units."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "engine": found.engine,
+        "step_s": found.fit.step_s,
+        "request_s": found.fit.request_s,
+        "runs": [
+            {
+                "tool": item.run.tool,
+                "ttft_s": item.run.ttft_s,
+                "tpot_s": item.run.tpot_s,
+                "ttft_before": item.ttft_before,
+                "ttft_after": item.ttft_after,
+                "tpot_before": item.tpot_before,
+                "tpot_after": item.tpot_after,
+            }
+            for item in found.fit.errors
+        ],
+    }

@@ -1,0 +1,115 @@
+"""``roofcast crossover``: number formats over the batch, as a JSON document and as text."""
+
+from __future__ import annotations
+
+from simulator.engine.uniform.format_comparison import FormatComparison
+from simulator.engine.uniform.speculation_gain import SpeedupByBatch
+from simulator.reports.content.quantities import number_text
+from simulator.reports.content.text import text_table
+from simulator.reports.contract import SCHEMA_VERSION, Json
+from simulator.units import MILLI
+
+
+def _gain_object(gain: SpeedupByBatch) -> Json:
+    return {
+        "tokens_per_step": gain.tokens_per_step,
+        "speedup": [float(value) for value in gain.speedup],
+        "best_k": [int(value) for value in gain.best_k],
+        "best_speedup": [float(value) for value in gain.best_speedup],
+        "break_even_batch": gain.break_even_batch,
+    }
+
+
+def crossover_document(found: FormatComparison) -> Json:
+    """The JSON document of ``roofcast crossover``."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": found.model,
+        "hardware": found.hardware,
+        "tp_size": found.tp_size,
+        "context_tokens": found.context_tokens,
+        "batches": list(found.batches),
+        "formats": [
+            {
+                "format": row.format,
+                "step_s": list(row.step_s),
+                "sequences_that_fit": row.sequences_that_fit,
+                **({} if row.speculation is None else {"speculation": _gain_object(row.speculation)}),
+            }
+            for row in found.formats
+        ],
+        "fastest": list(found.fastest),
+        "crossovers": [
+            {"earlier": pair.earlier, "later": pair.later, "batch": pair.batch} for pair in found.crossovers
+        ],
+        "notes": list(found.notes),
+    }
+
+
+def crossover_cells(document: Json) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Columns and rows of the step times [ms]."""
+    rows = [
+        (str(batch), *(_cell(entry, document, place) for entry in document["formats"]))
+        for place, batch in enumerate(document["batches"])
+    ]
+    return ("batch", *(entry["format"] for entry in document["formats"])), rows
+
+
+def crossover_text(document: Json, *, speculation: str | None) -> str:
+    """The document as a table and sentences."""
+    lines = [
+        f"decode step of {document['model']} on {document['hardware']} (tp {document['tp_size']}, "
+        f"{document['context_tokens']} tokens each), ms; * fastest, - does not fit",
+        "",
+        text_table(*crossover_cells(document)),
+        "",
+        *map(_sentence, document["crossovers"]),
+        *(_speculation_lines(speculation, document) if speculation else ()),
+        *(f"note: {text}" for text in document["notes"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(entry: Json, document: Json, place: int) -> str:
+    room = entry["sequences_that_fit"]
+    fastest = "*" if document["fastest"][place] == entry["format"] else " "
+    short = "-" if room is not None and room < document["batches"][place] else " "
+    return f"{number_text(entry['step_s'][place] / MILLI)}{fastest}{short}"
+
+
+def _sentence(pair: Json) -> str:
+    if pair["batch"] is None:
+        return f"{pair['earlier']} beats {pair['later']} at one sequence and at 4,096"
+    last = pair["batch"] - 1
+    return f"{pair['earlier']} beats {pair['later']} up to {last} sequences, {pair['later']} from {last + 1} on"
+
+
+def _speculation_lines(speculation: str, document: Json) -> list[str]:
+    """Speedups over plain decoding, then up to which batch they are above one."""
+    gains = {entry["format"]: entry["speculation"] for entry in document["formats"]}
+    rows = [
+        (str(batch), *(_gain_cell(gain, place) for gain in gains.values()))
+        for place, batch in enumerate(document["batches"])
+    ]
+    tokens = next(iter(gains.values()))["tokens_per_step"]
+    return [
+        "",
+        f"speedup of decoding by {speculation}, {number_text(tokens)} tokens a step of each sequence; in brackets the "
+        "best number of guesses and what it brings",
+        "",
+        *text_table(("batch", *gains), rows).splitlines(),
+        "",
+        *(_pays(name, gain["break_even_batch"]) for name, gain in gains.items()),
+    ]
+
+
+def _gain_cell(gain: Json, place: int) -> str:
+    return f"{gain['speedup'][place]:.2f} ({gain['best_k'][place]}: {gain['best_speedup'][place]:.2f})"
+
+
+def _pays(name: str, break_even_batch: int | None) -> str:
+    if break_even_batch is None:
+        return f"speculation pays with {name} at every batch shown"
+    if break_even_batch == 1:
+        return f"speculation does not pay with {name} even for one sequence"
+    return f"speculation pays with {name} up to {break_even_batch - 1} sequences"

@@ -1,0 +1,109 @@
+"""``roofcast model``: what a configuration holds and what fine-tuning it takes, as a JSON document and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulator.operators.model_counts import ModelCounts
+from simulator.reports.content.quantities import bytes_text, parameters_text, percent_text
+from simulator.reports.content.text import text_table
+from simulator.reports.contract import SCHEMA_VERSION, Json
+from simulator.techniques.fine_tuning import FineTuningMemory, OptimizerState
+from simulator.units import GIGA, TERA, format_si
+
+FINE_TUNING_COLUMNS = (
+    *("fine-tuning", "trained", "share", "weights", "adapter", "gradients", "optimizer", "activations", "total"),
+)
+_PARTS = ("weights", "adapter", "gradient", "optimizer", "activation", "total")
+ASSUMPTION = (
+    "fine-tuning: Adam, 16-bit weights and gradients, activations recomputed layer by layer; without runtime, "
+    "fragmentation and the logits of the vocabulary; spread over several devices it is the sum"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FineTuning:
+    """Memory of each method, under the text that asked for it, for steps of ``sequences`` of the context's length."""
+
+    methods: Sequence[tuple[str, FineTuningMemory]]
+    optimizer: OptimizerState
+    sequences: int
+
+
+def _fine_tuning(tuning: FineTuning, counts: ModelCounts) -> Json:
+    return {
+        "optimizer": tuning.optimizer,
+        "sequences": tuning.sequences,
+        "tokens_per_sequence": counts.context_tokens,
+        "assumptions": [ASSUMPTION],
+        "methods": [
+            {
+                "text": text,
+                "method": memory.method,
+                "trained_parameters": memory.trained_parameters,
+                "trained_share": memory.trained_parameters / counts.parameters.total,
+                **{f"{part}_bytes": getattr(memory, f"{part}_bytes") for part in _PARTS},
+            }
+            for text, memory in tuning.methods
+        ],
+    }
+
+
+def model_document(counts: ModelCounts, tuning: FineTuning | None = None) -> Json:
+    """The JSON document of ``roofcast model``; with ``tuning`` also the memory of training."""
+    model = counts.model
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": model.name,
+        "model_type": model.model_type,
+        "num_hidden_layers": model.num_hidden_layers,
+        "hidden_size": model.hidden_size,
+        "parameters": counts.parameters.total,
+        "active_parameters": counts.parameters.active,
+        "context_tokens": counts.context_tokens,
+        "prefill_flops": counts.prefill_flops,
+        "decode_flops_per_token": counts.decode_flops_per_token,
+        "kv_bytes_per_token": counts.kv_bytes_per_token,
+        "kv_cache_dtype": counts.plan.kv_dtype.value,
+        "state_bytes_per_sequence": counts.state_bytes_per_sequence,
+        "kv_bytes_at_context": counts.kv_bytes_at_context,
+        "assumptions": list(counts.plan.assumptions),
+        "notes": list(model.notes),
+        **({"fine_tuning": _fine_tuning(tuning, counts)} if tuning else {}),
+    }
+
+
+def model_text(document: Json) -> str:
+    """The document as lines."""
+    tokens = document["context_tokens"]
+    lines = (
+        f"{document['name']} ({document['model_type']}): {document['num_hidden_layers']} layers, "
+        f"hidden_size {document['hidden_size']}",
+        f"parameters          {document['parameters'] / GIGA:.3f} billion, "
+        f"{document['active_parameters'] / GIGA:.3f} billion active per token",
+        f"prefill             {document['prefill_flops'] / TERA:.4g} TFLOP for {tokens} tokens",
+        f"decode              {document['decode_flops_per_token'] / GIGA:.4g} GFLOP per token at {tokens} tokens",
+        f"KV cache            {format_si(document['kv_bytes_per_token'], 'B')} per token "
+        f"({document['kv_cache_dtype']}), {format_si(document['kv_bytes_at_context'], 'B')} at {tokens} tokens",
+        *(f"note: {text}" for text in document["notes"]),
+        *(f"assumed: {text}" for text in document["assumptions"]),
+        *(_fine_tuning_lines(document["fine_tuning"]) if "fine_tuning" in document else ()),
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _fine_tuning_lines(document: Json) -> list[str]:
+    rows = [
+        (
+            item["text"],
+            parameters_text(item["trained_parameters"]),
+            percent_text(item["trained_share"]),
+            *(bytes_text(item[f"{part}_bytes"]) if item[f"{part}_bytes"] else "-" for part in _PARTS),
+        )
+        for item in document["methods"]
+    ]
+    heading = (
+        f"optimizer {document['optimizer']}, {document['sequences']} x {document['tokens_per_sequence']} tokens a step"
+    )
+    return ["", heading, text_table(FINE_TUNING_COLUMNS, rows), *(f"assumed: {one}" for one in document["assumptions"])]

@@ -1,0 +1,153 @@
+"""``roofcast step``: one forward pass, operator by operator, as a JSON document and as text."""
+
+from __future__ import annotations
+
+from simulator.kernels.roofline import floor_seconds
+from simulator.kernels.timing import Provenance
+from simulator.operators.work import CollectiveShape, ElementwiseShape, HostTransferShape
+from simulator.phases.one_step import OneStep
+from simulator.phases.step import StepRow
+from simulator.reports.content.quantities import joules_text, number_text, percent_text, range_text, seconds_text
+from simulator.reports.content.text import text_table
+from simulator.reports.contract import SCHEMA_VERSION, Json, crossover_object, interval
+from simulator.units import GIGA, MEGA, MICRO
+
+COLUMNS = ("operator", "count", "GFLOP", "MB", "µs", "roofline µs", "known as")
+
+
+def _row(row: StepRow, step: OneStep) -> Json:
+    work = row.work
+    is_collective = isinstance(work.shape, CollectiveShape | HostTransferShape)
+    floor_s = None if is_collective else work.count * float(floor_seconds(work, hardware=step.deployment.hardware)[0])
+    return {
+        "operator": work.name,
+        "family": work.family.value,
+        "stage": row.stage,
+        "count": work.count,
+        "flops": work.count * float(work.flops[0]),
+        "bytes": work.count * float(work.bytes[0]),
+        "seconds": float(row.seconds[0]),
+        "roofline_floor_s": floor_s,
+        "provenance": Provenance(int(row.timing.provenance[0])).label,
+    }
+
+
+def _memory_notes(step: OneStep) -> tuple[str, ...]:
+    if step.memory.fits:
+        return ()
+    return (f"does not fit: a device is {step.memory.shortfall_bytes / GIGA:.1f} GB short; the times are as if it did",)
+
+
+def _cache_notes(step: OneStep) -> tuple[str, ...]:
+    """Why some operators are faster than the roofline beside them."""
+    resident = {
+        row.work.name
+        for row in step.estimate.rows
+        if isinstance(row.work.shape, ElementwiseShape)
+        and float(row.timing.seconds[0]) < float(floor_seconds(row.work, hardware=step.deployment.hardware)[0])
+    }
+    if not resident:
+        return ()
+    verb = "is" if len(resident) == 1 else "are"
+    return (
+        f"{', '.join(sorted(resident))} {verb} faster than the roofline, which is that of device memory: what the "
+        "kernel before has just written is still in the L2 cache",
+    )
+
+
+def _speculation_notes(step: OneStep) -> tuple[str, ...]:
+    """What a step that verifies guesses yields."""
+    speculation = step.deployment.speculation
+    if speculation is None:
+        return ()
+    tokens = speculation.plan.mean_tokens
+    return (f"speculation: the step yields {tokens:.3g} tokens per sequence on average", *speculation.notes)
+
+
+def _crossover(step: OneStep) -> Json:
+    """Only a decode step has one."""
+    if step.phase == "prefill":
+        return {}
+    return {"crossover": crossover_object(step.deployment, context_tokens=step.context_tokens)}
+
+
+def step_document(step: OneStep) -> Json:
+    """The JSON document of ``roofcast step``."""
+    deployment, result, split = step.deployment, step.estimate, step.energy
+    step_s = float(result.step_s[0])
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": deployment.model.name,
+        "hardware": deployment.hardware.name,
+        "phase": step.phase,
+        "batch": step.batch_size,
+        "context_tokens": step.context_tokens,
+        "step_s": step_s,
+        "interval": {"step_s": interval(step_s, log_sigma=float(result.log_sigma[0]))},
+        "mfu": float(result.mfu[0]),
+        "mbu": float(result.mbu[0]),
+        "bound": result.bound[0],
+        "provenance": Provenance(int(result.provenance[0])).label,
+        "breakdown_s": {family: float(values[0]) for family, values in result.breakdown_s.items()},
+        "energy_j": {
+            "total": split.total_j,
+            "idle": split.idle_j,
+            "busy": split.busy_j,
+            "compute": split.compute_j,
+            "memory": split.memory_j,
+        },
+        **_crossover(step),
+        "operators": [_row(row, step) for row in result.rows],
+        "assumptions": list(deployment.assumptions),
+        "techniques": deployment.techniques.spec.model_dump(mode="json", exclude_none=True),
+        "notes": [
+            *deployment.model.notes,
+            *deployment.techniques.notes,
+            *_speculation_notes(step),
+            *_memory_notes(step),
+            *_cache_notes(step),
+        ],
+    }
+
+
+def step_text(document: Json, *, tp_size: int) -> str:
+    """The document as a sentence with a table."""
+    between = range_text(document["interval"]["step_s"], seconds_text)
+    lines = [
+        f"{document['phase']} step of {document['model']} on {document['hardware']} "
+        f"(tp {tp_size}, batch {document['batch']}, {document['context_tokens']} tokens): "
+        f"{seconds_text(document['step_s'])} (80 % interval {between}), "
+        f"{document['bound']} bound, MFU {percent_text(document['mfu'])}, MBU {percent_text(document['mbu'])}, "
+        f"{document['provenance']}",
+        _energy_line(document["energy_j"]),
+        "",
+        text_table(COLUMNS, operator_rows(document)),
+        "",
+        *(f"note: {text}" for text in document["notes"]),
+        *(f"assumed: {text}" for text in document["assumptions"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _energy_line(energy_j: Json) -> str:
+    shares = {name: 100 * energy_j[name] / energy_j["total"] for name in ("memory", "compute", "busy", "idle")}
+    return (
+        f"{joules_text(energy_j['total'])} in all devices: memory traffic {shares['memory']:.0f} %, arithmetic "
+        f"{shares['compute']:.0f} %, being busy {shares['busy']:.0f} %, idle {shares['idle']:.0f} %"
+    )
+
+
+def operator_rows(document: Json) -> list[tuple[str, ...]]:
+    """Operators by falling time, in the order of COLUMNS; collectives have no roofline."""
+    return [
+        (
+            row["operator"],
+            f"{row['count']:g}",
+            number_text(row["flops"] / GIGA),
+            number_text(row["bytes"] / MEGA),
+            number_text(row["seconds"] / MICRO),
+            "-" if row["roofline_floor_s"] is None else number_text(row["roofline_floor_s"] / MICRO),
+            row["provenance"],
+        )
+        for row in sorted(document["operators"], key=lambda item: -item["seconds"])
+    ]

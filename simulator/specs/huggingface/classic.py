@@ -6,15 +6,14 @@ from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     Norm,
     Trunk,
-    attention_layers,
     decoder,
     grouped_attention,
     read_attention,
     read_trunk,
+    same_layers,
     split_heads,
-    uniform,
 )
-from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
+from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec
 
 MLP_RATIO = 4  # n_inner null: GPT2Config, GPTJConfig; BloomMLP and FalconConfig
 OPT_POSITION_OFFSET = 2  # OPTLearnedPositionalEmbedding keeps two rows before position 0
@@ -38,10 +37,6 @@ def _full_heads(fields: Fields, *, heads: int, hidden_size: int, biased: bool) -
     return spec.model_copy(update={"qkv_bias": biased, "o_bias": biased})
 
 
-def _stack(attention: AttentionSpec, mlp: MlpSpec, *, depth: int, norms: int) -> tuple[LayerSpec, ...]:
-    return attention_layers(attention, windows=(None,) * depth, feed_forwards=uniform(mlp, depth), norms=norms)
-
-
 def read_gpt2(fields: Fields) -> ModelSpec:
     """GPT2Config: biases everywhere, learned positions, tied embeddings."""
     trunk = _gpt_trunk(fields)
@@ -52,7 +47,7 @@ def read_gpt2(fields: Fields) -> ModelSpec:
     attention = attention.model_copy(update={"rotary": False})
     inner = fields.optional_size("n_inner") or MLP_RATIO * trunk.hidden_size
     mlp = MlpSpec(intermediate_size=inner, gated=False, bias=True)
-    layers = _stack(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
+    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
     return decoder(
         fields,
         trunk=trunk,
@@ -105,7 +100,7 @@ def read_mpt(fields: Fields) -> ModelSpec:
     attention = attention.model_copy(update={"rotary": False})
     width = fields.size("expansion_ratio", default=MLP_RATIO) * trunk.hidden_size
     mlp = MlpSpec(intermediate_size=width, gated=False)
-    layers = _stack(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
+    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
     return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias", tie_default=True)
 
 
@@ -116,7 +111,7 @@ def read_gptj(fields: Fields) -> ModelSpec:
     attention = _full_heads(fields, heads=heads, hidden_size=trunk.hidden_size, biased=False)
     inner = fields.optional_size("n_inner") or MLP_RATIO * trunk.hidden_size
     fields.costless("rotary", "tokenizer_class")
-    layers = _stack(
+    layers = same_layers(
         attention, MlpSpec(intermediate_size=inner, gated=False, bias=True), depth=trunk.num_hidden_layers, norms=1
     )
     return decoder(fields, trunk=trunk, layers=layers, norm="layer", lm_head_bias=True)
@@ -130,7 +125,7 @@ def read_gpt_neox(fields: Fields) -> ModelSpec:
     biased = fields.flag("attention_bias", default=True)
     attention = _full_heads(fields, heads=heads, hidden_size=trunk.hidden_size, biased=biased)
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=True)
-    layers = _stack(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
+    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
     return decoder(fields, trunk=trunk, layers=layers, norm="layer")
 
 
@@ -148,7 +143,7 @@ def read_opt(fields: Fields) -> ModelSpec:
     attention = attention.model_copy(update={"rotary": False})
     mlp = MlpSpec(intermediate_size=fields.size("ffn_dim"), gated=False, bias=biased)
     narrow = fields.optional_size("word_embed_proj_dim")
-    layers = _stack(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
+    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
     return decoder(
         fields,
         trunk=trunk,
@@ -175,7 +170,7 @@ def read_bloom(fields: Fields) -> ModelSpec:
     inner = fields.optional_size("n_inner") or MLP_RATIO * trunk.hidden_size
     mlp = MlpSpec(intermediate_size=inner, gated=False, bias=True)
     fields.costless("offset_alibi")
-    layers = _stack(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
+    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
     return decoder(fields, trunk=trunk, layers=layers, norm="layer", tie_default=True, embedding_norm=True)
 
 
@@ -201,7 +196,7 @@ def read_falcon(fields: Fields) -> ModelSpec:
     parallel = fields.flag("parallel_attn", default=True)
     norms_given = fields.optional_size("num_ln_in_parallel_attn")
     norms = (norms_given or 2) if grouped else (1 if parallel else 2)
-    layers = _stack(
+    layers = same_layers(
         attention,
         MlpSpec(intermediate_size=inner, gated=False, bias=biased),
         depth=trunk.num_hidden_layers,
@@ -220,7 +215,7 @@ def read_phi(fields: Fields) -> ModelSpec:
         update={"qkv_bias": True, "o_bias": True, "qk_norm": qk_norm, "qk_norm_bias": qk_norm == "head"}
     )
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=True)
-    layers = _stack(attention, mlp, depth=trunk.num_hidden_layers, norms=1)
+    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=1)
     return decoder(fields, trunk=trunk, layers=layers, norm="layer", lm_head_bias=True)
 
 
@@ -233,6 +228,5 @@ def read_starcoder2(fields: Fields) -> ModelSpec:
     attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=2)
     attention = attention.model_copy(update={"qkv_bias": biased, "o_bias": biased, "sliding_window": window})
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=biased)
-    depth = trunk.num_hidden_layers
-    layers = attention_layers(attention, windows=(window,) * depth, feed_forwards=uniform(mlp, depth))
+    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, window=window)
     return decoder(fields, trunk=trunk, layers=layers, norm="layer", tie_default=True)

@@ -6,9 +6,7 @@ DeepSeek-V4: attention over compressed keys, hyper-connections, experts in every
 from __future__ import annotations
 
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import decoder, prediction_heads, read_trunk
-from simulator.specs.huggingface.moe import check_top_k
-from simulator.specs.huggingface.moe_mixed import choose, sparse_after
+from simulator.specs.huggingface.layers import choose, decoder, prediction_heads, read_experts, read_trunk, sparse_after
 from simulator.specs.model.architecture import (
     CompressedAttentionSpec,
     HyperConnectionSpec,
@@ -86,17 +84,11 @@ def _deepseek(fields: Fields, *, mixers: tuple[MlaSpec, ...]) -> ModelSpec:
 
 def read_routed_experts(fields: Fields) -> MoeSpec:
     """DeepSeek's experts: n_shared_experts of the same width see every token."""
-    experts, picked = fields.size("n_routed_experts"), fields.size("num_experts_per_tok")
-    check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
-    width = fields.size("moe_intermediate_size")
+    experts = read_experts(fields, total="n_routed_experts")
+    shared = experts.moe_intermediate_size * fields.count("n_shared_experts")
     method = fields.text("topk_method", allowed=("greedy", "group_limited_greedy", "noaux_tc"), default="noaux_tc")
-    return MoeSpec(
-        num_experts=experts,
-        num_experts_per_tok=picked,
-        moe_intermediate_size=width,
-        shared_expert_intermediate_size=width * fields.count("n_shared_experts"),
-        correction_bias=method == "noaux_tc",
-    )
+    corrected = method == "noaux_tc"
+    return experts.model_copy(update={"shared_expert_intermediate_size": shared, "correction_bias": corrected})
 
 
 INDEXED_RATIO = 4

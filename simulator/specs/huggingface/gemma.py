@@ -11,7 +11,7 @@ from simulator.specs.huggingface.layers import (
     every_nth_full,
     read_attention,
     read_trunk,
-    uniform,
+    same_layers,
     windows_of_types,
 )
 from simulator.specs.model.architecture import AttentionSpec, FeedForward, LayerSpec, MlpSpec, ModelSpec, MoeSpec
@@ -24,12 +24,9 @@ def read_gemma(fields: Fields) -> ModelSpec:
     """GemmaConfig: head_dim 256 unless given."""
     fields.expect("use_bidirectional_attention", value=False, why="a bidirectional Gemma is an embedding model")
     trunk = read_trunk(fields)
-    bias = fields.flag("attention_bias", default=False)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=256)
-    attention = attention.model_copy(update={"qkv_bias": bias, "o_bias": bias})
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=256, bias="attention_bias")
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    depth = trunk.num_hidden_layers
-    layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=uniform(mlp, depth))
+    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers)
     return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
 
 
@@ -42,7 +39,7 @@ def read_gemma2(fields: Fields) -> ModelSpec:
     window = fields.size("sliding_window", default=4096)
     windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, 2))
     fields.costless("use_bidirectional_attention")
-    layers = attention_layers(attention, windows=windows, feed_forwards=uniform(mlp, depth), norms=4)
+    layers = attention_layers(attention, windows=windows, feed_forwards=((mlp,),) * depth, norms=4)
     return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
 
 
@@ -56,7 +53,7 @@ def read_gemma3(fields: Fields) -> ModelSpec:
     window = fields.size("sliding_window", default=GEMMA3_WINDOW)
     period = fields.size(fields.either("sliding_window_pattern", "_sliding_window_pattern"), default=6)
     windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, period))
-    layers = attention_layers(attention, windows=windows, feed_forwards=uniform(mlp, depth), norms=4)
+    layers = attention_layers(attention, windows=windows, feed_forwards=((mlp,),) * depth, norms=4)
     return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
 
 

@@ -10,10 +10,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.model.architecture import AttentionSpec, EncoderSpec, FeedForward, LayerSpec, MlpSpec, ModelSpec
+from simulator.specs.model.architecture import (
+    AttentionSpec,
+    EncoderSpec,
+    FeedForward,
+    LayerSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+)
 
 SLIDING = "sliding_attention"
 FULL = "full_attention"
+DENSE, SPARSE = "dense", "sparse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +52,19 @@ def read_attention(
     heads_default: int | None = None,
     kv_heads_default: int | None = None,
     head_dim_default: int | None = None,
+    bias: str | None = None,
+    qk_norm: str = "none",
 ) -> AttentionSpec:
-    """Head layout under the usual names; without defaults KV heads are the heads and head_dim fills hidden_size."""
+    """Head layout under the usual names; without defaults KV heads are the heads and head_dim fills hidden_size.
+
+    bias : flag that puts biases on all four projections, off unless given; qk_norm : norm of query and key heads
+    """
     heads = fields.size("num_attention_heads", default=heads_default)
     kv_heads = fields.size("num_key_value_heads", default=kv_heads_default or heads)
     head_dim = fields.optional_size("head_dim") or head_dim_default or split_heads(fields, hidden_size, heads)
-    return grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+    attention = grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+    biased = bias is not None and fields.flag(bias, default=False)
+    return attention.model_copy(update={"qkv_bias": biased, "o_bias": biased, "qk_norm": qk_norm})
 
 
 def split_heads(fields: Fields, hidden_size: int, heads: int) -> int:
@@ -80,6 +96,21 @@ def windows_of_types(
     return tuple(window if kind == SLIDING else None for kind in types)
 
 
+def qwen_windows(fields: Fields, *, depth: int) -> tuple[int | None, ...]:
+    """Qwen: the window holds from layer ``max_window_layers`` on, and only where ``use_sliding_window`` is set."""
+    used = fields.flag("use_sliding_window", default=False)
+    given = fields.optional_count("sliding_window") or None
+    first = fields.optional_count("max_window_layers")
+    if not used:
+        fields.costless("layer_types")
+        return (None,) * depth
+    if given is None or (first is None and not fields.has("layer_types")):
+        missing = "sliding_window" if given is None else "max_window_layers"
+        raise fields.refusal(missing, "is missing while use_sliding_window is true")
+    default = tuple(SLIDING if index >= (first or 0) else FULL for index in range(depth))
+    return windows_of_types(fields, depth=depth, window=given, default=default)
+
+
 def every_nth_full(depth: int, period: int) -> tuple[str, ...]:
     """Layer types where each ``period``-th layer sees everything and the others slide."""
     return tuple(FULL if (index + 1) % period == 0 else SLIDING for index in range(depth))
@@ -105,9 +136,11 @@ def attention_layers(
     )
 
 
-def uniform(mlp: MlpSpec, depth: int) -> tuple[tuple[FeedForward, ...], ...]:
-    """The same dense block at every depth."""
-    return ((mlp,),) * depth
+def same_layers(
+    attention: AttentionSpec, block: FeedForward, *, depth: int, window: int | None = None, norms: int = 2
+) -> tuple[LayerSpec, ...]:
+    """The same block at every depth."""
+    return (LayerSpec(mixer=with_window(attention, window), feed_forward=(block,), norms=norms),) * depth
 
 
 def distinct(layers: Sequence[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tuple[int, ...]]:
@@ -119,6 +152,51 @@ def distinct(layers: Sequence[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tuple[
             known.append(layer)
         order.append(known.index(layer))
     return tuple(known), tuple(order)
+
+
+def read_experts(
+    fields: Fields,
+    *,
+    total: str,
+    picked: str = "num_experts_per_tok",
+    total_default: int | None = None,
+    picked_default: int | None = None,
+    width: int | None = None,
+) -> MoeSpec:
+    """Experts of ``width`` (moe_intermediate_size unless given), of which a router picks no more than there are."""
+    experts = fields.size(total, default=total_default)
+    chosen = fields.size(picked, default=picked_default)
+    if chosen > experts:
+        raise fields.refusal(picked, f"is {chosen}, more than the {experts} experts")
+    return MoeSpec(
+        num_experts=experts,
+        num_experts_per_tok=chosen,
+        moe_intermediate_size=width or fields.size("moe_intermediate_size"),
+    )
+
+
+def sparse_after(fields: Fields, *, depth: int, first_default: int | None = None) -> tuple[bool, ...]:
+    """Which layers hold experts: mlp_layer_types, moe_layer_freq (a list or 1) or first_k_dense_replace."""
+    types = fields.words("mlp_layer_types", length=depth, allowed=(DENSE, SPARSE))
+    first = fields.optional_count("first_k_dense_replace")
+    listed = fields.raw("moe_layer_freq")
+    if isinstance(listed, list):
+        frequency = fields.integers("moe_layer_freq") or ()
+        if len(frequency) != depth:
+            raise fields.refusal("moe_layer_freq", f"has {len(frequency)} entries for {depth} layers")
+        types = types or tuple(SPARSE if entry else DENSE for entry in frequency)
+    else:
+        fields.expect("moe_layer_freq", value=1, why="experts on every layer after the first dense ones")
+    if types is not None:
+        return tuple(kind == SPARSE for kind in types)
+    if first is None and first_default is None:
+        raise fields.refusal("first_k_dense_replace", "is missing: which layers hold experts is unknown")
+    return tuple(index >= (first if first is not None else first_default or 0) for index in range(depth))
+
+
+def choose(is_sparse: Sequence[bool], *, sparse: MoeSpec, dense: MlpSpec) -> tuple[tuple[FeedForward, ...], ...]:
+    """One feed-forward part per layer."""
+    return tuple((sparse,) if chosen else (dense,) for chosen in is_sparse)
 
 
 def prediction_heads(fields: Fields, *names: str) -> tuple[str, ...]:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from simulator.specs.huggingface.deepseek import read_mla
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import FULL, decoder, prediction_heads, read_attention, read_trunk
-from simulator.specs.huggingface.moe import check_top_k, qwen_experts
-from simulator.specs.huggingface.moe_mixed import choose, sparse_after
+from simulator.specs.huggingface.layers import (
+    FULL,
+    choose,
+    decoder,
+    prediction_heads,
+    read_attention,
+    read_experts,
+    read_trunk,
+    sparse_after,
+)
+from simulator.specs.huggingface.moe import qwen_experts
 from simulator.specs.model.architecture import FeedForward, GatedDeltaSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 
 LINEAR = "linear_attention"
@@ -126,19 +134,15 @@ def _kimi_spec(*, heads: int, width: int, kernel: int, full_rank: bool) -> Gated
 
 def _kimi_experts(fields: Fields) -> tuple[MoeSpec, int]:
     """The experts, and the parameters of the norm in their latent space."""
-    experts = fields.size(fields.either("num_experts", "num_local_experts", "n_routed_experts"))
-    picked = fields.size(fields.either("num_experts_per_token", "num_experts_per_tok"))
-    check_top_k(fields, "num_experts_per_token", picked=picked, experts=experts)
-    width = fields.size("moe_intermediate_size")
+    total = fields.either("num_experts", "num_local_experts", "n_routed_experts")
+    experts = read_experts(fields, total=total, picked=fields.either("num_experts_per_token", "num_experts_per_tok"))
+    shared = fields.count(fields.either("num_shared_experts", "n_shared_experts"))
     latent = fields.optional_size("routed_expert_hidden_size")
     normed = fields.flag("latent_moe_use_norm", default=False)
     fields.costless("moe_renormalize", "moe_router_activation_func", "use_grouped_topk", "num_expert_group")
-    spec = MoeSpec(
-        num_experts=experts,
-        num_experts_per_tok=picked,
-        moe_intermediate_size=width,
-        shared_expert_intermediate_size=width * fields.count(fields.either("num_shared_experts", "n_shared_experts")),
-        correction_bias=True,
-        latent_size=latent,
-    )
-    return spec, latent if latent is not None and normed else 0
+    changed = {
+        "shared_expert_intermediate_size": experts.moe_intermediate_size * shared,
+        "correction_bias": True,
+        "latent_size": latent,
+    }
+    return experts.model_copy(update=changed), latent if latent is not None and normed else 0

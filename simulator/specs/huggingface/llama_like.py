@@ -13,39 +13,22 @@ from simulator.specs.huggingface.layers import (
     decoder,
     grouped_attention,
     prediction_heads,
+    qwen_windows,
     read_attention,
     read_trunk,
+    same_layers,
     split_heads,
-    uniform,
     windows_of_types,
 )
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 
 
-def qwen_windows(fields: Fields, *, depth: int) -> tuple[int | None, ...]:
-    """Qwen: the window holds from layer ``max_window_layers`` on, and only where ``use_sliding_window`` is set."""
-    used = fields.flag("use_sliding_window", default=False)
-    given = fields.optional_count("sliding_window") or None
-    first = fields.optional_count("max_window_layers")
-    if not used:
-        fields.costless("layer_types")
-        return (None,) * depth
-    if given is None or (first is None and not fields.has("layer_types")):
-        missing = "sliding_window" if given is None else "max_window_layers"
-        raise fields.refusal(missing, "is missing while use_sliding_window is true")
-    default = tuple(SLIDING if index >= (first or 0) else FULL for index in range(depth))
-    return windows_of_types(fields, depth=depth, window=given, default=default)
-
-
 def read_llama(fields: Fields) -> ModelSpec:
     """LlamaConfig: attention_bias on all four projections, mlp_bias on all three."""
     trunk = read_trunk(fields)
-    bias = fields.flag("attention_bias", default=False)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size)
-    attention = attention.model_copy(update={"qkv_bias": bias, "o_bias": bias})
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=fields.flag("mlp_bias", default=False))
-    depth = trunk.num_hidden_layers
-    layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=uniform(mlp, depth))
+    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers)
     return decoder(fields, trunk=trunk, layers=layers)
 
 
@@ -58,7 +41,7 @@ def read_mistral(fields: Fields) -> ModelSpec:
     window = fields.optional_size("sliding_window")
     default = (SLIDING if window else FULL,) * depth
     windows = windows_of_types(fields, depth=depth, window=window, default=default)
-    layers = attention_layers(attention, windows=windows, feed_forwards=uniform(mlp, depth))
+    layers = attention_layers(attention, windows=windows, feed_forwards=((mlp,),) * depth)
     return decoder(fields, trunk=trunk, layers=layers)
 
 
@@ -69,7 +52,7 @@ def read_qwen2(fields: Fields) -> ModelSpec:
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     windows = qwen_windows(fields, depth=trunk.num_hidden_layers)
     fields.costless("use_mrope")
-    layers = attention_layers(attention, windows=windows, feed_forwards=uniform(mlp, trunk.num_hidden_layers))
+    layers = attention_layers(attention, windows=windows, feed_forwards=((mlp,),) * trunk.num_hidden_layers)
     return decoder(fields, trunk=trunk, layers=layers)
 
 
@@ -83,12 +66,12 @@ def read_mimo(fields: Fields) -> ModelSpec:
 def read_qwen3(fields: Fields, *, tie_default: bool = False) -> ModelSpec:
     """Qwen3Config: a norm over each query and key head, head_dim 128 unless given."""
     trunk = read_trunk(fields)
-    bias = fields.flag("attention_bias", default=False)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=128)
-    attention = attention.model_copy(update={"qkv_bias": bias, "o_bias": bias, "qk_norm": "head"})
+    attention = read_attention(
+        fields, hidden_size=trunk.hidden_size, head_dim_default=128, bias="attention_bias", qk_norm="head"
+    )
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     windows = qwen_windows(fields, depth=trunk.num_hidden_layers)
-    layers = attention_layers(attention, windows=windows, feed_forwards=uniform(mlp, trunk.num_hidden_layers))
+    layers = attention_layers(attention, windows=windows, feed_forwards=((mlp,),) * trunk.num_hidden_layers)
     return decoder(fields, trunk=trunk, layers=layers, tie_default=tie_default)
 
 
@@ -99,35 +82,28 @@ def read_phi3(fields: Fields) -> ModelSpec:
     fields.costless("full_attn_mod", "interpolate_factor")
     attention = read_attention(fields, hidden_size=trunk.hidden_size)
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    depth = trunk.num_hidden_layers
     window = fields.optional_size("sliding_window")
-    layers = attention_layers(attention, windows=(window,) * depth, feed_forwards=uniform(mlp, depth))
+    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, window=window)
     return decoder(fields, trunk=trunk, layers=layers)
 
 
 def read_cohere(fields: Fields) -> ModelSpec:
     """CohereConfig: attention and feed-forward side by side behind one norm that has no bias; tied embeddings."""
     trunk = read_trunk(fields)
-    bias = fields.flag("attention_bias", default=False)
     qk_norm = "full" if fields.flag("use_qk_norm", default=False) else "none"
-    attention = read_attention(fields, hidden_size=trunk.hidden_size)
-    attention = attention.model_copy(update={"qkv_bias": bias, "o_bias": bias, "qk_norm": qk_norm})
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm=qk_norm)
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    depth = trunk.num_hidden_layers
     fields.costless("use_embedding_sharing", "use_parallel_block", "use_parallel_embedding", "use_gated_activation")
-    layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=uniform(mlp, depth), norms=1)
+    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=1)
     return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias", tie_default=True)
 
 
 def read_olmo2(fields: Fields) -> ModelSpec:
     """Olmo2Config: norms behind the sublayers, and one norm over all query and one over all key heads."""
     trunk = read_trunk(fields)
-    bias = fields.flag("attention_bias", default=False)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size)
-    attention = attention.model_copy(update={"qkv_bias": bias, "o_bias": bias, "qk_norm": "full"})
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="full")
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    depth = trunk.num_hidden_layers
-    layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=uniform(mlp, depth))
+    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers)
     return decoder(fields, trunk=trunk, layers=layers)
 
 
@@ -147,8 +123,7 @@ def _glm(fields: Fields, *, norms: int) -> ModelSpec:
     attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=128, kv_heads_default=2)
     attention = attention.model_copy(update={"qkv_bias": bias})
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    depth = trunk.num_hidden_layers
-    layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=uniform(mlp, depth), norms=norms)
+    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=norms)
     return decoder(fields, trunk=trunk, layers=layers)
 
 

@@ -10,55 +10,39 @@ from simulator.specs.huggingface.layers import (
     attention_layers,
     decoder,
     grouped_attention,
+    qwen_windows,
     read_attention,
+    read_experts,
     read_trunk,
+    same_layers,
     split_heads,
     windows_of_types,
 )
-from simulator.specs.huggingface.llama_like import qwen_windows
 from simulator.specs.model.architecture import FeedForward, MlpSpec, ModelSpec, MoeSpec
-
-
-def check_top_k(fields: Fields, name: str, *, picked: int, experts: int) -> None:
-    """Refuse a router that picks more experts than there are."""
-    if picked > experts:
-        raise fields.refusal(name, f"is {picked}, more than the {experts} experts")
 
 
 def read_mixtral(fields: Fields) -> ModelSpec:
     """MixtralConfig: every layer sparse, intermediate_size is one expert's."""
     trunk = read_trunk(fields)
     attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8)
-    depth = trunk.num_hidden_layers
     window = fields.optional_size("sliding_window")
-    layers = attention_layers(
-        attention, windows=(window,) * depth, feed_forwards=((_top_two(fields, experts_default=8),),) * depth
-    )
+    layers = same_layers(attention, _top_two(fields, experts=8), depth=trunk.num_hidden_layers, window=window)
     return decoder(fields, trunk=trunk, layers=layers)
 
 
 def read_phimoe(fields: Fields) -> ModelSpec:
     """PhimoeConfig: Mixtral with biased layer norms, and biases that the configuration switches on."""
     trunk = read_trunk(fields)
-    bias = fields.flag("attention_bias", default=False)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8)
-    attention = attention.model_copy(update={"qkv_bias": bias, "o_bias": bias})
-    depth = trunk.num_hidden_layers
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8, bias="attention_bias")
     window = fields.optional_size("sliding_window")
-    layers = attention_layers(
-        attention, windows=(window,) * depth, feed_forwards=((_top_two(fields, experts_default=16),),) * depth
-    )
+    layers = same_layers(attention, _top_two(fields, experts=16), depth=trunk.num_hidden_layers, window=window)
     head_bias = fields.flag("lm_head_bias", default=False)
     return decoder(fields, trunk=trunk, layers=layers, norm="layer", lm_head_bias=head_bias)
 
 
-def _top_two(fields: Fields, *, experts_default: int) -> MoeSpec:
-    experts = fields.size("num_local_experts", default=experts_default)
-    picked = fields.size("num_experts_per_tok", default=2)
-    check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
-    return MoeSpec(
-        num_experts=experts, num_experts_per_tok=picked, moe_intermediate_size=fields.size("intermediate_size")
-    )
+def _top_two(fields: Fields, *, experts: int) -> MoeSpec:
+    width = fields.size("intermediate_size")
+    return read_experts(fields, total="num_local_experts", total_default=experts, picked_default=2, width=width)
 
 
 def read_qwen2_moe(fields: Fields) -> ModelSpec:
@@ -91,16 +75,8 @@ def read_qwen3_moe(fields: Fields) -> ModelSpec:
 
 def qwen_experts(fields: Fields, *, depth: int, shared: int) -> tuple[tuple[FeedForward, ...], ...]:
     """Sparse on each ``decoder_sparse_step``-th layer that mlp_only_layers does not list, dense elsewhere."""
-    experts = fields.size(fields.either("num_experts", "num_local_experts"))
-    picked = fields.size("num_experts_per_tok")
-    check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
-    sparse = MoeSpec(
-        num_experts=experts,
-        num_experts_per_tok=picked,
-        moe_intermediate_size=fields.size("moe_intermediate_size"),
-        shared_expert_intermediate_size=shared,
-        shared_expert_gate=shared > 0,
-    )
+    sparse = read_experts(fields, total=fields.either("num_experts", "num_local_experts"))
+    sparse = sparse.model_copy(update={"shared_expert_intermediate_size": shared, "shared_expert_gate": shared > 0})
     step = fields.size("decoder_sparse_step", default=1)
     dense_only = fields.integers("mlp_only_layers") or ()
     is_sparse = [index not in dense_only and (index + 1) % step == 0 for index in range(depth)]
@@ -134,16 +110,13 @@ def read_dbrx(fields: Fields) -> ModelSpec:
     experts.costless("ffn_act_fn", "moe_jitter_eps", "moe_loss_weight", "moe_normalize_expert_weights")
     experts.costless("uniform_expert_assignment")
     experts.expect("hidden_size", value=trunk.hidden_size, why="the experts work at d_model")
-    total, picked = experts.size("moe_num_experts", default=4), experts.size("moe_top_k", default=1)
-    check_top_k(experts, "moe_top_k", picked=picked, experts=total)
-    block = MoeSpec(
-        num_experts=total,
-        num_experts_per_tok=picked,
-        moe_intermediate_size=experts.size("ffn_hidden_size", default=3584),
+    width = experts.size("ffn_hidden_size", default=3584)
+    block = read_experts(
+        experts, total="moe_num_experts", picked="moe_top_k", total_default=4, picked_default=1, width=width
     )
     depth = trunk.num_hidden_layers
     fields.costless("emb_pdrop")
-    layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=((block,),) * depth)
+    layers = same_layers(attention, block, depth=depth)
     return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias")
 
 
@@ -157,15 +130,9 @@ def read_gpt_oss(fields: Fields) -> ModelSpec:
     window = fields.size("sliding_window", default=128)
     default = tuple(FULL if index % 2 else SLIDING for index in range(depth))
     windows = windows_of_types(fields, depth=depth, window=window, default=default)
-    experts = fields.size("num_local_experts")
-    picked = fields.size(fields.either("num_experts_per_tok", "experts_per_token"))
-    check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
-    block = MoeSpec(
-        num_experts=experts,
-        num_experts_per_tok=picked,
-        moe_intermediate_size=fields.size("intermediate_size"),
-        expert_bias=True,
-        router_bias=True,
-    )
+    picked = fields.either("num_experts_per_tok", "experts_per_token")
+    width = fields.size("intermediate_size")
+    block = read_experts(fields, total="num_local_experts", picked=picked, width=width)
+    block = block.model_copy(update={"expert_bias": True, "router_bias": True})
     layers = attention_layers(attention, windows=windows, feed_forwards=((block,),) * depth)
     return decoder(fields, trunk=trunk, layers=layers)

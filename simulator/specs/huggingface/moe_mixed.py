@@ -5,24 +5,24 @@ Mixtures of experts whose attention is their own: MiniMax M2 and M3, Step 3.7.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     FULL,
     SLIDING,
     attention_layers,
+    choose,
     decoder,
     grouped_attention,
     prediction_heads,
     read_attention,
+    read_experts,
     read_trunk,
+    same_layers,
+    sparse_after,
     with_window,
 )
-from simulator.specs.huggingface.moe import check_top_k
 from simulator.specs.model.architecture import (
     AttentionSpec,
-    FeedForward,
     IndexerSpec,
     LayerSpec,
     MlpSpec,
@@ -30,32 +30,7 @@ from simulator.specs.model.architecture import (
     MoeSpec,
 )
 
-DENSE, SPARSE = "dense", "sparse"
 LLAMA4_NO_ROPE_INTERVAL = 4  # Llama4TextConfig
-
-
-def sparse_after(fields: Fields, *, depth: int, first_default: int | None = None) -> tuple[bool, ...]:
-    """Which layers hold experts: mlp_layer_types, moe_layer_freq (a list or 1) or first_k_dense_replace."""
-    types = fields.words("mlp_layer_types", length=depth, allowed=(DENSE, SPARSE))
-    first = fields.optional_count("first_k_dense_replace")
-    listed = fields.raw("moe_layer_freq")
-    if isinstance(listed, list):
-        frequency = fields.integers("moe_layer_freq") or ()
-        if len(frequency) != depth:
-            raise fields.refusal("moe_layer_freq", f"has {len(frequency)} entries for {depth} layers")
-        types = types or tuple(SPARSE if entry else DENSE for entry in frequency)
-    else:
-        fields.expect("moe_layer_freq", value=1, why="experts on every layer after the first dense ones")
-    if types is not None:
-        return tuple(kind == SPARSE for kind in types)
-    if first is None and first_default is None:
-        raise fields.refusal("first_k_dense_replace", "is missing: which layers hold experts is unknown")
-    return tuple(index >= (first if first is not None else first_default or 0) for index in range(depth))
-
-
-def choose(is_sparse: Sequence[bool], *, sparse: MoeSpec, dense: MlpSpec) -> tuple[tuple[FeedForward, ...], ...]:
-    """One feed-forward part per layer."""
-    return tuple((sparse,) if chosen else (dense,) for chosen in is_sparse)
 
 
 def read_llama4(fields: Fields) -> ModelSpec:
@@ -63,20 +38,13 @@ def read_llama4(fields: Fields) -> ModelSpec:
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
     fields.costless("attn_temperature_tuning", "floor_scale", "attn_scale", "use_qk_norm")
-    bias = fields.flag("attention_bias", default=False)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8, head_dim_default=128)
-    attention = attention.model_copy(update={"qkv_bias": bias, "o_bias": bias})
-    chunk = fields.size("attention_chunk_size", default=8192)
-    experts = fields.size("num_local_experts")
-    picked = fields.size("num_experts_per_tok", default=1)
-    check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
-    width = fields.size("intermediate_size")
-    sparse = MoeSpec(
-        num_experts=experts,
-        num_experts_per_tok=picked,
-        moe_intermediate_size=width,
-        shared_expert_intermediate_size=width,
+    attention = read_attention(
+        fields, hidden_size=trunk.hidden_size, kv_heads_default=8, head_dim_default=128, bias="attention_bias"
     )
+    chunk = fields.size("attention_chunk_size", default=8192)
+    width = fields.size("intermediate_size")
+    sparse = read_experts(fields, total="num_local_experts", picked_default=1, width=width)
+    sparse = sparse.model_copy(update={"shared_expert_intermediate_size": width})
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size_mlp", default=16384))
     windows = tuple(chunk if rotary else None for rotary in _llama4_rotary(fields, depth=depth))
     layers = attention_layers(
@@ -107,6 +75,13 @@ def _llama4_sparse(fields: Fields, *, depth: int) -> tuple[bool, ...]:
     return tuple(index in sparse for index in range(depth))
 
 
+def _routed(fields: Fields, *, shared_default: int) -> MoeSpec:
+    """Experts under DeepSeek's names, beside shared ones of the same width."""
+    experts = read_experts(fields, total="n_routed_experts")
+    shared = experts.moe_intermediate_size * fields.count("n_shared_experts", default=shared_default)
+    return experts.model_copy(update={"shared_expert_intermediate_size": shared, "correction_bias": True})
+
+
 def read_glm4_moe(fields: Fields) -> ModelSpec:
     """Glm4MoeConfig: DeepSeek-style experts under ordinary attention, q, k, v biases where switched on."""
     trunk = read_trunk(fields)
@@ -115,16 +90,7 @@ def read_glm4_moe(fields: Fields) -> ModelSpec:
     qk_norm = "head" if fields.flag("use_qk_norm", default=False) else "none"
     attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8, head_dim_default=128)
     attention = attention.model_copy(update={"qkv_bias": bias, "qk_norm": qk_norm})
-    width = fields.size("moe_intermediate_size")
-    experts, picked = fields.size("n_routed_experts"), fields.size("num_experts_per_tok")
-    check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
-    sparse = MoeSpec(
-        num_experts=experts,
-        num_experts_per_tok=picked,
-        moe_intermediate_size=width,
-        shared_expert_intermediate_size=width * fields.count("n_shared_experts", default=1),
-        correction_bias=True,
-    )
+    sparse = _routed(fields, shared_default=1)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     chosen = sparse_after(fields, depth=depth, first_default=1)
     layers = attention_layers(
@@ -144,16 +110,7 @@ def read_mimo_v2(fields: Fields) -> ModelSpec:
     full, swa = _mimo_attention(fields)
     fields.costless("attention_value_scale", "swa_rope_theta", "topk_method")
     slides = _mimo_sliding(fields, depth=depth)
-    experts, picked = fields.size("n_routed_experts"), fields.size("num_experts_per_tok")
-    check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
-    width = fields.size("moe_intermediate_size")
-    sparse = MoeSpec(
-        num_experts=experts,
-        num_experts_per_tok=picked,
-        moe_intermediate_size=width,
-        shared_expert_intermediate_size=width * fields.count("n_shared_experts"),
-        correction_bias=True,
-    )
+    sparse = _routed(fields, shared_default=0)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     blocks = choose(sparse_after(fields, depth=depth, first_default=1), sparse=sparse, dense=dense)
     layers = tuple(
@@ -206,22 +163,17 @@ def read_minimax_m2(fields: Fields) -> ModelSpec:
     attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8)
     attention = attention.model_copy(update={"qk_norm": "full"})
     sparse = _minimax_experts(fields, shared=0)
-    layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=((sparse,),) * depth)
+    layers = same_layers(attention, sparse, depth=depth)
     fields.costless("use_mtp", "mtp_transformer_layers", "max_model_len", "layernorm_full_attention_beta")
     notes = prediction_heads(fields, "num_mtp_modules")
     return decoder(fields, trunk=trunk, layers=layers, notes=notes)
 
 
 def _minimax_experts(fields: Fields, *, shared: int) -> MoeSpec:
-    experts, picked = fields.size("num_local_experts"), fields.size("num_experts_per_tok")
-    check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
-    return MoeSpec(
-        num_experts=experts,
-        num_experts_per_tok=picked,
-        moe_intermediate_size=fields.size(fields.either("intermediate_size", "moe_intermediate_size")),
-        shared_expert_intermediate_size=shared,
-        correction_bias=fields.flag("use_routing_bias", default=True),
-    )
+    width = fields.size(fields.either("intermediate_size", "moe_intermediate_size"))
+    experts = read_experts(fields, total="num_local_experts", width=width)
+    corrected = fields.flag("use_routing_bias", default=True)
+    return experts.model_copy(update={"shared_expert_intermediate_size": shared, "correction_bias": corrected})
 
 
 def read_minimax_m3(fields: Fields) -> ModelSpec:
@@ -281,17 +233,12 @@ def read_step3p7(fields: Fields) -> ModelSpec:
     types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL))
     if types is None:
         raise fields.refusal("layer_types", "is missing: which layers slide is unknown")
-    experts = fields.size(fields.either("n_routed_experts", "num_experts", "moe_num_experts", "num_local_experts"))
-    picked = fields.size(fields.either("num_experts_per_tok", "moe_top_k"))
-    check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
+    total = fields.either("n_routed_experts", "num_experts", "moe_num_experts", "num_local_experts")
+    sparse = read_experts(fields, total=total, picked=fields.either("num_experts_per_tok", "moe_top_k"))
     shared = fields.size(fields.either("share_expert_dim", "share_expert_dims"), default=1280)
-    sparse = MoeSpec(
-        num_experts=experts,
-        num_experts_per_tok=picked,
-        moe_intermediate_size=fields.size("moe_intermediate_size"),
-        shared_expert_intermediate_size=shared * fields.count("n_shared_experts", default=1),
-        correction_bias=fields.flag("use_moe_router_bias", default=True),
-    )
+    shared *= fields.count("n_shared_experts", default=1)
+    corrected = fields.flag("use_moe_router_bias", default=True)
+    sparse = sparse.model_copy(update={"shared_expert_intermediate_size": shared, "correction_bias": corrected})
     mlp_bias = fields.flag("mlp_bias", default=False)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=mlp_bias)
     fields.costless("moe_router_scaling_factor", "swiglu_limits", "swiglu_limits_shared", "use_head_wise_attn_gate")

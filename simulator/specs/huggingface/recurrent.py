@@ -5,8 +5,14 @@ from __future__ import annotations
 import math
 
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import Trunk, decoder, prediction_heads, read_attention, read_trunk
-from simulator.specs.huggingface.moe import check_top_k
+from simulator.specs.huggingface.layers import (
+    Trunk,
+    decoder,
+    prediction_heads,
+    read_attention,
+    read_experts,
+    read_trunk,
+)
 from simulator.specs.model.architecture import (
     FeedForward,
     LayerSpec,
@@ -14,7 +20,6 @@ from simulator.specs.model.architecture import (
     MambaSpec,
     MlpSpec,
     ModelSpec,
-    MoeSpec,
 )
 
 CHANNELS_PER_RANK = 16  # time_step_rank "auto": MambaConfig and JambaConfig
@@ -91,17 +96,16 @@ def read_jamba(fields: Fields) -> ModelSpec:
         inner_norms=fields.flag("mamba_inner_layernorms", default=True),
     )
     width = fields.size("intermediate_size")
-    experts = fields.size("num_experts", default=16)
-    picked = fields.size("num_experts_per_tok", default=2)
-    check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
-    sparse = MoeSpec(num_experts=experts, num_experts_per_tok=picked, moe_intermediate_size=width)
+    sparse = read_experts(fields, total="num_experts", total_default=16, picked_default=2, width=width)
     dense = MlpSpec(intermediate_size=width)
     has_experts = _periodic(fields, "expert_layer", depth=depth, period=2, offset=1)
     attends = _periodic(fields, "attn_layer", depth=depth, period=8, offset=4)
     fields.costless("use_mamba_kernels", "use_mambapy", "use_associative_scan", "calc_logits_for_entire_prompt")
     windowed = attention.model_copy(update={"sliding_window": window})
     layers = tuple(
-        LayerSpec(mixer=windowed if attend else scan, feed_forward=(sparse if chosen and experts > 1 else dense,))
+        LayerSpec(
+            mixer=windowed if attend else scan, feed_forward=(sparse if chosen and sparse.num_experts > 1 else dense,)
+        )
         for attend, chosen in zip(attends, has_experts, strict=True)
     )
     return decoder(fields, trunk=trunk, layers=layers)
@@ -179,18 +183,14 @@ def _nemotron_layer(fields: Fields, kind: str, *, hidden_size: int) -> LayerSpec
     if kind == "mlp":
         block = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=bias)
         return LayerSpec(feed_forward=(block,), norms=1)
-    experts, picked = fields.size("n_routed_experts"), fields.size("num_experts_per_tok")
-    check_top_k(fields, "num_experts_per_tok", picked=picked, experts=experts)
     fields.expect("n_shared_experts", value=1, why="NemotronHMoE has one shared expert")
-    block = MoeSpec(
-        num_experts=experts,
-        num_experts_per_tok=picked,
-        moe_intermediate_size=fields.size("moe_intermediate_size"),
-        gated=False,
-        correction_bias=True,
-        shared_expert_intermediate_size=fields.size("moe_shared_expert_intermediate_size"),
-        latent_size=fields.optional_size("moe_latent_size"),
-    )
+    changed = {
+        "gated": False,
+        "correction_bias": True,
+        "shared_expert_intermediate_size": fields.size("moe_shared_expert_intermediate_size"),
+        "latent_size": fields.optional_size("moe_latent_size"),
+    }
+    block = read_experts(fields, total="n_routed_experts").model_copy(update=changed)
     return LayerSpec(feed_forward=(block,), norms=1)
 
 

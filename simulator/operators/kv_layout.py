@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.operators.compressed import compressed_state_bytes, compressed_token_bytes
-from simulator.operators.formats.tensor_formats import PrecisionPlan
+from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.kept_tokens import index_key_bytes, score_bytes
 from simulator.operators.linear import stage_layers
 from simulator.operators.recurrent import recurrent_size, state_bytes

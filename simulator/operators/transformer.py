@@ -16,7 +16,8 @@ from simulator.operators.attention import attention_rows, cross_attention_rows
 from simulator.operators.compressed import compressed_attention_rows
 from simulator.operators.elementwise import NORM, RESIDUAL_NORM, PassCost, elementwise, held_only, hyper_rows
 from simulator.operators.ends import embedding_rows, head_rows, stage_send
-from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
+from simulator.operators.formats.plan import PrecisionPlan
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import DeviceShare, check_parallelism, has_decode, linear, stage_layers
 from simulator.operators.mla import mla_rows
 from simulator.operators.moe import mlp_rows, moe_rows

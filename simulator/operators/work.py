@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from simulator.operators.step_shape import Array
+import numpy as np
+from numpy.typing import NDArray
+
 from simulator.specs.model.precision import Dtype
+
+Array = NDArray[np.float64]
 
 
 class Family(StrEnum):

@@ -9,7 +9,8 @@ from simulator.errors import RoofcastError
 from simulator.kernels.engine_traits import EngineTraits
 from simulator.kernels.library import KernelLibrary, shared_library
 from simulator.kernels.sustained import with_sustained_rates
-from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
+from simulator.operators.formats.plan import PrecisionPlan
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import check_parallelism
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import (

@@ -8,7 +8,8 @@ from functools import lru_cache
 from simulator.errors import RoofcastError
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.sustained import with_sustained_rates
-from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
+from simulator.operators.formats.plan import PrecisionPlan
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_token
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.step_shape import prefill_step

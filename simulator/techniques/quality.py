@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from simulator.operators.formats.tensor_formats import PrecisionPlan
+from simulator.operators.formats.plan import PrecisionPlan
 from simulator.specs.measured.quality import DENSE, QualityRow, QualityTable, load_quality_table
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.specs.question.techniques import TechniquesSpec

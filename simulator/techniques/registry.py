@@ -6,7 +6,7 @@ A new technique is one file beside this one, its field in ``TechniquesSpec``, an
 from __future__ import annotations
 
 from simulator.errors import RoofcastError
-from simulator.operators.formats.tensor_formats import PrecisionPlan
+from simulator.operators.formats.plan import PrecisionPlan
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.question.techniques import TechniquesSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from simulator.operators.formats.tensor_formats import PrecisionPlan
+from simulator.operators.formats.plan import PrecisionPlan
 from simulator.phases.deployment import Deployment
 from simulator.planner.records import Fleet
 from simulator.specs.model.precision import Dtype

@@ -84,11 +84,11 @@ def _deepseek(fields: Fields, *, mixers: tuple[MlaSpec, ...]) -> ModelSpec:
 
 def read_routed_experts(fields: Fields) -> MoeSpec:
     """DeepSeek's experts: n_shared_experts of the same width see every token."""
-    experts = read_experts(fields, total="n_routed_experts")
-    shared = experts.moe_intermediate_size * fields.count("n_shared_experts")
+    width = fields.size("moe_intermediate_size")
+    shared = width * fields.count("n_shared_experts")
     method = fields.text("topk_method", allowed=("greedy", "group_limited_greedy", "noaux_tc"), default="noaux_tc")
     corrected = method == "noaux_tc"
-    return experts.model_copy(update={"shared_expert_intermediate_size": shared, "correction_bias": corrected})
+    return read_experts(fields, total="n_routed_experts", width=width, shared=shared, correction_bias=corrected)
 
 
 INDEXED_RATIO = 4

@@ -14,18 +14,11 @@ from simulator.specs.huggingface.layers import (
     prediction_heads,
     read_attention,
     read_trunk,
-    uniform,
     windows_of_types,
 )
 from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec
 
 _PATTERN = {"L": SLIDING, "G": FULL}
-
-
-def _biased(fields: Fields, attention: AttentionSpec, *, qk_norm: str = "none") -> AttentionSpec:
-    """``attention_bias`` on all four projections, and the norm over queries and keys."""
-    bias = fields.flag("attention_bias", default=False)
-    return attention.model_copy(update={"qkv_bias": bias, "o_bias": bias, "qk_norm": qk_norm})
 
 
 def _plain_stack(
@@ -43,7 +36,7 @@ def _plain_stack(
     layers = attention_layers(
         attention,
         windows=windows or (None,) * depth,
-        feed_forwards=uniform(mlp, depth),
+        feed_forwards=((mlp,),) * depth,
         extra_parameters=extra_parameters,
     )
     return decoder(fields, trunk=trunk, layers=layers, tie_default=tie_default, notes=notes)
@@ -53,7 +46,7 @@ def read_exaone4(fields: Fields) -> ModelSpec:
     """Exaone4Config: norms over heads and behind the sublayers; ``LLLG`` is three sliding layers, then a full one."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size).model_copy(update={"qk_norm": "head"})
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, qk_norm="head")
     window = fields.optional_size("sliding_window")
     pattern = fields.raw("sliding_window_pattern")
     default: tuple[str, ...] = (FULL,) * depth
@@ -71,7 +64,7 @@ def read_exaone4(fields: Fields) -> ModelSpec:
 def read_olmo3(fields: Fields) -> ModelSpec:
     """Olmo3Config: OLMo 2 (norms behind the sublayers, over all heads together) with three sliding layers in four."""
     trunk = read_trunk(fields)
-    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size), qk_norm="full")
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="full")
     depth = trunk.num_hidden_layers
     window = fields.size("sliding_window", default=4096)
     windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, 4))
@@ -82,7 +75,7 @@ def read_olmo3(fields: Fields) -> ModelSpec:
 def read_arcee(fields: Fields) -> ModelSpec:
     """ArceeConfig: Llama whose feed-forward block has two matrices and a squared ReLU."""
     trunk = read_trunk(fields)
-    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
     bias = fields.flag("mlp_bias", default=False)
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=bias)
     return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp)
@@ -93,7 +86,7 @@ def read_apertus(fields: Fields) -> ModelSpec:
     trunk = read_trunk(fields)
     fields.expect("post_norm", value=False, why="ApertusDecoderLayer norms before its sublayers")
     fields.expect("qk_norm", value=True, why="ApertusAttention always norms its heads")
-    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size), qk_norm="head")
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="head")
     fields.expect("mlp_bias", value=False, why="ApertusMLP has no biases")
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False)
     return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, extra_parameters=2)
@@ -102,7 +95,7 @@ def read_apertus(fields: Fields) -> ModelSpec:
 def read_bitnet(fields: Fields) -> ModelSpec:
     """BitNetConfig: Llama with a norm before the output projection and one before the down projection."""
     trunk = read_trunk(fields)
-    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     norms = trunk.hidden_size + mlp.intermediate_size
     return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, extra_parameters=norms)
@@ -116,7 +109,7 @@ def read_hunyuan_dense(fields: Fields) -> ModelSpec:
     fields.costless("cla_share_factor", "add_classification_head", "class_num", "dense_list", "pool_type", "norm_type")
     fields.costless("eod_token_id", "im_end_id", "im_newline_id", "im_start_id", "mask_init_id", "pad_id", "sep_id")
     fields.costless("text_end_id", "text_start_id", "org_vocab_size", "use_rotary_pos_emb", "attention_head_dim")
-    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size), qk_norm="head")
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="head")
     fields.expect("mlp_bias", value=False, why="HunYuanDenseV1MLP has no biases")
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp)
@@ -135,14 +128,14 @@ def read_cohere2(fields: Fields) -> ModelSpec:
     """Cohere2Config: parallel sublayers behind one norm, and three sliding layers before each full one."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
-    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
     fields.costless("order_of_interleaved_layers", "position_embedding_type", "use_embedding_sharing", "layer_switch")
     fields.costless("use_gated_activation", "use_parallel_block", "use_parallel_embedding", "rotary_pct")
     period = fields.size(fields.either("sliding_window_pattern", "_sliding_window_pattern"), default=4)
     window = fields.size("sliding_window", default=4096)
     windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, period))
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    layers = attention_layers(attention, windows=windows, feed_forwards=uniform(mlp, depth), norms=1)
+    layers = attention_layers(attention, windows=windows, feed_forwards=((mlp,),) * depth, norms=1)
     return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias", tie_default=True)
 
 
@@ -150,7 +143,7 @@ def read_muse_glimmer(fields: Fields) -> ModelSpec:
     """MuseGlimmerTextConfig: norms over heads without weights, few KV heads, sliding layers between full ones."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
-    attention = _biased(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
     fields.costless("qk_scale_factor", "layer_rope_theta")
     window = fields.optional_size("sliding_window")
     windows = windows_of_types(fields, depth=depth, window=window, default=(FULL,) * depth)

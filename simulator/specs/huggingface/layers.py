@@ -162,8 +162,13 @@ def read_experts(
     total_default: int | None = None,
     picked_default: int | None = None,
     width: int | None = None,
+    shared: int = 0,
+    correction_bias: bool = False,
 ) -> MoeSpec:
-    """Experts of ``width`` (moe_intermediate_size unless given), of which a router picks no more than there are."""
+    """Experts of ``width`` (moe_intermediate_size unless given), of which a router picks no more than there are.
+
+    shared : width of the experts that see every token, in all
+    """
     experts = fields.size(total, default=total_default)
     chosen = fields.size(picked, default=picked_default)
     if chosen > experts:
@@ -172,6 +177,8 @@ def read_experts(
         num_experts=experts,
         num_experts_per_tok=chosen,
         moe_intermediate_size=width or fields.size("moe_intermediate_size"),
+        shared_expert_intermediate_size=shared,
+        correction_bias=correction_bias,
     )
 
 

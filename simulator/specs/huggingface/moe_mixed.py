@@ -43,8 +43,7 @@ def read_llama4(fields: Fields) -> ModelSpec:
     )
     chunk = fields.size("attention_chunk_size", default=8192)
     width = fields.size("intermediate_size")
-    sparse = read_experts(fields, total="num_local_experts", picked_default=1, width=width)
-    sparse = sparse.model_copy(update={"shared_expert_intermediate_size": width})
+    sparse = read_experts(fields, total="num_local_experts", picked_default=1, width=width, shared=width)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size_mlp", default=16384))
     windows = tuple(chunk if rotary else None for rotary in _llama4_rotary(fields, depth=depth))
     layers = attention_layers(
@@ -77,9 +76,9 @@ def _llama4_sparse(fields: Fields, *, depth: int) -> tuple[bool, ...]:
 
 def _routed(fields: Fields, *, shared_default: int) -> MoeSpec:
     """Experts under DeepSeek's names, beside shared ones of the same width."""
-    experts = read_experts(fields, total="n_routed_experts")
-    shared = experts.moe_intermediate_size * fields.count("n_shared_experts", default=shared_default)
-    return experts.model_copy(update={"shared_expert_intermediate_size": shared, "correction_bias": True})
+    width = fields.size("moe_intermediate_size")
+    shared = width * fields.count("n_shared_experts", default=shared_default)
+    return read_experts(fields, total="n_routed_experts", width=width, shared=shared, correction_bias=True)
 
 
 def read_glm4_moe(fields: Fields) -> ModelSpec:
@@ -171,9 +170,8 @@ def read_minimax_m2(fields: Fields) -> ModelSpec:
 
 def _minimax_experts(fields: Fields, *, shared: int) -> MoeSpec:
     width = fields.size(fields.either("intermediate_size", "moe_intermediate_size"))
-    experts = read_experts(fields, total="num_local_experts", width=width)
     corrected = fields.flag("use_routing_bias", default=True)
-    return experts.model_copy(update={"shared_expert_intermediate_size": shared, "correction_bias": corrected})
+    return read_experts(fields, total="num_local_experts", width=width, shared=shared, correction_bias=corrected)
 
 
 def read_minimax_m3(fields: Fields) -> ModelSpec:

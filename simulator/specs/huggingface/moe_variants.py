@@ -11,40 +11,22 @@ from simulator.specs.huggingface.layers import (
     FULL,
     SLIDING,
     attention_layers,
+    choose,
     decoder,
     every_nth_full,
     prediction_heads,
     read_attention,
+    read_experts,
     read_trunk,
+    sparse_after,
     windows_of_types,
 )
-from simulator.specs.huggingface.moe import check_top_k, read_mixtral
-from simulator.specs.huggingface.moe_mixed import choose, sparse_after
-from simulator.specs.model.architecture import AttentionSpec, LayerSpec, Mamba2Spec, MlpSpec, ModelSpec, MoeSpec
+from simulator.specs.huggingface.moe import read_mixtral
+from simulator.specs.model.architecture import LayerSpec, Mamba2Spec, MlpSpec, ModelSpec, MoeSpec
 
 _SCANNING = ("mamba", "linear_attention")
 _HYBRID_LAYERS = (*_SCANNING, "attention", FULL)
 """Layers of a Granite hybrid, in the words of its checkpoints and of transformers 5."""
-
-
-def _experts(
-    fields: Fields, *, number: str, width: int, shared: int, correction_bias: bool, picked: str = "num_experts_per_tok"
-) -> MoeSpec:
-    """``number`` routed experts of ``width``, and shared ones of ``shared`` in all."""
-    experts, chosen = fields.size(number), fields.size(picked)
-    check_top_k(fields, picked, picked=chosen, experts=experts)
-    return MoeSpec(
-        num_experts=experts,
-        num_experts_per_tok=chosen,
-        moe_intermediate_size=width,
-        shared_expert_intermediate_size=shared,
-        correction_bias=correction_bias,
-    )
-
-
-def _head_normed(fields: Fields, attention: AttentionSpec) -> AttentionSpec:
-    bias = fields.flag("attention_bias", default=False)
-    return attention.model_copy(update={"qkv_bias": bias, "o_bias": bias, "qk_norm": "head"})
 
 
 def read_granite_moe(fields: Fields) -> ModelSpec:
@@ -78,7 +60,7 @@ def read_granite_hybrid(fields: Fields) -> ModelSpec:
     shared = fields.size("shared_intermediate_size")
     block: MlpSpec | MoeSpec = MlpSpec(intermediate_size=shared)
     if fields.count("num_local_experts"):
-        block = _experts(fields, number="num_local_experts", width=width, shared=shared, correction_bias=False)
+        block = read_experts(fields, total="num_local_experts", width=width, shared=shared)
     else:
         fields.expect("num_experts_per_tok", value=0, why="there is no expert to pick")
     layers = tuple(LayerSpec(mixer=scan if kind in _SCANNING else attention, feed_forward=(block,)) for kind in types)
@@ -89,13 +71,13 @@ def read_dots1(fields: Fields) -> ModelSpec:
     """Dots1Config: norms over heads, DeepSeek-V3's experts under ordinary attention."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
-    attention = _head_normed(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="head")
     fields.expect("use_sliding_window", value=False, why="dots.llm1 sees every key")
     fields.words("layer_types", length=depth, allowed=(FULL,))
     fields.costless("sliding_window", "max_window_layers", "topk_method")
     width = fields.size("moe_intermediate_size")
     shared = width * fields.count("n_shared_experts")
-    sparse = _experts(fields, number="n_routed_experts", width=width, shared=shared, correction_bias=True)
+    sparse = read_experts(fields, total="n_routed_experts", width=width, shared=shared, correction_bias=True)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     blocks = choose(sparse_after(fields, depth=depth), sparse=sparse, dense=dense)
     return decoder(
@@ -111,11 +93,11 @@ def read_hunyuan3(fields: Fields) -> ModelSpec:
     fields.expect("mlp_bias", value=False, why="HYV3MLP has no biases")
     fields.costless("enable_attention_fp32_softmax", "enable_lm_head_fp32", "enable_moe_fp32_combine", "eod_token_id")
     fields.costless("moe_router_use_sigmoid", "route_norm", "router_scaling_factor", "use_grouped_mm", "sep_id")
-    attention = _head_normed(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="head")
     width = fields.size(fields.either("moe_intermediate_size", "expert_hidden_dim"))
     bias = fields.flag("moe_router_enable_expert_bias", default=True)
     shared = width * fields.count("num_shared_experts")
-    sparse = _experts(fields, number="num_experts", width=width, shared=shared, correction_bias=bias)
+    sparse = read_experts(fields, total="num_experts", width=width, shared=shared, correction_bias=bias)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     blocks = choose(sparse_after(fields, depth=depth), sparse=sparse, dense=dense)
     layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=blocks)
@@ -138,7 +120,7 @@ def read_afmoe(fields: Fields) -> ModelSpec:
     )
     width = fields.size("moe_intermediate_size")
     shared = width * fields.count("num_shared_experts")
-    sparse = _experts(fields, number="num_experts", width=width, shared=shared, correction_bias=True)
+    sparse = read_experts(fields, total="num_experts", width=width, shared=shared, correction_bias=True)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     first = fields.count("num_dense_layers")
     blocks = choose(tuple(index >= first for index in range(depth)), sparse=sparse, dense=dense)
@@ -154,7 +136,7 @@ def read_laguna(fields: Fields) -> ModelSpec:
     fields.expect("gating", value=True, why="LagunaAttention gates each head")
     fields.costless("moe_apply_router_weight_on_input", "moe_routed_scaling_factor", "moe_router_use_sigmoid")
     fields.costless("swa_rope_parameters", "moe_router_logit_softcapping")
-    attention = _head_normed(fields, read_attention(fields, hidden_size=trunk.hidden_size))
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="head")
     attention = attention.model_copy(update={"output_gate": "headwise"})
     heads = fields.integers("num_attention_heads_per_layer") or (attention.num_attention_heads,) * depth
     types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL))
@@ -162,9 +144,9 @@ def read_laguna(fields: Fields) -> ModelSpec:
         missing = "layer_types" if types is None else "num_attention_heads_per_layer"
         raise fields.refusal(missing, f"must list {depth} entries, one per layer")
     window = fields.size("sliding_window")
-    sparse = _experts(
+    sparse = read_experts(
         fields,
-        number="num_experts",
+        total="num_experts",
         width=fields.size("moe_intermediate_size"),
         shared=fields.size("shared_expert_intermediate_size"),
         correction_bias=True,
@@ -190,16 +172,14 @@ def read_cohere_moe(fields: Fields) -> ModelSpec:
     fields.expect("use_qk_norm", value=False, why="Command A+ does not norm its heads")
     fields.costless("expert_selection_fn", "layer_switch", "position_embedding_type", "transformer_block_type")
     fields.costless("shared_expert_combination_strategy", "use_embedding_sharing", "use_gated_activation")
-    bias = fields.flag("attention_bias", default=False)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size)
-    attention = attention.model_copy(update={"qkv_bias": bias, "o_bias": bias})
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
     period = fields.size(fields.either("_sliding_window_pattern", "sliding_window_pattern"), default=4)
     windows = windows_of_types(
         fields, depth=depth, window=fields.size("sliding_window"), default=every_nth_full(depth, period)
     )
     width = fields.size("intermediate_size")
     shared = width * fields.count("num_shared_experts")
-    sparse = _experts(fields, number="num_experts", width=width, shared=shared, correction_bias=False)
+    sparse = read_experts(fields, total="num_experts", width=width, shared=shared)
     dense = MlpSpec(intermediate_size=fields.size("prefix_dense_intermediate_size", default=width))
     blocks = choose(sparse_after(fields, depth=depth, first_default=0), sparse=sparse, dense=dense)
     layers = attention_layers(attention, windows=windows, feed_forwards=blocks, norms=1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
+from simulator.operators.formats.plan import PrecisionPlan
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.transformer import ParameterCounts, model_flops, parameter_counts

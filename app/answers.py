@@ -19,8 +19,8 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
 from simulator.planner.serving.limits import LatencyRange, latency_range
 from simulator.reports.contract import result_object
-from simulator.reports.formats.rendering import ReportFormat, render
-from simulator.reports.formats.writing import build_report
+from simulator.reports.formats.files import ReportFormat, render
+from simulator.reports.report import build_report
 from simulator.reports.studies import Studies, gather
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.plan import PlanSpec

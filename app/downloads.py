@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.answers import report_file
 from simulator.planner.records import CapacityPlan
-from simulator.reports.formats.rendering import ReportFormat
+from simulator.reports.formats.files import ReportFormat
 from simulator.reports.tables.plan_document import plan_document
 from simulator.specs.question.plan import PlanSpec
 

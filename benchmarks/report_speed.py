@@ -29,7 +29,7 @@ def _cold_s(rps: float) -> float:
 def _warm_s(rps: float) -> tuple[float, float]:
     """Planning, then gathering and writing all formats, imports done before [s]."""
     from simulator.planner.plan import plan_capacity
-    from simulator.reports.formats.writing import write_reports
+    from simulator.reports.formats.files import write_reports
     from simulator.specs.question.plan import plan_spec
 
     times = (0.0, 0.0)

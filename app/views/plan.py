@@ -20,7 +20,7 @@ from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.charts.options import plan_options_chart
 from simulator.reports.content.quantities import count_text, range_text
-from simulator.reports.tables.plan_figures import plan_figures, plan_headline
+from simulator.reports.sections.answer import plan_figures, plan_headline
 from simulator.specs.loading import list_hardware
 
 _HELP = {

@@ -16,20 +16,15 @@ from simulator.errors import RoofcastError
 from simulator.planner.explain import explanation, nearest_rejections
 from simulator.planner.gap.records import GapError
 from simulator.planner.records import CapacityPlan
+from simulator.reports.charts.chart import Chart
 from simulator.reports.charts.load import replica_load_chart
-from simulator.reports.charts.money import break_even_chart, owning_range_text, tco_waterfall_chart
-from simulator.reports.charts.risk import capacity_demand_chart, cost_tornado_chart, loss_cases_chart, tornado_chart
+from simulator.reports.content.document import Bullets, Paragraph, Section, Table, Tone
 from simulator.reports.content.quantities import count_text, price_text, range_text
-from simulator.reports.content.text import StudySection
-from simulator.reports.tables.gap import gap_sections
-from simulator.reports.tables.plan import TABLE_COLUMNS, fleet_cells
-from simulator.reports.tables.plan_figures import plan_figures
-from simulator.reports.tables.plan_risk import (
-    growth_section,
-    rental_section,
-    resilience_section,
-    uncertainty_section,
-)
+from simulator.reports.formats.text import table_cells
+from simulator.reports.report import charts_of, study_sections
+from simulator.reports.sections.answer import fleets_table, plan_figures
+from simulator.reports.sections.cost import break_even_chart, owning_range_text, tco_waterfall_chart
+from simulator.reports.sections.gap import gap_sections
 from simulator.specs.question.plan import PlanSpec, plan_spec
 
 _DRAWN = "with step times and demand drawn together"
@@ -46,14 +41,14 @@ def spec_of(flags: Mapping[str, object]) -> PlanSpec:
 
 
 def _options(plan: CapacityPlan) -> None:
-    rows = [fleet_cells(fleet) for fleet in (plan.best, *plan.alternatives)]
-    shown = [name for name in TABLE_COLUMNS if name != "price"]
+    fleets = fleets_table((plan.best, *plan.alternatives))
+    frame = _frame(fleets, currency=plan.best.cost.currency)
     st.dataframe(
-        pd.DataFrame(rows, columns=list(TABLE_COLUMNS)),
+        frame,
         hide_index=True,
         width="stretch",
-        height="content" if len(rows) <= display.WHOLE_TABLE else "auto",
-        column_order=shown,
+        height="content" if len(frame) <= display.WHOLE_TABLE else "auto",
+        column_order=[name for name in frame.columns if name != "price"],
     )
     st.caption(
         f"Cheapest first at {plan.best.cost.kind.replace('_', ' ')} prices; latencies at the planned peak with the "
@@ -80,56 +75,40 @@ def _growth(plan: CapacityPlan) -> None:
     if plan.growth is None:
         st.caption("Set a growth of demand in the sidebar to see when the fleet has to grow, and when to order.")
         return
-    chart = capacity_demand_chart(plan.growth, devices_now=plan.best.devices)
     today = range_text((plan.best.devices_low, plan.best.devices_high), count_text)
-    display.chart(
-        chart, key="growth_chart", provenance=plan.best.provenance, interval=f"{today} accelerators in the first month"
-    )
-    _section(growth_section(plan.growth))
+    _study(plan, "growth", intervals={"capacity_demand": f"{today} accelerators in the first month"})
 
 
 def _resilience(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
     """What is left after losses, and how close to its limits a replica runs."""
-    assert plan.resilience is not None, "asked for"
-    known = plan.best.provenance
-    left, right = st.columns(2, gap="large")
-    with left:
-        display.chart(loss_cases_chart(plan.resilience, fleet=plan.best), key="losses", provenance=known)
-    with right:
-        load = studied(plan, spec, command=command).load
-        figures = plan_figures(plan, ranges=latency_ranges(plan))
-        waits = next(item.interval for item in figures if item.key == "ttft_p95_s")
-        display.chart(
-            replica_load_chart(load, plan=plan),
-            key="replica_load",
-            provenance=known,
-            interval=f"TTFT p95 as planned {waits}" if waits else "",
-        )
-    _section(resilience_section(plan.resilience))
+    load = studied(plan, spec, command=command).load
+    figures = plan_figures(plan, ranges=latency_ranges(plan))
+    waits = next(item.interval for item in figures if item.key == "ttft_p95_s")
+    intervals = {"load_latency": f"TTFT p95 as planned {waits}"} if waits else {}
+    _study(plan, "resilience", intervals=intervals, beside=(replica_load_chart(load, plan=plan),))
 
 
 def _risk(plan: CapacityPlan) -> None:
     """What moves the plan, and what breaks it."""
     found, best = plan.uncertainty, plan.best
     assert found is not None, "asked for"
-    left, right = st.columns(2, gap="large")
-    with left:
-        display.chart(
-            tornado_chart(found, base_devices=best.devices),
-            key="tornado",
-            provenance=best.provenance,
-            interval=f"{range_text((found.devices.p10, found.devices.p90), count_text)} accelerators, {_DRAWN}",
-        )
-    if best.cost.per_hour is not None and found.cost_per_hour is not None:
-        with right:
-            ends = range_text((found.cost_per_hour.p10, found.cost_per_hour.p90), _price(best.cost.currency))
-            display.chart(
-                cost_tornado_chart(found, base_per_hour=best.cost.per_hour, currency=best.cost.currency),
-                key="cost_tornado",
-                provenance=best.provenance,
-                interval=f"{ends} an hour, {_DRAWN}",
-            )
-    _section(uncertainty_section(found, currency=best.cost.currency))
+    intervals = {"tornado": f"{range_text((found.devices.p10, found.devices.p90), count_text)} accelerators, {_DRAWN}"}
+    if found.cost_per_hour is not None:
+        ends = range_text((found.cost_per_hour.p10, found.cost_per_hour.p90), _price(best.cost.currency))
+        intervals["cost_tornado"] = f"{ends} an hour, {_DRAWN}"
+    _study(plan, "uncertainty", intervals=intervals)
+
+
+def _study(plan: CapacityPlan, key: str, *, intervals: Mapping[str, str], beside: Sequence[Chart] = ()) -> None:
+    """A study as the report has it: its charts side by side, then its tables and sentences."""
+    sections = study_sections(plan, key)
+    charts = (*charts_of(*sections), *beside)
+    for place, chart in zip(st.columns(max(1, len(charts)), gap="large"), charts, strict=False):
+        with place:
+            interval = intervals.get(chart.key, "")
+            display.chart(chart, key=chart.key, provenance=plan.best.provenance, interval=interval)
+    for section in sections:
+        _section(section, currency=plan.best.cost.currency)
 
 
 def _price(currency: str) -> Callable[[float], str]:
@@ -148,8 +127,8 @@ def _ownership(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
             display.chart(described, key="tco", provenance=known, interval=spread)
         with right:
             display.chart(break_even_chart(cost), key="break_even", provenance=known, interval=spread)
-    if plan.rental is not None:
-        _section(rental_section(plan.rental, currency=plan.best.cost.currency), titled=True)
+    for section in study_sections(plan, "rental"):
+        _section(section, currency=plan.best.cost.currency)
 
 
 def _launch(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
@@ -158,28 +137,37 @@ def _launch(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
         st.code(file.text, language="yaml" if file.name.endswith("yaml") else "bash", wrap_lines=True)
 
 
-def _section(section: StudySection, *, titled: bool = False) -> None:
-    """A study as its table and its sentences; dollars are money here, not mathematics."""
-    if titled:
-        st.markdown(f"**{section.title}**")
-    if section.rows:
-        table = pd.DataFrame(section.rows, columns=_distinct(section.columns))
-        st.dataframe(table, hide_index=True, width="stretch")
-    st.markdown("\n".join(f"- {line[:1].upper()}{line[1:]}" for line in section.lines).replace("$", "\\$"))
-    if section.laid_out:
-        st.code("\n".join(section.laid_out), language=None)
+def _frame(table: Table, *, currency: str) -> pd.DataFrame:
+    heads, rows = table_cells(table, currency=currency)
+    return pd.DataFrame(rows, columns=list(heads))
 
 
-def _distinct(columns: Sequence[str]) -> list[str]:
-    """Column names, a repeated one told apart."""
-    return [name if name not in columns[:place] else f"{name} (high)" for place, name in enumerate(columns)]
+def _section(section: Section, *, currency: str) -> None:
+    """Tables and sentences; dollars are money here, not mathematics."""
+    for block in section.blocks:
+        match block:
+            case Table():
+                if block.title:
+                    st.markdown(f"**{block.title}**")
+                if block.rows:
+                    st.dataframe(_frame(block, currency=currency), hide_index=True, width="stretch")
+                if block.note:
+                    st.caption(block.note.replace("$", "\\$"))
+            case Bullets():
+                lines = "\n".join(f"- {line[:1].upper()}{line[1:]}" for line in block.items)
+                st.markdown(lines.replace("$", "\\$"))
+            case Paragraph(tone=Tone.HEAD):
+                st.markdown(f"**{block.text}**")
+            case Paragraph():
+                st.markdown(block.text.replace("$", "\\$"))
 
 
 def gap_details(error: RoofcastError) -> None:
     """What is missing where nothing serves, and what would close it."""
     if isinstance(error, GapError):
         for section in gap_sections(error.gap, currency=error.currency):
-            _section(section, titled=True)
+            st.markdown(f"**{section.title}**")
+            _section(section, currency=error.currency)
 
 
 _STUDIES: dict[str, dict[str, object]] = {

@@ -36,7 +36,7 @@ class PlanAnswer(Answer):
 
     def to_text(self) -> str:
         """What ``plan-capacity`` prints."""
-        from simulator.reports.tables.plan import plan_text
+        from simulator.reports.plan_text import plan_text
 
         return plan_text(self.plan, explain=False)
 
@@ -53,9 +53,11 @@ class PlanAnswer(Answer):
 
     def cells(self) -> Cells:
         """The table of fleets."""
-        from simulator.reports.tables.plan import TABLE_COLUMNS, fleet_cells
+        from simulator.reports.formats.text import table_cells
+        from simulator.reports.sections.answer import fleets_table
 
-        return TABLE_COLUMNS, [fleet_cells(fleet) for fleet in (self.plan.best, *self.plan.alternatives)]
+        fleets = fleets_table((self.plan.best, *self.plan.alternatives))
+        return table_cells(fleets, currency=self.plan.best.cost.currency)
 
 
 def plan(question: PlanSpec | Given | str | None = None, /, **fields: Unpack[PlanFields]) -> PlanAnswer:
@@ -92,9 +94,8 @@ def _refused(error: InfeasibleError, *, spec: PlanSpec, out: str, flag: str) -> 
 
 def check_report_target(out: str, *, formats: str | None = None, force: bool = False, flag: str = "--out") -> None:
     """Refuse a folder that holds what would be written, before anything is computed."""
+    from simulator.reports.formats.files import ALL_FORMATS, check_targets, parse_formats
     from simulator.reports.formats.refusal import REFUSAL_NAMES
-    from simulator.reports.formats.rendering import ALL_FORMATS, parse_formats
-    from simulator.reports.formats.writing import check_targets
 
     chosen = parse_formats(formats) if formats is not None else ALL_FORMATS
     others = REFUSAL_NAMES if formats is None else ()
@@ -149,9 +150,8 @@ def report_files(
     flag: str = "--out",
 ) -> tuple[Path, ...]:
     """Write the report of a plan that was answered in full."""
-    from simulator.reports.content.text import plan_command
-    from simulator.reports.formats.rendering import ALL_FORMATS, parse_formats
-    from simulator.reports.formats.writing import write_reports
+    from simulator.reports.formats.files import ALL_FORMATS, parse_formats, write_reports
+    from simulator.specs.question.plan import plan_command
 
     written = write_reports(
         found,

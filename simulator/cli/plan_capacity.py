@@ -148,17 +148,22 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
         from simulator.reports.tables.plan_document import plan_document
 
         return plan_document(plan)
-    from simulator.reports.tables.plan import plan_csv, plan_markdown, plan_text, study_sections
-
     match form:
         case PlanOutput.CSV:
-            left_out = ", ".join(section.title for section in study_sections(plan))
+            from simulator.reports.plan_text import study_titles
+            from simulator.reports.tables.plan_document import plan_csv
+
+            left_out = ", ".join(study_titles(plan))
             if left_out:
                 print(f"{NAME}: warning: --output csv lists fleets alone, not: {left_out}", file=sys.stderr)
             return plan_csv(plan)
         case PlanOutput.MD:
+            from simulator.reports.plan_text import plan_markdown
+
             return plan_markdown(plan, explain=explain)
         case PlanOutput.TABLE:
+            from simulator.reports.plan_text import plan_text
+
             return plan_text(plan, explain=explain)
 
 
@@ -167,11 +172,10 @@ def _print_gap(error: InfeasibleError) -> None:
     from simulator.planner.gap.records import GapError
 
     if isinstance(error, GapError):
-        from simulator.reports.content.text import section_text
-        from simulator.reports.tables.gap import gap_sections
+        from simulator.reports.formats.text import sections_text
+        from simulator.reports.sections.gap import gap_sections
 
-        sections = gap_sections(error.gap, currency=error.currency)
-        print("\n".join(line for section in sections for line in section_text(section)).lstrip("\n"))
+        print(sections_text(gap_sections(error.gap, currency=error.currency), currency=error.currency), end="")
 
 
 def _objective(text: str) -> tuple[str, str]:

@@ -239,6 +239,15 @@ class Fleet:
         prefill = 0 if self.prefill is None else self.prefill.devices
         return (self.replicas + self.spares) * self.replica.devices + self.idle_devices + prefill
 
+    @property
+    def spread(self) -> float:
+        """Width of the 80 % interval as a share of the devices."""
+        return (self.devices_high - self.devices_low) / max(self.devices, 1)
+
+    def ends_of(self, value: float) -> tuple[float, float]:
+        """A figure that goes with the devices (cost, power) at both ends of their 80 % interval."""
+        return value * (self.devices_low / self.devices), value * (self.devices_high / self.devices)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveVerification:

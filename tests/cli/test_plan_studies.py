@@ -28,7 +28,7 @@ def test_studies_stand_under_their_titles(capsys: pytest.CaptureFixture[str]) ->
         "Two pools",
         "Resilience",
         "Growth",
-        "Renting over the day",
+        "Renting",
         "Uncertainty",
     )
     places = [text.index(f"\n{title}\n") for title in titles]

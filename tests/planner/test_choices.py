@@ -13,7 +13,7 @@ from simulator.planner.gap.records import GapError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
 from simulator.planner.studies.length_split import truncated_lengths
-from simulator.reports.tables.plan import sentence
+from simulator.reports.sections.answer import sentence
 from simulator.specs.question.plan import plan_spec
 from simulator.traffic.lengths import LengthDistribution
 

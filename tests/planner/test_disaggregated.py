@@ -35,8 +35,8 @@ from simulator.planner.serving.limits import latency_range
 from simulator.planner.serving.pool_states import _scattered
 from simulator.planner.serving.replica_load import replica_load
 from simulator.planner.verification.pools import small_group
-from simulator.reports.tables.plan import plan_csv, plan_markdown, plan_text
-from simulator.reports.tables.plan_document import plan_document
+from simulator.reports.plan_text import plan_markdown, plan_text
+from simulator.reports.tables.plan_document import plan_csv, plan_document
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.plan import plan_spec
 from simulator.traffic.mixes import requests_of_mix

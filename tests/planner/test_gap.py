@@ -24,8 +24,8 @@ from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
 from simulator.planner.search.search import try_platform
 from simulator.planner.search.wide_search import screen_space
-from simulator.reports.content.text import section_text
-from simulator.reports.tables.gap import gap_sections
+from simulator.reports.formats.text import sections_text
+from simulator.reports.sections.gap import gap_sections
 from simulator.specs.question.plan import plan_spec
 
 pytestmark = pytest.mark.usefixtures("few_accelerators")
@@ -97,7 +97,7 @@ class TestLaws:
             assert bool(item.command) is (item.devices is not None)
 
     def test_it_is_said_in_words(self, fields: dict[str, object]) -> None:
-        lines = [line for part in gap_sections(gap(**fields), currency="USD") for line in section_text(part)]
+        lines = sections_text(gap_sections(gap(**fields), currency="USD"), currency="USD").splitlines()
         assert any(line.startswith("- as asked") for line in lines)
         assert not any("inf" in line.split() or "None" in line for line in lines)
 

@@ -10,7 +10,10 @@ import pytest
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan, Fleet, FleetVerification, Objective
 from simulator.planner.verification.fleets import SEEDS, steady_check
-from simulator.reports.tables.verification import verification_lines, verification_object
+from simulator.reports.content.document import Table
+from simulator.reports.formats.text import sections_text
+from simulator.reports.report import study_sections
+from simulator.reports.tables.plan_document import verification_object
 from simulator.specs.question.plan import PlanSpec
 
 
@@ -57,7 +60,8 @@ def test_verdict_is_what_the_objectives_say(plan: CapacityPlan, verified: FleetV
     strict = tuple(replace(item, bound_s=item.bound_s / 100) for item in plan.objectives)
     failed = simulated(plan, plan.best, objectives=strict)
     assert not failed.holds
-    assert "DOES NOT HOLD" in verification_lines("h100", failed)[0]
+    sections = study_sections(replace(plan, verification=failed), "verification")
+    assert "DOES NOT HOLD" in sections_text(sections, currency="USD")
 
 
 def test_an_overloaded_replica_does_not_hold(plan: CapacityPlan) -> None:
@@ -69,10 +73,11 @@ def test_an_overloaded_replica_does_not_hold(plan: CapacityPlan) -> None:
     assert not found.holds
 
 
-def test_report_lines_and_json(verified: FleetVerification) -> None:
-    lines = verification_lines("h100 TP1", verified)
-    assert lines[0].startswith("h100 TP1: ")
-    assert len(lines) == 2 + 2 * len(verified.at_peak.objectives)
+def test_text_and_json(plan: CapacityPlan, verified: FleetVerification) -> None:
+    (section,) = study_sections(replace(plan, verification=verified), "verification")
+    table = section.blocks[0]
+    assert isinstance(table, Table)
+    assert len(table.rows) == 2 * len(verified.at_peak.objectives)
     document = json.loads(json.dumps(verification_object(verified), allow_nan=False))
     assert document["holds"] == verified.holds
     assert document["at_peak"]["objectives"][0]["simulated_s"] > 0

@@ -7,8 +7,8 @@ from functools import lru_cache
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
 from simulator.reports.content.document import Report
-from simulator.reports.formats.rendering import ReportFormat, render
-from simulator.reports.formats.writing import build_report
+from simulator.reports.formats.files import ReportFormat, render
+from simulator.reports.report import build_report
 from simulator.reports.studies import Studies, gather
 from simulator.specs.question.plan import plan_spec
 

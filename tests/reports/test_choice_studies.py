@@ -11,9 +11,9 @@ from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
 from simulator.reports.content.document import Paragraph, Table, Tone
-from simulator.reports.formats.writing import build_report
-from simulator.reports.sections.choice_studies import choice_blocks
-from simulator.reports.sections.stock_money import stock_money_blocks
+from simulator.reports.report import build_report
+from simulator.reports.sections.options import choice_blocks
+from simulator.reports.sections.stock import stock_money_blocks
 from simulator.reports.studies import gather
 from simulator.specs.question.plan import plan_spec
 

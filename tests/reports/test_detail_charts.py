@@ -10,9 +10,9 @@ import pytest
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan
 from simulator.reports.charts.plotly_figure import plotly_figure
-from simulator.reports.charts.risk import loss_cases_chart
 from simulator.reports.charts.static_svg import static_svg
 from simulator.reports.charts.validation import coverage_by_source_chart, error_by_source_chart
+from simulator.reports.sections.resilience import loss_cases_chart
 from simulator.reports.tables.validation import metric_word, provenance_rows
 from simulator.specs.measured.validation_rows import ValidationRow, load_validation_rows
 from simulator.specs.question.plan import plan_spec

@@ -17,12 +17,32 @@ import jsonschema
 import pytest
 
 from simulator.errors import FileError, RoofcastError
-from simulator.reports.content.cells import cell_text, count, fraction, money, number, seconds
-from simulator.reports.content.document import Cell, CellKind, Fact, Facts, Paragraph, Table, Tone
+from simulator.reports.content.document import (
+    Cell,
+    CellKind,
+    Fact,
+    Facts,
+    Paragraph,
+    Table,
+    Tone,
+    cell_text,
+    count,
+    fraction,
+    money,
+    number,
+    seconds,
+)
 from simulator.reports.formats.csv_focus import COLUMNS
+from simulator.reports.formats.files import (
+    ALL_FORMATS,
+    ReportFormat,
+    check_targets,
+    file_names,
+    parse_formats,
+    write_files,
+    write_reports,
+)
 from simulator.reports.formats.pdf import literal, typst_source
-from simulator.reports.formats.rendering import ALL_FORMATS, ReportFormat, file_names, parse_formats
-from simulator.reports.formats.writing import check_targets, write_files, write_reports
 from tests.reports.report_cases import CREATED, rendered, studied, whole_report
 from tests.reports.spreadsheet import Workbook
 
@@ -274,8 +294,8 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from simulator.reports.formats import writing
-    from simulator.reports.formats.rendering import Rendered
+    from simulator.reports.formats import files as writing
+    from simulator.reports.formats.files import Rendered
 
     real = writing._written
 

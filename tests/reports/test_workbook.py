@@ -15,10 +15,10 @@ import pytest
 
 from simulator.planner.money.tco import total_cost
 from simulator.reports.content.document import Bullets
+from simulator.reports.formats.files import ReportFormat
 from simulator.reports.formats.finance_inputs import inputs_of
 from simulator.reports.formats.finance_model import groups_of
-from simulator.reports.formats.rendering import ReportFormat
-from simulator.reports.formats.xlsx_cash import CASH
+from simulator.reports.formats.xlsx import CASH
 from simulator.reports.formats.xlsx_sections import sheet_name
 from tests.reports.report_cases import rendered, studied, whole_report
 from tests.reports.spreadsheet import Workbook

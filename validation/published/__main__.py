@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from simulator.reports.content.text import text_table
+from simulator.reports.formats.text import text_table
 from validation.commands import exit_code_of
 from validation.published import identities, structure
 from validation.published.reasons import reason_of, worst_names

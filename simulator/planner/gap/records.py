@@ -54,6 +54,11 @@ class GapLimit:
     end: float | None
 
     @property
+    def excess(self) -> float:
+        """What the fleet as asked takes beyond the limit, 0 where it holds or is unknown."""
+        return 0.0 if self.start is None else max(0.0, self.start - self.allowed)
+
+    @property
     def remaining(self) -> float | None:
         """What the last fleet takes beyond the limit, 0 where it holds."""
         return None if self.end is None else max(0.0, self.end - self.allowed)

@@ -23,6 +23,7 @@ class Facilities:
     servers_per_rack : the smaller of what power and height allow, at least one; bound_by : which of them
     rack_maximum_w, rack_typical_w : of a full rack; rack_overdrawn : one server alone exceeds the rack's limit
     circuit_w : continuous power of one feed; circuits : of all racks, every feed able to carry its rack alone
+    rack_servers_kg : weight of a full rack's servers; server_kg_per_unit : of a server by unit of height
     """
 
     nameplate_w: float
@@ -39,6 +40,8 @@ class Facilities:
     rack_overdrawn: bool
     circuit_w: float
     circuits: int | None
+    rack_servers_kg: float | None
+    server_kg_per_unit: float | None
 
 
 def circuit_w(*, volts: float, amperes: float, load_fraction: float) -> float:
@@ -54,6 +57,7 @@ def facilities(fleet: Fleet, *, ownership: OwnershipProfile) -> Facilities:
         load_fraction=ownership.circuit_load_fraction.value,
     )
     server, servers = fleet.server, fleet.servers
+    kg = server.weight_kg if server is not None else None
     per_rack: int | None = None
     racks: int | None = None
     circuits: int | None = None
@@ -82,4 +86,6 @@ def facilities(fleet: Fleet, *, ownership: OwnershipProfile) -> Facilities:
         rack_overdrawn=overdrawn,
         circuit_w=one_circuit_w,
         circuits=circuits,
+        rack_servers_kg=kg * per_rack if kg is not None and per_rack else None,
+        server_kg_per_unit=kg / server.rack_units if kg is not None and server is not None else None,
     )

@@ -15,9 +15,9 @@ from simulator.planner.records import CapacityPlan, Demand, Fleet
 from simulator.specs.loading import list_hardware
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import OfferKind, OfferSpec, PriceProfile, same_currency
+from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 from simulator.units import HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR, percent_text
 
-MONTHS_PER_YEAR = 12
 RENTALS: tuple[OfferKind, ...] = ("on_demand", "reserved_1y", "reserved_3y", "spot")
 
 

@@ -5,9 +5,10 @@ Cash by year: owned, with its capital at the start and its residual at the end, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.specs.money.prices import OfferKind, OfferSpec
+from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,20 @@ class Owning:
         """Undiscounted: capex + opex of all years - residual."""
         return self.capex_total + self.years * self.opex_total - self.residual
 
+    @property
+    def monthly(self) -> float:
+        """Equivalent annual cost by the month."""
+        return self.annual / MONTHS_PER_YEAR
+
+    @property
+    def undiscounted(self) -> tuple[CostLine, ...]:
+        """Operation over all years, line by line, without those that cost nothing."""
+        return tuple(
+            replace(line, name=f"{line.name} {self.years} y", amount=line.amount * self.years)
+            for line in self.opex
+            if line.amount
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renting:
@@ -92,6 +107,15 @@ class Renting:
     per_million_input_tokens: float
     per_million_output_tokens: float
     break_even: float | None
+
+    @property
+    def by_the_hour(self) -> bool:
+        """Paid for hours of use; commitments are paid for all hours."""
+        return self.kind in ("on_demand", "spot")
+
+    def year_at(self, share: float) -> float:
+        """What a year costs where devices are used ``share`` of its hours."""
+        return self.annual * (share if self.by_the_hour else 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +149,18 @@ class TotalCost:
     def years(self) -> int:
         """Horizon [years]."""
         return len(self.flows) - 1
+
+    @property
+    def cheapest_rent(self) -> Renting | None:
+        """The rent that stays, of the least present value; None where none is priced."""
+        lasting = (item for item in self.renting if item.kind != "spot")
+        return min(lasting, key=lambda item: item.present_value, default=None)
+
+    @property
+    def owning_saves(self) -> float | None:
+        """Present value of the cheapest lasting rent above that of owning; None where one of them is not priced."""
+        rent = self.cheapest_rent
+        return None if rent is None or self.owning is None else rent.present_value - self.owning.present_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

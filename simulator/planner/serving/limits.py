@@ -128,6 +128,12 @@ class LatencyRange:
     tpot_p95_s: tuple[float, float]
 
 
+def load_range(load: float, *, fleet: Fleet) -> tuple[float, float]:
+    """80 % interval of a load of the fleet's replicas: it goes with their step time."""
+    spread = exp(DEVIATE_80 * fleet.log_sigma)
+    return load / spread, load * spread
+
+
 def latency_range(fleet: Fleet, *, mix: RequestMix) -> LatencyRange:
     """What this very fleet would show where its steps take as long as the ends of their 80 % interval say.
 

@@ -77,6 +77,11 @@ class FleetShare:
     cost_per_hour: float | None
     typical_w: float
 
+    @property
+    def load(self) -> float:
+        """Share of what it carries that its requests take at the planned peak."""
+        return self.rate_per_s / self.capacity_per_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StockPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 from simulator.specs.question.plan_values import HOURS_PER_DAY
@@ -177,6 +178,20 @@ class Growth:
     bridge_until: str
     bridge_devices: int
 
+    @property
+    def base(self) -> DemandBand:
+        """The expected one, in the middle."""
+        return self.bands[len(self.bands) // 2]
+
+    @property
+    def arrival(self) -> str:
+        """The day on which what is bought at the start is in use."""
+        return (date.fromisoformat(self.start) + timedelta(days=self.lead_time_days)).isoformat()
+
+    def in_place(self, day: str, *, now: int) -> int:
+        """Devices in place on ``day``: those of the last step by then, ``now`` before the first."""
+        return ([now] + [step.devices_after for step in self.steps if step.date <= day])[-1]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RentalShare:
@@ -207,6 +222,11 @@ class RentalMix:
     notes: tuple[str, ...]
     per_million_input_tokens: float
     per_million_output_tokens: float
+
+    @property
+    def saved_fraction(self) -> float:
+        """What the mix costs less than renting the peak all the time, as a share of that."""
+        return 1 - self.per_month / self.flat_per_month
 
     @property
     def period(self) -> str:

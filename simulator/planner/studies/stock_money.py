@@ -13,19 +13,34 @@ from simulator.units import HOURS_PER_YEAR, KILO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rent:
+    """Rent for all hours, and its present value over the years of depreciation; None where no price is known."""
+
+    per_hour: float | None
+    per_year: float | None
+    present_value: float | None
+
+
+def rent_of(per_hour: float | None, *, ownership: OwnershipProfile) -> Rent:
+    """A year of paying ``per_hour``, and what all years of it are worth today."""
+    if per_hour is None:
+        return Rent(per_hour=None, per_year=None, present_value=None)
+    yearly = per_hour * HOURS_PER_YEAR
+    years = annuity_factor(ownership.discount_rate.value, int(ownership.depreciation_years.value))
+    return Rent(per_hour=per_hour, per_year=yearly, present_value=yearly * years)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StockMoney:
     """A year of fleets side by side; None where a price is missing. Money in the price list's currency.
 
-    rent_per_hour, rent_per_year : of what has to be obtained, rented for all hours
-    rent_present_value : of the rent over the years of depreciation
+    rent : of what has to be obtained
     capital : of what has to be obtained, bought with network, storage, spare parts and integration instead
     existing_electricity_per_year : of the existing accelerators at the meter; rent includes that of rented ones
     typical_w, facility_kwh, location_t : of all [W, kWh a year at the meter, t CO2e a year]
     """
 
-    rent_per_hour: float | None
-    rent_per_year: float | None
-    rent_present_value: float | None
+    rent: Rent
     capital: float | None
     existing_electricity_per_year: float
     typical_w: float
@@ -49,16 +64,11 @@ def _capital(shares: tuple[FleetShare, ...], *, prices: PriceProfile, ownership:
 
 def stock_money(stock: StockPlan, *, prices: PriceProfile, ownership: OwnershipProfile) -> StockMoney:
     """What a year of the fleet costs beside what exists already, which counts as paid for."""
-    rent = stock.cost_per_hour
-    yearly = None if rent is None else rent * HOURS_PER_YEAR
-    years = annuity_factor(ownership.discount_rate.value, int(ownership.depreciation_years.value))
     kwh_per_w = HOURS_PER_YEAR / KILO * prices.pue
     existing_w = sum(share.typical_w * share.from_stock / share.devices for share in stock.shares)
     typical_w = stock.typical_w
     return StockMoney(
-        rent_per_hour=rent,
-        rent_per_year=yearly,
-        rent_present_value=None if yearly is None else yearly * years,
+        rent=rent_of(stock.cost_per_hour, ownership=ownership),
         capital=_capital(stock.shares, prices=prices, ownership=ownership),
         existing_electricity_per_year=existing_w * kwh_per_w * prices.power_per_kwh,
         typical_w=typical_w,

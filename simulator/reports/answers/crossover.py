@@ -5,8 +5,8 @@ from __future__ import annotations
 from simulator.engine.uniform.format_comparison import FormatComparison
 from simulator.engine.uniform.speculation_gain import SpeedupByBatch
 from simulator.reports.content.quantities import number_text
-from simulator.reports.content.text import text_table
 from simulator.reports.contract import SCHEMA_VERSION, Json
+from simulator.reports.formats.text import text_table
 from simulator.units import MILLI
 
 

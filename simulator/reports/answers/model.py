@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from simulator.operators.model_counts import ModelCounts
 from simulator.reports.content.quantities import bytes_text, parameters_text, percent_text
-from simulator.reports.content.text import text_table
 from simulator.reports.contract import SCHEMA_VERSION, Json
+from simulator.reports.formats.text import text_table
 from simulator.techniques.fine_tuning import FineTuningMemory, OptimizerState
 from simulator.units import GIGA, TERA, format_si
 

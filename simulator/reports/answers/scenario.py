@@ -12,8 +12,8 @@ from simulator.reports.content.quantities import (
     seconds_text,
     watts_text,
 )
-from simulator.reports.content.text import text_table
 from simulator.reports.contract import Json
+from simulator.reports.formats.text import text_table
 
 SCENARIO_COLUMNS = ("figure", "value", "80 % interval")
 _LATENCIES = (("ttft_s", "TTFT"), ("tpot_s", "TPOT"), ("e2e_s", "E2E"))

@@ -8,8 +8,8 @@ from simulator.operators.work import CollectiveShape, ElementwiseShape, HostTran
 from simulator.phases.one_step import OneStep
 from simulator.phases.step import StepRow
 from simulator.reports.content.quantities import joules_text, number_text, percent_text, range_text, seconds_text
-from simulator.reports.content.text import text_table
 from simulator.reports.contract import SCHEMA_VERSION, Json, crossover_object, interval
+from simulator.reports.formats.text import text_table
 from simulator.units import GIGA, MEGA, MICRO
 
 COLUMNS = ("operator", "count", "GFLOP", "MB", "µs", "roofline µs", "known as")

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from simulator.phases.deployment import Deployment
 from simulator.phases.late_interaction import RetrievalCost
 from simulator.reports.content.quantities import bytes_text, seconds_text
-from simulator.reports.content.text import text_table
 from simulator.reports.contract import SCHEMA_VERSION, Json
+from simulator.reports.formats.text import text_table
 from simulator.techniques.complexity import LengthCost
 from simulator.units import GIGA
 

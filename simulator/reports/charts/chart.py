@@ -103,3 +103,8 @@ def series_colors(chart: Chart) -> tuple[int, ...]:
     asked = {series.color for series in chart.series if series.color is not None}
     free = iter([*(index for index in range(len(PALETTE)) if index not in asked), *range(len(PALETTE))])
     return tuple(next(free, 0) if series.color is None else series.color for series in chart.series)
+
+
+def places(many: int) -> tuple[float, ...]:
+    """Positions of ``many`` categories on their axis."""
+    return tuple(float(place) for place in range(many))

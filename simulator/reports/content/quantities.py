@@ -9,6 +9,12 @@ from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, SECONDS_PER_HOUR, SE
 from simulator.units import percent_text as percent_text
 
 UNKNOWN = "unknown"
+RENTAL_NAMES = {
+    "on_demand": "on demand",
+    "reserved_1y": "reserved 1 year",
+    "reserved_3y": "reserved 3 years",
+    "spot": "spot",
+}
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
@@ -59,10 +65,11 @@ def money_text(value: float | None, currency: str) -> str:
         amount = f"{value:,.2f}"
     else:
         amount = number_text(value)
-    return _with_currency(amount, currency)
+    return currency_text(amount, currency)
 
 
-def _with_currency(amount: str, currency: str) -> str:
+def currency_text(amount: str, currency: str) -> str:
+    """An amount with the symbol of its currency, or its code behind it."""
     symbol = _SYMBOLS.get(currency)
     return f"{symbol}{amount}" if symbol else f"{amount} {currency}"
 
@@ -71,7 +78,7 @@ def price_text(value: float | None, currency: str) -> str:
     """``$592.00``, ``$1,416``: to the cent below a thousand, never rounded further than to whole units."""
     if value is None:
         return UNKNOWN
-    return _with_currency(f"{value:,.0f}" if value >= KILO else f"{value:,.2f}", currency)
+    return currency_text(f"{value:,.0f}" if value >= KILO else f"{value:,.2f}", currency)
 
 
 def watts_text(value_w: float) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import date
 from io import StringIO
 
-from simulator.planner.money.tco import MONTHS_PER_YEAR
 from simulator.reports.studies import Studies
+from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 from simulator.units import HOURS_PER_MONTH, KILO
 
 COLUMNS = (

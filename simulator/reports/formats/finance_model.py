@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from simulator.planner.money.facilities import BTU_PER_HOUR_PER_TON, BTU_PER_HOUR_PER_W
 from simulator.planner.money.tco import annuity_factor
-from simulator.reports.charts.money import RENTAL_NAMES
-from simulator.reports.formats.finance_cells import UNPRICED, Form, FormulaLine, Group, line, priced
+from simulator.reports.content.quantities import RENTAL_NAMES
+from simulator.reports.formats.finance_inputs import UNPRICED, Form, FormulaLine, Group, line, priced
 from simulator.reports.studies import Studies
 from simulator.units import KILO
 

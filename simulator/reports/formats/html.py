@@ -6,8 +6,7 @@ from importlib.resources import files
 
 from simulator.reports.charts.chart import Chart
 from simulator.reports.charts.static_svg import CSS_THEME, static_svg
-from simulator.reports.content.cells import cell_text, origin_mark
-from simulator.reports.content.document import Report
+from simulator.reports.content.document import Report, cell_text, origin_mark
 
 _TEMPLATES = "simulator.reports.templates"
 

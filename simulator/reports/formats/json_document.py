@@ -8,6 +8,7 @@ from typing import Any
 
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import (
+    REPORT_SCHEMA_VERSION,
     Block,
     Bullets,
     Cell,
@@ -22,8 +23,6 @@ from simulator.reports.content.document import (
 from simulator.reports.formats.finance_inputs import inputs_of
 from simulator.reports.formats.finance_model import groups_of
 from simulator.reports.studies import Studies
-
-SCHEMA_VERSION = "1.0"
 
 
 def _number(value: float | int | str | None) -> float | int | str | None:
@@ -116,7 +115,7 @@ def report_json(report: Report, studies: Studies) -> str:
         ],
     }
     document = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": REPORT_SCHEMA_VERSION,
         "kind": "capacity_report",
         "title": report.title,
         "created": report.created,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from simulator.reports.content.cells import cell_text, marked_text, origin_mark
+from collections.abc import Iterable
+
 from simulator.reports.content.document import (
     Block,
     Bullets,
@@ -12,9 +13,13 @@ from simulator.reports.content.document import (
     Figure,
     Paragraph,
     Report,
+    Section,
     SignOff,
     Table,
     Tone,
+    cell_text,
+    marked_text,
+    origin_mark,
 )
 
 _PREFIXES = {
@@ -37,7 +42,8 @@ def _cell(cell: Cell, currency: str) -> str:
 def _table(table: Table, currency: str) -> list[str]:
     bold = [row.total for row in table.rows]
     rows = [[_cell(cell, currency) for cell in row.cells] for row in table.rows]
-    lines = [f"**{table.title}**", "", f"| {' | '.join(_escaped(column.title) or ' ' for column in table.columns)} |"]
+    title = [f"**{table.title}**", ""] if table.title else []
+    lines = [*title, f"| {' | '.join(_escaped(column.title) or ' ' for column in table.columns)} |"]
     lines.append("|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|")
     for cells, total in zip(rows, bold, strict=True):
         lines.append(f"| {' | '.join(f'**{cell}**' if total and cell else cell for cell in cells)} |")
@@ -73,11 +79,18 @@ def _block(block: Block, currency: str) -> list[str]:
             return ["| | Name | Date | Signature |", "| --- | --- | --- | --- |", *rows, ""]
 
 
+def sections_markdown(sections: Iterable[Section], *, currency: str) -> str:
+    """Sections under headings of the second level; one without a title has none."""
+    lines: list[str] = []
+    for section in sections:
+        number = f"{section.number}. " if section.number else ""
+        lines += [f"## {number}{section.title}", ""] if section.title else []
+        for block in section.blocks:
+            lines += _block(block, currency)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
 def report_markdown(report: Report) -> str:
     """The whole report as one Markdown text."""
-    lines = [f"# {report.title}", "", f"{report.subtitle}. {report.created}, roofcast {report.version}.", ""]
-    for section in report.sections:
-        lines += [f"## {section.number}. {section.title}", ""]
-        for block in section.blocks:
-            lines += _block(block, report.currency)
-    return "\n".join(lines).rstrip("\n") + "\n"
+    head = f"# {report.title}\n\n{report.subtitle}. {report.created}, roofcast {report.version}.\n\n"
+    return head + sections_markdown(report.sections, currency=report.currency)

@@ -10,7 +10,6 @@ from importlib.resources import files
 
 from simulator.reports.charts.chart import Chart
 from simulator.reports.charts.static_svg import LIGHT, static_svg
-from simulator.reports.content.cells import cell_text, origin_mark
 from simulator.reports.content.document import (
     Block,
     Bullets,
@@ -24,6 +23,8 @@ from simulator.reports.content.document import (
     Section,
     SignOff,
     Table,
+    cell_text,
+    origin_mark,
 )
 
 _NUMBER_WIDTH, _SHARED_WIDTH, _WORD_WIDTH, _WIDE_WIDTH = "auto", "0.8fr", "1fr", "2.2fr"

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 
 from simulator.kernels.fits import FitSet, fit_set
 from simulator.reports.charts.scales import number_text
-from simulator.reports.content.cells import fraction, number, text
 from simulator.reports.content.document import (
+    REPORT_SCHEMA_VERSION,
     Block,
     Bullets,
     Cell,
     Code,
-    Column,
     Origin,
     Paragraph,
     Row,
@@ -23,8 +22,13 @@ from simulator.reports.content.document import (
     SignOff,
     Table,
     Tone,
+    columns,
+    fraction,
+    number,
+    row,
+    table,
+    text,
 )
-from simulator.reports.formats.json_document import SCHEMA_VERSION
 from simulator.reports.studies import Studies
 from simulator.specs.base import Source
 from simulator.specs.engine.engine import load_engine
@@ -79,12 +83,11 @@ def hardware_tables(studies: Studies) -> tuple[Table, ...]:
 
 
 def _facts(key: str, profile: AcceleratorSpec | ServerSpec) -> Table:
-    columns = (Column(title="Figure"), Column(title="Value"), Column(title="Date"), Column(title="Source", wide=True))
-    return Table(
-        key=key,
-        title=f"Figures of {profile.name}",
-        columns=columns,
-        rows=tuple(_sourced(name, _shown(profile, name), source) for name, source in sorted(profile.sources.items())),
+    return table(
+        key,
+        f"Figures of {profile.name}",
+        columns("Figure", "Value", "Date", "Source", words=("Figure", "Value", "Date"), wide="Source"),
+        [_sourced(name, _shown(profile, name), source) for name, source in sorted(profile.sources.items())],
         note="Peaks are dense unless they are named sparse; links per device and direction.",
     )
 
@@ -95,7 +98,7 @@ def _sourced(name: str, value: str, source: Source) -> Row:
     where = text(said or _ASSUMED, origin=Origin.ASSUMED if assumed else Origin.SOURCED)
     field, _, part = name.partition(".")
     shown = _NAMES.get(field, field.replace("_", " "))
-    return Row(cells=(text(f"{shown}, {part}" if part else shown), text(value), text(source.date), where))
+    return row(f"{shown}, {part}" if part else shown, value, source.date, where)
 
 
 def _shown(profile: AcceleratorSpec | ServerSpec, name: str) -> str:
@@ -127,17 +130,12 @@ def _scaled(value: float, unit: str) -> str:
 
 def calibration_table(studies: Studies) -> Table:
     """The fits that priced the steps: whose measurements, of which version and day, and how far off unseen shapes."""
-    return Table(
-        key="calibration_sources",
-        title="Calibration files",
-        columns=(
-            Column(title="Kernels"),
-            Column(title="Measured on"),
-            Column(title="Date"),
-            Column(title="Off unseen shapes", numeric=True),
-            Column(title="Source", wide=True),
-        ),
-        rows=tuple(_fitted(group, found) for group, found in _used(studies)),
+    names = ("Kernels", "Measured on", "Date", "Off unseen shapes", "Source")
+    return table(
+        "calibration_sources",
+        "Calibration files",
+        columns(*names, words=names[:3], wide="Source"),
+        [_fitted(group, found) for group, found in _used(studies)],
         note="Mean absolute error over shapes that the fit did not see, mean of the file's fits. Collectives: by link.",
     )
 
@@ -157,26 +155,22 @@ def _fitted(group: CalibrationGroup, found: FitSet) -> Row:
     errors = [fit.error.score_mape for fit in file.fits]
     measured = f"{found.relative.name}, {found.library} {file.library_version}"
     error: Cell = fraction(sum(errors) / len(errors)) if errors else number(None)
-    return Row(cells=(text(group), text(measured), text(file.date), error, text(file.source)))
+    return row(group, measured, file.date, error, file.source)
 
 
 ROLES = ("Prepared", "Reviewed", "Approved")
 
 
-def _reproduce(studies: Studies) -> Table:
+def reproduce_table(*lines: tuple[str, str], command: str, created: str, version: str, question: str) -> Table:
+    """What it takes to make the same answer again, and further ``lines``; ``question`` is the hash of the question."""
     rows = (
-        ("command", studies.command),
-        ("roofcast", studies.version),
-        ("created", studies.created),
-        ("hash of the question (SHA-256)", studies.input_hash),
-        ("report schema", f"{SCHEMA_VERSION}; roofcast report --schema prints it"),
+        ("command", command),
+        ("roofcast", version),
+        ("created", created),
+        ("hash of the question (SHA-256)", question),
+        *lines,
     )
-    return Table(
-        key="reproduce",
-        title="Reproduce",
-        columns=(Column(title="What"), Column(title="Value", wide=True)),
-        rows=tuple(Row(cells=(text(name), text(value))) for name, value in rows),
-    )
+    return table("reproduce", "Reproduce", columns("What", "Value", words=("What",), wide="Value"), rows)
 
 
 def _profiles(studies: Studies) -> Table:
@@ -193,18 +187,22 @@ def _profiles(studies: Studies) -> Table:
     if fleet.server is not None:
         newest = max(source.date for source in fleet.server.sources.values())
         rows.insert(1, ("server", fleet.server.name, newest))
-    return Table(
-        key="profiles",
-        title="Profiles",
-        columns=(Column(title="Profile"), Column(title="Name"), Column(title="Newest figure")),
-        rows=tuple(Row(cells=(text(kind), text(name), text(date))) for kind, name, date in rows),
-        note="roofcast profiles show NAME prints every figure with its source and date.",
-    )
+    names = ("Profile", "Name", "Newest figure")
+    note = "roofcast profiles show NAME prints every figure with its source and date."
+    return table("profiles", "Profiles", columns(*names, words=names), rows, note=note)
 
 
 def appendix_section(studies: Studies) -> Section:
     """Provenance, launch commands, sign-off."""
-    blocks: list[Block] = [_reproduce(studies), _profiles(studies), calibration_table(studies)]
+    schema = ("report schema", f"{REPORT_SCHEMA_VERSION}; roofcast report --schema prints it")
+    reproduce = reproduce_table(
+        schema,
+        command=studies.command,
+        created=studies.created,
+        version=studies.version,
+        question=studies.input_hash,
+    )
+    blocks: list[Block] = [reproduce, _profiles(studies), calibration_table(studies)]
     blocks.append(Paragraph(text="Run it", tone=Tone.HEAD))
     blocks += [Code(title=f"{file.title} ({file.name})", text=file.text) for file in studies.handoff.files]
     blocks += [Bullets(items=studies.handoff.notes), *hardware_tables(studies)]
@@ -212,4 +210,4 @@ def appendix_section(studies: Studies) -> Section:
         Paragraph(text="Change log: first version of this report; later versions are compared by their hash."),
         SignOff(roles=ROLES),
     ]
-    return Section(number=13, key="provenance", title="Provenance and sign-off", blocks=tuple(blocks))
+    return Section(key="provenance", title="Provenance and sign-off", blocks=tuple(blocks))

@@ -1,15 +1,15 @@
-"""Section 8: total cost of ownership, and renting against it."""
+"""Section 8: total cost of ownership, and renting against it: the bill, the ways to pay, their charts, the sources."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from simulator.planner.money.tco_records import Owning, TotalCost
-from simulator.reports.charts.money import RENTAL_NAMES, break_even_chart, cash_flow_chart, tco_waterfall_chart
-from simulator.reports.content.cells import count, fraction, money, number, text
+from simulator.planner.records import CapacityPlan, Fleet
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import (
     Block,
     Cell,
-    Column,
-    Fact,
     Facts,
     Figure,
     Origin,
@@ -18,10 +18,30 @@ from simulator.reports.content.document import (
     Section,
     Table,
     Tone,
+    columns,
+    count,
+    fact,
+    fraction,
+    money,
+    number,
+    row,
+    table,
+    text,
 )
-from simulator.reports.content.quantities import percent_text
+from simulator.reports.content.quantities import (
+    RENTAL_NAMES,
+    count_text,
+    money_text,
+    percent_text,
+    price_text,
+    range_text,
+)
 from simulator.reports.studies import Studies
 from simulator.specs.money.ownership import SourcedFigure
+from simulator.units import MEGA
+
+_POINTS = 20
+_PERCENT = 100
 
 _FIGURE_NAMES = {
     "depreciation_years": "depreciation, years",
@@ -50,85 +70,71 @@ _SHARES = ("_fraction", "_rate", "_fraction_per_year")
 
 
 def _bill(owning: Owning) -> Table:
-    rows = [Row(cells=(text(line.name), money(line.amount), text(line.basis))) for line in owning.capex]
-    rows.append(Row(cells=(text("capital"), money(owning.capex_total), text("paid at the start")), total=True))
-    rows += [Row(cells=(text(f"{line.name}, a year"), money(line.amount), text(line.basis))) for line in owning.opex]
-    rows.append(Row(cells=(text("operation, a year"), money(owning.opex_total), text("paid every year")), total=True))
-    return Table(
-        key="bill",
-        title="Owning: what is paid",
-        columns=(Column(title="Line"), Column(title="Amount", numeric=True), Column(title="How", wide=True)),
-        rows=tuple(rows),
-    )
+    rows = [row(line.name, money(line.amount), line.basis) for line in owning.capex]
+    rows.append(row("capital", money(owning.capex_total), "paid at the start", total=True))
+    rows += [row(f"{line.name}, a year", money(line.amount), line.basis) for line in owning.opex]
+    rows.append(row("operation, a year", money(owning.opex_total), "paid every year", total=True))
+    return table("bill", "Owning: what is paid", columns("Line", "Amount", "How", words=("Line",), wide="How"), rows)
 
 
 def _owning_facts(owning: Owning) -> Table:
-    rate = percent_text(owning.discount_rate)
+    discounted = f"discounted at {percent_text(owning.discount_rate)}"
+    fine = money(owning.per_device_hour, digits=4)
+    tokens_in, tokens_out = owning.per_million_input_tokens, owning.per_million_output_tokens
     rows = (
-        ("residual after the last year", owning.residual, "of the server price"),
-        ("depreciation, a year", owning.depreciation_per_year, f"straight line over {owning.years} years"),
-        ("total over the years", owning.total, "capital + operation - residual, undiscounted"),
-        ("present value", owning.present_value, f"discounted at {rate}"),
-        ("equivalent annual cost", owning.annual, "the same every year with the same present value"),
-        ("an accelerator-hour", owning.per_device_hour, "equivalent annual cost over devices and 8,760 h"),
-        ("a million input tokens", owning.per_million_input_tokens, "by the share of time that prompts take"),
-        ("a million output tokens", owning.per_million_output_tokens, "by the rest of the time"),
-    )
-    fine = ("an accelerator-hour", "a million input tokens", "a million output tokens")
-    return Table(
-        key="owning",
-        title="Owning: what it comes to",
-        columns=(Column(title="Figure"), Column(title="Amount", numeric=True), Column(title="How", wide=True)),
-        rows=tuple(
-            Row(
-                cells=(text(name), money(value, digits=4 if name in fine else 2), text(how)),
-                total=name == "equivalent annual cost",
-            )
-            for name, value, how in rows
+        row("residual after the last year", money(owning.residual), "of the server price"),
+        row("depreciation, a year", money(owning.depreciation_per_year), f"straight line over {owning.years} years"),
+        row("total over the years", money(owning.total), "capital + operation - residual, undiscounted"),
+        row("present value", money(owning.present_value), discounted),
+        row(
+            "equivalent annual cost",
+            money(owning.annual),
+            "the same every year with the same present value",
+            total=True,
         ),
+        row("an accelerator-hour", fine, "equivalent annual cost over devices and 8,760 h"),
+        row("a million input tokens", money(tokens_in, digits=4), "by the share of time that prompts take"),
+        row("a million output tokens", money(tokens_out, digits=4), "by the rest of the time"),
     )
+    heads = columns("Figure", "Amount", "How", words=("Figure",), wide="How")
+    return table("owning", "Owning: what it comes to", heads, rows)
 
 
 def _renting(cost: TotalCost) -> Table:
     names = ("Renting", "Device-hour", "A year", "Over the years", "1M input", "1M output", "Break-even", "Price from")
-    return Table(
-        key="renting",
-        title=f"Renting all {cost.devices} devices all hours",
-        columns=tuple(Column(title=name, numeric=0 < place < 7, wide=place == 7) for place, name in enumerate(names)),
-        rows=tuple(
-            Row(
-                cells=(
-                    text(RENTAL_NAMES[item.kind]),
-                    number(item.offer.per_hour, digits=4),
-                    number(item.annual, digits=2),
-                    number(item.total, digits=2),
-                    number(item.per_million_input_tokens, digits=4),
-                    number(item.per_million_output_tokens, digits=4),
-                    fraction(item.break_even),
-                    text(f"{item.offer.provider}, {item.offer.date}: {item.offer.source}", origin=Origin.SOURCED),
-                )
+    return table(
+        "renting",
+        f"Renting all {cost.devices} devices all hours",
+        columns(*names, words=("Renting",), wide="Price from"),
+        [
+            (
+                RENTAL_NAMES[item.kind],
+                number(item.offer.per_hour, digits=4),
+                number(item.annual, digits=2),
+                number(item.total, digits=2),
+                number(item.per_million_input_tokens, digits=4),
+                number(item.per_million_output_tokens, digits=4),
+                fraction(item.break_even),
+                text(f"{item.offer.provider}, {item.offer.date}: {item.offer.source}", origin=Origin.SOURCED),
             )
             for item in cost.renting
-        ),
-        note=f"Amounts in {cost.currency}. Break-even: share of the hours above which owning is cheaper than "
-        f"paying this "
-        "price for hours of use; above 100 % it never is. Spot has no availability.",
+        ],
+        note=f"Amounts in {cost.currency}. Break-even: share of the hours above which owning is cheaper than paying "
+        "this price for hours of use; above 100 % it never is. Spot has no availability.",
     )
 
 
 def _flows(cost: TotalCost) -> Table:
     owned = ("Owned", "Discounted", "Owned so far") if cost.owning is not None else ()
-    names = ("Year", *owned, *(RENTAL_NAMES[item.kind] for item in cost.renting))
     rows = []
     for flow in cost.flows:
         own = (flow.owning, flow.discounted, flow.cumulative) if cost.owning is not None else ()
-        cells: list[Cell] = [number(value, digits=2) for value in (*own, *flow.renting)]
-        rows.append(Row(cells=(count(flow.year), *cells)))
-    return Table(
-        key="cash_flow",
-        title="Cash flow by year",
-        columns=tuple(Column(title=name, numeric=True) for name in names),
-        rows=tuple(rows),
+        rows.append((count(flow.year), *(number(value, digits=2) for value in (*own, *flow.renting))))
+    return table(
+        "cash_flow",
+        "Cash flow by year",
+        columns("Year", *owned, *(RENTAL_NAMES[item.kind] for item in cost.renting)),
+        rows,
         note=f"Amounts in {cost.currency}, money out positive. Capital at the start, everything else at the end of its "
         "year, the residual with the last one.",
     )
@@ -146,7 +152,7 @@ def _figure_row(field: str, item: SourcedFigure) -> Row:
     origin = Origin.ASSUMED if item.assumed else Origin.SOURCED
     said = tuple(part for part in (item.source, item.note) if part and not (item.assumed and part == origin.value))
     note = "; ".join(said) or origin.value
-    return Row(cells=(text(name), _figure_value(field, item.value), text(item.date), text(note, origin=origin)))
+    return row(name, _figure_value(field, item.value), item.date, text(note, origin=origin))
 
 
 def _inputs(studies: Studies) -> Table:
@@ -157,14 +163,7 @@ def _inputs(studies: Studies) -> Table:
         if isinstance(value := getattr(owning, name), SourcedFigure)
     ]
     rows += [
-        Row(
-            cells=(
-                text(name),
-                number(value),
-                text(prices.date),
-                text(source, origin=Origin.SOURCED),
-            )
-        )
+        row(name, number(value), prices.date, text(source, origin=Origin.SOURCED))
         for name, value, source in (
             ("electricity a kWh", prices.power_per_kwh, prices.power_source),
             ("PUE", prices.pue, prices.pue_source),
@@ -173,37 +172,26 @@ def _inputs(studies: Studies) -> Table:
     reference = owning.owning_reference_per_device_hour.get(studies.plan.best.hardware)
     if reference is not None:
         rows.append(_figure_row("published cost of owning, an accelerator-hour (to compare)", reference))
-    return Table(
-        key="cost_inputs",
-        title="Figures behind the money",
-        columns=(
-            Column(title="Figure"),
-            Column(title="Value", numeric=True),
-            Column(title="Date"),
-            Column(title="Source", wide=True),
-        ),
-        rows=tuple(rows),
-        note="Replace any of them in a file of your own: --ownership FILE and --prices FILE, or the Inputs sheet "
-        "of the "
-        "workbook.",
+    return table(
+        "cost_inputs",
+        "Figures behind the money",
+        columns("Figure", "Value", "Date", "Source", words=("Figure", "Date"), wide="Source"),
+        rows,
+        note="Replace any of them in a file of your own: --ownership FILE and --prices FILE, or the Inputs sheet of "
+        "the workbook.",
     )
 
 
 def _lead(studies: Studies) -> Paragraph:
     cost = studies.cost
-    cheapest = min(
-        (item for item in cost.renting if item.kind != "spot"), key=lambda item: item.present_value, default=None
-    )
     if cost.owning is None:
         return Paragraph(text=f"Owning is not priced: {cost.owning_unpriced}.", tone=Tone.MISSING)
-    if cheapest is None:
+    rent, saves = cost.cheapest_rent, cost.owning_saves
+    if rent is None or saves is None:
         return Paragraph(text="Renting is not priced: the price list has no hourly offer.", tone=Tone.MISSING)
-    better = (
-        "owning" if cost.owning.present_value < cheapest.present_value else f"renting {RENTAL_NAMES[cheapest.kind]}"
-    )
-    difference = abs(cost.owning.present_value - cheapest.present_value)
+    better = "owning" if saves > 0 else f"renting {RENTAL_NAMES[rent.kind]}"
     return Paragraph(
-        text=f"Over {cost.years} years {better} is cheaper by {studies.currency} {difference:,.0f} of present value, "
+        text=f"Over {cost.years} years {better} is cheaper by {studies.currency} {abs(saves):,.0f} of present value, "
         "commitments compared with owning at full-time use.",
         tone=Tone.LEAD,
     )
@@ -211,62 +199,157 @@ def _lead(studies: Studies) -> Paragraph:
 
 def cost_section(studies: Studies) -> Section:
     """Capital, operation, present value, renting, break-even, cash flow, tokens."""
-    cost = studies.cost
+    cost, owning = studies.cost, studies.cost.owning
     blocks: list[Block] = [_lead(studies)]
-    if cost.owning is not None:
-        blocks += [
-            Facts(
-                facts=(
-                    Fact(key="capex_total", label="capital, at the start", cell=money(cost.owning.capex_total)),
-                    Fact(key="opex_per_year", label="operation, a year", cell=money(cost.owning.opex_total)),
-                    Fact(key="owning_annual", label="equivalent annual cost", cell=money(cost.owning.annual)),
-                    Fact(key="owning_present_value", label="present value", cell=money(cost.owning.present_value)),
-                )
-            ),
-            _bill(cost.owning),
-            Figure(chart=tco_waterfall_chart(cost.owning, currency=cost.currency)),
-            _owning_facts(cost.owning),
-        ]
-        if cost.owning.estimated:
-            blocks.insert(1, Paragraph(text=f"Estimated purchase price: {cost.owning.offer.note}.", tone=Tone.WARNING))
-        if not cost.owning.offer.server_included:
-            warning = f"The purchase price is of the card alone ({cost.owning.offer.note}): add the server to the list."
+    if owning is not None:
+        if owning.estimated:
+            blocks.append(Paragraph(text=f"Estimated purchase price: {owning.offer.note}.", tone=Tone.WARNING))
+        facts = (
+            fact("capex_total", "capital, at the start", money(owning.capex_total)),
+            fact("opex_per_year", "operation, a year", money(owning.opex_total)),
+            fact("owning_annual", "equivalent annual cost", money(owning.annual)),
+            fact("owning_present_value", "present value", money(owning.present_value)),
+        )
+        waterfall = Figure(chart=tco_waterfall_chart(owning, currency=cost.currency))
+        blocks += [Facts(facts=facts), _bill(owning), waterfall, _owning_facts(owning)]
+        if not owning.offer.server_included:
+            warning = f"The purchase price is of the card alone ({owning.offer.note}): add the server to the list."
             blocks.append(Paragraph(text=warning, tone=Tone.WARNING))
     if cost.renting:
         blocks += [_renting(cost), Figure(chart=break_even_chart(cost))]
-    blocks += [_flows(cost), Figure(chart=cash_flow_chart(cost)), *_mix(studies), _inputs(studies)]
-    return Section(number=8, key="cost", title="Total cost of ownership", blocks=tuple(blocks))
+    unmixed = "Renting by the hour of the day is not planned: the price list has no hourly price to mix."
+    mix = rental_blocks(studies.plan) or (Paragraph(text=unmixed, tone=Tone.MISSING),)
+    blocks += [_flows(cost), Figure(chart=cash_flow_chart(cost)), *mix, _inputs(studies)]
+    return Section(key="cost", title="Total cost of ownership", blocks=tuple(blocks))
 
 
-def _mix(studies: Studies) -> list[Block]:
-    rental = studies.plan.rental
+def rental_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
+    """How to rent over a day or a week; nothing where it was not asked for."""
+    rental, currency = plan.rental, plan.best.cost.currency
     if rental is None:
-        unpriced = "Renting by the hour of the day is not planned: the price list has no hourly price to mix."
-        return [Paragraph(text=unpriced, tone=Tone.MISSING)]
-    return [
-        Table(
-            key="rental_mix",
-            title=f"Cheapest mix over the {rental.period}",
-            columns=(
-                Column(title="Rented"),
-                Column(title="Devices", numeric=True),
-                Column(title="Mean in use", numeric=True),
-                Column(title="Device-hour", numeric=True),
-                Column(title="A month", numeric=True),
-            ),
-            rows=tuple(
-                Row(
-                    cells=(
-                        text(RENTAL_NAMES.get(share.kind, share.kind)),
-                        count(share.devices),
-                        number(share.mean_devices),
-                        money(share.per_device_hour, digits=4),
-                        money(share.per_month),
-                    )
+        return ()
+    kind = RENTAL_NAMES.get(rental.flat_kind, rental.flat_kind)
+    flat = f"{price_text(rental.flat_per_month, currency)} a month ({kind})"
+    per_token = (
+        f"{price_text(rental.per_million_input_tokens, currency)} per 1M input and "
+        f"{price_text(rental.per_million_output_tokens, currency)} per 1M output tokens"
+    )
+    said = (
+        f"The mix costs {price_text(rental.per_month, currency)} a month, all devices always {flat}: "
+        f"{percent_text(rental.saved_fraction)} less; {per_token}. Profile: {rental.profile_source}; "
+        f"{min(rental.devices)} to {max(rental.devices)} devices."
+    )
+    return (
+        table(
+            "rental_mix",
+            f"Cheapest mix over the {rental.period}",
+            columns("Rented", "Devices", "Mean in use", "Device-hour", "A month", words=("Rented",)),
+            [
+                (
+                    RENTAL_NAMES.get(share.kind, share.kind),
+                    count(share.devices),
+                    number(share.mean_devices),
+                    money(share.per_device_hour, digits=4),
+                    money(share.per_month),
                 )
                 for share in rental.shares
+            ],
+            note=" ".join([said, *(f"{note[:1].upper()}{note[1:]}." for note in rental.notes)]),
+        ),
+    )
+
+
+def price_note(owning: Owning | None) -> str:
+    """What a reader of a chart with owning in it has to know of the purchase price."""
+    return f" The purchase price is an estimate: {owning.offer.note}." if owning and owning.estimated else ""
+
+
+def owning_range_text(owning: Owning, *, fleet: Fleet, currency: str) -> str:
+    """The total over the years at both ends of the 80 % interval of the accelerators; every line goes with them."""
+    ends = fleet.ends_of(owning.total)
+    counts = range_text((fleet.devices_low, fleet.devices_high), count_text)
+    money = range_text(ends, partial(money_text, currency=currency))
+    return f"{money} in total for {counts} accelerators, prices as given"
+
+
+def tco_waterfall_chart(owning: Owning, *, currency: str) -> Chart:
+    """Capital lines, operation over the years and the residual, ending in the undiscounted total."""
+    lines = [(line.name, line.amount, "") for line in owning.capex]
+    lines.append(("capital", owning.capex_total, "total"))
+    lines += [(line.name, line.amount, "") for line in owning.undiscounted]
+    lines += [("residual", -owning.residual, ""), ("total", owning.total, "total")]
+    return Chart(
+        key="tco_waterfall",
+        title=f"Owning costs {owning.total / MEGA:,.2f} million {currency} over {owning.years} years",
+        x=Axis(title="", categories=tuple(name for name, _, _ in lines)),
+        y=Axis(title="Cost", unit=currency),
+        series=(
+            Series(
+                name="",
+                kind=SeriesKind.WATERFALL,
+                x=places(len(lines)),
+                y=tuple(amount for _, amount, _ in lines),
+                labels=tuple(label for _, _, label in lines),
             ),
-            note=f"Profile: {rental.profile_source}. All devices always cost {rental.flat_per_month:,.0f} a month "
-            f"({RENTAL_NAMES.get(rental.flat_kind, rental.flat_kind)}).",
-        )
-    ]
+        ),
+        caption="Undiscounted; capital at the start, operation over the years of depreciation, residual at the end."
+        + price_note(owning),
+    )
+
+
+def break_even_chart(cost: TotalCost) -> Chart:
+    """Cost of a year over the share of hours that devices are used: owned, committed and paid by the hour."""
+    shares = tuple(place / _POINTS for place in range(_POINTS + 1))
+    percents = tuple(_PERCENT * share for share in shares)
+    series: list[Series] = []
+    notes: list[Annotation] = []
+    if cost.owning is not None:
+        flat = (cost.owning.annual,) * len(shares)
+        series.append(Series(name="owned", kind=SeriesKind.LINE, x=percents, y=flat, color=7))
+    for item in cost.renting:
+        values = tuple(map(item.year_at, shares))
+        name = RENTAL_NAMES[item.kind]
+        series.append(Series(name=name, kind=SeriesKind.LINE, x=percents, y=values, dashed=not item.by_the_hour))
+        if item.kind == "on_demand" and item.break_even is not None and item.break_even <= 1:
+            at = percent_text(item.break_even)
+            notes.append(Annotation(text=f"break-even at {at}", x=_PERCENT * item.break_even))
+    return Chart(
+        key="break_even",
+        title=_break_even_title(cost),
+        x=Axis(title="Share of the hours of a year that devices are needed", unit="%", low=0.0, high=float(_PERCENT)),
+        y=Axis(title="Cost of a year", unit=cost.currency),
+        series=tuple(series),
+        annotations=tuple(notes),
+        caption="Owned: equivalent annual cost. Commitments are paid for all hours, on demand and spot for hours "
+        f"of use.{price_note(cost.owning)}",
+    )
+
+
+def _break_even_title(cost: TotalCost) -> str:
+    on_demand = next((item for item in cost.renting if item.kind == "on_demand"), None)
+    if on_demand is None or on_demand.break_even is None:
+        return "What a year costs, by hours of use"
+    if on_demand.break_even > 1:
+        return "Renting on demand stays cheaper than owning at these prices"
+    return f"Owning pays from {percent_text(on_demand.break_even)} of the hours on"
+
+
+def cash_flow_chart(cost: TotalCost) -> Chart:
+    """Cash paid so far, owned and rented, by year."""
+    years = tuple(float(flow.year) for flow in cost.flows)
+    names = ("start", *(f"year {flow.year}" for flow in cost.flows[1:]))
+    series = []
+    if cost.owning is not None:
+        paid = tuple(flow.cumulative for flow in cost.flows)
+        series.append(Series(name="owned", kind=SeriesKind.LINE, x=years, y=paid, color=7))
+    for place, item in enumerate(cost.renting):
+        paid = tuple(flow.renting_cumulative[place] for flow in cost.flows)
+        series.append(Series(name=RENTAL_NAMES[item.kind], kind=SeriesKind.LINE, x=years, y=paid))
+    return Chart(
+        key="cash_flow",
+        title="Cash paid by the end of each year",
+        x=Axis(title="", categories=names),
+        y=Axis(title="Paid so far", unit=cost.currency),
+        series=tuple(series),
+        caption="Undiscounted; the residual comes back at the end of the last year.",
+    )

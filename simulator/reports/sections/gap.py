@@ -1,13 +1,105 @@
-"""The gap study in the report: the limits, what would need fewer accelerators step by step, and each change alone."""
+"""What closes a gap: the bounds that even an idle replica misses, the changes step by step, and each change alone.
+
+Beside a plan they are part of the options considered; without one they are sections of their own, with what to say.
+"""
 
 from __future__ import annotations
 
-from simulator.planner.gap.records import Gap, GapLimit, GapOption
-from simulator.reports.content.cells import columns, count, money, number, text
-from simulator.reports.content.document import Cell, Paragraph, Row, Table
-from simulator.reports.tables.gap import reasons_against
+from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep, MissedBound
+from simulator.reports.content.document import (
+    Block,
+    Bullets,
+    Cell,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    columns,
+    count,
+    number,
+    price,
+    row,
+    seconds,
+    table,
+)
+from simulator.reports.content.quantities import percent_text
 
-_WORDS = ("Limit", "Change", "Fleet", "Fleet after it", "Enough", "Price in quality")
+_WORDS = ("Limit", "Change", "Fleet", "Fleet after it", "Enough")
+_QUALITY = "Price in quality"
+
+
+def _amount(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.3g}"
+
+
+def _counted(value: float | None, unit: str) -> str:
+    """``1 rack``, ``3 racks``, ``4.4 kW nameplate``."""
+    return f"{_amount(value)} {unit.removesuffix('s') if value == 1 else unit}"
+
+
+def _more_limits(gap: Gap, currency: str) -> list[tuple[int, GapLimit]]:
+    """Limits that need a column of their own: devices and money have one anyway."""
+    return [(place, item) for place, item in enumerate(gap.limits) if item.unit not in ("GPUs", f"{currency}/h")]
+
+
+def _remains(gap: Gap) -> str:
+    over = [
+        f"{_counted(limit.remaining, limit.unit)} above the {_amount(limit.allowed)} allowed"
+        for limit in gap.limits
+        if limit.remaining
+    ]
+    unknown = [f"{limit.flag} cannot be checked" for limit in gap.limits if limit.remaining is None]
+    prefix, cache = gap.needed_prefix_hit, gap.needed_cache_hit
+    cached = [] if prefix is None else [f"{percent_text(prefix)} of prompt tokens in the prefix cache (--prefix-hit)"]
+    cached += [] if cache is None else [f"{percent_text(cache)} of requests answered from a cache (--cache-hit)"]
+    closing = f"{' or '.join(cached)} would close it" if cached else "no cache closes it"
+    rate = gap.carried_rate_per_s
+    carried = f"; within the limits it carries {rate:.4g} requests/s" if rate else ""
+    return f"what remains: {' and '.join([*over, *unknown])}; {closing}{carried}"
+
+
+def _verdict(gap: Gap) -> str:
+    if gap.end_devices is None:
+        serving = any(option.devices is not None for option in gap.options)
+        return "see below for what would serve" if serving else "nothing that was tried serves"
+    if not gap.limits:
+        return f"together they need {gap.end_devices:,} GPUs" if gap.steps else "nothing smaller was found"
+    if not gap.closed:
+        return _remains(gap)
+    held = " and ".join(f"{_counted(item.end, item.unit)} of {_amount(item.allowed)} allowed" for item in gap.limits)
+    return f"{'within the limits' if gap.fits_as_asked else 'that closes the gap'}: {held}"
+
+
+def _without_steps(gap: Gap) -> tuple[str, ...]:
+    if gap.fits_as_asked:
+        return ("nothing needs to change",)
+    if any(option.closes for option in gap.options):
+        return ("no technique closes it, but single changes below do",)
+    return ("no technique that was tried needs fewer",) if gap.start_devices is not None else ()
+
+
+def _asked(gap: Gap) -> str:
+    if gap.start_devices is None:
+        return "as asked: nothing serves"
+    over = [
+        f"{_counted(limit.excess, limit.unit)} above {limit.flag} {_amount(limit.allowed)}"
+        for limit in gap.limits
+        if limit.excess
+    ]
+    fleet = f"as asked: {gap.start_devices:,} x {gap.start_hardware} {gap.start_label}"
+    return f"{fleet}, {' and '.join(over)}" if over else fleet
+
+
+def _in_answers(gap: Gap) -> tuple[str, ...]:
+    """The price of all steps in the quality of answers."""
+    if not gap.steps:
+        return ()
+    if gap.quality_loss == 0:
+        return ("price in quality: none, answers stay as published",)
+    known = "" if gap.quality_loss is None else f"{percent_text(gap.quality_loss)}, "
+    return (f"price in quality, all together: {known}{gap.quality}",)
 
 
 def _note(gap: Gap) -> str:
@@ -23,84 +115,116 @@ def _note(gap: Gap) -> str:
 
 
 def _steps(gap: Gap, currency: str) -> Table:
-    start = f"{gap.start_hardware} {gap.start_label}" if gap.start_devices is not None else "nothing serves"
-    first = Row(
-        cells=(text("as asked"), text(start), count(gap.start_devices), *(text(""),) * 3, text("as published")),
-    )
-    rows = tuple(
-        Row(
-            cells=(
-                text(f"{step.name} ({step.flags})"),
-                text(f"{step.hardware} {step.label}"),
-                count(step.devices),
-                count(step.saved_devices),
-                count(step.alone_devices),
-                money(step.cost_per_hour, digits=0),
-                text(step.quality),
-            )
+    more = _more_limits(gap, currency)
+
+    def after(step: GapStep) -> Row:
+        return row(
+            f"{step.name} ({step.flags})",
+            f"{step.hardware} {step.label}",
+            count(step.devices),
+            count(step.saved_devices),
+            count(step.alone_devices),
+            price(step.cost_per_hour),
+            *(number(step.taken[place]) for place, _ in more),
+            step.quality,
         )
-        for step in gap.steps
-    )
-    names = ("Change", "Fleet after it", "Devices", "Saved", "Alone", f"{currency}/h", "Price in quality")
-    return Table(
-        key="gap",
-        title="What would need fewer accelerators, and what it costs in answers",
-        columns=columns(*names, words=_WORDS, wide="Price in quality"),
-        rows=(first, *rows),
+
+    start = f"{gap.start_hardware} {gap.start_label}" if gap.start_devices is not None else "nothing serves"
+    taken = [number(limit.start) for _, limit in more]
+    first = row("as asked", start, count(gap.start_devices), "", "", "", *taken, "as published")
+    names = ("Change", "Fleet after it", "Devices", "Saved", "Alone", f"{currency}/h")
+    return table(
+        "gap",
+        "What would need fewer accelerators, and what it costs in answers",
+        columns(*names, *(limit.unit for _, limit in more), _QUALITY, words=_WORDS, wide=_QUALITY),
+        [first, *map(after, gap.steps)],
         note=_note(gap),
     )
 
 
-def _no_steps(gap: Gap) -> Paragraph:
-    within = "the fleet is within the limits that were given, and " if gap.fits_as_asked else ""
-    return Paragraph(text=f"Gap: {within}no technique that is known here needs fewer accelerators.")
-
-
 def _limits(gap: Gap) -> Table:
-    def row(limit: GapLimit) -> Row:
+    def of(limit: GapLimit) -> tuple[Cell | str, ...]:
         after = (number(limit.end),) if gap.steps else ()
-        cells = (text(f"{limit.flag} ({limit.unit})"), number(limit.allowed), number(limit.start), *after)
-        return Row(cells=cells)
+        return (f"{limit.flag} ({limit.unit})", number(limit.allowed), number(limit.start), *after)
 
     names = ("Limit", "Allowed", "As asked", *(("After all changes",) if gap.steps else ()))
-    return Table(
-        key="gap_limits",
-        title="Limits of the fleet and what it takes of them",
-        columns=columns(*names, words=_WORDS),
-        rows=tuple(map(row, gap.limits)),
-    )
+    title = "Limits of the fleet and what it takes of them"
+    return table("gap_limits", title, columns(*names, words=_WORDS), map(of, gap.limits))
+
+
+def reasons_against(gap: Gap) -> list[str]:
+    """``nothing serves with it alone: nvfp4 weights``: one line a reason, with the changes that it rules out."""
+    reasons = dict.fromkeys(option.reason for option in gap.options if option.reason)
+    return [
+        f"{reason}: {', '.join(option.name for option in gap.options if option.reason == reason)}" for reason in reasons
+    ]
 
 
 def _options(gap: Gap, currency: str) -> Table:
-    def row(option: GapOption) -> Row:
-        enough: tuple[Cell, ...] = (text("yes" if option.closes else "no"),) if gap.limits else ()
-        return Row(
-            cells=(
-                text(f"{option.name} ({option.flags})"),
-                text(f"{option.hardware} {option.label}"),
-                count(option.devices),
-                money(option.cost_per_hour, digits=0),
-                *enough,
-                text(option.quality),
-            )
+    more = _more_limits(gap, currency)
+
+    def alone(option: GapOption) -> Row:
+        return row(
+            f"{option.name} ({option.flags})",
+            f"{option.hardware} {option.label}",
+            count(option.devices),
+            price(option.cost_per_hour),
+            *(number(None if option.devices is None else option.taken[place]) for place, _ in more),
+            *(("yes" if option.closes else "no",) if gap.limits else ()),
+            option.quality,
         )
 
     enough = ("Enough",) if gap.limits else ()
-    names = ("Change", "Fleet", "Devices", f"{currency}/h", *enough, "Price in quality")
+    names = ("Change", "Fleet", "Devices", f"{currency}/h", *(limit.unit for _, limit in more), *enough, _QUALITY)
     against = "; ".join(reasons_against(gap))
-    return Table(
-        key="gap_options",
-        title="Each change alone, everything else as asked",
-        columns=columns(*names, words=_WORDS, wide="Price in quality"),
-        rows=tuple(row(option) for option in gap.options if not option.reason),
+    return table(
+        "gap_options",
+        "Each change alone, everything else as asked",
+        columns(*names, words=_WORDS, wide=_QUALITY),
+        [alone(option) for option in gap.options if not option.reason],
         note=f"{against[:1].upper()}{against[1:]}." if against else "",
     )
 
 
-def gap_blocks(gap: Gap, *, currency: str) -> list[Paragraph | Table]:
+def gap_blocks(gap: Gap, *, currency: str) -> list[Block]:
     """Limits, steps and single changes of a gap beside which a plan exists: no objective is missed there."""
-    found: list[Paragraph | Table] = [_limits(gap)] if gap.limits else []
-    found.append(_steps(gap, currency) if gap.steps else _no_steps(gap))
+    found: list[Block] = [_limits(gap)] if gap.limits else []
+    if gap.steps:
+        found.append(_steps(gap, currency))
+    else:
+        within = "the fleet is within the limits that were given, and " if gap.fits_as_asked else ""
+        found.append(Paragraph(text=f"Gap: {within}no technique that is known here needs fewer accelerators."))
     if any(not option.reason for option in gap.options):
         found.append(_options(gap, currency))
     return found
+
+
+def _missed(gap: Gap) -> tuple[Block, ...]:
+    """Objectives beside an idle replica of the set-up that comes nearest."""
+    nearest = gap.bounds[0]
+    said = f"nearest is an idle {nearest.hardware} {nearest.label}: {nearest.made_of}; more replicas are not faster"
+
+    def of(bound: MissedBound) -> Row:
+        holds = "holds" if bound.factor <= 1 else f"{bound.factor:,.2f} times the bound"
+        return row(bound.objective, seconds(bound.bound_s), seconds(bound.idle_s), holds)
+
+    heads = columns("Objective", "Bound", "Idle replica", "That is", words=("Objective",), wide="That is")
+    return Bullets(items=(said,)), table("gap_bounds", "", heads, map(of, gap.bounds))
+
+
+def gap_sections(gap: Gap, *, currency: str) -> tuple[Section, ...]:
+    """What misses, what closes the gap, and each change alone, each with what follows from it."""
+    verdict = (_verdict(gap),) if gap.steps else (*_without_steps(gap), _verdict(gap))
+    command = (f"to plan it: {gap.command}",) if gap.steps and gap.command else ()
+    said = (_asked(gap), *verdict, *_in_answers(gap), *command)
+    closing: tuple[Block, ...] = (Bullets(items=said), *([_steps(gap, currency)] if gap.steps else []))
+    found = [Section(key="what_misses", title="What misses", blocks=_missed(gap))] if gap.bounds else []
+    found.append(Section(key="what_closes_the_gap", title="What closes the gap", blocks=closing))
+    if gap.options:
+        is_enough = not gap.limits and gap.start_devices is None
+        ways = [option for option in gap.options if option.closes or (is_enough and option.command)]
+        best = ways[0] if ways and not gap.fits_as_asked else None
+        way = (f"to plan the first that is enough: {best.command}",) if best is not None and best.command else ()
+        alone: tuple[Block, ...] = (*([Bullets(items=way)] if way else []), _options(gap, currency))
+        found.append(Section(key="each_change_alone", title="Each change alone", blocks=alone))
+    return tuple(found)

@@ -6,8 +6,24 @@ import numpy as np
 
 from simulator.planner.records import Assumption
 from simulator.reports.charts.memory_stack import memory_stack_chart
-from simulator.reports.content.cells import count, fraction, number, seconds, text
-from simulator.reports.content.document import Cell, Column, Figure, Origin, Paragraph, Row, Section, Table, Tone
+from simulator.reports.content.document import (
+    Cell,
+    Figure,
+    Origin,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    Tone,
+    columns,
+    count,
+    fraction,
+    number,
+    row,
+    seconds,
+    table,
+    text,
+)
 from simulator.reports.studies import Studies
 from simulator.traffic.lengths import LengthDistribution
 from simulator.units import GIGA, KILO
@@ -31,74 +47,58 @@ def origin_of(source: str) -> Origin:
 def _assumption(item: Assumption) -> Row:
     origin = origin_of(item.source)
     said = item.source.removeprefix("default: ") if origin is Origin.DEFAULT else item.source
-    return Row(cells=(text(item.name), text(item.value), text(said, origin=origin)))
+    return row(item.name, item.value, text(said, origin=origin))
 
 
 def _lengths(name: str, lengths: LengthDistribution) -> Row:
     median, high = (float(value) for value in lengths.at(np.array([0.0, DEVIATE_95])))
-    return Row(
-        cells=(
-            text(name),
-            number(lengths.mean_tokens, digits=0),
-            number(median, digits=0),
-            number(high, digits=0),
-            number(lengths.cv, digits=2),
-        )
-    )
+    tokens = (number(value, digits=0) for value in (lengths.mean_tokens, median, high))
+    return row(name, *tokens, number(lengths.cv, digits=2))
 
 
 def _demand_table(studies: Studies) -> Table:
     demand, profile = studies.plan.demand, studies.plan.rental
     rows = (
-        ("mean rate", number(demand.mean_rate_per_s, "requests/s")),
-        ("answered from a cache", fraction(demand.cache_hit_fraction)),
-        ("peak over mean", number(demand.peak_to_mean)),
-        ("headroom for growth", fraction(demand.headroom_fraction)),
-        ("planned peak on accelerators", number(demand.planned_rate_per_s, "requests/s")),
-        ("prompt tokens in the prefix cache", fraction(demand.mix.prefix_hit_fraction)),
-        ("burstiness of arrivals (cv)", number(demand.mix.arrival_cv)),
+        row("mean rate", number(demand.mean_rate_per_s, "requests/s")),
+        row("answered from a cache", fraction(demand.cache_hit_fraction)),
+        row("peak over mean", number(demand.peak_to_mean)),
+        row("headroom for growth", fraction(demand.headroom_fraction)),
+        row("planned peak on accelerators", number(demand.planned_rate_per_s, "requests/s"), total=True),
+        row("prompt tokens in the prefix cache", fraction(demand.mix.prefix_hit_fraction)),
+        row("burstiness of arrivals (cv)", number(demand.mix.arrival_cv)),
     )
-    return Table(
-        key="demand",
-        title="Demand",
-        columns=(Column(title="Quantity"), Column(title="Value", numeric=True)),
-        rows=tuple(Row(cells=(text(name), cell), total=name.startswith("planned")) for name, cell in rows),
-        note=f"Over the {profile.period}, for the mix of rentals: {profile.profile_source}." if profile else "",
-    )
+    note = f"Over the {profile.period}, for the mix of rentals: {profile.profile_source}." if profile else ""
+    return table("demand", "Demand", columns("Quantity", "Value", words=("Quantity",)), rows, note=note)
 
 
 def workload_section(studies: Studies) -> Section:
     """Demand, lengths, objectives, and every assumption with its source."""
     plan = studies.plan
     mix = plan.demand.mix
-    lengths = Table(
-        key="lengths",
-        title="Tokens of a request",
-        columns=(
-            Column(title=""),
-            Column(title="Mean", numeric=True),
-            Column(title="P50", numeric=True),
-            Column(title="P95", numeric=True),
-            Column(title="cv", numeric=True),
+    blocks = (
+        _demand_table(studies),
+        table(
+            "lengths",
+            "Tokens of a request",
+            columns("", "Mean", "P50", "P95", "cv", words=("",)),
+            (_lengths("prompt (ISL)", mix.isl), _lengths("answer (OSL)", mix.osl)),
+            note="Log-normal with the stated mean and coefficient of variation.",
         ),
-        rows=(_lengths("prompt (ISL)", mix.isl), _lengths("answer (OSL)", mix.osl)),
-        note="Log-normal with the stated mean and coefficient of variation.",
+        table(
+            "objectives",
+            "Objectives",
+            columns("Objective", "At most", words=("Objective",)),
+            [(item.name, seconds(item.bound_s)) for item in plan.objectives],
+            note=DEFINITIONS,
+        ),
+        table(
+            "assumptions",
+            "Every input and where it comes from",
+            columns("Input", "Value", "Source", words=("Input", "Value"), wide="Source"),
+            map(_assumption, plan.assumptions),
+        ),
     )
-    objectives = Table(
-        key="objectives",
-        title="Objectives",
-        columns=(Column(title="Objective"), Column(title="At most", numeric=True)),
-        rows=tuple(Row(cells=(text(item.name), seconds(item.bound_s))) for item in plan.objectives),
-        note=DEFINITIONS,
-    )
-    assumptions = Table(
-        key="assumptions",
-        title="Every input and where it comes from",
-        columns=(Column(title="Input"), Column(title="Value"), Column(title="Source", wide=True)),
-        rows=tuple(_assumption(item) for item in plan.assumptions),
-    )
-    blocks = (_demand_table(studies), lengths, objectives, assumptions)
-    return Section(number=2, key="workload", title="Workload and objectives", blocks=blocks)
+    return Section(key="workload", title="Workload and objectives", blocks=blocks)
 
 
 def _model_rows(studies: Studies) -> tuple[tuple[str, Cell], ...]:
@@ -131,12 +131,7 @@ def software_section(studies: Studies) -> Section:
     """The model, its formats, the engine and its limits, and how memory divides."""
     fleet = studies.plan.best
     memory = fleet.replica.memory
-    table = Table(
-        key="software",
-        title="One replica",
-        columns=(Column(title="Property"), Column(title="Value", numeric=True)),
-        rows=tuple(Row(cells=(text(name), cell)) for name, cell in _model_rows(studies)),
-    )
+    heads = columns("Property", "Value", words=("Property",))
     formula = (
         f"KV bytes of a token and device = sum over layers of 2 x KV heads of the device x head size x bytes of an "
         f"element = {memory.kv_bytes_per_token:,.0f} bytes (latent attention stores its latent instead); "
@@ -144,5 +139,9 @@ def software_section(studies: Studies) -> Section:
         f"{memory.kv_blocks:,} blocks."
     )
     label = f"{fleet.hardware} {fleet.label}"
-    blocks = (table, Paragraph(text=formula, tone=Tone.NOTE), Figure(chart=memory_stack_chart([(label, memory)])))
-    return Section(number=3, key="software", title="Model and software", blocks=blocks)
+    blocks = (
+        table("software", "One replica", heads, _model_rows(studies)),
+        Paragraph(text=formula, tone=Tone.NOTE),
+        Figure(chart=memory_stack_chart([(label, memory)])),
+    )
+    return Section(key="software", title="Model and software", blocks=blocks)

@@ -5,16 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.kernels.timing import Provenance
-from simulator.planner.studies.risk_records import BreaksFirst, Quantiles
-from simulator.reports.content.cells import count, fraction, known_as, money, text
-from simulator.reports.content.document import Bullets, Cell, Column, Paragraph, Row, Section, Table, Tone
+from simulator.reports.content.document import (
+    Block,
+    Bullets,
+    Cell,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+    columns,
+    known_as,
+    table,
+    text,
+)
 from simulator.reports.content.quantities import percent_text
+from simulator.reports.sections.uncertainty import breaks_text, drawn_blocks
 from simulator.reports.studies import Studies
 
 _GOOD_SPREAD, _FAIR_SPREAD = 0.25, 0.6
 _ORDER = ("measured", "calibrated", "extrapolated", "assumed")
 _FAR_PRICES = 2.0
-_NO_MARGIN = 0.005
 _KINDS = {"on_demand": "on-demand", "reserved_1y": "1-year", "reserved_3y": "3-year", "spot": "spot", "purchase": ""}
 _SURE = 0.9
 
@@ -30,7 +40,7 @@ class Grade:
 def confidence(studies: Studies) -> Grade:
     """A: calibrated, 80 % interval within a quarter of the fleet; B: within 60 %; C: extrapolated; D: assumed."""
     fleet = studies.plan.best
-    spread = (fleet.devices_high - fleet.devices_low) / max(fleet.devices, 1)
+    spread = fleet.spread
     known = _ORDER.index(fleet.provenance) if fleet.provenance in _ORDER else len(_ORDER)
     if known <= 1 and spread <= _GOOD_SPREAD:
         letter = "A"
@@ -60,14 +70,6 @@ def _price_risk(studies: Studies) -> str | None:
         f"Price: published {_KINDS[kind]} prices of {studies.plan.best.hardware} run from {min(prices):,.2f} to "
         f"{max(prices):,.2f} {studies.currency}/h. Obtain a quote before signing."
     )
-
-
-def breaks_text(item: BreaksFirst) -> str:
-    """``Prompt length: 12 % longer prompts take the fleet past its objectives``."""
-    name = f"{item.name[:1].upper()}{item.name[1:]}"
-    if item.margin < _NO_MARGIN:
-        return f"{name}: no room, any {item.detail} take the fleet past its objectives"
-    return f"{name}: {percent_text(item.margin)} {item.detail} take the fleet past its objectives"
 
 
 def top_risks(studies: Studies) -> tuple[str, ...]:
@@ -139,61 +141,6 @@ def _lost_server(studies: Studies) -> list[str]:
     return [f"Failure: at the peak the objectives are missed after the loss of {missed[0]}{needed}."]
 
 
-def _quantiles(studies: Studies) -> list[Table | Paragraph]:
-    found = studies.plan.uncertainty
-    if found is None:
-        return []
-    cost = found.cost_per_hour
-    rows = [Row(cells=(text("accelerators"), *(count(value) for value in _three(found.devices))))]
-    if cost is not None:
-        rows.append(Row(cells=(text("cost an hour"), *(money(value) for value in _three(cost)))))
-    note = (
-        f"{found.draws} draws, seed {found.seed}, demand log-normal with sigma {found.demand_sigma:g} "
-        f"({'given' if 'demand_sigma' in studies.spec.model_fields_set else 'assumed: --demand-sigma sets it'}), each "
-        f"with the cheapest fleet sized for it; "
-        f"the planned fleet carries {percent_text(found.enough_share)} of them."
-    )
-    return [
-        Table(
-            key="quantiles",
-            title="Monte Carlo over demand and step times",
-            columns=(Column(title=""), *(Column(title=name, numeric=True) for name in ("P10", "P50", "P90"))),
-            rows=tuple(rows),
-            note=note,
-        ),
-        _regrets(studies),
-    ]
-
-
-def _three(quantiles: Quantiles) -> tuple[float, float, float]:
-    return quantiles.p10, quantiles.p50, quantiles.p90
-
-
-def _regrets(studies: Studies) -> Table:
-    found = studies.plan.uncertainty
-    regrets = found.regrets if found is not None else ()
-    return Table(
-        key="regret",
-        title="What choosing wrongly costs",
-        columns=(
-            Column(title="Option"),
-            Column(title="Mean regret an hour", numeric=True),
-            Column(title="Best in", numeric=True),
-        ),
-        rows=tuple(
-            Row(
-                cells=(
-                    text(f"{item.hardware} {item.label}"),
-                    money(item.mean_regret_per_hour),
-                    fraction(item.best_share),
-                )
-            )
-            for item in regrets
-        ),
-        note="Regret: cost above the best choice of each draw. Where two cost the same, both are best.",
-    )
-
-
 def _status(studies: Studies) -> Table:
     """How each part of the forecast is known."""
     rows: dict[str, int] = {}
@@ -202,11 +149,11 @@ def _status(studies: Studies) -> Table:
             kind = row.work.family.value
             rows[kind] = max(rows.get(kind, 0), int(row.timing.provenance.max()))
     sources = sorted(rows.items(), key=lambda item: (-item[1], item[0]))
-    return Table(
-        key="calibration",
-        title="Calibration of the step times",
-        columns=(Column(title="Kernels"), Column(title="How they are known")),
-        rows=tuple(Row(cells=(text(name), _known(level))) for name, level in sources),
+    return table(
+        "calibration",
+        "Calibration of the step times",
+        columns("Kernels", "How they are known", words=("Kernels", "How they are known")),
+        [(name, _known(level)) for name, level in sources],
         note="Calibrated: fitted on measurements of this accelerator; extrapolated: outside the measured shapes "
         "or from the nearest relative; assumed: a plain roofline.",
     )
@@ -221,12 +168,12 @@ def risk_section(studies: Studies) -> Section:
     """Interval, calibration status, range of validity."""
     fleet = studies.plan.best
     grade = confidence(studies)
-    blocks = (
+    blocks: tuple[Block, ...] = (
         Paragraph(
             text=f"Confidence {grade.letter}: {grade.reason}. Fleet: {fleet.devices} accelerators, 80 % interval "
             f"{fleet.devices_low} to {fleet.devices_high} from errors of the step times on unseen shapes."
         ),
-        *_quantiles(studies),
+        *drawn_blocks(studies.plan),
         _status(studies),
         Paragraph(text="All risks", tone=Tone.HEAD),
         Bullets(items=top_risks(studies)),
@@ -237,4 +184,4 @@ def risk_section(studies: Studies) -> Section:
             tone=Tone.NOTE,
         ),
     )
-    return Section(number=12, key="risk", title="Risk and uncertainty", blocks=blocks)
+    return Section(key="risk", title="Risk and uncertainty", blocks=blocks)

@@ -10,8 +10,8 @@ from simulator.engine.runs.capacity_search import SimulatedCapacity
 from simulator.engine.runs.metrics import LATENCIES, ObjectiveCheck, objective_name
 from simulator.engine.runs.rate_simulation import RatePoint
 from simulator.reports.content.quantities import percent_text, seconds_text
-from simulator.reports.content.text import text_table
 from simulator.reports.contract import finite
+from simulator.reports.formats.text import text_table
 from simulator.specs.question.plan import ObjectiveSpec
 
 SCHEMA_VERSION = "1.0"

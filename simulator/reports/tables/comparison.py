@@ -20,8 +20,8 @@ from simulator.reports.content.quantities import (
     seconds_text,
     signed_percent_text,
 )
-from simulator.reports.content.text import text_table
 from simulator.reports.contract import Json, result_object
+from simulator.reports.formats.text import text_table
 from simulator.reports.tables.scenario_figures import (
     PHASES,
     ScenarioFigure,

@@ -1,19 +1,59 @@
-"""A capacity plan, or the refusal of one, as the JSON document of the contract."""
+"""A capacity plan for programs: the JSON document of the contract, of a refusal too, and its fleets as CSV."""
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import fields, is_dataclass
+from io import StringIO
 from math import isfinite
 from typing import Any
 
 from simulator.errors import RoofcastError
 from simulator.planner.explain import explanation
 from simulator.planner.gap.records import GapError
-from simulator.planner.records import CapacityPlan, Fleet, Latencies, Objective
-from simulator.reports.tables.plan import sentence
+from simulator.planner.records import (
+    CapacityPlan,
+    Finalists,
+    Fleet,
+    FleetVerification,
+    Latencies,
+    Objective,
+    Verification,
+)
+from simulator.reports.contract import finite
+from simulator.reports.sections.answer import finalists_outcome, sentence
 
 SCHEMA_VERSION = "1.1"
+CSV_COLUMNS = (
+    "rank",
+    "hardware",
+    "setup",
+    "devices",
+    "devices_low",
+    "devices_high",
+    "replicas",
+    "devices_per_replica",
+    "spare_replicas",
+    "idle_devices",
+    "servers",
+    "cost_per_hour",
+    "price_kind",
+    "currency",
+    "cost_per_million_output_tokens",
+    "cost_per_million_input_tokens",
+    "power_typical_w",
+    "power_max_w",
+    "ttft_p95_s",
+    "tpot_p95_s",
+    "e2e_p95_s",
+    "capacity_per_replica_per_s",
+    "limited_by",
+    "provenance",
+    "prefill_replicas",
+    "prefill_spare_replicas",
+    "prefill_devices_per_replica",
+)
 
 
 def _latencies(at: Latencies, objectives: tuple[Objective, ...]) -> dict[str, Any]:
@@ -181,8 +221,6 @@ def _studies(plan: CapacityPlan) -> dict[str, Any]:
     found = {name: plain(getattr(plan, name)) for name in names}
     if plan.verification is None:
         return {**found, "verification": None}
-    from simulator.reports.tables.verification import finalists_object, verification_object
-
     checked = verification_object(plan.verification)
     checked["finalists"] = None if plan.finalists is None else finalists_object(plan.finalists)
     return {**found, "verification": checked}
@@ -214,3 +252,99 @@ def error_document(error: RoofcastError) -> str:
     if isinstance(error, GapError):
         document["gap"] = {**plain(error.gap), "closed": error.gap.closed}
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def finalists_object(finalists: Finalists) -> dict[str, Any]:
+    """The JSON object of the finalists: as planned, and in the size that holds (the same where none does)."""
+    members = []
+    for item in finalists.members:
+        names = ("hardware", "label", "chosen", "planned_replicas", "replicas", "spares", "devices", "cost_per_hour")
+        found: dict[str, Any] = {name: getattr(item, name) for name in names}
+        found |= {"verdict": item.verdict.value, "reason": item.found.reason}
+        members.append({**found, "planned": _object(item.planned), "found": _object(item.found)})
+    return {"outcome": finalists_outcome(finalists), "replayed": finalists.replayed, "members": members}
+
+
+def _object(verification: Verification) -> dict[str, Any]:
+    names = ("rate_per_s", "holds", "saturated", "unanswered_fraction", "seeds", "requests")
+    item: dict[str, Any] = {name: getattr(verification, name) for name in names}
+    item["chance"] = verification.chance
+    for name in (
+        "ttft_mean_s",
+        "tpot_mean_s",
+        "e2e_mean_s",
+        "ttft_p95_s",
+        "tpot_p95_s",
+        "e2e_p95_s",
+        "mean_sequences",
+        "kv_utilization",
+    ):
+        item[name] = finite(getattr(verification, name))
+    item["objectives"] = [
+        {
+            "objective": entry.name,
+            "bound_s": entry.bound_s,
+            "simulated_s": finite(entry.simulated_s),
+            "interval_s": [finite(entry.low_s), finite(entry.high_s)],
+            "steady_s": finite(entry.steady_s),
+            "holds": entry.holds,
+        }
+        for entry in verification.objectives
+    ]
+    return item
+
+
+def verification_object(verification: FleetVerification) -> dict[str, Any]:
+    """The JSON object of a plan's ``verification``; ``reason`` is empty where it was simulated."""
+    return {
+        "holds": verification.holds,
+        "reason": verification.reason,
+        **{
+            name: _object(item)
+            for name, item in (("at_peak", verification.at_peak), ("degraded", verification.degraded))
+        },
+    }
+
+
+def _prefill_numbers(fleet: Fleet) -> tuple[int | None, int | None, int | None]:
+    """Of the pool that computes the prompts; empty where replicas do both."""
+    pool = fleet.prefill
+    return (None, None, None) if pool is None else (pool.replicas, pool.spares, pool.replica.devices)
+
+
+def plan_csv(plan: CapacityPlan) -> str:
+    """Every fleet as one row of numbers in SI units; an unknown price is empty."""
+    stream = StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for rank, fleet in enumerate((plan.best, *plan.alternatives), start=1):
+        writer.writerow(
+            (
+                rank,
+                fleet.hardware,
+                fleet.label,
+                fleet.devices,
+                fleet.devices_low,
+                fleet.devices_high,
+                fleet.replicas,
+                fleet.replica.devices,
+                fleet.spares,
+                fleet.idle_devices,
+                fleet.servers,
+                fleet.cost.per_hour,
+                fleet.cost.kind,
+                fleet.cost.currency,
+                fleet.cost.per_million_output_tokens,
+                fleet.cost.per_million_input_tokens,
+                fleet.typical_w,
+                fleet.maximum_w,
+                fleet.degraded.ttft_p95_s,
+                fleet.degraded.tpot_p95_s,
+                fleet.degraded.e2e_p95_s,
+                fleet.replica.capacity_per_s,
+                fleet.limit.resource,
+                fleet.provenance,
+                *_prefill_numbers(fleet),
+            )
+        )
+    return stream.getvalue()

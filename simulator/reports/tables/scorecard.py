@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from simulator.reports.content.text import text_table
+from simulator.reports.formats.text import text_table
 from simulator.specs.hardware.calibration import CalibrationGroup, FitError, calibrated_hardware, load_calibration
 from simulator.specs.hardware.transfer import TransferRow
 

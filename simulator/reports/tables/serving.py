@@ -20,7 +20,7 @@ from simulator.engine.runs.served_run import ServedRun
 from simulator.kernels.timing import DEVIATE
 from simulator.phases.deployment import Deployment
 from simulator.reports.content.quantities import bytes_text, percent_text, rate_text, seconds_text
-from simulator.reports.content.text import text_table
+from simulator.reports.formats.text import text_table
 from simulator.traffic.requests import Floats
 
 SWEEP_COLUMNS = ("rate", "TTFT p50", "TTFT p95", "TTFT p99", "TPOT p95", "E2E p95", "mean batch", "KV in use", "state")

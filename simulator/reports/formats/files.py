@@ -1,4 +1,6 @@
-"""Reports into a folder: all files or none, each under its name only when it is complete.
+"""A report in every format, as bytes: for files and for download buttons.
+
+Reports into a folder: all files or none, each under its name only when it is complete.
 
 A report from a plan: the thirteen sections, in the order that people who sign expect.
 """
@@ -7,52 +9,120 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 
-from simulator.errors import FileError
+from simulator.errors import FileError, MissingPackageError, RoofcastError
 from simulator.planner.records import CapacityPlan
 from simulator.reports.content.document import Report
-from simulator.reports.content.quantities import rate_text
-from simulator.reports.formats.rendering import ALL_FORMATS, Rendered, ReportFormat, check_packages, file_names, render
-from simulator.reports.sections.appendix import appendix_section
-from simulator.reports.sections.choice import options_section, sizing_section
-from simulator.reports.sections.cost import cost_section
-from simulator.reports.sections.decision import decision_section
-from simulator.reports.sections.inputs import software_section, workload_section
-from simulator.reports.sections.performance import performance_section
-from simulator.reports.sections.risks import risk_section
-from simulator.reports.sections.sensitivity import sensitivity_section
-from simulator.reports.sections.sites import energy_section, facilities_section, growth_section
+from simulator.reports.report import build_report
 from simulator.reports.studies import Studies, gather
 
-SECTIONS = (
-    decision_section,
-    workload_section,
-    software_section,
-    options_section,
-    sizing_section,
-    performance_section,
-    sensitivity_section,
-    cost_section,
-    facilities_section,
-    energy_section,
-    growth_section,
-    risk_section,
-    appendix_section,
-)
+
+class ReportFormat(StrEnum):
+    """Forms of a report; ``handoff`` is the launch commands as files of their own."""
+
+    HTML = "html"
+    PDF = "pdf"
+    XLSX = "xlsx"
+    MD = "md"
+    CSV = "csv"
+    JSON = "json"
+    HANDOFF = "handoff"
 
 
-def build_report(studies: Studies) -> Report:
-    """The content of the report; every format is made from it."""
-    plan = studies.plan
-    return Report(
-        title=f"Capacity plan: {plan.best.replica.deployment.model.name}",
-        subtitle=f"{rate_text(plan.demand.mean_rate_per_s, 'requests')} on {plan.best.hardware}",
-        created=studies.created,
-        currency=studies.currency,
-        version=studies.version,
-        sections=tuple(section(studies) for section in SECTIONS),
+ALL_FORMATS: tuple[ReportFormat, ...] = tuple(ReportFormat)
+_NEEDS = {ReportFormat.HTML: "jinja2", ReportFormat.PDF: "typst", ReportFormat.XLSX: "xlsxwriter"}
+_NAMES = {
+    ReportFormat.HTML: "report.html",
+    ReportFormat.PDF: "report.pdf",
+    ReportFormat.XLSX: "report.xlsx",
+    ReportFormat.MD: "report.md",
+    ReportFormat.CSV: "costs.csv",
+    ReportFormat.JSON: "report.json",
+}
+_HANDOFF_NAMES = ("launch-vllm.sh", "launch-sglang.sh", "launch-tensorrt-llm.sh", "kubernetes.yaml", "verify.sh")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """One file: its name and its content."""
+
+    name: str
+    data: bytes
+
+
+def parse_formats(text: str) -> tuple[ReportFormat, ...]:
+    """``html,pdf`` as formats, in the order of ReportFormat.
+
+    Raises
+    ------
+    RoofcastError
+        A format is unknown, or its package is not installed.
+    """
+    known = [item.value for item in ReportFormat]
+    asked = [word.strip().lower() for word in text.split(",") if word.strip()]
+    for word in asked:
+        if word not in known:
+            raise RoofcastError(f"unknown format {word!r}; allowed: {', '.join(known)}", field="--format")
+    if not asked:
+        raise RoofcastError(f"at least one format is needed; allowed: {', '.join(known)}", field="--format")
+    chosen = tuple(item for item in ReportFormat if item.value in asked)
+    check_packages(chosen)
+    return chosen
+
+
+def check_packages(formats: tuple[ReportFormat, ...]) -> None:
+    """Refuse formats whose package is missing, before anything is computed."""
+    for item in formats:
+        package = _NEEDS.get(item)
+        if package is not None and find_spec(package) is None:
+            raise MissingPackageError(
+                f"{item.value} needs the package {package}",
+                field="--format",
+                hint="install the extra: pip install '.[report]', or choose md, csv and json",
+            )
+
+
+def file_names(formats: tuple[ReportFormat, ...]) -> tuple[str, ...]:
+    """The files that these formats write."""
+    return tuple(
+        name for item in formats for name in (_HANDOFF_NAMES if item is ReportFormat.HANDOFF else (_NAMES[item],))
     )
+
+
+def render(report: Report, studies: Studies, form: ReportFormat) -> tuple[Rendered, ...]:
+    """The files of one format."""
+    match form:
+        case ReportFormat.HTML:
+            from simulator.reports.formats.html import report_html
+
+            data = report_html(report).encode()
+        case ReportFormat.PDF:
+            from simulator.reports.formats.pdf import report_pdf
+
+            data = report_pdf(report)
+        case ReportFormat.XLSX:
+            from simulator.reports.formats.xlsx import report_xlsx
+
+            data = report_xlsx(report, studies)
+        case ReportFormat.MD:
+            from simulator.reports.formats.markdown import report_markdown
+
+            data = report_markdown(report).encode()
+        case ReportFormat.CSV:
+            from simulator.reports.formats.csv_focus import report_csv
+
+            data = report_csv(studies).encode()
+        case ReportFormat.JSON:
+            from simulator.reports.formats.json_document import report_json
+
+            data = report_json(report, studies).encode()
+        case ReportFormat.HANDOFF:
+            return tuple(Rendered(name=file.name, data=file.text.encode()) for file in studies.handoff.files)
+    return (Rendered(name=_NAMES[form], data=data),)
 
 
 _PUBLIC_FILE = 0o644

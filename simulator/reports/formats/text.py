@@ -1,0 +1,103 @@
+"""Plain text for the terminal: columns as wide as their cells, sentences as they are; charts are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from simulator.reports.content.document import (
+    Block,
+    Bullets,
+    Cell,
+    CellKind,
+    Code,
+    Facts,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+    cell_text,
+    marked_text,
+)
+from simulator.reports.content.quantities import UNKNOWN, currency_text
+
+
+def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[bool] | None = None) -> str:
+    """Columns as wide as their widest cell, two spaces apart.
+
+    right : columns that are set flush right; where it is not given, those that hold nothing but numbers
+    """
+    lines = [tuple(columns), *(tuple(row) for row in rows)]
+    places = range(len(columns))
+    widths = [max(len(line[place]) for line in lines) for place in places]
+    flush = right if right is not None else [all(_is_number(row[place]) for row in rows) for place in places]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(line, widths, flush, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _is_number(cell: str) -> bool:
+    """A number with its sign or currency, or what stands for none or no change."""
+    return cell in ("-", "–", "=", UNKNOWN) or cell.lstrip("+-$€£")[:1].isdigit()
+
+
+def shown(cell: Cell, *, currency: str, marked: bool = False) -> str:
+    """A cell as people read it on a screen: money with its symbol, badges only where they are asked for."""
+    if cell.kind is CellKind.MONEY:
+        if not isinstance(cell.value, int | float):
+            return UNKNOWN
+        digits = 2 if cell.digits is None else cell.digits
+        return f"{currency_text(f'{cell.value:,.{digits}f}', currency)} {cell.unit}".rstrip()
+    return marked_text(cell, currency=currency) if marked else cell_text(cell, currency=currency)
+
+
+def table_cells(table: Table, *, currency: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headings and rows of a table as text; badges stand in columns of words alone."""
+    rows = [
+        tuple(
+            shown(cell, currency=currency, marked=not column.numeric)
+            for cell, column in zip(row.cells, table.columns, strict=True)
+        )
+        for row in table.rows
+    ]
+    return tuple(column.title for column in table.columns), rows
+
+
+def _table(table: Table, currency: str, *, above: bool, under: str) -> list[str]:
+    """``above``: something else stands over it in its section, whose title is ``under``: it is not said twice."""
+    titled = table.title and not (under and table.title.startswith(under))
+    lines = [*([""] if above else []), *([table.title] if titled else [])]
+    if table.rows:
+        heads, rows = table_cells(table, currency=currency)
+        lines += text_table(heads, rows, right=[column.numeric for column in table.columns]).splitlines()
+    return [*lines, *([f"({table.note})"] if table.note else [])]
+
+
+def _block(block: Block, currency: str, *, above: bool, under: str) -> list[str]:
+    match block:
+        case Paragraph(tone=Tone.HEAD):
+            return ["", block.text]
+        case Paragraph():
+            return [block.text]
+        case Bullets():
+            return [f"- {item}" for item in block.items]
+        case Facts():
+            return [f"- {item.label}: {shown(item.cell, currency=currency, marked=True)}" for item in block.facts]
+        case Table():
+            return _table(block, currency, above=above, under=under)
+        case Code():
+            return ["", block.title, *block.text.splitlines()]
+    return []
+
+
+def sections_text(sections: Iterable[Section], *, currency: str) -> str:
+    """Sections one under the other, each under its title; one without a title begins at once."""
+    lines: list[str] = []
+    for section in sections:
+        lines += ["", section.title] if section.title else []
+        for place, block in enumerate(section.blocks):
+            lines += _block(block, currency, above=place > 0, under=section.title)
+    return "\n".join(lines).lstrip("\n") + "\n"

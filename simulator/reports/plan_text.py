@@ -1,0 +1,65 @@
+"""A capacity plan for people, as text or Markdown: the answer, its fleets, the studies asked for, what it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulator.planner.explain import explanation
+from simulator.planner.records import CapacityPlan
+from simulator.planner.studies.registry import has_studies
+from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
+from simulator.reports.content.quantities import counted_text
+from simulator.reports.formats.text import sections_text
+from simulator.reports.sections.answer import covered_text, fleets_table, sentence
+
+SHOWN_FLEETS = 10
+
+
+def _studies(plan: CapacityPlan) -> tuple[Section, ...]:
+    """Sections of the studies that were asked for, imported only then; charts belong to pages and reports."""
+    if not has_studies(plan.spec) and plan.search is None:
+        return ()
+    from simulator.reports.report import study_sections
+
+    return tuple(
+        replace(section, blocks=tuple(block for block in section.blocks if not isinstance(block, Figure)))
+        for section in study_sections(plan)
+    )
+
+
+def study_titles(plan: CapacityPlan) -> tuple[str, ...]:
+    """Of the studies that stand below the table of fleets."""
+    return tuple(section.title for section in _studies(plan))
+
+
+def _answer(plan: CapacityPlan) -> Section:
+    fleets = (plan.best, *plan.alternatives)
+    more = f"; {len(fleets) - SHOWN_FLEETS} more with --output csv" if len(fleets) > SHOWN_FLEETS else ""
+    note = (
+        f"{counted_text(len(fleets), 'option')} from {plan.candidates} candidates, cheapest first{more}; latencies at "
+        "the planned peak with the spares down"
+    )
+    blocks: list[Block] = [Paragraph(text=sentence(plan), tone=Tone.LEAD)]
+    if plan.finalists is not None and plan.finalists.replayed:
+        blocks.append(Paragraph(text=covered_text(plan.finalists)))
+    return Section(key="answer", title="", blocks=(*blocks, fleets_table(fleets[:SHOWN_FLEETS], note=note)))
+
+
+def plan_sections(plan: CapacityPlan, *, explain: bool) -> tuple[Section, ...]:
+    """The answer with its fleets, the studies, the derivation if asked for, and every assumption with its source."""
+    derived = Section(key="derivation", title="How it was derived", blocks=(Bullets(items=tuple(explanation(plan))),))
+    said = tuple(f"{item.name}: {item.value} ({item.source})" for item in plan.assumptions)
+    assumed = Section(key="assumptions", title="Assumptions", blocks=(Bullets(items=said),))
+    return (_answer(plan), *_studies(plan), *((derived,) if explain else ()), assumed)
+
+
+def plan_text(plan: CapacityPlan, *, explain: bool) -> str:
+    """The plan for a terminal."""
+    return sections_text(plan_sections(plan, explain=explain), currency=plan.best.cost.currency)
+
+
+def plan_markdown(plan: CapacityPlan, *, explain: bool) -> str:
+    """The same as Markdown."""
+    from simulator.reports.formats.markdown import sections_markdown
+
+    return sections_markdown(plan_sections(plan, explain=explain), currency=plan.best.cost.currency)

@@ -1,0 +1,116 @@
+"""What is said of a plan, in order: the thirteen sections of its report, and each study on its own.
+
+The report in every format, the terminal's text and the dashboard take their tables and charts from these two lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from simulator.planner.records import CapacityPlan
+from simulator.reports.charts.chart import Chart
+from simulator.reports.content.document import Block, Figure, Paragraph, Report, Section
+from simulator.reports.content.quantities import rate_text
+from simulator.reports.sections.appendix import appendix_section
+from simulator.reports.sections.cost import cost_section, rental_blocks
+from simulator.reports.sections.decision import decision_section
+from simulator.reports.sections.gap import gap_sections
+from simulator.reports.sections.growth import growth_blocks, growth_section
+from simulator.reports.sections.inputs import software_section, workload_section
+from simulator.reports.sections.options import options_section, pareto_blocks, pools_blocks, search_blocks
+from simulator.reports.sections.performance import (
+    finalist_blocks,
+    performance_section,
+    replay_text,
+    verification_blocks,
+)
+from simulator.reports.sections.resilience import resilience_blocks
+from simulator.reports.sections.risks import risk_section
+from simulator.reports.sections.sites import energy_section, facilities_section
+from simulator.reports.sections.sizing import sizing_section
+from simulator.reports.sections.stock import stock_blocks
+from simulator.reports.sections.uncertainty import sensitivity_section, uncertainty_blocks
+from simulator.reports.studies import Studies
+
+SECTIONS: tuple[Callable[[Studies], Section], ...] = (
+    decision_section,
+    workload_section,
+    software_section,
+    options_section,
+    sizing_section,
+    performance_section,
+    sensitivity_section,
+    cost_section,
+    facilities_section,
+    energy_section,
+    growth_section,
+    risk_section,
+    appendix_section,
+)
+"""The parts of a report in the order that people who sign expect; their numbers follow from it."""
+
+
+def build_report(studies: Studies) -> Report:
+    """The content of the report; every format is made from it."""
+    plan = studies.plan
+    return Report(
+        title=f"Capacity plan: {plan.best.replica.deployment.model.name}",
+        subtitle=f"{rate_text(plan.demand.mean_rate_per_s, 'requests')} on {plan.best.hardware}",
+        created=studies.created,
+        currency=studies.currency,
+        version=studies.version,
+        sections=numbered(tuple(section(studies) for section in SECTIONS)),
+    )
+
+
+def numbered(sections: tuple[Section, ...]) -> tuple[Section, ...]:
+    """Sections with the number of their place, from 1."""
+    return tuple(replace(section, number=place) for place, section in enumerate(sections, start=1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyEntry:
+    """A study beside a plan: the field of the plan that holds it, its title, and what it says (nothing if not made)."""
+
+    key: str
+    title: str
+    blocks: Callable[[CapacityPlan], tuple[Block, ...]]
+
+    def sections(self, plan: CapacityPlan) -> tuple[Section, ...]:
+        """The study's sections; none where it was not asked for."""
+        if self.key == "gap" and plan.gap is not None:
+            return gap_sections(plan.gap, currency=plan.best.cost.currency)
+        blocks = self.blocks(plan)
+        return (Section(key=self.key, title=self.title, blocks=blocks),) if blocks else ()
+
+
+def _finalists(plan: CapacityPlan) -> tuple[Block, ...]:
+    replayed = replay_text(plan)
+    return (*([Paragraph(text=replayed)] if replayed else []), *finalist_blocks(plan))
+
+
+STUDIES = (
+    StudyEntry(key="search", title="Search", blocks=search_blocks),
+    StudyEntry(key="pareto", title="Pareto set", blocks=pareto_blocks),
+    StudyEntry(key="gap", title="What closes the gap", blocks=lambda plan: ()),
+    StudyEntry(key="stock", title="With what exists", blocks=stock_blocks),
+    StudyEntry(key="pools", title="Two pools", blocks=pools_blocks),
+    StudyEntry(key="resilience", title="Resilience", blocks=resilience_blocks),
+    StudyEntry(key="growth", title="Growth", blocks=growth_blocks),
+    StudyEntry(key="rental", title="Renting", blocks=rental_blocks),
+    StudyEntry(key="uncertainty", title="Uncertainty", blocks=uncertainty_blocks),
+    StudyEntry(key="verification", title="Checked by event simulation", blocks=verification_blocks),
+    StudyEntry(key="finalists", title="Finalists", blocks=_finalists),
+)
+"""Every study, in the order in which a reader decides."""
+
+
+def study_sections(plan: CapacityPlan, *keys: str) -> tuple[Section, ...]:
+    """What the studies of the plan say, of all or of those named by ``keys``."""
+    return tuple(section for entry in STUDIES if not keys or entry.key in keys for section in entry.sections(plan))
+
+
+def charts_of(*sections: Section) -> tuple[Chart, ...]:
+    """The charts of sections, in order."""
+    return tuple(block.chart for section in sections for block in section.blocks if isinstance(block, Figure))

@@ -1,0 +1,262 @@
+"""The answer of a plan in short: one sentence, the figures on top of every page, and the table of its fleets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isinf
+from typing import TYPE_CHECKING
+
+from simulator.planner.records import CapacityPlan, Finalist, Finalists, Fleet, Verdict
+from simulator.reports.content.document import Table, columns, count, kilowatts, price, row, seconds, table
+from simulator.reports.content.quantities import (
+    count_text,
+    counted_text,
+    kilowatts_text,
+    money_text,
+    percent_text,
+    price_text,
+    range_text,
+    seconds_text,
+    watts_text,
+)
+
+if TYPE_CHECKING:
+    from simulator.planner.serving.limits import LatencyRange
+    from simulator.planner.studies.choice_records import FleetShare, StockPlan
+
+_NEARLY_ALL = 0.99
+
+
+def device_word(fleet: Fleet) -> str:
+    """What people call these accelerators."""
+    return "GPUs" if fleet.replica.deployment.hardware.vendor in ("nvidia", "amd") else "accelerators"
+
+
+def _devices(number: int, word: str) -> str:
+    return f"{number} {word.removesuffix('s') if number == 1 else word}"
+
+
+def sentence(plan: CapacityPlan) -> str:
+    """GPUs = replicas x GPUs per replica + spares + idle, cost, power, limit; with stock, its shares."""
+    return _new_fleet_sentence(plan) if plan.stock is None else _stock_sentence(plan.stock, plan.best.cost.currency)
+
+
+def _existing(share: FleetShare) -> str:
+    if not share.from_stock:
+        return ""
+    return f", {share.from_stock} of them stock" if share.bought else ", stock"
+
+
+def _stock_sentence(stock: StockPlan, currency: str) -> str:
+    parts = [
+        f"{counted_text(share.replicas, 'replica')} + {share.spares} spare on {share.devices} {share.hardware} "
+        f"({share.label}{_existing(share)})"
+        for share in stock.shares
+    ]
+    cost, power = price_text(stock.cost_per_hour, currency), kilowatts_text(stock.typical_w)
+    return f"{stock.devices} GPUs, {stock.bought} of them to obtain = {' + '.join(parts)}: {cost}/h, {power} kW"
+
+
+def _new_fleet_sentence(plan: CapacityPlan) -> str:
+    fleet, word = plan.best, device_word(plan.best)
+    parts = _pool_parts(fleet, word=word)
+    if fleet.idle_devices:
+        parts.append(f"{_devices(fleet.idle_devices, f'idle {word}')} in whole servers")
+    hourly = fleet.cost.per_hour
+    cost = "price unknown" if hourly is None else f"{price_text(hourly, fleet.cost.currency)}/h"
+    return (
+        f"{_devices(fleet.devices, word)} = {' + '.join(parts)}: {cost}, {kilowatts_text(fleet.typical_w)} kW, "
+        f"limited by {fleet.limit.resource}"
+    )
+
+
+def _pool_parts(fleet: Fleet, *, word: str) -> list[str]:
+    """``250 replicas x 2 mi300x (TP2)`` and the spares of every pool."""
+    pool, role, of_spares = fleet.prefill, "", "spare replica"
+    parts, spare = [], [(fleet.spares, fleet.replica.devices, of_spares)]
+    if pool is not None:
+        name = counted_text(pool.replicas, "prefill replica")
+        parts.append(f"{name} x {pool.replica.devices} {fleet.hardware} ({pool.label})")
+        role = "decode "
+        spare = [(pool.spares, pool.replica.devices, "spare for prefill"), (*spare[0][:2], "spare for decode")]
+    own = f"({setup_text(fleet)})"
+    parts.append(f"{counted_text(fleet.replicas, f'{role}replica')} x {fleet.replica.devices} {fleet.hardware} {own}")
+    for many, devices, text in spare:
+        if many:
+            shown = f"{many} {text}" if role else counted_text(many, text)
+            parts.append(f"{shown} ({_devices(many * devices, word)})")
+    return parts
+
+
+def setup_text(fleet: Fleet) -> str:
+    """Set-up of the fleet's own replicas, without those of a prefill pool."""
+    return fleet.label.partition(" + decode ")[2] if fleet.prefill is not None else fleet.label
+
+
+def replicas_text(fleet: Fleet) -> str:
+    """``250 + 1``: replicas and spares; of two pools ``88P + 1, 32D + 1``."""
+    own = f"{fleet.replicas} + {fleet.spares}"
+    pool = fleet.prefill
+    return own if pool is None else f"{pool.replicas}P + {pool.spares}, {fleet.replicas}D + {fleet.spares}"
+
+
+def fleets_table(fleets: Sequence[Fleet], *, note: str = "") -> Table:
+    """Fleets that were sized for the same demand, one a row; latencies hold with the spares down."""
+    of_money = ("cost/h", "price", "per 1M out")
+    names = ("hardware", "setup", "GPUs", "80 %", "replicas", *of_money, "kW", "TTFT p95", "TPOT p95")
+    return table(
+        "fleets",
+        "",
+        columns(*names, "limited by", "known", words=("hardware", "setup", "price", "limited by", "known")),
+        [
+            row(
+                fleet.hardware,
+                fleet.label,
+                count(fleet.devices),
+                f"{fleet.devices_low}-{fleet.devices_high}",
+                replicas_text(fleet),
+                price(fleet.cost.per_hour),
+                fleet.cost.kind,
+                price(fleet.cost.per_million_output_tokens),
+                kilowatts(fleet.typical_w),
+                seconds(fleet.degraded.ttft_p95_s),
+                seconds(fleet.degraded.tpot_p95_s),
+                fleet.limit.resource,
+                fleet.provenance,
+            )
+            for fleet in fleets
+        ],
+        note=note,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFigure:
+    """One number: ``key`` for programs, its text for people, the range of the 80 % interval as text or nothing."""
+
+    key: str
+    label: str
+    value: float | None
+    text: str
+    interval: str = ""
+
+
+def _range(low: float, high: float, *, text: Callable[[float], str]) -> str:
+    # Both ends may be the same: whole servers, for one, hide small errors.
+    return text(low) if low == high else range_text((low, high), text)
+
+
+def _cost(fleet: Fleet) -> tuple[PlanFigure, ...]:
+    """Money; its range is that of the devices, because the price per device is given."""
+    cost, share = fleet.cost, (fleet.devices_low / fleet.devices, fleet.devices_high / fleet.devices)
+
+    def money(value: float) -> str:
+        return money_text(value, cost.currency)
+
+    def figure(key: str, label: str, value: float | None) -> PlanFigure:
+        spread = "" if value is None else _range(share[0] * value, share[1] * value, text=money)
+        return PlanFigure(key=key, label=label, value=value, text=money_text(value, cost.currency), interval=spread)
+
+    return (
+        figure("per_month", "Rent per month", cost.per_month),
+        figure("per_million_output_tokens", "Per 1M tokens out", cost.per_million_output_tokens),
+    )
+
+
+def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> tuple[PlanFigure, ...]:
+    """Devices, money, power and latencies of the chosen fleet; latencies at the peak with the spares down.
+
+    ranges : intervals of the latencies, where they were worked out
+    """
+    fleet = plan.best
+    devices = PlanFigure(
+        key="devices",
+        label=device_word(fleet),
+        value=float(fleet.devices),
+        text=count_text(fleet.devices),
+        interval=_range(fleet.devices_low, fleet.devices_high, text=count_text),
+    )
+    share = (fleet.devices_low / fleet.devices, fleet.devices_high / fleet.devices)
+    power = PlanFigure(
+        key="power_typical_w",
+        label="Power",
+        value=fleet.typical_w,
+        text=watts_text(fleet.typical_w),
+        interval=_range(share[0] * fleet.typical_w, share[1] * fleet.typical_w, text=watts_text),
+    )
+    return (
+        devices,
+        *_cost(fleet),
+        power,
+        _latency("ttft_p95_s", "TTFT p95", fleet.degraded.ttft_p95_s, ranges.ttft_p95_s if ranges else None),
+        _latency("tpot_p95_s", "TPOT p95", fleet.degraded.tpot_p95_s, ranges.tpot_p95_s if ranges else None),
+    )
+
+
+def _latency(key: str, label: str, value_s: float, ends_s: tuple[float, float] | None) -> PlanFigure:
+    spread = _range(*ends_s, text=_limited) if ends_s else ""
+    return PlanFigure(key=key, label=label, value=value_s, text=seconds_text(value_s), interval=spread)
+
+
+def _limited(value_s: float) -> str:
+    """A latency; where this fleet cannot keep up there is none."""
+    return "overload" if isinf(value_s) else seconds_text(value_s)
+
+
+def plan_headline(plan: CapacityPlan) -> str:
+    """``296 GPUs: 295 replicas of 1 mi325x (TP1) and 1 spare``."""
+    fleet = plan.best
+    word = device_word(fleet)
+    word = word.removesuffix("s") if fleet.devices == 1 else word
+    pool, role = fleet.prefill, "" if fleet.prefill is None else " for decode"
+    parts = [f"{count_text(fleet.replicas)} × {fleet.replica.devices} {fleet.hardware} ({setup_text(fleet)}){role}"]
+    if pool is not None:
+        prompts = f"{count_text(pool.replicas)} × {pool.replica.devices} {fleet.hardware} ({pool.label}) for prefill"
+        parts.insert(0, prompts)
+    if fleet.spares:
+        spares = count_text(fleet.spares) if pool is None else f"{pool.spares} and {fleet.spares}"
+        parts.append(f"{spares} spare")
+    if fleet.idle_devices:
+        parts.append(f"{count_text(fleet.idle_devices)} idle in whole servers")
+    return f"{count_text(fleet.devices)} {word} = {' + '.join(parts)}"
+
+
+def _why_not(item: Finalist) -> str:
+    match item.verdict:
+        case Verdict.RESIZED:
+            return f"needs {item.replicas} replicas instead of {item.planned_replicas}"
+        case Verdict.BEYOND_LIMITS:
+            return "holds only beyond the limits of the fleet"
+        case Verdict.NOT_SIMULATED:
+            return f"was not simulated: {item.found.reason}"
+        case _:
+            return "misses an objective at any size tried"
+
+
+def finalists_outcome(finalists: Finalists) -> str:
+    """What the simulation changed about the plan, as a sentence without a full stop."""
+    first, chosen = finalists.members[0], finalists.chosen
+    if chosen.verdict is Verdict.NOT_SIMULATED:
+        return f"{chosen.name} was not simulated: {chosen.found.reason}"
+    if chosen.verdict not in (Verdict.HOLDS, Verdict.RESIZED):
+        text = f"no finalist holds in the event simulation; {chosen.name} stays as it was planned"
+        lost = chosen.found.unanswered_fraction
+        unanswered = f"; {percent_text(lost)} of its requests get no answer, being longer than it takes"
+        return f"{text}{unanswered}" if lost else text
+    text = f"{chosen.name} holds"
+    if chosen.replicas != chosen.planned_replicas:
+        text += f" with {chosen.replicas} replicas where {chosen.planned_replicas} were planned"
+    if chosen is first:
+        return text
+    return f"{text}, and is taken instead of {first.name}, which {_why_not(first)}"
+
+
+def covered_text(finalists: Finalists) -> str:
+    """Which requests the objectives of a replayed trace are over."""
+    text = "The objectives are over all requests of the trace together, busy and quiet minutes alike, in nine replays "
+    chance = finalists.chosen.found.chance
+    if chance is None:
+        return f"{text}of ten"
+    shown = f"more than {percent_text(_NEARLY_ALL)}" if chance > _NEARLY_ALL else percent_text(chance)
+    return f"{text}of ten (this fleet: in {shown})"

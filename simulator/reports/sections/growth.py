@@ -1,0 +1,152 @@
+"""Section 11: demand to come, the capacity that it needs, and by when that has to be ordered."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from simulator.planner.records import CapacityPlan
+from simulator.planner.studies.risk_records import Growth
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.content.document import (
+    Block,
+    Figure,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+    columns,
+    count,
+    number,
+    row,
+    table,
+)
+from simulator.reports.content.quantities import signed_percent_text
+from simulator.reports.studies import Studies
+
+_SHOWN_EVERY_MONTHS = 3
+
+
+def _illustration(studies: Studies) -> tuple[Paragraph, ...]:
+    if not studies.illustrates_growth:
+        return ()
+    said = (
+        "No growth was given: this section shows what an assumed one would ask for, and enters no total. Give --growth "
+        "5%/month, --horizon, --start and --lead-time to plan-capacity for your own."
+    )
+    return (Paragraph(text=said, tone=Tone.WARNING),)
+
+
+def _needed(growth: Growth) -> Table:
+    """Rate and accelerators of every third month in every band."""
+    titles = [f"{band.name}, {what}" for band in growth.bands for what in ("requests/s", "devices")]
+    rows = [
+        row(
+            month.date,
+            *(
+                cell
+                for rate, devices in zip(month.rates_per_s, month.devices, strict=True)
+                for cell in (number(rate), count(devices))
+            ),
+        )
+        for month in growth.months[::_SHOWN_EVERY_MONTHS]
+    ]
+    return table("demand_bands", "Demand and what it needs", columns("From", *titles, words=("From",)), rows)
+
+
+def _bridge(growth: Growth) -> str:
+    if not growth.bridge_devices:
+        return ""
+    return f" Nothing ordered at the start arrives before {growth.bridge_until}: rent up to {growth.bridge_devices}."
+
+
+def _steps(growth: Growth) -> Table:
+    names = ("Needed from", "Order by", "Before", "After", "Status")
+    return table(
+        "capacity_steps",
+        "Capacity steps",
+        columns(*names, words=("Needed from", "Order by", "Status")),
+        [
+            (
+                step.date,
+                step.order_by,
+                count(step.devices_before),
+                count(step.devices_after),
+                "late" if step.late else "in time",
+            )
+            for step in growth.steps
+        ],
+        note=f"Lead time {growth.lead_time_days:g} days ({growth.lead_time_source}); orders for a quarter at a time."
+        + ("" if growth.steps else " The fleet carries the base band to the end: no step.")
+        + _bridge(growth),
+    )
+
+
+def growth_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+    """Bands, their chart, what they need, and when to order it; nothing where no growth was given."""
+    growth = plan.growth
+    if growth is None:
+        return ()
+    bands = ", ".join(f"{band.name} {signed_percent_text(band.rate_per_month)} a month" for band in growth.bands)
+    return (
+        Paragraph(text=f"Bands from {growth.start}: {bands}."),
+        Figure(chart=capacity_demand_chart(growth, devices_now=plan.best.devices)),
+        _needed(growth),
+        _steps(growth),
+    )
+
+
+def growth_section(studies: Studies) -> Section:
+    """Demand to come, capacity steps, order-by dates."""
+    blocks = (*_illustration(studies), *growth_blocks(studies.plan)) if studies.plan.growth is not None else ()
+    return Section(key="growth", title="Growth and procurement", blocks=blocks)
+
+
+def capacity_demand_chart(growth: Growth, *, devices_now: int) -> Chart:
+    """Devices that each month's demand needs, as a band over the growth bands, and the planned steps."""
+    months = tuple(float(item.month) for item in growth.months)
+    base = len(growth.bands) // 2
+    # A month's need holds until the next one: corners, as of the capacity that it is compared with.
+    corners = tuple(month for month in months[1:] for _ in range(2))
+    edges = (months[0], *corners)
+    owned = [float(growth.in_place(item.date, now=devices_now)) for item in growth.months]
+    first_late = next((step for step in growth.steps if step.late), None)
+    return Chart(
+        key="capacity_demand",
+        title=_growth_title(growth),
+        x=Axis(title=f"Months from {growth.start}", low=0.0, high=months[-1]),
+        y=Axis(title="Accelerators", low=0.0),
+        series=(
+            Series(
+                name=f"needed, {growth.bands[0].name} to {growth.bands[-1].name}",
+                kind=SeriesKind.BAND,
+                x=edges,
+                low=_held([float(min(item.devices)) for item in growth.months]),
+                high=_held([float(max(item.devices)) for item in growth.months]),
+                color=1,
+            ),
+            Series(
+                name=f"needed, {growth.bands[base].name}",
+                kind=SeriesKind.STEP,
+                x=months,
+                y=tuple(float(item.devices[base]) for item in growth.months),
+                color=1,
+                dashed=True,
+            ),
+            Series(name="capacity", kind=SeriesKind.STEP, x=months, y=tuple(owned), color=0),
+        ),
+        annotations=(Annotation(text=f"order at once: needed {first_late.date}", x=0.0),) if first_late else (),
+        caption=f"Lead time {growth.lead_time_days:g} days ({growth.lead_time_source}).",
+    )
+
+
+def _held(values: list[float]) -> tuple[float, ...]:
+    """Each value until the next month, at the corners of the steps."""
+    return (values[0], *(value for pair in pairwise(values) for value in pair))
+
+
+def _growth_title(growth: Growth) -> str:
+    if not growth.steps:
+        return "The fleet carries the expected demand to the end of the horizon"
+    first = growth.steps[0]
+    ordered = "to be ordered at once" if first.late else f"ordered by {first.order_by}"
+    return f"Next step on {first.date}: {first.devices_after} accelerators, {ordered}"

@@ -1,0 +1,144 @@
+"""What failures, maintenance and ramps do to a fleet: the loss cases, and the answers to what operators ask."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from simulator.planner.fleet.availability import availability_text
+from simulator.planner.records import CapacityPlan, Fleet
+from simulator.planner.serving.limits import load_range
+from simulator.planner.studies.risk_records import Availability, Resilience
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places
+from simulator.reports.content.document import Block, Figure, Table, columns, count, fraction, seconds, table
+from simulator.reports.content.quantities import counted_text, percent_text, seconds_text
+from simulator.units import SECONDS_PER_MINUTE, plain_text
+
+_HEADROOM = 1.15
+"""Room above the tallest bar for the texts of horizontal lines."""
+
+
+def cases_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
+    """Latencies at the peak after each loss."""
+    if plan.resilience is None:
+        return ()
+    names = ("Lost", "Replicas left", "Load", "TTFT p95", "TPOT p95", "E2E p95", "Objectives")
+    return (
+        table(
+            "degraded_cases",
+            "After something fails, at the peak",
+            columns(*names, words=("Lost", "Objectives")),
+            [
+                (
+                    case.name,
+                    count(case.replicas_left),
+                    fraction(case.load),
+                    seconds(case.ttft_p95_s),
+                    seconds(case.tpot_p95_s),
+                    seconds(case.e2e_p95_s),
+                    "held" if case.holds else "missed",
+                )
+                for case in plan.resilience.cases
+            ],
+        ),
+    )
+
+
+def _availability(item: Availability) -> tuple[str, str]:
+    both = "" if item.spares_each is None else " of both pools"
+    return (
+        f"availability {availability_text(item.target)}",
+        f"{counted_text(item.spares, 'spare')}{both} needed ({item.devices:,} GPUs), "
+        f"{availability_text(item.achieved)} reached; the plan's {item.present_spares} reach "
+        f"{availability_text(item.present_achieved)}; a replica is down "
+        f"{percent_text(item.unavailability, digits=3)} of the time ({item.source})",
+    )
+
+
+def operation_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
+    """Spares, start, restart, load and availability, one question a row."""
+    found = plan.resilience
+    if found is None:
+        return ()
+    start, rest, target = found.startup, found.maintenance, found.load_target
+    ramp = f"{plain_text(start.ramp_per_s2 * SECONDS_PER_MINUTE, digits=3)} requests/s more a minute"
+    rows = [
+        (
+            "spares that survive a server, two servers",
+            f"{found.spares_for_one_server}, {found.spares_for_two_servers} ({found.replicas_per_server} replicas a "
+            f"server); planned: {found.spares}",
+        ),
+        (
+            "start of a replica",
+            f"{start.delay_s:,.0f} s ({start.source}); replicas that run ahead of {ramp}: {start.headroom_replicas:,}",
+        ),
+        (
+            "rolling restart",
+            f"{rest.at_once} at a time, {rest.rounds} rounds of {seconds_text(rest.round_s)}, "
+            f"{seconds_text(rest.total_s)} in all; at the peak the objectives are {'held' if rest.holds else 'missed'} "
+            "meanwhile",
+        ),
+        (
+            "load allowed by the objectives",
+            f"{percent_text(target.by_objectives)} ({target.binding}); planned: {percent_text(target.planned)}",
+        ),
+        *([_availability(found.availability)] if found.availability is not None else []),
+    ]
+    heads = columns("Question", "Answer", words=("Question",), wide="Answer")
+    return (table("resilience", "Failure and maintenance", heads, rows),)
+
+
+def resilience_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+    """The whole study: chart, loss cases, questions."""
+    if plan.resilience is None:
+        return ()
+    chart = Figure(chart=loss_cases_chart(plan.resilience, fleet=plan.best))
+    return (chart, *cases_blocks(plan), *operation_blocks(plan))
+
+
+def loss_cases_chart(found: Resilience, *, fleet: Fleet) -> Chart:
+    """Load of the replicas that remain, as a share of the rate that saturates them, after each loss.
+
+    Cases that leave no replica have no load and are named in the caption. A load goes with the step time, and so do its
+    whiskers: the ends of the 80 % interval.
+    """
+    loads = [("nothing", fleet.at_peak.load), *((case.name, case.load) for case in found.cases)]
+    shown = [(name, 100 * load) for name, load in loads if isfinite(load)]
+    gone = [name for name, load in loads if not isfinite(load)]
+    allowed = 100 * found.load_target.by_objectives
+    ends = [load_range(load, fleet=fleet) for _, load in shown]
+    tallest = max([allowed, *(high for _, high in ends)])
+    return Chart(
+        key="loss_cases",
+        title=_loss_title(found),
+        x=Axis(title="Lost at the planned peak", categories=tuple(name for name, _ in shown)),
+        y=Axis(title="Load of what is left", unit="% of saturation", low=0.0, high=_HEADROOM * tallest),
+        series=(
+            Series(
+                name="load",
+                kind=SeriesKind.BAR,
+                x=places(len(shown)),
+                y=tuple(load for _, load in shown),
+                low=tuple(low for low, _ in ends),
+                high=tuple(high for _, high in ends),
+                labels=tuple(f"{load:.0f} %" for _, load in shown),
+                color=0,
+            ),
+        ),
+        annotations=(Annotation(text="", y=allowed),),
+        caption=" ".join(
+            [
+                f"The line is what the objectives allow: {allowed:.0f} %. Spares carry load until they are needed. "
+                "Whiskers: 80 % interval; above 100 % the queue grows.",
+                *([f"No replica is left after losing {' or '.join(gone)}."] if gone else []),
+            ]
+        ),
+    )
+
+
+def _loss_title(found: Resilience) -> str:
+    missed = [case.name for case in found.cases if not case.holds]
+    if not missed:
+        return "The objectives hold in every loss case"
+    held = [case.name for case in found.cases if case.holds]
+    first = f"Losing {held[-1]} is covered" if held else "No loss is covered"
+    return f"{first}; losing {missed[0]} breaks the objectives"

@@ -1,0 +1,115 @@
+"""Section 5: how the size of the fleet follows from the demand, and what limits a replica."""
+
+from __future__ import annotations
+
+from simulator.planner.explain import explanation
+from simulator.planner.records import Fleet, Replica
+from simulator.reports.charts.roofline import roofline_chart
+from simulator.reports.content.document import (
+    Block,
+    Bullets,
+    Cell,
+    Figure,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+    columns,
+    count,
+    known_as,
+    number,
+    row,
+    table,
+)
+from simulator.reports.sections.answer import setup_text
+from simulator.reports.sections.resilience import operation_blocks
+from simulator.reports.studies import Studies
+from simulator.units import plain_text
+
+
+def _rounded(peak_per_s: float, capacity_per_s: float) -> str:
+    return f"{plain_text(peak_per_s)} / {plain_text(capacity_per_s)} = {peak_per_s / capacity_per_s:,.2f}, rounded up"
+
+
+def _whole_servers(fleet: Fleet) -> str:
+    if fleet.server is None or fleet.servers is None:
+        return "single accelerators, nothing to fill up"
+    return f"fill up {fleet.servers} whole servers of {fleet.server.accelerators_per_server} ({fleet.server.name})"
+
+
+_Step = tuple[str, Cell, str]
+
+
+def _replica_steps(
+    studies: Studies, replica: Replica, *, needed: int, spares: int, label: str, limit: str, role: str = ""
+) -> tuple[_Step, ...]:
+    """From the rate that saturates a replica to the replicas of its pool."""
+    peak_per_s, known = studies.plan.demand.planned_rate_per_s, known_as(studies.plan.best.provenance)
+    name = f"{role}replica"
+    return (
+        (
+            f"rate that saturates a {name}",
+            number(replica.saturation_per_s, "requests/s", origin=known),
+            "steady state of batching",
+        ),
+        ("share of it that is planned", number(100 * replica.utilization, "%", digits=0), limit),
+        (f"planned rate of a {name}", number(replica.capacity_per_s, "requests/s", origin=known), "product of the two"),
+        (f"{name}s for the peak", count(needed), _rounded(peak_per_s, replica.capacity_per_s)),
+        (f"spare {name}s", count(spares), "for failure and maintenance"),
+        (f"devices of a {name}", count(replica.devices), label),
+    )
+
+
+def _derivation(studies: Studies) -> Table:
+    fleet, pool = studies.plan.best, studies.plan.best.prefill
+    role = "" if pool is None else "decode "
+    total = f"({fleet.replicas} + {fleet.spares}) x {fleet.replica.devices} + {fleet.idle_devices}"
+    prompts: tuple[_Step, ...] = ()
+    if pool is not None:
+        prompts = _replica_steps(
+            studies,
+            pool.replica,
+            needed=pool.replicas,
+            spares=pool.spares,
+            label=pool.label,
+            limit=pool.limit.detail,
+            role="prefill ",
+        )
+        total = f"({pool.replicas} + {pool.spares}) x {pool.replica.devices} + {total}"
+    own = _replica_steps(
+        studies,
+        fleet.replica,
+        needed=fleet.replicas,
+        spares=fleet.spares,
+        label=setup_text(fleet),
+        limit=fleet.limit.detail,
+        role=role,
+    )
+    peak = number(studies.plan.demand.planned_rate_per_s, "requests/s")
+    steps: tuple[_Step, ...] = (
+        ("planned peak", peak, "mean x peak over mean x headroom - cache"),
+        *prompts,
+        *own,
+        ("idle devices", count(fleet.idle_devices), _whole_servers(fleet)),
+        ("devices in all", count(fleet.devices), total),
+    )
+    heads = columns("Step", "Value", "How", words=("Step",), wide="How")
+    rows = [row(*step, total=step[0].endswith("in all")) for step in steps]
+    return table("sizing", "From demand to devices", heads, rows)
+
+
+def sizing_section(studies: Studies) -> Section:
+    """The derivation, the bottleneck and what failures do."""
+    fleet = studies.plan.best
+    roofline = roofline_chart(
+        [("prefill", studies.prefill), ("decode", studies.decode)], deployment=fleet.replica.deployment
+    )
+    blocks: tuple[Block, ...] = (
+        Paragraph(text=f"Bottleneck: {fleet.limit.resource}; {fleet.limit.detail}.", tone=Tone.LEAD),
+        _derivation(studies),
+        Figure(chart=roofline),
+        *operation_blocks(studies.plan),
+        Paragraph(text="The same in full", tone=Tone.HEAD),
+        Bullets(items=tuple(line for line in explanation(studies.plan) if not line.startswith("refused "))),
+    )
+    return Section(key="sizing", title="Sizing", blocks=blocks)

@@ -1,0 +1,232 @@
+"""Section 7 and its study: what moves the fleet and its cost, in scenarios and draws, and what breaks first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from simulator.planner.money.tco_records import OwningBar
+from simulator.planner.records import CapacityPlan, Fleet
+from simulator.planner.studies.risk_records import BreaksFirst, Quantiles, TornadoBar, Uncertainty
+from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
+from simulator.reports.content.document import (
+    Block,
+    Bullets,
+    Figure,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+    columns,
+    count,
+    fraction,
+    known_as,
+    money,
+    number,
+    row,
+    table,
+)
+from simulator.reports.content.quantities import percent_text, signed_percent_text
+from simulator.reports.studies import Studies
+
+_SMALL_BILL = 100.0
+_NO_MARGIN = 0.005
+
+
+def sensitivity_section(studies: Studies) -> Section:
+    """Tornado, what breaks first, scenarios, figures of owning."""
+    blocks = (*moving_blocks(studies.plan), _scenarios(studies), *owning_blocks(studies.owning))
+    return Section(key="sensitivity", title="Sensitivity", blocks=blocks)
+
+
+def uncertainty_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+    """The whole study; nothing where it was not asked for."""
+    owning = plan.uncertainty.owning if plan.uncertainty is not None else ()
+    return (*drawn_blocks(plan), *moving_blocks(plan), *owning_blocks(owning))
+
+
+def moving_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+    """What each input does alone, and what breaks the fleet first."""
+    found, best = plan.uncertainty, plan.best
+    if found is None:
+        return ()
+    blocks: list[Block] = []
+    if any(bar.devices_low != bar.devices_high for bar in found.tornado):
+        blocks.append(Figure(chart=tornado_chart(found, base_devices=best.devices)))
+    else:
+        same = (
+            f"No input alone moves the fleet from {best.devices} accelerators: whole replicas and servers leave room."
+        )
+        blocks.append(Paragraph(text=same))
+    base = best.cost.per_hour
+    if base is not None and any(bar.swing > 0 for bar in found.tornado):
+        blocks.append(Figure(chart=cost_tornado_chart(found, base_per_hour=base, currency=best.cost.currency)))
+    first = tuple(breaks_text(item) for item in found.breaks_first)
+    head = Paragraph(text="What breaks first", tone=Tone.HEAD)
+    return (*blocks, _tornado_table(best, found), head, Bullets(items=first))
+
+
+def _tornado_table(best: Fleet, found: Uncertainty) -> Table:
+    currency = best.cost.currency
+    digits = 2 if (best.cost.per_hour or 0.0) < _SMALL_BILL else 0
+    names = ("Input", "From", "To", "Devices low", "Devices high", f"{currency}/h low", f"{currency}/h high")
+    return table(
+        "tornado",
+        "Each input alone",
+        columns(*names, words=names[:3]),
+        [
+            (
+                bar.name,
+                bar.low,
+                bar.high,
+                count(bar.devices_low),
+                count(bar.devices_high),
+                number(bar.cost_per_hour_low, digits=digits),
+                number(bar.cost_per_hour_high, digits=digits),
+            )
+            for bar in found.tornado
+        ],
+        note="MFU and MBU: kernels that reach a fifth more or less of the peaks; step time: its 80 % interval; prices "
+        "run over the published offers, the other ends are chosen.",
+    )
+
+
+def breaks_text(item: BreaksFirst) -> str:
+    """``Prompt length: 12 % longer prompts take the fleet past its objectives``."""
+    name = f"{item.name[:1].upper()}{item.name[1:]}"
+    if item.margin < _NO_MARGIN:
+        return f"{name}: no room, any {item.detail} take the fleet past its objectives"
+    return f"{name}: {percent_text(item.margin)} {item.detail} take the fleet past its objectives"
+
+
+def drawn_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
+    """Quantiles over demand and step times drawn together, and what choosing wrongly costs over those draws."""
+    found = plan.uncertainty
+    if found is None:
+        return ()
+    cost = found.cost_per_hour
+    rows = [row("accelerators", *map(count, _three(found.devices)))]
+    if cost is not None:
+        rows.append(row("cost an hour", *map(money, _three(cost))))
+    note = (
+        f"{found.draws} draws, seed {found.seed}, demand log-normal with sigma {found.demand_sigma:g} "
+        f"({'given' if 'demand_sigma' in plan.spec.model_fields_set else 'assumed: --demand-sigma sets it'}), each "
+        f"with the cheapest fleet sized for it; "
+        f"the planned fleet carries {percent_text(found.enough_share)} of them."
+    )
+    regret_names = ("Option", "Mean regret an hour", "Best in")
+    return (
+        table(
+            "quantiles",
+            "Monte Carlo over demand and step times",
+            columns("", "P10", "P50", "P90", words=("",)),
+            rows,
+            note=note,
+        ),
+        table(
+            "regret",
+            "What choosing wrongly costs",
+            columns(*regret_names, words=("Option",)),
+            [
+                (f"{item.hardware} {item.label}", money(item.mean_regret_per_hour), fraction(item.best_share))
+                for item in found.regrets
+            ],
+            note="Regret: cost above the best choice of each draw. Where two cost the same, both are best.",
+        ),
+    )
+
+
+def _three(quantiles: Quantiles) -> tuple[float, float, float]:
+    return quantiles.p10, quantiles.p50, quantiles.p90
+
+
+def _scenarios(studies: Studies) -> Table:
+    """Low, base and high: of everything together, and of the step times alone at today's prices."""
+    fleet, found = studies.plan.best, studies.plan.uncertainty
+    hourly, drawn = fleet.cost.per_hour, found.cost_per_hour if found is not None else None
+    low, high = fleet.ends_of(hourly) if hourly is not None else (None, None)
+    rows: list[tuple[str, float, float | None]] = [
+        ("low: fast kernels", fleet.devices_low, low),
+        ("base: the plan", fleet.devices, hourly),
+        ("high: slow kernels", fleet.devices_high, high),
+    ]
+    if found is not None:
+        rows.insert(0, ("low: demand and step times, P10", found.devices.p10, drawn.p10 if drawn else None))
+        rows.append(("high: demand and step times, P90", found.devices.p90, drawn.p90 if drawn else None))
+    return table(
+        "scenarios",
+        "Scenarios: low, base, high",
+        columns("Scenario", "Devices", f"{studies.currency}/h", "Against the plan", words=("Scenario",)),
+        [
+            row(
+                name,
+                count(devices, origin=known_as(fleet.provenance)),
+                money(cost_per_hour),
+                _against(devices, cost_per_hour, fleet),
+                total=name.startswith("base"),
+            )
+            for name, devices, cost_per_hour in rows
+        ],
+        note="Fast and slow kernels: the ends of the 80 % interval of the step times. P10 and P90 are of the "
+        "cheapest fleet sized for each draw, which may be of another accelerator.",
+    )
+
+
+def _against(devices: float, cost_per_hour: float | None, fleet: Fleet) -> str:
+    """Change of cost, or of devices where nothing is priced."""
+    if cost_per_hour is not None and fleet.cost.per_hour:
+        return signed_percent_text(cost_per_hour / fleet.cost.per_hour - 1)
+    return signed_percent_text(devices / fleet.devices - 1)
+
+
+def owning_blocks(bars: Iterable[OwningBar]) -> tuple[Table, ...]:
+    """What moves the cost of owning: a bill of its own, that rented hours do not carry; nothing where unpriced."""
+    names = ("Figure of the bill", "From", "To", "A year at from", "A year at to")
+    rows = [
+        (bar.name, bar.low, bar.high, money(bar.annual_low, digits=0), money(bar.annual_high, digits=0)) for bar in bars
+    ]
+    made = table(
+        "owning_sensitivity",
+        "Owning: each figure of the bill alone",
+        columns(*names, words=names[:1]),
+        rows,
+        note="Equivalent annual cost of owning; a fifth below and above, shares by points. Widest first.",
+    )
+    return (made,) if rows else ()
+
+
+def tornado_chart(uncertainty: Uncertainty, *, base_devices: int) -> Chart:
+    """Devices of the fleet when each input alone moves to its ends; inputs that move only money are left out."""
+    bars = [bar for bar in uncertainty.tornado if bar.devices_low != bar.devices_high]
+    widest = f"{bars[0].name} moves the fleet most" if bars else "No input moves the number of devices"
+    return _chart("tornado", widest, bars, base=float(base_devices), axis=Axis(title="Accelerators"), money=False)
+
+
+def cost_tornado_chart(uncertainty: Uncertainty, *, base_per_hour: float, currency: str) -> Chart:
+    """Cost per hour when each input alone moves to its ends."""
+    bars = [bar for bar in uncertainty.tornado if bar.cost_per_hour_low is not None and bar.swing > 0]
+    title = f"{bars[0].name} moves the cost most" if bars else "No input moves the cost"
+    axis = Axis(title="Cost", unit=f"{currency}/h")
+    return _chart("cost_tornado", title, bars, base=base_per_hour, axis=axis, money=True)
+
+
+def _chart(key: str, title: str, bars: list[TornadoBar], *, base: float, axis: Axis, money: bool) -> Chart:
+    low = tuple((bar.cost_per_hour_low or 0.0) if money else float(bar.devices_low) for bar in bars)
+    high = tuple((bar.cost_per_hour_high or 0.0) if money else float(bar.devices_high) for bar in bars)
+    return Chart(
+        key=key,
+        title=f"{title[:1].upper()}{title[1:]}",
+        x=axis,
+        y=Axis(title="", categories=tuple(bar.name for bar in bars)),
+        series=(
+            Series(
+                name="",
+                kind=SeriesKind.TORNADO,
+                x=places(len(bars)),
+                y=(base,) * len(bars),
+                low=low,
+                high=high,
+                labels=tuple(f"{bar.low} to {bar.high}" for bar in bars),
+            ),
+        ),
+        caption="Each input alone moves from its low to its high end; the line is the plan.",
+    )

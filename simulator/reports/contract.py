@@ -11,6 +11,7 @@ import numpy as np
 
 from simulator.engine.events.simulation import TimeSeries
 from simulator.engine.runs.answers import ScenarioResult
+from simulator.engine.runs.capacity import CapacityResult
 from simulator.engine.runs.metrics import objective_name
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import DEVIATE, Provenance
@@ -78,8 +79,8 @@ def series_object(series: TimeSeries) -> Json:
     return {"width_s": series.width_s, **{name: getattr(series, name).tolist() for name in names}}
 
 
-def result_object(result: ScenarioResult) -> Json:
-    """The contract's result of one scenario."""
+def result_object(result: ScenarioResult | CapacityResult) -> Json:
+    """The contract's result of one scenario, or of the search for what it sustains."""
     return {"id": result.scenario.id, "schema_version": SCHEMA_VERSION, **dump(result)}
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
 from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
-from simulator.engine.runs.rate_simulation import RatePoint, served_deployment, simulate_rate
+from simulator.engine.runs.rate_simulation import RatePoint, simulate_rate
+from simulator.engine.runs.serving import served_deployment
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.specs.engine.deployment import ParallelismSpec

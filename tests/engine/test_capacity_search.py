@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.engine.runs.capacity_interval import capacity_interval
+from simulator.engine.runs.capacity import capacity_by_simulation, capacity_interval
 from simulator.engine.runs.capacity_search import (
     COMPANY_TIMES,
     LONGER,
     RESOLUTION,
     SimulatedCapacity,
-    capacity_by_simulation,
     student_80,
     workload_source,
 )
-from simulator.engine.runs.rate_simulation import served_deployment
+from simulator.engine.runs.serving import served_deployment
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -42,13 +41,11 @@ def source(count: int, seed: int) -> Requests:
 
 def search(*slo: str, replicas: int = 1, step_scale: float = 1.0) -> SimulatedCapacity:
     return capacity_by_simulation(
-        DEPLOYMENT,
+        served_deployment(DEPLOYMENT, replicas=replicas, step_scale=step_scale),
         source=source,
         objectives=parse_objectives(slo, flag="--slo"),
-        replicas=replicas,
         seeds=2,
         requests=1500,
-        step_scale=step_scale,
     )
 
 
@@ -92,9 +89,9 @@ def test_what_even_idling_misses_is_infeasible() -> None:
 def test_interval_holds_the_answer_and_knows_its_steps() -> None:
     objectives = parse_objectives(["tpot-p95=12ms"], flag="--slo")
     found = search("tpot-p95=12ms")
-    interval = capacity_interval(DEPLOYMENT, source=source, objectives=objectives, capacity=found)
+    interval = capacity_interval(served_deployment(DEPLOYMENT), source=source, objectives=objectives, capacity=found)
     assert interval.low_per_s < found.low_per_s < found.high_per_s < interval.high_per_s
-    assert interval.provenance in ("calibrated", "extrapolated")
+    assert interval.provenance.label in ("calibrated", "extrapolated")
 
 
 def test_stages_keep_their_proportions() -> None:
@@ -134,14 +131,18 @@ def test_slower_steps_slow_drafts_as_well() -> None:
 
 def test_interval_of_a_speculating_deployment_knows_its_rounds() -> None:
     objectives = parse_objectives(["e2e-p50=60s"], flag="--slo")
-    found = capacity_by_simulation(SPECULATING, source=source, objectives=objectives, seeds=2, requests=400)
-    interval = capacity_interval(SPECULATING, source=source, objectives=objectives, capacity=found)
+    found = capacity_by_simulation(
+        served_deployment(SPECULATING), source=source, objectives=objectives, seeds=2, requests=400
+    )
+    interval = capacity_interval(served_deployment(SPECULATING), source=source, objectives=objectives, capacity=found)
     assert 0 < interval.low_per_s < found.rate_per_s < interval.high_per_s
 
 
 def test_runs_grow_with_the_batch_that_they_find() -> None:
     """Four replicas hold more requests than the first guess of a run's length allows for."""
     objectives = parse_objectives(["tpot-p95=16ms"], flag="--slo")
-    found = capacity_by_simulation(DEPLOYMENT, source=source, objectives=objectives, replicas=4, seeds=2)
+    found = capacity_by_simulation(
+        served_deployment(DEPLOYMENT, replicas=4), source=source, objectives=objectives, seeds=2
+    )
     held = found.at_capacity.mean_batch * 4
     assert found.requests >= COMPANY_TIMES * held / LONGER * 0.9

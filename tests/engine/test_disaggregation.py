@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from simulator.engine.runs.answers import answer
-from simulator.engine.runs.disaggregation import Pool, serve_disaggregated, transfer_ends_s, transfer_link
+from simulator.engine.runs.disaggregation import serve_disaggregated, transfer_ends_s, transfer_link
+from simulator.engine.runs.scheduling import Pool
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
@@ -53,12 +54,12 @@ def test_the_first_token_comes_with_the_cache() -> None:
     """Alone, TTFT is the prefill and prompt tokens x KV bytes per token over the link."""
     prefill, decode = pools()
     asked = requests(3, gap_s=5.0)
-    found = serve_disaggregated(asked, prefill=prefill, decode=decode, spec=SPEC, server=None, timeout_s=None)
+    found = serve_disaggregated(asked, prefill=prefill, decode=decode, link=None, server=None, timeout_s=None)
     moved_bytes = 1000 * memory_plan(prefill.deployment).kv_bytes_per_token
     link_s = moved_bytes / prefill.deployment.hardware.scale_up.bytes_per_s_per_direction
     assert found.transfer_mean_s == pytest.approx(link_s)
     nobody = serve_disaggregated(
-        requests(3, gap_s=5.0, output=1), prefill=prefill, decode=decode, spec=SPEC, server=None, timeout_s=None
+        requests(3, gap_s=5.0, output=1), prefill=prefill, decode=decode, link=None, server=None, timeout_s=None
     )
     assert found.result.overall.ttft.mean_s == pytest.approx(nobody.result.overall.ttft.mean_s + link_s)
     assert nobody.transfer_mean_s == 0
@@ -72,7 +73,7 @@ def test_requests_are_conserved_and_times_are_in_order() -> None:
         prompt_tokens=rng.integers(1, 5000, 300),
         output_tokens=rng.integers(1, 200, 300),
     )
-    found = serve_disaggregated(asked, prefill=prefill, decode=decode, spec=SPEC, server=None, timeout_s=20.0)
+    found = serve_disaggregated(asked, prefill=prefill, decode=decode, link=None, server=None, timeout_s=20.0)
     records = found.result.run.records
     final = {int(outcome) for outcome in (Outcome.FINISHED, Outcome.TIMED_OUT, Outcome.TOO_LONG, Outcome.TOO_LARGE)}
     assert set(records.outcome.tolist()) <= final
@@ -93,7 +94,7 @@ def test_the_same_demand_gives_the_same_bytes() -> None:
     prefill, decode = pools()
     runs = [
         serve_disaggregated(
-            requests(50, gap_s=0.03), prefill=prefill, decode=decode, spec=SPEC, server=None, timeout_s=None
+            requests(50, gap_s=0.03), prefill=prefill, decode=decode, link=None, server=None, timeout_s=None
         ).result.run.records
         for _ in range(2)
     ]
@@ -104,7 +105,7 @@ def test_clients_wait_from_the_moment_they_sent() -> None:
     """Patience that ends in the decode pool ends there, counted from the arrival at the prefill pool."""
     prefill, decode = pools()
     asked = requests(2, gap_s=5.0, output=400)
-    found = serve_disaggregated(asked, prefill=prefill, decode=decode, spec=SPEC, server=None, timeout_s=0.5)
+    found = serve_disaggregated(asked, prefill=prefill, decode=decode, link=None, server=None, timeout_s=0.5)
     records = found.result.run.records
     assert (records.outcome == int(Outcome.TIMED_OUT)).all()
     assert not np.isnan(records.first_token_s).any()
@@ -114,13 +115,12 @@ def test_the_link_is_the_fastest_that_reaches_or_the_named_one() -> None:
     server = default_server_for("h100-sxm-80gb")
     nvlink = load_hardware("h100-sxm-80gb").scale_up
     inside, outside = pools(4, 4), pools(8, 4)
-    assert transfer_link(*inside, spec=SPEC, server=server)[0] == nvlink.kind
-    assert transfer_link(*outside, spec=SPEC, server=server)[0] == server.nic.kind
-    nic = SPEC.model_copy(update={"link": "nic"})
-    kind, bandwidth = transfer_link(*inside, spec=nic, server=server)
+    assert transfer_link(*inside, link=None, server=server)[0] == nvlink.kind
+    assert transfer_link(*outside, link=None, server=server)[0] == server.nic.kind
+    kind, bandwidth = transfer_link(*inside, link="nic", server=server)
     assert (kind, bandwidth < nvlink.bytes_per_s_per_direction) == (server.nic.kind, True)
     with pytest.raises(RoofcastError) as caught:
-        transfer_link(*outside, spec=SPEC.model_copy(update={"link": "scale_up"}), server=server)
+        transfer_link(*outside, link="scale_up", server=server)
     assert caught.value.field == "disaggregation.link"
 
 

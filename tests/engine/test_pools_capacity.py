@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from simulator.cli.roofcast import app
-from simulator.engine.runs.capacity_interval import PoolsServer, pools_capacity, pools_server
+from simulator.engine.runs.capacity import capacity_by_simulation
 from simulator.engine.runs.capacity_search import SimulatedCapacity, workload_source
+from simulator.engine.runs.disaggregation import ServedPools, served_pools
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
@@ -34,14 +35,14 @@ TTFT = ObjectiveSpec(metric="ttft", percentile=95, bound_s=0.5)
 TPOT = ObjectiveSpec(metric="tpot", percentile=95, bound_s=0.02)
 
 
-def served(prefill: int, decode: int) -> PoolsServer:
+def served(prefill: int, decode: int) -> ServedPools:
     spec = DisaggregationSpec(prefill_replicas=prefill, decode_replicas=decode)
-    return pools_server(DEPLOYMENT, DEPLOYMENT, spec=spec, server=None)
+    return served_pools(DEPLOYMENT, DEPLOYMENT, spec=spec, server=None)
 
 
 @cache
 def found(prefill: int, decode: int, *objectives: ObjectiveSpec) -> SimulatedCapacity:
-    return pools_capacity(
+    return capacity_by_simulation(
         served(prefill, decode), source=SOURCE, objectives=objectives or (TTFT, TPOT), seeds=2, requests=800
     )
 
@@ -75,7 +76,7 @@ def test_what_even_idling_misses_is_infeasible() -> None:
 
 
 def test_slower_steps_carry_less() -> None:
-    slow = pools_capacity(
+    slow = capacity_by_simulation(
         served(1, 1).at_scale(1.3), source=SOURCE, objectives=(TTFT, TPOT), seeds=2, requests=800
     ).rate_per_s
     assert slow < 0.85 * found(1, 1).rate_per_s
@@ -91,7 +92,7 @@ def test_speculation_before_the_pools_is_refused() -> None:
         engine=EngineSpec(max_model_len=8192),
     )
     with pytest.raises(RoofcastError, match="not modelled"):
-        pools_server(guessing, DEPLOYMENT, spec=DisaggregationSpec(prefill_replicas=1, decode_replicas=1), server=None)
+        served_pools(guessing, DEPLOYMENT, spec=DisaggregationSpec(prefill_replicas=1, decode_replicas=1), server=None)
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:

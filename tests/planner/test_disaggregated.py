@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.runs.disaggregation import Pool, serve_disaggregated
+from simulator.engine.runs.disaggregation import serve_disaggregated
+from simulator.engine.runs.scheduling import Pool
 from simulator.errors import RoofcastError
 from simulator.planner.fleet.constraints import fleet_limits
 from simulator.planner.fleet.disaggregated_fleet import pack_pools
@@ -37,7 +38,6 @@ from simulator.planner.serving.replica_load import replica_load
 from simulator.planner.verification.pools import small_group
 from simulator.reports.plan_text import plan_markdown, plan_text
 from simulator.reports.tables.plan_document import plan_csv, plan_document
-from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.plan import plan_spec
 from simulator.traffic.mixes import requests_of_mix
 
@@ -101,7 +101,7 @@ class TestStates:
             requests_of_mix(asked.demand.mix, rate_per_s=replicas * rate, count=4000 * replicas, seed=2),
             prefill=Pool(deployment=evaluated.prefill.replica.deployment, replicas=replicas),
             decode=Pool(deployment=evaluated.replica.deployment, replicas=replicas),
-            spec=DisaggregationSpec(prefill_replicas=replicas, decode_replicas=replicas, link="nic"),
+            link="nic",
             server=evaluated.candidate.platform.server,
             timeout_s=None,
         ).result.overall
@@ -186,7 +186,7 @@ class TestGuesses:
             requests_of_mix(asked.demand.mix, rate_per_s=rate, count=3000, seed=2),
             prefill=pools[0],
             decode=pools[1],
-            spec=DisaggregationSpec(prefill_replicas=1, decode_replicas=1, link="nic"),
+            link="nic",
             server=found.candidate.platform.server,
             timeout_s=None,
         ).result.overall

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.runs.rate_simulation import served_deployment, simulate_as_sent
+from simulator.engine.runs.rate_simulation import simulate_as_sent
+from simulator.engine.runs.serving import served_deployment
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import CapacityPlan, Verdict, Verification
 from simulator.planner.verification.checks import MOST_ADDED, bar_chance, smallest_that_holds, surer

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from simulator.engine.runs.answers import answer
+from simulator.engine.runs.capacity import sustained_rate
 from simulator.engine.runs.metrics import FLAT, ObjectiveCheck
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance, interval
@@ -100,3 +101,20 @@ def test_a_refusal_keeps_its_parts_apart() -> None:
         "id": 7,
         "error": {"code": "out_of_range", "field": "tp_size", "message": "too small", "hint": "larger"},
     }
+
+
+def test_a_capacity_is_dumped_by_the_same_rules() -> None:
+    workload = {"arrival": "poisson", "isl_tokens": 200, "osl_tokens": 20}
+    scenario = ScenarioSpec.model_validate(
+        {"id": "c", "kind": "serve", "model": "llama-3.1-8b", "hardware": "h100", "workload": workload}
+    )
+    bound = ObjectiveSpec(metric="ttft", percentile=95, bound_s=0.4)
+    found = sustained_rate(scenario, objectives=(bound,), seeds=2, requests=300)
+    document = result_object(found)
+    assert document["objectives"] == [{"objective": "ttft_p95", "bound_s": 0.4}]
+    held = next(point for point in document["points"] if point["rate_per_s"] == document["rate_per_s"])
+    assert held["holds"]
+    assert held["objectives"][0]["value_s"] == held["ttft_p95_s"] <= 0.4
+    low, high = document["interval"]["rate_per_s"]
+    assert low <= document["seed_interval"]["rate_per_s"][0] <= document["rate_per_s"] <= high
+    json.dumps(document, allow_nan=False)

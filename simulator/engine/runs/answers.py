@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from simulator.engine.runs.intervals import IntervalSource, ServeInterval, named
 from simulator.engine.runs.load_sweep import LoadResult, load_result
-from simulator.engine.runs.metrics import StageResult
+from simulator.engine.runs.metrics import INSIDE, StageResult
 from simulator.engine.runs.results import (
     Intervals,
     MemoryResult,
@@ -31,9 +31,6 @@ from simulator.phases.power import average_power_w
 from simulator.specs.question.scenario import Kind, ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.techniques.speculation.pace_spread import pace_sigma
-
-INSIDE = {"inside": True}
-"""Of a field that belongs to the library's result and not to the contract's JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

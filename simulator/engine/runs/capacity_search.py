@@ -1,6 +1,6 @@
 """The highest rate that meets objectives, by bisection on the event simulation with common random numbers.
 
-Requests of a workload in any number, for searches over rates.
+With the requests of a workload in any number, and how far off the rate may be.
 """
 
 from __future__ import annotations
@@ -11,18 +11,12 @@ from math import ceil, exp, log, log2, sqrt
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
-from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
-from simulator.engine.runs.rate_simulation import RatePoint, Served, served_deployment, simulate_rate
-from simulator.engine.runs.scheduling import kv_blocks_of
-from simulator.engine.settings import Routing
+from simulator.engine.runs.rate_simulation import RatePoint, Served, simulate_rate
 from simulator.errors import InfeasibleError, RoofcastError
-from simulator.phases.deployment import Deployment
+from simulator.kernels.timing import DEVIATE, Provenance
 from simulator.specs.question.plan import ObjectiveSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.demand import build_requests
-from simulator.traffic.lengths import RequestMix
-from simulator.traffic.mixes import mix_of_requests
 from simulator.traffic.requests import Requests
 
 RequestSource = Callable[[int, int], Requests]
@@ -34,7 +28,6 @@ RESOLUTION = 0.01
 STEP = 1.25
 IDLE_SHARE = 0.002
 """Share of the saturation rate at which a deployment counts as idle."""
-STEADY_RATES = 48
 SMALL_STEP = 1.05
 COMPANY_TIMES = 20
 LONGER = 1.25
@@ -79,29 +72,6 @@ class SteadyGuess:
     rate_per_s: float
     saturation_per_s: float
     mean_sequences: float
-
-
-def steady_guess(
-    deployment: Deployment, *, mix: RequestMix, objectives: tuple[ObjectiveSpec, ...], replicas: int = 1
-) -> SteadyGuess:
-    """The largest of evenly spaced rates up to which the steady state meets every objective, for all replicas."""
-    curve = lane_curve(deployment, mix=mix)
-    limit = saturation(curve)
-    if limit.rate_per_s <= 0:
-        raise InfeasibleError("the KV cache does not hold one mean request", field="workload", code="slots")
-    rates = limit.rate_per_s * np.linspace(1 / STEADY_RATES, 1 - 1 / STEADY_RATES, STEADY_RATES - 1)
-    state = steady_state(curve, rates_per_s=rates)
-    holds = np.ones(len(rates), dtype=np.bool_)
-    for item in objectives:
-        holds &= state.percentile_s(LatencyMetric(item.metric), item.percentile) <= item.bound_s
-    last = len(rates) if holds.all() else int(np.argmin(holds))
-    place = max(last - 1, 0)
-    all_lanes = lanes(deployment) * replicas
-    return SteadyGuess(
-        rate_per_s=float(rates[place]) * all_lanes,
-        saturation_per_s=limit.rate_per_s * all_lanes,
-        mean_sequences=float(state.mean_sequences[place]) * all_lanes,
-    )
 
 
 @dataclass(slots=True)
@@ -225,43 +195,6 @@ def _found(search: _Search, *, guess: SteadyGuess, low: float, high: float) -> S
     )
 
 
-def capacity_by_simulation(
-    deployment: Deployment,
-    *,
-    source: RequestSource,
-    objectives: tuple[ObjectiveSpec, ...],
-    replicas: int = 1,
-    routing: Routing = Routing.ROUND_ROBIN,
-    seeds: int = 5,
-    first_seed: int = 0,
-    requests: int | None = None,
-    timeout_s: float | None = None,
-    step_scale: float = 1.0,
-    progress: Progress | None = None,
-) -> SimulatedCapacity:
-    """The highest mean rate of ``replicas`` copies at which every objective holds and the queue does not grow [1/s].
-
-    All rates meet the same requests, closer together or further apart, so that the search is free of noise between
-    rates; percentiles are over all ``seeds`` runs of ``requests`` each, warm-up left out. Without ``requests`` the runs
-    are long enough for the batch at capacity; where the first guess of it was too small, the search goes on from its
-    answer with longer ones. ``step_scale`` makes every step that many times as long (for intervals). Raises
-    InfeasibleError where even an idle deployment misses an objective.
-    """
-    kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
-    mix = mix_of_requests(source(LEAST_REQUESTS, first_seed))
-    return searched_capacity(
-        served_deployment(deployment, replicas=replicas, routing=routing, timeout_s=timeout_s, step_scale=step_scale),
-        guess=steady_guess(deployment, mix=mix, objectives=objectives, replicas=replicas),
-        source=source,
-        objectives=objectives,
-        lanes_in_all=lanes(deployment) * replicas,
-        seeds=seeds,
-        first_seed=first_seed,
-        requests=requests,
-        progress=progress,
-    )
-
-
 def searched_capacity(
     served: Served,
     *,
@@ -274,7 +207,14 @@ def searched_capacity(
     requests: int | None = None,
     progress: Progress | None = None,
 ) -> SimulatedCapacity:
-    """The same of anything that serves requests, from a first ``guess``; ``lanes_in_all`` share the batch it holds."""
+    """The highest mean rate at which every objective holds and the queue does not grow [1/s].
+
+    All rates meet the same requests, closer together or further apart, so that the search is free of noise between
+    rates; percentiles are over all ``seeds`` runs of ``requests`` each, warm-up left out. Without ``requests`` the runs
+    are long enough for the batch at capacity, which ``lanes_in_all`` share; where the first ``guess`` of it was too
+    small, the search goes on from its answer with longer ones. Raises InfeasibleError where even an idle deployment
+    misses an objective.
+    """
 
     def found(count: int, *, start_per_s: float, step: float) -> SimulatedCapacity:
         search = _Search(
@@ -321,3 +261,29 @@ def workload_source(workload: WorkloadSpec, *, block_size_tokens: int) -> Reques
         return build_requests(staged, block_size_tokens=block_size_tokens)
 
     return source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityInterval:
+    """80 % interval of a capacity [1/s]; ``low`` is 0 where slower steps miss an objective even when idle.
+
+    log_sigma : of log(measured / predicted) of step times, the engine's own spread included
+    provenance : how well the worse of the two kinds of step is known
+    """
+
+    low_per_s: float
+    high_per_s: float
+    log_sigma: float
+    provenance: Provenance
+
+
+def interval_of(
+    capacity: SimulatedCapacity, *, log_sigma: float, provenance: Provenance, at_scale: Callable[[float], float]
+) -> CapacityInterval:
+    """The interval of a capacity; ``at_scale`` searches again with all steps that many times as long [1/s]."""
+    rate = capacity.rate_per_s
+    slow, fast = (at_scale(exp(sign * DEVIATE * log_sigma)) for sign in (1, -1))
+    chance_low, chance_high = log(rate / capacity.low_per_s), log(capacity.high_per_s / rate)
+    low = 0.0 if slow <= 0 else rate * exp(-sqrt(max(log(rate / slow), 0.0) ** 2 + chance_low**2))
+    high = rate * exp(sqrt(max(log(fast / rate), 0.0) ** 2 + chance_high**2)) if fast > 0 else capacity.high_per_s
+    return CapacityInterval(low_per_s=low, high_per_s=high, log_sigma=log_sigma, provenance=provenance)

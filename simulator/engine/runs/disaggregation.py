@@ -13,17 +13,16 @@ References
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from simulator.engine.events.simulation import SimulationRun, simulate_requests
 from simulator.engine.events.state import BUSY_S
 from simulator.engine.runs.metrics import ServeResult, serve_result
-from simulator.engine.runs.scheduling import kv_blocks_of, scheduler_settings, step_tables
-from simulator.engine.runs.serving import speculating
+from simulator.engine.runs.scheduling import Pool, kv_blocks_of, scheduler_settings, speculating, step_tables
 from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.errors import RoofcastError
-from simulator.phases.compiled import StepTables
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.specs.engine.deployment import DisaggregationSpec
@@ -31,19 +30,7 @@ from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.question.plan import ObjectiveSpec
 from simulator.traffic.requests import NO_PREFIX, NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """Replicas of one deployment; ``tables`` of its steps, where the caller has them already."""
-
-    deployment: Deployment
-    replicas: int
-    tables: tuple[StepTables, ...] | None = None
-
-    @property
-    def devices(self) -> int:
-        """Accelerators of the pool."""
-        return self.replicas * self.deployment.parallelism.devices
+LinkName = Literal["scale_up", "nic"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +52,18 @@ class DisaggregatedResult:
 
 
 def transfer_link(
-    prefill: Pool, decode: Pool, *, spec: DisaggregationSpec, server: ServerSpec | None
+    prefill: Pool, decode: Pool, *, link: LinkName | None, server: ServerSpec | None
 ) -> tuple[str, float]:
     """Name and bandwidth per device and direction [bytes/s] of the link between the pools."""
     scale_up = prefill.deployment.hardware.scale_up
     inside = prefill.devices + decode.devices <= scale_up.domain_size
-    if spec.link == "scale_up" and not inside:
+    if link == "scale_up" and not inside:
         raise RoofcastError(
             f"{prefill.devices + decode.devices} devices do not fit a {scale_up.kind} domain of {scale_up.domain_size}",
             field="disaggregation.link",
             hint="nic, or fewer replicas",
         )
-    if spec.link == "scale_up" or (spec.link is None and inside):
+    if link == "scale_up" or (link is None and inside):
         return scale_up.kind, scale_up.bytes_per_s_per_direction
     if server is None:
         raise RoofcastError(
@@ -229,28 +216,37 @@ def _answers(requests: Requests, transfers: _Transfers, *, timeout_s: float | No
     )
 
 
+def check_pools(prefill: Deployment) -> None:
+    """Refuse what is not modelled: guesses of a pool that decodes nothing."""
+    if prefill.speculation is not None:
+        raise RoofcastError(
+            "speculation is not modelled in a disaggregated deployment",
+            field="disaggregation",
+            code="unsupported_option",
+        )
+
+
 def serve_disaggregated(
     requests: Requests,
     *,
     prefill: Pool,
     decode: Pool,
-    spec: DisaggregationSpec,
+    link: LinkName | None,
     server: ServerSpec | None,
     timeout_s: float | None,
     routing: Routing = Routing.ROUND_ROBIN,
     objectives: tuple[ObjectiveSpec, ...] = (),
     trace_steps: int = 0,
 ) -> DisaggregatedResult:
-    """Send ``requests`` through both pools. server : what says how fast the network is, where the link is one"""
-    if prefill.deployment.speculation is not None:
-        raise RoofcastError(
-            "speculation is not modelled in a disaggregated deployment",
-            field="disaggregation",
-            code="unsupported_option",
-        )
+    """Send ``requests`` through both pools.
+
+    link : the link between them, None for scale-up where both fit one domain and the network elsewhere
+    server : what says how fast the network is
+    """
+    check_pools(prefill.deployment)
     if (requests.previous != NO_PREVIOUS).any():
         raise RoofcastError("conversations are not modelled", field="disaggregation", code="unsupported_option")
-    link, link_bytes_per_s = transfer_link(prefill, decode, spec=spec, server=server)
+    link_name, link_bytes_per_s = transfer_link(prefill, decode, link=link, server=server)
     first_settings = _settings(prefill, timeout_s=timeout_s, decodes=False, routing=routing)
     second_settings = _settings(decode, timeout_s=timeout_s, decodes=True, routing=routing)
     outcome = _refused(requests, second_settings)
@@ -286,6 +282,64 @@ def serve_disaggregated(
         decode=decode,
         prefill_busy_fraction=float(first.usage[:, BUSY_S].sum()) / prefill_s,
         transfer_mean_s=float(np.mean(transfers.arrived_s - transfers.ready_s)) if second is not None else 0.0,
-        link=link,
+        link=link_name,
         link_busy_fraction=transfers.link_s / prefill_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedPools:
+    """Two pools whose step tables are there already, for many runs (see ``Served``).
+
+    link, server : as in ``serve_disaggregated``
+    """
+
+    prefill: Pool
+    decode: Pool
+    link: LinkName | None = None
+    server: ServerSpec | None = None
+    timeout_s: float | None = None
+    routing: Routing = Routing.ROUND_ROBIN
+
+    def run(self, requests: Requests) -> ServeResult:
+        """Serve requests in both pools, one after the other."""
+        return serve_disaggregated(
+            requests,
+            prefill=self.prefill,
+            decode=self.decode,
+            link=self.link,
+            server=self.server,
+            timeout_s=self.timeout_s,
+            routing=self.routing,
+        ).result
+
+    def at_scale(self, scale: float) -> ServedPools:
+        """The same pools with all steps that many times as long."""
+
+        def scaled(pool: Pool) -> Pool:
+            return replace(pool, tables=step_tables(pool.deployment, scale=scale))
+
+        return replace(self, prefill=scaled(self.prefill), decode=scaled(self.decode))
+
+
+def served_pools(
+    prefill: Deployment,
+    decode: Deployment,
+    *,
+    spec: DisaggregationSpec,
+    server: ServerSpec | None,
+    timeout_s: float | None = None,
+    routing: Routing = Routing.ROUND_ROBIN,
+) -> ServedPools:
+    """Compile both pools once. Raises RoofcastError for what is not modelled or leaves no room for a cache."""
+    check_pools(prefill)
+    for deployment in (prefill, decode):
+        kv_blocks_of(deployment)
+    return ServedPools(
+        prefill=Pool(deployment=prefill, replicas=spec.prefill_replicas, tables=step_tables(prefill)),
+        decode=Pool(deployment=decode, replicas=spec.decode_replicas, tables=step_tables(decode)),
+        link=spec.link,
+        server=server,
+        timeout_s=timeout_s,
+        routing=routing,
     )

@@ -36,6 +36,9 @@ def tpot_s(requests: Requests, records: RequestRecords) -> Floats:
 FLAT = {"flat": True}
 """Of a field whose parts stand beside it in a result, its name before theirs: ``ttft_p95_s``."""
 
+INSIDE = {"inside": True}
+"""Of a field that belongs to the library's result and not to the contract's JSON."""
+
 LATENCIES = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
 """The function that measures each metric of an objective."""
 

@@ -20,65 +20,12 @@ from simulator.engine.runs.metrics import (
     offered_latency_s,
     percentile_s,
 )
-from simulator.engine.runs.scheduling import step_tables
-from simulator.engine.runs.serving import serve_workload
-from simulator.engine.settings import Routing
-from simulator.phases.compiled import StepTables
-from simulator.phases.deployment import Deployment
 from simulator.specs.question.plan import ObjectiveSpec
-from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.mixes import at_rate, mean_rate_per_s
 from simulator.traffic.requests import Floats, Outcome, Requests
 
 WARM_UP_SHARE = 0.1
 """First requests of a run whose latencies are left out: they meet a lane that is still filling up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedDeployment:
-    """A deployment whose step tables are there already, for many runs.
-
-    timeout_s : as in a workload; step_scale : what the tables were made longer by, so that drafts take it too
-    """
-
-    deployment: Deployment
-    replicas: int
-    tables: tuple[StepTables, ...]
-    timeout_s: float | None
-    step_scale: float = 1.0
-    routing: Routing = Routing.ROUND_ROBIN
-
-    def run(self, requests: Requests) -> ServeResult:
-        """Serve requests."""
-        return serve_workload(
-            self.deployment,
-            workload=WorkloadSpec(timeout_s=self.timeout_s),
-            replicas=self.replicas,
-            routing=self.routing,
-            tables=self.tables,
-            step_scale=self.step_scale,
-            requests=requests,
-        )
-
-
-def served_deployment(
-    deployment: Deployment,
-    *,
-    replicas: int = 1,
-    routing: Routing = Routing.ROUND_ROBIN,
-    timeout_s: float | None = None,
-    step_scale: float = 1.0,
-) -> ServedDeployment:
-    """Compile a deployment once; ``step_scale`` makes all its steps that many times as long."""
-    tables = step_tables(deployment, scale=step_scale)
-    return ServedDeployment(
-        deployment=deployment,
-        replicas=replicas,
-        tables=tables,
-        timeout_s=timeout_s,
-        step_scale=step_scale,
-        routing=routing,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
+import numpy as np
+
 from simulator.engine.settings import Batching, HostOffload, Policy, QueueOrder, Routing, SchedulerSettings
+from simulator.engine.uniform.steps import speculative_steps
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.compiled import StepTables, scale_tables
 from simulator.phases.deployment import Deployment, EngineSettings
 from simulator.phases.memory import memory_plan
 from simulator.phases.tabulate import compile_stages, compile_steps
-from simulator.traffic.requests import check_tokens
+from simulator.traffic.requests import Requests, check_tokens
 
 HOST_CACHE_RATIO = 2.0
 """Host memory for KV blocks over the device's, where no size is given: SGLang's --hicache-ratio by default."""
@@ -118,3 +123,28 @@ def step_tables(deployment: Deployment, *, scale: float = 1.0) -> tuple[StepTabl
     else:
         stages = (compile_steps(deployment, decode_tokens=verified),)
     return stages if scale == 1 else tuple(scale_tables(part, factor=scale) for part in stages)
+
+
+def speculating(
+    settings: SchedulerSettings, deployment: Deployment, requests: Requests, *, seed: int = 0, scale: float = 1.0
+) -> SchedulerSettings:
+    """Settings of replicas that speculate as ``deployment``; drafting is priced at the mean context of the requests."""
+    context = float(np.mean(requests.prompt_tokens) + np.mean(requests.output_tokens) / 2)
+    steps = speculative_steps(deployment, context_tokens=context)
+    if steps is not None and scale != 1:
+        steps = replace(steps, draft_s=tuple(scale * seconds for seconds in steps.draft_s))
+    return replace(settings, speculation=steps, seed=seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Replicas of one deployment; ``tables`` of its steps, where the caller has them already."""
+
+    deployment: Deployment
+    replicas: int
+    tables: tuple[StepTables, ...] | None = None
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of the pool."""
+        return self.replicas * self.deployment.parallelism.devices

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.engine.runs.disaggregation import DisaggregatedResult, Pool, serve_disaggregated
+from simulator.engine.runs.disaggregation import DisaggregatedResult, serve_disaggregated
 from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeated_interval, step_sigma, with_intervals
 from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.scenario_setup import ServeOptions, server_of
-from simulator.engine.runs.scheduling import kv_blocks_of, step_tables
+from simulator.engine.runs.scheduling import Pool, kv_blocks_of, step_tables
 from simulator.engine.runs.serving import serve_workload
 from simulator.engine.settings import Routing
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
@@ -217,7 +217,7 @@ def disaggregated_run(
         build_requests(workload, block_size_tokens=prefill.engine.block_size_tokens),
         prefill=Pool(deployment=prefill, replicas=spec.prefill_replicas),
         decode=Pool(deployment=decode, replicas=spec.decode_replicas),
-        spec=spec,
+        link=spec.link,
         server=server,
         timeout_s=workload.timeout_s,
         routing=options.routing,
@@ -332,7 +332,7 @@ def _pools_interval(
             build_requests(load, block_size_tokens=pools.prefill.deployment.engine.block_size_tokens),
             prefill=replace(pools.prefill, tables=ahead),
             decode=replace(pools.decode, tables=after),
-            spec=spec,
+            link=spec.link,
             server=server,
             timeout_s=load.timeout_s,
             routing=routing,

@@ -5,15 +5,21 @@ KV blocks under a policy that bounds what each sequence keeps.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simulator.engine.events.simulation import Progress, simulate_requests
 from simulator.engine.runs.metrics import ServeResult, serve_result
-from simulator.engine.runs.scheduling import host_offload, kv_blocks_of, scheduler_settings, step_tables
+from simulator.engine.runs.scheduling import (
+    Pool,
+    host_offload,
+    kv_blocks_of,
+    scheduler_settings,
+    speculating,
+    step_tables,
+)
 from simulator.engine.settings import Routing, SchedulerSettings
-from simulator.engine.uniform.steps import speculative_steps
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.step_shape import Array
 from simulator.phases.compiled import StepTables
@@ -136,12 +142,68 @@ def serve_workload(
     )
 
 
-def speculating(
-    settings: SchedulerSettings, deployment: Deployment, requests: Requests, *, seed: int = 0, scale: float = 1.0
-) -> SchedulerSettings:
-    """Settings of replicas that speculate as ``deployment``; drafting is priced at the mean context of the requests."""
-    context = float(np.mean(requests.prompt_tokens) + np.mean(requests.output_tokens) / 2)
-    steps = speculative_steps(deployment, context_tokens=context)
-    if steps is not None and scale != 1:
-        steps = replace(steps, draft_s=tuple(scale * seconds for seconds in steps.draft_s))
-    return replace(settings, speculation=steps, seed=seed)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedDeployment:
+    """Replicas of a deployment whose step tables are there already, for many runs.
+
+    timeout_s : as in a workload; step_scale : what the tables were made longer by, so that drafts take it too
+    """
+
+    deployment: Deployment
+    replicas: int
+    tables: tuple[StepTables, ...]
+    timeout_s: float | None
+    step_scale: float = 1.0
+    routing: Routing = Routing.ROUND_ROBIN
+
+    @property
+    def prefill(self) -> Pool:
+        """What computes prompts: every replica."""
+        return Pool(deployment=self.deployment, replicas=self.replicas, tables=self.tables)
+
+    @property
+    def decode(self) -> Pool:
+        """What generates: the same replicas."""
+        return self.prefill
+
+    def at_scale(self, scale: float) -> ServedDeployment:
+        """The same replicas with all steps that many times as long."""
+        return served_deployment(
+            self.deployment,
+            replicas=self.replicas,
+            routing=self.routing,
+            timeout_s=self.timeout_s,
+            step_scale=scale,
+        )
+
+    def run(self, requests: Requests) -> ServeResult:
+        """Serve requests."""
+        return serve_workload(
+            self.deployment,
+            workload=WorkloadSpec(timeout_s=self.timeout_s),
+            replicas=self.replicas,
+            routing=self.routing,
+            tables=self.tables,
+            step_scale=self.step_scale,
+            requests=requests,
+        )
+
+
+def served_deployment(
+    deployment: Deployment,
+    *,
+    replicas: int = 1,
+    routing: Routing = Routing.ROUND_ROBIN,
+    timeout_s: float | None = None,
+    step_scale: float = 1.0,
+) -> ServedDeployment:
+    """Compile a deployment once; ``step_scale`` makes all its steps that many times as long."""
+    tables = step_tables(deployment, scale=step_scale)
+    return ServedDeployment(
+        deployment=deployment,
+        replicas=replicas,
+        tables=tables,
+        timeout_s=timeout_s,
+        step_scale=step_scale,
+        routing=routing,
+    )

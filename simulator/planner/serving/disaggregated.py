@@ -21,7 +21,8 @@ import numpy as np
 
 from simulator.engine.lanes.load_curve import Saturation, lanes, saturation
 from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState
-from simulator.engine.runs.disaggregation import Pool, transfer_link
+from simulator.engine.runs.disaggregation import transfer_link
+from simulator.engine.runs.scheduling import Pool
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment
 from simulator.planner.records import Latencies, Objective, Rejection
@@ -134,7 +135,7 @@ def transfer_of(prefill: PoolReplica, decode: PoolReplica) -> Transfer:
     server = prefill.found.candidate.platform.server
     pools = [Pool(deployment=item.found.deployment, replicas=1) for item in (prefill, decode)]
     spec = DisaggregationSpec(prefill_replicas=1, decode_replicas=1, link="nic" if server else "scale_up")
-    link, bytes_per_s = transfer_link(pools[0], pools[1], spec=spec, server=server)
+    link, bytes_per_s = transfer_link(pools[0], pools[1], link=spec.link, server=server)
     # All devices send at once; the side with more of the cache on each sets the pace.
     token_bytes = max(item.found.memory.kv_bytes_per_token for item in (prefill, decode))
     state_bytes = max(item.found.memory.state_bytes_per_sequence for item in (prefill, decode))

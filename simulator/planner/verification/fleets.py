@@ -8,12 +8,8 @@ from math import sqrt
 import numpy as np
 
 from simulator.engine.runs.capacity_search import student_80
-from simulator.engine.runs.rate_simulation import (
-    RatePoint,
-    ServedDeployment,
-    served_deployment,
-    simulate_rate,
-)
+from simulator.engine.runs.rate_simulation import RatePoint, simulate_rate
+from simulator.engine.runs.serving import ServedDeployment, served_deployment
 from simulator.phases.deployment import Deployment
 from simulator.planner.records import Latencies, Objective, ObjectiveVerification, Verification
 from simulator.specs.question.plan import ObjectiveSpec

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from simulator.engine.runs.disaggregation import Pool, serve_disaggregated
-from simulator.engine.runs.metrics import ServeResult
+from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.rate_simulation import simulate_rate
-from simulator.engine.runs.scheduling import step_tables
+from simulator.engine.runs.scheduling import Pool, step_tables
 from simulator.phases.deployment import Deployment
 from simulator.planner.records import Demand, Latencies, Objective, Verification
 from simulator.planner.verification.fleets import (
@@ -18,39 +17,11 @@ from simulator.planner.verification.fleets import (
     objective_specs,
     verification_of,
 )
-from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.traffic.mixes import requests_of_mix
-from simulator.traffic.requests import Requests
 
 MOST_REPLICAS = 16
 """Replicas of both pools that are simulated at most; larger fleets by a group of the nearest ratio."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedPools:
-    """Two pools whose step tables are there already, for many runs."""
-
-    prefill: Pool
-    decode: Pool
-    server: ServerSpec | None
-    timeout_s: float | None = None
-
-    def run(self, requests: Requests) -> ServeResult:
-        """Serve requests."""
-        spec = DisaggregationSpec(
-            prefill_replicas=self.prefill.replicas,
-            decode_replicas=self.decode.replicas,
-            link="nic" if self.server is not None else "scale_up",
-        )
-        return serve_disaggregated(
-            requests,
-            prefill=self.prefill,
-            decode=self.decode,
-            spec=spec,
-            server=self.server,
-            timeout_s=self.timeout_s,
-        ).result
 
 
 def small_group(prefill: int, decode: int, *, most: int = MOST_REPLICAS) -> tuple[int, int]:
@@ -110,6 +81,7 @@ def pool_check(
     pools = ServedPools(
         prefill=Pool(deployment=prefill, replicas=1, tables=step_tables(prefill)),
         decode=Pool(deployment=decode, replicas=1, tables=step_tables(decode)),
+        link="nic" if server is not None else "scale_up",
         server=server,
     )
     return PoolCheck(pools=pools, demand=demand, objectives=objectives, seeds=seeds)

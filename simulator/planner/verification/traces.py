@@ -7,7 +7,8 @@ from math import atan, ceil, inf, pi, sqrt
 
 import numpy as np
 
-from simulator.engine.runs.rate_simulation import RatePoint, ServedDeployment, served_deployment, simulate_as_sent
+from simulator.engine.runs.rate_simulation import RatePoint, simulate_as_sent
+from simulator.engine.runs.serving import ServedDeployment, served_deployment
 from simulator.errors import RoofcastError
 from simulator.planner.records import Latencies, Objective, Replica, Verification
 from simulator.planner.search.question import Question

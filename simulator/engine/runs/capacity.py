@@ -1,0 +1,330 @@
+"""What a deployment sustains within objectives, replicas and pools alike: the answer of ``roofcast capacity``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import hypot
+
+import numpy as np
+
+from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
+from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
+from simulator.engine.runs.capacity_search import (
+    LEAST_REQUESTS,
+    CapacityInterval,
+    Progress,
+    RequestSource,
+    SimulatedCapacity,
+    SteadyGuess,
+    interval_of,
+    searched_capacity,
+    workload_source,
+)
+from simulator.engine.runs.disaggregation import ServedPools, served_pools
+from simulator.engine.runs.intervals import step_sigma
+from simulator.engine.runs.metrics import FLAT, INSIDE
+from simulator.engine.runs.rate_simulation import RatePoint
+from simulator.engine.runs.results import Intervals
+from simulator.engine.runs.scenario_setup import (
+    ServeOptions,
+    deployment_of,
+    pool_deployments,
+    scenario_options,
+    server_of,
+)
+from simulator.engine.runs.scheduling import Pool, kv_blocks_of
+from simulator.engine.runs.serving import ServedDeployment, served_deployment
+from simulator.errors import InfeasibleError, RoofcastError
+from simulator.kernels.timing import Provenance
+from simulator.operators.step_shape import mixed_step
+from simulator.phases.draft_cost import decode_round
+from simulator.phases.step import estimate_step
+from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.question.workload import WorkloadSpec
+from simulator.traffic.lengths import LengthDistribution, RequestMix
+from simulator.traffic.mixes import mix_of_requests
+
+FEWER_SEEDS = 2
+"""Seeds of the searches with longer and shorter steps."""
+STEADY_RATES = 48
+
+
+def _lanes(pool: Pool) -> int:
+    return lanes(pool.deployment) * pool.replicas
+
+
+def _replicas_guess(served: ServedDeployment, *, mix: RequestMix, objectives: tuple[ObjectiveSpec, ...]) -> SteadyGuess:
+    """The largest of evenly spaced rates up to which the steady state meets every objective, for all replicas."""
+    curve = lane_curve(served.deployment, mix=mix)
+    limit = saturation(curve)
+    if limit.rate_per_s <= 0:
+        raise InfeasibleError("the KV cache does not hold one mean request", field="workload", code="slots")
+    rates = limit.rate_per_s * np.linspace(1 / STEADY_RATES, 1 - 1 / STEADY_RATES, STEADY_RATES - 1)
+    state = steady_state(curve, rates_per_s=rates)
+    holds = np.ones(len(rates), dtype=np.bool_)
+    for item in objectives:
+        holds &= state.percentile_s(LatencyMetric(item.metric), item.percentile) <= item.bound_s
+    last = len(rates) if holds.all() else int(np.argmin(holds))
+    place = max(last - 1, 0)
+    all_lanes = _lanes(served.decode)
+    return SteadyGuess(
+        rate_per_s=float(rates[place]) * all_lanes,
+        saturation_per_s=limit.rate_per_s * all_lanes,
+        mean_sequences=float(state.mean_sequences[place]) * all_lanes,
+    )
+
+
+START_LOAD = 0.5
+"""Share of the saturation rate of the pool that fills up first at which a search starts."""
+
+
+def _pools_guess(pools: ServedPools, *, mix: RequestMix) -> SteadyGuess:
+    """Half of where the first pool saturates: prompts alone in the one, answers to computed prompts in the other."""
+    prompts = replace(mix, osl=LengthDistribution(mean_tokens=1.0))
+    answers = replace(mix, prefix_hit_fraction=1 - 1 / max(mix.isl.mean_tokens, 1.0))
+    limits = [
+        (saturation(lane_curve(pool.deployment, mix=own)), _lanes(pool))
+        for pool, own in ((pools.prefill, prompts), (pools.decode, answers))
+    ]
+    rates = [limit.rate_per_s * count for limit, count in limits]
+    if min(rates) <= 0:
+        raise InfeasibleError("the KV cache does not hold one mean request", field="workload", code="slots")
+    decoding, count = limits[1]
+    load = START_LOAD * min(rates) / rates[1]
+    return SteadyGuess(
+        rate_per_s=START_LOAD * min(rates),
+        saturation_per_s=min(rates),
+        mean_sequences=load * decoding.sequences * count,
+    )
+
+
+def capacity_by_simulation(
+    served: ServedDeployment | ServedPools,
+    *,
+    source: RequestSource,
+    objectives: tuple[ObjectiveSpec, ...],
+    seeds: int = 5,
+    first_seed: int = 0,
+    requests: int | None = None,
+    progress: Progress | None = None,
+) -> SimulatedCapacity:
+    """The highest mean rate of replicas or of both pools together: ``searched_capacity`` from what lanes sustain."""
+    mix = mix_of_requests(source(LEAST_REQUESTS, first_seed))
+    if isinstance(served, ServedPools):
+        guess = _pools_guess(served, mix=mix)
+    else:
+        guess = _replicas_guess(served, mix=mix, objectives=objectives)
+    return searched_capacity(
+        served,
+        guess=guess,
+        source=source,
+        objectives=objectives,
+        lanes_in_all=_lanes(served.decode),
+        seeds=seeds,
+        first_seed=first_seed,
+        requests=requests,
+        progress=progress,
+    )
+
+
+def _steps_known(served: ServedDeployment | ServedPools, *, mix: RequestMix, at: RatePoint) -> tuple[float, Provenance]:
+    """Log-sigma and provenance of a mean step at a rate: one prompt, and a decode step of the mean batch.
+
+    Steps of pools are as unsure as those of the worse of them.
+    """
+    ahead, after = served.prefill.deployment, served.decode.deployment
+    prompt = estimate_step(ahead, mixed_step(prefill_sequences=1.0, prefill_tokens=max(1.0, mix.isl.mean_tokens)))
+    decode = decode_round(after, sequences=max(1.0, at.mean_batch), context=mix.decode_context_tokens)
+    sigmas = float(prompt.log_sigma[0]), float(decode.log_sigma[0])
+    known = Provenance(int(max(prompt.provenance[0], decode.provenance[0])))
+    if isinstance(served, ServedPools):
+        return max(sigmas), known
+    # One replica's part of the rate: its prompts are what its steps spend time on.
+    share = at.rate_per_s / (served.replicas * after.parallelism.dp_size) * float(prompt.step_s[0])
+    return step_sigma(prefill_sigma=sigmas[0], decode_sigma=sigmas[1], prompt_share=share), known
+
+
+def capacity_interval(
+    served: ServedDeployment | ServedPools,
+    *,
+    source: RequestSource,
+    objectives: tuple[ObjectiveSpec, ...],
+    capacity: SimulatedCapacity,
+) -> CapacityInterval:
+    """Search again with all steps at the ends of their 80 % interval, and join the scatter of the seeds (quadrature).
+
+    The engine's own spread is taken as one of all its times, because a capacity has no spread of its own.
+    """
+    mix = mix_of_requests(source(capacity.requests, 0))
+    kernels, known = _steps_known(served, mix=mix, at=capacity.at_capacity)
+    spread = served.decode.deployment.engine.spread
+    engine = spread.e2e if capacity.binding is None else getattr(spread, capacity.binding.metric)
+
+    def at_scale(scale: float) -> float:
+        try:
+            return capacity_by_simulation(
+                served.at_scale(scale),
+                source=source,
+                objectives=objectives,
+                seeds=FEWER_SEEDS,
+                requests=capacity.requests,
+            ).rate_per_s
+        except InfeasibleError:
+            return 0.0
+
+    return interval_of(capacity, log_sigma=hypot(kernels, engine), provenance=known, at_scale=at_scale)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveBound:
+    """An objective and its bound [s]."""
+
+    objective: ObjectiveSpec
+    bound_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveValue:
+    """An objective, the percentile that was simulated [s], and whether it stays at or under the bound."""
+
+    objective: ObjectiveSpec
+    value_s: float
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanAndTail:
+    """A latency over all seeds together [s]."""
+
+    mean_s: float
+    p95_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityPoint:
+    """A rate that was visited, as in ``RatePoint``."""
+
+    rate_per_s: float
+    holds: bool
+    saturated: bool
+    ttft: MeanAndTail = field(metadata=FLAT)
+    tpot: MeanAndTail = field(metadata=FLAT)
+    e2e: MeanAndTail = field(metadata=FLAT)
+    mean_batch: float
+    kv_utilization: float
+    unanswered_fraction: float
+    objectives: tuple[ObjectiveValue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityResult:
+    """What a scenario sustains, as ``roofcast capacity`` tells it; rates are mean requests/s of all replicas.
+
+    rate_per_s : highest rate seen to meet every objective; interval : with the errors of step times;
+    seed_interval : from the scatter of seeds alone; failing_rate_per_s : lowest rate seen to fail
+    binding : the objective that fails there, None for a growing queue
+    steady_state_rate_per_s : where the search started; provenance : of the worse known of the two kinds of step
+    scenario, served : what was asked, and what was searched
+    """
+
+    rate_per_s: float
+    interval: Intervals
+    seed_interval: Intervals
+    binding: ObjectiveSpec | None
+    failing_rate_per_s: float
+    objectives: tuple[ObjectiveBound, ...]
+    points: tuple[CapacityPoint, ...]
+    steady_state_rate_per_s: float
+    saturation_rate_per_s: float
+    seeds: int
+    requests_per_seed: int
+    provenance: Provenance
+    assumptions: tuple[str, ...]
+    scenario: ScenarioSpec = field(metadata=INSIDE)
+    served: ServedDeployment | ServedPools = field(metadata=INSIDE)
+
+
+def _point(point: RatePoint) -> CapacityPoint:
+    ttft, tpot, e2e = (
+        MeanAndTail(mean_s=mean.pooled_s, p95_s=p95.pooled_s) for mean, p95 in zip(point.means, point.p95, strict=True)
+    )
+    return CapacityPoint(
+        rate_per_s=point.rate_per_s,
+        holds=point.holds,
+        saturated=point.saturated,
+        ttft=ttft,
+        tpot=tpot,
+        e2e=e2e,
+        mean_batch=point.mean_batch,
+        kv_utilization=point.kv_utilization,
+        unanswered_fraction=point.unanswered_fraction,
+        objectives=tuple(
+            ObjectiveValue(objective=check.objective, value_s=check.value_s, holds=check.holds)
+            for check in point.checks
+        ),
+    )
+
+
+def _served(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | None) -> ServedDeployment | ServedPools:
+    """The replicas or pools of a scenario, compiled."""
+    timeout_s = None if scenario.workload is None else scenario.workload.timeout_s
+    spec = scenario.disaggregation
+    if spec is None:
+        deployment = deployment_of(scenario, profiles=profiles)
+        kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
+        return served_deployment(deployment, replicas=scenario.replicas, routing=options.routing, timeout_s=timeout_s)
+    prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
+    server = server_of(decode, profiles=profiles)
+    return served_pools(prefill, decode, spec=spec, server=server, timeout_s=timeout_s, routing=options.routing)
+
+
+def sustained_rate(
+    scenario: ScenarioSpec,
+    *,
+    objectives: tuple[ObjectiveSpec, ...] = (),
+    seeds: int = 5,
+    requests: int | None = None,
+    progress: Progress | None = None,
+    profiles: str | None = None,
+) -> CapacityResult:
+    """The highest rate of a scenario's replicas or pools; its stages keep their proportions.
+
+    objectives : before those of the scenario's ``slo``; seeds : independent runs at every rate
+    requests : of one run, None for enough to fill the batches at capacity many times over
+    """
+    options = scenario_options(scenario, ServeOptions(objectives=objectives))
+    if not options.objectives:
+        raise RoofcastError(
+            "at least one objective is needed", field="--slo", hint="such as --slo ttft-p95=2s, or slo in the scenario"
+        )
+    workload = scenario.workload or WorkloadSpec()
+    served = _served(scenario, options, profiles=profiles)
+    source = workload_source(workload, block_size_tokens=served.prefill.deployment.engine.block_size_tokens)
+    found = capacity_by_simulation(
+        served,
+        source=source,
+        objectives=options.objectives,
+        seeds=seeds,
+        first_seed=workload.seed,
+        requests=requests,
+        progress=progress,
+    )
+    interval = capacity_interval(served, source=source, objectives=options.objectives, capacity=found)
+    return CapacityResult(
+        rate_per_s=found.rate_per_s,
+        interval={"rate_per_s": (interval.low_per_s, interval.high_per_s)},
+        seed_interval={"rate_per_s": (found.low_per_s, found.high_per_s)},
+        binding=found.binding,
+        failing_rate_per_s=found.failing_per_s,
+        objectives=tuple(ObjectiveBound(objective=item, bound_s=item.bound_s) for item in options.objectives),
+        points=tuple(_point(point) for point in found.points),
+        steady_state_rate_per_s=found.steady_per_s,
+        saturation_rate_per_s=found.saturation_per_s,
+        seeds=found.seeds,
+        requests_per_seed=found.requests,
+        provenance=interval.provenance,
+        assumptions=served.decode.deployment.assumptions,
+        scenario=scenario,
+        served=served,
+    )

@@ -206,7 +206,7 @@ def plan_question(question: PlanSpec | Given | str | None, fields: Given) -> Pla
     for text in written_objectives(given.pop("objectives")) if _in_words(given.get("objectives")) else ():
         name, _, value = text.partition("=")
         given[name] = value
-    named = {_spelled(name, PlanSpec.model_fields): _listed(value) for name, value in given.items()}
+    named = {spelled(name, PlanSpec.model_fields): _listed(value) for name, value in given.items()}
     return plan_spec(named, workload=question if isinstance(question, str) else None)
 
 
@@ -232,6 +232,6 @@ _SHORT = {
 }
 
 
-def _spelled(name: str, known: Mapping[str, object]) -> str:
+def spelled(name: str, known: Mapping[str, object]) -> str:
     """The specification's name of a field."""
     return name if name in known else _SHORT.get(name, name)

@@ -132,6 +132,8 @@ def test_imports_point_downwards(path: Path) -> None:
         top = module.split(".")[0]
         if relative.parts[0] == "simulator":
             assert top not in ("app", "validation", "tests", "benchmarks"), f"{relative} imports {module}"
+        if relative.parts[0] in ("app", "validation"):
+            assert layer_of(module) != LAYERS.index("cli"), f"{relative} imports {module}: the library answers it too"
         if relative.parts[0] == "validation":
             assert top not in ("app", "tests"), f"{relative} imports {module}"
             assert not module.startswith("simulator.cli"), f"{relative} imports {module}: run the command"

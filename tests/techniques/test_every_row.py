@@ -31,7 +31,6 @@ from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import technique_value
 from simulator.techniques.complexity import LayerKind, length_cost
 from simulator.techniques.fine_tuning import fine_tuning_memory
-from simulator.techniques.paged_attention import Allocation, kv_waste
 from tests.techniques.technique_rows import OTHER, ROWS, USUAL, Row
 
 STEP_FIELDS = tuple(TechniquesSpec.model_fields)
@@ -217,18 +216,6 @@ def test_complexity_of_every_kind_of_layer(kind: LayerKind, prefill: float, toke
     cost = length_cost(kind, tokens=np.array([65536.0, 131072.0]), width=1024.0)
     assert cost.prefill_flops[1] / cost.prefill_flops[0] == pytest.approx(prefill, rel=0.02)
     assert cost.decode_flops[1] / cost.decode_flops[0] == pytest.approx(token, rel=0.02)
-
-
-def test_every_way_to_set_cache_aside_wastes_more_than_pages() -> None:
-    kinds: tuple[Allocation, ...] = ("paged", "oracle", "power_of_two", "max_length")
-    slots = [
-        kv_waste(
-            np.array([100.0]), output_tokens=np.array([150.0]), allocation=kind, max_model_len=2048
-        ).slots_per_request
-        for kind in kinds
-    ]
-    assert slots == sorted(slots)
-    assert len(set(slots)) == len(kinds)
 
 
 def test_fine_tuning_takes_less_with_every_saving() -> None:

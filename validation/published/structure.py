@@ -23,12 +23,12 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import MoeOverride, StructureSpec, TechniquesSpec
-from simulator.techniques.attention_kernel import AttentionCost, flash_attention_cost, standard_attention_cost
 from simulator.techniques.fine_tuning import fine_tuning_memory
-from simulator.techniques.paged_attention import Allocation, kv_waste
 from simulator.techniques.registry import apply_techniques
 from simulator.units import GIB, GIGA, KIB, MEGA, MILLI, TERA
+from validation.published.attention_traffic import AttentionCost, flash_attention_cost, standard_attention_cost
 from validation.published.identities import Identity
+from validation.published.kv_waste import Allocation, kv_waste
 from validation.published.rows import FOLDER
 
 FLASH_HEADS, FLASH_TOKENS, FLASH_WIDTH = 64.0 * 16.0, 1024.0, 64.0

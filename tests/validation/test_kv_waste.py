@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.techniques.paged_attention import ALLOCATIONS, KvWaste, concurrency, kv_waste, next_power_of_two
+from validation.published.kv_waste import ALLOCATIONS, Allocation, KvWaste, concurrency, kv_waste, next_power_of_two
 
 ONE = np.ones(1)
 
@@ -82,3 +82,15 @@ def test_bad_input_is_refused() -> None:
         one_request("paged", longest=256)
     with pytest.raises(RoofcastError, match="allowed: max_length"):
         one_request("slab")
+
+
+def test_every_way_to_set_cache_aside_wastes_more_than_pages() -> None:
+    kinds: tuple[Allocation, ...] = ("paged", "oracle", "power_of_two", "max_length")
+    slots = [
+        kv_waste(
+            np.array([100.0]), output_tokens=np.array([150.0]), allocation=kind, max_model_len=2048
+        ).slots_per_request
+        for kind in kinds
+    ]
+    assert slots == sorted(slots)
+    assert len(set(slots)) == len(kinds)

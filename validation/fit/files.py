@@ -71,13 +71,13 @@ def write_engine_fits(
     path = (directory or calibration_directory() / "engines") / f"{engine}.yaml"
     fits = validate(EngineFits, read_yaml(path), where=str(path))
     before = fits if release is None else fits.releases[release]
-    changed = {
+    fitted: dict[str, object] = {
         "overheads": before.overheads.model_copy(update=_rounded(overheads, digits=4)),
         "spread": before.spread.model_copy(update={name: round(value, 3) for name, value in (spread or {}).items()}),
     }
     if release is not None:
-        changed = {"releases": {**fits.releases, release: before.model_copy(update=changed)}}
-    dated = {**changed, "date": datetime.now(UTC).date().isoformat()}
+        fitted = {"releases": {**fits.releases, release: before.model_copy(update=fitted)}}
+    dated = {**fitted, "date": datetime.now(UTC).date().isoformat()}
     write_whole(path, yaml_text(fits.model_copy(update=dated), heading=HEADING))
     return path
 

@@ -14,10 +14,10 @@ from simulator.engine.runs.load_sweep import LoadSweep, load_sweep
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.comparison import TechniqueStep, WhatIf, run_cost, technique_steps
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan
-from simulator.planner.serving.limits import LatencyRange, latency_range
+from simulator.planner.serving.replica_load import LatencyRange, latency_range
 from simulator.reports.contract import result_object
 from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.report import build_report
@@ -89,7 +89,7 @@ def planned(spec: PlanSpec) -> CapacityPlan:
 
 @st.cache_resource(max_entries=100, show_spinner=False)
 def _ranges(question: str, _plan: CapacityPlan) -> LatencyRange:
-    return latency_range(_plan.best, mix=_plan.demand.mix)
+    return latency_range(_plan.best)
 
 
 def latency_ranges(plan: CapacityPlan) -> LatencyRange:

@@ -9,7 +9,7 @@ from itertools import cycle
 import streamlit as st
 
 from app.answers import report_file
-from simulator.planner.records import CapacityPlan
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.reports.formats.files import ReportFormat
 from simulator.reports.tables.plan_document import plan_document
 from simulator.specs.question.plan import PlanSpec

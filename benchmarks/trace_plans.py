@@ -29,8 +29,9 @@ from simulator.engine.runs.scheduling import step_tables
 from simulator.engine.runs.serving import serve_workload
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan, Objective
+from simulator.planner.records import Objective
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.recorded.replay import resampled_requests

@@ -13,8 +13,9 @@ from app.variation import variation_inputs
 from app.views.plan_details import details, gap_details, spec_of
 from simulator.errors import RoofcastError
 from simulator.phases.memory import cache_room
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.records import Fleet
 from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
-from simulator.planner.records import CapacityPlan, Fleet
 from simulator.planner.studies.growth import DEFAULT_HORIZON_MONTHS, DEFAULT_LEAD_TIME_DAYS
 from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.charts.memory_stack import memory_stack_chart

@@ -13,9 +13,9 @@ from app.answers import latency_ranges, planned, studied
 from app.commands import plan_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.explain import explanation, nearest_rejections
 from simulator.planner.gap.records import GapError
-from simulator.planner.records import CapacityPlan
 from simulator.reports.charts.chart import Chart
 from simulator.reports.charts.load import replica_load_chart
 from simulator.reports.content.document import Bullets, Paragraph, Section, Table, Tone

@@ -14,7 +14,7 @@ from simulator.api.results import Answer, Cells, Document
 from simulator.errors import InfeasibleError, ProfileError, RoofcastError
 
 if TYPE_CHECKING:
-    from simulator.planner.records import CapacityPlan
+    from simulator.planner.capacity_plan import CapacityPlan
     from simulator.reports.charts.chart import Chart
     from simulator.specs.question.plan import PlanSpec
 

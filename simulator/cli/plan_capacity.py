@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,9 +17,6 @@ from simulator.cli.options.shared import grouped
 from simulator.cli.options.studies import growth_options, search_options, study_options, technique_axes
 from simulator.errors import FileError, InfeasibleError, RoofcastError
 from simulator.files import STANDARD_STREAM, write_text
-
-if TYPE_CHECKING:
-    pass
 
 NAME = "plan-capacity"
 _COLLECT_EVERY = 200_000

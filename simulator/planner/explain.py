@@ -8,7 +8,9 @@ How a prefill pool was sized, and what two pools change against one kind of repl
 from __future__ import annotations
 
 from simulator.phases.memory import MemoryPlan
-from simulator.planner.records import CapacityPlan, Fleet, PrefillPool, Rejection
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.records import Fleet, Transfer
+from simulator.planner.records import Rejection
 from simulator.units import GIGA, KILO, MILLI, percent_text, plain_text
 
 
@@ -21,20 +23,22 @@ def memory_text(memory: MemoryPlan) -> str:
     )
 
 
-def _pool_lines(plan: CapacityPlan, fleet: Fleet, pool: PrefillPool) -> list[str]:
-    replica, rate = pool.replica, plan.demand.planned_rate_per_s
+def _pool_lines(plan: CapacityPlan, transfer: Transfer) -> list[str]:
+    rate, first = plan.demand.planned_rate_per_s, plan.best.pools[0]
+    sized = [
+        f"{pool.role} pool: {rate:.4g} / {pool.replica.capacity_per_s:.4g} requests/s a replica "
+        f"({percent_text(pool.replica.utilization)} of saturation) rounded up = {pool.replicas}, "
+        f"plus {pool.spares} spare"
+        for pool in plan.best.pools
+    ]
     return [
-        f"prefill pool, {memory_text(replica.memory)}",
-        f"prefill pool: {rate:.4g} / {replica.capacity_per_s:.4g} requests/s a replica "
-        f"({percent_text(replica.utilization)} of saturation) rounded up = {pool.replicas}, "
-        f"plus {pool.spares} spare; limit: {pool.limit.detail}",
-        f"decode pool: {rate:.4g} / {fleet.replica.capacity_per_s:.4g} requests/s a replica "
-        f"({percent_text(fleet.replica.utilization)} of saturation) rounded up = {fleet.replicas}, "
-        f"plus {fleet.spares} spare",
+        f"{first.role} pool, {memory_text(first.replica.memory)}",
+        f"{sized[0]}; limit: {first.limit.detail}",
+        *sized[1:],
         "TTFT under load is that of prefill replicas that take turns at the requests (round robin); their number holds "
         "the objectives for requests at random moments as well, as that of aggregated replicas does",
-        f"KV cache of a mean prompt: {pool.transfer_s / MILLI:.3g} ms over {pool.link}, which is busy for "
-        f"{percent_text(pool.link_busy_fraction)} of the time of a prefill replica; the first token comes with it",
+        f"KV cache of a mean prompt: {transfer.prompt_s / MILLI:.3g} ms over {transfer.link}, which is busy for "
+        f"{percent_text(transfer.busy_fraction)} of the time of a prefill replica; the first token comes with it",
     ]
 
 
@@ -50,9 +54,9 @@ def _against(fleets: list[Fleet], currency: str) -> str:
 def serving_lines(plan: CapacityPlan) -> list[str]:
     """The sizing of the prefill pool, where the best fleet has one; the best of both ways to serve, where compared."""
     fleets = [plan.best, *plan.alternatives]
-    lines = [] if plan.best.prefill is None else _pool_lines(plan, plan.best, plan.best.prefill)
-    apart = [fleet for fleet in fleets if fleet.prefill is not None]
-    together = [fleet for fleet in fleets if fleet.prefill is None]
+    lines = _pool_lines(plan, plan.best.transfer) if plan.best.transfer else []
+    apart = [fleet for fleet in fleets if len(fleet.pools) > 1]
+    together = [fleet for fleet in fleets if len(fleet.pools) == 1]
     if apart and together:
         currency = plan.best.cost.currency
         lines.append(f"aggregated at best: {_against(together, currency)}")
@@ -71,7 +75,7 @@ def _demand_lines(plan: CapacityPlan) -> list[str]:
 
 def _memory_lines(fleet: Fleet) -> list[str]:
     memory, replica = fleet.replica.memory, fleet.replica
-    pool = "" if fleet.prefill is None else "decode pool, "
+    pool = f"{fleet.pools[-1].role} pool, ".removeprefix(" pool, ")
     return [
         f"{pool}{memory_text(memory)}",
         f"KV cache: {memory.kv_bytes_per_token / KILO:.1f} kB a token and device, {memory.kv_capacity_tokens:,} "
@@ -81,7 +85,7 @@ def _memory_lines(fleet: Fleet) -> list[str]:
 
 def _capacity_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
     replica, idle, loaded = fleet.replica, fleet.replica.unloaded, fleet.replica.at_capacity
-    prompts = f"prompts take {percent_text(loaded.prompt_share)} of the time" if fleet.prefill is None else "no prompts"
+    prompts = f"prompts take {percent_text(loaded.prompt_share)} of the time" if len(fleet.pools) == 1 else "no prompts"
     full = percent_text(loaded.kv_utilization)
     saturation, planned = (plain_text(rate, digits=3) for rate in (replica.saturation_per_s, replica.capacity_per_s))
     return [
@@ -96,7 +100,7 @@ def _capacity_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
 def _fleet_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
     replica, rate = fleet.replica, plan.demand.planned_rate_per_s
     lines = []
-    if fleet.prefill is None:
+    if len(fleet.pools) == 1:
         lines.append(
             f"replicas: {plain_text(rate)} / {plain_text(replica.capacity_per_s)} rounded up = {fleet.replicas:,}, "
             f"plus {fleet.spares} spare"

@@ -12,13 +12,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simulator.errors import RoofcastError
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, complete
 from simulator.planner.plausibility import warnings_for
-from simulator.planner.records import Assumption, CapacityPlan, Rejection
+from simulator.planner.records import Assumption, Rejection
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.search.trials import try_platforms
+from simulator.planner.search.search import try_platforms
 from simulator.planner.studies.registry import has_studies, with_finalists, with_studies
 from simulator.specs.question.plan import PlanSpec
 
@@ -66,10 +67,10 @@ def best_of_each(ranked: list[Sized]) -> list[Sized]:
     """The best of every accelerator, as one kind of replica and as two pools; where only one was tried, all of them."""
     if len({item.evaluated.candidate.platform.hardware.name for item in ranked}) == 1:
         return ranked
-    best: dict[tuple[str, bool], Sized] = {}
+    best: dict[tuple[str, int], Sized] = {}
     for item in ranked:
         candidate = item.evaluated.candidate
-        best.setdefault((candidate.platform.hardware.name, candidate.prefill is None), item)
+        best.setdefault((candidate.platform.hardware.name, len(candidate.parts)), item)
     return list(best.values())
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.single_changes import single_changes, trial_of
-from simulator.planner.records import Fleet
 from simulator.planner.search.question import Question
 from simulator.units import KILO, percent_text
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.explain import explanation
-from simulator.planner.records import CapacityPlan
 from simulator.planner.studies.registry import has_studies
 from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
 from simulator.reports.content.quantities import counted_text

@@ -11,6 +11,7 @@ from simulator.engine.lanes.load_curve import lanes
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.transformer import ParameterCounts, parameter_counts
 from simulator.phases.step import StepEstimate, estimate_step
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.handoff.launch import Handoff, launch_handoff
 from simulator.planner.money.carbon import EnergyCarbon, energy_and_carbon
 from simulator.planner.money.facilities import Facilities, facilities
@@ -18,9 +19,7 @@ from simulator.planner.money.tco import total_cost
 from simulator.planner.money.tco_records import OwningBar, TotalCost
 from simulator.planner.money.tco_sensitivity import owning_bars
 from simulator.planner.plan import completed
-from simulator.planner.records import CapacityPlan
-from simulator.planner.serving.limits import LatencyRange, latency_range
-from simulator.planner.serving.replica_load import ReplicaLoad, replica_load
+from simulator.planner.serving.replica_load import LatencyRange, ReplicaLoad, latency_range, replica_load
 from simulator.specs.loading import load_prices
 from simulator.specs.model.loading import read_profile
 from simulator.specs.money.ownership import OwnershipProfile, load_ownership
@@ -118,10 +117,8 @@ def gather(
         cost=cost,
         energy=energy_and_carbon(plan, prices=prices, ownership=owning),
         rooms=facilities(fleet, ownership=owning),
-        load=replica_load(
-            fleet.replica, mix=mix, rates_per_s=(fleet.at_peak.rate_per_s, fleet.degraded.rate_per_s), fleet=fleet
-        ),
-        latencies=latency_range(fleet, mix=mix),
+        load=replica_load(fleet, rates_per_s=(fleet.at_peak.rate_per_s, fleet.degraded.rate_per_s)),
+        latencies=latency_range(fleet),
         owning=tuple(owning_bars(plan, cost=cost, prices=prices, ownership=owning)),
         prefill=estimate_step(deployment, prefill_step(sequences=1, tokens=max(1, round(mix.isl.mean_tokens)))),
         decode=estimate_step(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from itertools import product
@@ -18,24 +19,22 @@ from hypothesis import strategies as st
 from simulator.engine.runs.disaggregation import serve_disaggregated
 from simulator.engine.runs.scheduling import Pool
 from simulator.errors import RoofcastError
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.constraints import fleet_limits
-from simulator.planner.fleet.disaggregated_fleet import pack_pools
-from simulator.planner.fleet.fleet import size
+from simulator.planner.fleet.fleet import pack, size
+from simulator.planner.fleet.records import Latencies
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.remaining import carried_rate_per_s
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan, Rejection
+from simulator.planner.records import Objective, Rejection
 from simulator.planner.search.candidates import Candidate, candidates, platforms
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.search.screen_pools import screen_pools
-from simulator.planner.search.wide_search import candidate_of, screen_space
-from simulator.planner.serving.disaggregated import evaluate_pools, pool_latencies
-from simulator.planner.serving.feasibility import Evaluated, evaluate
-from simulator.planner.serving.limits import latency_range
+from simulator.planner.search.wide_search import candidate_of, screen_pools, screen_space
+from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pools
 from simulator.planner.serving.pool_states import _scattered
-from simulator.planner.serving.replica_load import replica_load
-from simulator.planner.verification.pools import small_group
+from simulator.planner.serving.replica_load import latency_range, replica_load
+from simulator.planner.verification.simulation import small_group
 from simulator.reports.plan_text import plan_markdown, plan_text
 from simulator.reports.tables.plan_document import plan_csv, plan_document
 from simulator.specs.question.plan import plan_spec
@@ -53,16 +52,31 @@ def tried(asked: Question) -> list[Candidate]:
     return list(candidates(asked.spec, model=asked.model, platform=platform))
 
 
-def pair(asked: Question, *, prefill: int = 0, decode: int = 0) -> Evaluated:
+def pair(asked: Question, *, prefill: int = 0, decode: int = 0) -> Disaggregated:
     found = tried(asked)
     both = replace(found[decode], prefill=found[prefill])
-    outcome = evaluate(both, model=asked.model, mix=asked.demand.mix, objectives=asked.objectives, policy=asked.policy)
-    assert isinstance(outcome, Evaluated)
+    outcome = evaluate_pools(
+        both, model=asked.model, mix=asked.demand.mix, objectives=asked.objectives, policy=asked.policy
+    )
+    assert isinstance(outcome, Disaggregated)
     return outcome
 
 
+def seen(
+    shape: Disaggregated,
+    decode_rates: Sequence[float],
+    prefill_rates: Sequence[float],
+    *,
+    objectives: tuple[Objective, ...] = (),
+    replicas: int = 1,
+) -> tuple[Latencies, ...]:
+    """Latencies at rates of one decode replica and, at once, of one of several prefill replicas that take turns."""
+    rates = [np.array(prefill_rates), np.array(decode_rates)]
+    return shape.at_rates(rates, replicas=[np.full(1, float(replicas))] * 2, objectives=objectives)
+
+
 @pytest.fixture(scope="module")
-def evaluated() -> Evaluated:
+def evaluated() -> Disaggregated:
     return pair(question())
 
 
@@ -80,23 +94,21 @@ class TestStates:
         counts = np.histogram2d(np.arange(len(places)), places, bins=4)[0]
         assert (counts == size // 4).all()
 
-    def test_pools_share_no_time(self, evaluated: Evaluated) -> None:
+    def test_pools_share_no_time(self, evaluated: Disaggregated) -> None:
         """TTFT does not know the decode pool's load, TPOT not the prefill pool's, and E2E mean is the sum of both."""
-        assert evaluated.prefill is not None
         low, high = 0.2, 0.8
         rates = [load * evaluated.replica.saturation_per_s for load in (low, high, low, high)]
         first = [load * evaluated.prefill.replica.saturation_per_s for load in (low, low, high, high)]
-        a, b, c, d = pool_latencies(evaluated, rates, first, objectives=())
+        a, b, c, d = seen(evaluated, rates, first, objectives=())
         assert a.ttft_p95_s == b.ttft_p95_s < c.ttft_p95_s == d.ttft_p95_s
         assert a.tpot_p95_s == c.tpot_p95_s < b.tpot_p95_s == d.tpot_p95_s
         assert d.e2e_mean_s - b.e2e_mean_s == pytest.approx(c.e2e_mean_s - a.e2e_mean_s, rel=1e-9)
 
     @pytest.mark.parametrize(("load", "replicas"), [(0.4, 1), (0.7, 1), (0.6, 4), (0.75, 4)])
-    def test_agrees_with_the_event_simulation(self, evaluated: Evaluated, load: float, replicas: int) -> None:
-        assert evaluated.prefill is not None
+    def test_agrees_with_the_event_simulation(self, evaluated: Disaggregated, load: float, replicas: int) -> None:
         asked = question()
         rate = load * min(evaluated.replica.saturation_per_s, evaluated.prefill.replica.saturation_per_s)
-        (steady,) = pool_latencies(evaluated, (rate,), (rate,), objectives=(), prefill_replicas=(replicas,))
+        (steady,) = seen(evaluated, (rate,), (rate,), objectives=(), replicas=replicas)
         simulated = serve_disaggregated(
             requests_of_mix(asked.demand.mix, rate_per_s=replicas * rate, count=4000 * replicas, seed=2),
             prefill=Pool(deployment=evaluated.prefill.replica.deployment, replicas=replicas),
@@ -117,8 +129,7 @@ class TestCapacity:
     def test_objectives_hold_at_capacity_and_fail_beyond(self) -> None:
         asked = question(objectives=({"metric": "ttft", "percentile": 95, "bound_s": 0.2},))
         found = pair(asked)
-        assert found.prefill is not None
-        at, beyond = pool_latencies(
+        at, beyond = seen(
             found,
             [found.replica.capacity_per_s] * 2,
             [share * found.prefill.replica.capacity_per_s for share in (1.0, 1.1)],
@@ -132,8 +143,6 @@ class TestCapacity:
         loose = pair(question(objectives=({"metric": "e2e", "percentile": 95, "bound_s": 100},)))
         asked = question(objectives=({"metric": "e2e", "percentile": 95, "bound_s": 4},))
         tight = pair(asked)
-        assert tight.prefill is not None
-        assert loose.prefill is not None
         assert tight.replica.at_capacity.objectives_s[0] <= 4
         assert tight.replica.capacity_per_s <= loose.replica.capacity_per_s
         assert tight.prefill.replica.capacity_per_s <= loose.prefill.replica.capacity_per_s
@@ -153,22 +162,18 @@ class TestCapacity:
         assert outcome.code == "objective"
         assert outcome.message.startswith("E2E p95")
 
-    def test_a_slower_link_takes_longer(self, evaluated: Evaluated) -> None:
-        assert evaluated.transfer is not None
-        slow = replace(evaluated, transfer=replace(evaluated.transfer, token_s=10 * evaluated.transfer.token_s))
-        assert evaluated.prefill is not None
+    def test_a_slower_link_takes_longer(self, evaluated: Disaggregated) -> None:
+        slow = replace(evaluated, link=replace(evaluated.link, token_s=10 * evaluated.link.token_s))
         rate = 0.3 * evaluated.prefill.replica.saturation_per_s
-        fast_at, slow_at = (pool_latencies(item, (rate,), (rate,), objectives=())[0] for item in (evaluated, slow))
-        longer_s = 9 * evaluated.transfer.token_s * question().demand.mix.isl.mean_tokens
+        fast_at, slow_at = (seen(item, (rate,), (rate,), objectives=())[0] for item in (evaluated, slow))
+        longer_s = 9 * evaluated.link.token_s * question().demand.mix.isl.mean_tokens
         assert slow_at.ttft_mean_s - fast_at.ttft_mean_s >= longer_s
         assert slow_at.tpot_mean_s == fast_at.tpot_mean_s
 
 
 class TestGuesses:
-    def test_only_the_decode_pool_guesses(self, evaluated: Evaluated) -> None:
+    def test_only_the_decode_pool_guesses(self, evaluated: Disaggregated) -> None:
         guessing = pair(question(speculation=("ngram",)))
-        assert guessing.prefill is not None
-        assert evaluated.prefill is not None
         assert guessing.replica.deployment.speculation is not None
         assert guessing.prefill.replica.deployment.speculation is None
         assert guessing.prefill.replica.saturation_per_s == evaluated.prefill.replica.saturation_per_s
@@ -178,10 +183,9 @@ class TestGuesses:
     def test_agrees_with_the_event_simulation(self) -> None:
         asked = question(speculation=("ngram",))
         found = pair(asked)
-        assert found.prefill is not None
         rate = 0.5 * min(found.replica.saturation_per_s, found.prefill.replica.saturation_per_s)
-        (steady,) = pool_latencies(found, (rate,), (rate,), objectives=())
-        pools = [Pool(deployment=item.replica.deployment, replicas=1) for item in (found.prefill, found)]
+        (steady,) = seen(found, (rate,), (rate,), objectives=())
+        pools = [Pool(deployment=item.replica.deployment, replicas=1) for item in (found.prefill, found.decode)]
         simulated = serve_disaggregated(
             requests_of_mix(asked.demand.mix, rate_per_s=rate, count=3000, seed=2),
             prefill=pools[0],
@@ -193,6 +197,16 @@ class TestGuesses:
         assert steady.tpot_mean_s == pytest.approx(simulated.tpot.mean_s, rel=0.1)
         assert steady.tpot_p95_s == pytest.approx(simulated.tpot.p95_s, rel=0.15)
 
+    def test_a_drafter_with_a_cache_of_its_own_reads_the_prompts_in_the_prefill_pool(
+        self, evaluated: Disaggregated
+    ) -> None:
+        guessing = pair(question(speculation=("eagle",)))
+        assert guessing.prefill.replica.memory.draft_kv_bytes_per_token > 0
+        assert guessing.link.token_s > evaluated.link.token_s
+        assert guessing.prefill.replica.saturation_per_s < evaluated.prefill.replica.saturation_per_s
+        assert guessing.prefill.replica.saturation_per_s > 0.8 * evaluated.prefill.replica.saturation_per_s
+        assert guessing.replica.unloaded.tpot_mean_s < evaluated.replica.unloaded.tpot_mean_s
+
 
 class TestWideSearch:
     def test_screened_pools_agree_with_the_exact_evaluation(self) -> None:
@@ -203,15 +217,14 @@ class TestWideSearch:
         for place, (row, column) in product(range(len(found.tables)), ((9, 3), (13, 4))):
             limits = (found.space.sequences[row], found.space.tokens[column])
             one = candidate_of(asked, found.tables[place], limits=limits)
-            exact = evaluate(
+            exact = evaluate_pools(
                 replace(one, prefill=one),
                 model=asked.model,
                 mix=asked.demand.mix,
                 objectives=asked.objectives,
                 policy=asked.policy,
             )
-            assert isinstance(exact, Evaluated)
-            assert exact.prefill is not None
+            assert isinstance(exact, Disaggregated)
             ratios.append(pools.prefill_per_s[place, column] / exact.prefill.replica.capacity_per_s)
             ratios.append(pools.decode_per_s[place, row, column] / exact.replica.capacity_per_s)
         assert np.abs(np.log(ratios)).max() < np.log(1.25)
@@ -238,15 +251,13 @@ class TestTransfer:
         asked = question(tp=(1, 2, 4))
         found = pair(asked, prefill=prefill, decode=decode)
         server = found.candidate.platform.server
-        assert found.transfer is not None
-        assert found.prefill is not None
         assert server is not None
         token_bytes = 2 * 32 * 8 * 128 * 2
         devices = min(found.prefill.replica.devices, found.replica.devices)
         nics = min(server.nics_per_server / server.accelerators_per_server, 1)
         sent_bytes_per_s = devices * nics * server.nic.bytes_per_s_per_direction
         mean_tokens = asked.demand.mix.isl.mean_tokens
-        seconds = found.transfer.prompt_s(asked.demand.mix)
+        seconds = found.link.prompt_s(asked.demand.mix)
         assert seconds * sent_bytes_per_s == pytest.approx(token_bytes * mean_tokens)
 
 
@@ -257,15 +268,14 @@ class TestSizing:
     )
     def test_servers_hold_both_pools(self, counts: tuple[int, int], powers: tuple[int, int]) -> None:
         devices = (2 ** powers[0], 2 ** powers[1])
-        found = pack_pools(counts, devices=devices, devices_per_server=8)
-        assert found.servers is not None
+        servers = pack(counts, devices=devices, devices_per_server=8)
         used = sum(count * each for count, each in zip(counts, devices, strict=True))
-        assert found.idle_devices == found.servers * 8 - used >= 0
+        assert servers * 8 >= used
         if max(devices) <= 8:
-            assert found.servers == ceil(used / 8)
+            assert servers == ceil(used / 8)
 
     def test_sizes_that_leave_gaps_get_servers_of_their_own(self) -> None:
-        assert pack_pools((2, 2), devices=(3, 4), devices_per_server=8).servers == 1 + 1
+        assert pack((2, 2), devices=(3, 4), devices_per_server=8) == 1 + 1
 
     def test_pools_are_sized_by_hand(self, plan: CapacityPlan) -> None:
         fleet = next(item for item in (plan.best, *plan.alternatives) if item.prefill is not None)
@@ -348,12 +358,12 @@ class TestPlan:
 
     def test_latencies_over_the_load_and_their_range_pass_through_the_plan(self, plan: CapacityPlan) -> None:
         fleet = next(item for item in (plan.best, *plan.alternatives) if item.prefill is not None)
-        load = replica_load(fleet.replica, mix=plan.demand.mix, rates_per_s=(fleet.degraded.rate_per_s,), fleet=fleet)
+        load = replica_load(fleet, rates_per_s=(fleet.degraded.rate_per_s,))
         ttft, tpot = (next(point for point in load.at if point.metric.value == name) for name in ("ttft", "tpot"))
         assert ttft.values_s[2] == pytest.approx(fleet.degraded.ttft_p95_s, rel=0.02)
         assert tpot.values_s[2] == pytest.approx(fleet.degraded.tpot_p95_s, rel=1e-6)
         assert list(load.ttft_p95_s) == sorted(load.ttft_p95_s)
-        found = latency_range(fleet, mix=plan.demand.mix)
+        found = latency_range(fleet)
         assert found.ttft_p95_s[0] < fleet.degraded.ttft_p95_s < found.ttft_p95_s[1]
         assert found.tpot_p95_s[0] < fleet.degraded.tpot_p95_s < found.tpot_p95_s[1]
 
@@ -372,20 +382,6 @@ class TestPlan:
         assert (found["replicas"], found["spare_replicas"]) == (pool.replicas, 1)
         row = plan_csv(plan).splitlines()[1 + place]
         assert row.endswith(f",{pool.replicas},1,{pool.replica.devices}")
-
-    def test_a_drafter_with_a_cache_of_its_own_is_refused(self) -> None:
-        asked = question(speculation=("eagle",))
-        first = tried(asked)[0]
-        outcome = evaluate(
-            replace(first, prefill=first),
-            model=asked.model,
-            mix=asked.demand.mix,
-            objectives=asked.objectives,
-            policy=asked.policy,
-        )
-        assert isinstance(outcome, Rejection)
-        assert outcome.code == "unsupported_option"
-        assert outcome.message.startswith("eagle drafts with a cache of its own")
 
     @pytest.mark.parametrize("other", [{"stock": ("h100=8",)}, {"pools": True}, {"explain_gap": True}])
     def test_what_cannot_be_combined_is_refused(self, other: dict[str, object]) -> None:

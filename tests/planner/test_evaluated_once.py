@@ -12,7 +12,8 @@ from simulator.planner.search import evaluated_once
 from simulator.planner.search.candidates import Candidate, candidates, platforms
 from simulator.planner.search.evaluated_once import evaluate_ahead, evaluate_once
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.serving.feasibility import Evaluated, Policy, evaluate
+from simulator.planner.serving.replica import Policy
+from simulator.planner.serving.shapes import Aggregated, evaluate
 from simulator.specs.question.plan import plan_spec
 
 ASKED = {"model": "llama-3.1-8b", "hardware": ("h100-sxm-80gb",), "tp": (1,), "ttft_p95": 1.0}
@@ -25,7 +26,7 @@ def _question(**changes: object) -> tuple[Question, Candidate]:
     return question, candidates(spec, model=question.model, platform=platform)[0]
 
 
-def _outcome(question: Question, candidate: Candidate, *, policy: Policy | None = None) -> Evaluated | Rejection:
+def _outcome(question: Question, candidate: Candidate, *, policy: Policy | None = None) -> Aggregated | Rejection:
     return evaluate_once(
         candidate,
         model=question.model,
@@ -45,8 +46,8 @@ def test_remembered_is_what_would_be_worked_out() -> None:
         objectives=question.objectives,
         policy=question.policy,
     )
-    assert isinstance(found, Evaluated)
-    assert isinstance(fresh, Evaluated)
+    assert isinstance(found, Aggregated)
+    assert isinstance(fresh, Aggregated)
     assert found.replica.capacity_per_s == fresh.replica.capacity_per_s
     assert found.replica.at_capacity == fresh.replica.at_capacity
 
@@ -65,8 +66,8 @@ def test_another_rate_works_out_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 def test_other_objectives_are_another_question() -> None:
     (first, candidate), (second, again) = _question(ttft_p95=2.0), _question(ttft_p95=0.2)
     before, after = _outcome(first, candidate), _outcome(second, again)
-    assert isinstance(before, Evaluated)
-    assert isinstance(after, Evaluated)
+    assert isinstance(before, Aggregated)
+    assert isinstance(after, Aggregated)
     assert before.replica.capacity_per_s > after.replica.capacity_per_s
 
 
@@ -76,8 +77,8 @@ def test_other_objectives_are_another_question() -> None:
 def test_what_changes_a_replica_is_another_question(changes: dict[str, object]) -> None:
     (first, candidate), (second, other) = _question(), _question(**changes)
     before, after = _outcome(first, candidate), _outcome(second, other)
-    assert isinstance(before, Evaluated)
-    assert isinstance(after, Evaluated)
+    assert isinstance(before, Aggregated)
+    assert isinstance(after, Aggregated)
     assert before.replica.capacity_per_s != after.replica.capacity_per_s
 
 
@@ -87,8 +88,8 @@ def test_a_profile_of_the_same_name_is_another_one() -> None:
     slower = hardware.model_copy(update={"memory_bytes_per_s": hardware.memory_bytes_per_s / 3})
     other = replace(candidate, platform=replace(candidate.platform, hardware=slower))
     before, after = _outcome(question, candidate), _outcome(question, other)
-    assert isinstance(before, Evaluated)
-    assert isinstance(after, Evaluated)
+    assert isinstance(before, Aggregated)
+    assert isinstance(after, Aggregated)
     assert before.replica.capacity_per_s > after.replica.capacity_per_s
 
 
@@ -96,8 +97,8 @@ def test_a_lower_utilisation_is_another_question() -> None:
     question, candidate = _question(ttft_p95=60.0)
     lower = replace(question.policy, utilization=0.5)
     full, half = _outcome(question, candidate), _outcome(question, candidate, policy=lower)
-    assert isinstance(full, Evaluated)
-    assert isinstance(half, Evaluated)
+    assert isinstance(full, Aggregated)
+    assert isinstance(half, Aggregated)
     assert half.replica.capacity_per_s < full.replica.capacity_per_s
 
 
@@ -118,17 +119,17 @@ def test_other_objectives_and_another_load_price_nothing(monkeypatch: pytest.Mon
         objectives=tighter.objectives,
         policy=replace(question.policy, utilization=0.6),
     )
-    assert isinstance(found, Evaluated)
-    assert isinstance(fresh, Evaluated)
+    assert isinstance(found, Aggregated)
+    assert isinstance(fresh, Aggregated)
     assert found.replica == fresh.replica
 
 
 def test_priced_curves_of_other_lengths_are_not_taken() -> None:
     (first, candidate), (second, again) = _question(isl=700), _question(isl=2100)
     before, after = _outcome(first, candidate), _outcome(second, again)
-    assert isinstance(before, Evaluated)
-    assert isinstance(after, Evaluated)
-    assert before.curve is not after.curve
+    assert isinstance(before, Aggregated)
+    assert isinstance(after, Aggregated)
+    assert before.part.curve is not after.part.curve
     assert before.replica.saturation_per_s > after.replica.saturation_per_s
 
 
@@ -142,7 +143,7 @@ def test_worked_out_ahead_is_what_each_comes_to_alone() -> None:
         ahead = _outcome(question, candidate)
         alone = evaluate(candidate, model=question.model, mix=mix, objectives=objectives, policy=policy)
         assert type(ahead) is type(alone)
-        if isinstance(ahead, Evaluated) and isinstance(alone, Evaluated):
+        if isinstance(ahead, Aggregated) and isinstance(alone, Aggregated):
             assert ahead.candidate is candidate
             assert ahead.replica.capacity_per_s == pytest.approx(alone.replica.capacity_per_s, rel=1e-12)
             assert ahead.replica.unloaded.ttft_p95_s == pytest.approx(alone.replica.unloaded.ttft_p95_s, rel=1e-12)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from simulator.engine.runs.rate_simulation import simulate_as_sent
 from simulator.engine.runs.serving import served_deployment
+from simulator.planner.capacity_plan import CapacityPlan, Verdict, Verification
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan, Verdict, Verification
-from simulator.planner.verification.checks import MOST_ADDED, bar_chance, smallest_that_holds, surer
-from simulator.planner.verification.fleets import refused
+from simulator.planner.verification.finalists import MOST_ADDED, bar_chance, smallest_that_holds, surer
+from simulator.planner.verification.simulation import refused
 from simulator.planner.verification.traces import _chance_below
 from simulator.reports.plan_text import plan_text
 from simulator.reports.sections.answer import finalists_outcome

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.handoff.launch import Handoff, launch_handoff, service_name
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan
 from simulator.planner.serving.replica_load import PERCENTILES, knee_index, replica_load
 from simulator.specs.question.plan import plan_spec
 
@@ -222,7 +222,7 @@ def test_service_names_are_valid_for_kubernetes(name: str) -> None:
 
 def test_latency_rises_with_load_and_meets_the_plan_at_the_planned_rate() -> None:
     fleet = plan().best
-    load = replica_load(fleet.replica, mix=plan().demand.mix, rates_per_s=(fleet.degraded.rate_per_s,))
+    load = replica_load(fleet, rates_per_s=(fleet.degraded.rate_per_s,))
     assert list(load.loads) == sorted(load.loads)
     assert load.ttft_p95_s[-1] > 2 * load.ttft_p95_s[0]
     assert 0.5 < load.knee_load < 1

@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 
 from simulator.errors import InfeasibleError, ProfileError, RoofcastError
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
-from simulator.planner.fleet.fleet import pack, replicas_for
+from simulator.planner.fleet.fleet import pack
 from simulator.planner.money.cost import choose_offer, fleet_cost
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan, Objective, Rejection
+from simulator.planner.records import Objective, Rejection
 from simulator.planner.search.candidates import Candidate, Platform, platforms
-from simulator.planner.serving.feasibility import Evaluated, Policy, evaluate
+from simulator.planner.serving.replica import Policy
+from simulator.planner.serving.shapes import Aggregated, evaluate, replicas_for
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_prices
@@ -31,7 +33,7 @@ def planned(**fields: object) -> CapacityPlan:
 
 def replica_on(
     platform: Platform, *, tp_size: int = 4, objectives: tuple[Objective, ...] = DEFAULT_OBJECTIVES
-) -> Evaluated | Rejection:
+) -> Aggregated | Rejection:
     candidate = Candidate(
         platform=platform,
         parallelism=ParallelismSpec(tp_size=tp_size),
@@ -53,8 +55,8 @@ class TestArithmetic:
         [(6, 8, 8, 6, 0), (5, 4, 8, 3, 4), (1, 1, 8, 1, 7), (3, 16, 8, 6, 0), (2, 12, 8, 4, 8), (5, 3, 8, 3, 9)],
     )
     def test_packing_by_hand(self, replicas: int, each: int, server: int, servers: int, idle: int) -> None:
-        packing = pack(replicas=replicas, devices_per_replica=each, devices_per_server=server)
-        assert (packing.servers, packing.idle_devices) == (servers, idle)
+        packed = pack((replicas,), devices=(each,), devices_per_server=server)
+        assert (packed, packed * server - replicas * each) == (servers, idle)
 
     def test_exact_multiples_need_no_extra_replica(self) -> None:
         assert replicas_for(3 * 0.1, capacity_per_s=0.1) == 3
@@ -67,8 +69,9 @@ class TestArithmetic:
         assert offer is not None
         assert offer.per_hour is not None
         demand = read_demand(plan_spec({"rps": 50, "cache_hit": 0.5, "isl": 1000, "osl": 100}))
-        cost = fleet_cost(prices=prices, offer=offer, devices=48, demand=demand, prompt_share=0.3)
+        cost = fleet_cost(prices=prices, bill=[(offer, 48)], demand=demand, prompt_share=0.3)
         assert cost.per_hour == pytest.approx(48 * offer.per_hour)
+        assert cost.per_hour is not None
         assert cost.per_month == pytest.approx(48 * offer.per_hour * 8760 / 12)
         # 25 requests/s reach the fleet: 90,000 an hour, 90 M input and 9 M output tokens.
         assert cost.per_million_input_tokens is not None
@@ -79,7 +82,7 @@ class TestArithmetic:
 
     def test_unknown_price_stays_unknown(self) -> None:
         demand = read_demand(plan_spec({"rps": 50}))
-        cost = fleet_cost(prices=load_prices(), offer=None, devices=48, demand=demand, prompt_share=0.3)
+        cost = fleet_cost(prices=load_prices(), bill=[(None, 48)], demand=demand, prompt_share=0.3)
         assert cost.per_hour is None
         assert cost.per_million_output_tokens is None
 
@@ -111,7 +114,7 @@ class TestLaws:
         for factor in (1.0, 1.3, 2.0):
             faster = hardware.model_copy(update={"memory_bytes_per_s": hardware.memory_bytes_per_s * factor})
             outcome = replica_on(replace(platform, hardware=faster))
-            assert isinstance(outcome, Evaluated)
+            assert isinstance(outcome, Aggregated)
             rates.append(outcome.replica.capacity_per_s)
         assert rates == sorted(rates)
 

@@ -8,11 +8,11 @@ from math import isinf
 
 import pytest
 
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.availability import DEVICE_MTBF_HOURS, enough_up, replica_unavailability
 from simulator.planner.money.carbon import energy_and_carbon
-from simulator.planner.money.tco import fleet_prompt_share, total_cost
+from simulator.planner.money.tco import total_cost
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan
 from simulator.planner.studies.resilience import availability_warnings
 from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import load_ownership
@@ -67,7 +67,7 @@ def test_prompts_pay_for_the_devices_that_compute_them() -> None:
     fleet, demand = plan().best, plan().demand
     assert fleet.prefill is not None
     share = fleet.prefill.devices / (fleet.prefill.devices + (fleet.replicas + fleet.spares) * fleet.replica.devices)
-    assert fleet_prompt_share(fleet) == pytest.approx(share)
+    assert fleet.prompt_share == pytest.approx(share)
     prices, ownership = load_prices(), load_ownership()
     renting = next(
         item for item in total_cost(plan(), prices=prices, ownership=ownership).renting if item.kind == "on_demand"

@@ -10,22 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.planner.fleet.resizing import Resizer, SecondPool
+from simulator.planner.fleet.resizing import ResizedPart, Resizer
 from simulator.planner.plan import plan_capacity
 from simulator.specs.question.plan import plan_spec
 
 # 19 replicas of 2 devices for prompts at 5.3 requests/s each, 4 of 4 devices for answers at 31.5 requests/s each.
-PROMPTS = SecondPool(capacity_per_s=5.3, per_replica=19 / 4, devices=2, spares=1, shares_servers=True, server_devices=8)
-POOLS = Resizer(
-    capacity_per_s=31.5,
-    devices_per_replica=4,
-    spares=1,
-    per_server=2,
-    server_devices=8,
-    price_per_hour=3.0,
-    log_sigma=0.05,
-    prefill=PROMPTS,
-)
+PROMPTS = ResizedPart(capacity_per_s=5.3, per_replica=19 / 4, devices=2, spares=1, server_devices=8)
+ANSWERS = ResizedPart(capacity_per_s=31.5, devices=4, spares=1, server_devices=8)
+POOLS = Resizer(parts=(PROMPTS, ANSWERS), price_per_hour=3.0, log_sigma=0.05)
 
 
 def by_hand(rate_per_s: float) -> int:
@@ -51,7 +43,7 @@ def test_a_rate_is_carried_where_both_pools_carry_it() -> None:
     rates = np.array([100.0, 100.6, 100.8, 126.0])
     # 19 x 5.3 = 100.7 is less than 4 x 31.5 = 126: the answers' pool alone would carry them all.
     assert POOLS.carried(rates, capacity_factor=1.0, replicas=4).tolist() == [True, True, False, False]
-    alone = replace(POOLS, prefill=None)
+    alone = replace(POOLS, parts=(ANSWERS,))
     assert alone.carried(rates, capacity_factor=1.0, replicas=4).all()
     assert POOLS.slacks(100.0, replicas=4) == pytest.approx((1.26, 1.007))
 

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import default_profile, load_shape, peak_over_mean
 from simulator.planner.fleet.availability import enough_up, replica_unavailability, spares_for
 from simulator.planner.fleet.fleet import Sized, pack
-from simulator.planner.fleet.resizing import Resizer, resizer
+from simulator.planner.fleet.resizing import ResizedPart, Resizer, resizer
 from simulator.planner.money.tco import token_year
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
 from simulator.planner.search.search import try_platform
@@ -166,18 +166,10 @@ class TestResilience:
 class TestResizing:
     @given(st.integers(1, 40), st.integers(1, 16), st.sampled_from([1, 4, 8, 72]))
     def test_packs_as_the_fleet_does(self, replicas: int, each: int, server: int) -> None:
-        one = pack(replicas=1, devices_per_replica=each, devices_per_server=server)
-        fleet = Resizer(
-            capacity_per_s=1.0,
-            devices_per_replica=each,
-            spares=0,
-            per_server=max(1, server // each),
-            server_devices=(one.servers or 1) * server,
-            price_per_hour=None,
-            log_sigma=0.0,
-        )
-        packing = pack(replicas=replicas, devices_per_replica=each, devices_per_server=server)
-        assert fleet.devices(replicas) == replicas * each + packing.idle_devices
+        part = ResizedPart(capacity_per_s=1.0, devices=each, spares=0, server_devices=server)
+        fleet = Resizer(parts=(part,), price_per_hour=None, log_sigma=0.0)
+        servers = pack((replicas,), devices=(each,), devices_per_server=server)
+        assert fleet.devices(replicas) == servers * server
 
     def test_gives_back_the_plan(self) -> None:
         for item in ranked():

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.length_curves import answer_curve, capacity_at_speed_per_s, fitted_curve, prompt_curve
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.search import try_platform

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import ProfileError
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.money.carbon import energy_and_carbon
 from simulator.planner.money.facilities import circuit_w, facilities
 from simulator.planner.money.tco import annuity_factor, purchase_offer, total_cost
 from simulator.planner.money.tco_records import Owning
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan
 from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import OwnershipProfile, load_ownership
 from simulator.specs.money.prices import PriceProfile

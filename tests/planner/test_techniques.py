@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from simulator.errors import InfeasibleError, RoofcastError
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.changes import GapState
 from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan
 from simulator.planner.search.format_quality import answer_quality
 from simulator.planner.serving.replica_curve import bubble_factor
 from simulator.planner.serving.replica_load import replica_load
-from simulator.planner.verification.fleets import steady_check
+from simulator.planner.verification.simulation import steady_check
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan import plan_spec
@@ -177,7 +177,7 @@ class TestPipelines:
         found = planned(tp=1, pp=2, rps=20)
         fleet = found.best
         assert fleet.degraded.rate_per_s == pytest.approx(20 / fleet.replicas)
-        load = replica_load(fleet.replica, mix=found.demand.mix, rates_per_s=(fleet.degraded.rate_per_s,))
+        load = replica_load(fleet, rates_per_s=(fleet.degraded.rate_per_s,))
         ttft = next(point for point in load.at if point.metric.value == "ttft")
         assert ttft.values_s[2] == pytest.approx(fleet.degraded.ttft_p95_s, rel=1e-6)
         assert ttft.load == pytest.approx(fleet.degraded.load)

@@ -11,8 +11,8 @@ import pytest
 from simulator.engine.runs.serving import serve_workload
 from simulator.phases.compiled import StepTables
 from simulator.phases.tabulate import compile_steps
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.recorded.replay import resampled_requests

@@ -11,7 +11,7 @@ from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
 from simulator.planner.comparison import BASE_NAME, native_scenario, scenario_quality, technique_steps, what_if
 from simulator.planner.plan import plan_capacity
-from simulator.planner.serving.limits import latency_range
+from simulator.planner.serving.replica_load import latency_range
 from simulator.planner.workload_presets import PRESET_NAMES, PRESETS, workload_preset
 from simulator.specs.documents import validate
 from simulator.specs.question.plan import plan_spec
@@ -97,10 +97,10 @@ def test_quality_is_published_unknown_or_untouched() -> None:
 
 def test_latencies_of_a_plan_lie_between_their_ends() -> None:
     plan = plan_capacity(plan_spec({"model": "llama-3.1-8b", "hardware": ("h100",), "rps": 50.0}))
-    found = latency_range(plan.best, mix=plan.demand.mix)
+    found = latency_range(plan.best)
     assert found.ttft_p95_s[0] < plan.best.degraded.ttft_p95_s < found.ttft_p95_s[1]
     assert found.tpot_p95_s[0] < plan.best.degraded.tpot_p95_s < found.tpot_p95_s[1]
-    certain = latency_range(replace(plan.best, log_sigma=0.0), mix=plan.demand.mix)
+    certain = latency_range(replace(plan.best, log_sigma=0.0))
     assert certain.ttft_p95_s == pytest.approx((plan.best.degraded.ttft_p95_s,) * 2, rel=1e-3)
-    doubtful = latency_range(replace(plan.best, log_sigma=1.0), mix=plan.demand.mix)
+    doubtful = latency_range(replace(plan.best, log_sigma=1.0))
     assert math.isinf(doubtful.ttft_p95_s[1])

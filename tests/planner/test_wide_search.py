@@ -15,9 +15,10 @@ from simulator.planner.records import Rejection
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.screening import _slot_wait_s
+from simulator.planner.search.search import try_platforms
 from simulator.planner.search.search_space import search_space
-from simulator.planner.search.wide_search import ScreenedSpace, pareto_front, screen_space, wide_search
-from simulator.planner.serving.feasibility import evaluate
+from simulator.planner.search.wide_search import ScreenedSpace, pareto_front, screen_space
+from simulator.planner.serving.shapes import evaluate
 from simulator.specs.question.plan import plan_spec
 from tests.engine.queue_laws import erlang_c
 
@@ -125,7 +126,7 @@ class TestSearch:
         limits = {"hardware": ("h100", "l40s"), "max_num_seqs": (32, 128, 512), "pp": (1,)}
         exact = plan_capacity(plan_spec({"rps": 200, "model": "llama-3.1-70b", **limits}))
         asked = question(search="wide", max_num_batched_tokens=8192, **limits)
-        best = min(wide_search(asked, platforms(asked.spec)).trial.sized, key=lambda item: item.rank)
+        best = min(try_platforms(asked, platforms(asked.spec)).trial.sized, key=lambda item: item.rank)
         assert best.cost.per_hour is not None
         assert exact.best.cost.per_hour is not None
         assert best.cost.per_hour <= exact.best.cost.per_hour * 1.01
@@ -149,7 +150,7 @@ class TestSearch:
 
     def test_unequal_engines_limits_are_flags(self) -> None:
         asked = question(search="wide", hardware="h100")
-        for item in wide_search(asked, platforms(asked.spec)).trial.sized:
+        for item in try_platforms(asked, platforms(asked.spec)).trial.sized:
             engine = item.evaluated.replica.deployment.engine
             assert engine.max_num_batched_tokens in (512, 1024, 2048, 4096, 8192, 16384)
 

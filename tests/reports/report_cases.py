@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan
 from simulator.reports.content.document import Report
 from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.report import build_report

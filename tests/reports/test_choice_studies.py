@@ -7,9 +7,9 @@ from functools import cache
 
 import pytest
 
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan
 from simulator.reports.content.document import Paragraph, Table, Tone
 from simulator.reports.report import build_report
 from simulator.reports.sections.options import choice_blocks

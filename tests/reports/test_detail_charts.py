@@ -7,8 +7,8 @@ from math import inf, nan
 
 import pytest
 
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import CapacityPlan
 from simulator.reports.charts.plotly_figure import plotly_figure
 from simulator.reports.charts.static_svg import static_svg
 from simulator.reports.charts.validation import coverage_by_source_chart, error_by_source_chart

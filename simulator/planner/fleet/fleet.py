@@ -1,12 +1,14 @@
-"""From one replica to a fleet: how many, with spares, in whole servers, at what power and price."""
+"""A candidate sized for a demand: replicas and spares of each part, whole servers, one bill; then what it shows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, exp
-from sys import float_info
+from itertools import pairwise
+from math import exp
 from typing import TYPE_CHECKING
 
+from simulator.kernels.timing import Provenance
 from simulator.planner.fleet.availability import (
     DEFAULT_MTTR_HOURS,
     DEFAULT_SPARES,
@@ -14,12 +16,13 @@ from simulator.planner.fleet.availability import (
     replica_unavailability,
     spares_for,
 )
+from simulator.planner.fleet.records import Fleet, FleetCost, FleetPool, Housing, Limit
 from simulator.planner.money.cost import choose_offer, fleet_cost
-from simulator.planner.records import Demand, Fleet, FleetCost, Objective
-from simulator.planner.search.candidates import NO_TECHNIQUES
-from simulator.planner.serving.feasibility import Evaluated
+from simulator.planner.records import Demand, Objective, Rejection
+from simulator.planner.search.candidates import NO_TECHNIQUES, Platform
 from simulator.planner.serving.limits import DEVIATE_80, limiting_resource, operating_steps
-from simulator.specs.hardware.accelerator import ServerSpec
+from simulator.planner.serving.replica import Part
+from simulator.planner.serving.shapes import Counts, Shape, replicas_for
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan import PlanSpec
@@ -28,96 +31,152 @@ if TYPE_CHECKING:
     from simulator.planner.search.format_quality import AnswerQuality
 
 
-# Ceilings are taken a hair lower, so that a demand of exactly n capacities does not need n + 1 replicas.
-_ROUNDING: float = float_info.epsilon ** (1 / 2)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packing:
-    """Replicas in servers: servers (None where single devices are bought) and devices that only fill them up."""
-
-    servers: int | None
-    idle_devices: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSize:
-    """Replicas of a second pool and the spares among them, beside the first."""
-
-    replicas: int
-    spares: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
     """A fleet before its latencies and limits are worked out: enough to rank it.
 
-    prefill : replicas that compute the prompts, where the others only decode
+    counts, spare : replicas of each part that the demand needs, and beyond them; housing : of each kind of accelerator
+    prompt_share : of the money that prompts take
     """
 
-    evaluated: Evaluated
-    server: ServerSpec | None
-    replicas: int
-    spares: int
-    packing: Packing
+    evaluated: Shape
+    counts: Counts
+    spare: Counts
+    housing: tuple[Housing, ...]
     cost: FleetCost
-    prefill: PoolSize | None = None
+    prompt_share: float
+
+    @property
+    def replicas(self) -> int:
+        """Of the last part, which generates."""
+        return self.counts[-1]
+
+    @property
+    def spares(self) -> int:
+        """Of the last part."""
+        return self.spare[-1]
+
+    @property
+    def totals(self) -> Counts:
+        """Replicas of each part with its spares."""
+        return tuple(count + spares for count, spares in zip(self.counts, self.spare, strict=True))
 
     @property
     def devices(self) -> int:
         """Accelerators to obtain."""
-        own = (self.replicas + self.spares) * self.evaluated.replica.devices + self.packing.idle_devices
-        if self.prefill is None or self.evaluated.prefill is None:
-            return own
-        return own + (self.prefill.replicas + self.prefill.spares) * self.evaluated.prefill.replica.devices
+        return sum(item.devices for item in self.housing)
+
+    @property
+    def servers(self) -> int | None:
+        """Of all kinds; None for single devices."""
+        counts = [item.servers for item in self.housing if item.servers is not None]
+        return sum(counts) if counts else None
 
     @property
     def rank(self) -> tuple[bool, float, int, str, str]:
         """Order of preference: known prices by cost, then fewer devices, then names."""
-        hardware = self.evaluated.candidate.platform.hardware.name
-        known = self.cost.per_hour is not None
-        return (not known, self.cost.per_hour or 0.0, self.devices, hardware, self.evaluated.candidate.label)
+        candidate, known = self.evaluated.candidate, self.cost.per_hour is not None
+        return (not known, self.cost.per_hour or 0.0, self.devices, candidate.platform.hardware.name, candidate.label)
 
 
-def pack(*, replicas: int, devices_per_replica: int, devices_per_server: int) -> Packing:
-    """Fewest servers that hold the replicas, none of them split where one server can hold it."""
-    if devices_per_replica <= devices_per_server:
-        servers = ceil(replicas / (devices_per_server // devices_per_replica))
-    else:
-        servers = replicas * ceil(devices_per_replica / devices_per_server)
-    return Packing(servers=servers, idle_devices=servers * devices_per_server - replicas * devices_per_replica)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What came of candidates: fleets of those that serve, refusals of the others; ``more`` were tried and beaten."""
+
+    sized: tuple[Sized, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+    more: int = 0
+
+    @property
+    def all_too_small(self) -> bool:
+        """Whether nothing but memory was in the way."""
+        return all(rejection.code in ("memory", "slots") for rejection in self.rejections)
+
+    def with_more(self, other: Trial) -> Trial:
+        """Two trials as one."""
+        return Trial(
+            sized=self.sized + other.sized,
+            rejections=self.rejections + other.rejections,
+            more=self.more + other.more,
+        )
 
 
-def fill_servers(devices: tuple[int, int], *, devices_per_server: int) -> bool:
-    """Whether replicas of two sizes fill servers without gaps, whatever their mix: each size divides the next."""
-    small, large = min(devices), max(devices)
-    return large % small == 0 and devices_per_server % large == 0
+def fill_servers(devices: Sequence[int], *, devices_per_server: int) -> bool:
+    """Whether replicas of these sizes fill servers without gaps, whatever their mix: each size divides the next."""
+    sizes = [*sorted(devices), devices_per_server]
+    return all(large % small == 0 for small, large in pairwise(sizes))
 
 
-def replicas_for(rate_per_s: float, *, capacity_per_s: float) -> int:
-    """Replicas that carry a rate, at least one."""
-    return max(1, ceil(rate_per_s / capacity_per_s * (1 - _ROUNDING)))
+def pack(counts: Counts, *, devices: Counts, devices_per_server: int) -> int:
+    """Fewest servers that hold ``counts`` replicas of ``devices`` each, none split where one server can hold it.
 
-
-def _packing(evaluated: Evaluated, *, replicas: int, round_to: str) -> Packing:
-    server = evaluated.candidate.platform.server
-    if server is None or round_to == "device":
-        return Packing(servers=None, idle_devices=0)
-    return pack(
-        replicas=replicas,
-        devices_per_replica=evaluated.replica.devices,
-        devices_per_server=server.accelerators_per_server,
+    Sizes that divide one another and the server fill it without gaps, whatever the mix; others get servers of their
+    own.
+    """
+    if fill_servers(devices, devices_per_server=devices_per_server):
+        return -(-sum(count * each for count, each in zip(counts, devices, strict=True)) // devices_per_server)
+    return sum(
+        -(-count // (devices_per_server // each))
+        if each <= devices_per_server
+        else count * -(-each // devices_per_server)
+        for count, each in zip(counts, devices, strict=True)
     )
 
 
-def spare_replicas(evaluated: Evaluated, *, replicas: int, spec: PlanSpec, pools: int = 1) -> int:
+def _platforms(shape: Shape) -> dict[str, tuple[Platform, list[int]]]:
+    """Every kind of accelerator of a shape, and the parts that are on it."""
+    found: dict[str, tuple[Platform, list[int]]] = {}
+    for place, part in enumerate(shape.parts):
+        platform = part.candidate.platform
+        found.setdefault(platform.hardware.name, (platform, []))[1].append(place)
+    return found
+
+
+def housed(shape: Shape, totals: Counts, *, round_to: str) -> tuple[Housing, ...]:
+    """Servers, idle accelerators and power of so many replicas; of each kind of accelerator on its own."""
+    found = []
+    for name, (platform, places) in _platforms(shape).items():
+        counts = tuple(totals[place] for place in places)
+        each = tuple(shape.parts[place].replica.devices for place in places)
+        busy, server = sum(count * size for count, size in zip(counts, each, strict=True)), platform.server
+        if server is None or round_to == "device":
+            alone_w = busy * platform.hardware.tdp_w
+            found.append(
+                Housing(
+                    hardware=name,
+                    server=server,
+                    servers=None,
+                    devices=busy,
+                    idle_devices=0,
+                    typical_w=alone_w,
+                    maximum_w=alone_w,
+                )
+            )
+            continue
+        in_server = server.accelerators_per_server
+        servers = pack(counts, devices=each, devices_per_server=in_server)
+        found.append(
+            Housing(
+                hardware=name,
+                server=server,
+                servers=servers,
+                devices=servers * in_server,
+                idle_devices=servers * in_server - busy,
+                typical_w=servers * server.system_power_typical_w,
+                maximum_w=servers * server.system_power_max_w,
+            )
+        )
+    return tuple(found)
+
+
+def spare_replicas(part: Part, *, replicas: int, spec: PlanSpec, pools: int = 1) -> int:
     """Spares that were asked for: as a number, in whole servers, for an availability, or the default of one.
 
     pools : that have to be up together for the availability, each of them as often as the others
     """
     if spec.spares is not None:
         return spec.spares
-    server, devices = evaluated.candidate.platform.server, evaluated.replica.devices
+    server, devices = part.candidate.platform.server, part.replica.devices
     in_server = max(1, server.accelerators_per_server // devices) if server is not None else 1
     wanted = [] if spec.server_spares is None else [spec.server_spares * in_server]
     if spec.availability is not None:
@@ -131,33 +190,45 @@ def spare_replicas(evaluated: Evaluated, *, replicas: int, spec: PlanSpec, pools
     return max(wanted, default=DEFAULT_SPARES)
 
 
-def size(
-    evaluated: Evaluated, *, demand: Demand, spec: PlanSpec, prices: PriceProfile, replicas: int | None = None
-) -> Sized:
-    """Replicas, spares, servers and cost for a demand; ``replicas`` where their number was simulated."""
-    if evaluated.prefill is not None:
-        from simulator.planner.fleet.disaggregated_fleet import size_pools
+def spares_of(shape: Shape, counts: Counts, *, spec: PlanSpec) -> Counts:
+    """Spares beside so many replicas of each part."""
+    return tuple(
+        spare_replicas(part, replicas=count, spec=spec, pools=len(counts))
+        for part, count in zip(shape.parts, counts, strict=True)
+    )
 
-        return size_pools(evaluated, demand=demand, spec=spec, prices=prices, replicas=replicas)
-    replica = evaluated.replica
-    if replicas is None:
-        replicas = replicas_for(demand.planned_rate_per_s, capacity_per_s=replica.capacity_per_s)
-    spares = spare_replicas(evaluated, replicas=replicas, spec=spec)
-    packing = _packing(evaluated, replicas=replicas + spares, round_to=spec.round_to)
-    platform = evaluated.candidate.platform
+
+def size(shape: Shape, *, demand: Demand, spec: PlanSpec, prices: PriceProfile, replicas: int | None = None) -> Sized:
+    """Replicas, spares, servers and cost for a demand; ``replicas`` of the last part where they were simulated."""
+    counts = shape.counts(demand.planned_rate_per_s, replicas=replicas)
+    return sized_as(shape, counts, spares_of(shape, counts, spec=spec), demand=demand, spec=spec, prices=prices)
+
+
+def sized_as(
+    shape: Shape, counts: Counts, spare: Counts, *, demand: Demand, spec: PlanSpec, prices: PriceProfile
+) -> Sized:
+    """A fleet of so many replicas and spares: its servers and its cost."""
+    totals = tuple(count + more for count, more in zip(counts, spare, strict=True))
+    housing = housed(shape, totals, round_to=spec.round_to)
+    offers = {item.hardware: choose_offer(prices, hardware=item.hardware, kind=spec.price_kind) for item in housing}
+    money = []
+    for part, total in zip(shape.parts, totals, strict=True):
+        offer = offers[part.candidate.platform.hardware.name]
+        price = offer.per_hour if len(offers) > 1 and offer is not None and offer.per_hour else 1.0
+        money.append(total * part.replica.devices * price)
+    share = shape.prompt_share(money)
     return Sized(
-        evaluated=evaluated,
-        server=platform.server,
-        replicas=replicas,
-        spares=spares,
-        packing=packing,
+        evaluated=shape,
+        counts=counts,
+        spare=spare,
+        housing=housing,
         cost=fleet_cost(
             prices=prices,
-            offer=choose_offer(prices, hardware=platform.hardware.name, kind=spec.price_kind),
-            devices=(replicas + spares) * replica.devices + packing.idle_devices,
+            bill=[(offers[item.hardware], item.devices) for item in housing],
             demand=demand,
-            prompt_share=replica.at_capacity.prompt_share,
+            prompt_share=share,
         ),
+        prompt_share=share,
     )
 
 
@@ -172,38 +243,56 @@ class FleetPower:
 
 def fleet_power(sized: Sized) -> FleetPower:
     """Of whole servers their own figures, of single devices their TDP, hosts not included."""
-    servers, server = sized.packing.servers, sized.server
-    if servers is not None and server is not None:
-        return FleetPower(
-            typical_w=servers * server.system_power_typical_w,
-            maximum_w=servers * server.system_power_max_w,
-            of="whole servers",
-        )
-    devices_w = sized.devices * sized.evaluated.candidate.platform.hardware.tdp_w
-    return FleetPower(typical_w=devices_w, maximum_w=devices_w, of="accelerators at TDP, without hosts")
+    of = ["accelerators at TDP, without hosts" if item.servers is None else "whole servers" for item in sized.housing]
+    return FleetPower(
+        typical_w=sum(item.typical_w for item in sized.housing),
+        maximum_w=sum(item.maximum_w for item in sized.housing),
+        of=" and ".join(dict.fromkeys(of)),
+    )
 
 
-def _devices_at(sized: Sized, *, rate_per_s: float, capacity_per_s: float, round_to: str) -> int:
-    replicas = replicas_for(rate_per_s, capacity_per_s=capacity_per_s) + sized.spares
-    packing = _packing(sized.evaluated, replicas=replicas, round_to=round_to)
-    return replicas * sized.evaluated.replica.devices + packing.idle_devices
-
-
-def quality_of(evaluated: Evaluated) -> AnswerQuality:
+def quality_of(shape: Shape) -> AnswerQuality:
     """What is published about the answers of a replica."""
     from simulator.planner.search.format_quality import answer_quality
 
-    candidate = evaluated.candidate
-    return answer_quality(evaluated.replica.deployment.model, candidate.precision, candidate.techniques)
+    candidate = shape.candidate
+    return answer_quality(shape.replica.deployment.model, candidate.precision, candidate.techniques)
 
 
-def changed_answers(evaluated: Evaluated) -> str:
+def _changed_answers(shape: Shape) -> str:
     """What is published about answers that may differ from the model's own; empty where they do not."""
-    candidate = evaluated.candidate
+    candidate = shape.candidate
     if candidate.precision == PrecisionSpec() and candidate.techniques == NO_TECHNIQUES:
         return ""
-    found = quality_of(evaluated)
+    found = quality_of(shape)
     return "" if found.loss == 0 else found.note
+
+
+def _limit(limits: Sequence[Limit], parts: Sequence[Part]) -> Limit:
+    """Of all parts; in one word where they share it."""
+    if len({limit.resource for limit in limits}) == 1:
+        return limits[-1]
+    named = [(part.role, limit) for part, limit in zip(parts, limits, strict=True)]
+    return Limit(
+        resource="; ".join(f"{role}: {limit.resource}" for role, limit in named),
+        detail="; ".join(f"{role}: {limit.detail}" for role, limit in named),
+    )
+
+
+def _pools(sized: Sized, limits: Sequence[Limit], *, rate_per_s: float) -> tuple[FleetPool, ...]:
+    each = zip(sized.evaluated.parts, sized.counts, sized.spare, limits, strict=True)
+    return tuple(
+        FleetPool(
+            role=part.role,
+            replica=part.replica,
+            label=part.candidate.label,
+            replicas=count,
+            spares=spares,
+            limit=limit,
+            load=rate_per_s / count / part.replica.saturation_per_s,
+        )
+        for part, count, spares, limit in each
+    )
 
 
 def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...], spec: PlanSpec) -> Fleet:
@@ -211,45 +300,36 @@ def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...],
 
     Servers draw their own typical and maximum power; single devices their TDP, host not included.
     """
-    if sized.prefill is not None:
-        from simulator.planner.fleet.disaggregated_fleet import complete_pools
+    shape, rate, candidate = sized.evaluated, demand.planned_rate_per_s, sized.evaluated.candidate
+    steps = [operating_steps(part) for part in shape.parts]
+    limits = [limiting_resource(part, at, objectives=objectives) for part, at in zip(shape.parts, steps, strict=True)]
 
-        return complete_pools(sized, demand=demand, objectives=objectives, spec=spec)
-    evaluated, replica = sized.evaluated, sized.evaluated.replica
-    steps = operating_steps(evaluated)
-    rate = demand.planned_rate_per_s
-    low, high = (
-        _devices_at(
-            sized,
-            rate_per_s=rate,
-            capacity_per_s=replica.capacity_per_s * exp(sign * DEVIATE_80 * steps.log_sigma),
-            round_to=spec.round_to,
+    def devices(sign: int) -> int:
+        """Where the steps take as much less or more as the 80 % intervals say."""
+        totals = tuple(
+            replicas_for(rate, capacity_per_s=part.replica.capacity_per_s * exp(sign * DEVIATE_80 * at.log_sigma))
+            + spares
+            for part, at, spares in zip(shape.parts, steps, sized.spare, strict=True)
         )
-        for sign in (1, -1)
-    )
-    servers, server, power = sized.packing.servers, sized.server, fleet_power(sized)
-    at_peak, degraded = evaluated.latencies(
-        rate / (sized.replicas + sized.spares), rate / sized.replicas, objectives=objectives
-    )
+        return sum(item.devices for item in housed(shape, totals, round_to=spec.round_to))
+
+    at_peak, degraded = shape.at_counts(rate, sized.totals, sized.counts, objectives=objectives)
     return Fleet(
-        replica=replica,
-        label=evaluated.candidate.label,
-        replicas=sized.replicas,
-        spares=sized.spares,
-        idle_devices=sized.packing.idle_devices,
-        server=server if servers is not None else None,
-        servers=servers,
-        typical_w=power.typical_w,
-        maximum_w=power.maximum_w,
-        power_of=power.of,
+        label=candidate.label,
+        pools=_pools(sized, limits, rate_per_s=rate),
+        housing=sized.housing,
+        power_of=fleet_power(sized).of,
         cost=sized.cost,
-        limit=limiting_resource(evaluated, steps, objectives=objectives),
+        prompt_share=sized.prompt_share,
+        limit=_limit(limits, shape.parts),
         at_peak=at_peak,
         degraded=degraded,
-        devices_low=low,
-        devices_high=high,
-        provenance=steps.provenance,
-        log_sigma=steps.log_sigma,
-        scheme=evaluated.candidate.precision.scheme,
-        quality=changed_answers(evaluated),
+        devices_low=devices(1),
+        devices_high=devices(-1),
+        provenance=max(Provenance[at.provenance.upper()] for at in steps).label,
+        serving=shape,
+        log_sigma=max(at.log_sigma for at in steps),
+        scheme=candidate.precision.scheme,
+        quality=_changed_answers(shape),
+        transfer=shape.transfer_at(rate, sized.counts),
     )

@@ -14,7 +14,7 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.records import Rejection
 from simulator.planner.search.candidates import Candidate, Platform
 from simulator.planner.search.question import Question
-from simulator.planner.serving.feasibility import Policy, evaluate
+from simulator.planner.serving.replica import Policy
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 
 RELATIVE_END = 0.2
@@ -27,13 +27,24 @@ def scaled_lengths(lengths: LengthDistribution, factor: float) -> LengthDistribu
     return LengthDistribution(mean_tokens=max(1.0, lengths.mean_tokens * factor), cv=lengths.cv)
 
 
-def capacity_per_s(question: Question, sized: Sized, *, mix: RequestMix, utilization: float | None = None) -> float:
-    """Of the same replica under another mix or highest load, 0 where it cannot serve [1/s]."""
-    policy = question.policy
+def capacity_per_s(
+    question: Question,
+    sized: Sized,
+    *,
+    mix: RequestMix | None = None,
+    utilization: float | None = None,
+    candidate: Candidate | None = None,
+) -> float:
+    """Of the same replica under another mix, highest load or on changed kernels, 0 where it cannot serve [1/s]."""
+    policy, shape = question.policy, sized.evaluated
     if utilization is not None:
         policy = Policy(utilization=utilization, profiles=policy.profiles)
-    outcome = evaluate(
-        sized.evaluated.candidate, model=question.model, mix=mix, objectives=question.objectives, policy=policy
+    outcome = shape.again(
+        candidate or shape.candidate,
+        model=question.model,
+        mix=mix or question.demand.mix,
+        objectives=question.objectives,
+        policy=policy,
     )
     return 0.0 if isinstance(outcome, Rejection) else outcome.replica.capacity_per_s
 
@@ -127,17 +138,7 @@ def _at_speed(platform: Platform, *, compute: float, memory: float) -> Platform:
     return replace(platform, hardware=hardware.model_copy(update=peaks))
 
 
-def _candidate_at_speed(candidate: Candidate, *, compute: float, memory: float) -> Candidate:
-    first = candidate.prefill
-    return replace(
-        candidate,
-        platform=_at_speed(candidate.platform, compute=compute, memory=memory),
-        prefill=None if first is None else _candidate_at_speed(first, compute=compute, memory=memory),
-    )
-
-
 def capacity_at_speed_per_s(question: Question, sized: Sized, *, compute: float = 1.0, memory: float = 1.0) -> float:
     """Of the same replica with kernels that reach so many times their MFU and MBU, 0 where it cannot serve [1/s]."""
-    candidate = _candidate_at_speed(sized.evaluated.candidate, compute=compute, memory=memory)
-    changed = replace(sized, evaluated=replace(sized.evaluated, candidate=candidate))
-    return capacity_per_s(question, changed, mix=question.demand.mix)
+    candidate = sized.evaluated.candidate.on_platforms(lambda item: _at_speed(item, compute=compute, memory=memory))
+    return capacity_per_s(question, sized, candidate=candidate)

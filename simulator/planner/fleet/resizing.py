@@ -1,160 +1,145 @@
-"""Devices of a fleet whose replicas stay what they are while demand, step times or spares change; all as arrays."""
+"""The same fleet for other rates: its replicas, devices and money as arrays, without working anything out again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.planner.fleet.fleet import Sized, fill_servers, pack
+from simulator.planner.fleet.fleet import Sized, fill_servers
 from simulator.planner.serving.limits import operating_steps
+from simulator.planner.serving.shapes import ROUNDING
 
 Array = NDArray[np.float64]
-# As in ``replicas_for``: exact multiples need no extra replica.
-_ROUNDING = float(np.sqrt(np.finfo(np.float64).eps))
 
 
 def _carrying(rate_per_s: ArrayLike, capacity_per_s: ArrayLike) -> Array:
     needed = np.asarray(rate_per_s, dtype=np.float64) / np.asarray(capacity_per_s, dtype=np.float64)
-    whole: Array = np.maximum(np.ceil(needed * (1 - _ROUNDING)), 1.0)
+    whole: Array = np.maximum(np.ceil(needed * (1 - ROUNDING)), 1.0)
     return whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecondPool:
-    """Replicas of a prefill pool beside those of the decode pool; ``devices`` of one of them.
+class ResizedPart:
+    """Replicas of one part of a fleet.
 
-    capacity_per_s : of one of its replicas; per_replica : as planned, beside each replica of the decode pool
-    shares_servers : whether both kinds fill common servers without gaps, server_devices : of one server
+    capacity_per_s, devices : of one of them; server_devices : of a server it is bought in, 0 for single devices
+    per_replica : as planned, beside each replica of the last part
     """
 
     capacity_per_s: float
-    per_replica: float
     devices: int
     spares: int
-    shares_servers: bool
-    server_devices: int
+    hardware: str = ""
+    server_devices: int = 0
+    per_replica: float = 1.0
 
-    def planned_beside(self, replicas: Array) -> Array:
-        """Replicas without spares beside so many of the decode pool, in the planned proportion."""
-        planned: Array = np.ceil(replicas * self.per_replica * (1 - _ROUNDING))
+    def beside(self, replicas: ArrayLike) -> Array:
+        """Replicas without spares beside so many of the last part, in the planned proportion."""
+        planned: Array = np.ceil(np.asarray(replicas, dtype=np.float64) * self.per_replica * (1 - ROUNDING))
         return planned
 
-    def beside(self, replicas: Array, own_devices: Array) -> Array:
-        """Devices of both pools, given this pool's replicas without spares and the decode pool's devices."""
-        devices: Array = (replicas + self.spares) * self.devices
+    def alone(self, total: Array) -> Array:
+        """Devices of so many replicas in servers of their own."""
         if not self.server_devices:
-            return own_devices + devices
-        if self.shares_servers:
-            both: Array = np.ceil((own_devices + devices) / self.server_devices) * self.server_devices
-            return both
-        apart: Array = np.ceil(devices / self.server_devices) * self.server_devices
-        return own_devices + apart
+            return total * self.devices
+        per_server = max(1, self.server_devices // self.devices)
+        servers: Array = np.ceil(total / per_server) * -(-self.devices // self.server_devices)
+        return servers * self.server_devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resizer:
-    """What turns rates into devices and money for one kind of replica.
+    """What turns rates into devices and money for the replicas of a fleet; log_sigma : spread of their step times."""
 
-    per_server : replicas that share a server, 0 where single devices are bought; server_devices : of one server,
-    or of the servers that one replica spans; log_sigma : spread of its step times
-    """
-
-    capacity_per_s: float
-    devices_per_replica: int
-    spares: int
-    per_server: int
-    server_devices: int
+    parts: tuple[ResizedPart, ...]
     price_per_hour: float | None
     log_sigma: float
-    prefill: SecondPool | None = None
+
+    @property
+    def capacity_per_s(self) -> float:
+        """Of a replica of the last part [1/s]."""
+        return self.parts[-1].capacity_per_s
+
+    @property
+    def spare_devices(self) -> int:
+        """Devices of the last part's spares."""
+        return self.parts[-1].spares * self.parts[-1].devices
 
     def replicas(self, rate_per_s: ArrayLike, *, capacity_factor: ArrayLike = 1.0) -> Array:
-        """Replicas that carry each rate, at least one, without spares."""
+        """Replicas of the last part that carry each rate, at least one, without spares."""
         return _carrying(rate_per_s, self.capacity_per_s * np.asarray(capacity_factor))
 
     def devices_for(
         self, rate_per_s: ArrayLike, *, capacity_factor: ArrayLike = 1.0, prefill_factor: ArrayLike | None = None
     ) -> Array:
-        """Devices that carry each rate with their spares; each of two pools is sized for it on its own.
+        """Devices that carry each rate with their spares; each part is sized for it on its own.
 
-        capacity_factor : of what a replica carries; prefill_factor : of the other pool, where it is not the same
+        capacity_factor : of what a replica carries; prefill_factor : of a pool for prompts, where it is not the same
         """
-        replicas = self.replicas(rate_per_s, capacity_factor=capacity_factor)
-        if self.prefill is None:
-            return self.devices(replicas)
-        factor = np.asarray(capacity_factor if prefill_factor is None else prefill_factor)
-        first = _carrying(rate_per_s, self.prefill.capacity_per_s * factor)
-        return self._with_prefill(replicas + self.spares, first, pool=self.prefill)
+        before = capacity_factor if prefill_factor is None else prefill_factor
+        factors = [*[before] * (len(self.parts) - 1), capacity_factor]
+        counts = [
+            _carrying(rate_per_s, part.capacity_per_s * np.asarray(factor))
+            for part, factor in zip(self.parts, factors, strict=True)
+        ]
+        return self.housed(counts)
 
     def carried(self, rate_per_s: ArrayLike, *, capacity_factor: ArrayLike, replicas: int) -> NDArray[np.bool_]:
-        """Whether the planned replicas, ``replicas`` of the decode pool, carry each rate without their spares."""
-        enough: NDArray[np.bool_] = self.replicas(rate_per_s, capacity_factor=capacity_factor) <= replicas
-        if self.prefill is None:
-            return enough
-        first = _carrying(rate_per_s, self.prefill.capacity_per_s * np.asarray(capacity_factor))
-        return enough & (first <= self.prefill.planned_beside(np.asarray(replicas, dtype=np.float64)))
+        """Whether the planned replicas, ``replicas`` of the last part, carry each rate without their spares."""
+        enough = [
+            _carrying(rate_per_s, part.capacity_per_s * np.asarray(capacity_factor)) <= part.beside(replicas)
+            for part in self.parts
+        ]
+        every: NDArray[np.bool_] = np.logical_and.reduce(enough)
+        return every
 
     def slacks(self, rate_per_s: float, *, replicas: int) -> tuple[float, ...]:
-        """Capacity of the planned replicas over a rate, of the decode pool first where there are two."""
-        own = replicas * self.capacity_per_s / rate_per_s
-        if self.prefill is None:
-            return (own,)
-        first = float(self.prefill.planned_beside(np.asarray(replicas, dtype=np.float64)))
-        return (own, first * self.prefill.capacity_per_s / rate_per_s)
+        """Capacity of the planned replicas over a rate, of the last part first."""
+        return tuple(float(part.beside(replicas)) * part.capacity_per_s / rate_per_s for part in reversed(self.parts))
 
-    def _with_prefill(self, total: Array, first: Array, *, pool: SecondPool) -> Array:
-        own: Array = total * self.devices_per_replica
-        if not pool.shares_servers and self.per_server:
-            own = np.ceil(total / self.per_server) * self.server_devices
-        return pool.beside(first, own)
+    def devices(self, replicas: ArrayLike) -> Array:
+        """Devices of that many replicas of the last part and of what stands beside them, with their spares."""
+        return self.housed([part.beside(replicas) for part in self.parts])
 
-    def devices(self, replicas: ArrayLike, *, spares: int | None = None) -> Array:
-        """Devices of that many replicas with their spares, in whole servers where those are bought."""
-        total = np.asarray(replicas, dtype=np.float64) + (self.spares if spares is None else spares)
-        if self.prefill is not None:
-            first = self.prefill.planned_beside(np.asarray(replicas, dtype=np.float64))
-            return self._with_prefill(total, first, pool=self.prefill)
-        if not self.per_server:
-            return total * self.devices_per_replica
-        return np.ceil(total / self.per_server) * self.server_devices
-
-
-def _second_pool(sized: Sized) -> SecondPool | None:
-    pool, first = sized.prefill, sized.evaluated.prefill
-    if pool is None or first is None:
-        return None
-    devices = (first.replica.devices, sized.evaluated.replica.devices)
-    in_server = 0
-    if sized.packing.servers is not None and sized.server is not None:
-        in_server = sized.server.accelerators_per_server
-    return SecondPool(
-        capacity_per_s=first.replica.capacity_per_s,
-        per_replica=pool.replicas / sized.replicas,
-        devices=devices[0],
-        spares=pool.spares,
-        shares_servers=bool(in_server) and fill_servers(devices, devices_per_server=in_server),
-        server_devices=in_server,
-    )
+    def housed(self, counts: Sequence[Array]) -> Array:
+        """Devices of so many replicas of each part with their spares, in whole servers where those are bought."""
+        totals = [count + part.spares for part, count in zip(self.parts, counts, strict=True)]
+        first, *others = self.parts
+        shared = first.server_devices and all(part.hardware == first.hardware for part in others)
+        if not shared or not fill_servers(
+            [part.devices for part in self.parts], devices_per_server=first.server_devices
+        ):
+            alone: Array = np.sum([part.alone(total) for part, total in zip(self.parts, totals, strict=True)], axis=0)
+            return alone
+        busy = np.sum([total * part.devices for part, total in zip(self.parts, totals, strict=True)], axis=0)
+        together: Array = np.ceil(busy / first.server_devices) * first.server_devices
+        return together
 
 
 def resizer(sized: Sized) -> Resizer:
     """The numbers of a sized fleet that stay when its demand changes."""
-    replica = sized.evaluated.replica
-    per_server, server_devices = 0, 0
-    if sized.packing.servers is not None and sized.server is not None:
-        in_server = sized.server.accelerators_per_server
-        per_server = max(1, in_server // replica.devices)
-        one = pack(replicas=1, devices_per_replica=replica.devices, devices_per_server=in_server)
-        server_devices = (one.servers or 1) * in_server
+    servers = {
+        item.hardware: item.server.accelerators_per_server if item.server and item.servers is not None else 0
+        for item in sized.housing
+    }
+    parts = []
+    for part, count, spares in zip(sized.evaluated.parts, sized.counts, sized.spare, strict=True):
+        hardware = part.candidate.platform.hardware.name
+        parts.append(
+            ResizedPart(
+                capacity_per_s=part.replica.capacity_per_s,
+                devices=part.replica.devices,
+                spares=spares,
+                hardware=hardware,
+                server_devices=servers[hardware],
+                per_replica=count / sized.replicas,
+            )
+        )
     return Resizer(
-        capacity_per_s=replica.capacity_per_s,
-        devices_per_replica=replica.devices,
-        spares=sized.spares,
-        per_server=per_server,
-        server_devices=server_devices,
+        parts=tuple(parts),
         price_per_hour=sized.cost.per_device_hour,
-        log_sigma=operating_steps(sized.evaluated).log_sigma,
-        prefill=_second_pool(sized),
+        log_sigma=operating_steps(sized.evaluated.parts[-1]).log_sigma,
     )

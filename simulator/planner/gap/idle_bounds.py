@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from simulator.planner.fleet.fleet import Sized
+from simulator.planner.fleet.fleet import Sized, Trial
 from simulator.planner.gap.records import MissedBound
 from simulator.planner.records import Rejection
 from simulator.planner.search.candidates import Candidate, candidates, platforms
 from simulator.planner.search.question import Question
-from simulator.planner.search.search import Trial, evaluate_all
-from simulator.planner.serving.feasibility import Evaluated
-from simulator.planner.serving.replica_capacity import UNLOADED_SHARE
+from simulator.planner.search.search import evaluate_all
+from simulator.planner.serving.replica import UNLOADED_SHARE
+from simulator.planner.serving.shapes import Shape
 from simulator.units import MILLI
 
 _DEGREE = re.compile(r"\b(TP|PP)([0-9]+)")
@@ -43,7 +43,7 @@ def _without_objectives(question: Question, refused: Rejection) -> Sized | None:
     return next(iter(evaluate_all(free, (candidate,)).sized), None)
 
 
-def _made_of(evaluated: Evaluated, question: Question) -> str:
+def _made_of(evaluated: Shape, question: Question) -> str:
     """What the time of an idle replica goes to."""
     idle, steps = evaluated.replica.unloaded, question.demand.mix.decode_steps
     prompt = f"{question.demand.mix.isl.mean_tokens:,.0f} prompt tokens in {idle.ttft_mean_s / MILLI:.0f} ms"

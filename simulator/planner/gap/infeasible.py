@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.errors import InfeasibleError
 from simulator.planner.fleet.constraints import FleetLimit, name_of, over_limits
-from simulator.planner.fleet.fleet import Sized, size
+from simulator.planner.fleet.fleet import Sized, Trial, size
 from simulator.planner.gap.closing import gap_of
 from simulator.planner.gap.idle_bounds import closest_refusal, missed_bounds
 from simulator.planner.gap.options import option_of
@@ -17,7 +17,6 @@ from simulator.planner.gap.records import Gap, GapError, GapOption
 from simulator.planner.gap.relaxed_objectives import later_options, relaxed_options
 from simulator.planner.gap.remaining import carried_rate_per_s
 from simulator.planner.search.question import Question
-from simulator.planner.search.search import Trial
 from simulator.units import percent_text
 
 _SUGGESTIONS = 3

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from simulator.planner.fleet.fleet import Trial
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
-from simulator.planner.search.search import Trial, join, try_platform
+from simulator.planner.search.search import try_platform
 from simulator.specs.model.precision import Dtype
 from simulator.specs.question.plan import PlanSpec
 
@@ -44,7 +45,7 @@ def single_changes(question: Question) -> tuple[Change, ...]:
 def trial_of(question: Question, spec: PlanSpec) -> Trial:
     """Try every platform of a changed question, demand and objectives unchanged."""
     changed = replace(question, spec=spec)
-    trial = Trial(sized=(), rejections=())
+    trial = Trial()
     for platform in platforms(spec):
-        trial = join(trial, try_platform(changed, platform))
+        trial = trial.with_more(try_platform(changed, platform))
     return trial

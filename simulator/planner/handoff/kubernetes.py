@@ -11,7 +11,6 @@ import shlex
 
 from simulator.planner.handoff.engines import vllm_flags
 from simulator.planner.handoff.settings import LaunchSettings
-from simulator.planner.records import Fleet
 
 _RESOURCES = {
     "nvidia": "nvidia.com/gpu",
@@ -66,8 +65,8 @@ def _indented(lines: list[str], *, by: int) -> str:
     return "\n".join(" " * by + line for line in lines)
 
 
-def _head(kind: str, api: str, name: str, item: LaunchSettings, fleet: Fleet) -> str:
-    server = f"\n    roofcast/server: {fleet.server.name}" if fleet.server else ""
+def _head(kind: str, api: str, name: str, item: LaunchSettings) -> str:
+    server = f"\n    roofcast/server: {item.server.name}" if item.server else ""
     return f"""apiVersion: {api}
 kind: {kind}
 metadata:
@@ -75,15 +74,15 @@ metadata:
   labels:
     roofcast/hardware: {item.deployment.hardware.name}{server}
 spec:
-  replicas: {fleet.replicas + fleet.spares}  # {fleet.replicas} for the load, {fleet.spares} spare
+  replicas: {item.replicas + item.spares}  # {item.replicas} for the load, {item.spares} spare
 """
 
 
-def _deployment(item: LaunchSettings, fleet: Fleet, *, name: str) -> str:
-    return f"""{_head("Deployment", "apps/v1", name, item, fleet)}  selector:
+def _deployment(item: LaunchSettings, *, name: str) -> str:
+    return f"""{_head("Deployment", "apps/v1", name, item)}  selector:
     matchLabels: {{app: {name}}}
   strategy:
-    rollingUpdate: {{maxUnavailable: {max(1, fleet.spares)}, maxSurge: 0}}
+    rollingUpdate: {{maxUnavailable: {max(1, item.spares)}, maxSurge: 0}}
   template:
     metadata:
       labels: {{app: {name}}}
@@ -92,13 +91,13 @@ def _deployment(item: LaunchSettings, fleet: Fleet, *, name: str) -> str:
 """
 
 
-def _leader_worker_set(item: LaunchSettings, fleet: Fleet, *, name: str) -> str:
+def _leader_worker_set(item: LaunchSettings, *, name: str) -> str:
     join = ("--nnodes", str(item.servers), "--master-addr", "$(LWS_LEADER_ADDRESS)", "--node-rank")
     leader = _container(item, extra=(*join, "0"))
     worker = _container(item, extra=(*join, "$(LWS_WORKER_INDEX)", "--headless"), serves=False)
-    return f"""{_head("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", name, item, fleet)}  rolloutStrategy:
+    return f"""{_head("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", name, item)}  rolloutStrategy:
     type: RollingUpdate
-    rollingUpdateConfiguration: {{maxUnavailable: {max(1, fleet.spares)}, maxSurge: 0}}
+    rollingUpdateConfiguration: {{maxUnavailable: {max(1, item.spares)}, maxSurge: 0}}
   leaderWorkerTemplate:
     size: {item.servers}
     restartPolicy: RecreateGroupOnPodRestart
@@ -113,12 +112,12 @@ def _leader_worker_set(item: LaunchSettings, fleet: Fleet, *, name: str) -> str:
 """
 
 
-def kubernetes(item: LaunchSettings, fleet: Fleet) -> str:
+def kubernetes(item: LaunchSettings) -> str:
     """The replicas, a service in front of them, and a budget that keeps the needed ones up while nodes are drained."""
     name = service_name(item.model_id) + (f"-{item.role}" if item.role else "")
-    replicas = _deployment(item, fleet, name=name)
+    replicas = _deployment(item, name=name)
     if item.servers > 1:
-        replicas = _leader_worker_set(item, fleet, name=name)
+        replicas = _leader_worker_set(item, name=name)
     return f"""{replicas}---
 apiVersion: v1
 kind: Service
@@ -133,7 +132,7 @@ kind: PodDisruptionBudget
 metadata:
   name: {name}
 spec:
-  minAvailable: {fleet.replicas}
+  minAvailable: {item.replicas}
   selector:
     matchLabels: {{app: {name}}}
 """

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 
 from simulator.engine.lanes.steady_state import LatencyMetric
+from simulator.planner.fleet.records import Fleet
 from simulator.planner.handoff.engines import sglang_launch, technique_notes, tensorrt_launch, vllm_launch
 from simulator.planner.handoff.kubernetes import kubernetes
 from simulator.planner.handoff.kubernetes import service_name as service_name
-from simulator.planner.handoff.pools import pool_settings, pools_kubernetes, pools_launch, pools_notes
-from simulator.planner.handoff.settings import LaunchSettings, launch_settings
-from simulator.planner.records import Demand, Fleet, Objective
+from simulator.planner.handoff.pools import router, transfer_notes
+from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
+from simulator.planner.records import Demand, Objective
 from simulator.traffic.lengths import RequestMix
 from simulator.units import KILO
 
@@ -67,10 +68,11 @@ def _lengths(mix: RequestMix) -> list[str]:
 def _benchmark(item: LaunchSettings, fleet: Fleet, *, demand: Demand, objectives: tuple[Objective, ...]) -> str:
     """One replica at its planned share of the peak, long enough for a p95 to settle."""
     # Two pools are loaded together, through their router.
-    rate = demand.planned_rate_per_s / (fleet.replicas if fleet.prefill is None else 1)
+    alone = len(fleet.pools) == 1
+    rate = demand.planned_rate_per_s / (fleet.replicas if alone else 1)
     percentiles = sorted({f"{objective.percentile:g}" for objective in objectives} | {"50", "95", "99"}, key=float)
     flags = [
-        f"--backend vllm --base-url http://{'REPLICA' if fleet.prefill is None else 'ROUTER'}:8000",
+        f"--backend vllm --base-url http://{'REPLICA' if alone else 'ROUTER'}:8000",
         f"--model {shlex.quote(item.model_id)}",
         "--dataset-name random",
         *_lengths(demand.mix),
@@ -84,6 +86,31 @@ def _benchmark(item: LaunchSettings, fleet: Fleet, *, demand: Demand, objectives
     return " \\\n  ".join(["vllm bench serve", *flags]) + "\n"
 
 
+def _launch_files(items: tuple[LaunchSettings, ...], *, before: str) -> list[HandoffFile]:
+    """Launch commands of every engine that runs there: of one replica of each pool, and of what stands before them."""
+    last = items[-1].deployment
+    files = []
+    for engine, name, launch in (
+        ("vllm", "vLLM", vllm_launch),
+        ("sglang", "SGLang", sglang_launch),
+        ("tensorrt-llm", "TensorRT-LLM", tensorrt_launch),
+    ):
+        if engine == "tensorrt-llm" and last.hardware.vendor != "nvidia":
+            continue
+        texts, title = [launch(item) for item in items], f"One replica, {name}"
+        if len(items) > 1:
+            heads = (
+                f"# {item.replicas + item.spares} {item.role} replicas ({item.spares} of them spare)" for item in items
+            )
+            texts = [f"{head}\n{text}" for head, text in zip(heads, texts, strict=True)] + [router(engine, items)]
+            title = f"One replica of each pool, {name}"
+        text = before + "\n".join(texts)
+        files.append(
+            HandoffFile(name=f"launch-{engine}.sh", title=title, text=text, planned=engine == last.engine.name)
+        )
+    return sorted(files, key=lambda file: not file.planned)
+
+
 def launch_handoff(
     fleet: Fleet, *, model_id: str, scheme: str | None, demand: Demand, objectives: tuple[Objective, ...]
 ) -> Handoff:
@@ -91,38 +118,23 @@ def launch_handoff(
 
     ``model_id`` : what the engines load; ``scheme`` : the plan's quantization method, if one was asked for
     """
-    item = launch_settings(fleet, model_id=model_id, scheme=scheme)
-    planned = fleet.replica.deployment.engine.name
-    pools = pool_settings(fleet, model_id=model_id, scheme=scheme) if fleet.prefill is not None else None
-    commands = (
-        pools_launch(fleet, pools)
-        if pools is not None
-        else (
-            ("vllm", "launch-vllm.sh", "One replica, vLLM", vllm_launch(item)),
-            ("sglang", "launch-sglang.sh", "One replica, SGLang", sglang_launch(item)),
-            ("tensorrt-llm", "launch-tensorrt-llm.sh", "One replica, TensorRT-LLM", tensorrt_launch(item)),
-        )
-    )
+    items = fleet_settings(fleet, model_id=model_id, scheme=scheme)
+    item = items[-1]
     before = f"# {_checkpoint_note(item, fleet)}\n" if item.needs_checkpoint else ""
-    files = [
-        HandoffFile(name=name, title=title, text=f"{before}{text}", planned=engine == planned)
-        for engine, name, title, text in commands
-        if engine != "tensorrt-llm" or item.deployment.hardware.vendor == "nvidia"
-    ]
-    files.sort(key=lambda file: not file.planned)
-    files.append(
-        HandoffFile(
-            name="kubernetes.yaml",
-            title="The fleet on Kubernetes (vLLM)",
-            text=before + (kubernetes(item, fleet) if pools is None else pools_kubernetes(fleet, pools)),
-            planned=planned == "vllm",
-        )
+    objects = HandoffFile(
+        name="kubernetes.yaml",
+        title="The fleet on Kubernetes (vLLM)",
+        text=before + "---\n".join(map(kubernetes, items)),
+        planned=item.deployment.engine.name == "vllm",
     )
-    bench = _benchmark(item, fleet, demand=demand, objectives=objectives)
-    checked = "a replica" if pools is None else "the fleet"
-    title = f"Benchmark that would verify {checked}"
-    files.append(HandoffFile(name="verify.sh", title=title, text=bench, planned=True))
-    return Handoff(files=tuple(files), notes=_notes(item, fleet, demand=demand))
+    bench = HandoffFile(
+        name="verify.sh",
+        title=f"Benchmark that would verify {'a replica' if len(items) == 1 else 'the fleet'}",
+        text=_benchmark(item, fleet, demand=demand, objectives=objectives),
+        planned=True,
+    )
+    files = (*_launch_files(items, before=before), objects, bench)
+    return Handoff(files=files, notes=_notes(item, fleet, demand=demand))
 
 
 def _checkpoint_note(item: LaunchSettings, fleet: Fleet) -> str:
@@ -161,7 +173,7 @@ def _notes(item: LaunchSettings, fleet: Fleet, *, demand: Demand) -> tuple[str, 
             f"--max-model-len is {item.max_model_len}, not the model's {planned.max_model_len}: the KV cache of a "
             "replica holds no more, and an engine refuses to start otherwise."
         )
-    notes += [*technique_notes(item.deployment), *pools_notes(fleet)]
+    notes += [*technique_notes(item.deployment), *transfer_notes(fleet)]
     if item.servers > 1:
         notes.append(
             f"A replica spans {item.servers} servers: the LeaderWorkerSet needs its controller in the cluster, and a "

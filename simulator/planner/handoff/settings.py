@@ -7,7 +7,8 @@ from math import ceil
 
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.phases.deployment import Deployment
-from simulator.planner.records import Fleet
+from simulator.planner.fleet.records import Fleet, FleetPool, Role
+from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.model.precision import Dtype
 
 _METHODS = (
@@ -29,6 +30,7 @@ class LaunchSettings:
     cache_share : cache over what weights, activations and the runtime leave free (TensorRT-LLM's)
     servers, devices_per_server : that one replica spans, and its devices in each
     role : prefill or decode where the fleet has a pool for each, else empty
+    replicas, spares : that are started
     """
 
     model_id: str
@@ -39,7 +41,10 @@ class LaunchSettings:
     cache_share: float
     servers: int
     devices_per_server: int
-    role: str = ""
+    role: Role
+    replicas: int
+    spares: int
+    server: ServerSpec | None
 
     @property
     def devices(self) -> int:
@@ -68,13 +73,13 @@ def _quantization(plan: PrecisionPlan, scheme: str | None) -> str:
     return found or ("fp8" if plan.weights is Dtype.FP8 and not scheme else "")
 
 
-def launch_settings(fleet: Fleet, *, model_id: str, scheme: str | None) -> LaunchSettings:
-    """Settings of a replica of the fleet; the shares of memory are those of its memory plan."""
-    deployment, memory = fleet.replica.deployment, fleet.replica.memory
+def launch_settings(pool: FleetPool, *, model_id: str, scheme: str | None, server: ServerSpec | None) -> LaunchSettings:
+    """Settings of a replica of a pool in its servers; the shares of memory are those of its memory plan."""
+    deployment, memory = pool.replica.deployment, pool.replica.memory
     engine, parallelism = deployment.engine, deployment.parallelism
     visible_bytes = deployment.hardware.memory_visible_bytes
     left_bytes = visible_bytes - memory.weights_bytes - memory.activation_bytes - memory.reserve_bytes
-    in_server = fleet.server.accelerators_per_server if fleet.server is not None else parallelism.devices
+    in_server = server.accelerators_per_server if server is not None else parallelism.devices
     servers = ceil(parallelism.devices / in_server)
     return LaunchSettings(
         model_id=model_id,
@@ -86,4 +91,16 @@ def launch_settings(fleet: Fleet, *, model_id: str, scheme: str | None) -> Launc
         cache_share=memory.kv_capacity_bytes / left_bytes if left_bytes > 0 else 0.0,
         servers=servers,
         devices_per_server=ceil(parallelism.devices / servers),
+        role=pool.role,
+        replicas=pool.replicas,
+        spares=pool.spares,
+        server=server,
+    )
+
+
+def fleet_settings(fleet: Fleet, *, model_id: str, scheme: str | None) -> tuple[LaunchSettings, ...]:
+    """What the engines of each pool are told, in the order of a request's way."""
+    servers = {item.hardware: item.server if item.servers is not None else None for item in fleet.housing}
+    return tuple(
+        launch_settings(pool, model_id=model_id, scheme=scheme, server=servers[pool.hardware]) for pool in fleet.pools
     )

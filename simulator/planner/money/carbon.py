@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.planner.money.tco import fleet_prompt_share, token_year
-from simulator.planner.records import CapacityPlan
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.money.tco import token_year
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import PriceProfile
 from simulator.units import HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR
@@ -39,7 +39,7 @@ def energy_and_carbon(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ow
     [GHG2015] GHG Protocol Scope 2 Guidance, chapter 6 (both methods are reported).
     """
     fleet = plan.best
-    tokens = token_year(plan.demand, prompt_share=fleet_prompt_share(fleet))
+    tokens = token_year(plan.demand, prompt_share=fleet.prompt_share)
     it_kwh = fleet.typical_w * HOURS_PER_YEAR / KILO
     facility_kwh = it_kwh * prices.pue
     joules = facility_kwh * KILO * SECONDS_PER_HOUR

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simulator.errors import RoofcastError
-from simulator.planner.records import Demand, FleetCost
+from simulator.planner.fleet.records import FleetCost
+from simulator.planner.records import Demand
 from simulator.specs.money.prices import OfferKind, OfferSpec, PriceProfile
 from simulator.units import HOURS_PER_MONTH, MEGA, SECONDS_PER_HOUR
 
@@ -38,14 +41,17 @@ def check_kind(prices: PriceProfile, *, kind: OfferKind) -> None:
 
 
 def fleet_cost(
-    *, prices: PriceProfile, offer: OfferSpec | None, devices: int, demand: Demand, prompt_share: float
+    *, prices: PriceProfile, bill: Sequence[tuple[OfferSpec | None, int]], demand: Demand, prompt_share: float
 ) -> FleetCost:
-    """Money for ``devices`` accelerators that serve the mean demand.
+    """Money for the accelerators of a ``bill``, each kind with its offer, that serve the mean demand.
 
     Input and output prices split the bill by the share of time that prompts take (``prompt_share``), so that
     input price x input tokens + output price x output tokens is the bill; ``all_in`` puts all of it on the output.
     """
-    if offer is None or offer.per_hour is None:
+    priced = [
+        (offer, offer.per_hour, devices) for offer, devices in bill if offer is not None and offer.per_hour is not None
+    ]
+    if len(priced) < len(bill):
         return FleetCost(
             currency=prices.currency,
             kind="unknown",
@@ -57,15 +63,16 @@ def fleet_cost(
             per_million_input_tokens=None,
             per_million_output_tokens_all_in=None,
         )
-    per_hour = devices * offer.per_hour
+    per_hour = sum(devices * price for _, price, devices in priced)
     requests_per_hour = demand.served_mean_rate_per_s * SECONDS_PER_HOUR
     output_millions = requests_per_hour * demand.mix.osl.mean_tokens / MEGA
     input_millions = requests_per_hour * demand.mix.isl.mean_tokens / MEGA
+    single = len(priced) == 1
     return FleetCost(
         currency=prices.currency,
-        kind=offer.kind,
-        per_device_hour=offer.per_hour,
-        offer=f"{offer.provider}, {offer.kind}, {offer.date}",
+        kind=priced[-1][0].kind,
+        per_device_hour=priced[0][1] if single else per_hour / sum(devices for _, _, devices in priced),
+        offer=" + ".join(dict.fromkeys(f"{offer.provider}, {offer.kind}, {offer.date}" for offer, _, _ in priced)),
         per_hour=per_hour,
         per_month=per_hour * HOURS_PER_MONTH,
         per_million_output_tokens=per_hour * (1 - prompt_share) / output_millions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, floor, sqrt
 
-from simulator.planner.records import Fleet
+from simulator.planner.fleet.records import Fleet
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.units import SECONDS_PER_HOUR
 

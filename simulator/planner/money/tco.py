@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.errors import ProfileError
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.cost import choose_offer
 from simulator.planner.money.tco_records import CostLine, Owning, Renting, TokenYear, TotalCost, cash_flows
-from simulator.planner.records import CapacityPlan, Demand, Fleet
+from simulator.planner.records import Demand
 from simulator.specs.loading import list_hardware
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import OfferKind, OfferSpec, PriceProfile, same_currency
@@ -41,14 +43,6 @@ def token_year(demand: Demand, *, prompt_share: float) -> TokenYear:
         output_millions=requests * demand.mix.osl.mean_tokens / MEGA,
         prompt_share=prompt_share,
     )
-
-
-def fleet_prompt_share(fleet: Fleet) -> float:
-    """Share of a fleet's money that prompts take: of the time of its replicas, or of the devices of its two pools."""
-    if fleet.prefill is None:
-        return fleet.replica.at_capacity.prompt_share
-    decode = (fleet.replicas + fleet.spares) * fleet.replica.devices
-    return fleet.prefill.devices / (fleet.prefill.devices + decode)
 
 
 def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
@@ -258,7 +252,7 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
     """
     fleet = plan.best
     same_currency(prices.currency, ownership.currency, first_name="the price list", second_name="the ownership profile")
-    tokens = token_year(plan.demand, prompt_share=fleet_prompt_share(fleet))
+    tokens = token_year(plan.demand, prompt_share=fleet.prompt_share)
     owning, reason = _owning(fleet, tokens=tokens, prices=prices, ownership=ownership)
     found = (
         _renting(fleet, kind=kind, tokens=tokens, prices=prices, ownership=ownership, owning=owning) for kind in RENTALS

@@ -5,7 +5,8 @@ Techniques as an axis of a search: what is compared, and the word for it in a la
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import product
 
 from simulator.errors import ProfileError, RoofcastError
@@ -118,6 +119,16 @@ class Candidate:
         """``TP8 PP2 fp8``: what tells it from the other candidates on the same hardware; two with two pools."""
         own = f"TP{self.parallelism.tp_size} {self.family}".rstrip()
         return own if self.prefill is None else f"prefill {self.prefill.label} + decode {own}"
+
+    @property
+    def parts(self) -> tuple[Candidate, ...]:
+        """Each kind of replica, in the order of a request's way."""
+        return (self,) if self.prefill is None else (self.prefill, replace(self, prefill=None))
+
+    def on_platforms(self, changed: Callable[[Platform], Platform]) -> Candidate:
+        """The same on changed accelerators."""
+        first = None if self.prefill is None else self.prefill.on_platforms(changed)
+        return replace(self, platform=changed(self.platform), prefill=first)
 
     @property
     def family(self) -> str:

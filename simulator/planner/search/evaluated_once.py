@@ -12,14 +12,8 @@ from typing import Generic, TypeVar
 
 from simulator.planner.records import Objective, Rejection
 from simulator.planner.search.candidates import Candidate, Platform
-from simulator.planner.serving.feasibility import (
-    Evaluated,
-    Policy,
-    Prepared,
-    evaluate,
-    evaluate_prepared,
-    prepare_all,
-)
+from simulator.planner.serving.replica import Policy, Prepared, prepare_all
+from simulator.planner.serving.shapes import Aggregated, evaluate_prepared
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import RequestMix
 
@@ -86,7 +80,7 @@ class _Kept(Generic[Answer]):
         return answers
 
 
-_OUTCOMES: _Kept[Evaluated | Rejection] = _Kept()
+_OUTCOMES: _Kept[Aggregated | Rejection] = _Kept()
 _PREPARED: _Kept[Prepared | Rejection] = _Kept()
 
 
@@ -95,7 +89,7 @@ def _prepare(asked: list[_Asked]) -> list[Prepared | Rejection]:
     return prepare_all([item.candidate for item in asked], model=first.model, mix=first.mix, policy=first.policy)
 
 
-def _evaluate(asked: list[_Asked]) -> list[Evaluated | Rejection]:
+def _evaluate(asked: list[_Asked]) -> list[Aggregated | Rejection]:
     first = asked[0]
     assert first.objectives is not None
     unloaded = replace(first.policy, utilization=0.0)
@@ -105,11 +99,8 @@ def _evaluate(asked: list[_Asked]) -> list[Evaluated | Rejection]:
 
 def evaluate_once(
     candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: Policy
-) -> Evaluated | Rejection:
+) -> Aggregated | Rejection:
     """``evaluate``, remembered. The rate to carry is none of its arguments: plans that differ in it share outcomes."""
-    if candidate.prefill is not None:
-        # Of two pools, only the replicas that decode would be told apart.
-        return evaluate(candidate, model=model, mix=mix, objectives=objectives, policy=policy)
     asked = _Asked(candidate=candidate, model=model, mix=mix, objectives=objectives, policy=policy)
     return _OUTCOMES.get((asked,), _evaluate)[0]
 
@@ -124,8 +115,6 @@ def evaluate_ahead(
 ) -> None:
     """Have ``evaluate_once`` know these, no more than KEPT: worked out together, they take less time than alone."""
     asked = [
-        _Asked(candidate=candidate, model=model, mix=mix, objectives=objectives, policy=policy)
-        for candidate in tried
-        if candidate.prefill is None
+        _Asked(candidate=candidate, model=model, mix=mix, objectives=objectives, policy=policy) for candidate in tried
     ]
     _OUTCOMES.get(asked, _evaluate)

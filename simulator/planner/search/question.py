@@ -9,7 +9,7 @@ from simulator.planner.fleet.availability import DEFAULT_SPARES
 from simulator.planner.money.cost import check_kind
 from simulator.planner.records import Assumption, Demand, Objective
 from simulator.planner.search.candidates import check_parallelism, check_precision
-from simulator.planner.serving.feasibility import Policy, check_context
+from simulator.planner.serving.replica import Policy, check_context
 from simulator.specs.loading import load_prices
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
@@ -34,6 +34,11 @@ class Question:
     policy: Policy
     prices: PriceProfile
     assumptions: tuple[Assumption, ...]
+
+    @property
+    def serving(self) -> tuple[str, ...]:
+        """Shapes to compare; aggregated where nothing was asked."""
+        return self.spec.serving or ("aggregated",)
 
 
 def resolve(spec: PlanSpec) -> Question:

@@ -1,32 +1,57 @@
-"""Resolve a plan's question and try every candidate of a platform."""
+"""Which fleets a question gets, of every shape: searched candidate by candidate, or widely over arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from simulator.planner.fleet.fleet import Sized, size
+from simulator.planner.fleet.fleet import Sized, Trial, size
 from simulator.planner.records import Rejection
 from simulator.planner.search.candidates import Candidate, Platform, candidates
 from simulator.planner.search.evaluated_once import KEPT, evaluate_ahead, evaluate_once
 from simulator.planner.search.question import Question
+from simulator.planner.serving.shapes import Shape
 from simulator.specs.question.plan import PlanSpec
+
+if TYPE_CHECKING:
+    from simulator.planner.studies.choice_records import SearchSummary
 
 # Pipeline depths tried on hardware that was asked for by name and is too small otherwise.
 PIPELINE_DEPTHS = (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """Candidates of all platforms: those that can serve, sized, and those refused; ``more`` were tried and beaten."""
+class Tried:
+    """What a search found; ``summary`` is None for the usual one."""
 
-    sized: tuple[Sized, ...]
-    rejections: tuple[Rejection, ...]
-    more: int = 0
+    trial: Trial
+    summary: SearchSummary | None = None
 
 
-def look_ahead(question: Question, tried: tuple[Platform, ...]) -> None:
+def is_wide(question: Question) -> bool:
+    """Whether more is varied than hardware and tensor parallelism."""
+    spec = question.spec
+    return spec.search == "wide" or spec.any_precision or spec.any_technique
+
+
+def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
+    """Search the given platforms."""
+    if is_wide(question):
+        from simulator.planner.search.wide_search import wide_search
+
+        chosen, summary = wide_search(question, tuple(tried))
+        return Tried(trial=evaluate_all(question, chosen), summary=summary)
+    trial = Trial()
+    _look_ahead(question, tried)
+    for platform in tried:
+        trial = trial.with_more(try_platform(question, platform))
+    return Tried(trial=trial)
+
+
+def _look_ahead(question: Question, tried: Sequence[Platform]) -> None:
     """Evaluate together what the platforms will be asked for first, as far as that is remembered until then."""
-    if "aggregated" not in (question.spec.serving or ("aggregated",)):
+    if "aggregated" not in question.serving:
         return
     found = [
         candidate
@@ -45,56 +70,58 @@ def look_ahead(question: Question, tried: tuple[Platform, ...]) -> None:
 
 def try_platform(question: Question, platform: Platform) -> Trial:
     """Evaluate a platform's candidates, as one kind of replica, as two pools, or both ways."""
-    serving = question.spec.serving or ("aggregated",)
-    trial = _try_replicas(question, platform) if "aggregated" in serving else Trial(sized=(), rejections=())
-    if "disaggregated" in serving:
-        from simulator.planner.serving.disaggregated_search import try_pools
+    trial = _try_replicas(question, platform) if "aggregated" in question.serving else Trial()
+    if "disaggregated" in question.serving:
+        from simulator.planner.search.pairs import try_pools
 
-        trial = join(trial, try_pools(question, platform))
+        trial = trial.with_more(try_pools(question, platform))
     return trial
 
 
 def _try_replicas(question: Question, platform: Platform) -> Trial:
     """Replicas that do both phases; where all are too small, larger tensor and then pipeline degrees."""
     spec, model = question.spec, question.model
-    trial = _evaluate(question, candidates(spec, model=model, platform=platform))
-    if not trial.sized and not spec.tp and _all_too_small(trial):
-        trial = join(trial, _evaluate(question, candidates(spec, model=model, platform=platform, large=True)))
-    if not trial.sized and spec.hardware and not spec.pp and _all_too_small(trial):
-        deeper = spec.model_copy(update={"pp": PIPELINE_DEPTHS, "tp": _largest_tp(trial, spec)})
-        depths = [depth for depth in PIPELINE_DEPTHS if depth <= model.num_hidden_layers]
-        deeper = deeper.model_copy(update={"pp": tuple(depths)})
-        trial = join(trial, _evaluate(question, candidates(deeper, model=model, platform=platform)))
+    tried = candidates(spec, model=model, platform=platform)
+    trial = _evaluate(question, tried)
+    if not trial.sized and not spec.tp and trial.all_too_small:
+        larger = candidates(spec, model=model, platform=platform, large=True)
+        tried, trial = tried + larger, trial.with_more(_evaluate(question, larger))
+    if not trial.sized and spec.hardware and not spec.pp and trial.all_too_small:
+        depths = tuple(depth for depth in PIPELINE_DEPTHS if depth <= model.num_hidden_layers)
+        deeper = spec.model_copy(update={"pp": depths, "tp": _largest_tp(tried, spec)})
+        trial = trial.with_more(_evaluate(question, candidates(deeper, model=model, platform=platform)))
     return trial
 
 
-def _largest_tp(trial: Trial, spec: PlanSpec) -> tuple[int, ...]:
-    tried = [int(rejection.label.split()[0].removeprefix("TP")) for rejection in trial.rejections]
-    return spec.tp or ((max(tried),) if tried else (1,))
+def _largest_tp(tried: Sequence[Candidate], spec: PlanSpec) -> tuple[int, ...]:
+    return spec.tp or (max((candidate.parallelism.tp_size for candidate in tried), default=1),)
 
 
-def _all_too_small(trial: Trial) -> bool:
-    return all(rejection.code in ("memory", "slots") for rejection in trial.rejections)
+def evaluate_all(question: Question, tried: Sequence[Candidate]) -> Trial:
+    """Size every candidate that can serve; nothing is left out."""
+    trial = Trial()
+    for candidate in tried:
+        trial = trial.with_more(_evaluate(question, (candidate,)))
+    return trial
 
 
-def join(first: Trial, second: Trial) -> Trial:
-    """Two trials as one."""
-    return Trial(
-        sized=first.sized + second.sized,
-        rejections=first.rejections + second.rejections,
-        more=first.more + second.more,
+def _outcome(question: Question, candidate: Candidate) -> Shape | Rejection:
+    """The shape that a candidate comes to, or why it cannot serve; of one kind of replica it is remembered."""
+    evaluated: Callable[..., Shape | Rejection] = evaluate_once
+    if len(candidate.parts) > 1:
+        from simulator.planner.serving.disaggregated import evaluate_pools
+
+        evaluated = evaluate_pools
+    return evaluated(
+        candidate,
+        model=question.model,
+        mix=question.demand.mix,
+        objectives=question.objectives,
+        policy=question.policy,
     )
 
 
-def evaluate_all(question: Question, tried: tuple[Candidate, ...]) -> Trial:
-    """Size every candidate that can serve; nothing is left out."""
-    trial = Trial(sized=(), rejections=())
-    for candidate in tried:
-        trial = join(trial, _evaluate(question, (candidate,)))
-    return trial
-
-
-def _evaluate(question: Question, tried: tuple[Candidate, ...]) -> Trial:
+def _evaluate(question: Question, tried: Sequence[Candidate]) -> Trial:
     """Size every candidate, the smallest tensor-parallel degree first.
 
     Degrees above one that gives less per device without an objective being the reason are left out, unless asked for.
@@ -106,13 +133,7 @@ def _evaluate(question: Question, tried: tuple[Candidate, ...]) -> Trial:
         family = candidate.family
         if best.get(family) == float("inf"):
             continue
-        outcome = evaluate_once(
-            candidate,
-            model=question.model,
-            mix=question.demand.mix,
-            objectives=question.objectives,
-            policy=question.policy,
-        )
+        outcome = _outcome(question, candidate)
         if isinstance(outcome, Rejection):
             rejections.append(outcome)
             continue

@@ -1,35 +1,37 @@
-"""Two pools in place of one kind of replica: what a prefill replica and a decode replica sustain together.
+"""Two pools in place of one kind of replica: prefill replicas compute prompts, decode replicas go on with them.
 
 Objectives on TTFT bound the load of the prefill pool, those on TPOT the load of the decode pool, and those on E2E both:
 then the pair of loads is taken that needs the fewest devices. Capacities are for requests at random moments, as those
-of aggregated replicas are; latencies at a load are those of prefill replicas that take turns.
+of aggregated replicas are; latencies of a fleet are those of prefill replicas that take turns.
+
+Speculation: the decode pool guesses. A drafter with a cache of its own needs the prompt in it, so that prefill replicas
+then hold and run the drafter too, and send its cache along; they never verify a guess.
 
 References
 ----------
 [Patel2024a], [Zhong2024]
-
-Speculation where prompts and answers have pools of their own: the decode pool guesses, the prefill pool does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import Saturation, lanes, saturation
+from simulator.engine.lanes.load_curve import Saturation, lane_step_s, lane_steps, lanes, saturation
 from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState
 from simulator.engine.runs.disaggregation import transfer_link
 from simulator.engine.runs.scheduling import Pool
 from simulator.errors import RoofcastError
-from simulator.phases.deployment import Deployment
-from simulator.planner.records import Latencies, Objective, Rejection
+from simulator.phases.deployment import without_speculation
+from simulator.phases.draft_cost import prompt_draft_s
+from simulator.phases.step import estimate_step
+from simulator.planner.fleet.records import Transfer
+from simulator.planner.records import Objective, Rejection
 from simulator.planner.search.candidates import Candidate
-from simulator.planner.serving.feasibility import Evaluated, Policy, Prepared, missed_objective, prepare, replica_of
 from simulator.planner.serving.pool_states import (
-    Transfer,
+    Link,
     both_pools,
     decode_curve,
     decode_mix,
@@ -37,45 +39,92 @@ from simulator.planner.serving.pool_states import (
     prefill_mix,
     prefill_state,
     rows_at,
-    turns,
 )
-from simulator.planner.serving.replica_capacity import (
+from simulator.planner.serving.replica import (
     Capacity,
     Missed,
+    Part,
+    Policy,
+    Prepared,
+    StatesOf,
     capacity_within,
+    deployed,
     excess_of,
-    lane_latencies,
+    missed_objective,
+    part_of,
+    prepare,
+    refuse,
     worst_of,
 )
-from simulator.specs.engine.deployment import DisaggregationSpec
+from simulator.planner.serving.replica_curve import bounded_limits, with_bubbles
+from simulator.planner.serving.shapes import Counts, Shape
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import Array, RequestMix
 
-
-def without_guesses(candidate: Candidate) -> Candidate:
-    """The candidate as a prefill replica: prompts give nothing to guess."""
-    if candidate.techniques.speculation is None:
-        return candidate
-    return replace(candidate, techniques=candidate.techniques.model_copy(update={"speculation": None}))
-
-
-def drafter_refusal(deployment: Deployment) -> str:
-    """Why a decode pool cannot guess as ``deployment`` does; empty where it can.
-
-    A drafter with a cache of its own needs the prompt in it. Either the prefill pool computes and sends that too, or
-    the decode pool computes every prompt once more with the drafter; neither is priced.
-    """
-    speculation = deployment.speculation
-    if speculation is None or (speculation.draft is None and speculation.kv_bytes_per_token == 0):
-        return ""
-    return (
-        f"{speculation.plan.method} drafts with a cache of its own, which would need every prompt in the decode pool; "
-        "allowed in a disaggregated fleet: methods without one, such as ngram"
-    )
-
-
 _LOADS = 12
 """Loads of either pool that are tried together where an objective depends on both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disaggregated(Shape):
+    """A pool of replicas that compute prompts, and one of replicas that go on with them."""
+
+    pair: Candidate
+    prefill: Part
+    decode: Part
+    link: Link
+
+    @property
+    def candidate(self) -> Candidate:
+        """Of both pools."""
+        return self.pair
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Prefill, then decode."""
+        return (self.prefill, self.decode)
+
+    def states(self, rates_per_s: Sequence[Array], *, replicas: Sequence[Array]) -> SteadyState:
+        """See ``Shape``: prefill replicas, a scheduler each rank of attention, take turns at the requests."""
+        first, second = self.prefill.replica.deployment, self.decode.replica.deployment
+        ahead = prefill_state(
+            self.prefill.curve,
+            rates_per_s=rates_per_s[0] / lanes(first),
+            link=self.link,
+            streams=replicas[0] * first.parallelism.dp_size,
+        )
+        return both_pools(ahead, decode_state(self.decode.curve, rates_per_s=rates_per_s[1] / lanes(second)))
+
+    def prompt_share(self, money: Sequence[float]) -> float:
+        """What the prefill pool costs."""
+        return money[0] / sum(money)
+
+    def transfer_at(self, rate_per_s: float, counts: Counts) -> Transfer | None:
+        """See ``Shape``; the link is that of one prefill replica."""
+        mix, of_lane = self.prefill.curve.mix, rate_per_s / counts[0] / lanes(self.prefill.replica.deployment)
+        busy = self.link.load(np.array([of_lane]), mix=mix)
+        return Transfer(
+            link=self.link.name,
+            prompt_s=self.link.prompt_s(mix),
+            token_s=self.link.token_s,
+            busy_fraction=float(busy[0]),
+        )
+
+    def again(
+        self,
+        candidate: Candidate,
+        *,
+        model: ModelSpec,
+        mix: RequestMix,
+        objectives: tuple[Objective, ...],
+        policy: Policy,
+    ) -> Shape | Rejection:
+        """See ``Shape``."""
+        return evaluate_pools(candidate, model=model, mix=mix, objectives=objectives, policy=policy)
+
+    def confirmed(self, capacity_per_s: float) -> Shape:
+        """See ``Shape``."""
+        return replace(self, decode=self.decode.confirmed(capacity_per_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,18 +145,46 @@ class PoolReplica:
         return lanes(self.found.deployment)
 
 
-def refused_pair(candidate: Candidate, *, code: str, message: str) -> Rejection:
-    """A pair of pools that cannot be."""
-    hardware = candidate.platform.hardware.name
-    return Rejection(hardware=hardware, label=candidate.label, code=code, message=message, excess=float("inf"))
+def _drafts_with_cache(candidate: Candidate, *, model: ModelSpec, policy: Policy) -> bool:
+    """Whether guesses come from a drafter that keeps keys and values of its own."""
+    if candidate.techniques.speculation is None:
+        return False
+    try:
+        speculation = deployed(candidate, model=model, policy=policy).speculation
+    except RoofcastError:
+        return False
+    return speculation is not None and (speculation.draft is not None or speculation.kv_bytes_per_token > 0)
+
+
+def without_guesses(candidate: Candidate) -> Candidate:
+    """The candidate without speculation."""
+    if candidate.techniques.speculation is None:
+        return candidate
+    return replace(candidate, techniques=candidate.techniques.model_copy(update={"speculation": None}))
+
+
+def _drafted_prompts(found: Prepared) -> Prepared:
+    """A prefill replica whose drafter reads every prompt after the model: nothing is guessed, nothing verified."""
+    deployment, mix = found.deployment, found.curve.mix
+    steps = lane_steps(mix, limits=bounded_limits(deployment, found.memory, mix=mix))
+    shape = steps.at.step
+    plain = estimate_step(without_speculation(deployment), shape)
+    prompts = replace(shape, decode_sequences=np.zeros_like(shape.decode_sequences))
+    curve = steps.curve(lane_step_s(plain) + prompt_draft_s(deployment, prompts))
+    return replace(found, curve=with_bubbles(curve, deployment), steps=plain)
 
 
 def prefill_replica(
     candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: Policy
 ) -> PoolReplica | Rejection:
-    """A replica that computes prompts and sends their KV cache on."""
-    found = prepare(without_guesses(candidate), model=model, mix=prefill_mix(mix), policy=policy)
-    return found if isinstance(found, Rejection) else PoolReplica(found=found, limit=saturation(found.curve))
+    """A replica that computes prompts and sends their KV cache on, a drafter's cache with it."""
+    own = prefill_mix(mix)
+    drafts = _drafts_with_cache(candidate, model=model, policy=policy)
+    found = prepare(candidate if drafts else without_guesses(candidate), model=model, mix=own, policy=policy)
+    if isinstance(found, Rejection):
+        return found
+    found = _drafted_prompts(found) if drafts else found
+    return PoolReplica(found=found, limit=saturation(found.curve))
 
 
 def decode_replica(
@@ -117,14 +194,11 @@ def decode_replica(
     found = prepare(candidate, model=model, mix=decode_mix(mix), policy=policy)
     if isinstance(found, Rejection):
         return found
-    refusal = drafter_refusal(found.deployment)
-    if refusal:
-        return refused_pair(candidate, code="unsupported_option", message=refusal)
     found = replace(found, curve=decode_curve(found.curve))
     return PoolReplica(found=found, limit=saturation(found.curve))
 
 
-def transfer_of(prefill: PoolReplica, decode: PoolReplica) -> Transfer:
+def link_of(prefill: PoolReplica, decode: PoolReplica) -> Link:
     """The link between any two replicas of the pools: the network of their servers, or within one domain without it.
 
     Raises
@@ -132,19 +206,30 @@ def transfer_of(prefill: PoolReplica, decode: PoolReplica) -> Transfer:
     RoofcastError
         Nothing is known that reaches from one pool to the other.
     """
-    server = prefill.found.candidate.platform.server
-    pools = [Pool(deployment=item.found.deployment, replicas=1) for item in (prefill, decode)]
-    spec = DisaggregationSpec(prefill_replicas=1, decode_replicas=1, link="nic" if server else "scale_up")
-    link, bytes_per_s = transfer_link(pools[0], pools[1], link=spec.link, server=server)
+    ends = [_link_end(prefill, decode, server_of=end) for end in _ends(prefill, decode)]
+    name, bytes_per_s = min(ends, key=lambda end: end[1])
     # All devices send at once; the side with more of the cache on each sets the pace.
     token_bytes = max(item.found.memory.kv_bytes_per_token for item in (prefill, decode))
     state_bytes = max(item.found.memory.state_bytes_per_sequence for item in (prefill, decode))
-    return Transfer(
-        link=link,
+    return Link(
+        name=name,
         token_s=token_bytes / bytes_per_s,
         lanes=prefill.found.deployment.parallelism.pp_size,
         request_s=state_bytes / bytes_per_s,
     )
+
+
+def _ends(prefill: PoolReplica, decode: PoolReplica) -> tuple[PoolReplica, ...]:
+    """Replicas whose network may set the pace: of both pools where they are on different accelerators."""
+    names = {item.found.candidate.platform.hardware.name for item in (prefill, decode)}
+    return (prefill, decode) if len(names) > 1 else (prefill,)
+
+
+def _link_end(prefill: PoolReplica, decode: PoolReplica, *, server_of: PoolReplica) -> tuple[str, float]:
+    """Name and bandwidth of the link as one end has it [bytes/s]."""
+    server, mixed = server_of.found.candidate.platform.server, len(_ends(prefill, decode)) > 1
+    first, second = (Pool(deployment=item.found.deployment, replicas=1) for item in (prefill, decode))
+    return transfer_link(first, second, link="nic" if server or mixed else "scale_up", server=server)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +238,11 @@ class Pair:
 
     prefill: PoolReplica
     decode: PoolReplica
-    transfer: Transfer
+    link: Link
 
     def prefill_states(self, rates_per_s: Array) -> SteadyState:
         """Of a lane of the prefill replica."""
-        return prefill_state(self.prefill.found.curve, rates_per_s=rates_per_s, transfer=self.transfer)
+        return prefill_state(self.prefill.found.curve, rates_per_s=rates_per_s, link=self.link)
 
     def decode_states(self, rates_per_s: Array) -> SteadyState:
         """Of a lane of the decode replica."""
@@ -167,22 +252,22 @@ class Pair:
     def prefill_saturation_per_s(self) -> float:
         """Rate of a lane at which the prompts, or the link, take all of the time [1/s]."""
         mix = self.prefill.found.curve.mix
-        by_link = float(self.transfer.load(np.ones(1), mix=mix)[0])
+        by_link = float(self.link.load(np.ones(1), mix=mix)[0])
         return self.prefill.limit.rate_per_s / max(1.0, by_link * self.prefill.limit.rate_per_s)
 
 
 def _alone(
-    states: partial[SteadyState],
+    states: StatesOf,
     *,
     saturation_per_s: float,
     metric: LatencyMetric,
     objectives: tuple[Objective, ...],
-    utilization: float,
+    policy: Policy,
 ) -> Capacity | Missed:
     """A pool's capacity within the objectives that it alone decides; ``binding`` counts in all objectives."""
     places = [place for place, item in enumerate(objectives) if item.metric is metric]
     own = tuple(objectives[place] for place in places)
-    found = capacity_within(states, saturation_per_s=saturation_per_s, objectives=own, utilization=utilization)
+    found = capacity_within(states, saturation_per_s=saturation_per_s, objectives=own, utilization=policy.utilization)
     if isinstance(found, Missed) or found.binding is None:
         return found
     return replace(found, binding=places[found.binding])
@@ -191,23 +276,22 @@ def _alone(
 def prefill_capacity(pair: Pair, *, objectives: tuple[Objective, ...], policy: Policy) -> Capacity | Missed:
     """Highest rate of a lane of the prefill pool within the objectives on TTFT."""
     return _alone(
-        partial(pair.prefill_states),
+        pair.prefill_states,
         saturation_per_s=pair.prefill_saturation_per_s,
         metric=LatencyMetric.TTFT,
         objectives=objectives,
-        utilization=policy.utilization,
+        policy=policy,
     )
 
 
 def decode_capacity(decode: PoolReplica, *, objectives: tuple[Objective, ...], policy: Policy) -> Capacity | Missed:
     """Highest rate of a lane of the decode pool within the objectives on TPOT."""
-    curve = decode.found.curve
     return _alone(
-        partial(lambda rates: decode_state(curve, rates_per_s=rates)),
+        lambda rates: decode_state(decode.found.curve, rates_per_s=rates),
         saturation_per_s=decode.limit.rate_per_s,
         metric=LatencyMetric.TPOT,
         objectives=objectives,
-        utilization=policy.utilization,
+        policy=policy,
     )
 
 
@@ -247,79 +331,54 @@ def evaluate_pair(
     second: Capacity,
     *,
     objectives: tuple[Objective, ...],
-) -> Evaluated | Rejection:
-    """A pair of pools as one candidate: the decode replica, and behind it the prefill replica."""
+) -> Disaggregated | Rejection:
+    """A pair of pools as one candidate; what requests see idle and at capacity is of both pools."""
     held = _together(pair, first, second, objectives=objectives)
     if isinstance(held, Missed):
         return missed_objective(candidate, held)
     ahead, after = held
-    seen = both_pools(ahead.state, after.state)
-    seen_by_prefill = both_pools(ahead.state, after.state, of_prefill=True)
-    prefill = pair.prefill.found
-    limit = replace(pair.prefill.limit, rate_per_s=pair.prefill_saturation_per_s)
-    return Evaluated(
-        candidate=candidate,
-        replica=replica_of(
-            pair.decode.found, limit=pair.decode.limit, capacity=after, state=seen, objectives=objectives
+    prefill = replace(pair.prefill.limit, rate_per_s=pair.prefill_saturation_per_s)
+    seen, seen_by_prefill = (both_pools(ahead.state, after.state, of_prefill=place) for place in (False, True))
+    return Disaggregated(
+        pair=candidate,
+        prefill=part_of(
+            pair.prefill.found,
+            limit=prefill,
+            capacity=replace(ahead, state=seen_by_prefill),
+            objectives=objectives,
+            role="prefill",
         ),
-        curve=pair.decode.found.curve,
-        steps=pair.decode.found.steps,
-        transfer=pair.transfer,
-        prefill=Evaluated(
-            candidate=prefill.candidate,
-            replica=replica_of(prefill, limit=limit, capacity=ahead, state=seen_by_prefill, objectives=objectives),
-            curve=prefill.curve,
-            steps=prefill.steps,
+        decode=part_of(
+            pair.decode.found,
+            limit=pair.decode.limit,
+            capacity=replace(after, state=seen),
+            objectives=objectives,
+            role="decode",
         ),
+        link=pair.link,
     )
 
 
 def evaluate_pools(
     candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: Policy
-) -> Evaluated | Rejection:
+) -> Disaggregated | Rejection:
     """What the two pools of ``candidate`` sustain, or why they cannot serve."""
-    if candidate.prefill is None:
-        raise ValueError("a candidate with two pools is needed")
-    prefill = prefill_replica(candidate.prefill, model=model, mix=mix, policy=policy)
+    prompter, decoder = candidate.parts
+    prefill = prefill_replica(prompter, model=model, mix=mix, policy=policy)
     if isinstance(prefill, Rejection):
         return replace(prefill, label=candidate.label, message=f"prefill: {prefill.message}")
-    decode = decode_replica(candidate, model=model, mix=mix, policy=policy)
+    decode = decode_replica(decoder, model=model, mix=mix, policy=policy)
     if isinstance(decode, Rejection):
-        return decode
+        return replace(decode, label=candidate.label)
     try:
-        pair = Pair(prefill=prefill, decode=decode, transfer=transfer_of(prefill, decode))
+        pair = Pair(prefill=prefill, decode=decode, link=link_of(prefill, decode))
     except RoofcastError as error:
-        return refused_pair(candidate, code=error.code, message=error.message)
+        return refuse(candidate, code=error.code, message=error.message, excess=float("inf"))
     first = prefill_capacity(pair, objectives=objectives, policy=policy)
     second = decode_capacity(decode, objectives=objectives, policy=policy)
-    if isinstance(first, Missed):
-        return missed_objective(candidate, first)
-    if isinstance(second, Missed):
-        return missed_objective(candidate, second)
+    for missed in (first, second):
+        if isinstance(missed, Missed):
+            return missed_objective(candidate, missed)
+    assert isinstance(first, Capacity)
+    assert isinstance(second, Capacity)
     return evaluate_pair(candidate, pair, first, second, objectives=objectives)
-
-
-def pool_latencies(
-    evaluated: Evaluated,
-    decode_rates_per_s: Sequence[float],
-    prefill_rates_per_s: Sequence[float],
-    *,
-    objectives: tuple[Objective, ...],
-    prefill_replicas: Sequence[int] = (1,),
-    of_prefill: bool = False,
-) -> tuple[Latencies, ...]:
-    """Latencies at rates of one decode replica and, at once, of one of ``prefill_replicas`` that take turns [1/s]."""
-    if evaluated.prefill is None or evaluated.transfer is None:
-        raise ValueError("a candidate with two pools is needed")
-    first, second = evaluated.prefill, evaluated
-    counts = [lanes(item.replica.deployment) for item in (first, second)]
-    prompted, streams = np.array(prefill_rates_per_s) / counts[0], turns(first.replica.deployment, prefill_replicas)
-    ahead = prefill_state(first.curve, rates_per_s=prompted, transfer=evaluated.transfer, streams=streams)
-    after = decode_state(second.curve, rates_per_s=np.array(decode_rates_per_s) / counts[1])
-    own, count = (first, counts[0]) if of_prefill else (second, counts[1])
-    return lane_latencies(
-        both_pools(ahead, after, of_prefill=of_prefill),
-        objectives=objectives,
-        saturation_per_s=own.replica.saturation_per_s / count,
-        count=count,
-    )

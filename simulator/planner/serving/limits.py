@@ -1,23 +1,18 @@
-"""What holds a replica back, and how well that is known.
-
-How sure the latencies of a planned fleet are.
-"""
+"""What holds a replica back, and how well that is known."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp
 
 import numpy as np
 
 from simulator.engine.lanes.load_curve import SlotLimit, lanes
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.kernels.timing import Provenance
-from simulator.planner.records import Fleet, Limit, Objective, Replica
-from simulator.planner.serving.feasibility import Evaluated
-from simulator.planner.serving.replica_load import fleet_sweep
+from simulator.planner.fleet.records import Limit, Replica
+from simulator.planner.records import Objective
+from simulator.planner.serving.replica import Part
 from simulator.techniques.speculation.pace_spread import pace_sigma
-from simulator.traffic.lengths import RequestMix
 from simulator.units import bound_text, percent_text
 
 RESOURCES = {"compute": "compute", "memory": "memory bandwidth", "network": "network", "host": "host overhead"}
@@ -48,33 +43,33 @@ class OperatingSteps:
     provenance: str
 
 
-def _known_pace(evaluated: Evaluated) -> Provenance:
+def _known_pace(part: Part) -> Provenance:
     """How well the tokens of a step are known: an acceptance that nobody gave is assumed."""
-    speculation = evaluated.candidate.techniques.speculation
+    speculation = part.candidate.techniques.speculation
     given = speculation is None or speculation.acceptance is not None or speculation.accepted_tokens is not None
     return Provenance.MEASURED if given else Provenance.ASSUMED
 
 
-def operating_steps(evaluated: Evaluated) -> OperatingSteps:
+def operating_steps(part: Part) -> OperatingSteps:
     """Look up a replica's two kinds of step at the priced batch nearest to its planned one."""
-    curve, steps, at = evaluated.curve, evaluated.steps, evaluated.replica.at_capacity
-    sequences = at.mean_sequences / lanes(evaluated.replica.deployment)
+    curve, steps, at = part.curve, part.steps, part.replica.at_capacity
+    sequences = at.mean_sequences / lanes(part.replica.deployment)
     plain = int(np.argmin(np.abs(curve.nodes - max(1.0, sequences))))
     # Where prompts saturate the token budget, full steps are what counts; otherwise those with the usual company.
-    kind = 2 if evaluated.replica.slot_limit is SlotLimit.TOKEN_BUDGET else 1
+    kind = 2 if part.replica.slot_limit is SlotLimit.TOKEN_BUDGET else 1
     prompts = plain + kind * len(curve.nodes)
     sigma = steps.log_sigma
     kernels = (1 - at.prompt_share) * sigma[plain] + at.prompt_share * sigma[prompts]
-    pace = (1 - at.prompt_share) * pace_sigma(evaluated.candidate.techniques.speculation)
+    pace = (1 - at.prompt_share) * pace_sigma(part.candidate.techniques.speculation)
     return OperatingSteps(
         bound=steps.bound[prompts if at.prompt_share >= 1 / 2 else plain],
         log_sigma=float(np.hypot(kernels, pace)),
-        provenance=Provenance(max(int(steps.provenance[[plain, prompts]].max()), _known_pace(evaluated))).label,
+        provenance=Provenance(max(int(steps.provenance[[plain, prompts]].max()), _known_pace(part))).label,
     )
 
 
-def _slots_matter(evaluated: Evaluated) -> bool:
-    rates = evaluated.curve.rates_per_s
+def _slots_matter(part: Part) -> bool:
+    rates = part.curve.rates_per_s
     slots = len(rates)
     fewer = max(1, int(_SLOTS_TRIED * slots))
     if fewer == slots:
@@ -94,13 +89,13 @@ def _behind(replica: Replica, objective: Objective, *, bound: str) -> str:
     return "queueing" if idle_s < objective.bound_s / 2 else bound
 
 
-def limiting_resource(evaluated: Evaluated, steps: OperatingSteps, *, objectives: tuple[Objective, ...]) -> Limit:
-    """Name the resource, and say how it was met.
+def limiting_resource(part: Part, steps: OperatingSteps, *, objectives: tuple[Objective, ...]) -> Limit:
+    """Name the resource, and say how it was met; what prompts alone are held back by where they have a pool.
 
     Where an objective holds capacity below the target utilisation it is named with what its time goes to; otherwise
     the slots where more of them would raise the rate, or else what the steps wait for.
     """
-    replica = evaluated.replica
+    replica = part.replica
     resource = RESOURCES[steps.bound]
     if replica.binding is not None:
         objective = objectives[replica.binding]
@@ -108,45 +103,17 @@ def limiting_resource(evaluated: Evaluated, steps: OperatingSteps, *, objectives
             f"{objective.name} reaches {bound_text(objective.bound_s)} at {percent_text(replica.utilization)} of the "
             "rate that saturates a replica"
         )
+        if part.role == "prefill":
+            detail += " (requests at random moments)"
         return Limit(resource=f"{objective.name} ({_behind(replica, objective, bound=resource)})", detail=detail)
-    if replica.slot_limit is not SlotLimit.TOKEN_BUDGET and _slots_matter(evaluated):
+    if part.role == "prefill":
+        busy = percent_text(replica.utilization)
+        return Limit(
+            resource=resource, detail=f"prompts keep a replica busy for {busy} of the time, mostly with {steps.bound}"
+        )
+    if replica.slot_limit is not SlotLimit.TOKEN_BUDGET and _slots_matter(part):
         name, how = SLOT_NAMES[replica.slot_limit]
         return Limit(resource=name, detail=f"{how} with {replica.slots} sequences at once")
     sequences = replica.at_capacity.mean_sequences / lanes(replica.deployment)
     detail = f"steps of {sequences:.0f} sequences wait mostly for {resource}"
     return Limit(resource=resource, detail=detail)
-
-
-_PERCENTILE = 95.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyRange:
-    """The 80 % intervals (low, high) of a fleet's p95 latencies with its spares down [s]; high may be infinite."""
-
-    ttft_p95_s: tuple[float, float]
-    tpot_p95_s: tuple[float, float]
-
-
-def load_range(load: float, *, fleet: Fleet) -> tuple[float, float]:
-    """80 % interval of a load of the fleet's replicas: it goes with their step time."""
-    spread = exp(DEVIATE_80 * fleet.log_sigma)
-    return load / spread, load * spread
-
-
-def latency_range(fleet: Fleet, *, mix: RequestMix) -> LatencyRange:
-    """What this very fleet would show where its steps take as long as the ends of their 80 % interval say.
-
-    Steps that all take s times as long make a replica at rate r one at rate s r whose clock runs s times slower, so
-    that waiting grows as well; an infinite end means that the fleet would be overloaded. Leaves out the error of the
-    queueing formulas themselves.
-    """
-    spread = exp(DEVIATE_80 * fleet.log_sigma)
-    scales = np.array([1 / spread, spread])
-    state = fleet_sweep(fleet, mix=mix).state_of(fleet.degraded.rate_per_s * scales)
-
-    def ends(metric: LatencyMetric) -> tuple[float, float]:
-        low_s, high_s = state.percentile_s(metric, _PERCENTILE) * scales
-        return float(low_s), float(high_s)
-
-    return LatencyRange(ttft_p95_s=ends(LatencyMetric.TTFT), tpot_p95_s=ends(LatencyMetric.TPOT))

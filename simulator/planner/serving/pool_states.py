@@ -11,7 +11,6 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 
@@ -24,7 +23,6 @@ from simulator.engine.lanes.prompt_queue import prompt_ttft_s
 from simulator.engine.lanes.queueing import gg1_wait_mean_s
 from simulator.engine.lanes.samples import SAMPLES, sampled_lengths
 from simulator.engine.lanes.steady_state import SteadyState, sampled_requests, steady_state
-from simulator.phases.deployment import Deployment
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 
 _FIELDS = tuple(item.name for item in fields(SteadyState))
@@ -32,14 +30,14 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
-    """How KV caches move between the pools.
+class Link:
+    """What KV caches move over between the pools.
 
-    link : what it is; token_s : time for the cache of one prompt token [s]; request_s : for a state of a sequence that
+    name : what it is; token_s : time for the cache of one prompt token [s]; request_s : for a state of a sequence that
     does not grow, as recurrent layers have [s]; lanes : of a prefill replica that share it
     """
 
-    link: str
+    name: str
     token_s: float
     lanes: int = 1
     request_s: float = 0.0
@@ -79,14 +77,7 @@ def decode_curve(curve: LoadCurve) -> LoadCurve:
     )
 
 
-def turns(deployment: Deployment, replicas: Sequence[int]) -> Array:
-    """Schedulers of each number of replicas, which take turns at the arrivals: one per attention-data-parallel rank."""
-    return np.array(replicas, dtype=np.float64) * deployment.parallelism.dp_size
-
-
-def prefill_state(
-    curve: LoadCurve, *, rates_per_s: Array, transfer: Transfer, streams: Array | float = 1.0
-) -> SteadyState:
+def prefill_state(curve: LoadCurve, *, rates_per_s: Array, link: Link, streams: Array | float = 1.0) -> SteadyState:
     """A lane of the prefill pool; TTFT ends when the KV cache has arrived at the decode pool [s].
 
     streams : schedulers that take turns at the arrivals, round robin; one for arrivals at random moments (see
@@ -101,9 +92,9 @@ def prefill_state(
     state = steady_state(curve, rates_per_s=rates_per_s)
     prompts = sampled_lengths(mix).prompt_tokens
     ttft_s = prompt_ttft_s(curve, rates_per_s=rates_per_s, streams=streams)
-    ttft_s = ttft_s + transfer.request_s + transfer.token_s * prompts
-    busy = transfer.load(rates_per_s, mix=mix)
-    own_s = transfer.prompt_s(mix)
+    ttft_s = ttft_s + link.request_s + link.token_s * prompts
+    busy = link.load(rates_per_s, mix=mix)
+    own_s = link.prompt_s(mix)
     if own_s > 0:
         ttft_s = (
             ttft_s

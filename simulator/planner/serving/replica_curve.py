@@ -82,10 +82,11 @@ def replica_curve(deployment: Deployment, *, memory: MemoryPlan, mix: RequestMix
 
     curve = load_curve(step_times, mix=mix, limits=bounded_limits(deployment, memory, mix=mix))
     # Speculation prices the verify steps alone first, then with the prompts that ride along.
-    return _with_bubbles(curve, deployment), estimates[0 if deployment.speculation is None else 1]
+    return with_bubbles(curve, deployment), estimates[0 if deployment.speculation is None else 1]
 
 
-def _with_bubbles(curve: LoadCurve, deployment: Deployment) -> LoadCurve:
+def with_bubbles(curve: LoadCurve, deployment: Deployment) -> LoadCurve:
+    """The curve of one of a pipeline's lanes, with what the prompts of the others cost it."""
     stages = deployment.parallelism.pp_size
     if stages == 1:
         return curve
@@ -107,5 +108,5 @@ def replica_curves(
             found.append(replica_curve(deployment, memory=memory, mix=mix))
             continue
         estimate = next(estimates)
-        found.append((_with_bubbles(lane.curve(lane_step_s(estimate)), deployment), estimate))
+        found.append((with_bubbles(lane.curve(lane_step_s(estimate)), deployment), estimate))
     return found

@@ -1,18 +1,16 @@
-"""How the latency of one replica rises with its load, from idle to almost saturated."""
+"""How the latency of one replica of a fleet rises with its load, and how sure its latencies are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from math import exp
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import lanes
-from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState, steady_state
+from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.operators.step_shape import Array
-from simulator.planner.records import Fleet, PrefillPool, Replica
-from simulator.planner.serving.replica_curve import replica_curve
-from simulator.traffic.lengths import RequestMix
+from simulator.planner.fleet.records import Fleet
+from simulator.planner.serving.limits import DEVIATE_80
 
 _POINTS = 40
 _HIGHEST_LOAD = 0.97
@@ -61,73 +59,15 @@ def knee_index(x: Array, y: Array) -> int:
     return int(np.argmax(along - rise))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
-    """Steady states at rates of one replica, and the rate that saturates it or the pool before it [1/s]."""
+def replica_load(fleet: Fleet, *, rates_per_s: tuple[float, ...] = ()) -> ReplicaLoad:
+    """Percentiles of one replica of a fleet over its load, and at the given ``rates_per_s`` of the whole replica.
 
-    state_of: Callable[[Array], SteadyState]
-    saturation_per_s: float
-
-
-def _replica_sweep(replica: Replica, *, mix: RequestMix) -> Sweep:
-    curve, _ = replica_curve(replica.deployment, memory=replica.memory, mix=mix)
-    count = lanes(replica.deployment)
-    return Sweep(
-        state_of=lambda rates: steady_state(curve, rates_per_s=rates / count),
-        saturation_per_s=replica.saturation_per_s,
-    )
-
-
-def _pools_sweep(fleet: Fleet, pool: PrefillPool, *, mix: RequestMix) -> Sweep:
-    """Of a decode replica, while the prefill replicas of the fleet share what all decode replicas get."""
-    from simulator.planner.serving.pool_states import (
-        Transfer,
-        both_pools,
-        decode_curve,
-        decode_mix,
-        decode_state,
-        prefill_mix,
-        prefill_state,
-        turns,
-    )
-
-    first, second = pool.replica, fleet.replica
-    prompts, _ = replica_curve(first.deployment, memory=first.memory, mix=prefill_mix(mix))
-    answers, _ = replica_curve(second.deployment, memory=second.memory, mix=decode_mix(mix))
-    alone = decode_curve(answers)
-    transfer = Transfer(
-        link=pool.link,
-        token_s=pool.transfer_token_s,
-        request_s=max(0.0, pool.transfer_s - mix.isl.mean_tokens * pool.transfer_token_s),
-        lanes=first.deployment.parallelism.pp_size,
-    )
-    ratio = fleet.replicas / pool.replicas
-    counts, streams = (lanes(first.deployment), lanes(second.deployment)), turns(first.deployment, (pool.replicas,))
-
-    def states(rates: Array) -> SteadyState:
-        ahead = prefill_state(prompts, rates_per_s=rates * ratio / counts[0], transfer=transfer, streams=streams)
-        return both_pools(ahead, decode_state(alone, rates_per_s=rates / counts[1]))
-
-    return Sweep(state_of=states, saturation_per_s=min(second.saturation_per_s, first.saturation_per_s / ratio))
-
-
-def fleet_sweep(fleet: Fleet, *, mix: RequestMix) -> Sweep:
-    """Of one replica of a fleet; where it only decodes, with its share of the prefill pool before it."""
-    if fleet.prefill is None:
-        return _replica_sweep(fleet.replica, mix=mix)
-    return _pools_sweep(fleet, fleet.prefill, mix=mix)
-
-
-def replica_load(
-    replica: Replica, *, mix: RequestMix, rates_per_s: tuple[float, ...] = (), fleet: Fleet | None = None
-) -> ReplicaLoad:
-    """Percentiles of one replica over its load, and at the given ``rates_per_s`` of the whole replica.
-
-    fleet : where prompts are computed in a pool of their own, the fleet that says how many replicas share them
+    Where it only decodes, with its share of the prefill pool before it.
     """
-    swept = _replica_sweep(replica, mix=mix) if fleet is None else fleet_sweep(fleet, mix=mix)
+    counts = tuple(pool.replicas for pool in fleet.pools)
+    saturation_per_s = fleet.serving.saturation_per_s(counts)
     loads = np.linspace(0.02, _HIGHEST_LOAD, _POINTS)
-    state = swept.state_of(np.append(loads * swept.saturation_per_s, rates_per_s))
+    state = fleet.serving.sweep(np.append(loads * saturation_per_s, rates_per_s), counts=counts)
 
     def curve_of(metric: LatencyMetric, percentile: float) -> Array:
         values = state.percentile_s(metric, percentile)[:_POINTS]
@@ -140,14 +80,14 @@ def replica_load(
         LoadPoint(
             metric=metric,
             rate_per_s=rate,
-            load=rate / swept.saturation_per_s,
+            load=rate / saturation_per_s,
             values_s=tuple(float(state.percentile_s(metric, item)[_POINTS + index]) for item in PERCENTILES),
         )
         for index, rate in enumerate(rates_per_s)
         for metric in LatencyMetric
     )
     return ReplicaLoad(
-        rates_per_s=tuple(float(load * swept.saturation_per_s) for load in loads[:shown]),
+        rates_per_s=tuple(float(load * saturation_per_s) for load in loads[:shown]),
         loads=tuple(float(load) for load in loads[:shown]),
         ttft_p50_s=tuple(map(float, curve_of(LatencyMetric.TTFT, 50.0)[:shown])),
         ttft_p95_s=tuple(map(float, ttft)),
@@ -157,3 +97,36 @@ def replica_load(
         knee_ttft_s=float(ttft[knee]),
         at=at,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyRange:
+    """The 80 % intervals (low, high) of a fleet's p95 latencies with its spares down [s]; high may be infinite."""
+
+    ttft_p95_s: tuple[float, float]
+    tpot_p95_s: tuple[float, float]
+
+
+def load_range(load: float, *, fleet: Fleet) -> tuple[float, float]:
+    """80 % interval of a load of the fleet's replicas: it goes with their step time."""
+    spread = exp(DEVIATE_80 * fleet.log_sigma)
+    return load / spread, load * spread
+
+
+def latency_range(fleet: Fleet) -> LatencyRange:
+    """What this very fleet would show where its steps take as long as the ends of their 80 % interval say.
+
+    Steps that all take s times as long make a replica at rate r one at rate s r whose clock runs s times slower, so
+    that waiting grows as well; an infinite end means that the fleet would be overloaded. Leaves out the error of the
+    queueing formulas themselves.
+    """
+    spread = exp(DEVIATE_80 * fleet.log_sigma)
+    scales = np.array([1 / spread, spread])
+    counts = tuple(pool.replicas for pool in fleet.pools)
+    state = fleet.serving.sweep(fleet.degraded.rate_per_s * scales, counts=counts)
+
+    def ends(metric: LatencyMetric) -> tuple[float, float]:
+        low_s, high_s = state.percentile_s(metric, 95.0) * scales
+        return float(low_s), float(high_s)
+
+    return LatencyRange(ttft_p95_s=ends(LatencyMetric.TTFT), tpot_p95_s=ends(LatencyMetric.TPOT))

@@ -11,7 +11,7 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.records import Demand
 from simulator.planner.search.candidates import Platform, platforms
 from simulator.planner.search.question import Question
-from simulator.planner.search.trials import try_platforms
+from simulator.planner.search.search import try_platforms
 from simulator.planner.studies.choice_records import Pool, PoolPlan, PoolSplit
 from simulator.traffic.lengths import LengthDistribution
 

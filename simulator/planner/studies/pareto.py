@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.planner.fleet.fleet import Sized, complete
-from simulator.planner.records import Fleet
+from simulator.planner.fleet.records import Fleet
 from simulator.planner.search.format_quality import AnswerQuality, answer_quality
 from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simulator.errors import ProfileError
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
-from simulator.planner.records import Assumption, CapacityPlan
+from simulator.planner.records import Assumption
 from simulator.planner.search.question import Question
 from simulator.specs.question.plan import PlanSpec
 
@@ -61,7 +62,7 @@ def _risks(plan: CapacityPlan, question: Question, *, shown: Sequence[Sized]) ->
     if spec.resilience or spec.availability is not None:
         from simulator.planner.studies.resilience import availability_warnings, resilience_of
 
-        found = resilience_of(question, best, fleet=plan.best)
+        found = resilience_of(question, best)
         plan = replace(plan, resilience=found, warnings=(*plan.warnings, *availability_warnings(found)))
     if spec.growth is not None:
         from simulator.planner.studies.growth import growth_of

@@ -8,10 +8,10 @@ import numpy as np
 
 from simulator.planner.demand import load_shape
 from simulator.planner.fleet.fleet import Sized
+from simulator.planner.fleet.records import Fleet
 from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.money.cost import choose_offer
-from simulator.planner.money.tco import fleet_prompt_share, token_year
-from simulator.planner.records import Fleet
+from simulator.planner.money.tco import token_year
 from simulator.planner.search.question import Question
 from simulator.planner.studies.risk_records import RentalMix, RentalShare
 from simulator.specs.money.prices import OfferKind
@@ -104,7 +104,7 @@ def rental_of(question: Question, sized: Sized, *, fleet: Fleet) -> RentalMix | 
         return None
     resized = resizer(sized)
     devices = _needed(resized, question.demand.planned_rate_per_s * shape)
-    spot_devices = sized.spares * resized.devices_per_replica
+    spot_devices = resized.spare_devices
     shares = _shares(_layer_shares(devices), prices, spot_devices=spot_devices)
     flat = prices.get(question.spec.price_kind) or next(iter(prices.values()))
     missing = [kind for kind in ("on_demand", "spot", *_RESERVED) if kind not in prices]
@@ -112,7 +112,7 @@ def rental_of(question: Question, sized: Sized, *, fleet: Fleet) -> RentalMix | 
     if "spot" in prices:
         notes.append(f"spot is used for at most {spot_devices} devices, which the spares can replace")
     per_month = sum(share.per_month for share in shares)
-    tokens = token_year(question.demand, prompt_share=fleet_prompt_share(fleet))
+    tokens = token_year(question.demand, prompt_share=fleet.prompt_share)
     return RentalMix(
         profile=tuple(float(value) for value in shape),
         profile_source=source,

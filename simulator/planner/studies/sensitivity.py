@@ -199,7 +199,7 @@ def breaks_first(question: Question, sized: Sized) -> tuple[BreaksFirst, ...]:
     own, *others = resizer(sized).slacks(rate, replicas=sized.replicas)
     slack = min([own, *others])
     up = 1 + RELATIVE_END
-    sigma = operating_steps(sized.evaluated).log_sigma
+    sigma = operating_steps(sized.evaluated.parts[-1]).log_sigma
     curves = (("prompt length", prompt_curve(question, sized)), ("answer length", answer_curve(question, sized)))
     found = [("request rate", slack - 1), ("step time", slack - 1)]
     for name, curve in curves:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from simulator.errors import InfeasibleError, RoofcastError
-from simulator.planner.fleet.fleet import Sized, fleet_power, pack, replicas_for, size, spare_replicas
+from simulator.planner.fleet.fleet import Sized, fleet_power, housed, size, spares_of
 from simulator.planner.search.candidates import Platform, platforms
 from simulator.planner.search.question import Question
-from simulator.planner.search.trials import try_platforms
+from simulator.planner.search.search import try_platforms
 from simulator.planner.search.wide_search import device_power_w
+from simulator.planner.serving.shapes import Counts
 from simulator.planner.studies.choice_records import FleetShare, StockPlan
 from simulator.specs.question.plan_values import stock_entry
 
@@ -29,28 +30,24 @@ def _stock_platforms(question: Question) -> list[tuple[Platform, int]]:
 def _best_use(question: Question, platform: Platform, *, devices: int) -> Sized | None:
     """The set-up that carries most on ``devices`` of a platform, None where none fits."""
     trial = try_platforms(question, (platform,)).trial
-    fitting = [item for item in trial.sized if item.evaluated.replica.devices <= devices]
-
-    def carried(item: Sized) -> float:
-        replica = item.evaluated.replica
-        return devices // replica.devices * replica.capacity_per_s
-
-    return max(fitting, key=carried, default=None)
+    found = [(item, item.evaluated.most(devices)) for item in trial.sized]
+    carried = [(item.evaluated.capacity_per_s(counts), item) for item, counts in found if counts is not None]
+    return max(carried, key=lambda pair: pair[0])[1] if carried else None
 
 
-def _from_stock(item: Sized, *, replicas: int, spares: int, rate_per_s: float) -> FleetShare:
-    candidate, replica = item.evaluated.candidate, item.evaluated.replica
-    devices = (replicas + spares) * replica.devices
+def _from_stock(item: Sized, *, counts: Counts, spare: Counts, rate_per_s: float) -> FleetShare:
+    candidate, shape = item.evaluated.candidate, item.evaluated
+    devices = shape.devices(counts) + shape.devices(spare)
     return FleetShare(
         hardware=candidate.platform.hardware.name,
         label=candidate.label,
-        replicas=replicas,
-        spares=spares,
+        replicas=sum(counts),
+        spares=sum(spare),
         devices=devices,
         from_stock=devices,
         bought=0,
         rate_per_s=rate_per_s,
-        capacity_per_s=replicas * replica.capacity_per_s,
+        capacity_per_s=shape.capacity_per_s(counts),
         cost_per_hour=0.0,
         typical_w=devices * device_power_w(candidate.platform),
     )
@@ -65,21 +62,22 @@ def _bought(question: Question, ranked: list[Sized], *, rate_per_s: float) -> Fl
     return FleetShare(
         hardware=best.evaluated.candidate.platform.hardware.name,
         label=best.evaluated.candidate.label,
-        replicas=best.replicas,
-        spares=best.spares,
+        replicas=sum(best.counts),
+        spares=sum(best.spare),
         devices=best.devices,
         from_stock=0,
         bought=best.devices,
         rate_per_s=rate_per_s,
-        capacity_per_s=best.replicas * best.evaluated.replica.capacity_per_s,
+        capacity_per_s=best.evaluated.capacity_per_s(best.counts),
         cost_per_hour=best.cost.per_hour,
         typical_w=fleet_power(best).typical_w,
     )
 
 
 def _per_device(use: tuple[Sized, int]) -> float:
-    replica = use[0].evaluated.replica
-    return replica.capacity_per_s / replica.devices
+    """Rate that an accelerator of a set-up carries, in the proportion in which the demand needs its parts [1/s]."""
+    shape, counts = use[0].evaluated, use[0].counts
+    return shape.capacity_per_s(counts) / shape.devices(counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,21 +95,17 @@ def _filled(question: Question, uses: list[tuple[Sized, int]]) -> _Uses:
     shares: list[FleetShare] = []
     unused: list[str] = []
     for use, count in uses:
-        name, replica = use.evaluated.candidate.platform.hardware.name, use.evaluated.replica
+        name, shape = use.evaluated.candidate.platform.hardware.name, use.evaluated
         if left <= 0:
             unused.append(f"{count} x {name}: the demand is carried without them")
             continue
-        room = count // replica.devices
-        spares = min(use.spares, max(room - 1, 0))
-        needed = replicas_for(left, capacity_per_s=replica.capacity_per_s)
-        replicas = min(needed, room - spares)
-        carried = left if replicas == needed else replicas * replica.capacity_per_s
-        shares.append(_from_stock(use, replicas=replicas, spares=spares, rate_per_s=carried))
+        counts, spare = shape.within(count, rate_per_s=left, spare=use.spare)
+        enough = counts == shape.counts(left)
+        carried = left if enough else shape.capacity_per_s(counts)
+        shares.append(_from_stock(use, counts=counts, spare=spare, rate_per_s=carried))
         rest = count - shares[-1].devices
         if rest:
-            unused.append(
-                f"{rest} of {count} x {name}: {'not needed' if replicas == needed else 'less than a replica'}"
-            )
+            unused.append(f"{rest} of {count} x {name}: {'not needed' if enough else 'less than a replica'}")
         left -= carried
     return _Uses(shares=tuple(shares), unused=tuple(unused), left_per_s=max(left, 0.0))
 
@@ -124,28 +118,29 @@ def _routed(shares: tuple[FleetShare, ...], *, rate_per_s: float) -> tuple[Fleet
 
 def _extended(question: Question, share: FleetShare, use: tuple[Sized, int], *, rate_per_s: float) -> FleetShare:
     """Stock and new accelerators of its kind and set-up as one fleet with common spares, for ``rate_per_s``."""
-    sized, count = use
-    replica, platform = sized.evaluated.replica, sized.evaluated.candidate.platform
-    replicas = replicas_for(rate_per_s, capacity_per_s=replica.capacity_per_s)
-    spares = spare_replicas(sized.evaluated, replicas=replicas, spec=question.spec)
-    existing = min(count // replica.devices, replicas + spares)
-    more = replicas + spares - existing
-    bought = more * replica.devices
-    if platform.server is not None and question.spec.round_to != "device":
-        in_server = platform.server.accelerators_per_server
-        bought += pack(replicas=more, devices_per_replica=replica.devices, devices_per_server=in_server).idle_devices
-    price, devices = sized.cost.per_device_hour, existing * replica.devices + bought
+    sized, left = use
+    shape, platform = sized.evaluated, sized.evaluated.candidate.platform
+    counts = shape.counts(rate_per_s)
+    spare = spares_of(shape, counts, spec=question.spec)
+    more = []
+    for part, count, spares in zip(shape.parts, counts, spare, strict=True):
+        existing = min(left // part.replica.devices, count + spares)
+        left -= existing * part.replica.devices
+        more.append(count + spares - existing)
+    kept = shape.devices(counts) + shape.devices(spare) - shape.devices(tuple(more))
+    bought = sum(item.devices for item in housed(shape, tuple(more), round_to=question.spec.round_to))
+    price = sized.cost.per_device_hour
     return replace(
         share,
-        replicas=replicas,
-        spares=spares,
-        devices=devices,
-        from_stock=existing * replica.devices,
+        replicas=sum(counts),
+        spares=sum(spare),
+        devices=kept + bought,
+        from_stock=kept,
         bought=bought,
         rate_per_s=rate_per_s,
-        capacity_per_s=replicas * replica.capacity_per_s,
+        capacity_per_s=shape.capacity_per_s(counts),
         cost_per_hour=None if price is None else bought * price,
-        typical_w=devices * device_power_w(platform),
+        typical_w=(kept + bought) * device_power_w(platform),
     )
 
 
@@ -165,7 +160,7 @@ def _completed(
     on_sale = {(item.evaluated.candidate.platform.hardware.name, item.evaluated.candidate.label) for item in ranked}
     ways: list[tuple[FleetShare, ...]] = []
     for place, (share, use) in enumerate(zip(found.shares, uses, strict=False)):
-        if (share.hardware, share.label) in on_sale and use[0].prefill is None:
+        if (share.hardware, share.label) in on_sale:
             grown = _extended(question, share, use, rate_per_s=share.rate_per_s + found.left_per_s)
             ways.append((*found.shares[:place], grown, *found.shares[place + 1 :]))
     ways.append((*found.shares, _bought(question, ranked, rate_per_s=found.left_per_s)))

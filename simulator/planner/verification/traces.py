@@ -10,10 +10,13 @@ import numpy as np
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_as_sent
 from simulator.engine.runs.serving import ServedDeployment, served_deployment
 from simulator.errors import RoofcastError
-from simulator.planner.records import Latencies, Objective, Replica, Verification
+from simulator.planner.capacity_plan import Verification
+from simulator.planner.fleet.records import Latencies
+from simulator.planner.records import Objective
 from simulator.planner.search.question import Question
 from simulator.planner.serving.limits import DEVIATE_80
-from simulator.planner.verification.fleets import objective_specs, verification_of
+from simulator.planner.serving.shapes import Shape
+from simulator.planner.verification.simulation import objective_specs, verification_of
 from simulator.traffic.recorded.replay import replica_share
 from simulator.traffic.recorded.traces import RequestTrace, read_trace, summarise
 from simulator.traffic.requests import Requests
@@ -151,11 +154,14 @@ class TraceCheck:
         return tuple(shares), each
 
 
-def trace_check(question: Question, replica: Replica, *, steps: int = FINE_STEPS) -> TraceCheck:
+def trace_check(question: Question, shape: Shape, *, steps: int = FINE_STEPS) -> TraceCheck:
     """Compile a replica and read the trace; a check takes about that many engine ``steps``.
 
     Raises RoofcastError for what the event simulation does not model.
     """
+    if len(shape.parts) > 1:
+        raise RoofcastError("a trace is not replayed on two pools: roofcast serve does that")
+    replica = shape.replica
     trace, demand = read_trace(str(question.spec.trace)), question.demand
     mean_rate_per_s = demand.planned_rate_per_s / demand.peak_to_mean
     return TraceCheck(

@@ -19,7 +19,7 @@ from simulator.engine.events.state import (
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.engine.runs.load_sweep import LoadSweep, summary_of
 from simulator.errors import RoofcastError
-from simulator.planner.records import CapacityPlan
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.serving.replica_load import ReplicaLoad
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content.quantities import percent_text

@@ -5,7 +5,8 @@ What each accelerator would cost for the same demand.
 
 from __future__ import annotations
 
-from simulator.planner.records import CapacityPlan, Fleet
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.records import Fleet
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
 from simulator.reports.content.quantities import money_text
 from simulator.units import KILO

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from simulator.errors import FileError, MissingPackageError, RoofcastError
-from simulator.planner.records import CapacityPlan
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.reports.content.document import Report
 from simulator.reports.report import build_report
 from simulator.reports.studies import Studies, gather

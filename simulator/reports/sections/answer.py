@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import isinf
 from typing import TYPE_CHECKING
 
-from simulator.planner.records import CapacityPlan, Finalist, Finalists, Fleet, Verdict
+from simulator.planner.capacity_plan import CapacityPlan, Finalist, Finalists, Verdict
+from simulator.planner.fleet.records import Fleet
 from simulator.reports.content.document import Table, columns, count, kilowatts, price, row, seconds, table
 from simulator.reports.content.quantities import (
     count_text,
@@ -22,7 +23,7 @@ from simulator.reports.content.quantities import (
 )
 
 if TYPE_CHECKING:
-    from simulator.planner.serving.limits import LatencyRange
+    from simulator.planner.serving.replica_load import LatencyRange
     from simulator.planner.studies.choice_records import FleetShare, StockPlan
 
 _NEARLY_ALL = 0.99
@@ -73,32 +74,19 @@ def _new_fleet_sentence(plan: CapacityPlan) -> str:
 
 def _pool_parts(fleet: Fleet, *, word: str) -> list[str]:
     """``250 replicas x 2 mi300x (TP2)`` and the spares of every pool."""
-    pool, role, of_spares = fleet.prefill, "", "spare replica"
-    parts, spare = [], [(fleet.spares, fleet.replica.devices, of_spares)]
-    if pool is not None:
-        name = counted_text(pool.replicas, "prefill replica")
-        parts.append(f"{name} x {pool.replica.devices} {fleet.hardware} ({pool.label})")
-        role = "decode "
-        spare = [(pool.spares, pool.replica.devices, "spare for prefill"), (*spare[0][:2], "spare for decode")]
-    own = f"({setup_text(fleet)})"
-    parts.append(f"{counted_text(fleet.replicas, f'{role}replica')} x {fleet.replica.devices} {fleet.hardware} {own}")
-    for many, devices, text in spare:
-        if many:
-            shown = f"{many} {text}" if role else counted_text(many, text)
-            parts.append(f"{shown} ({_devices(many * devices, word)})")
-    return parts
-
-
-def setup_text(fleet: Fleet) -> str:
-    """Set-up of the fleet's own replicas, without those of a prefill pool."""
-    return fleet.label.partition(" + decode ")[2] if fleet.prefill is not None else fleet.label
+    parts, spare = [], []
+    for pool in fleet.pools:
+        name = counted_text(pool.replicas, f"{pool.role} replica".strip())
+        parts.append(f"{name} x {pool.replica.devices} {pool.hardware} ({pool.label})")
+        if pool.spares:
+            shown = f"{pool.spares} spare for {pool.role}" if pool.role else counted_text(pool.spares, "spare replica")
+            spare.append(f"{shown} ({_devices(pool.spares * pool.replica.devices, word)})")
+    return [*parts, *spare]
 
 
 def replicas_text(fleet: Fleet) -> str:
     """``250 + 1``: replicas and spares; of two pools ``88P + 1, 32D + 1``."""
-    own = f"{fleet.replicas} + {fleet.spares}"
-    pool = fleet.prefill
-    return own if pool is None else f"{pool.replicas}P + {pool.spares}, {fleet.replicas}D + {fleet.spares}"
+    return ", ".join(f"{pool.replicas}{pool.role[:1].upper()} + {pool.spares}" for pool in fleet.pools)
 
 
 def fleets_table(fleets: Sequence[Fleet], *, note: str = "") -> Table:
@@ -209,14 +197,14 @@ def plan_headline(plan: CapacityPlan) -> str:
     fleet = plan.best
     word = device_word(fleet)
     word = word.removesuffix("s") if fleet.devices == 1 else word
-    pool, role = fleet.prefill, "" if fleet.prefill is None else " for decode"
-    parts = [f"{count_text(fleet.replicas)} × {fleet.replica.devices} {fleet.hardware} ({setup_text(fleet)}){role}"]
-    if pool is not None:
-        prompts = f"{count_text(pool.replicas)} × {pool.replica.devices} {fleet.hardware} ({pool.label}) for prefill"
-        parts.insert(0, prompts)
+    parts = [
+        f"{count_text(pool.replicas)} × {pool.replica.devices} {pool.hardware} ({pool.label})"
+        + (f" for {pool.role}" if pool.role else "")
+        for pool in fleet.pools
+    ]
     if fleet.spares:
-        spares = count_text(fleet.spares) if pool is None else f"{pool.spares} and {fleet.spares}"
-        parts.append(f"{spares} spare")
+        spares = [count_text(fleet.spares)] if len(fleet.pools) == 1 else [str(pool.spares) for pool in fleet.pools]
+        parts.append(f"{' and '.join(spares)} spare")
     if fleet.idle_devices:
         parts.append(f"{count_text(fleet.idle_devices)} idle in whole servers")
     return f"{count_text(fleet.devices)} {word} = {' + '.join(parts)}"

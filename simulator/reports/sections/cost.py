@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.tco_records import Owning, TotalCost
-from simulator.planner.records import CapacityPlan, Fleet
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import (
     Block,

@@ -35,11 +35,10 @@ from simulator.units import KILO, bound_text
 
 def _equipment(studies: Studies) -> Facts:
     fleet, rooms = studies.plan.best, studies.rooms
-    shape = f"{fleet.replicas} replicas x {fleet.replica.devices}, {fleet.spares} spare"
-    if fleet.prefill is not None:
-        pool = fleet.prefill
-        prompts = f"{pool.replicas} prefill replicas x {pool.replica.devices}, {pool.spares} spare"
-        shape = f"{prompts}; {fleet.replicas} decode replicas x {fleet.replica.devices}, {fleet.spares} spare"
+    shape = "; ".join(
+        f"{pool.replicas} {pool.role} replicas x {pool.replica.devices}, {pool.spares} spare".replace("  ", " ")
+        for pool in fleet.pools
+    )
     if fleet.idle_devices:
         shape += f", {fleet.idle_devices} idle in whole servers"
     devices = count(fleet.devices, origin=known_as(fleet.provenance))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from simulator.planner.records import CapacityPlan
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.studies.risk_records import Growth
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content.document import (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.explain import nearest_rejections
-from simulator.planner.records import CapacityPlan, Fleet
+from simulator.planner.fleet.records import Fleet
 from simulator.planner.studies.choice_records import ParetoSet, PoolPlan, PoolSplit, SearchSummary
 from simulator.reports.charts.options import pareto_chart
 from simulator.reports.content.document import (

@@ -9,7 +9,7 @@ from math import isfinite
 from pathlib import Path
 
 from simulator.engine.lanes.steady_state import LatencyMetric
-from simulator.planner.records import CapacityPlan, Finalist, FleetVerification, Verdict, Verification
+from simulator.planner.capacity_plan import CapacityPlan, Finalist, FleetVerification, Verdict, Verification
 from simulator.planner.serving.replica_load import PERCENTILES
 from simulator.reports.charts.load import replica_load_chart
 from simulator.reports.content.document import (

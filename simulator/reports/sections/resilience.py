@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import isfinite
 
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.availability import availability_text
-from simulator.planner.records import CapacityPlan, Fleet
-from simulator.planner.serving.limits import load_range
+from simulator.planner.fleet.records import Fleet
+from simulator.planner.serving.replica_load import load_range
 from simulator.planner.studies.risk_records import Availability, Resilience
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import Block, Figure, Table, columns, count, fraction, seconds, table

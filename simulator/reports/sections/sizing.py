@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.planner.explain import explanation
-from simulator.planner.records import Fleet, Replica
+from simulator.planner.fleet.records import Fleet, FleetPool
 from simulator.reports.charts.roofline import roofline_chart
 from simulator.reports.content.document import (
     Block,
@@ -21,7 +21,6 @@ from simulator.reports.content.document import (
     row,
     table,
 )
-from simulator.reports.sections.answer import setup_text
 from simulator.reports.sections.resilience import operation_blocks
 from simulator.reports.studies import Studies
 from simulator.units import plain_text
@@ -40,58 +39,34 @@ def _whole_servers(fleet: Fleet) -> str:
 _Step = tuple[str, Cell, str]
 
 
-def _replica_steps(
-    studies: Studies, replica: Replica, *, needed: int, spares: int, label: str, limit: str, role: str = ""
-) -> tuple[_Step, ...]:
+def _replica_steps(studies: Studies, pool: FleetPool) -> tuple[_Step, ...]:
     """From the rate that saturates a replica to the replicas of its pool."""
     peak_per_s, known = studies.plan.demand.planned_rate_per_s, known_as(studies.plan.best.provenance)
-    name = f"{role}replica"
+    replica, name = pool.replica, f"{pool.role} replica".strip()
     return (
         (
             f"rate that saturates a {name}",
             number(replica.saturation_per_s, "requests/s", origin=known),
             "steady state of batching",
         ),
-        ("share of it that is planned", number(100 * replica.utilization, "%", digits=0), limit),
+        ("share of it that is planned", number(100 * replica.utilization, "%", digits=0), pool.limit.detail),
         (f"planned rate of a {name}", number(replica.capacity_per_s, "requests/s", origin=known), "product of the two"),
-        (f"{name}s for the peak", count(needed), _rounded(peak_per_s, replica.capacity_per_s)),
-        (f"spare {name}s", count(spares), "for failure and maintenance"),
-        (f"devices of a {name}", count(replica.devices), label),
+        (f"{name}s for the peak", count(pool.replicas), _rounded(peak_per_s, replica.capacity_per_s)),
+        (f"spare {name}s", count(pool.spares), "for failure and maintenance"),
+        (f"devices of a {name}", count(replica.devices), pool.label),
     )
 
 
 def _derivation(studies: Studies) -> Table:
-    fleet, pool = studies.plan.best, studies.plan.best.prefill
-    role = "" if pool is None else "decode "
-    total = f"({fleet.replicas} + {fleet.spares}) x {fleet.replica.devices} + {fleet.idle_devices}"
-    prompts: tuple[_Step, ...] = ()
-    if pool is not None:
-        prompts = _replica_steps(
-            studies,
-            pool.replica,
-            needed=pool.replicas,
-            spares=pool.spares,
-            label=pool.label,
-            limit=pool.limit.detail,
-            role="prefill ",
-        )
-        total = f"({pool.replicas} + {pool.spares}) x {pool.replica.devices} + {total}"
-    own = _replica_steps(
-        studies,
-        fleet.replica,
-        needed=fleet.replicas,
-        spares=fleet.spares,
-        label=setup_text(fleet),
-        limit=fleet.limit.detail,
-        role=role,
-    )
+    fleet = studies.plan.best
+    of_pools = [step for pool in fleet.pools for step in _replica_steps(studies, pool)]
+    counted = " + ".join(f"({pool.replicas} + {pool.spares}) x {pool.replica.devices}" for pool in fleet.pools)
     peak = number(studies.plan.demand.planned_rate_per_s, "requests/s")
     steps: tuple[_Step, ...] = (
         ("planned peak", peak, "mean x peak over mean x headroom - cache"),
-        *prompts,
-        *own,
+        *of_pools,
         ("idle devices", count(fleet.idle_devices), _whole_servers(fleet)),
-        ("devices in all", count(fleet.devices), total),
+        ("devices in all", count(fleet.devices), f"{counted} + {fleet.idle_devices}"),
     )
     heads = columns("Step", "Value", "How", words=("Step",), wide="How")
     rows = [row(*step, total=step[0].endswith("in all")) for step in steps]

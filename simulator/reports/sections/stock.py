@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.planner.records import CapacityPlan
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.studies.choice_records import StockPlan
 from simulator.planner.studies.stock_money import rent_of, stock_money
 from simulator.reports.content.document import Table, columns, count, kilo, kilowatts, money, number, table

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.tco_records import OwningBar
-from simulator.planner.records import CapacityPlan, Fleet
 from simulator.planner.studies.risk_records import BreaksFirst, Quantiles, TornadoBar, Uncertainty
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import (

@@ -10,17 +10,11 @@ from math import isfinite
 from typing import Any
 
 from simulator.errors import RoofcastError
+from simulator.planner.capacity_plan import CapacityPlan, Finalists, FleetVerification, Verification
 from simulator.planner.explain import explanation
+from simulator.planner.fleet.records import Fleet, Latencies
 from simulator.planner.gap.records import GapError
-from simulator.planner.records import (
-    CapacityPlan,
-    Finalists,
-    Fleet,
-    FleetVerification,
-    Latencies,
-    Objective,
-    Verification,
-)
+from simulator.planner.records import Objective
 from simulator.reports.contract import finite
 from simulator.reports.sections.answer import finalists_outcome, sentence
 
@@ -105,8 +99,8 @@ def _cost(fleet: Fleet) -> dict[str, Any]:
 
 def _prefill(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any] | None:
     """The pool that computes the prompts; null where replicas do both."""
-    pool = fleet.prefill
-    if pool is None:
+    pool, transfer = fleet.prefill, fleet.transfer
+    if pool is None or transfer is None:
         return None
     replica = pool.replica
     parallelism, engine = replica.deployment.parallelism, replica.deployment.engine
@@ -127,9 +121,9 @@ def _prefill(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any] 
         "load": pool.load,
         "limited_by": pool.limit.resource,
         "limit_detail": pool.limit.detail,
-        "link": pool.link,
-        "transfer_s": pool.transfer_s,
-        "link_busy_fraction": pool.link_busy_fraction,
+        "link": transfer.link,
+        "transfer_s": transfer.prompt_s,
+        "link_busy_fraction": transfer.busy_fraction,
         "unloaded": _latencies(replica.unloaded, objectives),
     }
 

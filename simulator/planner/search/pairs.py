@@ -1,29 +1,27 @@
-"""Every pair of a prefill and a decode replica on one platform: which of them need the fewest devices."""
+"""Searching two pools: replicas of each are priced once, then paired, and the best pairs worked out in full."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from simulator.errors import RoofcastError
-from simulator.planner.fleet.fleet import Sized, replicas_for, size
+from simulator.planner.fleet.fleet import Sized, Trial, size
 from simulator.planner.records import Rejection
 from simulator.planner.search.candidates import Candidate, Platform, candidates
 from simulator.planner.search.question import Question
-from simulator.planner.search.search import Trial
 from simulator.planner.serving.disaggregated import (
     Pair,
     PoolReplica,
     decode_capacity,
     decode_replica,
     evaluate_pair,
+    link_of,
     prefill_capacity,
     prefill_replica,
-    refused_pair,
-    transfer_of,
-    without_guesses,
 )
-from simulator.planner.serving.feasibility import missed_objective
-from simulator.planner.serving.replica_capacity import Capacity, Missed
+from simulator.planner.serving.replica import Capacity, Missed, missed_objective, refuse
+from simulator.planner.serving.shapes import replicas_for
 
 # Pairs of a platform and number format that are worked out in full and shown.
 SHOWN_PAIRS = 3
@@ -41,72 +39,59 @@ class _Priced:
 
 
 class _Pools:
-    """Replicas of both pools on one platform, each priced once, whatever it is paired with."""
+    """Replicas of both pools, each priced once, whatever it is paired with."""
 
     def __init__(self, question: Question) -> None:
         self._question = question
         self.rejections: list[Rejection] = []
         self.tried = 0
 
-    def replicas(self, tried: tuple[Candidate, ...], *, decodes: bool) -> list[tuple[Candidate, PoolReplica]]:
+    def replicas(self, tried: Sequence[Candidate], *, decodes: bool) -> list[PoolReplica]:
         """Those that can be deployed and hold a request; the others are refused."""
-        question, make, found = self._question, decode_replica if decodes else prefill_replica, []
-        for candidate in tried if decodes else map(without_guesses, tried):
+        question, found = self._question, []
+        make, role = (decode_replica, "decode") if decodes else (prefill_replica, "prefill")
+        for candidate in tried:
             made = make(candidate, model=question.model, mix=question.demand.mix, policy=question.policy)
             if isinstance(made, Rejection):
-                role = "decode" if decodes else "prefill"
                 self.rejections.append(replace(made, label=f"{role} {made.label}"))
             else:
-                found.append((candidate, made))
+                found.append(made)
         return found
 
-    def priced(
-        self,
-        ahead: list[tuple[Candidate, PoolReplica]],
-        after: list[tuple[Candidate, PoolReplica]],
-    ) -> list[_Priced]:
+    def priced(self, ahead: list[PoolReplica], after: list[PoolReplica]) -> list[_Priced]:
         """Every pair within the objectives that each pool decides alone, the fewest devices first."""
-        found: list[_Priced] = []
+        question, found = self._question, []
         first_of: dict[tuple[int, float], Capacity | Missed] = {}
-        for decoder, decode in after:
-            second = decode_capacity(decode, objectives=self._question.objectives, policy=self._question.policy)
-            for place, (prompter, prefill) in enumerate(ahead):
-                candidate = replace(decoder, prefill=prompter)
+        for decode in after:
+            second = decode_capacity(decode, objectives=question.objectives, policy=question.policy)
+            for place, prefill in enumerate(ahead):
+                candidate = replace(decode.found.candidate, prefill=prefill.found.candidate)
                 self.tried += 1
                 try:
-                    pair = Pair(prefill=prefill, decode=decode, transfer=transfer_of(prefill, decode))
+                    pair = Pair(prefill=prefill, decode=decode, link=link_of(prefill, decode))
                 except RoofcastError as error:
-                    self.rejections.append(refused_pair(candidate, code=error.code, message=error.message))
+                    refusal = refuse(candidate, code=error.code, message=error.message, excess=float("inf"))
+                    self.rejections.append(refusal)
                     continue
-                key = (place, pair.transfer.token_s)
+                key = (place, pair.link.token_s)
                 if key not in first_of:
-                    first_of[key] = prefill_capacity(
-                        pair, objectives=self._question.objectives, policy=self._question.policy
-                    )
-                priced = self._priced(candidate, pair, first_of[key], second)
-                if priced is not None:
-                    found.append(priced)
+                    first_of[key] = prefill_capacity(pair, objectives=question.objectives, policy=question.policy)
+                first = first_of[key]
+                if isinstance(first, Missed):
+                    self.rejections.append(missed_objective(candidate, first))
+                elif isinstance(second, Missed):
+                    self.rejections.append(missed_objective(candidate, second))
+                else:
+                    found.append(self._priced(candidate, pair, first, second))
         return sorted(found, key=lambda item: item.devices)
 
-    def _priced(
-        self,
-        candidate: Candidate,
-        pair: Pair,
-        first: Capacity | Missed,
-        second: Capacity | Missed,
-    ) -> _Priced | None:
-        if isinstance(first, Missed):
-            self.rejections.append(missed_objective(candidate, first))
-            return None
-        if isinstance(second, Missed):
-            self.rejections.append(missed_objective(candidate, second))
-            return None
+    def _priced(self, candidate: Candidate, pair: Pair, first: Capacity, second: Capacity) -> _Priced:
         rate = self._question.demand.planned_rate_per_s
-        devices = [
+        devices = sum(
             replicas_for(rate, capacity_per_s=capacity.rate_per_s * pool.lanes) * pool.devices
             for capacity, pool in ((first, pair.prefill), (second, pair.decode))
-        ]
-        return _Priced(candidate=candidate, pair=pair, first=first, second=second, devices=sum(devices))
+        )
+        return _Priced(candidate=candidate, pair=pair, first=first, second=second, devices=devices)
 
     def best(self, priced: list[_Priced]) -> list[Sized]:
         """The best few as fleets. What E2E objectives take beyond the least is worked out in order of the least."""
@@ -123,7 +108,7 @@ class _Pools:
         return sorted(sized, key=lambda fleet: fleet.rank)[:SHOWN_PAIRS]
 
 
-def _by_format(tried: tuple[Candidate, ...]) -> list[tuple[Candidate, ...]]:
+def _by_format(tried: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
     """Candidates that can be paired: of one number format, technique and engine, so that their caches are alike."""
     alike: dict[tuple[object, ...], list[Candidate]] = {}
     for candidate in tried:
@@ -139,18 +124,18 @@ def try_pools(question: Question, platform: Platform) -> Trial:
         raise RoofcastError(
             "answers of one token leave nothing to decode", field="--serving", code="no_effect", hint="--osl above 1"
         )
-    trial = try_pairs(question, _by_format(candidates(spec, model=model, platform=platform)))
-    if not trial.sized and not spec.tp and all(item.code in ("memory", "slots") for item in trial.rejections):
-        larger = try_pairs(question, _by_format(candidates(spec, model=model, platform=platform, large=True)))
-        return Trial(sized=larger.sized, rejections=trial.rejections + larger.rejections, more=trial.more + larger.more)
+    trial = _try_pairs(question, candidates(spec, model=model, platform=platform))
+    if not trial.sized and not spec.tp and trial.all_too_small:
+        larger = _try_pairs(question, candidates(spec, model=model, platform=platform, large=True))
+        return trial.with_more(larger)
     return trial
 
 
-def try_pairs(question: Question, groups: list[tuple[Candidate, ...]]) -> Trial:
-    """The best pairs within each group of candidates."""
+def _try_pairs(question: Question, tried: Sequence[Candidate]) -> Trial:
+    """The best pairs within each group of candidates that are alike."""
     sized: list[Sized] = []
     pools = _Pools(question)
-    for group in groups:
+    for group in _by_format(tried):
         after = pools.replicas(group, decodes=True)
         ahead = pools.replicas(group, decodes=False) if after else []
         sized += pools.best(pools.priced(ahead, after))

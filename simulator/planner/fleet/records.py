@@ -1,0 +1,263 @@
+"""What a planned fleet is made of: replicas and their latencies, pools, servers, money. Data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from simulator.engine.lanes.load_curve import SlotLimit
+from simulator.engine.lanes.steady_state import SteadyState
+from simulator.phases.deployment import Deployment
+from simulator.phases.memory import MemoryPlan
+from simulator.specs.hardware.accelerator import ServerSpec
+from simulator.traffic.lengths import Array
+
+Role = Literal["", "prefill", "decode"]
+"""What the replicas of a pool do; empty where they do both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    """Latencies of one replica at one arrival rate [s]; percentiles are of the objectives, in their order.
+
+    rate_per_s, mean_sequences : of the whole replica, all its pipeline lanes and ranks of attention together
+    """
+
+    rate_per_s: float
+    mean_sequences: float
+    ttft_mean_s: float
+    tpot_mean_s: float
+    e2e_mean_s: float
+    ttft_p95_s: float
+    tpot_p95_s: float
+    e2e_p95_s: float
+    objectives_s: tuple[float, ...]
+    kv_utilization: float
+    prompt_share: float
+    slot_wait_probability: float
+    load: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What holds a replica back: the resource, and a clause that says how it was met."""
+
+    resource: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One copy of the model, what it sustains and what holds it back.
+
+    saturation_per_s : highest rate it keeps up with; capacity_per_s : planned for, within objectives and utilisation
+    binding : index of the objective that holds capacity below the target utilisation, or None
+    """
+
+    deployment: Deployment
+    memory: MemoryPlan
+    slots: int
+    slot_limit: SlotLimit
+    saturated_sequences: float
+    saturation_per_s: float
+    capacity_per_s: float
+    utilization: float
+    binding: int | None
+    unloaded: Latencies
+    at_capacity: Latencies
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of the replica."""
+        return self.deployment.parallelism.devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetCost:
+    """Money per time and per token in ``currency``; ``None`` where no price is known.
+
+    kind, offer : of price (on_demand, reserved_3y, ...) and who offers it when
+    per_hour : of all accelerators in whole servers; input and output shares divide it by the time each takes
+    """
+
+    currency: str
+    kind: str
+    per_device_hour: float | None
+    offer: str
+    per_hour: float | None
+    per_month: float | None
+    per_million_output_tokens: float | None
+    per_million_input_tokens: float | None
+    per_million_output_tokens_all_in: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPool:
+    """Replicas of one kind in a fleet.
+
+    role : prefill or decode where each has a pool of its own, empty for the only kind
+    load : share of its saturation rate at the planned rate, spares down; limit : what holds a replica back
+    """
+
+    role: Role
+    replica: Replica
+    label: str
+    replicas: int
+    spares: int
+    limit: Limit
+    load: float
+
+    @property
+    def hardware(self) -> str:
+        """Profile name of the accelerator."""
+        return self.replica.deployment.hardware.name
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of the pool, spares included."""
+        return (self.replicas + self.spares) * self.replica.devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """How KV caches move from a prefill pool to a decode pool.
+
+    link : between the pools; prompt_s : of a mean prompt's cache [s]; token_s : of it for each token [s]
+    busy_fraction : of the link of a prefill replica
+    """
+
+    link: str
+    prompt_s: float
+    token_s: float
+    busy_fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Housing:
+    """Accelerators of one kind in a fleet, in whole servers, or single where ``servers`` is None.
+
+    devices : in all; idle_devices : only fill up servers; power is that of the servers, or of the accelerators alone
+    """
+
+    hardware: str
+    server: ServerSpec | None
+    servers: int | None
+    devices: int
+    idle_devices: int
+    typical_w: float
+    maximum_w: float
+
+
+class Serving(Protocol):
+    """What a fleet can still be asked about its latencies: its shape, see ``planner.serving.shapes``."""
+
+    def sweep(self, rates_per_s: Array, *, counts: tuple[int, ...]) -> SteadyState:
+        """States at arrival rates of one of the last pool's replicas [1/s]."""
+
+    def saturation_per_s(self, counts: tuple[int, ...]) -> float:
+        """Rate of one of the last pool's replicas that saturates the fleet [1/s]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Replicas that carry a demand, in whole servers.
+
+    pools : in the order of a request's way, one where replicas do both; transfer : between two, None for one
+    housing : one for each kind of accelerator
+    at_peak : latencies with all replicas up; degraded : with the spares gone, where the objectives still hold
+    devices_low, devices_high : devices for the 80 % interval of the step times, spares and rounding included
+    log_sigma : standard deviation of log(measured / predicted) of those step times
+    scheme : quantization method, None where the formats say it all
+    quality : what is published about its answers where they may differ from the model's, else empty
+    prompt_share : of the money that prompts take; serving : what is asked for more latencies
+    replica, replicas, spares : of the last pool, which generates; all the rest is of the whole fleet
+    """
+
+    label: str
+    pools: tuple[FleetPool, ...]
+    housing: tuple[Housing, ...]
+    power_of: str
+    cost: FleetCost
+    prompt_share: float
+    limit: Limit
+    at_peak: Latencies
+    degraded: Latencies
+    devices_low: int
+    devices_high: int
+    provenance: str
+    serving: Serving = field(repr=False, compare=False)
+    log_sigma: float = 0.0
+    scheme: str | None = None
+    quality: str = ""
+    transfer: Transfer | None = None
+
+    @property
+    def replica(self) -> Replica:
+        """Of the last pool."""
+        return self.pools[-1].replica
+
+    @property
+    def replicas(self) -> int:
+        """Of the last pool, needed at the planned rate."""
+        return self.pools[-1].replicas
+
+    @property
+    def spares(self) -> int:
+        """Of the last pool, beyond them."""
+        return self.pools[-1].spares
+
+    @property
+    def prefill(self) -> FleetPool | None:
+        """The pool that computes the prompts, None where replicas do both."""
+        return next((pool for pool in self.pools if pool.role == "prefill"), None)
+
+    @property
+    def hardware(self) -> str:
+        """Profile name of the accelerator, of the last pool where there are two."""
+        return self.pools[-1].hardware
+
+    @property
+    def accelerators(self) -> str:
+        """Every kind of accelerator."""
+        return " + ".join(item.hardware for item in self.housing)
+
+    @property
+    def server(self) -> ServerSpec | None:
+        """What the last pool is housed in; None for single devices."""
+        own = self.housing[-1]
+        return None if own.servers is None else own.server
+
+    @property
+    def servers(self) -> int | None:
+        """Of all kinds; None for single devices."""
+        counts = [item.servers for item in self.housing if item.servers is not None]
+        return sum(counts) if counts else None
+
+    @property
+    def idle_devices(self) -> int:
+        """Accelerators that only fill up servers."""
+        return sum(item.idle_devices for item in self.housing)
+
+    @property
+    def typical_w(self) -> float:
+        """Typical power [W]."""
+        return sum(item.typical_w for item in self.housing)
+
+    @property
+    def maximum_w(self) -> float:
+        """Nameplate power [W]."""
+        return sum(item.maximum_w for item in self.housing)
+
+    @property
+    def devices(self) -> int:
+        """Accelerators to obtain."""
+        return sum(item.devices for item in self.housing)
+
+    @property
+    def spread(self) -> float:
+        """Width of the 80 % interval as a share of the devices."""
+        return (self.devices_high - self.devices_low) / max(self.devices, 1)
+
+    def ends_of(self, value: float) -> tuple[float, float]:
+        """A figure that goes with the devices (cost, power) at both ends of their 80 % interval."""
+        return value * (self.devices_low / self.devices), value * (self.devices_high / self.devices)

@@ -1,0 +1,263 @@
+"""How a fleet serves: what every shape can be asked, and the usual one, whose replicas compute prompts and answers.
+
+Sizing, failures, growth, cost and checks ask a shape and never which one it is: they go through its parts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from sys import float_info
+
+import numpy as np
+
+from simulator.engine.lanes.load_curve import lanes, saturation
+from simulator.engine.lanes.rows import lane_rows, stack
+from simulator.engine.lanes.steady_state import SteadyState, steady_state, steady_states
+from simulator.planner.fleet.records import Latencies, Replica, Transfer
+from simulator.planner.records import Objective, Rejection
+from simulator.planner.search.candidates import Candidate
+from simulator.planner.serving.replica import (
+    Missed,
+    Part,
+    Policy,
+    Prepared,
+    capacities_within,
+    lane_latencies,
+    missed_objective,
+    part_of,
+    prepare,
+)
+from simulator.specs.model.architecture import ModelSpec
+from simulator.traffic.lengths import Array, RequestMix
+
+Counts = tuple[int, ...]
+"""Replicas of each part of a shape, in the order of a request's way."""
+# Ceilings are taken a hair lower, so that a demand of exactly n capacities does not need n + 1 replicas.
+ROUNDING: float = float_info.epsilon ** (1 / 2)
+
+
+def replicas_for(rate_per_s: float, *, capacity_per_s: float) -> int:
+    """Replicas that carry a rate, at least one."""
+    return max(1, ceil(rate_per_s / capacity_per_s * (1 - ROUNDING)))
+
+
+class Shape(ABC):
+    """What serves: one kind of replica, or two in a row."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Part, ...]:
+        """Kinds of replicas in the order of a request's way; the last one generates."""
+
+    @abstractmethod
+    def states(self, rates_per_s: Sequence[Array], *, replicas: Sequence[Array]) -> SteadyState:
+        """What requests see, and how full the last part is, at arrival rates of one replica of every part [1/s].
+
+        replicas : of every part, which take turns at the arrivals; 1 for requests at random moments
+        """
+
+    @abstractmethod
+    def prompt_share(self, money: Sequence[float]) -> float:
+        """Share of a fleet's money that prompts take; ``money`` goes to each part."""
+
+    @abstractmethod
+    def transfer_at(self, rate_per_s: float, counts: Counts) -> Transfer | None:
+        """How KV caches move between the parts of a fleet; None where they stay."""
+
+    @abstractmethod
+    def again(
+        self,
+        candidate: Candidate,
+        *,
+        model: ModelSpec,
+        mix: RequestMix,
+        objectives: tuple[Objective, ...],
+        policy: Policy,
+    ) -> Shape | Rejection:
+        """The same shape with other accelerators, lengths, objectives or load."""
+
+    @abstractmethod
+    def confirmed(self, capacity_per_s: float) -> Shape:
+        """The same with another capacity of the last part's replicas, and that share of it elsewhere."""
+
+    @property
+    @abstractmethod
+    def candidate(self) -> Candidate:
+        """The whole set-up."""
+
+    @property
+    def replica(self) -> Replica:
+        """A replica of the last part: its sequences, its cache, and what requests see at its capacity."""
+        return self.parts[-1].replica
+
+    def counts(self, rate_per_s: float, *, replicas: int | None = None) -> Counts:
+        """Replicas that carry a rate; with ``replicas`` of the last part, as many times more of the others."""
+        needed = [replicas_for(rate_per_s, capacity_per_s=part.replica.capacity_per_s) for part in self.parts]
+        if replicas is None:
+            return tuple(needed)
+        return (*(ceil(count * replicas / needed[-1]) for count in needed[:-1]), replicas)
+
+    def capacity_per_s(self, counts: Counts) -> float:
+        """Rate that so many replicas carry, whichever part is full first [1/s]."""
+        return min(count * part.replica.capacity_per_s for count, part in zip(counts, self.parts, strict=True))
+
+    def devices(self, counts: Counts) -> int:
+        """Accelerators of so many replicas."""
+        return sum(count * part.replica.devices for count, part in zip(counts, self.parts, strict=True))
+
+    def most(self, devices: int) -> Counts | None:
+        """The replicas of every part that carry most on so many accelerators; None where not one of each fits."""
+        sizes = [part.replica.devices for part in self.parts]
+
+        def splits(left: int, place: int) -> Iterator[Counts]:
+            if place == len(sizes) - 1:
+                yield (left // sizes[place],)
+                return
+            for count in range(1, left // sizes[place] + 1):
+                for others in splits(left - count * sizes[place], place + 1):
+                    yield (count, *others)
+
+        fitting = (counts for counts in splits(devices, 0) if min(counts) > 0)
+        return max(fitting, key=lambda counts: (self.capacity_per_s(counts), -self.devices(counts)), default=None)
+
+    def within(self, devices: int, *, rate_per_s: float, spare: Counts) -> tuple[Counts, Counts]:
+        """Replicas and spares on so many accelerators, enough for a rate or the most; no spares before replicas.
+
+        ``devices`` hold at least one replica of every part.
+        """
+        for fewer in range(max(spare), -1, -1):
+            kept = tuple(min(count, fewer) for count in spare)
+            room = self.most(devices - self.devices(kept))
+            if room is not None:
+                break
+        assert room is not None, "one replica of every part fits"
+        needed = self.counts(rate_per_s)
+        fits = self.devices(needed) <= devices - self.devices(kept)
+        return (needed if fits else room), kept
+
+    def load(self, rate_per_s: float, counts: Counts) -> float:
+        """Share of its saturation rate at which the fullest part runs; infinite where one has no replicas."""
+        each = (count * part.replica.saturation_per_s for count, part in zip(counts, self.parts, strict=True))
+        return max(rate_per_s / most if most else float("inf") for most in each)
+
+    def latencies(self, *rates_per_s: float, objectives: tuple[Objective, ...]) -> tuple[Latencies, ...]:
+        """At arrival rates of one of the last part's replicas, the others as loaded as it [1/s]."""
+        rates, own = np.array(rates_per_s), self.replica.capacity_per_s
+        each = [rates * (part.replica.capacity_per_s / own) for part in self.parts]
+        return self.at_rates(each, replicas=[np.ones(1)] * len(each), objectives=objectives)
+
+    def at_counts(self, rate_per_s: float, *counts: Counts, objectives: tuple[Objective, ...]) -> tuple[Latencies, ...]:
+        """Of a rate on each of several numbers of replicas; seen by one of the last part's [1/s]."""
+        replicas = list(np.array(counts, dtype=np.float64).T)
+        return self.at_rates([rate_per_s / count for count in replicas], replicas=replicas, objectives=objectives)
+
+    def sweep(self, rates_per_s: Array, *, counts: Counts) -> SteadyState:
+        """States of a fleet of ``counts`` at arrival rates of one of the last part's replicas [1/s]."""
+        each = [rates_per_s * counts[-1] / count for count in counts]
+        return self.states(each, replicas=[np.array([float(count)]) for count in counts])
+
+    def saturation_per_s(self, counts: Counts) -> float:
+        """Rate of one of the last part's replicas that saturates the first part of a fleet to be full [1/s]."""
+        each = zip(counts, self.parts, strict=True)
+        return min(part.replica.saturation_per_s * count / counts[-1] for count, part in each)
+
+    def at_rates(
+        self, rates_per_s: Sequence[Array], *, replicas: Sequence[Array], objectives: tuple[Objective, ...]
+    ) -> tuple[Latencies, ...]:
+        """At arrival rates of one replica of every part, of which so many take turns [1/s]; see ``states``."""
+        count = lanes(self.replica.deployment)
+        return lane_latencies(
+            self.states(rates_per_s, replicas=replicas),
+            objectives=objectives,
+            saturation_per_s=self.replica.saturation_per_s / count,
+            count=count,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregated(Shape):
+    """Replicas that compute prompts and answers together."""
+
+    part: Part
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The only kind."""
+        return (self.part,)
+
+    @property
+    def candidate(self) -> Candidate:
+        """Of the only kind."""
+        return self.part.candidate
+
+    def states(self, rates_per_s: Sequence[Array], *, replicas: Sequence[Array]) -> SteadyState:
+        """See ``Shape``; requests come at random moments, however many replicas there are."""
+        return steady_state(self.part.curve, rates_per_s=rates_per_s[0] / lanes(self.replica.deployment))
+
+    def prompt_share(self, money: Sequence[float]) -> float:
+        """The share of the time of a replica at its capacity."""
+        return self.replica.at_capacity.prompt_share
+
+    def transfer_at(self, rate_per_s: float, counts: Counts) -> Transfer | None:
+        """Nothing moves."""
+        return None
+
+    def again(
+        self,
+        candidate: Candidate,
+        *,
+        model: ModelSpec,
+        mix: RequestMix,
+        objectives: tuple[Objective, ...],
+        policy: Policy,
+    ) -> Shape | Rejection:
+        """See ``Shape``."""
+        return evaluate(candidate, model=model, mix=mix, objectives=objectives, policy=policy)
+
+    def confirmed(self, capacity_per_s: float) -> Shape:
+        """See ``Shape``."""
+        return replace(self, part=self.part.confirmed(capacity_per_s))
+
+
+def evaluate(
+    candidate: Candidate,
+    *,
+    model: ModelSpec,
+    mix: RequestMix,
+    objectives: tuple[Objective, ...],
+    policy: Policy,
+) -> Aggregated | Rejection:
+    """What one replica that does both sustains, or why it cannot serve."""
+    found = prepare(candidate, model=model, mix=mix, policy=policy)
+    return evaluate_prepared((found,), objectives=objectives, policy=policy)[0]
+
+
+def evaluate_prepared(
+    tried: Sequence[Prepared | Rejection], *, objectives: tuple[Objective, ...], policy: Policy
+) -> list[Aggregated | Rejection]:
+    """What each of the prepared candidates of one mix sustains, looked for side by side; refusals as they are."""
+    found = [item for item in tried if isinstance(item, Prepared)]
+    outcomes = _evaluated(found, objectives=objectives, policy=policy) if found else iter(())
+    return [item if isinstance(item, Rejection) else next(outcomes) for item in tried]
+
+
+def _evaluated(
+    found: Sequence[Prepared], *, objectives: tuple[Objective, ...], policy: Policy
+) -> Iterator[Aggregated | Rejection]:
+    lanes_of, limits = stack([item.curve for item in found]), [saturation(item.curve) for item in found]
+    capacities = capacities_within(
+        lambda of, rates: steady_states(lane_rows(lanes_of, of=of, rates_per_s=rates)),
+        saturation_per_s=np.array([limit.rate_per_s for limit in limits]),
+        objectives=objectives,
+        utilization=policy.utilization,
+    )
+    for item, limit, capacity in zip(found, limits, capacities, strict=True):
+        if isinstance(capacity, Missed):
+            yield missed_objective(item.candidate, capacity)
+        else:
+            yield Aggregated(part=part_of(item, limit=limit, capacity=capacity, objectives=objectives))

@@ -19,9 +19,9 @@ from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
 from simulator.planner.studies.growth import DEFAULT_HORIZON_MONTHS, DEFAULT_LEAD_TIME_DAYS
 from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.charts.memory_stack import memory_stack_chart
-from simulator.reports.charts.options import plan_options_chart
 from simulator.reports.content.quantities import count_text, range_text
 from simulator.reports.sections.answer import plan_figures, plan_headline
+from simulator.reports.sections.options import plan_options_chart
 from simulator.specs.loading import list_hardware
 
 _HELP = {

@@ -17,7 +17,6 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.explain import explanation, nearest_rejections
 from simulator.planner.gap.records import GapError
 from simulator.reports.charts.chart import Chart
-from simulator.reports.charts.load import replica_load_chart
 from simulator.reports.content.document import Bullets, Paragraph, Section, Table, Tone
 from simulator.reports.content.quantities import count_text, price_text, range_text
 from simulator.reports.formats.text import table_cells
@@ -25,6 +24,7 @@ from simulator.reports.report import charts_of, study_sections
 from simulator.reports.sections.answer import fleets_table, plan_figures
 from simulator.reports.sections.cost import break_even_chart, owning_range_text, tco_waterfall_chart
 from simulator.reports.sections.gap import gap_sections
+from simulator.reports.sections.performance import replica_load_chart
 from simulator.specs.question.plan import PlanSpec, plan_spec
 
 _DRAWN = "with step times and demand drawn together"
@@ -41,7 +41,7 @@ def spec_of(flags: Mapping[str, object]) -> PlanSpec:
 
 
 def _options(plan: CapacityPlan) -> None:
-    fleets = fleets_table((plan.best, *plan.alternatives))
+    fleets = fleets_table(plan.fleets)
     frame = _frame(fleets, currency=plan.best.cost.currency)
     st.dataframe(
         frame,

@@ -9,7 +9,8 @@ from app.answers import Steps, stepped
 from app.commands import step_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
-from simulator.reports.charts.roofline import RooflinePoint, roofline_chart, roofline_points
+from simulator.phases.roofline import RooflinePoint, roofline_points
+from simulator.reports.charts.roofline import roofline_chart, shape_text
 from simulator.reports.content.quantities import bytes_text, count_text, percent_text, range_text, seconds_text
 from simulator.reports.tables.scenario_figures import (
     crossover_figure,
@@ -59,7 +60,7 @@ def _row(point: RooflinePoint) -> tuple[str, ...]:
         point.name,
         point.phase,
         count_text(point.count),
-        point.shape,
+        shape_text(point.work),
         format_si(point.flops, "FLOP") if computes else "none",
         bytes_text(point.bytes),
         f"{point.arithmetic_intensity:.3g}" if computes else NOTHING,

@@ -42,7 +42,7 @@ class PlanAnswer(Answer):
 
     def chart(self) -> Chart:
         """Cost and accelerators of each option."""
-        from simulator.reports.charts.options import plan_options_chart
+        from simulator.reports.sections.options import plan_options_chart
 
         return plan_options_chart(self.plan)
 
@@ -56,7 +56,7 @@ class PlanAnswer(Answer):
         from simulator.reports.formats.text import table_cells
         from simulator.reports.sections.answer import fleets_table
 
-        fleets = fleets_table((self.plan.best, *self.plan.alternatives))
+        fleets = fleets_table(self.plan.fleets)
         return table_cells(fleets, currency=self.plan.best.cost.currency)
 
 
@@ -86,7 +86,7 @@ class ReportAnswer(PlanAnswer):
 
 def _refused(error: InfeasibleError, *, spec: PlanSpec, out: str, flag: str) -> None:
     """Write the report of a question that no fleet answers; the error says where it is."""
-    from simulator.reports.formats.refusal import write_refusal
+    from simulator.reports.formats.files import write_refusal
 
     written = write_refusal(error, spec=spec, folder=out, flag=flag)
     error.add_note(f"no plan, {len(written)} files of the refusal in {out}")
@@ -94,8 +94,7 @@ def _refused(error: InfeasibleError, *, spec: PlanSpec, out: str, flag: str) -> 
 
 def check_report_target(out: str, *, formats: str | None = None, force: bool = False, flag: str = "--out") -> None:
     """Refuse a folder that holds what would be written, before anything is computed."""
-    from simulator.reports.formats.files import ALL_FORMATS, check_targets, parse_formats
-    from simulator.reports.formats.refusal import REFUSAL_NAMES
+    from simulator.reports.formats.files import ALL_FORMATS, REFUSAL_NAMES, check_targets, parse_formats
 
     chosen = parse_formats(formats) if formats is not None else ALL_FORMATS
     others = REFUSAL_NAMES if formats is None else ()

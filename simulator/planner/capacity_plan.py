@@ -159,3 +159,8 @@ class CapacityPlan:
     uncertainty: Uncertainty | None = None
     verification: FleetVerification | None = None
     finalists: Finalists | None = None
+
+    @property
+    def fleets(self) -> tuple[Fleet, ...]:
+        """The chosen one and its alternatives."""
+        return (self.best, *self.alternatives)

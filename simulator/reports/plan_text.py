@@ -33,7 +33,7 @@ def study_titles(plan: CapacityPlan) -> tuple[str, ...]:
 
 
 def _answer(plan: CapacityPlan) -> Section:
-    fleets = (plan.best, *plan.alternatives)
+    fleets = plan.fleets
     more = f"; {len(fleets) - SHOWN_FLEETS} more with --output csv" if len(fleets) > SHOWN_FLEETS else ""
     note = (
         f"{counted_text(len(fleets), 'option')} from {plan.candidates} candidates, cheapest first{more}; latencies at "

@@ -7,13 +7,14 @@ import pytest
 from simulator.engine.runs.answers import answer
 from simulator.engine.uniform.runs import UniformRun
 from simulator.kernels.sustained import cache_rate
+from simulator.phases.roofline import roofline_points
 from simulator.phases.step import StepEstimate
 from simulator.planner.comparison import native_scenario, technique_steps, what_if
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
 from simulator.reports.charts.latency_breakdown import latency_breakdown_chart
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.charts.plotly_figure import plotly_figure
-from simulator.reports.charts.roofline import roofline_chart, roofline_points
+from simulator.reports.charts.roofline import roofline_chart, shape_text
 from simulator.reports.charts.validation import validation_scatter_chart
 from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart, technique_waterfall_chart
 from simulator.reports.contract import result_object
@@ -99,8 +100,8 @@ def test_operators_tell_their_shape(run: UniformRun) -> None:
     deployment = answer(SCENARIO).deployment
     points = {point.name: point for point in roofline_points("decode", decode(run), deployment=deployment)}
     # llama-3.1-8b: 4096 wide, 32 heads of 128 on 8 KV heads, batch 16.
-    assert any("m 16" in point.shape and "k 4,096" in point.shape for point in points.values())
-    assert any("32 heads, 8 KV heads of 128" in point.shape for point in points.values())
+    assert any("m 16" in shape_text(point.work) and "k 4,096" in shape_text(point.work) for point in points.values())
+    assert any("32 heads, 8 KV heads of 128" in shape_text(point.work) for point in points.values())
 
 
 def test_quality_against_cost_shows_what_is_known() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from simulator.engine.runs.answers import ScenarioResult, answer
+from simulator.phases.roofline import roofline_points
 from simulator.planner.comparison import technique_steps, what_if
 from simulator.reports.charts.chart import SeriesKind
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.charts.plotly_figure import plotly_figure
-from simulator.reports.charts.roofline import point_label, roofline_chart, roofline_points
+from simulator.reports.charts.roofline import point_label, roofline_chart
 from simulator.reports.charts.what_if import (
     WATERFALL_METRICS,
     WaterfallMetric,

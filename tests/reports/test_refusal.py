@@ -13,7 +13,7 @@ from simulator.cli.plan_capacity import main
 from simulator.errors import InfeasibleError
 from simulator.planner.plan import answered_in_full
 from simulator.reports.content.document import Table
-from simulator.reports.formats.refusal import REFUSAL_NAMES, refusal_files, refusal_report
+from simulator.reports.formats.files import REFUSAL_NAMES, refusal_files, refusal_report
 from simulator.reports.studies import input_hash
 from simulator.specs.question.plan import PlanSpec, plan_command, plan_spec
 

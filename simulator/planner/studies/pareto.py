@@ -77,3 +77,12 @@ def pareto_of(question: Question, fleets: Sequence[Sized]) -> ParetoSet:
         axes = np.array([item.axes() for item in group], dtype=np.float64).reshape(-1, len(AXES))
         points += [_point(question, group[index]) for index in pareto_front(axes, limit=_MOST)]
     return ParetoSet(axes=AXES, considered=len(fleets), points=tuple(points))
+
+
+def cheapest_or_fastest(fleets: Sequence[Fleet]) -> list[Fleet]:
+    """Fleets that no other beats in both cost and TTFT."""
+    found: list[Fleet] = []
+    for fleet in sorted(fleets, key=lambda item: (item.cost.per_hour or 0.0, item.degraded.ttft_p95_s)):
+        if not found or fleet.degraded.ttft_p95_s < found[-1].degraded.ttft_p95_s:
+            found.append(fleet)
+    return found

@@ -40,6 +40,11 @@ class Axis:
     high: float | None = None
 
     @property
+    def is_log(self) -> bool:
+        """Logarithmic: categories never are."""
+        return self.log and not self.categories
+
+    @property
     def label(self) -> str:
         """``TTFT p95 (s)``."""
         return f"{self.title} ({self.unit})" if self.unit else self.title

@@ -12,7 +12,8 @@ from simulator.reports.charts.scales import Scale, number_text, waterfall_bars
 
 _BAR_SHARE = 0.62
 _NARROW, _WIDE = "fijlt.,:;|'!()[] -", "mwMW%@"
-_FONT = 12.0
+FONT = 12.0
+"""Size of every text [px]."""
 _INSIDE_BAR = 16.0
 _DOT = 3.5
 
@@ -73,8 +74,16 @@ def _rectangle(x: float, y: float, width: float, height: float, *, color: str, n
     )
 
 
-def _label(x: float, y: float, text: str, *, color: str, anchor: str = "middle") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{color}" text-anchor="{anchor}">{escape(text)}</text>'
+def svg_text(x: float, y: float, text: str, *, fill: str, anchor: str = "middle", turned: bool = False) -> str:
+    """A text, set upright along an axis where it is ``turned``."""
+    turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}" text-anchor="{anchor}"{turn}>{escape(text)}</text>'
+
+
+def svg_line(x1: float, y1: float, x2: float, y2: float, *, stroke: str, dash: str = "") -> str:
+    """A straight line."""
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{stroke}"{dashed}/>'
 
 
 def _points(series: Series, frame: Frame) -> list[tuple[float, float]]:
@@ -107,7 +116,7 @@ def _bars(chart: Chart, frame: Frame, colors: tuple[int, ...], theme: Theme) -> 
                 left, min(top, zero), width * 0.94, abs(zero - top), color=PALETTE[colors[index]], name=text
             )
             if width > _INSIDE_BAR * 2 or series.labels:
-                yield _label(left + width / 2, min(top, zero) - 4, text, color=theme.ink)
+                yield svg_text(left + width / 2, min(top, zero) - 4, text, fill=theme.ink)
 
 
 def _stacks(chart: Chart, frame: Frame, colors: tuple[int, ...], theme: Theme) -> Iterator[str]:
@@ -125,8 +134,8 @@ def _stacks(chart: Chart, frame: Frame, colors: tuple[int, ...], theme: Theme) -
             yield _rectangle(
                 frame.x.at(x) - width / 2, top, width, bottom - top, color=PALETTE[colors[index]], name=name
             )
-            if bottom - top > _INSIDE_BAR and text_width(text, size=_FONT) < width:
-                yield _label(frame.x.at(x), (top + bottom) / 2 + _FONT * 0.35, text, color="#ffffff")
+            if bottom - top > _INSIDE_BAR and text_width(text, size=FONT) < width:
+                yield svg_text(frame.x.at(x), (top + bottom) / 2 + FONT * 0.35, text, fill="#ffffff")
 
 
 def _waterfall(series: Series, frame: Frame, theme: Theme) -> Iterator[str]:
@@ -135,23 +144,22 @@ def _waterfall(series: Series, frame: Frame, theme: Theme) -> Iterator[str]:
     for bar in bars:
         color = PALETTE[NEUTRAL if bar.total else GAIN if bar.end < bar.start else LOSS]
         top, bottom = frame.y.at(max(bar.start, bar.end)), frame.y.at(min(bar.start, bar.end))
-        change = bar.end if bar.total else bar.end - bar.start
-        yield _rectangle(frame.x.at(bar.x) - width / 2, top, width, bottom - top, color=color, name=number_text(change))
-        yield _label(frame.x.at(bar.x), top - 4, number_text(change), color=theme.ink)
+        yield _rectangle(frame.x.at(bar.x) - width / 2, top, width, bottom - top, color=color, name=bar.text)
+        yield svg_text(frame.x.at(bar.x), top - 4, bar.text, fill=theme.ink)
     for before, after in pairwise(bars):
         y = frame.y.at(before.end)
         start, end = frame.x.at(before.x) + width / 2, frame.x.at(after.x) - width / 2
-        yield f'<line x1="{start:.1f}" y1="{y:.1f}" x2="{end:.1f}" y2="{y:.1f}" stroke="{theme.faint}"/>'
+        yield svg_line(start, y, end, y, stroke=theme.faint)
 
 
 def _beside(text: str, ends: tuple[float, ...], y: float, *, frame: Frame, theme: Theme) -> str:
     """A text right of a bar, left of it where there is no room, or else inside its right end."""
-    room = text_width(text, size=_FONT) + 5
+    room = text_width(text, size=FONT) + 5
     if max(ends) + room < frame.right:
-        return _label(max(ends) + 5, y, text, color=theme.ink, anchor="start")
+        return svg_text(max(ends) + 5, y, text, fill=theme.ink, anchor="start")
     if min(ends) - room > frame.left:
-        return _label(min(ends) - 5, y, text, color=theme.ink, anchor="end")
-    return _label(max(ends) - 5, y, text, color="#ffffff", anchor="end")
+        return svg_text(min(ends) - 5, y, text, fill=theme.ink, anchor="end")
+    return svg_text(max(ends) - 5, y, text, fill="#ffffff", anchor="end")
 
 
 def _tornado(series: Series, frame: Frame, color: str, theme: Theme) -> Iterator[str]:
@@ -166,10 +174,9 @@ def _tornado(series: Series, frame: Frame, color: str, theme: Theme) -> Iterator
             )
         if series.labels:
             reached = (at, frame.x.at(low), frame.x.at(high))
-            yield _beside(series.labels[number], reached, middle + _FONT * 0.35, frame=frame, theme=theme)
+            yield _beside(series.labels[number], reached, middle + FONT * 0.35, frame=frame, theme=theme)
     base_x = frame.x.at(series.y[0]) if series.y else frame.left
-    span = f'y1="{frame.top:.1f}" y2="{frame.bottom:.1f}"'
-    yield f'<line x1="{base_x:.1f}" x2="{base_x:.1f}" {span} stroke="{theme.ink}"/>'
+    yield svg_line(base_x, frame.top, base_x, frame.bottom, stroke=theme.ink)
 
 
 def _band(series: Series, frame: Frame, color: str) -> str:
@@ -182,10 +189,10 @@ def _band(series: Series, frame: Frame, color: str) -> str:
 def _places(x: float, y: float, width: float, *, frame: Frame) -> Iterator[_Box]:
     """Where the text of a point may stand: right or left of it, above or below, inside the plot."""
     for below in (False, True):
-        top = y + 0.5 * _FONT if below else y - 1.4 * _FONT
+        top = y + 0.5 * FONT if below else y - 1.4 * FONT
         for left in (x + 7, x - 7 - width):
-            if left + width <= frame.right and left >= frame.left and top + _FONT <= frame.bottom:
-                yield _Box(left=left, right=left + width, top=top, bottom=top + _FONT)
+            if left + width <= frame.right and left >= frame.left and top + FONT <= frame.bottom:
+                yield _Box(left=left, right=left + width, top=top, bottom=top + FONT)
 
 
 def _scatter(series: Series, frame: Frame, color: str, theme: Theme, *, taken: list[_Box]) -> Iterator[str]:
@@ -197,11 +204,11 @@ def _scatter(series: Series, frame: Frame, color: str, theme: Theme, *, taken: l
         yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{color}" fill-opacity="0.9">{title}</circle>'
         if not text:
             continue
-        places = _places(x, y, text_width(text, size=_FONT), frame=frame)
+        places = _places(x, y, text_width(text, size=FONT), frame=frame)
         free = next((place for place in places if not any(place.meets(other) for other in taken)), None)
         if free is not None:
             taken.append(free)
-            yield _label(free.left, free.bottom - 0.15 * _FONT, text, color=theme.ink, anchor="start")
+            yield svg_text(free.left, free.bottom - 0.15 * FONT, text, fill=theme.ink, anchor="start")
 
 
 def marks_of(chart: Chart, frame: Frame, *, colors: tuple[int, ...], theme: Theme) -> Iterator[str]:

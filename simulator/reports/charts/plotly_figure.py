@@ -5,6 +5,7 @@ Series differ in shape and hatching as well as in colour, so that nobody has to 
 
 from __future__ import annotations
 
+from math import log10
 from typing import TYPE_CHECKING, Any
 
 from simulator.reports.charts.chart import (
@@ -19,7 +20,7 @@ from simulator.reports.charts.chart import (
     SeriesKind,
     series_colors,
 )
-from simulator.reports.charts.scales import number_text
+from simulator.reports.charts.scales import many_decades, waterfall_bars
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -29,8 +30,6 @@ Trace = dict[str, Any]
 """A trace of plotly's JSON schema."""
 
 _SOFT = 0.18
-_DECADES_ONLY = 300.0
-"""A log axis that spans more than this has ticks at powers of ten alone."""
 _SCREEN_NEUTRAL = "#7A8593"
 """In place of the palette's own grey, which is made for paper: at least 3:1 on light and on dark pages."""
 _GRID = "rgba(128,128,128,0.25)"
@@ -50,46 +49,39 @@ def _names(axis: Axis, positions: tuple[float, ...]) -> list[Any]:
     return [axis.categories[int(position)] for position in positions] if axis.categories else list(positions)
 
 
+def _trace(kind: str, chart: Chart, series: Series, *, more: Trace) -> Trace:
+    """What every trace of a series starts with: its kind, its points and its name."""
+    return {"type": kind, "x": _names(chart.x, series.x), "y": list(series.y), "name": series.name} | more
+
+
 def _band(chart: Chart, series: Series, color: str) -> list[Trace]:
     x = _names(chart.x, series.x)
-    area: Trace = {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [*x, *reversed(x)],
-        "y": [*series.high, *reversed(series.low)],
-        "fill": "toself",
-        "fillcolor": _rgba(color, _SOFT),
-        "line": {"width": 0},
-        "name": series.name,
-        "hoverinfo": "skip",
-    }
+    area = _trace(
+        "scatter",
+        chart,
+        series,
+        more={
+            "mode": "lines",
+            "x": [*x, *reversed(x)],
+            "y": [*series.high, *reversed(series.low)],
+            "fill": "toself",
+            "fillcolor": _rgba(color, _SOFT),
+            "line": {"width": 0},
+            "hoverinfo": "skip",
+        },
+    )
     if not series.y:
         return [area]
-    middle: Trace = {
-        "type": "scatter",
-        "x": x,
-        "y": list(series.y),
-        "mode": "lines",
-        "line": {"color": color},
-        "name": series.name,
-        "showlegend": False,
-    }
-    return [area, middle]
+    middle = {"mode": "lines", "line": {"color": color}, "showlegend": False}
+    return [area, _trace("scatter", chart, series, more=middle)]
 
 
 def _line(chart: Chart, series: Series, color: str, *, place: int) -> Trace:
     dash = _DASHES[place % len(_DASHES)] if series.dashed else "solid"
     style: Trace = {"color": color, "width": 2.2, "dash": dash}
     style |= {"shape": "hv"} if series.kind is SeriesKind.STEP else {}
-    trace: Trace = {
-        "type": "scatter",
-        "x": _names(chart.x, series.x),
-        "y": list(series.y),
-        "mode": "lines",
-        "line": style,
-        "name": series.name,
-    }
-    return trace | ({"text": list(series.labels)} if series.labels else {})
+    texts: Trace = {"text": list(series.labels)} if series.labels else {}
+    return _trace("scatter", chart, series, more={"mode": "lines", "line": style} | texts)
 
 
 def _tornado(chart: Chart, series: Series, color: str) -> list[Trace]:
@@ -111,25 +103,22 @@ def _tornado(chart: Chart, series: Series, color: str) -> list[Trace]:
 
 
 def _waterfall(chart: Chart, series: Series) -> Trace:
-    labels = series.labels or ("",) * len(series.x)
-    texts = [
-        number_text(value) if label == "total" else f"{'+' if value > 0 else ''}{number_text(value)}"
-        for value, label in zip(series.y, labels, strict=True)
-    ]
-    return {
-        "type": "waterfall",
-        "x": _names(chart.x, series.x),
-        "y": list(series.y),
-        "measure": ["absolute" if label == "total" else "relative" for label in labels],
-        "text": texts,
-        "textposition": "outside",
-        "cliponaxis": False,
-        "name": series.name,
-        "increasing": {"marker": {"color": PALETTE[LOSS]}},
-        "decreasing": {"marker": {"color": PALETTE[GAIN]}},
-        "totals": {"marker": {"color": _SCREEN_NEUTRAL}},
-        "connector": {"line": {"color": _SCREEN_NEUTRAL, "width": 1}},
-    }
+    bars = waterfall_bars(series)
+    return _trace(
+        "waterfall",
+        chart,
+        series,
+        more={
+            "measure": ["absolute" if bar.total else "relative" for bar in bars],
+            "text": [bar.text if bar.total or bar.end <= bar.start else f"+{bar.text}" for bar in bars],
+            "textposition": "outside",
+            "cliponaxis": False,
+            "increasing": {"marker": {"color": PALETTE[LOSS]}},
+            "decreasing": {"marker": {"color": PALETTE[GAIN]}},
+            "totals": {"marker": {"color": _SCREEN_NEUTRAL}},
+            "connector": {"line": {"color": _SCREEN_NEUTRAL, "width": 1}},
+        },
+    )
 
 
 def _whiskers(values: tuple[float, ...], low: tuple[float, ...], high: tuple[float, ...], color: str) -> Trace:
@@ -146,14 +135,8 @@ def _whiskers(values: tuple[float, ...], low: tuple[float, ...], high: tuple[flo
 def _scatter(chart: Chart, series: Series, color: str, *, index: int) -> Trace:
     """Points whose shape goes with their colour; dashed series have open ones."""
     symbol = _SYMBOLS[index % len(_SYMBOLS)]
-    trace: Trace = {
-        "type": "scatter",
-        "x": _names(chart.x, series.x),
-        "y": list(series.y),
-        "mode": "markers",
-        "marker": {"color": color, "size": 9, "symbol": f"{symbol}-open" if series.dashed else symbol},
-        "name": series.name,
-    }
+    marker = {"color": color, "size": 9, "symbol": f"{symbol}-open" if series.dashed else symbol}
+    trace = _trace("scatter", chart, series, more={"mode": "markers", "marker": marker})
     if series.labels:
         trace["text"] = list(series.labels)
     if series.low:
@@ -165,13 +148,8 @@ def _scatter(chart: Chart, series: Series, color: str, *, index: int) -> Trace:
 
 def _bar(chart: Chart, series: Series, color: str, *, place: int) -> Trace:
     text, hatch = list(series.labels), _HATCHES[place % len(_HATCHES)]
-    bar: Trace = {
-        "type": "bar",
-        "x": _names(chart.x, series.x),
-        "y": list(series.y),
-        "name": series.name,
-        "marker": {"color": color} | ({"pattern": {"shape": hatch, **_HATCH}} if hatch else {}),
-    }
+    marker = {"color": color} | ({"pattern": {"shape": hatch, **_HATCH}} if hatch else {})
+    bar = _trace("bar", chart, series, more={"marker": marker})
     if series.low:
         bar["error_y"] = _whiskers(series.y, series.low, series.high, _SCREEN_NEUTRAL)
         return bar | ({"textposition": "none", "hovertext": text} if text else {})
@@ -228,18 +206,14 @@ def _annotated(layout: Trace, note: Annotation, chart: Chart) -> None:
 
 def _annotation_place(axis: Axis, value: float) -> Any:
     """Plotly places annotations on a log axis by the logarithm, unlike everything else."""
-    from math import log10
-
     if axis.categories:
         return axis.categories[int(value)]
     return log10(value) if axis.log else value
 
 
 def _axis(axis: Axis, *, reverse: bool = False) -> Trace:
-    from math import log10
-
     found: Trace = {"title": {"text": axis.label}, "gridcolor": _GRID, "zerolinecolor": _GRID}
-    if axis.log and not axis.categories:
+    if axis.is_log:
         found["type"] = "log"
     if axis.low is not None and axis.high is not None:
         found["range"] = [log10(axis.low), log10(axis.high)] if axis.log else [axis.low, axis.high]
@@ -270,7 +244,7 @@ def plotly_spec(chart: Chart, *, sideways: bool = False) -> Trace:
         ("xaxis", chart.x, [value for series in chart.series for value in series.x]),
         ("yaxis", chart.y, [value for series in chart.series for value in series.y]),
     ):
-        if axis.log and not axis.categories and max(values) >= _DECADES_ONLY * min(values):
+        if axis.is_log and many_decades(min(values), max(values)):
             layout[name]["dtick"] = 1
     data: list[Trace] = []
     places: dict[SeriesKind, int] = {}

@@ -6,25 +6,19 @@ The shape of an operator in words.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import nan
 
-import numpy as np
-
-from simulator.kernels.roofline import floor_seconds, math_dtype, ridge_point
+from simulator.kernels.roofline import math_dtype, ridge_point
 from simulator.kernels.sustained import cache_rate
-from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import Array
 from simulator.operators.work import (
     AttentionShape,
-    CollectiveShape,
     GemmShape,
-    HostTransferShape,
     MoeShape,
     RecurrentShape,
     Work,
 )
 from simulator.phases.deployment import Deployment
+from simulator.phases.roofline import RooflinePoint, reached_share, roofline_points
 from simulator.phases.step import StepEstimate
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
 from simulator.reports.content.quantities import bytes_text, percent_text, seconds_text
@@ -61,86 +55,11 @@ _MARGIN = 2.0
 """How far the ceilings reach beyond the outermost points, as a factor."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RooflinePoint:
-    """One operator of one phase on one device: all its executions in a step.
-
-    arithmetic_intensity : FLOPs per byte of device memory; flops_per_s : reached rate
-    floor_s : the plain roofline, NaN for transfers between devices; share : of the step's time
-    shape : of one execution, the first of that name
-    """
-
-    phase: str
-    name: str
-    count: float
-    flops: float
-    bytes: float
-    seconds: float
-    floor_s: float
-    share: float
-    provenance: str
-    shape: str = ""
-
-    @property
-    def arithmetic_intensity(self) -> float:
-        """FLOPs per byte; NaN for what moves no device memory."""
-        return self.flops / self.bytes if self.bytes else nan
-
-    @property
-    def flops_per_s(self) -> float:
-        """Reached rate [FLOP/s]."""
-        return self.flops / self.seconds
-
-    @property
-    def bytes_per_s(self) -> float:
-        """Reached rate of device memory [B/s]."""
-        return self.bytes / self.seconds
-
-    @property
-    def title(self) -> str:
-        """``gate_up_proj (decode)``: its name among all points."""
-        return f"{self.name} ({self.phase})"
-
-
-def roofline_points(
-    phase: str, estimate: StepEstimate, *, deployment: Deployment, every: bool = False
-) -> tuple[RooflinePoint, ...]:
-    """Operators of the first case of ``estimate`` that compute and move memory, summed by name.
-
-    every : also passes without FLOPs, and transfers between devices or with the host
-
-    References
-    ----------
-    [Williams2009]
-    """
-    found: dict[str, RooflinePoint] = {}
-    step_s = float(estimate.step_s[0])
-    for row in estimate.rows:
-        work = row.work
-        transfer = isinstance(work.shape, CollectiveShape | HostTransferShape)
-        if row.seconds[0] <= 0 or (not every and (transfer or work.flops[0] <= 0)):
-            continue
-        seconds, known = float(row.seconds[0]), found.get(work.name)
-        floor_s = nan if transfer else work.count * float(floor_seconds(work, hardware=deployment.hardware)[0])
-        found[work.name] = RooflinePoint(
-            phase=phase,
-            name=work.name,
-            count=work.count + (known.count if known else 0.0),
-            flops=work.count * float(work.flops[0]) + (known.flops if known else 0.0),
-            bytes=work.count * float(work.bytes[0]) + (known.bytes if known else 0.0),
-            seconds=seconds + (known.seconds if known else 0.0),
-            floor_s=floor_s + (known.floor_s if known else 0.0),
-            share=seconds / step_s + (known.share if known else 0.0),
-            provenance=Provenance(int(row.timing.provenance[0])).label,
-            shape=known.shape if known else shape_text(work),
-        )
-    return tuple(sorted(found.values(), key=lambda point: -point.seconds))
-
-
 def point_label(point: RooflinePoint) -> str:
     """What a point says when somebody points at it; it starts with the point's title and a colon."""
+    shape = shape_text(point.work)
     return (
-        f"{point.title}: {point.count:.0f} x {f'[{point.shape}]' if point.shape else ''}, "
+        f"{point.title}: {point.count:.0f} x {f'[{shape}]' if shape else ''}, "
         f"{format_si(point.flops, 'FLOP')}, "
         f"{bytes_text(point.bytes)}, {seconds_text(point.seconds)} ({percent_text(point.share)} of the step), "
         f"roofline {seconds_text(point.floor_s)}, {point.provenance}"
@@ -281,7 +200,6 @@ def _passes(phase: str, points: Sequence[RooflinePoint], *, edge: float, color: 
 def _title(phases: Sequence[tuple[str, tuple[RooflinePoint, ...]]]) -> str:
     sides = []
     for phase, points in phases:
-        reached = np.array([point.floor_s for point in points]).sum() / sum(point.seconds for point in points)
-        sides.append(f"{phase} reaches {percent_text(float(reached))}")
+        sides.append(f"{phase} reaches {percent_text(reached_share(points))}")
     joined = ", ".join(sides)
     return f"{joined[:1].upper()}{joined[1:]} of its roofline"

@@ -54,10 +54,15 @@ def linear_ticks(low: float, high: float, *, count: int = 6) -> tuple[float, ...
     return tuple(round(index * step, 12) for index in range(first, last + 1))
 
 
+def many_decades(low: float, high: float) -> bool:
+    """Whether a log axis has room for powers of ten alone."""
+    return log10(high / low) > _FEW_DECADES
+
+
 def log_ticks(low: float, high: float) -> tuple[float, ...]:
     """Powers of ten, with 2 and 5 between them where the range is short."""
     decades = range(floor(log10(low)), ceil(log10(high)) + 1)
-    between = (1.0, 2.0, 5.0) if log10(high / low) <= _FEW_DECADES else (1.0,)
+    between = (1.0,) if many_decades(low, high) else (1.0, 2.0, 5.0)
     ticks = (factor * 10.0**decade for decade in decades for factor in between)
     return tuple(tick for tick in ticks if low * (1 - MICRO) <= tick <= high * (1 + MICRO))
 
@@ -86,7 +91,11 @@ class WaterfallBar:
     start: float
     end: float
     total: bool
-    label: str
+
+    @property
+    def text(self) -> str:
+        """What stands at the bar: a total, or a change."""
+        return number_text(self.end if self.total else self.end - self.start)
 
 
 def waterfall_bars(series: Series) -> tuple[WaterfallBar, ...]:
@@ -94,11 +103,10 @@ def waterfall_bars(series: Series) -> tuple[WaterfallBar, ...]:
     bars: list[WaterfallBar] = []
     running = 0.0
     for index, (x, change) in enumerate(zip(series.x, series.y, strict=True)):
-        label = series.labels[index] if series.labels else ""
-        total = label == "total"
+        total = bool(series.labels) and series.labels[index] == "total"
         start = 0.0 if total else running
         running = change if total else running + change
-        bars.append(WaterfallBar(x=x, start=start, end=running, total=total, label=label))
+        bars.append(WaterfallBar(x=x, start=start, end=running, total=total))
     return tuple(bars)
 
 

@@ -8,7 +8,7 @@ from html import escape
 from itertools import pairwise
 
 from simulator.reports.charts.chart import PALETTE, Annotation, Chart, Series, SeriesKind, series_colors
-from simulator.reports.charts.marks import Frame, Theme, marks_of, text_width
+from simulator.reports.charts.marks import FONT, Frame, Theme, marks_of, svg_line, svg_text, text_width
 from simulator.reports.charts.scales import Scale, chart_ranges, number_text, ticks_of
 
 LIGHT = Theme(ink="#1b1f24", faint="#5b6570", grid="#e3e7eb", paper="#ffffff")
@@ -20,7 +20,6 @@ CSS_THEME = Theme(
 )
 """Follows the page: it sets --chart-ink, --chart-faint, --chart-grid and --chart-paper for light, dark and print."""
 
-_FONT = 12.0
 _TOP, _RIGHT, _GAP = 14.0, 18.0, 8.0
 _LEGEND_ROW = 20.0
 _SWATCH = 14.0
@@ -44,7 +43,7 @@ def _label_rows(names: tuple[str, ...], *, slot: float) -> int:
 def _wrapped(text: str, *, width: float) -> list[str]:
     lines: list[str] = []
     for word in text.split():
-        if lines and text_width(f"{lines[-1]} {word}", size=_FONT) <= width:
+        if lines and text_width(f"{lines[-1]} {word}", size=FONT) <= width:
             lines[-1] += f" {word}"
         else:
             lines.append(word)
@@ -58,7 +57,7 @@ def _legend_rows(chart: Chart, *, width: float) -> list[list[tuple[int, Series]]
     rows: list[list[tuple[int, Series]]] = [[]]
     used = 0.0
     for index, series in named:
-        needed = _SWATCH + text_width(series.name, size=_FONT) + 3 * _GAP
+        needed = _SWATCH + text_width(series.name, size=FONT) + 3 * _GAP
         if rows[-1] and used + needed > width:
             rows.append([])
             used = 0.0
@@ -68,25 +67,12 @@ def _legend_rows(chart: Chart, *, width: float) -> list[list[tuple[int, Series]]
 
 
 def _margins(chart: Chart, *, width: float, y_texts: list[str], legend_rows: int) -> _Margins:
-    widest = max((text_width(text, size=_FONT) for text in y_texts), default=20.0)
-    left = widest + 2.5 * _GAP + (_FONT * 1.5 if chart.y.label else 0.0)
+    widest = max((text_width(text, size=FONT) for text in y_texts), default=20.0)
+    left = widest + 2.5 * _GAP + (FONT * 1.5 if chart.y.label else 0.0)
     slot = (width - left - _RIGHT) / max(len(chart.x.categories), 1)
     rows = _label_rows(chart.x.categories, slot=slot) if chart.x.categories else 1
-    bottom = _GAP + rows * _FONT * 1.2 + (_FONT * 1.8 if chart.x.label else 0.0) + _GAP
+    bottom = _GAP + rows * FONT * 1.2 + (FONT * 1.8 if chart.x.label else 0.0) + _GAP
     return _Margins(left=left, right=_RIGHT, top=_TOP + legend_rows * _LEGEND_ROW, bottom=bottom)
-
-
-def _text(
-    x: float, y: float, text: str, *, fill: str, anchor: str = "middle", weight: str = "400", rotate: bool = False
-) -> str:
-    turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if rotate else ""
-    bold = f' font-weight="{weight}"' if weight != "400" else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}" text-anchor="{anchor}"{bold}{turn}>{escape(text)}</text>'
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, *, stroke: str, dash: str = "") -> str:
-    dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{stroke}"{dashed}/>'
 
 
 def _x_axis(chart: Chart, frame: Frame, *, theme: Theme, height: float) -> Iterator[str]:
@@ -97,16 +83,16 @@ def _x_axis(chart: Chart, frame: Frame, *, theme: Theme, height: float) -> Itera
         at = frame.x.at(tick)
         if chart.x.categories:
             for row, line in enumerate(_wrapped(chart.x.categories[int(tick)], width=slot)):
-                yield _text(at, frame.bottom + _FONT * (1.3 + 1.2 * row), line, fill=theme.ink)
+                yield svg_text(at, frame.bottom + FONT * (1.3 + 1.2 * row), line, fill=theme.ink)
             continue
         text = number_text(tick)
-        half = text_width(text, size=_FONT) / 2
-        yield _line(at, frame.top, at, frame.bottom, stroke=theme.grid)
+        half = text_width(text, size=FONT) / 2
+        yield svg_line(at, frame.top, at, frame.bottom, stroke=theme.grid)
         if at - half > last_end:
-            yield _text(at, frame.bottom + _FONT * 1.3, text, fill=theme.faint)
+            yield svg_text(at, frame.bottom + FONT * 1.3, text, fill=theme.faint)
             last_end = at + half + _GAP
     if chart.x.label:
-        yield _text((frame.left + frame.right) / 2, height - _GAP, chart.x.label, fill=theme.ink)
+        yield svg_text((frame.left + frame.right) / 2, height - _GAP, chart.x.label, fill=theme.ink)
 
 
 def _y_axis(chart: Chart, frame: Frame, *, theme: Theme) -> Iterator[str]:
@@ -114,10 +100,10 @@ def _y_axis(chart: Chart, frame: Frame, *, theme: Theme) -> Iterator[str]:
         at = frame.y.at(tick)
         name = chart.y.categories[int(tick)] if chart.y.categories else number_text(tick)
         if not chart.y.categories:
-            yield _line(frame.left, at, frame.right, at, stroke=theme.grid)
-        yield _text(frame.left - _GAP, at + _FONT * 0.35, name, fill=theme.faint, anchor="end")
+            yield svg_line(frame.left, at, frame.right, at, stroke=theme.grid)
+        yield svg_text(frame.left - _GAP, at + FONT * 0.35, name, fill=theme.faint, anchor="end")
     if chart.y.label:
-        yield _text(_FONT * 1.1, (frame.top + frame.bottom) / 2, chart.y.label, fill=theme.ink, rotate=True)
+        yield svg_text(FONT * 1.1, (frame.top + frame.bottom) / 2, chart.y.label, fill=theme.ink, turned=True)
 
 
 def _legend(
@@ -134,8 +120,8 @@ def _legend(
             else:
                 soft = ' fill-opacity="0.25"' if series.kind is SeriesKind.BAND else ""
                 yield f'<rect x="{x:.1f}" y="{y - 5:.1f}" width="{_SWATCH:g}" height="10" rx="2" fill="{color}"{soft}/>'
-            yield _text(x + _SWATCH + 5, y + _FONT * 0.35, series.name, fill=theme.ink, anchor="start")
-            x += _SWATCH + text_width(series.name, size=_FONT) + 3 * _GAP
+            yield svg_text(x + _SWATCH + 5, y + FONT * 0.35, series.name, fill=theme.ink, anchor="start")
+            x += _SWATCH + text_width(series.name, size=FONT) + 3 * _GAP
 
 
 def _note(note: Annotation, frame: Frame, *, theme: Theme, row: int) -> Iterator[str]:
@@ -146,23 +132,23 @@ def _note(note: Annotation, frame: Frame, *, theme: Theme, row: int) -> Iterator
     if x is not None and y is not None:
         paint = f'fill="{theme.paper}" stroke="{theme.ink}" stroke-width="1.8"'
         yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" {paint}/>'
-        ends = x + _GAP + text_width(note.text, size=_FONT) <= frame.right
-        yield _text(
+        ends = x + _GAP + text_width(note.text, size=FONT) <= frame.right
+        yield svg_text(
             x + (_GAP if ends else -_GAP), y - _GAP, note.text, fill=theme.ink, anchor="start" if ends else "end"
         )
     elif x is not None:
-        yield _line(x, frame.top, x, frame.bottom, stroke=theme.ink, dash="4 3")
-        ends = x + _GAP + text_width(note.text, size=_FONT) <= frame.right
-        yield _text(
+        yield svg_line(x, frame.top, x, frame.bottom, stroke=theme.ink, dash="4 3")
+        ends = x + _GAP + text_width(note.text, size=FONT) <= frame.right
+        yield svg_text(
             x + (5 if ends else -5),
-            frame.top + (row + 1) * _FONT,
+            frame.top + (row + 1) * FONT,
             note.text,
             fill=theme.ink,
             anchor="start" if ends else "end",
         )
     elif y is not None:
-        yield _line(frame.left, y, frame.right, y, stroke=theme.ink, dash="4 3")
-        yield _text(frame.left + 5, y - 5, note.text, fill=theme.ink, anchor="start")
+        yield svg_line(frame.left, y, frame.right, y, stroke=theme.ink, dash="4 3")
+        yield svg_text(frame.left + 5, y - 5, note.text, fill=theme.ink, anchor="start")
 
 
 def _crowded(notes: tuple[Annotation, ...], frame: Frame) -> set[int]:
@@ -173,7 +159,7 @@ def _crowded(notes: tuple[Annotation, ...], frame: Frame) -> set[int]:
     return {
         second
         for (first_x, first), (x, second) in pairwise(upright)
-        if x - first_x < text_width(notes[first].text, size=_FONT)
+        if x - first_x < text_width(notes[first].text, size=FONT)
     }
 
 
@@ -188,14 +174,14 @@ def static_svg(chart: Chart, *, theme: Theme = LIGHT, width: float = 720.0, heig
     margins = _margins(chart, width=width, y_texts=y_texts, legend_rows=len(rows))
     left, right, top, bottom = margins.left, width - margins.right, margins.top, height - margins.bottom
     frame = Frame(
-        x=Scale(low=x_low, high=x_high, first=left, last=right, log=chart.x.log and not chart.x.categories),
+        x=Scale(low=x_low, high=x_high, first=left, last=right, log=chart.x.is_log),
         # The first category of a horizontal chart stands at the top.
         y=Scale(
             low=y_low,
             high=y_high,
             first=top if chart.horizontal else bottom,
             last=bottom if chart.horizontal else top,
-            log=chart.y.log,
+            log=chart.y.is_log,
         ),
         left=left,
         right=right,
@@ -205,12 +191,12 @@ def static_svg(chart: Chart, *, theme: Theme = LIGHT, width: float = 720.0, heig
     colors, crowded = series_colors(chart), _crowded(chart.annotations, frame)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
-        f'font-family="Inter, Helvetica, Arial, Liberation Sans, sans-serif" font-size="{_FONT:g}" fill="none">',
+        f'font-family="Inter, Helvetica, Arial, Liberation Sans, sans-serif" font-size="{FONT:g}" fill="none">',
         f"<title>{escape(chart.title)}</title>",
         *_x_axis(chart, frame, theme=theme, height=height),
         *_y_axis(chart, frame, theme=theme),
         *marks_of(chart, frame, colors=colors, theme=theme),
-        _line(left, bottom, right, bottom, stroke=theme.faint),
+        svg_line(left, bottom, right, bottom, stroke=theme.faint),
         *(
             mark
             for index, note in enumerate(chart.annotations)

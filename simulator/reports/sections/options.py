@@ -6,7 +6,8 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.explain import nearest_rejections
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.studies.choice_records import ParetoSet, PoolPlan, PoolSplit, SearchSummary
-from simulator.reports.charts.options import pareto_chart
+from simulator.planner.studies.pareto import cheapest_or_fastest
+from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import (
     Block,
     Figure,
@@ -23,12 +24,18 @@ from simulator.reports.content.document import (
     seconds,
     table,
 )
-from simulator.reports.content.quantities import change_text, counted_text, price_text
+from simulator.reports.content.quantities import change_text, counted_text, money_text, price_text
 from simulator.reports.sections.gap import gap_blocks
 from simulator.reports.sections.stock import stock_blocks, stock_money_blocks
 from simulator.reports.studies import Studies
+from simulator.units import KILO
 
 _SHOWN = 14
+_FAR = 6.0
+"""Options that cost more than this many times the chosen one are left off the chart: they squeeze the rest together."""
+_HEADROOM = 1.15
+"""Room above the dearest option for its text."""
+_CHARTED = 8
 
 
 def _why_not(fleet: Fleet, best: Fleet) -> str:
@@ -61,7 +68,7 @@ def _option(fleet: Fleet, best: Fleet) -> Row:
 def options_section(studies: Studies) -> Section:
     """Every accelerator with the best that it can do, those that cannot serve, and the studies of the choice."""
     plan = studies.plan
-    fleets, cost = (plan.best, *plan.alternatives), f"{studies.currency}/h"
+    fleets, cost = plan.fleets, f"{studies.currency}/h"
     names = ("Option", "Devices", "80 %", cost, "kW", "TTFT p95", "TPOT p95", "Known", "Verdict")
     options = table(
         "options",
@@ -178,3 +185,94 @@ def _pools(pools: PoolPlan, currency: str) -> Table:
         ],
         note=_pools_verdict(pools, currency) + (f" Splits that were tried: {tried}." if tried else ""),
     )
+
+
+def pareto_chart(plan: CapacityPlan) -> Chart:
+    """Every option by TTFT p95 (spares down) and cost an hour; what nothing beats in both is joined."""
+    fleets = [fleet for fleet in plan.fleets if fleet.cost.per_hour is not None]
+    limit = (plan.best.cost.per_hour or 0.0) * _FAR
+    shown = [fleet for fleet in fleets if (fleet.cost.per_hour or 0.0) <= limit or not limit]
+    highest = max((fleet.cost.per_hour or 0.0 for fleet in shown), default=0.0)
+    front = cheapest_or_fastest(shown)
+    others = [fleet for fleet in shown if fleet not in front and fleet is not plan.best]
+    series = [
+        _points("other options", others, color=4),
+        _points("cheapest or fastest", [fleet for fleet in front if fleet is not plan.best], color=0),
+        _points("recommended", [plan.best], color=3),
+    ]
+    if len(front) > 1:
+        line = sorted(front, key=lambda fleet: fleet.degraded.ttft_p95_s)
+        series.insert(
+            0,
+            Series(
+                name="",
+                kind=SeriesKind.STEP,
+                x=tuple(fleet.degraded.ttft_p95_s for fleet in line),
+                y=tuple(fleet.cost.per_hour or 0.0 for fleet in line),
+                color=0,
+                dashed=True,
+            ),
+        )
+    return Chart(
+        key="pareto",
+        title=f"{plan.best.hardware} is the cheapest of {len(fleets)} priced options",
+        x=Axis(title="TTFT p95, spares down", unit="s"),
+        y=Axis(title="Cost", unit=f"{plan.best.cost.currency}/h", low=0.0, high=_HEADROOM * highest or None),
+        series=tuple(item for item in series if item.x),
+        caption="Each option sized for the whole demand, the best of every accelerator.",
+    )
+
+
+def _points(name: str, fleets: list[Fleet], *, color: int) -> Series:
+    return Series(
+        name=name,
+        kind=SeriesKind.SCATTER,
+        x=tuple(fleet.degraded.ttft_p95_s for fleet in fleets),
+        y=tuple(fleet.cost.per_hour or 0.0 for fleet in fleets),
+        labels=tuple(f"{fleet.devices} {fleet.hardware}" for fleet in fleets),
+        color=color,
+    )
+
+
+def plan_options_chart(plan: CapacityPlan) -> Chart:
+    """Rent per month of the best fleet of each accelerator, the chosen one first [thousands].
+
+    Where no price is known, accelerators of each option instead.
+    """
+    fleets = [fleet for fleet in plan.fleets if fleet.cost.per_month is not None][:_CHARTED]
+    priced = bool(fleets)
+    fleets = fleets or list(plan.fleets[:_CHARTED])
+    currency = plan.best.cost.currency
+    values = [(fleet.cost.per_month or 0.0) / KILO if priced else float(fleet.devices) for fleet in fleets]
+    ends = [fleet.ends_of(value) for fleet, value in zip(fleets, values, strict=True)]
+    labels = [_label(fleet) for fleet in fleets]
+    names = tuple(f"{fleet.hardware} {fleet.label}" for fleet in fleets)
+    return Chart(
+        key="plan_options",
+        title=f"{fleets[0].hardware} carries this demand for the least",
+        x=Axis(title="", categories=names),
+        y=Axis(title="Rent per month", unit=f"thousand {currency}") if priced else Axis(title="Devices"),
+        series=(
+            Series(
+                name="Rent per month" if priced else "Devices",
+                kind=SeriesKind.BAR,
+                x=places(len(fleets)),
+                y=tuple(values),
+                low=tuple(low for low, _ in ends),
+                high=tuple(high for _, high in ends),
+                labels=tuple(labels),
+                color=0,
+            ),
+        ),
+        caption=(
+            "Best setup of each accelerator, spares and whole servers included; "
+            f"{plan.best.cost.kind.replace('_', ' ')} prices. Whiskers: 80 % interval."
+        ),
+    )
+
+
+def _label(fleet: Fleet) -> str:
+    """``$475k, 352 devices``."""
+    devices = f"{fleet.devices:,} devices"
+    price = money_text(fleet.cost.per_month, fleet.cost.currency)
+    return devices if fleet.cost.per_month is None else f"{price}, {devices}"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.planner.capacity_plan import CapacityPlan, Finalist, FleetVerification, Verdict, Verification
-from simulator.planner.serving.replica_load import PERCENTILES
-from simulator.reports.charts.load import replica_load_chart
+from simulator.planner.serving.replica_load import PERCENTILES, ReplicaLoad
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content.document import (
     Block,
     Cell,
@@ -32,6 +32,10 @@ from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.studies import Studies
 from simulator.units import bound_text
 
+_SHOWN_BOUNDS = 1.6
+_SHOWN_KNEES = 3.0
+_HEADROOM = 1.2
+"""Room above the highest value for the texts of vertical lines."""
 _WORDS = ("Finalist", "Case", "Objective", "Verdict")
 
 
@@ -184,3 +188,43 @@ def performance_section(studies: Studies) -> Section:
         *finalist_blocks(plan),
     )
     return Section(key="performance", title="Performance at the planned load", blocks=blocks)
+
+
+def replica_load_chart(load: ReplicaLoad, *, plan: CapacityPlan) -> Chart:
+    """TTFT percentiles over the load of one replica, with the objective, the planned load and the knee."""
+    fleet = plan.best
+    bounds = [item.bound_s for item in plan.objectives if item.metric is LatencyMetric.TTFT]
+    highest = max([_SHOWN_BOUNDS * bound for bound in bounds] + [_SHOWN_KNEES * load.knee_ttft_s])
+    shown = [index for index, value in enumerate(load.ttft_p95_s) if value <= highest]
+    rates = tuple(load.rates_per_s[index] for index in shown)
+    tall = [load.ttft_p95_s[index] for index in shown]
+    notes = [
+        Annotation(text=f"planned, {percent_text(fleet.degraded.load)} of saturation", x=fleet.degraded.rate_per_s),
+        Annotation(text="knee", x=load.knee_load * fleet.replica.saturation_per_s, y=load.knee_ttft_s),
+        *(Annotation(text=f"objective {bound_text(bound)}", y=bound) for bound in bounds),
+    ]
+    return Chart(
+        key="load_latency",
+        title=f"TTFT turns upwards at {percent_text(load.knee_load)} of the rate that saturates a replica",
+        x=Axis(title="Arrival rate of one replica", unit="requests/s", low=0.0),
+        y=Axis(title="TTFT", unit="s", low=0.0, high=_HEADROOM * max([*tall, *bounds])),
+        series=(
+            Series(
+                name="TTFT p95",
+                kind=SeriesKind.LINE,
+                x=rates,
+                y=tuple(load.ttft_p95_s[index] for index in shown),
+                color=0,
+            ),
+            Series(
+                name="TTFT p50",
+                kind=SeriesKind.LINE,
+                x=rates,
+                y=tuple(load.ttft_p50_s[index] for index in shown),
+                color=4,
+                dashed=True,
+            ),
+        ),
+        annotations=tuple(notes),
+        caption="Steady state of continuous batching; queueing included. Planned: with the spare replicas down.",
+    )

@@ -311,7 +311,7 @@ def plan_csv(plan: CapacityPlan) -> str:
     stream = StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    for rank, fleet in enumerate((plan.best, *plan.alternatives), start=1):
+    for rank, fleet in enumerate(plan.fleets, start=1):
         writer.writerow(
             (
                 rank,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simulator.engine.lanes.queueing import Array, gg1_wait_mean_s, utilisation
+from simulator.engine.lanes.queueing import Array, gg1_wait_mean_s
 
 
 def _array(value: ArrayLike) -> Array:
@@ -31,7 +31,7 @@ def mm1_wait_quantile_s(*, arrival_rate_per_s: ArrayLike, service_mean_s: ArrayL
     ----------
     [Kleinrock1975] eq. 5.123.
     """
-    rho = utilisation(arrival_rate_per_s=arrival_rate_per_s, service_mean_s=service_mean_s)
+    rho = _array(arrival_rate_per_s) * _array(service_mean_s)
     with np.errstate(divide="ignore", invalid="ignore"):
         conditional_mean_s = np.where(rho < 1, _array(service_mean_s) / (1 - rho), np.inf)
     return delayed_exponential_quantile_s(

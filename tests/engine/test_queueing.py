@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.engine.events.state import SEQUENCE_S
+from simulator.engine.lanes import queueing
 from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.serving import simulate_serving
 from simulator.engine.settings import SchedulerSettings
@@ -230,3 +231,35 @@ def test_littles_law_holds_exactly_for_what_was_simulated(servers: int, load: fl
     in_steps_s = float(result.run.usage[:, SEQUENCE_S].sum())
     assert in_steps_s == pytest.approx(stays_s, rel=1e-9)
     assert float(series.batch.sum() * series.width_s) == pytest.approx(stays_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("servers", [1, 2, 8, 64])
+@pytest.mark.parametrize("load", [0.75, 0.9, 0.97])
+def test_busy_servers_are_near_erlang_c(servers: int, load: float) -> None:
+    near = float(queueing.busy_servers_probability(load=load, servers=servers))
+    exact = float(queue_laws.erlang_c(offered_load=load * servers, servers=servers))
+    assert near == pytest.approx(exact, abs=0.06)
+    if servers == 1:
+        assert near == pytest.approx(load)
+
+
+def test_variance_of_delayed_waits_is_that_of_drawn_ones() -> None:
+    rng = np.random.default_rng(1)
+    waits_s = np.where(rng.uniform(size=400_000) < 0.3, rng.exponential(2.0, size=400_000), 0.0)
+    variance = queueing.delayed_wait_variance(mean_s=waits_s.mean(), probability=0.3)
+    assert float(variance) == pytest.approx(waits_s.var(), rel=0.02)
+
+
+@given(st.floats(1, 500), st.floats(1, 2000), st.floats(1e-3, 0.1), st.floats(0, 1))
+def test_arrivals_obey_littles_law(sequences: float, steps: float, decode_s: float, prefill_s: float) -> None:
+    rate = float(
+        queueing.arrival_rate_per_s(sequences=sequences, decode_steps=steps, decode_s=decode_s, prefill_s=prefill_s)
+    )
+    load = rate * prefill_s
+    assert 0 <= load < 1
+    # A step is longer by what prompts take of the time; who decodes stays for all of its steps.
+    assert rate * steps * decode_s / (1 - load) == pytest.approx(sequences, rel=1e-6)
+    more = queueing.arrival_rate_per_s(
+        sequences=2 * sequences, decode_steps=steps, decode_s=decode_s, prefill_s=prefill_s
+    )
+    assert float(more) >= rate

@@ -11,6 +11,7 @@ from enum import StrEnum
 import numpy as np
 
 from simulator.engine.lanes.pricing import SIZE_WEIGHTS, NodeSteps, PromptCosts, StepTimes, node_steps, prompt_costs
+from simulator.engine.lanes.queueing import arrival_rate_per_s
 from simulator.operators.step_shape import StepShape
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan
@@ -76,15 +77,16 @@ class LoadCurve:
     def rates_per_s(self) -> Array:
         """Arrival rate that keeps n sequences decoding on average, for n = 1..slots [1/s].
 
-        Little's law for the decode phase, n = lambda (O - 1) T, with steps stretched by the prompts they carry,
-        T = S(n) / (1 - lambda W(n)): lambda = n / ((O - 1) S(n) + n W(n)).
-
         References
         ----------
         [Little1961]
         """
-        sequences = np.arange(1, self.slots + 1)
-        return sequences / (self.mix.decode_steps * self.decode_s[1:] + sequences * self.prefill_s[1:])
+        return arrival_rate_per_s(
+            sequences=np.arange(1, self.slots + 1),
+            decode_steps=self.mix.decode_steps,
+            decode_s=self.decode_s[1:],
+            prefill_s=self.prefill_s[1:],
+        )
 
 
 def held_tokens(mix: RequestMix, *, limits: LaneLimits) -> float:
@@ -92,17 +94,24 @@ def held_tokens(mix: RequestMix, *, limits: LaneLimits) -> float:
     return max(mix.decode_context_tokens + limits.block_tokens / 2, float(limits.block_tokens))
 
 
-def kv_slots(mix: RequestMix, *, limits: LaneLimits) -> float:
+def kv_slots(mix: RequestMix, *, limits: LaneLimits, kv_tokens: Array | float | None = None) -> Array:
     """Sequences whose cached tokens fit with two standard deviations to spare, so that preemption stays rare.
 
     Solves n h + 2 s sqrt(n) = K for mean h (with half a block of rounding) and deviation s of a sequence's tokens.
+    kv_tokens : K of several lanes, where it is not that of ``limits``; infinite where nothing is kept
     """
-    if np.isinf(limits.kv_tokens):
-        return float("inf")
+    held = np.asarray(limits.kv_tokens if kv_tokens is None else kv_tokens, dtype=np.float64)
     mean = held_tokens(mix, limits=limits)
     deviation = np.sqrt(mix.decode_context_variance)
-    root = (np.sqrt(deviation**2 + mean * max(0.0, limits.kv_tokens)) - deviation) / mean
-    return float(root**2)
+    root = (np.sqrt(deviation**2 + mean * np.maximum(held, 0.0)) - deviation) / mean
+    fitting: Array = root**2
+    return fitting
+
+
+def filled_sequences(mix: RequestMix, *, batched_tokens: Array | float) -> Array:
+    """Decoding sequences beside whose prompts every step is filled to its token budget, B (O - 1) / (I + O - 1)."""
+    filled: Array = np.asarray(batched_tokens * mix.decode_steps / (mix.new_prompt_tokens + mix.decode_steps))
+    return filled
 
 
 def kv_tokens_for_one(mix: RequestMix, *, limits: LaneLimits) -> float:
@@ -111,7 +120,7 @@ def kv_tokens_for_one(mix: RequestMix, *, limits: LaneLimits) -> float:
 
 
 def _slots(mix: RequestMix, *, limits: LaneLimits) -> tuple[int, SlotLimit]:
-    by_memory = kv_slots(mix, limits=limits)
+    by_memory = float(kv_slots(mix, limits=limits))
     by_tokens = limits.batched_tokens - 1
     if min(limits.sequences, by_tokens) > by_memory:
         return int(by_memory), SlotLimit.KV_MEMORY
@@ -199,15 +208,14 @@ class Saturation:
 def saturation(curve: LoadCurve) -> Saturation:
     """Highest arrival rate a lane sustains.
 
-    Either all slots are taken, or before that every step is filled to the token budget with prompts:
-    n = B (O - 1) / (I + O - 1).
+    Either all slots are taken, or before that every step is filled to the token budget with prompts.
     """
-    mix, budget = curve.mix, curve.limits.batched_tokens
+    mix = curve.mix
     if curve.slots == 0:
         return Saturation(rate_per_s=0.0, sequences=0.0, limit=curve.limit)
     if mix.decode_steps == 0:
         return Saturation(rate_per_s=float(1 / curve.full_prompt_s[0]), sequences=0.0, limit=SlotLimit.TOKEN_BUDGET)
-    filled = budget * mix.decode_steps / (mix.new_prompt_tokens + mix.decode_steps)
+    filled = float(filled_sequences(mix, batched_tokens=curve.limits.batched_tokens))
     sequences = min(float(curve.slots), filled)
     by_slots = float(np.interp(sequences, np.arange(1, curve.slots + 1), curve.rates_per_s))
     by_budget = float(1 / np.interp(sequences, np.arange(curve.slots + 1), curve.full_prompt_s))

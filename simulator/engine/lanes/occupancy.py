@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.engine.lanes.load_curve import LoadCurve
 from simulator.engine.lanes.pricing import PromptCostsAt
-from simulator.engine.lanes.queueing import smooth_arrivals_factor, wait_probability
+from simulator.engine.lanes.queueing import busy_servers_probability, smooth_arrivals_factor, wait_probability
 from simulator.engine.lanes.rows import LaneRows, PromptSteps, prompt_steps, rows_of_one
 from simulator.traffic.lengths import Array, RequestMix, normal_points
 
@@ -202,7 +202,7 @@ def lane_states(rows: LaneRows) -> LaneState:
     # Both are one for Poisson arrivals.
     less = smooth_arrivals_factor(load=stable, service_cv=service_cv, arrival_cv=mix.arrival_cv)
     seldom = wait_probability(load=stable, service_cv=service_cv, arrival_cv=mix.arrival_cv) / stable
-    waits = seldom * stable ** (np.sqrt(2 * (np.maximum(per_step, 1.0) + 1)) - 1)
+    waits = seldom * busy_servers_probability(load=stable, servers=np.maximum(per_step, 1.0))
     return LaneState(
         rows=rows,
         costs=costs,

@@ -176,6 +176,21 @@ class PromptSteps:
         return 1 / (self.time_share / self.prompt_step_s + (1 - self.time_share) / self.decode_s)
 
 
+def carrying_prompts(
+    *, rates_per_s: Array, decode_s: Array, prefill_s: Array, steps_per_prompt: Array, size_variance: Array
+) -> PromptSteps:
+    """Steps of lanes whose prompts of ``prefill_s`` are each spread over so many steps (see ``prompt_steps``)."""
+    prompt_step_s = decode_s + prefill_s / steps_per_prompt
+    return PromptSteps(
+        decode_s=decode_s,
+        prompt_step_s=prompt_step_s,
+        prefill_s=prefill_s,
+        load=np.minimum(rates_per_s * prefill_s, HIGHEST_LOAD),
+        time_share=np.minimum(rates_per_s * prompt_step_s * steps_per_prompt, 1 - _EPSILON),
+        size_variance=size_variance,
+    )
+
+
 def prompt_steps(rows: LaneRows, *, sequences: Array) -> PromptSteps:
     """Plain and prompt-carrying steps of lanes at their arrival rates, with ``sequences`` decoding in each row.
 
@@ -192,15 +207,11 @@ def prompt_steps(rows: LaneRows, *, sequences: Array) -> PromptSteps:
         rows.at(values, sequences)
         for values in (lanes.decode_s, lanes.prefill_s, lanes.prompt_step_tokens, lanes.size_variance)
     )
-    steps_per_prompt = lanes.mix.new_prompt_tokens / tokens
-    prompt_step_s = decode_s + prefill_s / steps_per_prompt
-    share = np.minimum(rates_per_s * prompt_step_s * steps_per_prompt, 1 - _EPSILON)
     load = np.minimum(rates_per_s * prefill_s, HIGHEST_LOAD)
-    return PromptSteps(
+    return carrying_prompts(
+        rates_per_s=rates_per_s,
         decode_s=decode_s,
-        prompt_step_s=prompt_step_s,
         prefill_s=prefill_s,
-        load=load,
-        time_share=share,
+        steps_per_prompt=lanes.mix.new_prompt_tokens / tokens,
         size_variance=(1 + size_variance) / (1 - load**2) - 1,
     )

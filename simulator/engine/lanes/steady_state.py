@@ -280,10 +280,15 @@ def _steady_states(rows: LaneRows) -> SteadyState:
     ----------
     [Little1961]; [Cohen1979]; [Korobov1959].
     """
-    rates, slots = rows.rates_per_s, rows.slots
     lane = lane_states(rows)
+    return state_of(lane, sampled_requests(lane))
+
+
+def state_of(lane: LaneState, requests: RequestSamples) -> SteadyState:
+    """What the sampled requests of lanes come to."""
+    rows = lane.rows
+    rates, slots = rows.rates_per_s, rows.slots
     saturated = (lane.occupancy.load >= 1) | (lane.budget_load >= 1) | (rates * lane.steps.prefill_s >= 1)
-    requests = sampled_requests(lane)
     decode_mean_s = requests.decode_s.mean(axis=1)
     ttft_mean_s = requests.ttft_s.mean(axis=1)
     decoding = np.where(saturated, slots, np.minimum(rates * decode_mean_s, slots))

@@ -12,8 +12,15 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.lanes.load_curve import LaneLimits, held_tokens
-from simulator.engine.lanes.queueing import gg1_wait_mean_s, window_factor
+from simulator.engine.lanes.load_curve import LaneLimits, filled_sequences, kv_slots
+from simulator.engine.lanes.queueing import (
+    arrival_rate_per_s,
+    busy_servers_probability,
+    delayed_wait_variance,
+    gg1_wait_mean_s,
+    window_factor,
+)
+from simulator.engine.lanes.rows import carrying_prompts
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.planner.records import Objective
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
@@ -73,14 +80,18 @@ def _lanes(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, *, mix: Reques
     new, decodes = mix.new_prompt_tokens, mix.decode_steps
     prefill_s = np.maximum(shared_s - decode_s, 0.0) * new / shared
     full_prompt_s = full_s * new / room
-    rate = nodes / (decodes * decode_s + nodes * prefill_s)
+    rate = arrival_rate_per_s(sequences=nodes, decode_steps=decodes, decode_s=decode_s, prefill_s=prefill_s)
     per_prompt = new / shared
-    prompt_step_s = decode_s + prefill_s / per_prompt
-    share = np.minimum(rate * prompt_step_s * per_prompt, 1 - _EPSILON)
-    step_s = 1 / (share / prompt_step_s + (1 - share) / decode_s)
+    stepping = carrying_prompts(
+        rates_per_s=rate,
+        decode_s=decode_s,
+        prefill_s=prefill_s,
+        steps_per_prompt=per_prompt,
+        size_variance=np.where(per_prompt > 1, 0.0, mix.isl.cv**2 * per_prompt),
+    )
+    prompt_step_s, share = stepping.prompt_step_s, stepping.time_share
+    step_s, met_s = stepping.step_s, stepping.length_biased_s
     relaxation_s = prompt_step_s * per_prompt * (1 + mix.isl.cv**2) / (2 * (1 - share))
-    size_variance = np.where(per_prompt > 1, 0.0, mix.isl.cv**2 * per_prompt)
-    met_s = decode_s + share * (prompt_step_s - decode_s) * (1 + size_variance)
     load = np.minimum(rate * full_prompt_s, 1 - _EPSILON)
     wait_s = gg1_wait_mean_s(
         arrival_rate_per_s=load / full_prompt_s,
@@ -93,7 +104,7 @@ def _lanes(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, *, mix: Reques
     ttft = Moments(
         mean_s=host_s + met_s / 2 + decode_s * (1 + np.maximum(per_prompt, 1.0)) + wait_s + prefill_s * (1 + company),
         variance=met_s**2 / (4 * (2 + 1))
-        + wait_s**2 * (2 / np.maximum(load, _EPSILON) - 1)
+        + delayed_wait_variance(mean_s=wait_s, probability=np.maximum(load, _EPSILON))
         + prefill_s**2 * (mix.isl.cv**2 + company * (1 + mix.isl.cv**2)),
     )
     # Occupancy fluctuates like a Poisson number over one stay, prompts come in spells.
@@ -150,26 +161,23 @@ def _slots(tables: tuple[ScreenTable, ...], *, mix: RequestMix, limits: LaneLimi
     """Sequences that run at once in one lane, by batch limit, token budget and cache; as ``load_curve.kv_slots``."""
     kv_tokens = np.stack([table.kv_tokens for table in tables])
     lanes = np.array([table.parallelism.pp_size for table in tables])[:, None, None]
-    mean = held_tokens(mix, limits=limits)
-    deviation = np.sqrt(mix.decode_context_variance)
-    root = np.sqrt(deviation**2 + mean * np.maximum(np.minimum(kv_tokens, np.finfo(np.float32).max), 0.0)) - deviation
+    by_cache = kv_slots(mix, limits=limits, kv_tokens=np.minimum(kv_tokens, np.finfo(np.float32).max))
     by_limit = np.maximum(1, np.array(space.sequences)[:, None] // lanes)
     by_tokens = np.array(space.tokens) - 1
-    slots: Array = np.floor(np.minimum(np.minimum((root / mean) ** 2, by_limit), by_tokens))
+    slots: Array = np.floor(np.minimum(np.minimum(by_cache, by_limit), by_tokens))
     return slots
 
 
 def _slot_wait_s(rho: Array, slots: Array, hold_s: Array, *, variability: float, percentile: float) -> Array:
     """Percentile of the wait for one of ``slots`` at load ``rho`` [s].
 
-    Waits with probability rho^(sqrt(2 (c + 1)) - 1), and then exponentially with mean E[S] / (c (1 - rho)) times
-    (ca^2 + cs^2) / 2. For M/M/c above 70 % load its p99 is within a quarter, or 8 % of the service time, of Erlang C.
+    Waits where all slots are taken, and then exponentially with mean E[S] / (c (1 - rho)) times (ca^2 + cs^2) / 2.
 
     References
     ----------
     [Sakasegawa1977]; [Allen1990] for the variability.
     """
-    waits = rho ** (np.sqrt(2 * (slots + 1)) - 1)
+    waits = busy_servers_probability(load=rho, servers=slots)
     mean_s = hold_s / np.maximum(slots, 1) / np.maximum(1 - rho, _EPSILON) * variability
     quantile: Array = mean_s * np.log(np.maximum(waits / (1 - percentile / 100), 1.0))
     return quantile
@@ -213,7 +221,7 @@ def _loaded(
 ) -> _Loaded:
     lanes = _lanes(tables, steps, mix=mix, limits=limits)
     slots = _slots(tables, mix=mix, limits=limits, space=space)
-    filled = np.array(space.tokens) * mix.decode_steps / (mix.new_prompt_tokens + mix.decode_steps)
+    filled = filled_sequences(mix, batched_tokens=np.array(space.tokens))
     full = _place(lanes.nodes[None, None, :], np.minimum(slots, filled))
     by_slots = full.read(lanes.rate_per_s)
     return _Loaded(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.engine.lanes.load_curve import LaneLimits
-from simulator.engine.lanes.queueing import gg1_wait_mean_s
+from simulator.engine.lanes.queueing import delayed_wait_variance, gg1_wait_mean_s
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.errors import RoofcastError
 from simulator.planner.money.cost import choose_offer
@@ -250,7 +250,10 @@ def screened_prefill(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, ques
             service_cv=mix.isl.cv,
             arrival_cv=mix.arrival_cv,
         )
-        ttft = Moments(mean_s=host_s + own_s + wait_s, variance=(own_s * mix.isl.cv) ** 2 + wait_s**2 * (2 / rho - 1))
+        ttft = Moments(
+            mean_s=host_s + own_s + wait_s,
+            variance=(own_s * mix.isl.cv) ** 2 + delayed_wait_variance(mean_s=wait_s, probability=rho),
+        )
         holds = np.ones_like(full_s, dtype=bool)
         for item in _objectives(question, LatencyMetric.TTFT):
             holds &= ttft.quantile_s(item.percentile) <= item.bound_s

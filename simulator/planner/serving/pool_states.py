@@ -22,7 +22,7 @@ from simulator.engine.lanes.occupancy import lane_state
 from simulator.engine.lanes.prompt_queue import prompt_ttft_s
 from simulator.engine.lanes.queueing import gg1_wait_mean_s
 from simulator.engine.lanes.samples import SAMPLES, sampled_lengths
-from simulator.engine.lanes.steady_state import SteadyState, sampled_requests, steady_state
+from simulator.engine.lanes.steady_state import SteadyState, sampled_requests, state_of, steady_state
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 
 _FIELDS = tuple(item.name for item in fields(SteadyState))
@@ -119,9 +119,9 @@ def decode_state(curve: LoadCurve, *, rates_per_s: Array) -> SteadyState:
 
     Waiting for a slot or for the running step delays the second token, so that it counts in TPOT.
     """
-    state = steady_state(curve, rates_per_s=rates_per_s)
     lane = lane_state(curve, rates_per_s=rates_per_s)
     requests = sampled_requests(lane)
+    state = state_of(lane, requests)
     wait_s = np.maximum(requests.ttft_s - lane.steps.decode_s[:, None], 0.0)
     steps = requests.decode_s / np.maximum(requests.tpot_s, _EPSILON)
     stay_s, tpot_s = wait_s + requests.decode_s, requests.tpot_s + wait_s / np.maximum(steps, 1.0)

@@ -11,6 +11,7 @@ from simulator.api.results import Answer, Document
 from simulator.errors import FileError, RoofcastError
 from simulator.fitting.engine_calibration import EngineCalibration, calibrate_engine
 from simulator.fitting.kernel_calibration import KernelCalibration, calibrate_kernels
+from simulator.specs.engine.engine import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from simulator.reports.answers.validation import Scorecard
@@ -76,7 +77,7 @@ def calibrate(
     results: Sequence[str] = (),
     model: str | None = None,
     tp_size: int = 1,
-    engine: str = "vllm",
+    engine: str = DEFAULT_ENGINE,
     weights: str | None = None,
     kv_cache: str | None = None,
     only: Sequence[str] = (),

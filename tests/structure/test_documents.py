@@ -62,5 +62,6 @@ def test_nomenclature_terms_are_used() -> None:
 
 def test_nothing_of_the_workplace_is_committed() -> None:
     banned = re.compile(r"/work/|farm-|pypi\.org/simple|/tmp/")
-    for path in [*ROOT.glob("*.md"), *(ROOT / "simulator").rglob("*.py"), *(ROOT / "validation").rglob("*.py")]:
+    written = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.*")]
+    for path in [*written, *(ROOT / "simulator").rglob("*.py"), *(ROOT / "validation").rglob("*.py")]:
         assert not banned.search(path.read_text("utf-8")), path

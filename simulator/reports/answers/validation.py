@@ -103,7 +103,7 @@ def _refuse(name: str | None, *, libraries: Sequence[str], profiles: str | None)
     where = f" under {', '.join(libraries)}" if libraries else ""
     if name is None:
         raise RoofcastError(f"no kernel fits{where}", field="--library", code="not_calibrated")
-    known = calibrated_hardware("vllm", group="roofline", profiles=profiles)
+    known = calibrated_hardware(LIBRARIES[0], group="roofline", profiles=profiles)
     if name in known:
         raise RoofcastError(
             f"no kernel of {name} was measured{where}",

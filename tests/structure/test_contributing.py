@@ -1,0 +1,57 @@
+"""The tests that CONTRIBUTING.md names as the first to fail: a new thing is not whole until they pass."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from simulator.cli import plan_capacity
+from simulator.operators.work import Family
+from simulator.reports.charts.latency_breakdown import FAMILY_NAMES, family_color
+from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.techniques import TechniquesSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+# Fields that one repeatable flag asks for under another name.
+OTHER_FLAGS = {"objectives": "objective"}
+SHORT = {
+    "rate_per_s": "rps",
+    "isl_tokens": "isl",
+    "osl_tokens": "osl",
+    "tp_size": "tp",
+    "pp_size": "pp",
+    "dp_size": "dp",
+    "ep_size": "ep",
+}
+
+
+@pytest.mark.parametrize("field", list(TechniquesSpec.model_fields))
+def test_every_technique_has_a_row_that_says_what_it_moves(field: str) -> None:
+    rows = (ROOT / "tests" / "techniques" / "technique_rows.py").read_text("utf-8")
+    assert re.search(rf"\b{field}\b", rows)
+
+
+@pytest.mark.parametrize("family", list(Family))
+def test_every_kernel_family_has_a_name_and_a_colour(family: Family) -> None:
+    assert family.value in FAMILY_NAMES
+    assert family_color(family.value) is not None
+
+
+@pytest.mark.parametrize("field", list(PlanSpec.model_fields))
+def test_every_field_of_a_plan_has_a_flag(field: str) -> None:
+    command = typer.main.get_command(plan_capacity.app)
+    known = {parameter.name for parameter in command.params}
+    name = OTHER_FLAGS.get(field, field)
+    assert name in known or SHORT.get(name) in known
+
+
+def test_files_and_tests_that_the_guide_names_exist() -> None:
+    for path in re.findall(r"`((?:simulator|tests|hardware_profiles|model_profiles|docs)/[\w./-]*)`", GUIDE):
+        assert (ROOT / path).exists() or "my-" in path, path
+    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    for name in re.findall(r"`(test_\w+)`", GUIDE):
+        assert f"def {name}(" in tests, name

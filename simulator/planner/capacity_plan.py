@@ -12,7 +12,7 @@ from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
     from simulator.planner.gap.records import Gap
-    from simulator.planner.studies.choice_records import ParetoSet, PoolPlan, SearchSummary, StockPlan
+    from simulator.planner.studies.choice_records import LengthSplit, ParetoSet, SearchSummary, StockPlan
     from simulator.planner.studies.risk_records import Growth, RentalMix, Resilience, Uncertainty
 
 
@@ -152,7 +152,7 @@ class CapacityPlan:
     pareto: ParetoSet | None = None
     gap: Gap | None = None
     stock: StockPlan | None = None
-    pools: PoolPlan | None = None
+    length_split: LengthSplit | None = None
     resilience: Resilience | None = None
     growth: Growth | None = None
     rental: RentalMix | None = None

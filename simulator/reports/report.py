@@ -18,7 +18,7 @@ from simulator.reports.sections.decision import decision_section
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.growth import growth_blocks, growth_section
 from simulator.reports.sections.inputs import software_section, workload_section
-from simulator.reports.sections.options import options_section, pareto_blocks, pools_blocks, search_blocks
+from simulator.reports.sections.options import length_split_blocks, options_section, pareto_blocks, search_blocks
 from simulator.reports.sections.performance import (
     finalist_blocks,
     performance_section,
@@ -95,7 +95,7 @@ STUDIES = (
     StudyEntry(key="pareto", title="Pareto set", blocks=pareto_blocks),
     StudyEntry(key="gap", title="What closes the gap", blocks=lambda plan: ()),
     StudyEntry(key="stock", title="With what exists", blocks=stock_blocks),
-    StudyEntry(key="pools", title="Two pools", blocks=pools_blocks),
+    StudyEntry(key="pools", title="Two fleets by prompt length", blocks=length_split_blocks),
     StudyEntry(key="resilience", title="Resilience", blocks=resilience_blocks),
     StudyEntry(key="growth", title="Growth", blocks=growth_blocks),
     StudyEntry(key="rental", title="Renting", blocks=rental_blocks),

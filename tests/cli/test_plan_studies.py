@@ -25,7 +25,7 @@ def test_studies_stand_under_their_titles(capsys: pytest.CaptureFixture[str]) ->
     titles = (
         "Pareto set",
         "With what exists",
-        "Two pools",
+        "Two fleets by prompt length",
         "Resilience",
         "Growth",
         "Renting",

@@ -220,21 +220,21 @@ class TestPools:
 
     def test_shares_of_the_rate_add_up(self) -> None:
         plan = planned(pools=True)
-        assert plan.pools is not None
-        assert sum(pool.rate_per_s for pool in plan.pools.pools) == pytest.approx(300)
-        short, long = plan.pools.pools
-        assert short.isl_mean_tokens < plan.pools.threshold_tokens <= long.isl_mean_tokens
-        total = sum(pool.devices for pool in plan.pools.pools)
-        assert plan.pools.saved_devices == plan.best.devices - total
+        assert plan.length_split is not None
+        assert sum(pool.rate_per_s for pool in plan.length_split.fleets) == pytest.approx(300)
+        short, long = plan.length_split.fleets
+        assert short.isl_mean_tokens < plan.length_split.threshold_tokens <= long.isl_mean_tokens
+        total = sum(pool.devices for pool in plan.length_split.fleets)
+        assert plan.length_split.saved_devices == plan.best.devices - total
 
     def test_the_best_of_the_splits_is_taken_and_said_against_one_pool(self) -> None:
         plan = planned(pools=True)
-        assert plan.pools is not None
-        found = plan.pools
+        assert plan.length_split is not None
+        found = plan.length_split
         lengths = [split.threshold_tokens for split in found.splits]
         assert lengths == sorted(lengths)
         costs = [split.cost_per_hour for split in found.splits if split.cost_per_hour is not None]
-        of_pools = sum(pool.cost_per_hour or 0.0 for pool in found.pools)
+        of_pools = sum(pool.cost_per_hour or 0.0 for pool in found.fleets)
         assert of_pools == min(costs)
         assert found.saved_per_hour == pytest.approx((plan.best.cost.per_hour or 0.0) - of_pools)
         # What is advised never costs more than the best single fleet.
@@ -244,9 +244,9 @@ class TestPools:
     def test_a_pool_is_the_plan_of_its_own_requests(self) -> None:
         """The short pool, asked for alone with its rate and lengths, is the same fleet."""
         plan = planned(pools=True, hardware="h100")
-        assert plan.pools is not None
-        short = plan.pools.pools[0]
-        share, lengths = truncated_lengths(plan.demand.mix.isl, low=0.0, high=plan.pools.threshold_tokens)
+        assert plan.length_split is not None
+        short = plan.length_split.fleets[0]
+        share, lengths = truncated_lengths(plan.demand.mix.isl, low=0.0, high=plan.length_split.threshold_tokens)
         alone = planned(hardware="h100", rps=300 * share, isl=lengths.mean_tokens, isl_cv=lengths.cv)
         assert (alone.best.label, alone.best.replicas, alone.best.devices) == (
             short.label,

@@ -383,10 +383,16 @@ class TestPlan:
         row = plan_csv(plan).splitlines()[1 + place]
         assert row.endswith(f",{pool.replicas},1,{pool.replica.devices}")
 
-    @pytest.mark.parametrize("other", [{"stock": ("h100=8",)}, {"pools": True}, {"explain_gap": True}])
-    def test_what_cannot_be_combined_is_refused(self, other: dict[str, object]) -> None:
-        with pytest.raises(RoofcastError, match="contradicts"):
-            plan_spec({"rps": 60, "serving": ("disaggregated",), **other})
+    def test_stock_is_filled_with_both_pools_before_anything_is_obtained(self) -> None:
+        asked = {"rps": 200, "model": "llama-3.1-8b", "hardware": ("h100",), "serving": "disaggregated", "tp": 1}
+        stocked = plan_capacity(plan_spec({**asked, "stock": ("h100=8",)})).stock
+        enough = plan_capacity(plan_spec({**asked, "stock": ("h100=64",)})).stock
+        assert stocked is not None
+        assert enough is not None
+        assert sum(share.from_stock for share in stocked.shares) == 8
+        assert stocked.bought > 0
+        assert enough.bought == 0
+        assert sum(share.capacity_per_s for share in enough.shares) >= 200 * (1 - 1e-6)
 
     def test_devices_of_both_pools_are_the_total_everywhere(self) -> None:
         spec = plan_spec({"rps": 90, "model": "llama-3.1-70b", "hardware": ("h100",), "serving": ("disaggregated",)})

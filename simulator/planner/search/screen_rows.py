@@ -20,7 +20,6 @@ from simulator.operators.step_shape import StepShape
 from simulator.operators.work import Family, Work
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import activation_bytes, memory_plan
-from simulator.planner.search.search_space import SearchSpace
 from simulator.techniques.applied import device_rows
 from simulator.traffic.lengths import Array
 
@@ -46,20 +45,20 @@ class CacheRoom:
         return free / self.per_token_bytes / lanes
 
 
-def cache_room(deployment: Deployment, *, space: SearchSpace) -> CacheRoom:
+def cache_room(deployment: Deployment, *, sequences: tuple[int, ...], budgets: tuple[int, ...]) -> CacheRoom:
     """Room for the cache under every engine limit: linear in the token budget and in the sequences sampled at once."""
     engine, memory = deployment.engine, memory_plan(deployment)
     left = memory.kv_capacity_bytes if memory.shortfall_bytes == 0 else -memory.shortfall_bytes
 
-    def beside(sequences: int, tokens: int) -> float:
-        limits = replace(engine, max_num_seqs=sequences, max_num_batched_tokens=tokens)
-        return activation_bytes(replace(deployment, engine=limits)) + sequences * memory.state_bytes_per_sequence
+    def beside(running: int, tokens: int) -> float:
+        limits = replace(engine, max_num_seqs=running, max_num_batched_tokens=tokens)
+        return activation_bytes(replace(deployment, engine=limits)) + running * memory.state_bytes_per_sequence
 
     now = beside(engine.max_num_seqs, engine.max_num_batched_tokens)
     per_token = beside(1, 2) - beside(1, 1)
     per_sequence = beside(2, 2) - beside(1, 2)
-    tokens = np.array(space.tokens)
-    sampled = np.minimum(np.array(space.sequences)[:, None], tokens)
+    tokens = np.array(budgets)
+    sampled = np.minimum(np.array(sequences)[:, None], tokens)
     taken = beside(1, 1) + per_token * (tokens - 1) + per_sequence * (sampled - 1)
     scale = engine.gpu_memory_utilization if engine.memory_rule == "of_free" else 1.0
     return CacheRoom(

@@ -176,7 +176,7 @@ class TableMaker:
         # The formats of a variant that leaves them open are those that the accelerator multiplies.
         key = (parallelism, variant, deployment.plan)
         if key not in self._room:
-            self._room[key] = cache_room(deployment, space=self._space)
+            self._room[key] = cache_room(deployment, sequences=self._space.sequences, budgets=self._space.tokens)
         return self._room[key].kv_tokens(platform.hardware.memory_visible_bytes, lanes=parallelism.pp_size)
 
     def _with_bubbles(self, decode_s: Array, shared_s: Array, *, stages: int) -> Array:

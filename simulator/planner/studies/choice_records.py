@@ -1,4 +1,4 @@
-"""What a plan says about the options it chose from: search, Pareto set, stock, pools. Data only."""
+"""What a plan says about the options it chose from: search, Pareto set, stock, length split. Data only."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class StockPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class SplitFleet:
     """Requests of one range of prompt lengths and the fleet that serves them.
 
     isl_mean_tokens, rate_per_s : of the requests in [from_tokens, to_tokens) (None: no upper end)
@@ -132,8 +132,8 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSplit:
-    """One length at which the prompts were split: what both pools take, None where one of them cannot serve.
+class TriedSplit:
+    """One length at which the prompts were split: what both fleets take, None where one of them cannot serve.
 
     cost_per_hour : None also where a price is unknown
     """
@@ -144,19 +144,19 @@ class PoolSplit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolPlan:
-    """Two pools by prompt length against one: what is saved is negative where splitting costs more.
+class LengthSplit:
+    """Two fleets by prompt length against one: what is saved is negative where splitting costs more.
 
     saved_per_hour : None where a price is unknown; splits : every length that was tried
     """
 
     threshold_tokens: float
-    pools: tuple[Pool, ...]
+    fleets: tuple[SplitFleet, ...]
     saved_devices: int
     saved_per_hour: float | None = None
-    splits: tuple[PoolSplit, ...] = ()
+    splits: tuple[TriedSplit, ...] = ()
 
     @property
     def better(self) -> bool:
-        """Whether two pools are the better choice: cheaper, or with unknown prices smaller."""
+        """Whether two fleets are the better choice: cheaper, or with unknown prices smaller."""
         return self.saved_devices > 0 if self.saved_per_hour is None else self.saved_per_hour > 0

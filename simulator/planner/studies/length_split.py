@@ -12,12 +12,12 @@ from simulator.planner.records import Demand
 from simulator.planner.search.candidates import Platform, platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms
-from simulator.planner.studies.choice_records import Pool, PoolPlan, PoolSplit
+from simulator.planner.studies.choice_records import LengthSplit, SplitFleet, TriedSplit
 from simulator.traffic.lengths import LengthDistribution
 
 # Where the prompts are split: at the mean and octaves around it.
 _THRESHOLDS = (1.0, 1 / 2, 2.0, 4.0)
-# Accelerators that are tried again at every other length, for either pool.
+# Accelerators that are tried again at every other length, for either fleet.
 _ACCELERATORS = 6
 
 
@@ -64,16 +64,16 @@ def _shortlist(ranked: list[Sized]) -> tuple[Platform, ...]:
     return tuple(found.values())
 
 
-def _pool(item: Sized, demand: Demand, *, low: float, high: float) -> Pool:
-    return Pool(
+def _fleet(item: Sized, demand: Demand, *, low: float, high: float) -> SplitFleet:
+    return SplitFleet(
         from_tokens=low,
         to_tokens=None if high == float("inf") else high,
         rate_per_s=demand.planned_rate_per_s,
         isl_mean_tokens=demand.mix.isl.mean_tokens,
         hardware=item.evaluated.candidate.platform.hardware.name,
         label=item.evaluated.candidate.label,
-        replicas=item.replicas,
-        spares=item.spares,
+        replicas=sum(item.counts),
+        spares=sum(item.spare),
         devices=item.devices,
         cost_per_hour=item.cost.per_hour,
     )
@@ -82,7 +82,7 @@ def _pool(item: Sized, demand: Demand, *, low: float, high: float) -> Pool:
 class _Splitter:
     """Splits a question's prompts at one length after the other.
 
-    The first split tries every accelerator for either pool, the others those that came out best in it.
+    The first split tries every accelerator for either fleet, the others those that came out best in it.
     """
 
     def __init__(self, question: Question) -> None:
@@ -90,38 +90,38 @@ class _Splitter:
         every = platforms(question.spec)
         self._tried = [every, every]
 
-    def split(self, threshold: float) -> tuple[Pool, ...] | None:
-        """The cheapest fleet of either pool, or None where one of them cannot serve."""
-        pools = []
+    def split(self, threshold: float) -> tuple[SplitFleet, ...] | None:
+        """The cheapest fleet of either fleet, or None where one of them cannot serve."""
+        fleets = []
         for place, (low, high) in enumerate(((0.0, threshold), (threshold, float("inf")))):
             demand = _part(self._question.demand, low=low, high=high)
             ranked = _ranked(replace(self._question, demand=demand), self._tried[place])
             if not ranked:
                 return None
             self._tried[place] = _shortlist(ranked)
-            pools.append(_pool(ranked[0], demand, low=low, high=high))
-        return tuple(pools)
+            fleets.append(_fleet(ranked[0], demand, low=low, high=high))
+        return tuple(fleets)
 
 
-def _cost(pools: tuple[Pool, ...]) -> float | None:
-    costs = [pool.cost_per_hour for pool in pools if pool.cost_per_hour is not None]
-    return sum(costs) if len(costs) == len(pools) else None
+def _cost(fleets: tuple[SplitFleet, ...]) -> float | None:
+    costs = [fleet.cost_per_hour for fleet in fleets if fleet.cost_per_hour is not None]
+    return sum(costs) if len(costs) == len(fleets) else None
 
 
-def _devices(pools: tuple[Pool, ...]) -> int:
-    return sum(pool.devices for pool in pools)
+def _devices(fleets: tuple[SplitFleet, ...]) -> int:
+    return sum(fleet.devices for fleet in fleets)
 
 
-def _rank(pools: tuple[Pool, ...]) -> tuple[bool, float, int]:
+def _rank(fleets: tuple[SplitFleet, ...]) -> tuple[bool, float, int]:
     """As fleets are ranked: known prices by cost, then fewer devices."""
-    cost = _cost(pools)
-    return cost is None, cost or 0.0, _devices(pools)
+    cost = _cost(fleets)
+    return cost is None, cost or 0.0, _devices(fleets)
 
 
-def pools_of(question: Question, *, devices: int, cost_per_hour: float | None = None) -> PoolPlan:
-    """The best of a few splits of the prompts by length, against one pool of ``devices`` at ``cost_per_hour``.
+def length_split_of(question: Question, *, devices: int, cost_per_hour: float | None = None) -> LengthSplit:
+    """The best of a few splits of the prompts by length, against one fleet of ``devices`` at ``cost_per_hour``.
 
-    Answers are taken as independent of prompts, each pool keeps its own spares, its own set-up, and the objectives.
+    Answers are taken as independent of prompts, each fleet keeps its own spares, its own set-up, and the objectives.
 
     Raises
     ------
@@ -137,18 +137,18 @@ def pools_of(question: Question, *, devices: int, cost_per_hour: float | None = 
         )
     splitter = _Splitter(question)
     found = [(factor * isl.mean_tokens, splitter.split(factor * isl.mean_tokens)) for factor in _THRESHOLDS]
-    serving = [(threshold, pools) for threshold, pools in found if pools is not None]
+    serving = [(threshold, fleets) for threshold, fleets in found if fleets is not None]
     if not serving:
         raise InfeasibleError("no split of the prompts by length can be served", field="--pools", hint="leave it out")
-    threshold, pools = min(serving, key=lambda pair: _rank(pair[1]))
-    cost = _cost(pools)
-    return PoolPlan(
+    threshold, fleets = min(serving, key=lambda pair: _rank(pair[1]))
+    cost = _cost(fleets)
+    return LengthSplit(
         threshold_tokens=threshold,
-        pools=pools,
-        saved_devices=devices - _devices(pools),
+        fleets=fleets,
+        saved_devices=devices - _devices(fleets),
         saved_per_hour=None if cost is None or cost_per_hour is None else cost_per_hour - cost,
         splits=tuple(
-            PoolSplit(
+            TriedSplit(
                 threshold_tokens=length,
                 devices=None if part is None else _devices(part),
                 cost_per_hour=None if part is None else _cost(part),

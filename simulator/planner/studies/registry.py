@@ -51,9 +51,11 @@ def _choices(plan: CapacityPlan, question: Question, *, allowed: Sequence[Sized]
 
         plan = replace(plan, stock=stock_plan(question, list(allowed)))
     if spec.pools:
-        from simulator.planner.studies.length_split import pools_of
+        from simulator.planner.studies.length_split import length_split_of
 
-        plan = replace(plan, pools=pools_of(question, devices=plan.best.devices, cost_per_hour=plan.best.cost.per_hour))
+        best = plan.best
+        found = length_split_of(question, devices=best.devices, cost_per_hour=best.cost.per_hour)
+        plan = replace(plan, length_split=found)
     return plan
 
 

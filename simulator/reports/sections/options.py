@@ -1,11 +1,11 @@
-"""Section 4: what else was considered: the best of every accelerator, the search, the Pareto set, and two pools."""
+"""Section 4: what else was considered: the best of every accelerator, the search, the Pareto set, and two split."""
 
 from __future__ import annotations
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.explain import nearest_rejections
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.studies.choice_records import ParetoSet, PoolPlan, PoolSplit, SearchSummary
+from simulator.planner.studies.choice_records import LengthSplit, ParetoSet, SearchSummary, TriedSplit
 from simulator.planner.studies.pareto import cheapest_or_fastest
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import (
@@ -93,7 +93,7 @@ def choice_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     """The studies of the choice that were asked for, in the order in which a reader decides."""
     gap = gap_blocks(plan.gap, currency=plan.best.cost.currency) if plan.gap is not None else []
     pareto = pareto_blocks(plan, energy=False)
-    return (*search_blocks(plan), *pareto, *gap, *stock_blocks(plan), *pools_blocks(plan))
+    return (*search_blocks(plan), *pareto, *gap, *stock_blocks(plan), *length_split_blocks(plan))
 
 
 def search_blocks(plan: CapacityPlan) -> tuple[Paragraph, ...]:
@@ -139,12 +139,12 @@ def _pareto(pareto: ParetoSet, currency: str, *, energy: bool) -> Table:
     )
 
 
-def pools_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
-    """Two pools by prompt length."""
-    return () if plan.pools is None else (_pools(plan.pools, plan.best.cost.currency),)
+def length_split_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
+    """Two fleets by prompt length."""
+    return () if plan.length_split is None else (_split(plan.length_split, plan.best.cost.currency),)
 
 
-def _split_text(split: PoolSplit, currency: str) -> str:
+def _split_text(split: TriedSplit, currency: str) -> str:
     if split.devices is None:
         found = "cannot be served"
     else:
@@ -153,18 +153,18 @@ def _split_text(split: PoolSplit, currency: str) -> str:
     return f"at {split.threshold_tokens:,.0f} tokens {found}"
 
 
-def _pools_verdict(pools: PoolPlan, currency: str) -> str:
+def _split_verdict(split: LengthSplit, currency: str) -> str:
     """Money decides where it is known, devices otherwise."""
-    verdict = f"saves {pools.saved_devices}" if pools.saved_devices > 0 else f"takes {-pools.saved_devices} more"
-    if pools.saved_per_hour is not None:
-        word = "less" if pools.saved_per_hour > 0 else "more"
-        verdict = f"costs {price_text(abs(pools.saved_per_hour), currency)}/h {word} and {verdict}"
-    advice = "two pools are better" if pools.better else "one pool is better"
+    verdict = f"saves {split.saved_devices}" if split.saved_devices > 0 else f"takes {-split.saved_devices} more"
+    if split.saved_per_hour is not None:
+        word = "less" if split.saved_per_hour > 0 else "more"
+        verdict = f"costs {price_text(abs(split.saved_per_hour), currency)}/h {word} and {verdict}"
+    advice = "two fleets are better" if split.better else "one fleet is better"
     return f"The best split that was tried; it {verdict} accelerators against one fleet for all: {advice}."
 
 
-def _pools(pools: PoolPlan, currency: str) -> Table:
-    tried = "; ".join(_split_text(split, currency) for split in pools.splits)
+def _split(split: LengthSplit, currency: str) -> Table:
+    tried = "; ".join(_split_text(item, currency) for item in split.splits)
     names = ("Prompt tokens", "Requests/s", "Fleet", "Replicas", "Devices", f"{currency}/h")
     return table(
         "pools",
@@ -172,18 +172,18 @@ def _pools(pools: PoolPlan, currency: str) -> Table:
         columns(*names, words=("Prompt tokens", "Fleet", "Replicas")),
         [
             (
-                f"{pool.from_tokens:,.0f} to {pool.to_tokens:,.0f}"
-                if pool.to_tokens is not None
-                else f"from {pool.from_tokens:,.0f}",
-                number(pool.rate_per_s),
-                f"{pool.hardware} {pool.label}",
-                f"{pool.replicas} + {pool.spares}",
-                count(pool.devices),
-                money(pool.cost_per_hour, digits=0),
+                f"{fleet.from_tokens:,.0f} to {fleet.to_tokens:,.0f}"
+                if fleet.to_tokens is not None
+                else f"from {fleet.from_tokens:,.0f}",
+                number(fleet.rate_per_s),
+                f"{fleet.hardware} {fleet.label}",
+                f"{fleet.replicas} + {fleet.spares}",
+                count(fleet.devices),
+                money(fleet.cost_per_hour, digits=0),
             )
-            for pool in pools.pools
+            for fleet in split.fleets
         ],
-        note=_pools_verdict(pools, currency) + (f" Splits that were tried: {tried}." if tried else ""),
+        note=_split_verdict(split, currency) + (f" Splits that were tried: {tried}." if tried else ""),
     )
 
 

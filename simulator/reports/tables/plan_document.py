@@ -211,8 +211,11 @@ def plain(value: object) -> Any:
 
 def _studies(plan: CapacityPlan) -> dict[str, Any]:
     """Null where a study was not asked for."""
-    names = ("search", "pareto", "gap", "stock", "pools", "resilience", "growth", "rental", "uncertainty")
-    found = {name: plain(getattr(plan, name)) for name in names}
+    names = ("search", "pareto", "gap", "stock", "length_split", "resilience", "growth", "rental", "uncertainty")
+    found = {"pools" if name == "length_split" else name: plain(getattr(plan, name)) for name in names}
+    if plan.length_split is not None:
+        # The document's words for fleets by prompt length are older than prefill and decode pools.
+        found["pools"] = {"pools" if name == "fleets" else name: value for name, value in found["pools"].items()}
     if plan.verification is None:
         return {**found, "verification": None}
     checked = verification_object(plan.verification)

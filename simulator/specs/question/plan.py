@@ -204,12 +204,6 @@ class PlanSpec(Spec):
             if getattr(self, option) not in (None, ()) and not asked:
                 flag = f"--{option.replace('_', '-')}"
                 raise RoofcastError(f"changes nothing without {needs}", field=flag, code="no_effect")
-        alone = [name for name in ("stock", "pools", "explain_gap") if getattr(self, name)]
-        if "disaggregated" in self.serving and alone:
-            flag = f"--{alone[0].replace('_', '-')}"
-            hint = f"leave {flag} out, or ask for it of the aggregated fleet alone"
-            message = f"disaggregated contradicts {flag}, which counts replicas of one kind, not pairs of pools"
-            raise RoofcastError(message, field="--serving", hint=hint)
         if self.any_precision and (self.weights or self.scheme or self.activations):
             flags = "--weights, --activations and --scheme"
             raise RoofcastError(f"contradicts {flags}: give one or the other", field="--any-precision")

@@ -1,4 +1,4 @@
-"""Products in formats that nobody measured on a device: its 16-bit product with other bytes, rate and extra work.
+"""Products in formats without measurements on a device, derived from its 16-bit product: bytes, rate, extra work.
 
 A weight-only kernel streams narrow weights and widens each of them once per tile row that reads it [Frantar2024]; an
 8-bit kernel multiplies at the 8-bit rate and has to quantise its input first [Xiao2022]; a 2:4 kernel streams the kept

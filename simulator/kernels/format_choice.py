@@ -1,4 +1,4 @@
-"""Who prices a product or experts in a given format: measured kernels of it, or the 16-bit ones of the same device."""
+"""Which fit prices a product or experts in a format: measured kernels of it, or the 16-bit ones of the device."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def with_passes(timing: Timing, passes: Timing) -> Timing:
 def derived_product(
     shape: GemmShape, *, hardware: AcceleratorSpec, library: str, plain: FitSet | None
 ) -> Timing | None:
-    """Price of a product without measurements from the 16-bit fit, or None where nothing tells how."""
+    """Price of a product without measurements from the 16-bit fit, or None where no kernel family is known for it."""
     family = format_family(shape.format, library=library)
     found = find(plain, family="gemm", fmt=Dtype.BF16.value)
     if family is None or found is None:

@@ -27,7 +27,8 @@ CHUNK_TOKENS = 64.0
 """Tokens that a scan takes at once [Yang2024]."""
 
 VARIANT_LOG_SIGMA = 0.35
-"""Added spread where the fit of another kind of recurrence stands in (nobody measured Mamba's scan): an estimate."""
+"""Added spread where the fit of another kind of recurrence is used instead (Mamba's scan is not measured); an
+estimate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

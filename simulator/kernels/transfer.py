@@ -1,4 +1,4 @@
-"""Which calibrated accelerator stands in for one that nobody measured, and how much wider its interval becomes."""
+"""Which calibrated accelerator replaces one without measurements, and how much wider its interval becomes."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def _vocabulary_product(share: DeviceShare, *, logits: Array, vocab: float, widt
 
 
 def stage_send(share: DeviceShare) -> Work:
-    """The residual stream on its way to the next pipeline stage, one tensor, each rank its tensor-parallel share."""
+    """Send of the residual stream to the next pipeline stage: one tensor, split over the tensor-parallel ranks."""
     hyper = share.model.hyper_connections
     width = share.hidden_size * (1 if hyper is None else hyper.streams)
     return collective(

@@ -1,4 +1,4 @@
-"""What lives in device memory: weights, activations, the runtime's own, and what is left for the KV cache.
+"""How device memory divides: weights, activations, the runtime's reserve, and the rest for the KV cache.
 
 How sure the room for the KV cache is: the memory plan against what an engine logged.
 """
@@ -155,7 +155,7 @@ def activation_bytes(deployment: Deployment) -> float:
 
 
 def _budget_and_rest(engine: EngineSettings, *, visible: float, weights: float, beside: float) -> tuple[float, float]:
-    """What the engine plans with, and what is left of it for the cache (negative when it does not fit) [bytes]."""
+    """The engine's memory budget, and its rest for the cache, negative when the model does not fit [bytes]."""
     share = engine.gpu_memory_utilization
     match engine.memory_rule:
         case "of_total":

@@ -35,19 +35,9 @@ def load_server(name_or_path: str | Path, *, profiles: str | Path | None = None)
     return load_spec(ServerSpec, name_or_path, kind="servers", profiles=profiles)
 
 
-def list_servers(*, profiles: str | Path | None = None) -> tuple[str, ...]:
-    """Names of all servers, sorted, without aliases."""
-    return list_profiles("servers", profiles=profiles)
-
-
 def load_prices(name_or_path: str | Path = "default", *, profiles: str | Path | None = None) -> PriceProfile:
     """A price list by name or path."""
     return load_spec(PriceProfile, name_or_path, kind="prices", profiles=profiles)
-
-
-def list_prices(*, profiles: str | Path | None = None) -> tuple[str, ...]:
-    """Names of all price lists, sorted."""
-    return list_profiles("prices", profiles=profiles)
 
 
 def default_server_for(hardware: str, *, profiles: str | Path | None = None) -> ServerSpec:

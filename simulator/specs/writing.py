@@ -1,4 +1,4 @@
-"""Specs as YAML text, the way profiles are read."""
+"""Specs as YAML text that reads back as the same spec."""
 
 from __future__ import annotations
 

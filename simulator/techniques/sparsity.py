@@ -1,4 +1,6 @@
-"""Sparse weights: smaller dense shapes, the matrix units' 2:4 rate, or fewer stored bytes; never a silent nothing.
+"""Sparse weights: smaller dense shapes, the matrix units' 2:4 rate, or fewer stored bytes.
+
+A pattern that changes nothing is refused.
 
 Structured pruning as a smaller model: fewer heads, narrower feed-forward blocks, fewer layers.
 """

@@ -74,8 +74,9 @@ NAMING = (
     "simulator/kernels/",
     "simulator/planner/handoff/",
     "simulator/specs/engine/engine.py",
-    "simulator/reports/tables/scorecard.py",
+    "simulator/reports/",
     "simulator/cli/",
+    "simulator/api/",
 )
 
 

@@ -16,13 +16,12 @@ from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, Serv
 from simulator.specs.loading import (
     default_server_for,
     list_hardware,
-    list_servers,
     load_hardware,
     load_prices,
     load_server,
 )
 from simulator.specs.model.precision import BITS, Dtype
-from simulator.specs.profiles import find_profile, profile_root
+from simulator.specs.profiles import find_profile, list_profiles, profile_root
 from simulator.units import GIB, GIGA, KILO, MEGA, MIB, TERA
 
 ROOT = profile_root("hardware_profiles")
@@ -42,7 +41,7 @@ CONTRACT_ALIASES = {
     "b200": "b200-sxm",
 }
 HARDWARE = list_hardware()
-SERVERS = list_servers()
+SERVERS = list_profiles("servers")
 
 # Dense bf16 (fp16 where there is none) matrix FLOP per clock and SM with FP32 accumulation, from the architecture
 # white papers; GeForce boards and A10G run at half of their silicon's rate.

@@ -18,14 +18,12 @@ from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import (
     default_server_for,
     list_hardware,
-    list_prices,
-    list_servers,
     load_hardware,
     load_prices,
     load_server,
 )
 from simulator.specs.model.architecture import ModelSpec
-from simulator.specs.profiles import find_profile, profile_root
+from simulator.specs.profiles import find_profile, list_profiles, profile_root
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
 
@@ -128,8 +126,8 @@ def test_user_servers_and_prices_are_found(tmp_path: Path) -> None:
     assert default_server_for("l4").name == "pcie-8x-l4"
     assert load_prices(profiles=tmp_path).pue == 1.2
     assert load_prices().pue == 1.54
-    assert {"my-box", "dgx-h100"} <= set(list_servers(profiles=tmp_path))
-    assert list_prices(profiles=tmp_path) == list_prices() == ("default",)
+    assert {"my-box", "dgx-h100"} <= set(list_profiles("servers", profiles=tmp_path))
+    assert list_profiles("prices", profiles=tmp_path) == list_profiles("prices") == ("default",)
 
 
 def test_a_user_accelerator_without_server_is_refused_with_a_way_out(tmp_path: Path) -> None:

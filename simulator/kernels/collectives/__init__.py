@@ -1,1 +1,1 @@
-"""Collectives: latency-bandwidth laws, and the way of a message across links and servers."""
+"""Collectives: latency-bandwidth laws, and the path of a message across links and servers."""

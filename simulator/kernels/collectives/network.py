@@ -1,4 +1,4 @@
-"""Time of collectives: the engine's choice of algorithm, its law, and the way across servers."""
+"""Time of collectives: the engine's choice of algorithm, its law, and the path across servers."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def tinygemm(group: int, *, plain: Dtype) -> MatmulFormat:
 
 
 def fp8() -> MatmulFormat:
-    """One scale per tensor (or row): nothing worth counting; the activations are quantised on the way."""
+    """One scale per tensor or row, whose bytes are neglected; activations are quantised before the product."""
     return MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True)
 
 
@@ -332,5 +332,5 @@ def sparse_product(product: MatmulFormat, *, kept: int, of: int) -> MatmulFormat
 
 
 def compressed_product(product: MatmulFormat, *, weight_bits: float) -> MatmulFormat:
-    """Weights stored without zeros, widened on the way into a dense product."""
+    """Weights stored without zeros and expanded for a dense product."""
     return replace(product, name=f"{product.name}_compressed", weight_bits=weight_bits, kernel="load-as-sparse")

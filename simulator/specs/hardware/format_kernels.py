@@ -69,7 +69,7 @@ class FormatKernelTable(Spec):
         )
 
     def default(self, *, library: str, fmt: str) -> FormatKernelSpec | None:
-        """The family that a kernel library runs for a format, or None where nobody said."""
+        """The family that a kernel library runs for a format, or None where none is listed."""
         for scope in (library, "any"):
             name = self.defaults.get(scope, {}).get(fmt)
             if name is not None:

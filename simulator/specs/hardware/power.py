@@ -30,7 +30,7 @@ class PowerFit(Spec):
 
 
 class PowerFits(Spec):
-    """All fits; the first one stands in for architectures that nobody measured."""
+    """All fits; the first one is used for architectures without measurements."""
 
     fits: tuple[PowerFit, ...]
 

@@ -63,7 +63,7 @@ MAX_LAYERS = 10_000
 
 
 class Fields:
-    """A configuration whose fields are read once each; ``finish`` refuses what nobody asked for.
+    """A configuration whose fields are read once each; ``finish`` refuses fields that no reader used.
 
     ``config_class`` names the transformers class whose documented defaults the readers may fill in.
     A null value counts as absent, as it does there.
@@ -204,7 +204,7 @@ class Fields:
             raise self.refusal(name, f"is {given!r}, understood is only {value!r}: {why}")
 
     def raw(self, name: str) -> object:
-        """The value as it stands, for a reader that checks it itself."""
+        """The unchecked value, for a reader that checks it itself."""
         return self._take(name)
 
     def peek(self, section: str, name: str) -> object:

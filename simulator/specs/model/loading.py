@@ -113,7 +113,7 @@ def model_source(name: str, *, profiles: str | Path | None = None) -> str:
 
 
 def read_profile(path: str | Path) -> ModelProfile:
-    """One profile file as it stands, its configuration not yet interpreted."""
+    """One profile file before its configuration is interpreted."""
     profile = validate(ModelProfile, read_yaml(path), where=str(path), profile=True)
     stem = Path(path).stem
     if plain_word(profile.name) != plain_word(stem):

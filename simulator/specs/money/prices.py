@@ -170,7 +170,7 @@ class PriceProfile(Spec):
 
 
 def _canonical(offers: Sequence[Any]) -> list[Any]:
-    """Aliases of accelerators as their profiles' names; what nobody knows stays, it may be a user's own."""
+    """Aliases of accelerators as their profiles' names; unknown names stay, as they may be a user's own."""
     known, named = frozenset(list_profiles("hardware")), []
     for offer in offers:
         name = offer.get("hardware") if isinstance(offer, Mapping) else None

@@ -258,7 +258,7 @@ def _bound_s(key: object, value: object) -> float:
 
 
 def _checked(fields: Mapping[str, object], *, where: str = "") -> PlanSpec:
-    """A list's field carries no index in a refusal: the value is shown, and flags are not numbered."""
+    """Refusals of a list name the value and not its index, because flags have no numbers."""
     try:
         return validate(PlanSpec, fields, where=where)
     except RoofcastError as error:

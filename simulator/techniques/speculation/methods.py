@@ -19,7 +19,7 @@ from simulator.units import MILLI
 
 
 class Drafter(StrEnum):
-    """Who guesses: a small model, one layer over the target's features, heads on the target, or nobody but the host."""
+    """What drafts: a small model, one layer over the target's features, heads on the target, or a lookup."""
 
     MODEL = "model"
     LAYER = "layer"

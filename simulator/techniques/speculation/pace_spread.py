@@ -1,4 +1,4 @@
-"""How far accepted guesses of speculation differ between tasks, where nobody measured them on the plan's own."""
+"""Spread of accepted guesses between tasks, for plans without a measurement on their own task."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from simulator.specs.huggingface.layers import (
     prediction_heads,
     read_attention,
     read_trunk,
-    uniform,
     windows_of_types,
 )
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec
@@ -210,7 +209,7 @@ def test_distinct_layers_rebuild_the_stack(widths: list[int]) -> None:
 def test_one_block_stands_at_each_depth() -> None:
     attention = AttentionSpec(num_attention_heads=4, num_key_value_heads=2, head_dim=16)
     mlp = MlpSpec(intermediate_size=32)
-    layers = attention_layers(attention, windows=(None, 8, None), feed_forwards=uniform(mlp, 3), norms=4)
+    layers = attention_layers(attention, windows=(None, 8, None), feed_forwards=((mlp,),) * 3, norms=4)
     found = [layer.mixer.sliding_window for layer in layers if isinstance(layer.mixer, AttentionSpec)]
     assert found == [None, 8, None]
     assert {layer.norms for layer in layers} == {4}

@@ -72,9 +72,9 @@ class ServeAnswer(ScenarioAnswer):
 
     def to_dict(self) -> Document:
         """The contract's result object with the load over time."""
-        from simulator.reports.contract import result_object, series_object
+        from simulator.reports.contract import dump, result_object
 
-        return result_object(self.result) | {"series": series_object(self.run.result.run.series)}
+        return result_object(self.result) | {"series": dump(self.run.result.run.series)}
 
     def to_text(self, *, assumptions: bool = False) -> str:
         """What ``roofcast serve`` prints."""

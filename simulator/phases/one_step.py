@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.errors import RoofcastError
+from simulator.kernels.timing import DEVIATE, Range, interval
 from simulator.operators.step_shape import prefill_step
+from simulator.phases.crossover import CrossoverRange, crossover_range
 from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import MemoryPlan, memory_plan
@@ -19,7 +21,10 @@ PHASES = ("prefill", "decode")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneStep:
-    """A pass of ``batch_size`` sequences: prompts of ``context_tokens``, or one more token after as many."""
+    """A pass of ``batch_size`` sequences: prompts of ``context_tokens``, or one more token after as many.
+
+    interval : 80 % interval of its time [s]; crossover : batch at which a decode step turns compute bound, else None
+    """
 
     deployment: Deployment
     phase: str
@@ -28,6 +33,8 @@ class OneStep:
     estimate: StepEstimate
     energy: EnergySplit
     memory: MemoryPlan
+    interval: Range | None
+    crossover: CrossoverRange | None
 
 
 def one_step(deployment: Deployment, *, phase: str, batch_size: int, context_tokens: int) -> OneStep:
@@ -58,6 +65,8 @@ def one_step(deployment: Deployment, *, phase: str, batch_size: int, context_tok
         estimate=estimate,
         energy=energy_split(deployment, estimate=estimate, weights=np.ones(1)),
         memory=memory_plan(deployment),
+        interval=interval(float(estimate.step_s[0]), log_sigma=float(estimate.log_sigma[0])),
+        crossover=None if phase == "prefill" else crossover_range(deployment, context_tokens=context_tokens, z=DEVIATE),
     )
 
 

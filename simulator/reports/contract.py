@@ -9,15 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from simulator.engine.events.simulation import TimeSeries
 from simulator.engine.runs.answers import ScenarioResult
 from simulator.engine.runs.capacity import CapacityResult
 from simulator.engine.runs.metrics import objective_name
 from simulator.errors import RoofcastError
-from simulator.kernels.timing import DEVIATE, Provenance
-from simulator.kernels.timing import interval as interval
-from simulator.phases.crossover import crossover_range
-from simulator.phases.deployment import Deployment
+from simulator.kernels.timing import Provenance
 from simulator.specs.question.plan import ObjectiveSpec
 
 SCHEMA_VERSION = "1.0"
@@ -65,18 +61,6 @@ def _fields(value: Any) -> Json:
 def finite(value: float) -> float | None:
     """``value``, or null where it is not a number that JSON can hold."""
     return value if math.isfinite(value) else None
-
-
-def crossover_object(deployment: Deployment, *, context_tokens: int) -> Json:
-    """The batch at which decoding turns compute bound, its 80 % interval and its provenance; null beyond 4,096."""
-    found = crossover_range(deployment, context_tokens=context_tokens, z=DEVIATE)
-    return {"batch": found.batch, "interval": [found.low, found.high], "provenance": found.provenance.label}
-
-
-def series_object(series: TimeSeries) -> Json:
-    """Load over time, all replicas together; arrays have one entry per bucket of ``width_s``."""
-    names = ("start_s", "batch", "waiting", "kv_utilization", "busy", "tokens_per_s")
-    return {"width_s": series.width_s, **{name: getattr(series, name).tolist() for name in names}}
 
 
 def result_object(result: ScenarioResult | CapacityResult) -> Json:

@@ -8,7 +8,7 @@ from simulator.operators.work import CollectiveShape, ElementwiseShape, HostTran
 from simulator.phases.one_step import OneStep
 from simulator.phases.step import StepRow
 from simulator.reports.content.quantities import joules_text, number_text, percent_text, range_text, seconds_text
-from simulator.reports.contract import SCHEMA_VERSION, Json, crossover_object, interval
+from simulator.reports.contract import SCHEMA_VERSION, Json, dump
 from simulator.reports.formats.text import text_table
 from simulator.units import GIGA, MEGA, MICRO
 
@@ -65,10 +65,12 @@ def _speculation_notes(step: OneStep) -> tuple[str, ...]:
 
 
 def _crossover(step: OneStep) -> Json:
-    """Only a decode step has one."""
-    if step.phase == "prefill":
+    """Only a decode step has one; its ends are null beyond 4,096."""
+    found = step.crossover
+    if found is None:
         return {}
-    return {"crossover": crossover_object(step.deployment, context_tokens=step.context_tokens)}
+    ends = [found.low, found.high]
+    return {"crossover": {"batch": found.batch, "interval": ends, "provenance": found.provenance.label}}
 
 
 def step_document(step: OneStep) -> Json:
@@ -83,7 +85,7 @@ def step_document(step: OneStep) -> Json:
         "batch": step.batch_size,
         "context_tokens": step.context_tokens,
         "step_s": step_s,
-        "interval": {"step_s": interval(step_s, log_sigma=float(result.log_sigma[0]))},
+        "interval": {"step_s": dump(step.interval)},
         "mfu": float(result.mfu[0]),
         "mbu": float(result.mbu[0]),
         "bound": result.bound[0],

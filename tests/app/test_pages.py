@@ -161,7 +161,8 @@ def test_validation_equals_the_command_line() -> None:
 def test_risks_equal_the_command_line() -> None:
     page = opened("plan", {"gpus": "h100-sxm-80gb", "rps": "50", "view": "Risk"})
     (document,) = printed(page)
-    assert any(f"P50 {document['uncertainty']['devices']['p50']:.0f}" in item.value for item in page.markdown)
+    drawn = page.dataframe[0].value
+    assert drawn["P50"][0] == f"{document['uncertainty']['devices']['p50']:,.0f}"
 
 
 def test_a_slider_changes_the_number() -> None:

@@ -12,56 +12,45 @@ from typing import Any
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan, Finalists, FleetVerification, Verification
 from simulator.planner.explain import explanation
-from simulator.planner.fleet.records import Fleet, Latencies
+from simulator.planner.fleet.records import Fleet, Latencies, Replica
 from simulator.planner.gap.records import GapError
-from simulator.planner.records import Objective
-from simulator.reports.contract import finite
+from simulator.planner.records import Objective, Rejection
 from simulator.reports.sections.answer import finalists_outcome, sentence
 
 SCHEMA_VERSION = "1.1"
-CSV_COLUMNS = (
-    "rank",
-    "hardware",
-    "setup",
-    "devices",
-    "devices_low",
-    "devices_high",
-    "replicas",
-    "devices_per_replica",
-    "spare_replicas",
-    "idle_devices",
-    "servers",
-    "cost_per_hour",
-    "price_kind",
-    "currency",
-    "cost_per_million_output_tokens",
-    "cost_per_million_input_tokens",
-    "power_typical_w",
-    "power_max_w",
-    "ttft_p95_s",
-    "tpot_p95_s",
-    "e2e_p95_s",
-    "capacity_per_replica_per_s",
-    "limited_by",
-    "provenance",
-    "prefill_replicas",
-    "prefill_spare_replicas",
-    "prefill_devices_per_replica",
+_MEANS_AND_PERCENTILES = ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s", "ttft_p95_s", "tpot_p95_s", "e2e_p95_s")
+_MEMORY = (
+    "weights_bytes",
+    "kv_bytes_per_token",
+    "kv_capacity_tokens",
+    "kv_blocks",
+    "activation_bytes",
+    "reserve_bytes",
 )
+_ENGINE = ("name", "version", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization")
+_DEGREES = ("tp_size", "pp_size", "ep_size", "dp_size")
+
+
+def plain(value: object) -> Any:
+    """A record as JSON: fields by their names, times without end and unknowns as null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value
+
+
+def _picked(record: object, *names: str) -> dict[str, Any]:
+    """Fields and properties of a record by their names."""
+    return {name: plain(getattr(record, name)) for name in names}
 
 
 def _latencies(at: Latencies, objectives: tuple[Objective, ...]) -> dict[str, Any]:
     return {
-        "rate_per_s": at.rate_per_s,
-        "load": at.load,
+        **_picked(at, "rate_per_s", "load", "kv_utilization", *_MEANS_AND_PERCENTILES),
         "mean_batch": at.mean_sequences,
-        "kv_utilization": at.kv_utilization,
-        "ttft_mean_s": at.ttft_mean_s,
-        "tpot_mean_s": at.tpot_mean_s,
-        "e2e_mean_s": at.e2e_mean_s,
-        "ttft_p95_s": at.ttft_p95_s,
-        "tpot_p95_s": at.tpot_p95_s,
-        "e2e_p95_s": at.e2e_p95_s,
         "objectives": [
             {"metric": item.metric.value, "percentile": item.percentile, "bound_s": item.bound_s, "value_s": value}
             for item, value in zip(objectives, at.objectives_s, strict=True)
@@ -69,31 +58,14 @@ def _latencies(at: Latencies, objectives: tuple[Objective, ...]) -> dict[str, An
     }
 
 
-def _memory(fleet: Fleet) -> dict[str, Any]:
-    memory = fleet.replica.memory
+def _replica(replica: Replica) -> dict[str, Any]:
+    """What one copy of the model is and carries, of either pool."""
     return {
-        "weights_bytes": memory.weights_bytes,
-        "kv_bytes_per_token": memory.kv_bytes_per_token,
-        "kv_capacity_tokens": memory.kv_capacity_tokens,
-        "kv_blocks": memory.kv_blocks,
-        "activation_bytes": memory.activation_bytes,
-        "reserve_bytes": memory.reserve_bytes,
-        "fits": memory.fits,
-    }
-
-
-def _cost(fleet: Fleet) -> dict[str, Any]:
-    cost = fleet.cost
-    return {
-        "currency": cost.currency,
-        "kind": cost.kind,
-        "offer": cost.offer,
-        "per_device_hour": cost.per_device_hour,
-        "per_hour": cost.per_hour,
-        "per_month": cost.per_month,
-        "per_million_input_tokens": cost.per_million_input_tokens,
-        "per_million_output_tokens": cost.per_million_output_tokens,
-        "per_million_output_tokens_all_in": cost.per_million_output_tokens_all_in,
+        "devices_per_replica": replica.devices,
+        **_picked(replica.deployment.parallelism, *_DEGREES),
+        "capacity_per_replica_per_s": replica.capacity_per_s,
+        "saturation_per_replica_per_s": replica.saturation_per_s,
+        "utilization": replica.utilization,
     }
 
 
@@ -103,21 +75,13 @@ def _prefill(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any] 
     if pool is None or transfer is None:
         return None
     replica = pool.replica
-    parallelism, engine = replica.deployment.parallelism, replica.deployment.engine
+    engine = replica.deployment.engine
     return {
         "setup": pool.label,
         "replicas": pool.replicas,
         "spare_replicas": pool.spares,
-        "devices_per_replica": replica.devices,
-        "tp_size": parallelism.tp_size,
-        "pp_size": parallelism.pp_size,
-        "ep_size": parallelism.ep_size,
-        "dp_size": parallelism.dp_size,
-        "max_num_seqs": engine.max_num_seqs,
-        "max_num_batched_tokens": engine.max_num_batched_tokens,
-        "capacity_per_replica_per_s": replica.capacity_per_s,
-        "saturation_per_replica_per_s": replica.saturation_per_s,
-        "utilization": replica.utilization,
+        **_replica(replica),
+        **_picked(engine, "max_num_seqs", "max_num_batched_tokens"),
         "load": pool.load,
         "limited_by": pool.limit.resource,
         "limit_detail": pool.limit.detail,
@@ -130,7 +94,7 @@ def _prefill(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any] 
 
 def _fleet(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any]:
     replica = fleet.replica
-    parallelism, engine = replica.deployment.parallelism, replica.deployment.engine
+    engine = replica.deployment.engine
     return {
         "hardware": fleet.hardware,
         "setup": fleet.label,
@@ -139,36 +103,23 @@ def _fleet(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any]:
         "replicas": fleet.replicas,
         "spare_replicas": fleet.spares,
         "idle_devices": fleet.idle_devices,
-        "devices_per_replica": replica.devices,
-        "tp_size": parallelism.tp_size,
-        "pp_size": parallelism.pp_size,
-        "ep_size": parallelism.ep_size,
-        "dp_size": parallelism.dp_size,
+        **_replica(replica),
         "techniques": replica.deployment.techniques.spec.model_dump(
             mode="json", exclude_none=True, exclude_defaults=True
         ),
         "scheme": fleet.scheme,
         "quality": fleet.quality or "as published",
-        "engine": {
-            "name": engine.name,
-            "version": engine.version,
-            "max_num_seqs": engine.max_num_seqs,
-            "max_num_batched_tokens": engine.max_num_batched_tokens,
-            "gpu_memory_utilization": engine.gpu_memory_utilization,
-        },
+        "engine": _picked(engine, *_ENGINE),
         "server": fleet.server.name if fleet.server else None,
         "servers": fleet.servers,
         "power_typical_w": fleet.typical_w,
         "power_max_w": fleet.maximum_w,
         "power_of": fleet.power_of,
-        "cost": _cost(fleet),
+        "cost": plain(fleet.cost),
         "limited_by": fleet.limit.resource,
         "limit_detail": fleet.limit.detail,
-        "capacity_per_replica_per_s": replica.capacity_per_s,
-        "saturation_per_replica_per_s": replica.saturation_per_s,
-        "utilization": replica.utilization,
         "sequences_at_once": replica.slots,
-        "memory": _memory(fleet),
+        "memory": _picked(replica.memory, *_MEMORY, "reserve_bytes", "fits"),
         "unloaded": _latencies(replica.unloaded, objectives),
         "at_peak": _latencies(fleet.at_peak, objectives),
         "degraded": _latencies(fleet.degraded, objectives),
@@ -194,19 +145,8 @@ def _demand(plan: CapacityPlan) -> dict[str, Any]:
     }
 
 
-def _rejection(hardware: str, setup: str, code: str, message: str) -> dict[str, str]:
-    return {"hardware": hardware, "setup": setup, "code": code, "message": message}
-
-
-def plain(value: object) -> Any:
-    """A record as JSON: fields by their names, times without end and unknowns as null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not isfinite(value):
-        return None
-    return value
+def _rejection(item: Rejection) -> dict[str, Any]:
+    return {"setup": item.label, **_picked(item, "hardware", "code", "message")}
 
 
 def _studies(plan: CapacityPlan) -> dict[str, Any]:
@@ -230,7 +170,7 @@ def plan_document(plan: CapacityPlan) -> str:
         "answer": sentence(plan),
         "plan": _fleet(plan.best, plan.objectives),
         "alternatives": [_fleet(fleet, plan.objectives) for fleet in plan.alternatives],
-        "rejected": [_rejection(item.hardware, item.label, item.code, item.message) for item in plan.rejections],
+        "rejected": [_rejection(item) for item in plan.rejections],
         "candidates": plan.candidates,
         "demand": _demand(plan),
         "explanation": list(explanation(plan)),
@@ -256,92 +196,71 @@ def finalists_object(finalists: Finalists) -> dict[str, Any]:
     members = []
     for item in finalists.members:
         names = ("hardware", "label", "chosen", "planned_replicas", "replicas", "spares", "devices", "cost_per_hour")
-        found: dict[str, Any] = {name: getattr(item, name) for name in names}
-        found |= {"verdict": item.verdict.value, "reason": item.found.reason}
+        found = _picked(item, *names) | {"verdict": item.verdict.value, "reason": item.found.reason}
         members.append({**found, "planned": _object(item.planned), "found": _object(item.found)})
     return {"outcome": finalists_outcome(finalists), "replayed": finalists.replayed, "members": members}
 
 
 def _object(verification: Verification) -> dict[str, Any]:
-    names = ("rate_per_s", "holds", "saturated", "unanswered_fraction", "seeds", "requests")
-    item: dict[str, Any] = {name: getattr(verification, name) for name in names}
-    item["chance"] = verification.chance
-    for name in (
-        "ttft_mean_s",
-        "tpot_mean_s",
-        "e2e_mean_s",
-        "ttft_p95_s",
-        "tpot_p95_s",
-        "e2e_p95_s",
-        "mean_sequences",
-        "kv_utilization",
-    ):
-        item[name] = finite(getattr(verification, name))
-    item["objectives"] = [
-        {
-            "objective": entry.name,
-            "bound_s": entry.bound_s,
-            "simulated_s": finite(entry.simulated_s),
-            "interval_s": [finite(entry.low_s), finite(entry.high_s)],
-            "steady_s": finite(entry.steady_s),
-            "holds": entry.holds,
-        }
-        for entry in verification.objectives
-    ]
-    return item
+    names = ("rate_per_s", "holds", "saturated", "unanswered_fraction", "seeds", "requests", "chance")
+    return {
+        **_picked(verification, *names, *_MEANS_AND_PERCENTILES, "mean_sequences", "kv_utilization"),
+        "objectives": [
+            {
+                "objective": entry.name,
+                **_picked(entry, "bound_s", "simulated_s", "steady_s", "holds"),
+                "interval_s": plain((entry.low_s, entry.high_s)),
+            }
+            for entry in verification.objectives
+        ],
+    }
 
 
 def verification_object(verification: FleetVerification) -> dict[str, Any]:
     """The JSON object of a plan's ``verification``; ``reason`` is empty where it was simulated."""
+    runs = {"at_peak": _object(verification.at_peak), "degraded": _object(verification.degraded)}
+    return {**_picked(verification, "holds", "reason"), **runs}
+
+
+def _csv_row(rank: int, fleet: Fleet) -> dict[str, object]:
+    """Numbers in SI units; an unknown price, and what only a pool for prompts has, is empty."""
+    pool, at, cost = fleet.prefill, fleet.degraded, fleet.cost
     return {
-        "holds": verification.holds,
-        "reason": verification.reason,
-        **{
-            name: _object(item)
-            for name, item in (("at_peak", verification.at_peak), ("degraded", verification.degraded))
-        },
+        "rank": rank,
+        "hardware": fleet.hardware,
+        "setup": fleet.label,
+        "devices": fleet.devices,
+        "devices_low": fleet.devices_low,
+        "devices_high": fleet.devices_high,
+        "replicas": fleet.replicas,
+        "devices_per_replica": fleet.replica.devices,
+        "spare_replicas": fleet.spares,
+        "idle_devices": fleet.idle_devices,
+        "servers": fleet.servers,
+        "cost_per_hour": cost.per_hour,
+        "price_kind": cost.kind,
+        "currency": cost.currency,
+        "cost_per_million_output_tokens": cost.per_million_output_tokens,
+        "cost_per_million_input_tokens": cost.per_million_input_tokens,
+        "power_typical_w": fleet.typical_w,
+        "power_max_w": fleet.maximum_w,
+        "ttft_p95_s": at.ttft_p95_s,
+        "tpot_p95_s": at.tpot_p95_s,
+        "e2e_p95_s": at.e2e_p95_s,
+        "capacity_per_replica_per_s": fleet.replica.capacity_per_s,
+        "limited_by": fleet.limit.resource,
+        "provenance": fleet.provenance,
+        "prefill_replicas": None if pool is None else pool.replicas,
+        "prefill_spare_replicas": None if pool is None else pool.spares,
+        "prefill_devices_per_replica": None if pool is None else pool.replica.devices,
     }
 
 
-def _prefill_numbers(fleet: Fleet) -> tuple[int | None, int | None, int | None]:
-    """Of the pool that computes the prompts; empty where replicas do both."""
-    pool = fleet.prefill
-    return (None, None, None) if pool is None else (pool.replicas, pool.spares, pool.replica.devices)
-
-
 def plan_csv(plan: CapacityPlan) -> str:
-    """Every fleet as one row of numbers in SI units; an unknown price is empty."""
+    """Every fleet as one row under the names of its numbers."""
+    rows = [_csv_row(rank, fleet) for rank, fleet in enumerate(plan.fleets, start=1)]
     stream = StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for rank, fleet in enumerate(plan.fleets, start=1):
-        writer.writerow(
-            (
-                rank,
-                fleet.hardware,
-                fleet.label,
-                fleet.devices,
-                fleet.devices_low,
-                fleet.devices_high,
-                fleet.replicas,
-                fleet.replica.devices,
-                fleet.spares,
-                fleet.idle_devices,
-                fleet.servers,
-                fleet.cost.per_hour,
-                fleet.cost.kind,
-                fleet.cost.currency,
-                fleet.cost.per_million_output_tokens,
-                fleet.cost.per_million_input_tokens,
-                fleet.typical_w,
-                fleet.maximum_w,
-                fleet.degraded.ttft_p95_s,
-                fleet.degraded.tpot_p95_s,
-                fleet.degraded.e2e_p95_s,
-                fleet.replica.capacity_per_s,
-                fleet.limit.resource,
-                fleet.provenance,
-                *_prefill_numbers(fleet),
-            )
-        )
+    writer = csv.DictWriter(stream, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return stream.getvalue()

@@ -1,0 +1,218 @@
+"""The one list of sections: what the report, the terminal and the dashboard show of a plan are the same blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.planner.studies.pareto import cheapest_or_fastest
+from simulator.reports.charts.load import batch_over_time_chart
+from simulator.reports.charts.marks import FONT, svg_line, svg_text, text_width
+from simulator.reports.content.document import (
+    Bullets,
+    Cell,
+    Facts,
+    Figure,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+    columns,
+    count,
+    money,
+    price,
+    row,
+    seconds,
+    table,
+    text,
+)
+from simulator.reports.formats.json_document import report_json
+from simulator.reports.formats.markdown import report_markdown, sections_markdown
+from simulator.reports.formats.text import sections_text, table_cells, text_table
+from simulator.reports.plan_text import plan_markdown, plan_sections, plan_text
+from simulator.reports.report import SECTIONS, STUDIES, build_report, charts_of, numbered, study_sections
+from simulator.reports.sections.answer import fleets_table
+from simulator.reports.sections.appendix import reproduce_table
+from simulator.reports.sections.cost import break_even_chart, tco_waterfall_chart
+from simulator.reports.sections.growth import capacity_demand_chart
+from simulator.reports.sections.inputs import workload_section
+from simulator.reports.sections.performance import performance_section
+from simulator.reports.sections.sites import energy_section, facilities_section
+from simulator.reports.sections.sizing import sizing_section
+from simulator.reports.sections.uncertainty import tornado_chart
+from tests.reports.report_cases import studied
+
+
+def blocks(kind: type, sections: tuple[Section, ...]) -> list[object]:
+    return [block for section in sections for block in section.blocks if isinstance(block, kind)]
+
+
+def test_sections_are_numbered_by_their_place_in_the_list() -> None:
+    report = build_report(studied())
+    assert [section.number for section in report.sections] == list(range(1, len(SECTIONS) + 1))
+    assert len({section.key for section in report.sections}) == len(SECTIONS)
+    first, second = numbered((replace(report.sections[4], number=0), report.sections[0]))
+    assert (first.number, second.number) == (1, 2)
+
+
+def test_every_study_of_the_terminal_is_part_of_the_report() -> None:
+    plan = studied().plan
+    report = build_report(studied())
+    in_report = {block.key: block for block in blocks(Table, report.sections) if isinstance(block, Table)}
+    shown = [block for block in blocks(Table, study_sections(plan)) if isinstance(block, Table)]
+    assert len(shown) > 5
+    for block in shown:
+        assert in_report[block.key] == block
+
+
+def test_the_dashboard_finds_the_charts_of_a_study_by_its_key() -> None:
+    plan = studied().plan
+    assert plan.growth is not None
+    assert plan.uncertainty is not None
+    assert charts_of(*study_sections(plan, "growth")) == (
+        capacity_demand_chart(plan.growth, devices_now=plan.best.devices),
+    )
+    keys = [chart.key for chart in charts_of(*study_sections(plan, "uncertainty"))]
+    moves = any(bar.devices_low != bar.devices_high for bar in plan.uncertainty.tornado)
+    key = tornado_chart(plan.uncertainty, base_devices=plan.best.devices).key
+    assert keys == [*([key] if moves else []), "cost_tornado"]
+    assert {entry.key for entry in STUDIES} <= set(type(plan).__dataclass_fields__)
+
+
+def test_a_chart_is_declared_once() -> None:
+    charts = charts_of(*build_report(studied()).sections)
+    assert len({chart.key for chart in charts}) == len(charts) > 8
+
+
+def test_text_leaves_charts_out_and_says_everything_else() -> None:
+    plan = studied().plan
+    shown = plan_text(plan, explain=True)
+    sections = plan_sections(plan, explain=True)
+    assert not blocks(Figure, sections)
+    for section in sections:
+        assert section.title in shown
+    for block in blocks(Bullets, sections):
+        assert isinstance(block, Bullets)
+        assert all(f"- {item}" in shown for item in block.items)
+    assert shown.splitlines()[0] in plan_markdown(plan, explain=False).splitlines()[0]
+
+
+def test_a_table_as_text_by_hand() -> None:
+    made = table(
+        "t",
+        "Title of it",
+        columns("Name", "Many", "Cost", "Wait", words=("Name",)),
+        [row("a", count(12), price(1416.4), seconds(float("inf"))), ("bb", count(3), money(None), Cell(value=None))],
+        note="Said below.",
+    )
+    section = Section(key="s", title="Head", blocks=(Paragraph(text="One."), made))
+    assert sections_text((section,), currency="USD") == (
+        "Head\nOne.\n\nTitle of it\nName  Many     Cost        Wait\na       12   $1,416  overloaded\n"
+        "bb       3  unknown           –\n(Said below.)\n"
+    )
+    heads, rows = table_cells(made, currency="CHF")
+    assert heads == ("Name", "Many", "Cost", "Wait")
+    assert rows[0][2] == "1,416 CHF"
+
+
+def test_a_title_is_not_said_twice_and_a_head_stands_apart() -> None:
+    made = table("t", "Growth of it", columns("A", words=("A",)), [("x",)])
+    head = Paragraph(text="What breaks first", tone=Tone.HEAD)
+    shown = sections_text((Section(key="s", title="Growth", blocks=(made, head)),), currency="USD")
+    assert shown == "Growth\nA\nx\n\nWhat breaks first\n"
+
+
+def test_columns_of_numbers_are_found_where_nobody_says_so() -> None:
+    assert text_table(("name", "n"), [("a", "1"), ("b", "10")]) == "name   n\na      1\nb     10"
+
+
+def test_markdown_has_headings_and_escapes_bars() -> None:
+    made = table("t", "", columns("A", words=("A",)), [("x|y",)])
+    shown = sections_markdown((Section(key="s", title="Head", blocks=(made,)),), currency="USD")
+    assert shown == "## Head\n\n| A |\n| --- |\n| x\\|y |\n"
+    assert report_markdown(build_report(studied())).count("\n## ") == len(SECTIONS)
+
+
+def test_json_totals_are_the_facts() -> None:
+    import json
+
+    report = build_report(studied())
+    document = json.loads(report_json(report, studied()))
+    facts = {item.key for block in blocks(Facts, report.sections) if isinstance(block, Facts) for item in block.facts}
+    assert set(document["totals"]) == facts
+
+
+@pytest.mark.parametrize(
+    ("make", "keys"),
+    [
+        (workload_section, ["demand", "lengths", "objectives", "assumptions"]),
+        (sizing_section, ["sizing", "resilience"]),
+        (facilities_section, ["facilities"]),
+        (energy_section, ["energy"]),
+        (performance_section, ["at_peak", "degraded", "degraded_cases"]),
+    ],
+)
+def test_sections_have_their_tables(make, keys: list[str]) -> None:  # type: ignore[no-untyped-def]
+    found = [block.key for block in make(studied()).blocks if isinstance(block, Table)]
+    assert found[: len(keys)] == keys
+
+
+def test_what_it_takes_to_reproduce_is_one_table() -> None:
+    made = reproduce_table(("more", "said"), command="c", created="2026-01-01", version="1", question="abc")
+    assert [item.cells[1].value for item in made.rows] == ["c", "1", "2026-01-01", "abc", "said"]
+
+
+def test_the_waterfall_ends_in_the_total_and_break_even_is_where_lines_cross() -> None:
+    cost = studied().cost
+    assert cost.owning is not None
+    series = tco_waterfall_chart(cost.owning, currency=cost.currency).series[0]
+    changes = [value for value, label in zip(series.y, series.labels, strict=True) if label != "total"]
+    assert sum(changes) == pytest.approx(cost.owning.total)
+    assert series.y[-1] == cost.owning.total
+    for item in cost.renting:
+        assert item.year_at(1.0) == item.annual
+        if item.by_the_hour and item.break_even is not None:
+            assert item.year_at(item.break_even) == pytest.approx(cost.owning.annual)
+    assert break_even_chart(cost).key == "break_even"
+
+
+def test_a_figure_of_the_fleet_goes_with_its_devices() -> None:
+    fleet = studied().plan.best
+    low, high = fleet.ends_of(float(fleet.devices))
+    assert (low, high) == (pytest.approx(fleet.devices_low), pytest.approx(fleet.devices_high))
+    assert fleet.spread == pytest.approx((high - low) / fleet.devices)
+
+
+def test_cheapest_or_fastest_fleets_are_beaten_by_none() -> None:
+    plan = studied().plan
+    front = cheapest_or_fastest([fleet for fleet in plan.fleets if fleet.cost.per_hour is not None])
+    assert front
+    costs = [fleet.cost.per_hour or 0.0 for fleet in front]
+    waits = [fleet.degraded.ttft_p95_s for fleet in front]
+    assert costs == sorted(costs)
+    assert waits == sorted(waits, reverse=True)
+
+
+def test_fleets_stand_one_a_row_as_asked() -> None:
+    plan = studied().plan
+    made = fleets_table(plan.fleets)
+    assert [item.cells[2].value for item in made.rows] == [fleet.devices for fleet in plan.fleets]
+
+
+def test_marks_are_plain_svg() -> None:
+    assert (
+        svg_text(1.0, 2.0, "a<b", fill="#000") == '<text x="1.0" y="2.0" fill="#000" text-anchor="middle">a&lt;b</text>'
+    )
+    assert svg_line(0, 0, 1, 1, stroke="red", dash="4 3").endswith('stroke-dasharray="4 3"/>')
+    assert text_width("mm", size=FONT) > text_width("ii", size=FONT)
+
+
+def test_no_step_is_an_error_and_not_an_empty_chart() -> None:
+    import numpy as np
+
+    from simulator.errors import RoofcastError
+
+    with pytest.raises(RoofcastError, match="no step"):
+        batch_over_time_chart(np.zeros((0, 8)))
+    assert text("a").value == "a"

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli.options.shared import Profiles
 from simulator.errors import FileError, MissingPackageError, RoofcastError
 from simulator.specs.profiles import PROFILES_VARIABLE
 
@@ -86,9 +87,7 @@ def dashboard(
     ] = LOCAL_HOST,
     port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = DEFAULT_PORT,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser window.")] = False,
-    profiles: Annotated[
-        str | None, typer.Option("--profiles", metavar="DIR", help="Your profile directory; overrides and extends.")
-    ] = None,
+    profiles: Profiles = None,
 ) -> None:
     """Open the dashboard: plan, what-if, roofline, serving, compare, validation, profiles. Needs the extra "app".
 

@@ -56,6 +56,14 @@ def test_a_page_does_what_it_says(
             capsys.readouterr()
 
 
+def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = [text for kind, text in blocks(ROOT / "README.md") if kind == "python"]
+    assert found
+    for text in found:
+        exec(compile(text, "README.md", "exec"), {})
+
+
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "README.md"], ids=lambda path: path.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text("utf-8")):

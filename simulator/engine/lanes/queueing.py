@@ -76,7 +76,7 @@ def smooth_arrivals_factor(*, load: ArrayLike, service_cv: ArrayLike, arrival_cv
     Range of validity
     -----------------
     For Erlang arrivals and exponential service the wait is up to 11 % too long at a load of 0.4 and within 3 % from 0.8
-    on (tests/engine/test_prompt_queue.py). Left out: dependence between gaps.
+    on (tests/engine/lanes/test_prompt_queue.py). Left out: dependence between gaps.
 
     References
     ----------

@@ -265,8 +265,8 @@ def _steady_states(rows: LaneRows) -> SteadyState:
     carry no noise: what each meets until its first token, and the prompts that stretch its steps from there.
 
     Range: over a random grid of models, hardware, limits and lengths (Poisson arrivals, prompts up to ten times as
-    long as answers, up to seven tenths of saturation; tests/engine/test_steady_agreement.py) means differ from the
-    event simulation by 1 to 2 % and p95 by 2 to 4 % on average; 88 % of cases are within 5 % and 10 % in every number,
+    long as answers, up to seven tenths of saturation; tests/engine/lanes/test_steady_agreement.py) means differ from
+    the event simulation by 1 to 2 % and p95 by 2 to 4 % on average; 88 % of cases are within 5 % and 10 % in all,
     the worst of 100 within 15 % and 25 %. Beyond that range TPOT, E2E and batch stay within 2 to 4 % on average, and
     TTFT does not: 7 % (p95 14 %) at eight tenths of saturation, 29 % (38 %, mostly too high) at nine; for gamma gaps
     with a coefficient of variation of 2 at half of saturation 21 % (30 %) too low, closer to it of no use. Errors are

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from simulator.engine.lanes.queueing import (
     arrivals_after_one,
+    busy_servers_probability,
     gg1_wait_mean_s,
     smooth_arrivals_factor,
-    utilisation,
     wait_probability,
     window_factor,
 )
@@ -121,9 +121,13 @@ def test_the_window_factor_by_drawing() -> None:
 
 
 @FEW
-@given(rate=st.floats(0.01, 100), service_s=st.floats(1e-3, 10), servers=st.integers(1, 64))
-def test_load_is_shared_by_the_servers(rate: float, service_s: float, servers: int) -> None:
-    one = float(utilisation(arrival_rate_per_s=rate, service_mean_s=service_s))
-    assert float(utilisation(arrival_rate_per_s=rate, service_mean_s=service_s, servers=servers)) == pytest.approx(
-        one / servers
-    )
+@given(load=LOAD)
+def test_one_server_is_busy_for_its_load(load: float) -> None:
+    assert float(busy_servers_probability(load=load, servers=1)) == pytest.approx(load, rel=0.02)
+
+
+@FEW
+@given(load=LOAD, servers=st.integers(1, 63))
+def test_more_servers_at_one_load_are_all_busy_less_often(load: float, servers: int) -> None:
+    fewer, more = (float(busy_servers_probability(load=load, servers=count)) for count in (servers, servers + 1))
+    assert 0 <= more <= fewer + 1e-9 <= 1 + 2e-9

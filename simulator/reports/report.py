@@ -95,7 +95,7 @@ STUDIES = (
     StudyEntry(key="pareto", title="Pareto set", blocks=pareto_blocks),
     StudyEntry(key="gap", title="What closes the gap", blocks=lambda plan: ()),
     StudyEntry(key="stock", title="With what exists", blocks=stock_blocks),
-    StudyEntry(key="pools", title="Two fleets by prompt length", blocks=length_split_blocks),
+    StudyEntry(key="length_split", title="Two fleets by prompt length", blocks=length_split_blocks),
     StudyEntry(key="resilience", title="Resilience", blocks=resilience_blocks),
     StudyEntry(key="growth", title="Growth", blocks=growth_blocks),
     StudyEntry(key="rental", title="Renting", blocks=rental_blocks),

@@ -25,7 +25,7 @@ class Batching(IntEnum):
 
 
 class Policy(IntEnum):
-    """What a step is made of and when there is room for another sequence (``policy_scheduler``, ``policy_admission``).
+    """What a step is made of and when there is room for another sequence (``events.scheduler_walk``).
 
     CHUNKED_MIXED and MAX_UTILIZATION are one policy under the names of two engines (vLLM, TensorRT-LLM).
     """
@@ -193,7 +193,7 @@ class SchedulerSettings:
 
     @property
     def walks(self) -> bool:
-        """Whether these settings need the loop that walks over its sequences (``policy_loop``)."""
+        """Whether these settings need the scheduler that walks over its sequences (``events.scheduler_walk``)."""
         return (
             self.policy not in (Policy.CHUNKED_MIXED, Policy.MAX_UTILIZATION)
             or self.queue_order is not QueueOrder.ARRIVAL

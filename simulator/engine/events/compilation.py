@@ -71,6 +71,21 @@ def compiled(function: Function) -> Function:
     return made
 
 
+def inlined(function: Function) -> Function:
+    """Decorate a function with one caller in the loop: machine code for it stands there, and no argument is copied."""
+    made: Function = numba.njit(forceinline=True, **_INNER)(function)
+    return made
+
+
+def plugged(function: Function) -> Function:
+    """Decorate a function that is handed to the loop as an argument.
+
+    Given as it is, not as a compiled object, whose address would keep the loop out of the cache on disk.
+    """
+    made: Function = register_jitable(forceinline=True, **_INNER)(function)
+    return made
+
+
 def entry(function: Function) -> Function:
     """Decorate a function that Python calls: compiled at its first call, and found again by later processes."""
     made: Function = _in_cache_folder(lambda: numba.njit(**_ENTRY)(function))

@@ -1,80 +1,43 @@
-"""The event loop: step after step of every replica, in compiled code.
+"""The event loop: in order of time, requests come in and replicas reach the ends of their steps.
 
-Time moves from step end to step end. At each the tokens of the ended step are returned, then the next step is formed.
-With asynchronous scheduling the step formed at a boundary is the one after the step that starts there: a request that
-arrives during a step waits for its rest, for the whole next one, and gets its first token out of the one after that.
+At the end of a step its tokens are returned, then the next steps are formed. Steps pass through the pipeline stages one
+after another; a stage takes the next step when it is done with the one before. As many steps are under way as the
+engine schedules at once: one, two with asynchronous scheduling (a request that arrives during a step waits for its
+rest, for the whole next one, and gets its first token out of the one after that), one per stage in a pipeline (as
+vLLM's batch queue [VllmTeam2025]). In a pipeline a request that comes while fewer are under way starts a step at once,
+so that sequences spread over the steps as they arrive.
+
+The loop is written once. What a step is made of is up to the functions of a ``Scheduler`` that it is given:
+the compiler makes one machine loop of each, as fast as if it had been written for it alone.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from simulator.engine.events.compilation import compiled, entry
-from simulator.engine.events.kv_cache import cached_prefix_blocks
-from simulator.engine.events.scheduler import enqueue, form_step
-from simulator.engine.events.sequences import abort, finish_sequences
-from simulator.engine.events.state import (
-    BLOCK_S,
-    BUSY_S,
-    DEADLINE,
-    DEADLINE_S,
-    EXECUTING,
-    FIRST_TOKEN_S,
-    FREE_BLOCKS,
-    NEXT_IS_FORMED,
-    NOW,
-    OUTCOME,
-    OUTSTANDING,
-    PLAN_BLOCKS,
-    PLAN_DECODES,
-    PLAN_FIRSTS,
-    PLAN_PREFILLS,
-    PLAN_TOKENS,
-    READY_S,
-    REPLICA,
-    RUNNING,
-    SEQUENCE_S,
-    STAGE,
-    STALLED,
-    STEP,
-    STEPS,
-    STEPS_TAKEN,
-    TOKENS,
-    TRACE_DECODES,
-    TRACE_END_S,
-    TRACE_FREE,
-    TRACE_PREFILLS,
-    TRACE_START_S,
-    TRACE_TOKENS,
-    TRACE_USED,
-    TRACE_WAITING,
-    WAITING_S,
-    EngineState,
-)
-from simulator.engine.events.time_buckets import add_interval
-from simulator.engine.settings import Routing
-from simulator.traffic.requests import Outcome
-
-WAITING = int(Outcome.WAITING)
-ADMITTED = int(Outcome.RUNNING)
-LEAST_OUTSTANDING = int(Routing.LEAST_OUTSTANDING)
-PREFIX_AWARE = int(Routing.PREFIX_AWARE)
+from simulator.engine.events import state as at
+from simulator.engine.events.compilation import compiled, entry, inlined
+from simulator.engine.events.request_life import pop_follow_up, push_follow_up
+from simulator.engine.events.state import Scheduler
+from simulator.engine.events.steps import account, launch
 
 
-@compiled
+@inlined
 def replica_state(stack: Any, replica: int) -> Any:
     """One replica's rows of the state of all."""
-    return EngineState(
+    return at.EngineState(
         stack.blocks[replica],
         stack.holder[replica],
         stack.slots[replica],
         stack.table[replica],
         stack.links[replica],
-        stack.stacks[replica],
-        stack.firsts[replica],
+        stack.marked[replica],
         stack.plan[replica],
+        stack.span_s[replica],
+        stack.host[replica],
         stack.count[replica],
         stack.clock[replica],
         stack.usage[replica],
@@ -83,129 +46,163 @@ def replica_state(stack: Any, replica: int) -> Any:
     )
 
 
-@compiled
-def return_tokens(state: Any, fate: Any, limits: Any, now_s: float) -> None:
-    """End the step that was running: first tokens, then completions."""
-    executed = state.count[EXECUTING] - 1
-    parity = executed & 1
-    for place in range(state.plan[parity, PLAN_FIRSTS]):
-        request = state.firsts[parity, place, 0]
-        if np.isnan(fate.times_s[request, FIRST_TOKEN_S]):
-            fate.times_s[request, FIRST_TOKEN_S] = now_s
-    finish_sequences(state, fate, limits, executed, state.count[STEP], now_s)
-    state.count[EXECUTING] = 0
+@inlined
+def _expire(scheduler: Any, state: Any, demand: Any, fate: Any, limits: Any, replica: int, now_s: float) -> None:
+    """Drop this replica's requests whose client has given up by now; requests come in the order of the log.
 
-
-@compiled
-def expire(state: Any, demand: Any, fate: Any, limits: Any, replica: int, now_s: float) -> None:
-    """Abort this replica's requests whose client has given up by now."""
-    request = state.count[DEADLINE]
-    while request < len(demand.times_s) and demand.times_s[request, DEADLINE_S] <= now_s:
-        pending = fate.notes[request, OUTCOME] == WAITING or fate.notes[request, OUTCOME] == ADMITTED
-        if pending and fate.notes[request, REPLICA] == replica:
-            abort(state, fate, limits, request)
-        request += 1
-    state.count[DEADLINE] = request
-
-
-@compiled
-def start_step(state: Any, demand: Any, step: int, now_s: float) -> float:
-    """Account for step ``step``, which starts now, and return when it ends [s]."""
-    seconds = state.clock[step & 1]
-    plan = state.plan[step & 1]
-    stages = len(demand.stage_end_s)
-    while state.count[STAGE] < stages and now_s >= demand.stage_end_s[state.count[STAGE]]:
-        state.count[STAGE] += 1
-    sequences = plan[PLAN_DECODES] + plan[PLAN_PREFILLS]
-    waiting = max(state.count[OUTSTANDING] - state.count[RUNNING], 0)
-    usage = state.usage[state.count[STAGE]]
-    usage[BUSY_S] += seconds
-    usage[SEQUENCE_S] += seconds * sequences
-    usage[BLOCK_S] += seconds * plan[PLAN_BLOCKS]
-    usage[WAITING_S] += seconds * waiting
-    usage[STEPS] += 1
-    usage[TOKENS] += plan[PLAN_TOKENS]
-    tokens, blocks = plan[PLAN_TOKENS], plan[PLAN_BLOCKS]
-    add_interval(state.series, now_s, now_s + seconds, seconds, sequences, waiting, blocks, tokens)
-    taken = state.count[STEPS_TAKEN]
-    if taken < len(state.trace):
-        row = state.trace[taken]
-        row[TRACE_START_S] = now_s
-        row[TRACE_END_S] = now_s + seconds
-        row[TRACE_DECODES] = plan[PLAN_DECODES]
-        row[TRACE_PREFILLS] = plan[PLAN_PREFILLS]
-        row[TRACE_TOKENS] = plan[PLAN_TOKENS]
-        row[TRACE_USED] = plan[PLAN_BLOCKS]
-        row[TRACE_FREE] = state.count[FREE_BLOCKS]
-        row[TRACE_WAITING] = waiting
-    state.count[STEPS_TAKEN] = taken + 1
-    state.count[EXECUTING] = step + 1
-    return float(now_s + seconds)
-
-
-@compiled
-def advance(state: Any, demand: Any, fate: Any, limits: Any, tables: Any, replica: int, until_s: float) -> None:
-    """Run a replica through all its step boundaries before ``until_s``; an idle one sleeps at infinity."""
-    count = state.count
-    while state.clock[NOW] < until_s:
-        now_s = state.clock[NOW]
-        if count[EXECUTING] > 0:
-            return_tokens(state, fate, limits, now_s)
-        expire(state, demand, fate, limits, replica, now_s)
-        ready = count[NEXT_IS_FORMED] > 0
-        count[NEXT_IS_FORMED] = 0
-        if not ready:
-            ready = form_step(state, demand, fate, limits, tables, now_s)
-        if not ready:
-            # Whoever still waits would wait for ever: the caller refuses such demands beforehand.
-            count[STALLED] = count[OUTSTANDING]
-            state.clock[NOW] = np.inf
-            break
-        state.clock[NOW] = start_step(state, demand, count[STEP] - 1, now_s)
-        if limits.asynchronous and form_step(state, demand, fate, limits, tables, now_s):
-            count[NEXT_IS_FORMED] = 1
-
-
-@compiled
-def choose_replica(stack: Any, demand: Any, limits: Any, request: int, arrival: int) -> int:
-    """The replica for a request: in turn, the least busy, or the least busy of those with the longest cached prefix."""
-    replicas = len(stack.count)
-    if replicas == 1:
-        return 0
-    if limits.routing != LEAST_OUTSTANDING and limits.routing != PREFIX_AWARE:
-        return int(arrival % replicas)
-    best, most, fewest = 0, -1, 0
-    for replica in range(replicas):
-        cached = 0
-        if limits.routing == PREFIX_AWARE:
-            cached = cached_prefix_blocks(stack.holder[replica], demand, request)
-        outstanding = stack.count[replica, OUTSTANDING]
-        if cached > most or (cached == most and outstanding < fewest):
-            best, most, fewest = replica, cached, outstanding
-    return best
-
-
-@entry
-def run_requests(stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, last: int) -> None:
-    """Bring requests ``first``..``last - 1`` in, running all replicas up to each arrival; after the last to the end.
-
-    One entry for both, because each would be compiled with the whole loop in it.
+    A sequence whose last token is on its way is left to end.
     """
-    replicas = len(stack.count)
-    requests = len(demand.times_s)
-    for request in range(first, last + 1 if last == requests else last):
-        if request < requests and fate.notes[request, OUTCOME] != WAITING:
+    place = state.count[at.DEADLINE]
+    while place < fate.numbers[at.DISPATCHED] and demand.times_s[fate.notes[place, at.LOG], at.DEADLINE_S] <= now_s:
+        request: Any = np.int64(fate.notes[place, at.LOG])
+        slot = np.int64(fate.notes[request, at.SLOT])
+        pending = fate.notes[request, at.OUTCOME] == at.WAITING or fate.notes[request, at.OUTCOME] == at.ADMITTED
+        ending = slot >= 0 and state.slots[slot, at.SLOT_STATUS] == at.DONE
+        if pending and fate.notes[request, at.REPLICA] == replica and not ending:
+            fate.notes[request, at.OUTCOME] = at.TIMED_OUT
+            state.count[at.OUTSTANDING] -= 1
+            push_follow_up(demand, fate, limits, request, now_s)
+            if slot >= 0:
+                state.count[at.LIVE] -= 1
+                scheduler.leave(state, limits, slot)
+        place += 1
+    state.count[at.DEADLINE] = place
+
+
+@inlined
+def _return_step(scheduler: Any, state: Any, demand: Any, fate: Any, limits: Any, now_s: float) -> None:
+    """End the oldest step under way: first tokens, then completions."""
+    step = state.count[at.RETURNED]
+    row = step & limits.step_mask
+    for place in range(state.plan[row, at.PLAN_FIRSTS]):
+        request = state.marked[row, place, at.FIRST_REQUEST]
+        if np.isnan(fate.times_s[request, at.FIRST_TOKEN_S]):
+            fate.times_s[request, at.FIRST_TOKEN_S] = now_s
+    scheduler.end_step(state, demand, fate, limits, step, now_s)
+    state.count[at.RETURNED] = step + 1
+
+
+@compiled
+def _next_arrival_of_blocks(state: Any, fate: Any, limits: Any) -> float:
+    """When the first loading sequence has its blocks; infinite when none is loading [s]."""
+    earliest_s = np.inf
+    node = state.links[limits.max_seqs, at.NEXT]
+    while node != limits.max_seqs:
+        if state.slots[node, at.SLOT_STATUS] == at.LOADING:
+            earliest_s = min(earliest_s, fate.times_s[state.slots[node, at.SLOT_REQUEST], at.LOADED_S])
+        node = state.links[node, at.NEXT]
+    return earliest_s
+
+
+@inlined
+def _form_steps(scheduler: Any, state: Any, demand: Any, fate: Any, limits: Any, tables: Any, now_s: float) -> None:
+    """Form and launch as many steps as may be under way, and account for those that start."""
+    count = state.count
+    # A step without anything to compute may have thrown somebody out, so that the next attempt finds room.
+    attempts = count[at.RUNNING]
+    while True:
+        while count[at.ACCOUNTED] < count[at.LAUNCHED] and (
+            limits.counted_ahead or state.span_s[count[at.ACCOUNTED] & limits.step_mask, at.STEP_START_S] <= now_s
+        ):
+            account(state, demand, limits)
+        if count[at.LAUNCHED] - count[at.RETURNED] >= limits.depth:
+            return
+        if scheduler.form(state, demand, fate, limits, now_s):
+            launch(state, limits, tables, now_s)
             continue
-        ready_s = demand.times_s[request, READY_S] if request < requests else np.inf
-        for replica in range(replicas):
-            if stack.clock[replica, NOW] < ready_s:
-                advance(replica_state(stack, replica), demand, fate, limits, tables, replica, ready_s)
-        if request == requests:
-            break
-        chosen = choose_replica(stack, demand, limits, request, request)
-        fate.notes[request, REPLICA] = chosen
-        state = replica_state(stack, chosen)
-        enqueue(state, fate, request)
-        state.count[OUTSTANDING] += 1
-        if np.isinf(state.clock[NOW]):
-            state.clock[NOW] = ready_s
+        idle = count[at.LAUNCHED] == count[at.RETURNED]
+        if attempts == 0 or not idle or _next_arrival_of_blocks(state, fate, limits) < np.inf:
+            return
+        attempts -= 1
+
+
+@inlined
+def _advance(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, until_s: float) -> bool:
+    """Run every replica through its step boundaries before ``until_s``; whether there may be more to do by then.
+
+    At a boundary the oldest step of a replica ends, or it wakes: it returns tokens, forms steps, sets its next time.
+    Replicas meet in conversations alone, whose next turn may go anywhere: there only the first boundary is crossed.
+    """
+    first, last = 0, len(stack.count)
+    if limits.conversations:
+        for replica in range(1, last):
+            if stack.clock[replica, at.NOW_S] < stack.clock[first, at.NOW_S]:
+                first = replica
+        last = first + 1
+    crossed = False
+    for replica in range(first, last):
+        if stack.clock[replica, at.NOW_S] >= until_s:
+            continue
+        state = replica_state(stack, replica)
+        count, ends_s = state.count, state.span_s[:, at.STEP_END_S]
+        while state.clock[at.NOW_S] < until_s and not crossed:
+            now_s = state.clock[at.NOW_S]
+            while count[at.RETURNED] < count[at.LAUNCHED] and ends_s[count[at.RETURNED] & limits.step_mask] <= now_s:
+                _return_step(scheduler, state, demand, fate, limits, now_s)
+            _expire(scheduler, state, demand, fate, limits, replica, now_s)
+            _form_steps(scheduler, state, demand, fate, limits, tables, now_s)
+            if count[at.LAUNCHED] > count[at.RETURNED]:
+                state.clock[at.NOW_S] = ends_s[count[at.RETURNED] & limits.step_mask]
+            else:
+                state.clock[at.NOW_S] = _next_arrival_of_blocks(state, fate, limits)
+                # Whoever still waits would wait for ever: the caller refuses such demands beforehand.
+                count[at.STALLED] = count[at.OUTSTANDING] if state.clock[at.NOW_S] == np.inf else 0
+            crossed = limits.conversations
+    return crossed
+
+
+@inlined
+def _bring_in(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, request: int) -> None:
+    """Route a request to a replica, and wake that if it idles."""
+    ready_s = demand.times_s[request, at.READY_S]
+    if fate.notes[request, at.OUTCOME] != at.WAITING:
+        push_follow_up(demand, fate, limits, request, ready_s)
+        return
+    replica = scheduler.route(stack, demand, fate, limits, request)
+    fate.notes[fate.numbers[at.DISPATCHED], at.LOG] = request
+    fate.numbers[at.DISPATCHED] += 1
+    under_way = stack.count[replica, at.LAUNCHED] - stack.count[replica, at.RETURNED]
+    if under_way == 0 or (limits.pipelined and under_way < limits.depth):
+        stack.clock[replica, at.NOW_S] = min(stack.clock[replica, at.NOW_S], ready_s)
+
+
+@inlined
+def _run(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, last: int) -> None:
+    """Bring requests in one by one, each when all replicas have come to its time."""
+    requests = len(demand.times_s)
+    request = first
+    while True:
+        while request < last and demand.shape[request, at.IS_FOLLOWER] > 0:
+            request += 1
+        if request == last and last < requests:
+            return
+        arrival_s = demand.times_s[request, at.READY_S] if request < last else np.inf
+        planned = fate.numbers[at.HEAP_SIZE] > 0 and fate.times_s[0, at.HEAP_S] < arrival_s
+        if planned:
+            arrival_s = fate.times_s[0, at.HEAP_S]
+        if _advance(scheduler, stack, demand, fate, limits, tables, arrival_s):
+            continue
+        if arrival_s == np.inf:
+            return
+        coming = request
+        if planned:
+            coming = pop_follow_up(fate)
+        else:
+            request += 1
+        _bring_in(scheduler, stack, demand, fate, limits, coming)
+
+
+@lru_cache
+def compiled_loop(scheduler: Scheduler) -> Any:
+    """The loop of one kind of engine, compiled: (stack, demand, fate, limits, tables, first, last).
+
+    It brings requests ``first``..``last - 1`` in, with the turns that follow, and after the last runs to the end: one
+    function for both, because each would be compiled with the whole loop in it.
+    """
+    route, form, end_step, leave = scheduler
+
+    @entry
+    def run_requests(stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, last: int) -> None:
+        _run(Scheduler(route, form, end_step, leave), stack, demand, fate, limits, tables, first, last)
+
+    return run_requests

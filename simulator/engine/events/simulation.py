@@ -11,39 +11,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.engine.events.policy_state import PolicyState
-from simulator.engine.events.state import (
-    ADMITTED_S,
-    CACHED,
-    FINISH_S,
-    FIRST_TOKEN_S,
-    FREE_BLOCKS,
-    NOTES,
-    OUTCOME,
-    OUTPUT,
-    PREEMPTED_TIMES,
-    PROMPT,
-    REPLICA,
-    SERIES_BLOCK_S,
-    SERIES_BUCKETS,
-    SERIES_BUSY_S,
-    SERIES_SEQUENCE_S,
-    SERIES_TOKENS,
-    SERIES_WAITING_S,
-    SERIES_WIDTH_S,
-    STALLED,
-    STEPS_TAKEN,
-    Demand,
-    EngineState,
-    Fate,
+from simulator.engine.events import state as at
+from simulator.engine.events.arrays import (
+    make_demand,
+    make_fate,
     make_limits,
     make_state,
+    queue_order,
+    stacked_tables,
     state_bytes,
 )
+from simulator.engine.events.state import EngineState, Fate
 from simulator.engine.settings import Batching, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables
-from simulator.traffic.requests import NO_PREVIOUS, Floats, Outcome, RequestRecords, Requests, check_state_size
+from simulator.traffic.requests import NO_PREVIOUS, Floats, RequestRecords, Requests, check_state_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,28 +63,28 @@ NO_SERIES = TimeSeries(
 def _at_width(rows: Floats, width_s: float, wanted_s: float) -> Floats:
     while width_s < wanted_s:
         merged = np.zeros_like(rows)
-        merged[: SERIES_BUCKETS // 2] = rows[0::2] + rows[1::2]
+        merged[: at.SERIES_BUCKETS // 2] = rows[0::2] + rows[1::2]
         rows, width_s = merged, 2 * width_s
     return rows
 
 
 def time_series(series: Floats, *, kv_blocks: int) -> TimeSeries:
     """Join the replicas' buckets ``series`` [replicas, buckets + 1, columns]. kv_blocks : of all replicas."""
-    widths_s = series[:, SERIES_BUCKETS, SERIES_WIDTH_S]
+    widths_s = series[:, at.SERIES_BUCKETS, at.SERIES_WIDTH_S]
     width_s = float(widths_s.max())
-    rows = np.zeros_like(series[0, :SERIES_BUCKETS])
+    rows = np.zeros_like(series[0, : at.SERIES_BUCKETS])
     for replica, own_s in zip(series, widths_s, strict=True):
-        rows = rows + _at_width(replica[:SERIES_BUCKETS], float(own_s), width_s)
-    used = np.flatnonzero(rows[:, SERIES_BUSY_S] > 0)
+        rows = rows + _at_width(replica[: at.SERIES_BUCKETS], float(own_s), width_s)
+    used = np.flatnonzero(rows[:, at.SERIES_BUSY_S] > 0)
     rows = rows[: used[-1] + 1] if len(used) else rows[:0]
     return TimeSeries(
         width_s=width_s,
         start_s=np.arange(len(rows), dtype=np.float64) * width_s,
-        batch=rows[:, SERIES_SEQUENCE_S] / width_s,
-        waiting=rows[:, SERIES_WAITING_S] / width_s,
-        kv_utilization=rows[:, SERIES_BLOCK_S] / (width_s * kv_blocks),
-        busy=rows[:, SERIES_BUSY_S] / (width_s * len(series)),
-        tokens_per_s=rows[:, SERIES_TOKENS] / width_s,
+        batch=rows[:, at.SERIES_SEQUENCE_S] / width_s,
+        waiting=rows[:, at.SERIES_WAITING_S] / width_s,
+        kv_utilization=rows[:, at.SERIES_BLOCK_S] / (width_s * kv_blocks),
+        busy=rows[:, at.SERIES_BUSY_S] / (width_s * len(series)),
+        tokens_per_s=rows[:, at.SERIES_TOKENS] / width_s,
     )
 
 
@@ -130,44 +112,6 @@ class SimulationRun:
     series: TimeSeries = NO_SERIES
 
 
-def _queue_order(requests: Requests, settings: SchedulerSettings) -> tuple[Floats, np.ndarray]:
-    ready_s = requests.arrival_s + settings.request_delay_s + settings.prompt_token_delay_s * requests.prompt_tokens
-    return ready_s, np.argsort(ready_s, kind="stable")
-
-
-def _demand(requests: Requests, settings: SchedulerSettings, *, ready_s: Floats, order: np.ndarray) -> Demand:
-    patience_s = np.inf if settings.timeout_s is None else settings.timeout_s
-    lengths = (requests.prompt_tokens, requests.output_tokens, requests.prefix_list)
-    return Demand(
-        times_s=np.stack([ready_s, np.minimum(requests.arrival_s + patience_s, requests.deadline_s)], axis=1)[order],
-        shape=np.stack([column[order] for column in lengths], axis=1).astype(np.int32),
-        list_start=requests.list_start,
-        block_ids=requests.block_ids.astype(np.int32),
-        stage_end_s=requests.stage_end_s,
-    )
-
-
-def _first_outcome(demand: Demand, settings: SchedulerSettings) -> np.ndarray:
-    """WAITING, or why the engine will not take a request at all."""
-    total = demand.shape[:, PROMPT].astype(np.int64) + demand.shape[:, OUTPUT]
-    room = settings.kv_blocks - settings.watermark_blocks
-    outcome = np.full(len(total), int(Outcome.WAITING), dtype=np.int64)
-    outcome[-(-total // settings.block_size_tokens) > room] = int(Outcome.TOO_LARGE)
-    too_long = total > settings.max_model_len
-    if not settings.chunked_prefill:
-        # A preempted sequence is recomputed with its output in one piece.
-        too_long |= total > settings.max_num_batched_tokens
-    outcome[too_long] = int(Outcome.TOO_LONG)
-    return outcome
-
-
-def _fate(outcome: np.ndarray) -> Fate:
-    notes = np.full((len(outcome), NOTES), -1, dtype=np.int32)
-    notes[:, OUTCOME] = outcome
-    notes[:, [CACHED, PREEMPTED_TIMES]] = 0
-    return Fate(times_s=np.full((len(outcome), 3), np.nan), notes=notes)
-
-
 def _check_tables(stages: tuple[StepTables, ...], settings: SchedulerSettings) -> None:
     tables = stages[0]
     verified = 1 if settings.speculation is None else settings.speculation.verify_tokens
@@ -183,45 +127,20 @@ def _check_tables(stages: tuple[StepTables, ...], settings: SchedulerSettings) -
         raise RoofcastError("a step takes no time, so that the clock would stand still", field="tables")
 
 
-def _plain_numbers(tables: StepTables) -> StepTables:
-    """One set of types, because compiled code is made for types."""
-    return StepTables(
-        token_s=np.ascontiguousarray(tables.token_s, dtype=np.float64),
-        logits_s=np.ascontiguousarray(tables.logits_s, dtype=np.float64),
-        decode_s=np.ascontiguousarray(tables.decode_s, dtype=np.float64),
-        prefill_s=np.ascontiguousarray(tables.prefill_s, dtype=np.float64),
-        decode_places=np.ascontiguousarray(tables.decode_places, dtype=np.float64),
-        sequence_places=np.ascontiguousarray(tables.sequence_places, dtype=np.float64),
-        token_places=np.ascontiguousarray(tables.token_places, dtype=np.float64),
-        step_s=float(tables.step_s),
-        sequence_s=float(tables.sequence_s),
-        issue_s=float(tables.issue_s),
-        context_nodes=int(tables.context_nodes),
-    )
-
-
-def _records(fate: Fate, order: np.ndarray, sent_s: Floats) -> RequestRecords:
+def _records(fate: Fate, order: np.ndarray) -> RequestRecords:
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     notes, times_s = fate.notes[back].astype(np.int64), fate.times_s[back]
     return RequestRecords(
-        outcome=notes[:, OUTCOME],
-        admitted_s=times_s[:, ADMITTED_S],
-        first_token_s=times_s[:, FIRST_TOKEN_S],
-        finish_s=times_s[:, FINISH_S],
-        cached_tokens=notes[:, CACHED],
-        preemptions=notes[:, PREEMPTED_TIMES],
-        replica=notes[:, REPLICA],
-        sent_s=sent_s[back],
+        outcome=notes[:, at.OUTCOME],
+        admitted_s=times_s[:, at.ADMITTED_S],
+        first_token_s=times_s[:, at.FIRST_TOKEN_S],
+        finish_s=times_s[:, at.FINISH_S],
+        cached_tokens=notes[:, at.CACHED],
+        preemptions=notes[:, at.PREEMPTED_TIMES],
+        replica=notes[:, at.REPLICA],
+        sent_s=times_s[:, at.SENT_S],
     )
-
-
-def _run_slices(run: Callable[[int, int], None], count: int, progress: Progress | None) -> None:
-    for first in range(0, count, SLICE_REQUESTS):
-        last = min(first + SLICE_REQUESTS, count)
-        run(first, last)
-        if progress is not None:
-            progress(last, count)
 
 
 def _walks(stages: tuple[StepTables, ...], requests: Requests, settings: SchedulerSettings) -> bool:
@@ -245,44 +164,46 @@ def _simulate(
     settings: SchedulerSettings,
     trace_steps: int,
     progress: Progress | None,
-) -> tuple[EngineState | PolicyState, RequestRecords]:
-    """Run the loop that these settings need; the final state, and what became of each request."""
-    ready_s, order = _queue_order(requests, settings)
-    demand = _demand(requests, settings, ready_s=ready_s, order=order)
-    fate = _fate(_first_outcome(demand, settings))
+) -> tuple[EngineState, RequestRecords]:
+    """Run the loop with the scheduler that these settings need; the final state, and what became of each request."""
+    order = queue_order(requests, settings)
+    demand = make_demand(requests, settings, order=order)
+    fate = make_fate(demand, settings, arrival_s=requests.arrival_s[order])
     # Only requests that will run shape the arrays.
-    served = fate.notes[:, OUTCOME] == int(Outcome.WAITING)
-    longest = int((demand.shape[:, PROMPT] + demand.shape[:, OUTPUT])[served].max(initial=1))
+    lengths = demand.shape[fate.notes[:, at.OUTCOME] == at.WAITING]
+    longest = int((lengths[:, at.PROMPT] + lengths[:, at.OUTPUT]).max(initial=1))
     check_state_size(
         state_bytes(settings, distinct_blocks=requests.distinct_blocks, longest_tokens=longest),
         replicas=settings.replicas,
     )
-    # The compiler takes half a second to import, which a planner that never gets here need not pay.
-    if _walks(stages, requests, settings):
-        from simulator.engine.events.policy_loop import run_with_policy
-
-        walked, sent_s = run_with_policy(
-            stages,
-            requests=requests,
-            settings=settings,
-            demand=demand,
-            fate=fate,
-            order=order,
-            longest_tokens=longest,
-            trace_steps=trace_steps,
-            run_slices=lambda run: _run_slices(run, len(requests), progress),
-        )
-        return walked, _records(fate, order, sent_s)
-    from simulator.engine.events.loop import run_requests
-
-    limits = make_limits(settings, longest_output_tokens=int(demand.shape[:, OUTPUT][served].max(initial=1)))
-    state = make_state(settings, requests, limits=limits, longest_tokens=longest, trace_steps=trace_steps)
-    _run_slices(
-        lambda first, last: run_requests(state, demand, fate, limits, stages[0], first, last),
-        len(requests),
-        progress,
+    walks = _walks(stages, requests, settings)
+    limits = make_limits(
+        settings,
+        stages=len(stages),
+        longest_output_tokens=int(lengths[:, at.OUTPUT].max(initial=1)),
+        conversations=bool((requests.previous != NO_PREVIOUS).any()),
+        walks=walks,
     )
-    return state, _records(fate, order, requests.arrival_s[order])
+    state = make_state(
+        limits,
+        requests,
+        replicas=settings.replicas,
+        stages=len(stages),
+        longest_tokens=longest,
+        trace_steps=trace_steps,
+    )
+    tables = stacked_tables(stages)
+    # The compiler takes half a second to import, which a planner that never gets here need not pay.
+    from simulator.engine.events import scheduler_lists, scheduler_walk
+    from simulator.engine.events.loop import compiled_loop
+
+    run = compiled_loop(scheduler_walk.SCHEDULER if walks else scheduler_lists.SCHEDULER)
+    for first in range(0, len(requests), SLICE_REQUESTS):
+        last = min(first + SLICE_REQUESTS, len(requests))
+        run(state, demand, fate, limits, tables, first, last)
+        if progress is not None:
+            progress(last, len(requests))
+    return state, _records(fate, order)
 
 
 def simulate_requests(
@@ -303,19 +224,19 @@ def simulate_requests(
     given = (tables,) if isinstance(tables, StepTables) else tables
     _check_tables(given, settings)
     state, records = _simulate(
-        tuple(_plain_numbers(part) for part in given),
+        given,
         requests=requests,
         settings=settings,
         trace_steps=trace_steps,
         progress=progress,
     )
-    if state.count[:, STALLED].any():
+    if state.count[:, at.STALLED].any():
         raise RoofcastError("requests are left that can never run", field="engine", code="stalled")
     return SimulationRun(
         records=records,
         usage=state.usage.sum(axis=0),
-        trace=tuple(state.trace[replica, : state.count[replica, STEPS_TAKEN]] for replica in range(settings.replicas)),
-        steps=int(state.count[:, STEPS_TAKEN].sum()),
-        free_blocks=int(state.count[:, FREE_BLOCKS].sum()),
+        trace=tuple(state.trace[replica, : state.count[replica, at.ACCOUNTED]] for replica in range(settings.replicas)),
+        steps=int(state.count[:, at.ACCOUNTED].sum()),
+        free_blocks=int(state.count[:, at.FREE_BLOCKS].sum()),
         series=time_series(state.series, kv_blocks=settings.replicas * settings.kv_blocks),
     )

@@ -1,25 +1,29 @@
 """The arrays that the event loop works on. Everything of one replica is a row of an array, so that any number of
 replicas runs through the same compiled code and memory stays flat in the number of steps.
+
+Columns and places have names here; the modules of the loop read them as ``at.NAME``.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
+from simulator.traffic.requests import Outcome
 
-from simulator.engine.settings import SchedulerSettings
-from simulator.traffic.requests import Requests
-from simulator.units import MILLI
+# Outcomes as plain numbers, which compiled code compares faster than members of an enumeration.
+WAITING, ADMITTED, FINISHED, TIMED_OUT = (
+    int(outcome) for outcome in (Outcome.WAITING, Outcome.RUNNING, Outcome.FINISHED, Outcome.TIMED_OUT)
+)
 
-# Status of a slot (a running or preempted sequence).
-FREE, PREFILL, JOINING, DECODE, DONE, PREEMPTED, ABORTED = range(7)
+# Status of a slot (a running or preempted sequence). LOADING: its blocks are on the way from the host.
+FREE, PREFILL, JOINING, DECODE, DONE, PREEMPTED, ABORTED, LOADING = range(8)
 
-# Columns of linked lists, and of ``EngineState.blocks``, whose first two columns are such a list.
+# Columns of linked lists, and of ``EngineState.blocks`` and ``host``, whose first two columns are such a list.
 NEXT, PREV = 0, 1
 BLOCK_REFERENCES, BLOCK_CONTENT, BLOCK_STAMP, BLOCK_COLUMNS = range(2, 6)
+HOST_CONTENT, HOST_PINNED, HOST_COLUMNS = range(2, 5)
 
-# Columns of ``EngineState.slots``.
+# Columns of ``EngineState.slots``: of a sequence; and two stacks of slots, which have nothing to do with their row.
 (
     SLOT_REQUEST,
     SLOT_STATUS,
@@ -30,21 +34,33 @@ BLOCK_REFERENCES, BLOCK_CONTENT, BLOCK_STAMP, BLOCK_COLUMNS = range(2, 6)
     SLOT_BLOCKS,
     SLOT_SAVED,
     SLOT_EXTENDED,
+    SLOT_LAST_STEP,
+    SLOT_PUBLISHED,
+    SLOT_ON_HOST,
+    SLOT_ANSWER,
+    FREE_STACK,
+    PREEMPTED_STACK,
     SLOT_COLUMNS,
-) = range(10)
+) = range(16)
 BLOCK, STAMP = 0, 1
-FREE_STACK, PREEMPTED_STACK = 0, 1
+ON_DEVICE, ON_HOST = 0, 1
 
 # Columns of ``Demand`` and ``Fate``.
-READY_S, DEADLINE_S = 0, 1
-PROMPT, OUTPUT, PREFIX = range(3)
-ADMITTED_S, FIRST_TOKEN_S, FINISH_S = range(3)
-OUTCOME, CACHED, PREEMPTED_TIMES, REPLICA, SLOT, NEXT_WAITING, NOTES = range(7)
+READY_S, DEADLINE_S, THINK_S, DELAY_S = range(4)
+PROMPT, OUTPUT, PREFIX, FOLLOWER, IS_FOLLOWER = range(5)
+ADMITTED_S, FIRST_TOKEN_S, FINISH_S, SENT_S, LOADED_S, HEAP_S, TIMES = range(7)
+OUTCOME, CACHED, PREEMPTED_TIMES, REPLICA, SLOT, NEXT_WAITING, LOG, HEAP, NOTES = range(9)
+HEAP_SIZE, DISPATCHED, NUMBERS = range(3)
 
-# Places in ``EngineState.clock``: seconds of the two plans, then the time of the next step boundary.
-NOW = 2
+# Rows of ``Limits.drafts``.
+DRAFT_S, REACH = 0, 1
 
-# Places in ``EngineState.count``.
+# Places in ``EngineState.clock``: the next step boundary, until when a step runs and when the link to the host is free;
+# SGLang's new-token ratio; behind them until when each pipeline stage is taken.
+NOW_S, BUSY_UNTIL_S, LINK_FREE_S, RATIO, CLOCKS = range(5)
+
+# Places in ``EngineState.count``. Steps are numbered as they are LAUNCHED; those before RETURNED have ended, those
+# before ACCOUNTED are in the sums.
 (
     FREE_BLOCKS,
     FREE_SLOTS,
@@ -52,9 +68,10 @@ NOW = 2
     PREEMPTED_SLOTS,
     DECODING,
     CONTEXT,
-    STEP,
-    EXECUTING,
-    NEXT_IS_FORMED,
+    NEXT_CONTEXT,
+    LAUNCHED,
+    RETURNED,
+    ACCOUNTED,
     PARTIAL,
     WAIT_HEAD,
     WAIT_TAIL,
@@ -63,25 +80,35 @@ NOW = 2
     STAGE,
     DEADLINE,
     STALLED,
-    STEPS_TAKEN,
     PREFILL_SEQUENCES,
     PREFILL_TOKENS,
     PREFILL_WORK2,
     PREFILL_DONE,
+    PINNED,
     COUNTS,
-) = range(23)
+) = range(24)
 
-# Places in ``EngineState.plan[parity]``: what the step that is formed or runs consists of.
-PLAN_FIRSTS, PLAN_DECODES, PLAN_PREFILLS, PLAN_TOKENS, PLAN_BLOCKS, PLAN_COUNTS = range(6)
+# Columns of ``EngineState.plan`` (what a step under way consists of) and of ``span_s`` (when it runs).
+PLAN_FIRSTS, PLAN_ENDS, PLAN_DECODES, PLAN_PREFILLS, PLAN_TOKENS, PLAN_BLOCKS, PLAN_COLUMNS = range(7)
+STEP_START_S, STEP_END_S, STEP_LENGTH_S, SPAN_COLUMNS = range(4)
+# Columns of ``EngineState.marked``: request and slot whose prompt a step completes; slots that end with it.
+FIRST_REQUEST, FIRST_SLOT, END_SLOT, MARKS = range(4)
 
 # Columns of ``EngineState.usage``.
 BUSY_S, SEQUENCE_S, BLOCK_S, STEPS, PREEMPTIONS, TOKENS, WAITING_S, USAGES = range(8)
 
 # Columns of ``EngineState.trace``.
-TRACE_START_S, TRACE_END_S, TRACE_DECODES, TRACE_PREFILLS, TRACE_TOKENS, TRACE_USED, TRACE_FREE, TRACE_WAITING = range(
-    8
-)
-TRACE_COLUMNS = 8
+(
+    TRACE_START_S,
+    TRACE_END_S,
+    TRACE_DECODES,
+    TRACE_PREFILLS,
+    TRACE_TOKENS,
+    TRACE_USED,
+    TRACE_FREE,
+    TRACE_WAITING,
+    TRACE_COLUMNS,
+) = range(9)
 
 # Columns of ``EngineState.series``, and how many buckets there are; the row behind them holds their width.
 SERIES_SEQUENCE_S, SERIES_WAITING_S, SERIES_BLOCK_S, SERIES_BUSY_S, SERIES_TOKENS, SERIES_COLUMNS = range(6)
@@ -96,13 +123,14 @@ class EngineState(NamedTuple):
     Linked lists are circular, two columns each, with their heads behind the items.
 
     blocks : per KV block the BLOCK_* columns; its list is the LRU queue of unreferenced blocks (head: last row)
-    holder : per content id the block that holds it, or -1
+    holder : per content id the block that holds it ON_DEVICE, and the place that holds it ON_HOST, or -1
     slots : per slot (a running or preempted sequence) the SLOT_* columns
     table : per slot and place the block, and its stamp when the sequence was preempted
-    links : three lists over slots: running by admission, who ends in which step, who next needs a block
-    stacks : free slots, preempted slots; firsts : per parity the (request, slot) whose prompt a step completes
-    plan, clock : what the step being formed or executed consists of, by parity; seconds of each, and now
-    count : single numbers; usage : sums per stage; trace : the first steps, as far as asked for
+    links : lists over slots: running by admission; where lists are kept who ends in which step, who next needs a block
+    marked, plan, span_s : per step under way whose prompt it completes and who ends with it, what it consists of, and
+        when it starts, ends and how long it takes
+    host : LRU queue of the places for blocks in host memory, and a stack of those that preempted sequences hold
+    count, clock : single numbers; usage : sums per stage of the demand; trace : the first steps, as far as asked for
     series : sums per bucket of time
     """
 
@@ -111,9 +139,10 @@ class EngineState(NamedTuple):
     slots: Any
     table: Any
     links: Any
-    stacks: Any
-    firsts: Any
+    marked: Any
     plan: Any
+    span_s: Any
+    host: Any
     count: Any
     clock: Any
     usage: Any
@@ -122,8 +151,12 @@ class EngineState(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """Requests in the order in which they reach the scheduler: ``times_s`` [READY_S, DEADLINE_S], ``shape`` [PROMPT,
-    OUTPUT, PREFIX], and the lists of block ids."""
+    """Requests in the order in which they reach the scheduler, and the lists of block ids.
+
+    times_s : when a request is ready for the queue and when its client gives up; of a later turn of a conversation also
+        what the client thinks and the way to the queue take
+    shape : lengths, prefix list, the turn that follows (or -1), and whether it is such a turn itself
+    """
 
     times_s: Any
     shape: Any
@@ -133,106 +166,71 @@ class Demand(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """What became of each request: ``times_s`` [ADMITTED_S, FIRST_TOKEN_S, FINISH_S], and the columns of ``notes``."""
+    """What became of each request: when, in ``times_s``, and in the columns of ``notes``.
+
+    Three columns are lists that have nothing to do with their row: LOG has the requests in the order of their coming,
+    HEAP and HEAP_S are a heap by time of the turns still to be sent. numbers : how many are in either
+    """
 
     times_s: Any
     notes: Any
+    numbers: Any
 
 
 class Limits(NamedTuple):
-    """Numbers of ``SchedulerSettings`` as compiled code takes them."""
+    """Numbers of ``SchedulerSettings`` as compiled code takes them.
+
+    depth : steps under way at once; step_mask : the rows of a step are at its number & step_mask
+    pipelined : a sequence's next token has to wait until the last one has returned
+    counted_ahead : a step enters the sums when it is formed, not when it starts
+    ring, finish_lists, phase_lists : where the lists of the scheduler begin that keeps lists
+    drafts : time of drafting by sequences [s]; per position of a draft the chance that all up to it are accepted
+    ratio_first, ratio_decay, ratio_least : SGLang's new-token ratio at first, its loss per step, and its least value
+    """
 
     max_tokens: int
     max_seqs: int
     block_size: int
     blocks: int
     watermark_blocks: int
+    routing: int
+    patience_s: float
+    conversations: bool
+    depth: int
+    step_mask: int
+    prefix_caching: bool
+    chunked: bool
+    static: bool
+    pipelined: bool
+    counted_ahead: bool
     ring: int
     finish_lists: int
     phase_lists: int
-    prefix_caching: bool
-    chunked: bool
-    asynchronous: bool
-    static: bool
-    routing: int
+    prompts_first: bool
+    full_length: bool
+    retracts: bool
+    longest_prefix_first: bool
+    computed_on_arrival: bool
+    host_blocks: int
+    block_load_s: float
+    verify_tokens: int
+    drafts: Any
+    seed: int
+    ratio_first: float
+    ratio_decay: float
+    ratio_least: float
 
 
-def empty_lists(replicas: int, nodes: int) -> Any:
-    """As many circular lists as nodes, each of itself alone."""
-    return np.tile(np.arange(nodes, dtype=np.int64)[:, np.newaxis], (replicas, 1, 2))
+class Scheduler(NamedTuple):
+    """What differs between engines, each function decorated with ``plugged``.
 
+    route : (stack, demand, fate, limits, request) puts a request into the queue of a replica and returns which
+    form : (state, demand, fate, limits, now_s) fills the step being formed; False when there is nothing to compute
+    end_step : (state, demand, fate, limits, step, now_s) lets go who got its last token out of a step
+    leave : (state, limits, slot) takes a sequence out whose client has given up
+    """
 
-def free_block_rows(blocks: int, *, columns: int, content: int) -> Any:
-    """Blocks in one queue whose head is the last row; nothing is in them."""
-    rows = np.zeros((blocks + 1, columns), dtype=np.int32)
-    ring = np.arange(blocks + 1)
-    rows[:, NEXT], rows[:, PREV] = np.roll(ring, -1), np.roll(ring, 1)
-    rows[:, content] = -1
-    return rows
-
-
-def make_limits(settings: SchedulerSettings, *, longest_output_tokens: int) -> Limits:
-    """The compiled code's view of ``settings``; a step index modulo ``ring`` never meets another one in use."""
-    slots, ring = settings.max_num_seqs, longest_output_tokens + 3
-    return Limits(
-        max_tokens=settings.max_num_batched_tokens,
-        max_seqs=settings.max_num_seqs,
-        block_size=settings.block_size_tokens,
-        blocks=settings.kv_blocks,
-        watermark_blocks=settings.watermark_blocks,
-        ring=ring,
-        finish_lists=slots + 1,
-        phase_lists=2 * slots + 1 + ring,
-        prefix_caching=settings.prefix_caching,
-        chunked=settings.chunked_prefill,
-        asynchronous=settings.async_scheduling,
-        static=bool(settings.batching),
-        routing=int(settings.routing),
-    )
-
-
-def empty_series(replicas: int, *, last_s: float) -> Any:
-    """Buckets that take twice the time up to ``last_s`` before they have to widen."""
-    series = np.zeros((replicas, SERIES_BUCKETS + 1, SERIES_COLUMNS))
-    series[:, SERIES_BUCKETS, SERIES_WIDTH_S] = max(2 * last_s / SERIES_BUCKETS, MILLI)
-    return series
-
-
-def state_bytes(settings: SchedulerSettings, *, distinct_blocks: int, longest_tokens: int) -> float:
-    """About what ``make_state`` takes for one replica [bytes]."""
-    slots, blocks = settings.max_num_seqs, settings.kv_blocks
-    table = slots * (longest_tokens // settings.block_size_tokens + 2.0)
-    return 4.0 * (blocks * BLOCK_COLUMNS + distinct_blocks + 2 * table) + 8.0 * (
-        slots * (SLOT_COLUMNS + 10) + SERIES_BUCKETS * SERIES_COLUMNS + 2 * longest_tokens
-    )
-
-
-def make_state(
-    settings: SchedulerSettings, requests: Requests, *, limits: Limits, longest_tokens: int, trace_steps: int
-) -> EngineState:
-    """Empty replicas: every block in the free queue, every slot free, the clock asleep at infinity."""
-    replicas, slots, blocks = settings.replicas, settings.max_num_seqs, settings.kv_blocks
-    table_width = -(-longest_tokens // settings.block_size_tokens) + 1
-    nodes = limits.phase_lists + slots + settings.block_size_tokens
-    count = np.zeros((replicas, COUNTS), dtype=np.int64)
-    count[:, FREE_BLOCKS], count[:, FREE_SLOTS] = blocks, slots
-    count[:, [PARTIAL, WAIT_HEAD, WAIT_TAIL]] = -1
-    stacks = np.zeros((replicas, 2, slots), dtype=np.int64)
-    stacks[:, FREE_STACK] = np.arange(slots - 1, -1, -1)
-    clock = np.zeros((replicas, 3))
-    clock[:, NOW] = np.inf
-    return EngineState(
-        blocks=np.tile(free_block_rows(blocks, columns=BLOCK_COLUMNS, content=BLOCK_CONTENT), (replicas, 1, 1)),
-        holder=np.full((replicas, max(requests.distinct_blocks, 1)), -1, dtype=np.int32),
-        slots=np.zeros((replicas, slots, SLOT_COLUMNS), dtype=np.int64),
-        table=np.zeros((replicas, slots, table_width, 2), dtype=np.int32),
-        links=empty_lists(replicas, nodes),
-        stacks=stacks,
-        firsts=np.zeros((replicas, 2, slots, 2), dtype=np.int64),
-        plan=np.zeros((replicas, 2, PLAN_COUNTS), dtype=np.int64),
-        count=count,
-        clock=clock,
-        usage=np.zeros((replicas, len(requests.stage_end_s) + 1, USAGES)),
-        trace=np.zeros((replicas, trace_steps, TRACE_COLUMNS)),
-        series=empty_series(replicas, last_s=float(requests.stage_end_s[-1])),
-    )
+    route: Any
+    form: Any
+    end_step: Any
+    leave: Any

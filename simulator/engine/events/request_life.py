@@ -1,0 +1,244 @@
+"""How a request comes and goes: routed to a replica, waiting, admitted to a slot, thrown out, answered, and followed by
+the next turn of its conversation.
+
+References
+----------
+[Zheng2024]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulator.engine.events import state as at
+from simulator.engine.events.compilation import compiled, plugged
+from simulator.engine.settings import Routing
+
+LEAST_OUTSTANDING = int(Routing.LEAST_OUTSTANDING)
+PREFIX_AWARE = int(Routing.PREFIX_AWARE)
+# SGLang counts at most this much of an answer when it admits, and gives longest-prefix order up when more wait.
+CLIPPED_ANSWER_TOKENS = 4096
+ORDERED_REQUESTS = 128
+
+
+@compiled
+def _cached_blocks(holder: Any, demand: Any, request: int) -> int:
+    """How many leading blocks of ``request`` a replica has in its prefix cache, given who holds what there."""
+    prefix = demand.shape[request, at.PREFIX]
+    if prefix < 0:
+        return 0
+    start = demand.list_start[prefix]
+    for place in range(start, demand.list_start[prefix + 1]):
+        if holder[at.ON_DEVICE, demand.block_ids[place]] < 0:
+            return int(place - start)
+    return int(demand.list_start[prefix + 1] - start)
+
+
+@compiled
+def _choose_replica(stack: Any, demand: Any, limits: Any, request: int) -> int:
+    """The replica for a request: in turn, the least busy, or the least busy of those with the longest cached prefix."""
+    replicas = len(stack.count)
+    if replicas == 1:
+        return 0
+    if limits.routing != LEAST_OUTSTANDING and limits.routing != PREFIX_AWARE:
+        return int(request % replicas)
+    best, most, fewest = 0, -1, 0
+    for replica in range(replicas):
+        cached = 0
+        if limits.routing == PREFIX_AWARE:
+            cached = _cached_blocks(stack.holder[replica], demand, request)
+        outstanding = stack.count[replica, at.OUTSTANDING]
+        if cached > most or (cached == most and outstanding < fewest):
+            best, most, fewest = replica, cached, outstanding
+    return best
+
+
+@plugged
+def route(stack: Any, demand: Any, fate: Any, limits: Any, request: int) -> int:
+    """Put a request at the end of the waiting queue of a replica. Returns which."""
+    replica = _choose_replica(stack, demand, limits, request)
+    count = stack.count[replica]
+    tail = count[at.WAIT_TAIL]
+    fate.notes[request, at.REPLICA] = replica
+    fate.notes[request, at.NEXT_WAITING] = -1
+    if tail < 0:
+        count[at.WAIT_HEAD] = request
+    else:
+        fate.notes[tail, at.NEXT_WAITING] = request
+    count[at.WAIT_TAIL] = request
+    count[at.OUTSTANDING] += 1
+    return replica
+
+
+@compiled
+def _dequeue(state: Any, fate: Any) -> None:
+    """Drop the head of the waiting queue."""
+    following = fate.notes[state.count[at.WAIT_HEAD], at.NEXT_WAITING]
+    state.count[at.WAIT_HEAD] = following
+    if following < 0:
+        state.count[at.WAIT_TAIL] = -1
+
+
+@compiled
+def order_by_prefix(state: Any, demand: Any, fate: Any) -> None:
+    """Bring the waiting request with the longest cached prefix to the head, if few enough wait."""
+    previous, node = -1, state.count[at.WAIT_HEAD]
+    best, before_best, most, seen = -1, -1, -1, 0
+    while node >= 0 and seen <= ORDERED_REQUESTS:
+        if fate.notes[node, at.OUTCOME] == at.WAITING:
+            cached = _cached_blocks(state.holder, demand, node)
+            if cached > most:
+                best, before_best, most = node, previous, cached
+        previous, node = node, fate.notes[node, at.NEXT_WAITING]
+        seen += 1
+    if seen > ORDERED_REQUESTS or best < 0 or before_best < 0:
+        return
+    fate.notes[before_best, at.NEXT_WAITING] = fate.notes[best, at.NEXT_WAITING]
+    if state.count[at.WAIT_TAIL] == best:
+        state.count[at.WAIT_TAIL] = before_best
+    fate.notes[best, at.NEXT_WAITING] = state.count[at.WAIT_HEAD]
+    state.count[at.WAIT_HEAD] = best
+
+
+@compiled
+def next_candidate(state: Any, fate: Any) -> tuple[int, int]:
+    """(request, slot) of who is admitted next: the preempted first; (-1, -1) when nobody waits or no slot is free."""
+    while state.count[at.PREEMPTED_SLOTS] > 0:
+        slot = state.slots[state.count[at.PREEMPTED_SLOTS] - 1, at.PREEMPTED_STACK]
+        if state.slots[slot, at.SLOT_STATUS] != at.ABORTED:
+            return int(state.slots[slot, at.SLOT_REQUEST]), int(slot)
+        state.count[at.PREEMPTED_SLOTS] -= 1
+        free_slot(state, slot)
+    while state.count[at.WAIT_HEAD] >= 0 and fate.notes[state.count[at.WAIT_HEAD], at.OUTCOME] != at.WAITING:
+        _dequeue(state, fate)
+    if state.count[at.WAIT_HEAD] < 0 or state.count[at.FREE_SLOTS] == 0:
+        return -1, -1
+    return int(state.count[at.WAIT_HEAD]), int(state.slots[state.count[at.FREE_SLOTS] - 1, at.FREE_STACK])
+
+
+@compiled
+def take_slot(state: Any, fate: Any, slot: int, request: int, target: int, hit: int, now_s: float) -> None:
+    """Let the next candidate have its slot: a preempted sequence the one that it kept, a request a free one."""
+    if state.slots[slot, at.SLOT_STATUS] != at.FREE:
+        state.count[at.PREEMPTED_SLOTS] -= 1
+        return
+    _dequeue(state, fate)
+    state.count[at.FREE_SLOTS] -= 1
+    state.count[at.LIVE] += 1
+    state.slots[slot, at.SLOT_REQUEST] = request
+    state.slots[slot, at.SLOT_TARGET] = target
+    fate.notes[request, at.SLOT] = slot
+    fate.notes[request, at.OUTCOME] = at.ADMITTED
+    fate.notes[request, at.CACHED] = hit
+    fate.times_s[request, at.ADMITTED_S] = now_s
+
+
+@compiled
+def free_slot(state: Any, slot: int) -> None:
+    """Make a slot available."""
+    state.slots[slot, at.SLOT_STATUS] = at.FREE
+    state.slots[slot, at.SLOT_SAVED] = 0
+    state.slots[slot, at.SLOT_GENERATED] = 0
+    state.slots[state.count[at.FREE_SLOTS], at.FREE_STACK] = slot
+    state.count[at.FREE_SLOTS] += 1
+
+
+@compiled
+def stand_by(state: Any, fate: Any, slot: int) -> None:
+    """Note that a sequence has been thrown out: it keeps its slot and is the first to be admitted again."""
+    state.slots[slot, at.SLOT_STATUS] = at.PREEMPTED
+    state.slots[state.count[at.PREEMPTED_SLOTS], at.PREEMPTED_STACK] = slot
+    state.count[at.PREEMPTED_SLOTS] += 1
+    state.usage[state.count[at.STAGE], at.PREEMPTIONS] += 1
+    fate.notes[state.slots[slot, at.SLOT_REQUEST], at.PREEMPTED_TIMES] += 1
+
+
+@compiled
+def _tokens_still_claimed(state: Any, demand: Any, limits: Any) -> float:
+    """What running sequences may still need: the rest of prompts, and the ratio's share of the rest of answers."""
+    claimed = 0.0
+    node = state.links[limits.max_seqs, at.NEXT]
+    while node != limits.max_seqs:
+        request = state.slots[node, at.SLOT_REQUEST]
+        left = min(demand.shape[request, at.OUTPUT] - state.slots[node, at.SLOT_GENERATED], CLIPPED_ANSWER_TOKENS)
+        claimed += state.clock[at.RATIO] * left
+        claimed += max(0, state.slots[node, at.SLOT_TARGET] - state.slots[node, at.SLOT_COMPUTED])
+        node = state.links[node, at.NEXT]
+    return claimed
+
+
+@compiled
+def has_room(state: Any, demand: Any, limits: Any, request: int, slot: int, blocks: int, tokens: int) -> bool:
+    """Whether ``blocks`` can leave the free queue for a newcomer that computes ``tokens`` tokens of its prompt."""
+    if blocks > state.count[at.FREE_BLOCKS] - limits.watermark_blocks:
+        return False
+    if not limits.retracts or state.count[at.RUNNING] == 0:
+        return True
+    answer = min(demand.shape[request, at.OUTPUT] - state.slots[slot, at.SLOT_GENERATED], CLIPPED_ANSWER_TOKENS)
+    free_tokens = state.count[at.FREE_BLOCKS] * limits.block_size
+    return bool(tokens + answer < free_tokens - _tokens_still_claimed(state, demand, limits))
+
+
+@compiled
+def _earlier(fate: Any, left: int, right: int) -> bool:
+    if fate.times_s[left, at.HEAP_S] != fate.times_s[right, at.HEAP_S]:
+        return bool(fate.times_s[left, at.HEAP_S] < fate.times_s[right, at.HEAP_S])
+    return bool(fate.notes[left, at.HEAP] < fate.notes[right, at.HEAP])
+
+
+@compiled
+def _swap(fate: Any, left: int, right: int) -> None:
+    fate.times_s[left, at.HEAP_S], fate.times_s[right, at.HEAP_S] = (
+        fate.times_s[right, at.HEAP_S],
+        fate.times_s[left, at.HEAP_S],
+    )
+    fate.notes[left, at.HEAP], fate.notes[right, at.HEAP] = fate.notes[right, at.HEAP], fate.notes[left, at.HEAP]
+
+
+@compiled
+def push_follow_up(demand: Any, fate: Any, limits: Any, request: int, now_s: float) -> None:
+    """Plan the turn after ``request``, whose answer (or the end of the client's patience) came at ``now_s``."""
+    following = demand.shape[request, at.FOLLOWER]
+    if following < 0:
+        return
+    sent_s = now_s + demand.times_s[following, at.THINK_S]
+    fate.times_s[following, at.SENT_S] = sent_s
+    demand.times_s[following, at.READY_S] = sent_s + demand.times_s[following, at.DELAY_S]
+    demand.times_s[following, at.DEADLINE_S] = sent_s + limits.patience_s
+    place = fate.numbers[at.HEAP_SIZE]
+    fate.times_s[place, at.HEAP_S] = demand.times_s[following, at.READY_S]
+    fate.notes[place, at.HEAP] = following
+    fate.numbers[at.HEAP_SIZE] = place + 1
+    while place > 0 and _earlier(fate, place, (place - 1) // 2):
+        _swap(fate, place, (place - 1) // 2)
+        place = (place - 1) // 2
+
+
+@compiled
+def pop_follow_up(fate: Any) -> int:
+    """The planned turn that is sent first, taken off the heap."""
+    request = int(fate.notes[0, at.HEAP])
+    size = fate.numbers[at.HEAP_SIZE] - 1
+    fate.numbers[at.HEAP_SIZE] = size
+    _swap(fate, 0, size)
+    place = 0
+    while 2 * place + 1 < size:
+        child = 2 * place + 1
+        if child + 1 < size and _earlier(fate, child + 1, child):
+            child += 1
+        if not _earlier(fate, child, place):
+            break
+        _swap(fate, place, child)
+        place = child
+    return request
+
+
+@compiled
+def finish_request(state: Any, demand: Any, fate: Any, limits: Any, slot: int, now_s: float) -> None:
+    """Record that the request in ``slot`` has its whole answer."""
+    request = state.slots[slot, at.SLOT_REQUEST]
+    fate.times_s[request, at.FINISH_S] = now_s
+    fate.notes[request, at.OUTCOME] = at.FINISHED
+    state.count[at.OUTSTANDING] -= 1
+    state.count[at.LIVE] -= 1
+    push_follow_up(demand, fate, limits, request, now_s)

@@ -1,0 +1,76 @@
+"""Runs of InferenceX as scenarios: every row is understood, and becomes what its launch script ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulator.errors import RoofcastError
+from simulator.specs.documents import validate
+from simulator.specs.question.scenario import ScenarioSpec
+from validation.end_to_end.inferencex import TodayRun, load_inferencex
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+COLUMNS = "hardware,n_gpus,model,engine,weight_dtype,tp,ep,batch_or_concurrency,isl,osl,metric,value,notes"
+NOTES = "config_id={}; mode={}; spec=none; tp{} ep{} dp_attention{}"
+
+
+def written(folder: Path, *rows: str) -> Path:
+    (folder / "today").mkdir()
+    (folder / "today" / "inferencex.csv").write_text("\n".join((COLUMNS, *rows)) + "\n", encoding="utf-8")
+    return folder
+
+
+def row(metric: str, value: float, *, mode: str = "agg", engine: str = "vllm", layout: str = "4 4 0") -> str:
+    tp, ep, attention = layout.split()
+    notes = NOTES.format(7, mode, tp, ep, attention)
+    return f"B200 SXM,4,openai/gpt-oss-120b,{engine},mxfp4,{tp},{ep},64,8192,1024,{metric},{value},{notes}"
+
+
+def test_values_of_one_deployment_become_one_run_in_si_units(tmp_path: Path) -> None:
+    rows = (row("tpot_ms", 5.0), row("throughput_tok_s_per_gpu", 1000.0), row("energy_per_output_token_j", 0.5))
+    (found,) = load_inferencex(written(tmp_path, *rows))
+    assert found.run.measured == pytest.approx(
+        {"tpot_s": 0.005, "total_tokens_per_s": 4000.0, "energy_per_output_token_j": 0.5}
+    )
+    scenario = found.run.scenario
+    assert (scenario["isl_tokens"], scenario["osl_tokens"]) == (7373, 922)
+    assert (scenario["concurrency"], scenario["num_requests"]) == (64, 640)
+
+
+def test_attention_data_parallelism_shards_experts_over_the_same_devices(tmp_path: Path) -> None:
+    (found,) = load_inferencex(written(tmp_path, row("tpot_ms", 5.0, layout="8 8 1")))
+    assert (found.run.scenario["dp_size"], found.run.scenario["ep_size"]) == (8, 8)
+    assert "tp_size" not in found.run.scenario
+
+
+def test_tensorrt_llm_spreads_experts_whatever_its_label_says(tmp_path: Path) -> None:
+    (found,) = load_inferencex(written(tmp_path, row("tpot_ms", 5.0, engine="tensorrt-llm", layout="4 1 0")))
+    assert (found.run.scenario["tp_size"], found.run.scenario["ep_size"]) == (4, 4)
+
+
+def test_disaggregated_rows_are_left_to_a_loader_of_their_own(tmp_path: Path) -> None:
+    assert load_inferencex(written(tmp_path, row("tpot_ms", 5.0, mode="disagg"))) == ()
+
+
+def test_a_row_without_a_layout_is_refused_by_field(tmp_path: Path) -> None:
+    broken = row("tpot_ms", 5.0).replace("tp4 ep4 dp_attention0", "tp4")
+    with pytest.raises(RoofcastError, match="layout"):
+        load_inferencex(written(tmp_path, broken))
+
+
+@pytest.fixture(scope="module")
+def runs() -> tuple[TodayRun, ...]:
+    if not (DATA / "today").is_dir():
+        pytest.skip("the measured runs are not beside this checkout")
+    return load_inferencex(DATA)
+
+
+def test_every_aggregated_run_is_a_valid_scenario(runs: tuple[TodayRun, ...]) -> None:
+    assert len(runs) > 1800
+    assert len({item.run.scenario["id"] for item in runs}) == len(runs)
+    for item in runs:
+        spec = validate(ScenarioSpec, item.run.scenario, where=str(item.run.scenario["id"]))
+        assert spec.concurrency is not None
+        assert item.run.measured["tpot_s"] > 0

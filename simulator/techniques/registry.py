@@ -5,35 +5,37 @@ A new technique is one file beside this one, its field in ``TechniquesSpec``, an
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
+
 from simulator.errors import RoofcastError
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.techniques.adapters import adapters
 from simulator.techniques.applied import AppliedTechniques, Technique
-from simulator.techniques.attention_kernel import attention_kernel
-from simulator.techniques.contextual_sparsity import contextual_sparsity
-from simulator.techniques.early_exit import early_exit
-from simulator.techniques.kv_compression import bounded_cache, check_budget
-from simulator.techniques.sequence_parallel import sequence_parallel
-from simulator.techniques.sparsity import sparse_weights, structured_sparsity
-from simulator.techniques.structure import structure
-from simulator.techniques.weight_offload import weight_offload
 
-# Early exit builds rows anew, so that rules on single rows come after it.
-TECHNIQUES: tuple[Technique, ...] = (
-    structure,
-    structured_sparsity,
-    bounded_cache,
-    sparse_weights,
-    early_exit,
-    contextual_sparsity,
-    attention_kernel,
-    adapters,
-    weight_offload,
-    sequence_parallel,
+# Module and function. Early exit builds rows anew, so that rules on single rows come after it.
+TECHNIQUES: tuple[str, ...] = (
+    "structure.structure",
+    "sparsity.structured_sparsity",
+    "kv_compression.bounded_cache",
+    "sparsity.sparse_weights",
+    "early_exit.early_exit",
+    "contextual_sparsity.contextual_sparsity",
+    "attention_kernel.attention_kernel",
+    "adapters.adapters",
+    "weight_offload.weight_offload",
+    "sequence_parallel.sequence_parallel",
 )
+
+
+@cache
+def technique_of(place: str) -> Technique:
+    """The function at ``module.function`` of this folder, imported only where techniques are asked for."""
+    module, _, function = place.partition(".")
+    found: Technique = getattr(import_module(f"simulator.techniques.{module}"), function)
+    return found
 
 
 _NO_TECHNIQUES = TechniquesSpec()
@@ -46,14 +48,17 @@ def apply_techniques(
     applied = AppliedTechniques(spec=spec, model=model, plan=plan)
     if spec == _NO_TECHNIQUES:
         return applied
-    for technique in TECHNIQUES:
-        applied = technique(applied, hardware)
+    for place in TECHNIQUES:
+        applied = technique_of(place)(applied, hardware)
     return applied
 
 
 def check_on_engine(spec: TechniquesSpec, *, engine: str, fused: bool, max_model_len: int, ep_size: int) -> None:
     """Refuse what this engine does anyway, or cannot show."""
-    check_budget(spec.kv_policy, longest_tokens=max_model_len)
+    if spec.kv_policy is not None:
+        from simulator.techniques.kv_compression import check_budget
+
+        check_budget(spec.kv_policy, longest_tokens=max_model_len)
     if spec.fusion is not None and spec.fusion == fused:
         raise RoofcastError(
             f"{str(spec.fusion).lower()} is what {engine} does: its elementwise passes are "

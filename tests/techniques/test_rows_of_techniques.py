@@ -20,7 +20,7 @@ from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.techniques.applied import AppliedTechniques, device_rows, with_rule
 from simulator.techniques.kv_compression import SINK_TOKENS, check_budget
-from simulator.techniques.registry import TECHNIQUES, apply_techniques, check_on_engine, shares_prefixes
+from simulator.techniques.registry import TECHNIQUES, apply_techniques, check_on_engine, shares_prefixes, technique_of
 from simulator.techniques.sequence_parallel import SplitTokens
 from simulator.techniques.sparsity import CHANNEL_STEP, SPARSE_ROLES
 from simulator.techniques.speculation.drafters import XEON_8480C, PredictionHeads, draft_layer_model
@@ -63,7 +63,7 @@ def test_nothing_asked_for_changes_nothing() -> None:
 
 def test_every_technique_stands_once_in_the_order() -> None:
     assert len(set(TECHNIQUES)) == len(TECHNIQUES)
-    for technique in TECHNIQUES:
+    for technique in map(technique_of, TECHNIQUES):
         plain = applied()
         assert technique(plain, H100) is plain or technique(plain, H100) == plain
 

@@ -92,15 +92,6 @@ def read_apertus(fields: Fields) -> ModelSpec:
     return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, extra_parameters=2)
 
 
-def read_bitnet(fields: Fields) -> ModelSpec:
-    """BitNetConfig: Llama with a norm before the output projection and one before the down projection."""
-    trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    norms = trunk.hidden_size + mlp.intermediate_size
-    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, extra_parameters=norms)
-
-
 def read_hunyuan_dense(fields: Fields) -> ModelSpec:
     """HunYuanDenseV1Config: Llama with norms over query and key heads; ids of tokens and of unused heads beside it."""
     trunk = read_trunk(fields)
@@ -137,18 +128,6 @@ def read_cohere2(fields: Fields) -> ModelSpec:
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     layers = attention_layers(attention, windows=windows, feed_forwards=((mlp,),) * depth, norms=1)
     return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias", tie_default=True)
-
-
-def read_muse_glimmer(fields: Fields) -> ModelSpec:
-    """MuseGlimmerTextConfig: norms over heads without weights, few KV heads, sliding layers between full ones."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
-    fields.costless("qk_scale_factor", "layer_rope_theta")
-    window = fields.optional_size("sliding_window")
-    windows = windows_of_types(fields, depth=depth, window=window, default=(FULL,) * depth)
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, windows=windows)
 
 
 def read_chatglm(fields: Fields) -> ModelSpec:

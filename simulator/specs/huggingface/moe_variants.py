@@ -1,11 +1,7 @@
-"""Mixtures of experts under ordinary attention: Granite, dots.llm1, Hunyuan 3, Trinity, Laguna, Command A+.
-
-Mistral 4 and Mistral Large 3 have DeepSeek's latent attention and experts under a router without correction bias.
-"""
+"""Mixtures of experts under ordinary attention: Granite, dots.llm1, Hunyuan 3, Trinity, Laguna."""
 
 from __future__ import annotations
 
-from simulator.specs.huggingface.deepseek import read_deepseek
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     FULL,
@@ -163,42 +159,3 @@ def read_laguna(fields: Fields) -> ModelSpec:
         for count, kind, block in zip(heads, types, blocks, strict=True)
     )
     return decoder(fields, trunk=trunk, layers=layers)
-
-
-def read_cohere_moe(fields: Fields) -> ModelSpec:
-    """Cohere2MoeConfig: parallel sublayers behind one norm; four shared experts run as one block."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
-    fields.expect("use_qk_norm", value=False, why="Command A+ does not norm its heads")
-    fields.costless("expert_selection_fn", "layer_switch", "position_embedding_type", "transformer_block_type")
-    fields.costless("shared_expert_combination_strategy", "use_embedding_sharing", "use_gated_activation")
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
-    period = fields.size(fields.either("_sliding_window_pattern", "sliding_window_pattern"), default=4)
-    windows = windows_of_types(
-        fields, depth=depth, window=fields.size("sliding_window"), default=every_nth_full(depth, period)
-    )
-    width = fields.size("intermediate_size")
-    shared = width * fields.count("num_shared_experts")
-    sparse = read_experts(fields, total="num_experts", width=width, shared=shared)
-    dense = MlpSpec(intermediate_size=fields.size("prefix_dense_intermediate_size", default=width))
-    blocks = choose(sparse_after(fields, depth=depth, first_default=0), sparse=sparse, dense=dense)
-    layers = attention_layers(attention, windows=windows, feed_forwards=blocks, norms=1)
-    return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias", tie_default=True)
-
-
-def read_mistral4(fields: Fields) -> ModelSpec:
-    """Mistral4Config and Mistral Large 3: DeepSeek-V3 without the router's correction bias."""
-    fields.expect("sliding_window", value=None, why="latent attention sees every key")
-    spec = read_deepseek(fields)
-    layers = tuple(
-        layer.model_copy(
-            update={
-                "feed_forward": tuple(
-                    block.model_copy(update={"correction_bias": False}) if isinstance(block, MoeSpec) else block
-                    for block in layer.feed_forward
-                )
-            }
-        )
-        for layer in spec.layers
-    )
-    return spec.model_copy(update={"layers": layers})

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 from simulator.errors import RoofcastError, did_you_mean
-from simulator.specs.huggingface import (
-    classic,
-    deepseek,
-    dense_variants,
-    encoder,
-    gemma,
-    linear_attention,
-    llama_like,
-    moe,
-    moe_mixed,
-    moe_variants,
-    recurrent,
-)
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.quantization import read_quantization
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype
 
 Reader = Callable[[Fields], ModelSpec]
+Tower = Callable[[Fields], int | None]
 
 _DTYPES = {"bfloat16": Dtype.BF16, "float16": Dtype.FP16, "float32": Dtype.FP32, "half": Dtype.FP16, "auto": Dtype.BF16}
 
@@ -33,131 +24,145 @@ _DTYPES = {"bfloat16": Dtype.BF16, "float16": Dtype.FP16, "float32": Dtype.FP32,
 class ModelFamily:
     """How one model_type is read; ``config_class`` is where its defaults are documented.
 
+    Readers and towers stand as ``module.function`` of this folder and are imported when a configuration needs them.
     ``tower`` counts the parameters of the vision part of a configuration that nests its text part. ``kv_cache`` is what
     the released kernels of a quantized checkpoint cache where its configuration does not say.
     """
 
-    read: Reader
+    read: str
     config_class: str
-    tower: Callable[[Fields], int | None] | None = None
+    tower: str | None = None
     tie_default: bool | None = None
     kv_cache: Dtype | None = None
 
 
-def _family(read: Reader, config_class: str) -> ModelFamily:
+@cache
+def reader_at(place: str) -> Reader:
+    """The reader at ``module.function``."""
+    found: Reader = _function_at(place)
+    return found
+
+
+@cache
+def tower_at(place: str) -> Tower:
+    """The count of a vision part at ``module.function``."""
+    found: Tower = _function_at(place)
+    return found
+
+
+def _function_at(place: str) -> Any:
+    module, _, function = place.partition(".")
+    return getattr(import_module(f"simulator.specs.huggingface.{module}"), function)
+
+
+def _family(read: str, config_class: str) -> ModelFamily:
     return ModelFamily(read=read, config_class=config_class)
 
 
 FAMILIES: Mapping[str, ModelFamily] = {
-    "exaone4": _family(dense_variants.read_exaone4, "Exaone4Config"),
-    "exaone4_5_text": _family(dense_variants.read_exaone4, "Exaone4_5_TextConfig"),
-    "olmo3": _family(dense_variants.read_olmo3, "Olmo3Config"),
-    "arcee": _family(dense_variants.read_arcee, "ArceeConfig"),
-    "apertus": _family(dense_variants.read_apertus, "ApertusConfig"),
-    "bitnet": _family(dense_variants.read_bitnet, "BitNetConfig"),
-    "hunyuan_v1_dense": _family(dense_variants.read_hunyuan_dense, "HunYuanDenseV1Config"),
-    "ministral3": _family(dense_variants.read_ministral3, "Ministral3Config"),
-    "cohere2": _family(dense_variants.read_cohere2, "Cohere2Config"),
-    "muse_glimmer_text": _family(dense_variants.read_muse_glimmer, "MuseGlimmerTextConfig"),
-    "chatglm": _family(dense_variants.read_chatglm, "ChatGLMConfig"),
-    "granite": _family(llama_like.read_llama, "GraniteConfig"),
-    "granitemoe": _family(moe_variants.read_granite_moe, "GraniteMoeConfig"),
-    "granitemoehybrid": _family(moe_variants.read_granite_hybrid, "GraniteMoeHybridConfig"),
-    "dots1": _family(moe_variants.read_dots1, "Dots1Config"),
-    "hy_v3": _family(moe_variants.read_hunyuan3, "HYV3Config"),
-    "afmoe": _family(moe_variants.read_afmoe, "AfmoeConfig"),
-    "laguna": _family(moe_variants.read_laguna, "LagunaConfig"),
-    "cohere2_moe": _family(moe_variants.read_cohere_moe, "Cohere2MoeConfig"),
-    "mistral4": _family(moe_variants.read_mistral4, "Mistral4Config"),
-    "mistral_large3": _family(moe_variants.read_mistral4, "MistralLarge3Config"),
-    "bert": _family(encoder.read_bert, "BertConfig"),
-    "bloom": _family(classic.read_bloom, "BloomConfig"),
-    "cohere": _family(llama_like.read_cohere, "CohereConfig"),
-    "dbrx": _family(moe.read_dbrx, "DbrxConfig"),
-    "deepseek_ref": ModelFamily(read=deepseek.read_deepseek_v4, config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
-    "deepseek_v2": _family(deepseek.read_deepseek, "DeepseekV2Config"),
-    "deepseek_v3": _family(deepseek.read_deepseek, "DeepseekV3Config"),
-    "deepseek_v32": _family(deepseek.read_deepseek_sparse, "DeepseekV32Config"),
-    "deepseek_v4": ModelFamily(read=deepseek.read_deepseek_v4, config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
-    "falcon": _family(classic.read_falcon, "FalconConfig"),
-    "gemma": _family(gemma.read_gemma, "GemmaConfig"),
-    "gemma2": _family(gemma.read_gemma2, "Gemma2Config"),
-    "gemma3_text": _family(gemma.read_gemma3, "Gemma3TextConfig"),
-    "gemma3n": _family(gemma.refuse_gemma3n, "Gemma3nConfig"),
-    "gemma3n_text": _family(gemma.refuse_gemma3n, "Gemma3nTextConfig"),
-    "gemma4_text": _family(gemma.read_gemma4, "Gemma4TextConfig"),
-    "glm": _family(llama_like.read_glm, "GlmConfig"),
-    "glm4": _family(llama_like.read_glm4, "Glm4Config"),
-    "glm4_moe": _family(moe_mixed.read_glm4_moe, "Glm4MoeConfig"),
-    "glm_moe_dsa": _family(deepseek.read_deepseek_sparse, "GlmMoeDsaConfig"),
-    "gpt2": _family(classic.read_gpt2, "GPT2Config"),
-    "gpt_bigcode": _family(classic.read_gpt_bigcode, "GPTBigCodeConfig"),
-    "gpt_neox": _family(classic.read_gpt_neox, "GPTNeoXConfig"),
-    "gpt_oss": _family(moe.read_gpt_oss, "GptOssConfig"),
-    "gptj": _family(classic.read_gptj, "GPTJConfig"),
-    "jamba": _family(recurrent.read_jamba, "JambaConfig"),
-    "kimi_k2": _family(deepseek.read_deepseek, "DeepseekV3Config"),
-    "kimi_linear": _family(linear_attention.read_kimi_linear, "KimiLinearConfig"),
-    "llama": _family(llama_like.read_llama, "LlamaConfig"),
-    "llama4_text": _family(moe_mixed.read_llama4, "Llama4TextConfig"),
-    "mamba": _family(recurrent.read_mamba, "MambaConfig"),
-    "mamba2": _family(recurrent.read_mamba2, "Mamba2Config"),
-    "mimo": _family(llama_like.read_mimo, "MiMoConfig"),
-    "mimo_v2_flash": _family(moe_mixed.read_mimo_v2, "MiMoV2FlashConfig"),
-    "minimax_m2": _family(moe_mixed.read_minimax_m2, "MiniMaxM2Config"),
-    "minimax_m3": _family(moe_mixed.read_minimax_m3, "MiniMaxM3VLTextConfig"),
-    "mistral": _family(llama_like.read_mistral, "MistralConfig"),
-    "mixtral": _family(moe.read_mixtral, "MixtralConfig"),
-    "mpt": _family(classic.read_mpt, "MptConfig"),
-    "nemotron-nas": _family(llama_like.read_nemotron_nas, "DeciLMConfig"),
-    "nemotron_h": _family(recurrent.read_nemotron_h, "NemotronHConfig"),
-    "olmo2": _family(llama_like.read_olmo2, "Olmo2Config"),
-    "opt": _family(classic.read_opt, "OPTConfig"),
-    "phi": _family(classic.read_phi, "PhiConfig"),
-    "phi3": _family(llama_like.read_phi3, "Phi3Config"),
-    "phimoe": _family(moe.read_phimoe, "PhimoeConfig"),
-    "qwen2": _family(llama_like.read_qwen2, "Qwen2Config"),
-    "qwen2_moe": _family(moe.read_qwen2_moe, "Qwen2MoeConfig"),
-    "qwen3": _family(llama_like.read_qwen3, "Qwen3Config"),
-    "qwen3_5_moe_text": _family(linear_attention.read_qwen_hybrid, "Qwen3_5MoeTextConfig"),
-    "qwen3_5_text": _family(linear_attention.read_qwen_hybrid, "Qwen3_5TextConfig"),
-    "qwen3_moe": _family(moe.read_qwen3_moe, "Qwen3MoeConfig"),
-    "qwen3_next": _family(linear_attention.read_qwen_hybrid, "Qwen3NextConfig"),
-    "qwen3_vl_moe_text": _family(moe.read_qwen3_moe, "Qwen3VLMoeTextConfig"),
-    "qwen3_vl_text": _family(llama_like.read_qwen3, "Qwen3VLTextConfig"),
-    "starcoder2": _family(classic.read_starcoder2, "Starcoder2Config"),
-    "step3p5": _family(moe_mixed.read_step3p7, "Step3p7TextConfig"),
-    "step3p7": _family(moe_mixed.read_step3p7, "Step3p7TextConfig"),
-    "t5": _family(encoder.read_t5, "T5Config"),
+    "exaone4": _family("dense_variants.read_exaone4", "Exaone4Config"),
+    "olmo3": _family("dense_variants.read_olmo3", "Olmo3Config"),
+    "arcee": _family("dense_variants.read_arcee", "ArceeConfig"),
+    "apertus": _family("dense_variants.read_apertus", "ApertusConfig"),
+    "hunyuan_v1_dense": _family("dense_variants.read_hunyuan_dense", "HunYuanDenseV1Config"),
+    "ministral3": _family("dense_variants.read_ministral3", "Ministral3Config"),
+    "cohere2": _family("dense_variants.read_cohere2", "Cohere2Config"),
+    "chatglm": _family("dense_variants.read_chatglm", "ChatGLMConfig"),
+    "granite": _family("llama_like.read_llama", "GraniteConfig"),
+    "granitemoe": _family("moe_variants.read_granite_moe", "GraniteMoeConfig"),
+    "granitemoehybrid": _family("moe_variants.read_granite_hybrid", "GraniteMoeHybridConfig"),
+    "dots1": _family("moe_variants.read_dots1", "Dots1Config"),
+    "hy_v3": _family("moe_variants.read_hunyuan3", "HYV3Config"),
+    "afmoe": _family("moe_variants.read_afmoe", "AfmoeConfig"),
+    "laguna": _family("moe_variants.read_laguna", "LagunaConfig"),
+    "bert": _family("encoder.read_bert", "BertConfig"),
+    "bloom": _family("classic.read_bloom", "BloomConfig"),
+    "cohere": _family("llama_like.read_cohere", "CohereConfig"),
+    "dbrx": _family("moe.read_dbrx", "DbrxConfig"),
+    "deepseek_ref": ModelFamily(read="deepseek.read_deepseek_v4", config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
+    "deepseek_v2": _family("deepseek.read_deepseek", "DeepseekV2Config"),
+    "deepseek_v3": _family("deepseek.read_deepseek", "DeepseekV3Config"),
+    "deepseek_v32": _family("deepseek.read_deepseek_sparse", "DeepseekV32Config"),
+    "deepseek_v4": ModelFamily(read="deepseek.read_deepseek_v4", config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
+    "falcon": _family("classic.read_falcon", "FalconConfig"),
+    "gemma": _family("gemma.read_gemma", "GemmaConfig"),
+    "gemma2": _family("gemma.read_gemma2", "Gemma2Config"),
+    "gemma3_text": _family("gemma.read_gemma3", "Gemma3TextConfig"),
+    "gemma3n": _family("gemma.refuse_gemma3n", "Gemma3nConfig"),
+    "gemma3n_text": _family("gemma.refuse_gemma3n", "Gemma3nTextConfig"),
+    "gemma4_text": _family("gemma.read_gemma4", "Gemma4TextConfig"),
+    "glm": _family("llama_like.read_glm", "GlmConfig"),
+    "glm4": _family("llama_like.read_glm4", "Glm4Config"),
+    "glm4_moe": _family("moe_mixed.read_glm4_moe", "Glm4MoeConfig"),
+    "glm_moe_dsa": _family("deepseek.read_deepseek_sparse", "GlmMoeDsaConfig"),
+    "gpt2": _family("classic.read_gpt2", "GPT2Config"),
+    "gpt_bigcode": _family("classic.read_gpt_bigcode", "GPTBigCodeConfig"),
+    "gpt_neox": _family("classic.read_gpt_neox", "GPTNeoXConfig"),
+    "gpt_oss": _family("moe.read_gpt_oss", "GptOssConfig"),
+    "gptj": _family("classic.read_gptj", "GPTJConfig"),
+    "jamba": _family("recurrent.read_jamba", "JambaConfig"),
+    "kimi_k2": _family("deepseek.read_deepseek", "DeepseekV3Config"),
+    "kimi_linear": _family("linear_attention.read_kimi_linear", "KimiLinearConfig"),
+    "llama": _family("llama_like.read_llama", "LlamaConfig"),
+    "llama4_text": _family("moe_mixed.read_llama4", "Llama4TextConfig"),
+    "mamba": _family("recurrent.read_mamba", "MambaConfig"),
+    "mamba2": _family("recurrent.read_mamba2", "Mamba2Config"),
+    "mimo": _family("llama_like.read_mimo", "MiMoConfig"),
+    "mimo_v2_flash": _family("moe_mixed.read_mimo_v2", "MiMoV2FlashConfig"),
+    "minimax_m2": _family("moe_mixed.read_minimax_m2", "MiniMaxM2Config"),
+    "minimax_m3": _family("moe_mixed.read_minimax_m3", "MiniMaxM3VLTextConfig"),
+    "mistral": _family("llama_like.read_mistral", "MistralConfig"),
+    "mixtral": _family("moe.read_mixtral", "MixtralConfig"),
+    "mpt": _family("classic.read_mpt", "MptConfig"),
+    "nemotron-nas": _family("llama_like.read_nemotron_nas", "DeciLMConfig"),
+    "nemotron_h": _family("recurrent.read_nemotron_h", "NemotronHConfig"),
+    "olmo2": _family("llama_like.read_olmo2", "Olmo2Config"),
+    "opt": _family("classic.read_opt", "OPTConfig"),
+    "phi": _family("classic.read_phi", "PhiConfig"),
+    "phi3": _family("llama_like.read_phi3", "Phi3Config"),
+    "phimoe": _family("moe.read_phimoe", "PhimoeConfig"),
+    "qwen2": _family("llama_like.read_qwen2", "Qwen2Config"),
+    "qwen2_moe": _family("moe.read_qwen2_moe", "Qwen2MoeConfig"),
+    "qwen3": _family("llama_like.read_qwen3", "Qwen3Config"),
+    "qwen3_5_moe_text": _family("linear_attention.read_qwen_hybrid", "Qwen3_5MoeTextConfig"),
+    "qwen3_5_text": _family("linear_attention.read_qwen_hybrid", "Qwen3_5TextConfig"),
+    "qwen3_moe": _family("moe.read_qwen3_moe", "Qwen3MoeConfig"),
+    "qwen3_next": _family("linear_attention.read_qwen_hybrid", "Qwen3NextConfig"),
+    "qwen3_vl_moe_text": _family("moe.read_qwen3_moe", "Qwen3VLMoeTextConfig"),
+    "qwen3_vl_text": _family("llama_like.read_qwen3", "Qwen3VLTextConfig"),
+    "starcoder2": _family("classic.read_starcoder2", "Starcoder2Config"),
+    "step3p5": _family("moe_mixed.read_step3p7", "Step3p7TextConfig"),
+    "step3p7": _family("moe_mixed.read_step3p7", "Step3p7TextConfig"),
+    "t5": _family("encoder.read_t5", "T5Config"),
     # A text part inside a multimodal configuration: the reader is chosen by the nested model_type.
     "gemma3": ModelFamily(
-        read=gemma.read_gemma3, config_class="Gemma3Config", tower=encoder.siglip_tower, tie_default=True
+        read="gemma.read_gemma3", config_class="Gemma3Config", tower="encoder.siglip_tower", tie_default=True
     ),
     "gemma4": ModelFamily(
-        read=gemma.read_gemma4, config_class="Gemma4Config", tower=encoder.gemma4_tower, tie_default=True
+        read="gemma.read_gemma4", config_class="Gemma4Config", tower="encoder.gemma4_tower", tie_default=True
     ),
-    "kimi_k25": ModelFamily(read=deepseek.read_deepseek, config_class="Kimi_K25Config", tower=encoder.kimi_tower),
+    "kimi_k25": ModelFamily(read="deepseek.read_deepseek", config_class="Kimi_K25Config", tower="encoder.kimi_tower"),
     "kimi_k3": ModelFamily(
-        read=linear_attention.read_kimi_linear, config_class="KimiK3Config", tower=encoder.uncounted_tower
+        read="linear_attention.read_kimi_linear", config_class="KimiK3Config", tower="encoder.uncounted_tower"
     ),
-    "llama4": ModelFamily(read=moe_mixed.read_llama4, config_class="Llama4Config", tower=encoder.llama4_tower),
+    "llama4": ModelFamily(read="moe_mixed.read_llama4", config_class="Llama4Config", tower="encoder.llama4_tower"),
     "qwen3_5": ModelFamily(
-        read=linear_attention.read_qwen_hybrid,
+        read="linear_attention.read_qwen_hybrid",
         config_class="Qwen3_5Config",
-        tower=encoder.qwen_tower,
+        tower="encoder.qwen_tower",
         tie_default=False,
     ),
     "qwen3_5_moe": ModelFamily(
-        read=linear_attention.read_qwen_hybrid,
+        read="linear_attention.read_qwen_hybrid",
         config_class="Qwen3_5MoeConfig",
-        tower=encoder.qwen_tower,
+        tower="encoder.qwen_tower",
         tie_default=False,
     ),
     "qwen3_vl": ModelFamily(
-        read=llama_like.read_qwen3, config_class="Qwen3VLConfig", tower=encoder.qwen_tower, tie_default=False
+        read="llama_like.read_qwen3", config_class="Qwen3VLConfig", tower="encoder.qwen_tower", tie_default=False
     ),
     "qwen3_vl_moe": ModelFamily(
-        read=moe.read_qwen3_moe, config_class="Qwen3VLMoeConfig", tower=encoder.qwen_tower, tie_default=False
+        read="moe.read_qwen3_moe", config_class="Qwen3VLMoeConfig", tower="encoder.qwen_tower", tie_default=False
     ),
 }
 
@@ -222,12 +227,12 @@ def _family_of(config: Mapping[str, object]) -> ModelFamily:
 def _read_parts(fields: Fields, family: ModelFamily) -> tuple[ModelSpec, Fields | None]:
     """The language model, and the section that held it where it was nested."""
     if family.tower is None:
-        return family.read(fields), None
+        return reader_at(family.read)(fields), None
     if not fields.has("text_config"):
         raise fields.refusal("text_config", f"is missing: {family.config_class} nests the language model there")
-    stored = family.tower(fields) if fields.has("vision_config") else None
+    stored = tower_at(family.tower)(fields) if fields.has("vision_config") else None
     text = fields.section("text_config")
-    spec = family.read(text)
+    spec = reader_at(family.read)(text)
     tied = fields.flag("tie_word_embeddings", default=spec.tie_word_embeddings)
     if not fields.has("tie_word_embeddings") and family.tie_default is not None and not text.has("tie_word_embeddings"):
         tied = family.tie_default

@@ -21,7 +21,7 @@ from simulator.specs.question.techniques import KvPolicySpec, SparsitySpec, Tech
 from simulator.techniques.applied import AppliedTechniques, RowContext, device_rows, with_rule
 from simulator.techniques.attention_kernel import attends, score_bytes
 from simulator.techniques.kv_compression import bounded_cache, check_budget
-from simulator.techniques.registry import TECHNIQUES, apply_techniques, shares_prefixes
+from simulator.techniques.registry import TECHNIQUES, apply_techniques, shares_prefixes, technique_of
 from simulator.techniques.sequence_parallel import SplitTokens
 from simulator.techniques.sparsity import pruned_model, sparse_weights
 from simulator.techniques.speculation.drafters import (
@@ -61,7 +61,7 @@ def named(works: Sequence[Work], name: str) -> Work:
 def test_nothing_asked_for_changes_nothing() -> None:
     plain = apply_techniques(TechniquesSpec(), model=MODEL, plan=PLAN, hardware=H100)
     assert plain == applied()
-    for technique in TECHNIQUES:
+    for technique in map(technique_of, TECHNIQUES):
         assert technique(plain, H100) == plain
 
 

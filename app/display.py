@@ -16,6 +16,7 @@ from simulator.errors import RoofcastError
 from simulator.reports.charts.chart import Chart, SeriesKind
 from simulator.reports.charts.plotly_figure import plotly_spec
 from simulator.reports.content.quantities import change_text
+from simulator.reports.words.flags import error_field, flagged
 
 _BADGES = {
     "measured": (":material/check_circle:", "green"),
@@ -222,8 +223,9 @@ def view(label: str, options: Sequence[str], *, key: str) -> str:
 
 def refusal(error: RoofcastError) -> None:
     """A refusal as one clear message: what, why, and what to try."""
-    st.error(f"**{error.message[:1].upper()}{error.message[1:]}**", icon=":material/block:")
-    parts = [f"`{error.field}`" if error.field else "", f"Try: {error.hint}" if error.hint else ""]
+    message = flagged(error.message)
+    st.error(f"**{message[:1].upper()}{message[1:]}**", icon=":material/block:")
+    parts = [f"`{error_field(error)}`" if error.field else "", f"Try: {flagged(error.hint)}" if error.hint else ""]
     line = " · ".join(part for part in parts if part)
     if line:
         st.caption(line)

@@ -17,8 +17,14 @@ class ExitCode(IntEnum):
     IO = 5
 
 
+class Option(str):
+    """The name of a field that a command line spells as a flag (``max_gpus``, ``--max-gpus``)."""
+
+    __slots__ = ()
+
+
 class RoofcastError(Exception):
-    """A refusal. ``str()`` is one line.
+    """A refusal. ``str()`` is one line, which names other fields between backquotes.
 
     ``code`` is a short stable identifier for programs, ``field`` the dotted name of what was wrong,
     ``message`` says what is wrong and what is allowed, ``hint`` what to try next.

@@ -22,6 +22,8 @@ from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.quantities import count_text, range_text
 from simulator.reports.sections.answer import plan_figures, plan_headline
 from simulator.reports.sections.options import plan_options_chart
+from simulator.reports.words.limits import detail_text, resource_text
+from simulator.reports.words.warnings import warning_texts
 from simulator.specs.loading import list_hardware
 
 _HELP = {
@@ -204,10 +206,10 @@ def page() -> None:
     display.headline(
         plan_headline(plan),
         provenance=known,
-        detail=f"Limited by {plan.best.limit.resource}: {plan.best.limit.detail}",
+        detail=f"Limited by {resource_text(plan.best.limit)}: {detail_text(plan.best.limit)}",
     )
     _figures(plan, compared, name)
-    display.warnings(plan.warnings)
+    display.warnings(warning_texts(plan.warnings))
     with st.container(horizontal=True, gap="small"):
         baseline.pin_button(_BASELINE, flags)
         with st.popover("Download", icon=":material/download:"):

@@ -14,7 +14,6 @@ from app.commands import plan_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.explain import explanation, nearest_rejections
 from simulator.planner.gap.records import GapError
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Bullets, Paragraph, Section, Table, Tone
@@ -25,6 +24,9 @@ from simulator.reports.sections.answer import fleets_table, plan_figures
 from simulator.reports.sections.cost import break_even_chart, owning_range_text, tco_waterfall_chart
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.performance import replica_load_chart
+from simulator.reports.words.derivation import explanation, nearest_rejections
+from simulator.reports.words.flags import flagged
+from simulator.reports.words.plan_inputs import plan_input
 from simulator.specs.question.plan import PlanSpec, plan_spec
 
 _DRAWN = "with step times and demand drawn together"
@@ -61,7 +63,7 @@ def _rejected(plan: CapacityPlan) -> None:
     if not nearest:
         st.success("Every accelerator that was tried can carry this demand.", icon=":material/check_circle:")
         return
-    rows = [(item.hardware, item.label, item.message) for item in nearest]
+    rows = [(item.hardware, item.label, flagged(str(item.reason))) for item in nearest]
     st.dataframe(
         pd.DataFrame(rows, columns=["accelerator", "nearest setup", "why not"]),
         hide_index=True,
@@ -200,7 +202,7 @@ def _shown(view: str, plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
         case "How it was derived":
             st.markdown("\n".join(f"- {line}" for line in explanation(plan)).replace("$", "\\$"))
         case "Assumptions":
-            rows = [(item.name, item.value, item.source) for item in plan.assumptions]
+            rows = [(item.name, item.value, item.source) for item in map(plan_input, plan.assumptions)]
             st.dataframe(
                 pd.DataFrame(rows, columns=["assumption", "value", "where it comes from"]),
                 hide_index=True,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import typer
 
 from simulator.errors import ExitCode, RoofcastError, did_you_mean
+from simulator.reports.words.flags import error_line
 from simulator.version import __version__
 
 INTERNAL_ERROR = 70
@@ -47,7 +48,7 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
             raise
         for note in getattr(error, "__notes__", ()):
             print(f"{name}: {note}", file=sys.stderr)
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {error_line(error)}", file=sys.stderr)
         return int(error.exit_code)
     except typer.Abort:
         return 130

@@ -17,6 +17,7 @@ from simulator.cli.options.shared import grouped
 from simulator.cli.options.studies import growth_options, search_options, study_options, technique_axes
 from simulator.errors import FileError, InfeasibleError, RoofcastError
 from simulator.files import STANDARD_STREAM, write_text
+from simulator.reports.words.warnings import warning_texts
 
 NAME = "plan-capacity"
 _COLLECT_EVERY = 200_000
@@ -138,7 +139,7 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
         plan = found.plan
         # Where the files went is no result of the plan and goes to stderr.
         print(f"{NAME}: {len(found.files)} files in {folder}", file=sys.stderr)
-    for warning in plan.warnings:
+    for warning in warning_texts(plan.warnings):
         print(f"{NAME}: warning: {warning}", file=sys.stderr)
     if form is PlanOutput.JSON:
         from simulator.reports.tables.plan_document import plan_document

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
 from simulator.kernels.engine_traits import EngineTraits
 from simulator.kernels.library import KernelLibrary, shared_library
@@ -79,7 +80,7 @@ class Deployment:
     engine: EngineSettings
     kernels: KernelLibrary
     techniques: AppliedTechniques
-    assumptions: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
     speculation: Speculation | None = None
 
 
@@ -154,11 +155,7 @@ def _offload_bytes(spec: EngineSpec) -> float | None:
     return spec.cpu_kv_offload_bytes
 
 
-def _origin(field: str, settings: EngineSettings) -> str:
-    return "the model" if field == "max_model_len" else settings.name
-
-
-def _engine_assumptions(spec: EngineSpec, settings: EngineSettings) -> tuple[str, ...]:
+def _engine_assumptions(spec: EngineSpec, settings: EngineSettings) -> tuple[Assumption, ...]:
     defaulted = (
         "max_num_batched_tokens",
         "max_num_seqs",
@@ -167,16 +164,26 @@ def _engine_assumptions(spec: EngineSpec, settings: EngineSettings) -> tuple[str
         "block_size_tokens",
         "prefix_caching",
     )
-    said = [
-        f"engine.{field} = {getattr(settings, field)} (default of {_origin(field, settings)})"
+    found = [
+        Assumption(
+            key=f"engine.{field}",
+            value=getattr(settings, field),
+            detail="the model" if field == "max_model_len" else settings.name,
+        )
         for field in defaulted
         if getattr(spec, field) is None
     ]
     if spec.stands_in_for is not None:
-        said.append(f"engine {spec.stands_in_for} has no profile: priced as {settings.name}")
+        found.append(
+            Assumption(key="engine.name", value=settings.name, origin=ValueOrigin.RULE, detail=spec.stands_in_for)
+        )
     if settings.cpu_kv_offload and spec.cpu_kv_offload_bytes is None:
-        said.append("engine.cpu_kv_offload_bytes = twice the device's KV cache (default of SGLang's --hicache-ratio)")
-    return tuple(said)
+        found.append(Assumption(key="engine.cpu_kv_offload_bytes"))
+    return tuple(found)
+
+
+def _formats(plan: PrecisionPlan) -> tuple[Assumption, ...]:
+    return tuple(Assumption(key="precision", origin=ValueOrigin.RULE, detail=note) for note in plan.assumptions)
 
 
 def _check_math(plan: PrecisionPlan, hardware: AcceleratorSpec) -> None:
@@ -259,7 +266,7 @@ def deploy(
             traits=_traits(profile, hardware),
         ),
         techniques=applied,
-        assumptions=(*plan.assumptions, *applied.assumptions, *_engine_assumptions(spec, settings)),
+        assumptions=(*_formats(plan), *applied.assumptions, *_engine_assumptions(spec, settings)),
     )
     replica = with_speculation(replica, profiles=profiles)
     return _within_budget(replica, spec)
@@ -343,15 +350,13 @@ def _within_budget(replica: Deployment, spec: EngineSpec) -> Deployment:
     needed = engine.max_num_seqs * verify
     if engine.max_num_batched_tokens >= needed:
         return replica
-    each = f"every running sequence takes {verify} tokens of a step" if verify > 1 else "a token a sequence and step"
     if spec.max_num_seqs is None and engine.max_num_batched_tokens >= verify:
         fitting = engine.max_num_batched_tokens // verify
-        said = f"engine.max_num_seqs = {fitting} ({each})"
-        changed = replace(engine, max_num_seqs=fitting)
+        field, value, changed = "max_num_seqs", fitting, replace(engine, max_num_seqs=fitting)
     elif spec.max_num_batched_tokens is None:
-        said = f"engine.max_num_batched_tokens = {needed} ({each})"
-        changed = replace(engine, max_num_batched_tokens=needed)
+        field, value, changed = "max_num_batched_tokens", needed, replace(engine, max_num_batched_tokens=needed)
     else:
         return replica
-    kept = tuple(text for text in replica.assumptions if not text.startswith(said.partition(" =")[0] + " ="))
-    return replace(replica, engine=changed, assumptions=(*kept, said))
+    derived = Assumption(key=f"engine.{field}", value=value, origin=ValueOrigin.RULE, detail=verify)
+    kept = tuple(item for item in replica.assumptions if item.key != derived.key)
+    return replace(replica, engine=changed, assumptions=(*kept, derived))

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from simulator.assumptions import Assumption
 from simulator.planner.fleet.records import Fleet, Latencies
-from simulator.planner.records import Assumption, Demand, Objective, Rejection
+from simulator.planner.plan_warnings import PlanWarning
+from simulator.planner.reasons import Rejection
+from simulator.planner.records import Demand, Objective
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
@@ -147,7 +150,7 @@ class CapacityPlan:
     rejections: tuple[Rejection, ...]
     candidates: int
     assumptions: tuple[Assumption, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[PlanWarning, ...]
     search: SearchSummary | None = None
     pareto: ParetoSet | None = None
     gap: Gap | None = None

@@ -12,20 +12,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from simulator.assumptions import Assumption, ValueOrigin
 from simulator.engine.lanes.steady_state import LatencyMetric
-from simulator.errors import RoofcastError
-from simulator.planner.records import Assumption, Demand, Objective
+from simulator.errors import Option, RoofcastError
+from simulator.planner.input_origins import LengthOrigins, TraceFound, TraceName
+from simulator.planner.plan_warnings import PlanWarning, TraceRepaired
+from simulator.planner.records import Demand, Objective
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DAYS_PER_WEEK, HOURS_PER_DAY, WEEKDAYS
 from simulator.traffic.lengths import LengthDistribution, RequestMix
-from simulator.units import KILO, bound_text, percent_text, plain_text
+from simulator.units import percent_text
 
 if TYPE_CHECKING:
-    from simulator.traffic.recorded.traces import TraceSummary
+    from simulator.traffic.recorded.traces import LengthSummary, TraceSummary
 
 
 # A raised cosine with its peak in the early afternoon and nights at two fifths of it. Assumed, not measured: chat
-# services of one region look like this, global ones are flatter; --load-profile gives your own.
+# services of one region look like this, global ones are flatter; ``load_profile`` gives your own.
 _PEAK_HOUR = 14
 _TROUGH = 0.4
 PROFILE_SOURCE = "default, assumed: raised cosine over the day, night at 40 % of the peak"
@@ -94,10 +97,10 @@ def given_shape(spec: PlanSpec) -> np.ndarray | None:
     found = peak_over_mean(shape)
     if spec.peak_to_mean is not None and found > spec.peak_to_mean * (1 + _SAME):
         raise RoofcastError(
-            f"its busiest hour is {found:.3g} times its mean, more than --peak-to-mean {spec.peak_to_mean:g} allows",
-            field="--load-profile",
+            f"its busiest hour is {found:.3g} times its mean, more than `peak_to_mean` {spec.peak_to_mean:g} allows",
+            field=Option("load_profile"),
             code="contradiction",
-            hint="leave --peak-to-mean out: --rps is then the peak",
+            hint="leave `peak_to_mean` out: `rps` is then the peak",
         )
     return shape
 
@@ -130,10 +133,10 @@ def _assumed_day(spec: PlanSpec, *, busy: float) -> tuple[tuple[float, ...], str
     mean = 1 / (spec.peak_to_mean * busy)
     if mean > 1 + _SAME:
         raise RoofcastError(
-            f"the week's peak is at least {1 / busy:.3g} times its mean, --peak-to-mean is {spec.peak_to_mean:g}",
-            field="--weekend",
+            f"the week's peak is at least {1 / busy:.3g} times its mean, `peak_to_mean` is {spec.peak_to_mean:g}",
+            field=Option("weekend"),
             code="contradiction",
-            hint="leave --peak-to-mean out: --rps is then the peak",
+            hint="leave `peak_to_mean` out: `rps` is then the peak",
         )
     source = f"assumed: raised cosine over the day with the given peak over mean of {spec.peak_to_mean:g}"
     if mean < _NARROWEST:
@@ -144,13 +147,11 @@ def _assumed_day(spec: PlanSpec, *, busy: float) -> tuple[tuple[float, ...], str
 # Means and coefficients of variation over the 19,366 requests of AzureLLMInferenceTrace2023_conv.csv [Patel2024a].
 CHAT_ISL = LengthDistribution(mean_tokens=1155.0, cv=0.96)
 CHAT_OSL = LengthDistribution(mean_tokens=211.0, cv=0.77)
-CHAT_SOURCE = "default: mean of the Azure 2023 conversation trace"
 # MLPerf Inference, llama2-70b, Server scenario: p99 TTFT 2 s and p99 TPOT 200 ms [MLPerf2024]. Held at p95 here.
 DEFAULT_OBJECTIVES = (
     Objective(metric=LatencyMetric.TTFT, percentile=95.0, bound_s=2.0),
     Objective(metric=LatencyMetric.TPOT, percentile=95.0, bound_s=0.2),
 )
-OBJECTIVE_SOURCE = "default: bounds of MLPerf Inference llama2-70b Server, at p95"
 # What a trace says about the shape of a demand; where one of these is given, it is no longer the trace's.
 _SHAPED_BY = ("isl", "osl", "isl_cv", "osl_cv", "prefix_hit", "arrival_cv", "peak_to_mean")
 
@@ -165,13 +166,18 @@ class _Sourced:
     """A number and where it came from."""
 
     value: float
-    source: str
+    origin: ValueOrigin
+    detail: object = None
+
+    def of(self, key: str) -> Assumption:
+        """The assumption of this number for a field of the question."""
+        return Assumption(key=key, value=self.value, origin=self.origin, detail=self.detail)
 
 
-def _first(*options: tuple[float | None, str]) -> _Sourced:
-    for value, source in options:
+def _first(*options: tuple[float | None, ValueOrigin, object]) -> _Sourced:
+    for value, origin, detail in options:
         if value is not None:
-            return _Sourced(value=float(value), source=source)
+            return _Sourced(value=float(value), origin=origin, detail=detail)
     raise AssertionError("the last option is a default")
 
 
@@ -179,11 +185,13 @@ def _rate(spec: PlanSpec, trace: TraceSummary | None) -> _Sourced:
     if spec.rps is None and trace is None:
         raise RoofcastError(
             "a request rate is needed",
-            field="--rps",
+            field=Option("rps"),
             code="missing",
-            hint="--rps 1000, or --trace FILE for its own rate",
+            hint="`rps` 1000, or `trace` FILE for its own rate",
         )
-    return _first((spec.rps, "given"), (trace.mean_rate_per_s if trace else None, "trace"))
+    return _first(
+        (spec.rps, ValueOrigin.GIVEN, None), (trace.mean_rate_per_s if trace else None, ValueOrigin.TRACE, None)
+    )
 
 
 def _of_profile(spec: PlanSpec, rate: _Sourced) -> tuple[_Sourced, _Sourced | None]:
@@ -193,38 +201,39 @@ def _of_profile(spec: PlanSpec, rate: _Sourced) -> tuple[_Sourced, _Sourced | No
 
     shape = given_shape(spec)
     found = peak_over_mean(shape) if shape is not None else 1.0
-    peak = plain_text(rate.value)
-    mean = _Sourced(value=rate.value / found, source=f"mean of --load-profile under the given peak of {peak}")
-    return mean, _Sourced(value=found, source="--load-profile")
-
-
-def _trace_name(trace: TraceSummary) -> str:
-    return f"trace {trace.source} ({trace.requests} requests in {trace.duration_s:.0f} s)"
+    mean = _Sourced(value=rate.value / found, origin=ValueOrigin.RULE, detail=rate.value)
+    return mean, _Sourced(value=found, origin=ValueOrigin.RULE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Traced:
-    """A trace in numbers, and what to say beside the defaults that stand for the rest of it."""
+    """A trace in numbers, and what it says beside the defaults that stand for the rest of it."""
 
     summary: TraceSummary | None = None
-    prefix_note: str = ""
-    burstiness_note: str = ""
-    warnings: tuple[str, ...] = ()
+    prefix_hit: TraceFound | None = None
+    arrival_cv: TraceFound | None = None
+    warnings: tuple[PlanWarning, ...] = ()
+
+    @property
+    def name(self) -> TraceName | None:
+        """Which recording it is."""
+        own = self.summary
+        return None if own is None else TraceName(source=own.source, requests=own.requests, duration_s=own.duration_s)
 
 
 def _read_trace(spec: PlanSpec) -> _Traced:
     if not spec.trace:
         return _Traced()
-    from simulator.planner.trace_notes import burstiness_note, left_out, measured_trace, prefix_note
+    from simulator.planner.trace_notes import left_out, measured_trace
     from simulator.traffic.recorded.traces import read_trace, summarise
 
     trace = read_trace(spec.trace)
     found = measured_trace(trace)
     return _Traced(
         summary=summarise(trace),
-        prefix_note=prefix_note(found),
-        burstiness_note=burstiness_note(found),
-        warnings=(*trace.warnings, *left_out(spec, found)),
+        prefix_hit=TraceFound(value=found.prefix_hit),
+        arrival_cv=TraceFound(value=found.arrival_cv),
+        warnings=(*(TraceRepaired(note=note) for note in trace.warnings), *left_out(spec, found)),
     )
 
 
@@ -238,34 +247,31 @@ def read_demand(spec: PlanSpec) -> Demand:
     """
     read = _read_trace(spec)
     trace = read.summary
-    traced = _trace_name(trace) if trace else ""
     rate, hourly = _of_profile(spec, _rate(spec, trace))
     peak = hourly or _first(
-        (spec.peak_to_mean, "given"),
-        (trace.peak_to_mean if trace else None, f"busiest minute over mean of the {traced}"),
-        (1.0, "default: --rps is taken as the peak; --peak-to-mean plans above a mean"),
+        (spec.peak_to_mean, ValueOrigin.GIVEN, None),
+        (trace.peak_to_mean if trace else None, ValueOrigin.MEASURED, read.name),
+        (1.0, ValueOrigin.DEFAULT, None),
     )
-    isl = _first((spec.isl, "given"), (trace.isl.mean if trace else None, traced), (CHAT_ISL.mean_tokens, CHAT_SOURCE))
-    osl = _first((spec.osl, "given"), (trace.osl.mean if trace else None, traced), (CHAT_OSL.mean_tokens, CHAT_SOURCE))
-    isl_cv = _first((spec.isl_cv, "given"), (trace.isl.cv if trace else None, traced), (CHAT_ISL.cv, CHAT_SOURCE))
-    osl_cv = _first((spec.osl_cv, "given"), (trace.osl.cv if trace else None, traced), (CHAT_OSL.cv, CHAT_SOURCE))
-    prefix = _first((spec.prefix_hit, "given"), (0.0, f"default: every prompt is new{read.prefix_note}"))
-    arrival_cv = _first((spec.arrival_cv, "given"), (1.0, f"default: Poisson arrivals{read.burstiness_note}"))
+    isl = _lengths("isl", spec.isl, spec.isl_cv, read=read, own=trace.isl if trace else None, usual=CHAT_ISL)
+    osl = _lengths("osl", spec.osl, spec.osl_cv, read=read, own=trace.osl if trace else None, usual=CHAT_OSL)
+    prefix = _first((spec.prefix_hit, ValueOrigin.GIVEN, None), (0.0, ValueOrigin.DEFAULT, read.prefix_hit))
+    arrival_cv = _first((spec.arrival_cv, ValueOrigin.GIVEN, None), (1.0, ValueOrigin.DEFAULT, read.arrival_cv))
     mix = RequestMix(
-        isl=LengthDistribution(mean_tokens=isl.value, cv=isl_cv.value),
-        osl=LengthDistribution(mean_tokens=osl.value, cv=osl_cv.value),
+        isl=isl.lengths,
+        osl=osl.lengths,
         prefix_hit_fraction=prefix.value,
         arrival_cv=arrival_cv.value,
     )
     assumptions = (
-        Assumption(name="request rate", value=f"{plain_text(rate.value, digits=6)} requests/s", source=rate.source),
-        Assumption(name="peak over mean", value=f"{peak.value:.3g}", source=peak.source),
-        Assumption(name="answered from cache", value=percent_text(spec.cache_hit), source=_given(spec, "cache_hit")),
-        Assumption(name="prompt length", value=_length(isl, isl_cv), source=_lengths_source(isl, isl_cv)),
-        Assumption(name="answer length", value=_length(osl, osl_cv), source=_lengths_source(osl, osl_cv)),
-        Assumption(name="prompt tokens in prefix cache", value=percent_text(prefix.value), source=prefix.source),
-        Assumption(name="burstiness of arrivals (cv)", value=f"{arrival_cv.value:g}", source=arrival_cv.source),
-        Assumption(name="headroom for growth", value=percent_text(spec.headroom), source=_given(spec, "headroom")),
+        rate.of("rps"),
+        peak.of("peak_to_mean"),
+        Assumption(key="cache_hit", value=spec.cache_hit, origin=_given(spec, "cache_hit")),
+        isl.assumption,
+        osl.assumption,
+        prefix.of("prefix_hit"),
+        arrival_cv.of("arrival_cv"),
+        Assumption(key="headroom", value=spec.headroom, origin=_given(spec, "headroom")),
     )
     return Demand(
         mean_rate_per_s=rate.value,
@@ -278,18 +284,41 @@ def read_demand(spec: PlanSpec) -> Demand:
     )
 
 
-def _given(spec: PlanSpec, field: str) -> str:
-    return "given" if field in spec.model_fields_set else "default"
+def _given(spec: PlanSpec, field: str) -> ValueOrigin:
+    return ValueOrigin.GIVEN if field in spec.model_fields_set else ValueOrigin.DEFAULT
 
 
-def _length(mean: _Sourced, cv: _Sourced) -> str:
-    digits = 0 if mean.value >= KILO else 1
-    shown = f"{mean.value:,.{digits}f}".removesuffix(".0")
-    return f"{shown} tokens on average, cv {cv.value:.2f}" + (", log-normal" if cv.value > 0 else "")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lengths:
+    """Lengths of prompts or answers, and the assumption that they are."""
+
+    lengths: LengthDistribution
+    assumption: Assumption
 
 
-def _lengths_source(mean: _Sourced, cv: _Sourced) -> str:
-    return mean.source if mean.source == cv.source else f"mean {mean.source}; cv {cv.source}"
+def _lengths(
+    key: str,
+    mean: float | None,
+    cv: float | None,
+    *,
+    read: _Traced,
+    own: LengthSummary | None,
+    usual: LengthDistribution,
+) -> _Lengths:
+    first = _first(
+        (mean, ValueOrigin.GIVEN, None),
+        (own.mean if own else None, ValueOrigin.TRACE, None),
+        (usual.mean_tokens, ValueOrigin.DEFAULT, None),
+    )
+    second = _first(
+        (cv, ValueOrigin.GIVEN, None),
+        (own.cv if own else None, ValueOrigin.TRACE, None),
+        (usual.cv, ValueOrigin.DEFAULT, None),
+    )
+    lengths = LengthDistribution(mean_tokens=first.value, cv=second.value)
+    origin = first.origin if first.origin is second.origin else ValueOrigin.GIVEN
+    detail = LengthOrigins(mean=first.origin, cv=second.origin, trace=read.name)
+    return _Lengths(lengths=lengths, assumption=Assumption(key=key, value=lengths, origin=origin, detail=detail))
 
 
 def read_objectives(spec: PlanSpec) -> tuple[tuple[Objective, ...], Assumption]:
@@ -299,5 +328,5 @@ def read_objectives(spec: PlanSpec) -> tuple[tuple[Objective, ...], Assumption]:
         for item in spec.objectives
     )
     objectives = given or DEFAULT_OBJECTIVES
-    shown = ", ".join(f"{item.name} <= {bound_text(item.bound_s)}" for item in objectives)
-    return objectives, Assumption(name="objectives", value=shown, source="given" if given else OBJECTIVE_SOURCE)
+    origin = ValueOrigin.GIVEN if given else ValueOrigin.DEFAULT
+    return objectives, Assumption(key="objectives", value=objectives, origin=origin)

@@ -7,7 +7,6 @@ Every study that a report carries, whether or not the question asked for it. The
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, complete
 from simulator.planner.plausibility import warnings_for
-from simulator.planner.records import Assumption, Rejection
+from simulator.planner.reasons import Rejection
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.search import try_platforms
@@ -58,9 +57,6 @@ def check_contradictions(spec: PlanSpec) -> None:
             f"{spec.max_gpus} contradicts {' and '.join(fixed)}: that is {devices * (1 + spares)} GPUs at least",
             hint=f"allow --max-gpus {devices * (1 + spares)} or lower {fixed[0].split()[0]}",
         )
-
-
-_ASSUMPTION = re.compile(r"(.*?) = (.*) \((.*)\)")
 
 
 def best_of_each(ranked: list[Sized]) -> list[Sized]:
@@ -138,24 +134,13 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
         alternatives=tuple(fleets[1:]),
         rejections=(*trial.rejections, *excluded),
         candidates=tried.summary.candidates if tried.summary else len(trial.sized) + len(trial.rejections) + trial.more,
-        assumptions=(*question.assumptions, *_deployment_assumptions(best.replica.deployment.assumptions)),
+        assumptions=(*question.assumptions, *best.replica.deployment.assumptions),
         warnings=(*question.demand.warnings, *warnings_for(question, best, fleets)),
         search=tried.summary,
     )
     if simulated is not None:
         plan = with_finalists(plan, simulated)
     return with_studies(plan, question, allowed=allowed, shown=shown) if has_studies(spec) else plan
-
-
-def _deployment_assumptions(texts: tuple[str, ...]) -> tuple[Assumption, ...]:
-    """``name = value (source)`` taken apart; a text of another form is kept whole."""
-    found = (_ASSUMPTION.fullmatch(text) for text in texts)
-    return tuple(
-        Assumption(name=match[1], value=match[2], source=match[3])
-        if match
-        else Assumption(name="replica", value=text, source="default")
-        for match, text in zip(found, texts, strict=True)
-    )
 
 
 ILLUSTRATED_GROWTH_PER_MONTH = 0.05

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.single_changes import single_changes, trial_of
+from simulator.planner.plan_warnings import (
+    AcceptanceAssumed,
+    AnswersMayDiffer,
+    FewerDevices,
+    HighUtilization,
+    ManyDevices,
+    NoSpareReplica,
+    PlanWarning,
+    PriceUnknown,
+    PromptsNotChunked,
+    SmallerUnpriced,
+)
 from simulator.planner.search.question import Question
-from simulator.units import KILO, percent_text
+from simulator.units import KILO
 
 # A fleet of this many accelerators is worth a second look at hardware and formats.
 MANY_DEVICES = KILO
@@ -13,7 +25,7 @@ _HALF = 1 / 2
 _RISKY_UTILIZATION = 0.9
 
 
-def _fewer(question: Question, best: Fleet) -> list[str]:
+def _fewer(question: Question, best: Fleet) -> list[FewerDevices]:
     """Single changes that need at most half the accelerators, each one tried."""
     found = []
     for change in single_changes(question):
@@ -22,41 +34,35 @@ def _fewer(question: Question, best: Fleet) -> list[str]:
             continue
         smallest = min(sized, key=lambda item: (item.devices, item.rank))
         if smallest.devices <= best.devices * _HALF:
-            name = smallest.evaluated.candidate.platform.hardware.name
-            flags = f"--hardware {name}" if change.flags == "--hardware" else change.flags
-            found.append(f"{flags} needs {smallest.devices}")
+            found.append(FewerDevices(devices=smallest.devices, change=change.given(smallest.evaluated.candidate)))
     return found
 
 
-def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[str, ...]:
+def _many(question: Question, best: Fleet, fleets: list[Fleet]) -> ManyDevices:
+    smaller = [fleet for fleet in fleets if fleet.devices <= best.devices * _HALF]
+    ways = [FewerDevices(devices=fleet.devices, hardware=fleet.hardware) for fleet in smaller[:1]]
+    return ManyDevices(devices=best.devices, hardware=best.hardware, ways_out=(*ways, *_fewer(question, best)))
+
+
+def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[PlanWarning, ...]:
     """What to check before the plan is used."""
-    found = []
+    found: list[PlanWarning] = []
+    deployment = best.replica.deployment
     if best.devices >= MANY_DEVICES:
-        smaller = [fleet for fleet in fleets if fleet.devices <= best.devices * _HALF]
-        hints = [f"{fleet.hardware} needs {fleet.devices}" for fleet in smaller[:1]] + _fewer(question, best)
-        advice = "; ".join(dict.fromkeys(hints)) or "no single change of format or hardware halves that"
-        found.append(f"{best.devices} GPUs is implausibly many for one model on {best.hardware}: {advice}")
+        found.append(_many(question, best, fleets))
     if best.quality:
-        found.append(
-            f"answers may differ from {question.model.name} as published ({best.quality}): measure them, or set "
-            "--max-quality-loss"
-        )
-    if best.provenance == "assumed" and best.replica.deployment.speculation is not None:
-        found.append("how many guesses of speculation are accepted is assumed: measure it on your own requests")
+        found.append(AnswersMayDiffer(model=question.model.name, quality=best.quality))
+    if best.provenance == "assumed" and deployment.speculation is not None:
+        found.append(AcceptanceAssumed())
     if best.spares == 0:
-        found.append("no spare replica: losing one puts the rest above their planned load")
+        found.append(NoSpareReplica())
     if question.policy.utilization > _RISKY_UTILIZATION:
-        found.append(
-            f"replicas planned at {percent_text(question.policy.utilization)} of saturation: a small error overloads "
-            "them"
-        )
+        found.append(HighUtilization(utilization=question.policy.utilization))
     if best.cost.per_hour is None:
-        found.append(f"no price is known for {best.hardware}: add one to your price list (--prices)")
-    unpriced = sorted(
-        {fleet.hardware for fleet in fleets if fleet.cost.per_hour is None and fleet.devices < best.devices}
-    )
+        found.append(PriceUnknown(hardware=best.hardware))
+    unpriced = {fleet.hardware for fleet in fleets if fleet.cost.per_hour is None and fleet.devices < best.devices}
     if best.cost.per_hour is not None and unpriced:
-        found.append(f"ranked last for want of a price, though smaller: {', '.join(unpriced)}")
-    if not best.replica.deployment.engine.chunked_prefill:
-        found.append("this engine does not chunk prompts: the plan's mixed steps are optimistic about TPOT percentiles")
+        found.append(SmallerUnpriced(hardware=tuple(sorted(unpriced))))
+    if not deployment.engine.chunked_prefill:
+        found.append(PromptsNotChunked())
     return tuple(found)

@@ -1,20 +1,13 @@
-"""What a capacity plan starts from: demand, objectives, assumptions, and why candidates are refused. Data only."""
+"""What a capacity plan starts from: demand and objectives. Data only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.assumptions import Assumption
 from simulator.engine.lanes.steady_state import LatencyMetric
+from simulator.planner.plan_warnings import PlanWarning
 from simulator.traffic.lengths import RequestMix
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assumption:
-    """A value that the plan rests on, and where it came from (flag, file, trace, default)."""
-
-    name: str
-    value: str
-    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +24,7 @@ class Demand:
     headroom_fraction: float
     mix: RequestMix
     assumptions: tuple[Assumption, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
 
     @property
     def served_mean_rate_per_s(self) -> float:
@@ -56,24 +49,3 @@ class Objective:
     def name(self) -> str:
         """``TTFT p95``."""
         return f"{self.metric.value.upper()} p{self.percentile:g}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejection:
-    """Why a candidate cannot serve: ``message`` says by how much, ``excess`` the same as a share of the bound.
-
-    code : memory, slots, objective, limit (of the fleet), or that of the refusal to deploy
-    """
-
-    hardware: str
-    label: str
-    code: str
-    message: str
-    excess: float
-
-    @property
-    def distance(self) -> tuple[int, float]:
-        """How far from serving, for ordering: a fleet limit, then a missed objective, then memory, the unsupported."""
-        nearest_first = ("limit", "objective", "slots", "memory")
-        order = nearest_first.index(self.code) if self.code in nearest_first else len(nearest_first)
-        return order, self.excess

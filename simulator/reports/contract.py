@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from simulator.assumptions import Assumption
 from simulator.engine.runs.answers import ScenarioResult
 from simulator.engine.runs.capacity import CapacityResult
 from simulator.engine.runs.metrics import objective_name
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
+from simulator.reports.words.assumptions import assumption_text
 from simulator.specs.question.plan import ObjectiveSpec
 
 SCHEMA_VERSION = "1.0"
@@ -24,9 +26,9 @@ Json = dict[str, Any]
 def dump(value: object) -> Any:
     """A result as JSON holds it.
 
-    Dataclasses become objects, provenances and objectives their names, numbers that JSON has no word for null. A field
-    that has a default is left out where it holds it; one marked ``flat`` puts its own fields beside it, its name before
-    theirs; one marked ``inside`` is the library's alone.
+    Dataclasses become objects, provenances, objectives and assumptions their words, numbers that JSON has no word for
+    null. A field that has a default is left out where it holds it; one marked ``flat`` puts its own fields beside it,
+    its name before theirs; one marked ``inside`` is the library's alone.
     """
     if value is None or isinstance(value, str | bool):
         return value
@@ -34,6 +36,8 @@ def dump(value: object) -> Any:
         return value.label
     if isinstance(value, float):
         return finite(value)
+    if isinstance(value, Assumption):
+        return assumption_text(value)
     if isinstance(value, ObjectiveSpec):
         return objective_name(value)
     if isinstance(value, np.ndarray):

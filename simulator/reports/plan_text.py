@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.explain import explanation
 from simulator.planner.studies.registry import has_studies
 from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
 from simulator.reports.content.quantities import counted_text
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.answer import covered_text, fleets_table, sentence
+from simulator.reports.words.derivation import explanation
+from simulator.reports.words.plan_inputs import plan_input
 
 SHOWN_FLEETS = 10
 
@@ -48,7 +49,7 @@ def _answer(plan: CapacityPlan) -> Section:
 def plan_sections(plan: CapacityPlan, *, explain: bool) -> tuple[Section, ...]:
     """The answer with its fleets, the studies, the derivation if asked for, and every assumption with its source."""
     derived = Section(key="derivation", title="How it was derived", blocks=(Bullets(items=tuple(explanation(plan))),))
-    said = tuple(f"{item.name}: {item.value} ({item.source})" for item in plan.assumptions)
+    said = tuple(f"{item.name}: {item.value} ({item.source})" for item in map(plan_input, plan.assumptions))
     assumed = Section(key="assumptions", title="Assumptions", blocks=(Bullets(items=said),))
     return (_answer(plan), *_studies(plan), *((derived,) if explain else ()), assumed)
 

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.formats.tensor_formats import precision_plan
@@ -86,6 +87,10 @@ BASE_SCHEME = "nf4"
 """What QLoRA keeps the frozen weights in [Dettmers2023]."""
 
 
+def _assumed(note: str) -> Assumption:
+    return Assumption(key="techniques.adapters", origin=ValueOrigin.RULE, detail=note)
+
+
 def adapters(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTechniques:
     """The scenario's ``adapters``; merged ones change the weights' values and nothing that is priced."""
     spec = applied.spec.adapters
@@ -100,10 +105,10 @@ def adapters(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTe
     if spec.method == "prompt_tuning":
         assert spec.prompt_tokens is not None, "checked"
         note = f"{spec.prompt_tokens} virtual tokens before every sequence, their keys and values cached per adapter"
-        applied = replace(applied, prefix_tokens=spec.prompt_tokens, assumptions=(*applied.assumptions, note))
+        applied = replace(applied, prefix_tokens=spec.prompt_tokens, assumptions=(*applied.assumptions, _assumed(note)))
     elif spec.targets is None and spec.method in ("lora", "qlora"):
         note = "adapters beside every linear layer in the blocks but routed experts (techniques.adapters.targets = all)"
-        applied = replace(applied, assumptions=(*applied.assumptions, note))
+        applied = replace(applied, assumptions=(*applied.assumptions, _assumed(note)))
     return with_rule(applied, AdapterRows(spec=spec))
 
 

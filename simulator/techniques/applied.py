@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from simulator.assumptions import Assumption
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.linear import DeviceShare
 from simulator.operators.step_shape import StepShape, behind_prefix
@@ -63,7 +64,7 @@ class AppliedTechniques:
     plan: PrecisionPlan
     rules: tuple[RowRule, ...] = ()
     prefix_tokens: int = 0
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
 
 

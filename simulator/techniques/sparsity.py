@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from simulator.assumptions import Assumption
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.formats.stored_formats import (
@@ -116,7 +117,7 @@ def structured_sparsity(applied: AppliedTechniques, hardware: AcceleratorSpec) -
     if spec is None or spec.pattern != "structured":
         return applied
     model = pruned_model(applied.model, spec)
-    assumed = () if spec.target else (f"sparsity.target = {spec.pruned} (default)",)
+    assumed = () if spec.target else (Assumption(key="sparsity.target", value=spec.pruned),)
     return replace(
         applied,
         model=model,

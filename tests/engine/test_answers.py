@@ -8,6 +8,7 @@ import pytest
 
 from simulator.engine.runs.answers import answer
 from simulator.errors import ProfileError, RoofcastError
+from simulator.reports.words.assumptions import assumption_texts
 from simulator.specs.documents import validate
 from simulator.specs.question.scenario import ScenarioSpec
 
@@ -33,10 +34,11 @@ def test_null_means_not_given() -> None:
 
 
 def test_defaults_are_disclosed_and_given_values_are_not() -> None:
-    said = answer(scenario(BATCH)).assumptions
+    said = assumption_texts(answer(scenario(BATCH)).assumptions)
     assert "tp_size = 1 (default)" in said
     assert any(text.startswith("engine.name = torch-eager") for text in said)
-    quiet = answer(scenario(BATCH, tp_size=2, engine={"name": "vllm", "max_num_seqs": 8})).assumptions
+    given = answer(scenario(BATCH, tp_size=2, engine={"name": "vllm", "max_num_seqs": 8}))
+    quiet = assumption_texts(given.assumptions)
     assert not any(text.startswith(("tp_size", "engine.name", "engine.max_num_seqs")) for text in quiet)
 
 
@@ -44,7 +46,7 @@ def test_answers_keep_their_length_when_the_model_may_stop_and_the_result_says_s
     workload = {"stages": [{"rate_per_s": 1, "duration_s": 5}], "question_tokens": 50, "osl_tokens": 5}
     given = {"id": "x", "kind": "serve", "model": "llama-3.1-8b", "hardware": "h100"}
     told, quiet = (
-        answer(scenario({**given, "workload": {**workload, "ignore_eos": ignores}})).assumptions
+        assumption_texts(answer(scenario({**given, "workload": {**workload, "ignore_eos": ignores}})).assumptions)
         for ignores in (False, True)
     )
     assert [text for text in told if text not in quiet] == [

@@ -7,6 +7,7 @@ import pytest
 from simulator.engine.runs.answers import answer
 from simulator.engine.uniform.runs import UniformRun, offline, static_batch
 from simulator.phases.deployment import Deployment, deploy
+from simulator.reports.words.assumptions import assumption_texts
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
@@ -46,7 +47,7 @@ def test_only_a_batch_that_starts_together_is_said_to_prefill_in_one_pass() -> N
         fields = {"id": "x", "kind": "batch", "model": "llama-3.1-8b", "hardware": "h100", "batch_size": size}
         engine = {"name": "vllm", "max_num_seqs": 32}
         found = answer(ScenarioSpec.model_validate({**fields, **LENGTHS, "engine": engine})).assumptions
-        assert any("in one pass" in line for line in found) is together
+        assert any("in one pass" in line for line in assumption_texts(found)) is together
 
 
 def test_waves_add_up(deployment: Deployment) -> None:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from simulator.errors import ExitCode, InfeasibleError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.explain import nearest_rejections
 from simulator.planner.gap.records import GapError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.studies.length_split import truncated_lengths
 from simulator.reports.sections.answer import sentence
+from simulator.reports.words.derivation import nearest_rejections
 from simulator.specs.question.plan import plan_spec
 from simulator.traffic.lengths import LengthDistribution
 

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from simulator.assumptions import ValueOrigin
 from simulator.errors import FileError, ProfileError, RoofcastError
 from simulator.planner.demand import CHAT_ISL, DEFAULT_OBJECTIVES, read_demand, read_objectives
+from simulator.reports.words.plan_inputs import plan_input
+from simulator.reports.words.warnings import warning_texts
 from simulator.specs.question.plan import duration_s, plan_spec
 from simulator.traffic.recorded.traces import read_trace, summarise
 
@@ -150,9 +153,10 @@ class TestDemand:
     def test_defaults_are_listed_with_their_source(self) -> None:
         demand = read_demand(plan_spec({"rps": 10}))
         assert demand.mix.isl == CHAT_ISL
-        sources = {item.name: item.source for item in demand.assumptions}
-        assert sources["request rate"] == "given"
-        assert "Azure" in sources["prompt length"]
+        said = {item.key: plan_input(item) for item in demand.assumptions}
+        assert said["rps"].source == "given"
+        assert said["isl"].origin is ValueOrigin.DEFAULT
+        assert "Azure" in said["isl"].source
 
     def test_planned_rate_by_hand(self) -> None:
         demand = read_demand(plan_spec({"rps": 1000, "cache_hit": 0.2, "peak_to_mean": 1.5, "headroom": 0.1}))
@@ -178,14 +182,14 @@ class TestDemand:
         assert read_objectives(plan_spec({"rps": 1}))[0] == DEFAULT_OBJECTIVES
         given, source = read_objectives(plan_spec({"rps": 1, "tpot_p95": "50ms"}))
         assert [item.name for item in given] == ["TPOT p95"]
-        assert source.source == "given"
+        assert source.origin is ValueOrigin.GIVEN
 
 
 class TestWhatATraceLeavesOut:
     def test_shared_prefixes_are_said_with_the_flag_that_counts_them(self, tmp_path: Path) -> None:
         # The second prompt repeats the first one's block of 512 tokens, of which 100 are there: 512 of 700 at most.
         path = written(tmp_path, "t.jsonl", MOONCAKE)
-        (warning,) = read_demand(plan_spec({"trace": path})).warnings
+        (warning,) = warning_texts(read_demand(plan_spec({"trace": path})).warnings)
         assert "at most 73 %" in warning
         assert "--prefix-hit 0.73" in warning
         assert read_demand(plan_spec({"trace": path, "prefix_hit": 0.5})).warnings == ()
@@ -195,7 +199,7 @@ class TestWhatATraceLeavesOut:
         stamps = [100 * place for place in range(13)] + [41_200]
         lines = [f'{{"timestamp": {stamp}, "input_length": 9, "output_length": 9}}' for stamp in stamps]
         path = written(tmp_path, "t.jsonl", "\n".join(lines))
-        (warning,) = read_demand(plan_spec({"trace": path})).warnings
+        (warning,) = warning_texts(read_demand(plan_spec({"trace": path})).warnings)
         # Mean of 41.2 / 13 s; the spread is that of one gap of 40 s among twelve of 0.1 s.
         mean = 41.2 / 13
         cv = ((12 * 0.1**2 + 40.0**2) / 13 - mean**2) ** 0.5 / mean
@@ -208,5 +212,5 @@ class TestWhatATraceLeavesOut:
 
     def test_long_prompts_are_not_shown_in_powers_of_ten(self) -> None:
         demand = read_demand(plan_spec({"rps": 1, "isl": 12_035.1}))
-        (shown,) = [item.value for item in demand.assumptions if item.name == "prompt length"]
+        (shown,) = [plan_input(item).value for item in demand.assumptions if item.key == "isl"]
         assert shown.startswith("12,035 tokens")

@@ -27,7 +27,8 @@ from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.remaining import carried_rate_per_s
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import Objective, Rejection
+from simulator.planner.reasons import Rejection
+from simulator.planner.records import Objective
 from simulator.planner.search.candidates import Candidate, candidates, platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.wide_search import candidate_of, screen_pools, screen_space

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import Rejection
+from simulator.planner.reasons import Rejection
 from simulator.planner.search import evaluated_once
 from simulator.planner.search.candidates import Candidate, candidates, platforms
 from simulator.planner.search.evaluated_once import evaluate_ahead, evaluate_once

@@ -21,6 +21,8 @@ from simulator.planner.verification.traces import _chance_below
 from simulator.reports.plan_text import plan_text
 from simulator.reports.sections.answer import finalists_outcome
 from simulator.reports.tables.plan_document import plan_document
+from simulator.reports.words.plan_inputs import plan_input
+from simulator.reports.words.warnings import warning_texts
 from simulator.specs.question.plan import ObjectiveSpec, PlanSpec, plan_spec
 from simulator.traffic.recorded.replay import replica_share, resampled_requests
 from simulator.traffic.recorded.traces import read_trace, summarise
@@ -215,6 +217,8 @@ def test_a_trace_is_planned_for_all_its_requests(trace: Path) -> None:
     assert "over all requests" not in plan_text(steady, explain=False)
     assert plan.finalists.chosen.found.chance is not None
     assert 0.9 <= plan.finalists.chosen.found.chance <= 1
-    peak = next(item for item in plan.assumptions if item.name == "peak over mean")
-    assert "replayed trace" in peak.source
-    assert any(f"plans for its busiest one ({steady.best.replicas} replicas)" in item for item in plan.warnings)
+    peak = next(item for item in plan.assumptions if item.key == "peak_to_mean")
+    assert "replayed trace" in plan_input(peak).source
+    assert any(
+        f"plans for its busiest one ({steady.best.replicas} replicas)" in item for item in warning_texts(plan.warnings)
+    )

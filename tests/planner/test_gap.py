@@ -26,7 +26,7 @@ from simulator.planner.search.search import try_platform
 from simulator.planner.search.wide_search import screen_space
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.gap import gap_sections
-from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan import plan_command, plan_spec
 
 pytestmark = pytest.mark.usefixtures("few_accelerators")
 QUESTION: dict[str, object] = {"rps": 200, "model": "llama-3.1-8b", "hardware": ("h100",)}
@@ -73,8 +73,8 @@ class TestLaws:
 
     def test_every_command_asks_for_the_fleet_that_is_shown(self, fields: dict[str, object]) -> None:
         found = gap(**fields)
-        shown = [(step.command, step.devices) for step in found.steps[-1:]]
-        shown += [(item.command, item.devices or 0) for item in found.options[:3] if item.command]
+        shown = [(plan_command(step.spec), step.devices) if step.spec else ("", 0) for step in found.steps[-1:]]
+        shown += [(plan_command(item.spec), item.devices or 0) for item in found.options[:3] if item.spec]
         assert shown
         for text, devices in shown:
             assert devices_of(text) == devices
@@ -94,7 +94,7 @@ class TestLaws:
                 for value, limit in zip(item.taken, found.limits, strict=True)
             )
             assert item.closes is holds
-            assert bool(item.command) is (item.devices is not None)
+            assert (item.spec is not None) is (item.devices is not None)
 
     def test_it_is_said_in_words(self, fields: dict[str, object]) -> None:
         lines = sections_text(gap_sections(gap(**fields), currency="USD"), currency="USD").splitlines()
@@ -112,9 +112,9 @@ class TestImpossible:
 
     def test_the_relaxed_objective_can_be_held(self) -> None:
         first = gap(ttft_p95="2ms", tpot_p95="100ms").options[0]
-        assert first.flags.startswith("--ttft-p95")
-        assert "--tpot" not in first.flags
-        assert devices_of(first.command) == first.devices
+        assert [item.field for item in first.given] == ["ttft_p95"]
+        assert first.spec is not None
+        assert devices_of(plan_command(first.spec)) == first.devices
 
     def test_memory_that_is_missing_names_what_would_hold_the_model(self) -> None:
         found = gap(model="llama-3.1-70b", hardware=("l4",), tp=1, pp=1, rps=1)
@@ -194,8 +194,8 @@ def test_fleets_beyond_a_limit_say_by_how_much() -> None:
     refused = [item for item in plan.rejections if item.code == "limit"]
     assert refused
     for item in refused:
-        devices = int(item.message.split()[0])
-        assert f"{devices - least:,} above --max-gpus {least}" in item.message
+        devices = int(str(item.reason).split()[0])
+        assert f"{devices - least:,} above `max_gpus` {least}" in str(item.reason)
         assert item.excess == pytest.approx(devices / least - 1)
 
 
@@ -203,9 +203,9 @@ def test_an_unknown_share_of_a_limit_is_no_fit() -> None:
     question = resolve(plan_spec(QUESTION))
     (platform,) = platforms(question.spec)
     sized = try_platform(question, platform).sized[:1]
-    limit = FleetLimit(kind="cost", flag="--budget", unit="USD/h", allowed=1.0, taken=lambda _: None)
+    limit = FleetLimit(kind="cost", field="max_cost_per_hour", unit="USD/h", allowed=1.0, taken=lambda _: None)
     (refusal,) = beyond((limit,), sized)
-    assert "unknown" in refusal.message
+    assert "unknown" in str(refusal.reason)
     assert refusal.excess == inf
 
 

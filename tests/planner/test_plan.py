@@ -12,10 +12,13 @@ from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
 from simulator.planner.fleet.fleet import pack
 from simulator.planner.money.cost import choose_offer, fleet_cost
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import Objective, Rejection
+from simulator.planner.reasons import Rejection
+from simulator.planner.records import Objective
 from simulator.planner.search.candidates import Candidate, Platform, platforms
 from simulator.planner.serving.replica import Policy
 from simulator.planner.serving.shapes import Aggregated, evaluate, replicas_for
+from simulator.reports.words.limits import resource_text
+from simulator.reports.words.warnings import warning_texts
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_prices
@@ -164,19 +167,19 @@ class TestLaws:
 class TestLimits:
     def test_small_cache_is_named(self) -> None:
         best = planned(tp=2, hardware="a100", isl=4000, osl=1000, ttft_p95="60s").best
-        assert "KV memory" in best.limit.resource
+        assert "KV memory" in resource_text(best.limit)
 
     def test_batch_limit_is_named(self) -> None:
         best = planned(max_num_seqs=8).best
-        assert "batch limit" in best.limit.resource
+        assert "batch limit" in resource_text(best.limit)
         assert best.replica.slots == 8
 
     def test_objective_is_named(self) -> None:
-        assert planned(tpot_p95="30ms").best.limit.resource.startswith("TPOT p95")
+        assert resource_text(planned(tpot_p95="30ms").best.limit).startswith("TPOT p95")
 
     def test_long_prompts_wait_for_compute(self) -> None:
         best = planned(isl=6000, osl=20, ttft_p95="60s").best
-        assert best.limit.resource == "compute"
+        assert resource_text(best.limit) == "compute"
 
 
 class TestKinds:
@@ -186,7 +189,7 @@ class TestKinds:
         )
         assert plan.best.degraded.tpot_mean_s == 0
         assert plan.best.replica.capacity_per_s > 100
-        assert plan.best.limit.resource == "compute"
+        assert resource_text(plan.best.limit) == "compute"
 
     @pytest.mark.parametrize("model", ["codestral-mamba-7b", "mixtral-8x7b", "t5-11b", "gemma-3-12b", "qwen3-30b-a3b"])
     def test_every_kind_of_model_is_planned(self, model: str) -> None:
@@ -204,14 +207,14 @@ class TestRefusals:
             plan_capacity(plan_spec({"model": "llama-3.1-405b", "hardware": "a10", "tp": 8, "pp": 1, "rps": 1}))
         assert "does not fit by" in caught.value.message
         assert "GB per device" in caught.value.message
-        assert "enough would be --hardware" in caught.value.hint
+        assert "enough would be `hardware`" in caught.value.hint
         assert caught.value.exit_code == 3
 
     def test_impossible_objective_names_the_closest_bound_and_that_bound_works(self) -> None:
         with pytest.raises(InfeasibleError) as caught:
             planned(tpot_p95="3ms")
         assert "TPOT p95 of an idle replica" in caught.value.message
-        flag = caught.value.hint.split("--tpot-p95 ")[1].split()[0]
+        flag = caught.value.hint.split("`tpot_p95` ")[1].split()[0]
         assert planned(tpot_p95=flag).best.replicas > 0
 
     def test_budget_says_what_is_missing(self) -> None:
@@ -245,17 +248,17 @@ class TestRefusals:
         plan = plan_capacity(plan_spec({"model": MODEL, "hardware": "h100", "rps": 10}))
         (alone,) = [item for item in plan.rejections if item.label == "TP1"]
         assert alone.code == "memory"
-        assert 60 < float(alone.message.split("by ")[1].split()[0]) < 80  # 141 GB of weights in 80 GB
+        assert 60 < float(str(alone.reason).split("by ")[1].split()[0]) < 80  # 141 GB of weights in 80 GB
 
 
 class TestWarnings:
     def test_thousands_of_devices_come_with_a_hint(self) -> None:
         plan = plan_capacity(plan_spec({"model": MODEL, "hardware": "a40", "tp": 8, "rps": 1000, "ttft_p95": "10s"}))
         assert plan.best.devices >= 1000
-        assert "implausibly many" in plan.warnings[0]
-        assert "--hardware" in plan.warnings[0]
+        assert "implausibly many" in warning_texts(plan.warnings)[0]
+        assert "--hardware" in warning_texts(plan.warnings)[0]
 
     def test_no_spare_and_high_load_are_warned_of(self) -> None:
-        warnings = " ".join(planned(spares=0, utilization=0.95).warnings)
+        warnings = " ".join(warning_texts(planned(spares=0, utilization=0.95).warnings))
         assert "no spare replica" in warnings
         assert "95 % of saturation" in warnings

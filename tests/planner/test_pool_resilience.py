@@ -14,6 +14,7 @@ from simulator.planner.money.carbon import energy_and_carbon
 from simulator.planner.money.tco import total_cost
 from simulator.planner.plan import plan_capacity
 from simulator.planner.studies.resilience import availability_warnings
+from simulator.reports.words.warnings import warning_texts
 from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import load_ownership
 from simulator.specs.question.plan import plan_spec
@@ -100,6 +101,6 @@ def test_the_warning_says_what_each_pool_takes_not_what_both_sum_to() -> None:
     assert each is not None
     assert each <= found.availability.spares <= 2 * each
     short = replace(found, availability=replace(found.availability, present_spares=0, present_achieved=0.9))
-    (warning,) = availability_warnings(short)
+    (warning,) = warning_texts(availability_warnings(short))
     assert warning.endswith(f"takes --spares {each} (of each pool)")
     assert availability_warnings(found) == ()

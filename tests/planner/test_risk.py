@@ -25,6 +25,7 @@ from simulator.planner.search.search import try_platform
 from simulator.planner.studies.growth import capacity_steps, month_later
 from simulator.planner.studies.risk_records import GrowthMonth
 from simulator.planner.studies.uncertainty import uncertainty_of
+from simulator.reports.words.warnings import warning_texts
 from simulator.specs.question.plan import plan_spec
 
 
@@ -62,8 +63,10 @@ class TestAvailability:
 
     def test_spares_that_miss_the_target_are_a_warning(self) -> None:
         plan = planned(availability=99.9, spares=0)
-        assert any("0 spares give an availability of" in text and "--spares" in text for text in plan.warnings)
-        assert not any("availability" in text for text in planned(availability=99.9).warnings)
+        assert any(
+            "0 spares give an availability of" in text and "--spares" in text for text in warning_texts(plan.warnings)
+        )
+        assert not any("availability" in text for text in warning_texts(planned(availability=99.9).warnings))
 
     def test_the_target_sets_the_spares(self) -> None:
         low, high = (planned(availability=target) for target in (90, 99.999))
@@ -325,7 +328,7 @@ class TestRental:
     def test_a_weekend_keeps_the_given_peak_over_mean(self) -> None:
         shape, _ = load_shape(plan_spec({"rps": 1.0, "rental": True, "peak_to_mean": 2.0, "weekend": 0.5}))
         assert peak_over_mean(shape) == pytest.approx(2.0)
-        with pytest.raises(RoofcastError, match="--weekend: the week's peak is at least 1.4"):
+        with pytest.raises(RoofcastError, match="weekend: the week's peak is at least 1.4"):
             load_shape(plan_spec({"rps": 1.0, "rental": True, "peak_to_mean": 1.05, "weekend": 0.0}))
 
     def test_a_week_of_five_busy_days_by_hand(self) -> None:
@@ -351,7 +354,7 @@ class TestRental:
         assert paid == pytest.approx((before or 0.0) * 24 / 15)
 
     def test_hours_busier_than_the_given_peak_contradict_it(self) -> None:
-        with pytest.raises(RoofcastError, match="busiest hour is 24 times its mean, more than --peak-to-mean 2 allows"):
+        with pytest.raises(RoofcastError, match="busiest hour is 24 times its mean, more than `peak_to_mean` 2 allows"):
             planned(rental=True, peak_to_mean=2.0, load_profile=",".join(["0"] * 23 + ["1"]))
 
     def test_default_day(self) -> None:

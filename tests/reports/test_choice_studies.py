@@ -7,9 +7,11 @@ from functools import cache
 
 import pytest
 
+from simulator.assumptions import Assumption, ValueOrigin
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep
 from simulator.planner.plan import plan_capacity
+from simulator.planner.plan_warnings import FieldValue
 from simulator.reports.content.document import Paragraph, Table, Tone
 from simulator.reports.report import build_report
 from simulator.reports.sections.options import choice_blocks
@@ -19,7 +21,7 @@ from simulator.specs.question.plan import plan_spec
 
 STEP = GapStep(
     name="eagle speculation",
-    flags="--speculation eagle",
+    given=(FieldValue(field="speculation", value="eagle"),),
     hardware="h100-sxm-80gb",
     label="TP1 eagle",
     devices=8,
@@ -28,11 +30,11 @@ STEP = GapStep(
     quality="as published",
     quality_loss=0.0,
     cost_per_hour=24.0,
-    assumes=("speculation.k = 5",),
+    assumes=(Assumption(key="speculation.k", value=5, origin=ValueOrigin.RULE, detail="as measured"),),
 )
 OPTION = GapOption(
     name="eagle speculation",
-    flags="--speculation eagle",
+    given=(FieldValue(field="speculation", value="eagle"),),
     hardware="h100-sxm-80gb",
     label="TP1 eagle",
     devices=8,
@@ -42,11 +44,16 @@ OPTION = GapOption(
     quality="as published",
     quality_loss=0.0,
     cost_per_hour=24.0,
-    command="plan-capacity --speculation eagle",
+    spec=plan_spec({"speculation": "eagle"}),
 )
-USELESS = replace(OPTION, name="nvfp4 weights", flags="--scheme nvfp4", reason="nothing serves with it alone")
+USELESS = replace(
+    OPTION,
+    name="nvfp4 weights",
+    given=(FieldValue(field="scheme", value="nvfp4"),),
+    reason="nothing serves with it alone",
+)
 GAP = Gap(
-    limits=(GapLimit(flag="--max-gpus", unit="GPUs", allowed=4.0, start=16.0, end=8.0),),
+    limits=(GapLimit(field="max_gpus", unit="GPUs", allowed=4.0, start=16.0, end=8.0),),
     options=(OPTION, USELESS),
     budget_devices=4,
     start_hardware="h100-sxm-80gb",
@@ -114,7 +121,7 @@ def test_the_gap_table_starts_as_asked_and_says_what_each_step_costs_in_answers(
     assert table("gap").rows[0].cells[2].value == gap.start_devices
     assert [row.cells[6].value for row in table("gap").rows[1:]] == [step.quality for step in gap.steps]
     assert "4 accelerators above the 4 allowed remain" in table("gap").note
-    assert "takes for granted: speculation.k = 5" in table("gap").note
+    assert "takes for granted: speculation.k = 5 (as measured)" in table("gap").note
 
 
 def test_limits_and_single_changes_stand_beside_the_steps() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from simulator.assumptions import Assumption, ValueOrigin
 from simulator.engine.runs.intervals import IntervalSource, ServeInterval, named
 from simulator.engine.runs.load_sweep import LoadResult, load_result
 from simulator.engine.runs.metrics import INSIDE, StageResult
@@ -63,7 +64,7 @@ class ScenarioResult:
     energy_per_output_token_j: float
     interval: Intervals
     provenance: Provenance
-    assumptions: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
     speculation: SpeculationResult | None = None
     step_provenance: Provenance = field(metadata=INSIDE)
@@ -124,34 +125,37 @@ def run_of(scenario: ScenarioSpec, deployment: Deployment, *, options: ServeOpti
             return served_run(deployment, workload=scenario.workload, replicas=scenario.replicas, options=options)
 
 
-def _workload_assumptions(workload: WorkloadSpec) -> list[str]:
+_IN_ONE_PASS = "all prompts of the batch in one pass (max_num_batched_tokens not given)"
+
+
+def _workload_assumptions(workload: WorkloadSpec) -> list[Assumption]:
     said = [
-        f"workload.{name} = {getattr(workload, name)} (default)"
+        Assumption(key=f"workload.{name}", value=getattr(workload, name))
         for name in ("arrival", "timeout_s", "seed")
         if name not in workload.model_fields_set
     ]
     if workload.arrival == "constant" and "spacing" not in workload.model_fields_set:
-        said.append(f"workload.spacing = {workload.spacing} (default: rate x duration requests at random moments)")
+        said.append(Assumption(key="workload.spacing", value=workload.spacing))
     if not workload.ignore_eos:
-        said.append("workload.ignore_eos = False: answers are as long as osl_tokens and osl_cv say")
+        said.append(Assumption(key="workload.ignore_eos", value=False, origin=ValueOrigin.GIVEN))
     return said
 
 
-def _assumptions(scenario: ScenarioSpec, deployment: Deployment, *, together: bool = False) -> tuple[str, ...]:
+def _assumptions(scenario: ScenarioSpec, deployment: Deployment, *, together: bool = False) -> tuple[Assumption, ...]:
     """What was filled in; ``together`` says that all sequences of a static batch run at once."""
     said = [*deployment.assumptions]
     given = scenario.model_fields_set
     for name in ("tp_size", "pp_size", "ep_size", "dp_size", "replicas"):
         if name not in given:
-            said.append(f"{name} = {getattr(scenario, name)} (default)")
+            said.append(Assumption(key=name, value=getattr(scenario, name)))
     if "name" not in scenario.engine.model_fields_set:
-        said.append(f"engine.name = {deployment.engine.name} (default of kind {scenario.kind})")
+        said.append(Assumption(key="engine.name", value=deployment.engine.name, detail=f"kind {scenario.kind}"))
     if scenario.workload is not None:
         said += _workload_assumptions(scenario.workload)
         if scenario.routing is None and scenario.replicas * scenario.dp_size > 1:
-            said.append("routing = round_robin (default)")
+            said.append(Assumption(key="routing", value="round_robin"))
     if together and scenario.engine.max_num_batched_tokens is None:
-        said.append("all prompts of the batch in one pass (max_num_batched_tokens not given)")
+        said.append(Assumption(key="engine.max_num_batched_tokens", origin=ValueOrigin.RULE, detail=_IN_ONE_PASS))
     return tuple(said)
 
 

@@ -7,6 +7,7 @@ from math import hypot
 
 import numpy as np
 
+from simulator.assumptions import Assumption
 from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
 from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
 from simulator.engine.runs.capacity_search import (
@@ -240,7 +241,7 @@ class CapacityResult:
     seeds: int
     requests_per_seed: int
     provenance: Provenance
-    assumptions: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
     scenario: ScenarioSpec = field(metadata=INSIDE)
     served: ServedDeployment | ServedPools = field(metadata=INSIDE)
 

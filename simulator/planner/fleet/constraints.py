@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from typing import Literal
 
-from simulator.errors import InfeasibleError
+from simulator.errors import InfeasibleError, Option
 from simulator.planner.fleet.fleet import Sized, complete, fleet_power
 from simulator.planner.money.facilities import facilities
-from simulator.planner.records import Rejection
+from simulator.planner.reasons import BeyondLimit, BeyondLimits, Rejection, refuse
 from simulator.planner.search.question import Question
 from simulator.specs.money.ownership import load_ownership
 from simulator.units import KILO
@@ -21,10 +21,10 @@ LimitKind = Literal["devices", "cost", "power", "racks"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetLimit:
-    """A limit that was given: its flag, unit and value, and what a fleet takes of it (None where that is unknown)."""
+    """A limit that was given: its field, unit and value, and what a fleet takes of it (None where that is unknown)."""
 
     kind: LimitKind
-    flag: str
+    field: str
     unit: str
     allowed: float
     taken: Callable[[Sized], float | None]
@@ -54,26 +54,26 @@ def fleet_limits(question: Question) -> tuple[FleetLimit, ...]:
     """The limits that were given, in the order in which they are cheap to check."""
     spec = question.spec
     every: tuple[tuple[LimitKind, str, str, float | None, Callable[[Sized], float | None]], ...] = (
-        ("devices", "--max-gpus", "GPUs", spec.max_gpus, lambda item: float(item.devices)),
+        ("devices", "max_gpus", "GPUs", spec.max_gpus, lambda item: float(item.devices)),
         (
             "cost",
-            "--max-cost-per-hour",
+            "max_cost_per_hour",
             f"{question.prices.currency}/h",
             spec.max_cost_per_hour,
             lambda item: item.cost.per_hour,
         ),
         (
             "power",
-            "--max-power-kw",
+            "max_power_kw",
             "kW nameplate",
             spec.max_power_kw,
             lambda item: fleet_power(item).maximum_w / KILO,
         ),
-        ("racks", "--max-racks", "racks", spec.max_racks, _racks(question) if spec.max_racks else lambda _: None),
+        ("racks", "max_racks", "racks", spec.max_racks, _racks(question) if spec.max_racks else lambda _: None),
     )
     return tuple(
-        FleetLimit(kind=kind, flag=flag, unit=unit, allowed=allowed, taken=taken)
-        for kind, flag, unit, allowed, taken in every
+        FleetLimit(kind=kind, field=field, unit=unit, allowed=allowed, taken=taken)
+        for kind, field, unit, allowed, taken in every
         if allowed is not None
     )
 
@@ -89,31 +89,20 @@ def beyond(limits: Sequence[FleetLimit], ranked: Sequence[Sized]) -> tuple[Rejec
     for item in ranked:
         broken = [limit for limit in limits if not limit.holds(item)]
         if broken:
-            candidate = item.evaluated.candidate
-            found.append(
-                Rejection(
-                    hardware=candidate.platform.hardware.name,
-                    label=candidate.label,
-                    code="limit",
-                    message="; ".join(_by_how_much(limit, item) for limit in broken),
-                    excess=max(limit.share(item) for limit in broken) - 1,
-                )
-            )
+            reason = BeyondLimits(limits=tuple(_by_how_much(limit, item) for limit in broken))
+            excess = max(limit.share(item) for limit in broken) - 1
+            found.append(refuse(item.evaluated.candidate, code="limit", reason=reason, excess=excess))
     return tuple(found)
 
 
-def _by_how_much(limit: FleetLimit, sized: Sized) -> str:
-    value = limit.taken(sized)
-    if value is None:
-        return f"its share of {limit.flag} {limit.allowed:,.6g} is unknown"
-    over = amount_text(value - limit.allowed)
-    of = "" if limit.kind == "devices" else f" of {sized.devices} GPUs"
-    return f"{amount_text(value)} {limit.unit}{of}, {over} above {limit.flag} {limit.allowed:,.6g}"
-
-
-def amount_text(value: float) -> str:
-    """``1,234``, ``12.5``, ``0.25``: whole from a hundred on."""
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.3g}"
+def _by_how_much(limit: FleetLimit, sized: Sized) -> BeyondLimit:
+    return BeyondLimit(
+        field=limit.field,
+        unit=limit.unit,
+        allowed=limit.allowed,
+        taken=limit.taken(sized),
+        devices=None if limit.kind == "devices" else sized.devices,
+    )
 
 
 def name_of(sized: Sized) -> str:
@@ -135,9 +124,9 @@ def _unknown(limit: FleetLimit) -> InfeasibleError:
         "nobody sells these accelerators in servers that have a profile, so that racks cannot be counted"
         if racks
         else "no price is known for any accelerator that serves, so that none can be shown to stay within",
-        field=limit.flag,
+        field=Option(limit.field),
         code="over_budget",
-        hint="add a server profile (--profiles)" if racks else "add prices (--prices)",
+        hint="add a server profile (`profiles`)" if racks else "add prices (`prices`)",
     )
 
 
@@ -153,18 +142,18 @@ def over_limits(question: Question, ranked: Sequence[Sized], limits: Sequence[Fl
             return InfeasibleError(
                 f"{rate:g} requests/s take at least {value:,.4g} {limit.unit} ({item.devices} x {name_of(item)}), "
                 f"{value - limit.allowed:,.4g} more than the {limit.allowed:,.4g} allowed",
-                field=limit.flag,
+                field=Option(limit.field),
                 code="over_budget",
-                hint=f"{limit.flag} {_rounded_up(value)} is the nearest that is feasible as asked",
+                hint=f"`{limit.field}` {_rounded_up(value)} is the nearest that is feasible as asked",
             )
     nearest = min(ranked, key=lambda item: (max(limit.share(item) for limit in limits), item.rank))
     broken = [limit for limit in limits if not limit.holds(nearest)]
-    shown = " and ".join(f"{limit.flag} {limit.allowed:g}" for limit in limits)
-    needs = ", ".join(f"{limit.flag} {_rounded_up(limit.taken(nearest) or float('inf'))}" for limit in broken)
+    shown = " and ".join(f"`{limit.field}` {limit.allowed:g}" for limit in limits)
+    needs = ", ".join(f"`{limit.field}` {_rounded_up(limit.taken(nearest) or float('inf'))}" for limit in broken)
     return InfeasibleError(
         f"no fleet holds {shown} together, though each alone can be held; nearest is "
         f"{nearest.devices} x {name_of(nearest)}",
-        field=broken[0].flag if broken else limits[0].flag,
+        field=Option((broken or limits)[0].field),
         code="contradiction",
         hint=f"it needs {needs}",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp
 from typing import TYPE_CHECKING
@@ -18,7 +18,8 @@ from simulator.planner.fleet.availability import (
 )
 from simulator.planner.fleet.records import Fleet, FleetCost, FleetPool, Housing, Limit
 from simulator.planner.money.cost import choose_offer, fleet_cost
-from simulator.planner.records import Demand, Objective, Rejection
+from simulator.planner.reasons import Rejection
+from simulator.planner.records import Demand, Objective
 from simulator.planner.search.candidates import NO_TECHNIQUES, Platform
 from simulator.planner.serving.limits import DEVIATE_80, limiting_resource, operating_steps
 from simulator.planner.serving.replica import Part
@@ -270,13 +271,9 @@ def _changed_answers(shape: Shape) -> str:
 
 def _limit(limits: Sequence[Limit], parts: Sequence[Part]) -> Limit:
     """Of all parts; in one word where they share it."""
-    if len({limit.resource for limit in limits}) == 1:
+    if len({(limit.resource, limit.objective) for limit in limits}) == 1:
         return limits[-1]
-    named = [(part.role, limit) for part, limit in zip(parts, limits, strict=True)]
-    return Limit(
-        resource="; ".join(f"{role}: {limit.resource}" for role, limit in named),
-        detail="; ".join(f"{role}: {limit.detail}" for role, limit in named),
-    )
+    return replace(limits[-1], of_pools=tuple((part.role, limit) for part, limit in zip(parts, limits, strict=True)))
 
 
 def _pools(sized: Sized, limits: Sequence[Limit], *, rate_per_s: float) -> tuple[FleetPool, ...]:

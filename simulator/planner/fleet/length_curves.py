@@ -11,7 +11,7 @@ from math import exp, log
 import numpy as np
 
 from simulator.planner.fleet.fleet import Sized
-from simulator.planner.records import Rejection
+from simulator.planner.reasons import Rejection
 from simulator.planner.search.candidates import Candidate, Platform
 from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Policy

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Literal, Protocol
 
 from simulator.engine.lanes.load_curve import SlotLimit
 from simulator.engine.lanes.steady_state import SteadyState
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
+from simulator.planner.records import Objective
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.traffic.lengths import Array
 
@@ -38,12 +40,36 @@ class Latencies:
     load: float
 
 
+class Resource(StrEnum):
+    """What a replica runs out of first."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory bandwidth"
+    NETWORK = "network"
+    HOST = "host overhead"
+    KV_MEMORY = "KV memory"
+    BATCH_LIMIT = "batch limit"
+    TOKEN_BUDGET = "token budget"
+    QUEUEING = "queueing"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What holds a replica back: the resource, and a clause that says how it was met."""
+    """What holds a replica back.
 
-    resource: str
-    detail: str
+    objective : the one that binds, and is used up by ``resource`` at ``utilization``; None where none does
+    sequences : at once, where slots are what is missing; of a step, where its time is
+    utilization : of a replica that only computes prompts, the time it is busy
+    random_moments : the objective is held for requests that arrive at random moments
+    of_pools : of each pool by its role, where they have different ones; the rest is then of the last
+    """
+
+    resource: Resource
+    objective: Objective | None = None
+    sequences: float | None = None
+    utilization: float = 0.0
+    random_moments: bool = False
+    of_pools: tuple[tuple[str, Limit], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

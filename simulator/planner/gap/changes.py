@@ -1,10 +1,11 @@
-"""Single changes that may close a gap: what each sets, the flags for it, and what it does to answers."""
+"""Single changes that may close a gap: what each sets, the fields to give for it, and what it does to answers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import log2
 
+from simulator.planner.plan_warnings import FieldValue
 from simulator.planner.search.candidates import (
     USUAL_DP_SIZES,
     USUAL_SPARSITY,
@@ -71,41 +72,51 @@ class GapChange:
 
     kind: str
     name: str
-    flags: str
+    given: tuple[FieldValue, ...]
     state: GapState
     quality: AnswerQuality
 
-    def flags_of(self, candidate: Candidate) -> str:
-        """What to write for it, with the values that the set-up took where the change left them open."""
+    def given_with(self, candidate: Candidate) -> tuple[FieldValue, ...]:
+        """What to give for it, with the values that the set-up took where the change left them open."""
         engine, parallelism = candidate.engine, candidate.parallelism
         match self.kind:
             case "hardware":
-                return f"--hardware {candidate.platform.hardware.name}"
+                return (FieldValue(field="hardware", value=candidate.platform.hardware.name),)
             case "limits" | "fixed_limits":
-                limits = (
-                    ("--max-num-seqs", engine.max_num_seqs),
-                    ("--max-num-batched-tokens", engine.max_num_batched_tokens),
-                )
-                return " ".join(f"{flag} {value}" for flag, value in limits if value is not None)
+                limits = _open("max_num_seqs", "max_num_batched_tokens")
+                return tuple(replace(item, value=value) for item in limits if (value := getattr(engine, item.field)))
             case "parallelism":
-                return f"--tp {parallelism.tp_size} --pp {parallelism.pp_size}"
+                tp = FieldValue(field="tp", value=parallelism.tp_size)
+                return tp, FieldValue(field="pp", value=parallelism.pp_size)
             case "experts":
-                return f"--ep {parallelism.ep_size}"
+                return (FieldValue(field="ep", value=parallelism.ep_size),)
             case "ranks":
-                return f"--dp {parallelism.dp_size}"
-        return self.flags
+                return (FieldValue(field="dp", value=parallelism.dp_size),)
+        return self.given
 
     def is_in(self, candidate: Candidate) -> bool:
         """Whether a set-up makes use of it; what is open may come out as it was."""
-        if self.kind not in ("limits", "experts", "ranks"):
-            return True
-        flags = self.flags_of(candidate)
-        return bool(flags) and not flags.endswith(" 1")
+        match self.kind:
+            case "limits":
+                return bool(self.given_with(candidate))
+            case "experts":
+                return candidate.parallelism.ep_size > 1
+            case "ranks":
+                return candidate.parallelism.dp_size > 1
+        return True
 
 
-def _change(question: Question, *, kind: str, name: str, flags: str, state: GapState) -> GapChange:
+def _open(*fields: str) -> tuple[FieldValue, ...]:
+    return tuple(FieldValue(field=field) for field in fields)
+
+
+def _value(field: str, value: object) -> tuple[FieldValue, ...]:
+    return (FieldValue(field=field, value=value),)
+
+
+def _change(question: Question, *, kind: str, name: str, given: tuple[FieldValue, ...], state: GapState) -> GapChange:
     quality = answer_quality(question.model, state.precision(_NATIVE), state.techniques(TechniquesSpec()))
-    return GapChange(kind=kind, name=name, flags=flags, state=state, quality=quality)
+    return GapChange(kind=kind, name=name, given=given, state=state, quality=quality)
 
 
 def _weights_changes(question: Question) -> list[GapChange]:
@@ -113,9 +124,9 @@ def _weights_changes(question: Question) -> list[GapChange]:
     found = []
     for precision in formats:
         name = str(precision.scheme or precision.weights)
-        flags = f"--scheme {precision.scheme}" if precision.scheme else f"--weights {precision.weights}"
+        given = _value("scheme", precision.scheme) if precision.scheme else _value("weights", precision.weights)
         state = GapState(weights=precision)
-        found.append(_change(question, kind="weights", name=f"{name} weights", flags=flags, state=state))
+        found.append(_change(question, kind="weights", name=f"{name} weights", given=given, state=state))
     return found
 
 
@@ -126,29 +137,29 @@ def _rank_changes(question: Question) -> list[GapChange]:
         return found
     if not spec.ep and spec.search != "wide":
         state = GapState(spread_experts=True)
-        found.append(_change(question, kind="experts", name="expert parallelism", flags="--ep", state=state))
+        found.append(_change(question, kind="experts", name="expert parallelism", given=_open("ep"), state=state))
     if not spec.dp and not spec.ep:
         state = GapState(ranks=(1, *USUAL_DP_SIZES))
-        found.append(_change(question, kind="ranks", name="data-parallel attention", flags="--dp", state=state))
+        found.append(_change(question, kind="ranks", name="data-parallel attention", given=_open("dp"), state=state))
     return found
 
 
 def _technique_changes(question: Question) -> list[GapChange]:
     spec, found = question.spec, []
 
-    def add(kind: str, name: str, flags: str, state: GapState) -> None:
-        found.append(_change(question, kind=kind, name=name, flags=flags, state=state))
+    def add(kind: str, name: str, value: str, state: GapState) -> None:
+        found.append(_change(question, kind=kind, name=name, given=_value(kind, value), state=state))
 
     if not spec.speculation:
         for method in USUAL_SPECULATION:
-            add("speculation", f"{method} speculation", f"--speculation {method}", GapState(speculation=method))
+            add("speculation", f"{method} speculation", method, GapState(speculation=method))
     if not spec.sparsity:
         for pattern in USUAL_SPARSITY:
-            add("sparsity", f"{pattern} sparse weights", f"--sparsity {pattern}", GapState(sparsity=pattern))
+            add("sparsity", f"{pattern} sparse weights", pattern, GapState(sparsity=pattern))
     kept = 2 ** int(log2(max(question.demand.mix.decode_context_tokens * _KEPT_SHARE, 1.0)))
     if not spec.kv_policy:
         policy = f"h2o:{kept}"
-        add("kv_policy", f"KV cache of {kept} tokens", f"--kv-policy {policy}", GapState(kv_policy=policy))
+        add("kv_policy", f"KV cache of {kept} tokens", policy, GapState(kv_policy=policy))
     return found
 
 
@@ -161,13 +172,13 @@ def _freed_changes(question: Question) -> list[GapChange]:
     spec, found = question.spec, []
     if spec.hardware:
         state = GapState(any_hardware=True)
-        found.append(_change(question, kind="hardware", name="other hardware", flags="--hardware", state=state))
+        found.append(_change(question, kind="hardware", name="other hardware", given=_open("hardware"), state=state))
     if spec.search != "wide" or spec.tp or spec.pp:
         state = GapState(any_degrees=True)
-        found.append(_change(question, kind="parallelism", name="other degrees", flags="--tp --pp", state=state))
+        found.append(_change(question, kind="parallelism", name="other degrees", given=_open("tp", "pp"), state=state))
     if _fixes_limits(spec):
-        state, flags = GapState(any_limits=True), "--max-num-seqs --max-num-batched-tokens"
-        found.append(_change(question, kind="fixed_limits", name="other engine limits", flags=flags, state=state))
+        state, given = GapState(any_limits=True), _open("max_num_seqs", "max_num_batched_tokens")
+        found.append(_change(question, kind="fixed_limits", name="other engine limits", given=given, state=state))
     return found
 
 
@@ -176,13 +187,17 @@ def gap_changes(question: Question) -> list[GapChange]:
     spec, found = question.spec, []
     if spec.search != "wide" and not _fixes_limits(spec):
         state = GapState(any_limits=True)
-        found.append(_change(question, kind="limits", name="better engine limits", flags="--search wide", state=state))
+        found.append(
+            _change(question, kind="limits", name="better engine limits", given=_value("search", "wide"), state=state)
+        )
     found += _rank_changes(question)
     if not spec.any_technique:
         found += _technique_changes(question)
     if not spec.kv_cache and not spec.any_precision:
         state = GapState(kv_cache=Dtype.FP8)
-        found.append(_change(question, kind="kv", name="fp8 KV cache", flags="--kv-cache fp8", state=state))
+        found.append(
+            _change(question, kind="kv", name="fp8 KV cache", given=_value("kv_cache", Dtype.FP8), state=state)
+        )
     if not (spec.weights or spec.scheme or spec.activations or spec.any_precision):
         found += _weights_changes(question)
     found += _freed_changes(question)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from simulator.planner.fleet.constraints import fleet_limits
 from simulator.planner.fleet.fleet import Sized, quality_of
 from simulator.planner.gap.changes import GapChange, GapState, gap_changes
-from simulator.planner.gap.commands import pinned_command
+from simulator.planner.gap.commands import pinned_spec
 from simulator.planner.gap.options import gap_options, usual_options
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.path import Path, walked
@@ -16,6 +16,7 @@ from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep, Mis
 from simulator.planner.gap.remaining import remaining_of
 from simulator.planner.gap.screen import GapScreen, can_screen
 from simulator.planner.search.question import Question
+from simulator.specs.question.plan import PlanSpec
 
 # The first change of each of these kinds shows which accelerators are worth going on with; "" is none at all.
 _PROBES = ("", "hardware", "speculation", "weights")
@@ -42,7 +43,7 @@ def _steps(question: Question, path: Path, screen: GapScreen) -> tuple[GapStep, 
         found.append(
             GapStep(
                 name=change.name,
-                flags=change.flags_of(candidate),
+                given=change.given_with(candidate),
                 hardware=candidate.platform.hardware.name,
                 label=candidate.label,
                 devices=item.devices,
@@ -53,23 +54,23 @@ def _steps(question: Question, path: Path, screen: GapScreen) -> tuple[GapStep, 
                 cost_per_hour=item.cost.per_hour,
                 assumes=speculation.plan.assumptions if speculation and change.kind == "speculation" else (),
                 taken=screen.overrun.taken(item),
-                command=_command(question, item, taken.state, overrun=screen.overrun),
+                spec=_pinned(question, item, taken.state, overrun=screen.overrun),
             )
         )
         before = item
     return tuple(found)
 
 
-def _command(question: Question, item: Sized, state: GapState, *, overrun: Overrun) -> str:
+def _pinned(question: Question, item: Sized, state: GapState, *, overrun: Overrun) -> PlanSpec:
     holds = overrun.holds(item)
-    return pinned_command(question, item.evaluated.candidate, texts=state.texts, keeps_limits=holds)
+    return pinned_spec(question, item.evaluated.candidate, texts=state.texts, keeps_limits=holds)
 
 
 def _limits(path: Path, overrun: Overrun) -> tuple[GapLimit, ...]:
     start, end = path.start, path.now
     return tuple(
         GapLimit(
-            flag=limit.flag,
+            field=limit.field,
             unit=limit.unit,
             allowed=float(limit.allowed),
             start=None if start is None else limit.taken(start),
@@ -123,6 +124,6 @@ def gap_of(
         quality="" if quality is None else quality.note,
         quality_loss=None if quality is None else quality.loss,
         carried_rate_per_s=remaining.rate_per_s,
-        command="" if end is None else _command(question, end, path.state, overrun=overrun),
+        spec=None if end is None else _pinned(question, end, path.state, overrun=overrun),
         start_cost_per_hour=start.cost.per_hour if start is not None else None,
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from simulator.planner.search.candidates import USUAL_SPARSITY, USUAL_SPECULATION, Candidate
 from simulator.planner.search.question import Question
-from simulator.specs.question.plan import NONE, TEXTS, PlanSpec, plan_command
+from simulator.specs.question.plan import NONE, TEXTS, PlanSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import TechniquesText, techniques_spec
 
@@ -72,8 +72,3 @@ def pinned_spec(question: Question, candidate: Candidate, *, texts: tuple[str, .
 def _changed(spec: PlanSpec, values: dict[str, Any]) -> dict[str, Any]:
     """Only what differs, so that a field that was never given is not given now."""
     return {name: value for name, value in values.items() if getattr(spec, name) != value}
-
-
-def pinned_command(question: Question, candidate: Candidate, *, texts: tuple[str, ...], keeps_limits: bool) -> str:
-    """The same as a command line."""
-    return plan_command(pinned_spec(question, candidate, texts=texts, keeps_limits=keeps_limits))

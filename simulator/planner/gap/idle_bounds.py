@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from simulator.planner.fleet.fleet import Sized, Trial
 from simulator.planner.gap.records import MissedBound
-from simulator.planner.records import Rejection
-from simulator.planner.search.candidates import Candidate, candidates, platforms
+from simulator.planner.reasons import Rejection
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import evaluate_all
 from simulator.planner.serving.replica import UNLOADED_SHARE
 from simulator.planner.serving.shapes import Shape
 from simulator.units import MILLI
-
-_DEGREE = re.compile(r"\b(TP|PP)([0-9]+)")
 
 
 def closest_refusal(trial: Trial) -> Rejection:
@@ -23,24 +19,10 @@ def closest_refusal(trial: Trial) -> Rejection:
     return min(trial.rejections, key=lambda item: item.distance)
 
 
-def _candidate_of(question: Question, refused: Rejection) -> Candidate | None:
-    """The set-up that a refusal is about."""
-    degrees = dict(_DEGREE.findall(refused.label))
-    tp, pp = (int(degrees.get(name, 1)) for name in ("TP", "PP"))
-    update = {"hardware": (refused.hardware,), "tp": (tp,), "pp": (pp,)}
-    spec = question.spec.model_copy(update=update)
-    (platform,) = platforms(spec)
-    found = candidates(spec, model=question.model, platform=platform)
-    return next((item for item in found if item.label == refused.label), None)
-
-
 def _without_objectives(question: Question, refused: Rejection) -> Sized | None:
     """The refused set-up when no objective binds."""
-    candidate = _candidate_of(question, refused)
-    if candidate is None:
-        return None
     free = replace(question, objectives=())
-    return next(iter(evaluate_all(free, (candidate,)).sized), None)
+    return next(iter(evaluate_all(free, (refused.candidate,)).sized), None)
 
 
 def _made_of(evaluated: Shape, question: Question) -> str:

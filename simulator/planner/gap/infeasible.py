@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from simulator.errors import InfeasibleError
+from simulator.errors import InfeasibleError, Option
 from simulator.planner.fleet.constraints import FleetLimit, name_of, over_limits
 from simulator.planner.fleet.fleet import Sized, Trial, size
 from simulator.planner.gap.closing import gap_of
@@ -16,6 +16,7 @@ from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import Gap, GapError, GapOption
 from simulator.planner.gap.relaxed_objectives import later_options, relaxed_options
 from simulator.planner.gap.remaining import carried_rate_per_s
+from simulator.planner.plan_warnings import FieldValue
 from simulator.planner.search.question import Question
 from simulator.units import percent_text
 
@@ -24,15 +25,18 @@ _FIELDS = {
     "objective": "objectives",
     "memory": "memory",
     "slots": "memory",
-    "token_budget": "--max-num-batched-tokens",
-    "quality": "--max-quality-loss",
+    "token_budget": Option("max_num_batched_tokens"),
+    "quality": Option("max_quality_loss"),
 }
 
 
 def _hint(gap: Gap) -> str:
     """The best single changes, or that none is enough."""
     enough = [item for item in gap.options if item.closes or (not gap.limits and item.devices is not None)]
-    shown = [f"{item.flags} ({item.devices} x {item.hardware} {item.label})" for item in enough[:_SUGGESTIONS]]
+    shown = [
+        f"{' '.join(map(str, item.given))} ({item.devices} x {item.hardware} {item.label})"
+        for item in enough[:_SUGGESTIONS]
+    ]
     if shown:
         return f"enough would be {' or '.join(shown)}"
     if gap.steps and gap.closed:
@@ -47,7 +51,7 @@ def nothing_fits(question: Question, trial: Trial, gap: Gap) -> InfeasibleError:
     count = len(trial.rejections)
     message = f"no feasible plan for {question.model.name} among {count} candidates; closest is {closest.hardware} "
     return InfeasibleError(
-        f"{message}{closest.label}: {closest.message}",
+        f"{message}{closest.label}: {closest.reason}",
         field=_FIELDS.get(closest.code, closest.code),
         hint=_hint(gap),
     )
@@ -62,7 +66,7 @@ def smaller_fleets(question: Question, ranked: list[Sized], overrun: Overrun, st
     kept = (spec.server_spares, spec.availability) != (None, None) or spec.spares == 0
     bare: dict[str, Any] = {} if kept else {"spares": 0}
 
-    def option(name: str, flags: str, update: dict[str, Any]) -> list[GapOption]:
+    def option(name: str, update: dict[str, Any]) -> list[GapOption]:
         if not update:
             return []
         changed = replace(question, spec=spec.model_copy(update=update))
@@ -72,14 +76,15 @@ def smaller_fleets(question: Question, ranked: list[Sized], overrun: Overrun, st
         best = min(sized, key=overrun.order)
         if not overrun.holds(best):
             return []
-        return [option_of(changed, best, name=name, flags=flags, overrun=overrun, start=start)]
+        given = tuple(FieldValue(field=field, value=value) for field, value in update.items())
+        return [option_of(changed, best, name=name, given=given, overrun=overrun, start=start)]
 
     single = [
-        *option("single devices", "--round-to device", loose),
-        *option("no spare replica", "--spares 0", bare),
+        *option("single devices", loose),
+        *option("no spare replica", bare),
     ]
     both = {**loose, **bare} if loose and bare else {}
-    return tuple(single or option("neither spares nor whole servers", "--round-to device --spares 0", both))
+    return tuple(single or option("neither spares nor whole servers", both))
 
 
 def over_budget(question: Question, ranked: list[Sized], overrun: Overrun, gap: Gap) -> InfeasibleError:
@@ -95,7 +100,7 @@ def over_budget(question: Question, ranked: list[Sized], overrun: Overrun, gap: 
         f"{smallest.devices - budget} more than the {budget} allowed; {carriers} at most "
         f"{most:.4g} requests/s ({percent_text(most / rate)}, {name_of(ranked[carried.index(most)])})"
     )
-    return InfeasibleError(message, field="--max-gpus", code="over_budget", hint=_hint(gap))
+    return InfeasibleError(message, field=Option("max_gpus"), code="over_budget", hint=_hint(gap))
 
 
 def refuse_nothing(question: Question, trial: Trial) -> GapError:

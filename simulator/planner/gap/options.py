@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from simulator.planner.fleet.fleet import Sized, quality_of
 from simulator.planner.gap.changes import GapChange
-from simulator.planner.gap.commands import pinned_command
+from simulator.planner.gap.commands import pinned_spec
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import GapOption
 from simulator.planner.gap.screen import GapScreen
 from simulator.planner.gap.single_changes import single_changes, trial_of
+from simulator.planner.plan_warnings import FieldValue
 from simulator.planner.search.question import Question
 
 # Fleets of a change alone that are evaluated exactly: fewer than of a step, there are many changes.
@@ -22,7 +23,7 @@ def option_of(
     item: Sized,
     *,
     name: str,
-    flags: str,
+    given: tuple[FieldValue, ...],
     overrun: Overrun,
     start: Sized | None,
     texts: tuple[str, ...] = (),
@@ -39,7 +40,7 @@ def option_of(
     reason = "" if helps else "needs no less than as asked"
     return GapOption(
         name=name,
-        flags=flags,
+        given=given,
         hardware=candidate.platform.hardware.name,
         label=candidate.label,
         devices=item.devices,
@@ -49,14 +50,14 @@ def option_of(
         quality=quality.note,
         quality_loss=quality.loss,
         cost_per_hour=item.cost.per_hour,
-        command=pinned_command(question, candidate, texts=texts, keeps_limits=closes),
+        spec=pinned_spec(question, candidate, texts=texts, keeps_limits=closes),
     )
 
 
 def _nothing(change: GapChange, overrun: Overrun) -> GapOption:
     return GapOption(
         name=change.name,
-        flags=change.flags,
+        given=change.given,
         hardware="",
         label="",
         devices=None,
@@ -66,7 +67,7 @@ def _nothing(change: GapChange, overrun: Overrun) -> GapOption:
         quality=change.quality.note,
         quality_loss=change.quality.loss,
         cost_per_hour=None,
-        command="",
+        spec=None,
     )
 
 
@@ -80,7 +81,7 @@ def _alone(question: Question, screen: GapScreen, change: GapChange, start: Size
         question,
         item,
         name=change.name,
-        flags=change.flags_of(item.evaluated.candidate),
+        given=change.given_with(item.evaluated.candidate),
         overrun=screen.overrun,
         start=start,
         texts=change.state.texts,
@@ -110,8 +111,6 @@ def usual_options(question: Question, overrun: Overrun, *, start: Sized | None) 
         item = min(sized, key=overrun.order, default=None)
         if item is None:
             continue
-        candidate = item.evaluated.candidate
-        name = candidate.platform.hardware.name
-        flags = f"--hardware {name}" if change.flags == "--hardware" else change.flags
-        found.append(option_of(question, item, name=change.name, flags=flags, overrun=overrun, start=start))
+        given = (change.given(item.evaluated.candidate),)
+        found.append(option_of(question, item, name=change.name, given=given, overrun=overrun, start=start))
     return tuple(sorted(found, key=_order))

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.assumptions import Assumption
 from simulator.errors import InfeasibleError
+from simulator.planner.plan_warnings import FieldValue
+from simulator.specs.question.plan import PlanSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapStep:
     """One change and what it does on top of the changes before it.
 
-    flags : what to write for it; devices : needed after it
+    given : what to give for it; devices : needed after it
     saved_devices : fewer than before (None: nothing served before)
     alone_devices : needed with this change only, None where it cannot serve alone
     quality : its price in the quality of answers, or that they stay as published
@@ -22,11 +25,11 @@ class GapStep:
     cost_per_hour : of the fleet after it, None where no price is known
     assumes : what is taken for granted that nobody gave, such as how many guesses are accepted
     taken : of every limit of the gap after it, in their order; None where it is unknown
-    command : asks for exactly the fleet after it
+    spec : asks for exactly the fleet after it
     """
 
     name: str
-    flags: str
+    given: tuple[FieldValue, ...]
     hardware: str
     label: str
     devices: int
@@ -35,9 +38,9 @@ class GapStep:
     quality: str
     quality_loss: float | None = None
     cost_per_hour: float | None = None
-    assumes: tuple[str, ...] = ()
+    assumes: tuple[Assumption, ...] = ()
     taken: tuple[float | None, ...] = ()
-    command: str = ""
+    spec: PlanSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,7 @@ class GapLimit:
     None where nothing serves, or where a fleet's share is unknown.
     """
 
-    flag: str
+    field: str
     unit: str
     allowed: float
     start: float | None
@@ -73,7 +76,7 @@ class GapOption:
     """
 
     name: str
-    flags: str
+    given: tuple[FieldValue, ...]
     hardware: str
     label: str
     devices: int | None
@@ -83,7 +86,7 @@ class GapOption:
     quality: str
     quality_loss: float | None
     cost_per_hour: float | None
-    command: str
+    spec: PlanSpec | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +124,7 @@ class Gap:
     limits : every limit that was given; options : every change alone, the best first
     bounds : where nothing serves, what misses which objective
     quality, quality_loss : of all steps together; carried_rate_per_s : of requests that the limits allow after them
-    command : asks for the fleet after the last step
+    spec : asks for the fleet after the last step
     """
 
     budget_devices: int | None
@@ -139,7 +142,7 @@ class Gap:
     quality: str = ""
     quality_loss: float | None = None
     carried_rate_per_s: float | None = None
-    command: str = ""
+    spec: PlanSpec | None = None
     start_cost_per_hour: float | None = None
 
     @property

@@ -11,6 +11,7 @@ from simulator.planner.gap.options import option_of
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import GapOption, MissedBound
 from simulator.planner.gap.single_changes import trial_of
+from simulator.planner.plan_warnings import FieldValue
 from simulator.planner.records import Objective
 from simulator.planner.search.question import Question
 from simulator.specs.question.plan import ObjectiveSpec
@@ -29,28 +30,28 @@ def _typed(bound_s: float) -> tuple[str, float]:
     return text, rounded_ms * MILLI
 
 
-def _with_bounds(question: Question, bounds_s: tuple[float, ...]) -> tuple[str, Question]:
-    """Flags and question with other bounds; one that stays as asked needs no flag."""
-    flags, objectives, specs = [], list[Objective](), list[ObjectiveSpec]()
+def _with_bounds(question: Question, bounds_s: tuple[float, ...]) -> tuple[tuple[FieldValue, ...], Question]:
+    """What to give and the question with other bounds; one that stays as asked is not given again."""
+    given, objectives, specs = list[FieldValue](), list[Objective](), list[ObjectiveSpec]()
     for item, wanted_s in zip(question.objectives, bounds_s, strict=True):
         bound_s = item.bound_s
         if wanted_s > bound_s:
             text, bound_s = _typed(wanted_s)
-            flags.append(f"--{item.metric}-p{item.percentile:g} {text}")
+            given.append(FieldValue(field=f"{item.metric}_p{item.percentile:g}", value=text))
         objectives.append(replace(item, bound_s=bound_s))
         specs.append(ObjectiveSpec(metric=item.metric.value, percentile=item.percentile, bound_s=bound_s))
     spec = question.spec.model_copy(update={"objectives": tuple(specs)})
-    return " ".join(flags), replace(question, spec=spec, objectives=tuple(objectives))
+    return tuple(given), replace(question, spec=spec, objectives=tuple(objectives))
 
 
 def _option(question: Question, bounds_s: tuple[float, ...], *, start: Sized | None) -> GapOption | None:
     """The best fleet under other bounds, None where nothing serves."""
-    flags, relaxed = _with_bounds(question, bounds_s)
+    given, relaxed = _with_bounds(question, bounds_s)
     overrun = Overrun(limits=fleet_limits(relaxed))
     item = min(trial_of(relaxed, relaxed.spec).sized, key=overrun.order, default=None)
     if item is None:
         return None
-    return option_of(relaxed, item, name=_NAME, flags=flags, overrun=overrun, start=start)
+    return option_of(relaxed, item, name=_NAME, given=given, overrun=overrun, start=start)
 
 
 def _first_that_closes(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from simulator.planner.fleet.fleet import Trial
-from simulator.planner.search.candidates import platforms
+from simulator.planner.plan_warnings import FieldValue
+from simulator.planner.search.candidates import Candidate, platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platform
 from simulator.specs.model.precision import Dtype
@@ -16,11 +17,17 @@ SMALLER_FORMATS = (Dtype.FP8, Dtype.INT4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A question that differs in one thing, and what to write for it."""
+    """A question that differs in one thing: the field and its value, () where it is left out, None where it is open."""
 
     name: str
-    flags: str
+    field: str
+    value: object
     spec: PlanSpec
+
+    def given(self, candidate: Candidate) -> FieldValue:
+        """What to give for a set-up that it leads to."""
+        value = candidate.platform.hardware.name if self.field == "hardware" else self.value
+        return FieldValue(field=self.field, value=value)
 
 
 def single_changes(question: Question) -> tuple[Change, ...]:
@@ -29,16 +36,19 @@ def single_changes(question: Question) -> tuple[Change, ...]:
     changes = [
         Change(
             name=f"{dtype} weights",
-            flags=f"--weights {dtype}",
+            field="weights",
+            value=dtype,
             spec=spec.model_copy(update={"weights": (dtype,), "scheme": None}),
         )
         for dtype in SMALLER_FORMATS
         if dtype not in spec.weights
     ]
     if spec.tp:
-        changes.append(Change(name="other degrees", flags="no --tp", spec=spec.model_copy(update={"tp": ()})))
+        changes.append(Change(name="other degrees", field="tp", value=(), spec=spec.model_copy(update={"tp": ()})))
     if spec.hardware:
-        changes.append(Change(name="other hardware", flags="--hardware", spec=spec.model_copy(update={"hardware": ()})))
+        changes.append(
+            Change(name="other hardware", field="hardware", value=None, spec=spec.model_copy(update={"hardware": ()}))
+        )
     return tuple(changes)
 
 

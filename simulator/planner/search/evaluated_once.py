@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields, replace
 from threading import Lock
 from typing import Generic, TypeVar
 
-from simulator.planner.records import Objective, Rejection
+from simulator.planner.reasons import Rejection
+from simulator.planner.records import Objective
 from simulator.planner.search.candidates import Candidate, Platform
 from simulator.planner.serving.replica import Policy, Prepared, prepare_all
 from simulator.planner.serving.shapes import Aggregated, evaluate_prepared

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from simulator.errors import RoofcastError
 from simulator.planner.fleet.fleet import Sized, Trial, size
-from simulator.planner.records import Rejection
+from simulator.planner.reasons import Rejection, not_deployable
 from simulator.planner.search.candidates import Candidate, Platform, candidates
 from simulator.planner.search.question import Question
 from simulator.planner.serving.disaggregated import (
@@ -20,7 +20,7 @@ from simulator.planner.serving.disaggregated import (
     prefill_capacity,
     prefill_replica,
 )
-from simulator.planner.serving.replica import Capacity, Missed, missed_objective, refuse
+from simulator.planner.serving.replica import Capacity, Missed, missed_objective
 from simulator.planner.serving.shapes import replicas_for
 
 # Pairs of a platform and number format that are worked out in full and shown.
@@ -70,8 +70,7 @@ class _Pools:
                 try:
                     pair = Pair(prefill=prefill, decode=decode, link=link_of(prefill, decode))
                 except RoofcastError as error:
-                    refusal = refuse(candidate, code=error.code, message=error.message, excess=float("inf"))
-                    self.rejections.append(refusal)
+                    self.rejections.append(not_deployable(candidate, error))
                     continue
                 key = (place, pair.link.token_s)
                 if key not in first_of:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.assumptions import Assumption, ValueOrigin
 from simulator.planner.demand import read_demand, read_objectives
 from simulator.planner.fleet.availability import DEFAULT_SPARES
+from simulator.planner.input_origins import SparesWanted
 from simulator.planner.money.cost import check_kind
-from simulator.planner.records import Assumption, Demand, Objective
+from simulator.planner.records import Demand, Objective
 from simulator.planner.search.candidates import check_parallelism, check_precision
 from simulator.planner.serving.replica import Policy, check_context
 from simulator.specs.loading import load_prices
@@ -15,7 +17,6 @@ from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan import PlanSpec
-from simulator.units import percent_text
 
 DEFAULT_MODEL = "llama-3.1-70b"
 # A replica is loaded until an objective would fail. Where none does before, up to the share of its saturation rate to
@@ -66,23 +67,13 @@ def resolve(spec: PlanSpec) -> Question:
         policy=Policy(utilization=utilization, profiles=spec.profiles, max_quality_loss=spec.max_quality_loss),
         prices=prices,
         assumptions=(
-            Assumption(name="model", value=model.name, source="given" if spec.model else "default"),
+            Assumption(key="model", value=model.name, origin=_origin(spec.model)),
             *demand.assumptions,
             objective_source,
-            Assumption(
-                name="highest load of a replica",
-                value=f"{percent_text(utilization)} of the rate that saturates it",
-                source="given"
-                if spec.utilization
-                else "default: the objectives decide, up to where the steady state was checked",
-            ),
+            Assumption(key="utilization", value=utilization, origin=_origin(spec.utilization)),
             _spares_assumption(spec),
             *_quality_assumption(spec),
-            Assumption(
-                name="prices",
-                value=f"{prices.name}, {spec.price_kind}, {prices.currency}, {prices.date}",
-                source="given" if spec.prices else "default: --prices and --price-kind choose others",
-            ),
+            Assumption(key="prices", value=prices, origin=_origin(spec.prices), detail=spec.price_kind),
         ),
     )
 
@@ -90,16 +81,17 @@ def resolve(spec: PlanSpec) -> Question:
 def _quality_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:
     if spec.max_quality_loss is None:
         return ()
-    value = f"{percent_text(spec.max_quality_loss, digits=3)} of a published metric; what nobody published is refused"
-    return (Assumption(name="loss of answer quality, at most", value=value, source="given"),)
+    return (Assumption(key="max_quality_loss", value=spec.max_quality_loss, origin=ValueOrigin.GIVEN),)
 
 
 def _spares_assumption(spec: PlanSpec) -> Assumption:
-    wanted = [] if spec.server_spares is None else [f"as many as fill {spec.server_spares} servers"]
-    if spec.availability is not None:
-        wanted.append(f"for {spec.availability:g} % availability")
-    if spec.spares is not None:
-        return Assumption(name="spare replicas", value=str(spec.spares), source="given")
-    if wanted:
-        return Assumption(name="spare replicas", value=", at least ".join(wanted), source="given")
-    return Assumption(name="spare replicas", value=str(DEFAULT_SPARES), source="default: N+1")
+    if spec.spares is None and (spec.server_spares is not None or spec.availability is not None):
+        wanted = SparesWanted(server_spares=spec.server_spares, availability=spec.availability)
+        return Assumption(key="spares", value=wanted, origin=ValueOrigin.GIVEN)
+    return Assumption(
+        key="spares", value=DEFAULT_SPARES if spec.spares is None else spec.spares, origin=_origin(spec.spares)
+    )
+
+
+def _origin(value: object) -> ValueOrigin:
+    return ValueOrigin.DEFAULT if value is None else ValueOrigin.GIVEN

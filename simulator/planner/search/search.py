@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simulator.planner.fleet.fleet import Sized, Trial, size
-from simulator.planner.records import Rejection
+from simulator.planner.reasons import Rejection
 from simulator.planner.search.candidates import Candidate, Platform, candidates
 from simulator.planner.search.evaluated_once import KEPT, evaluate_ahead, evaluate_once
 from simulator.planner.search.question import Question

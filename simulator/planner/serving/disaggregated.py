@@ -28,7 +28,8 @@ from simulator.phases.deployment import without_speculation
 from simulator.phases.draft_cost import prompt_draft_s
 from simulator.phases.step import estimate_step
 from simulator.planner.fleet.records import Transfer
-from simulator.planner.records import Objective, Rejection
+from simulator.planner.reasons import InPrefillPool, Rejection, not_deployable
+from simulator.planner.records import Objective
 from simulator.planner.search.candidates import Candidate
 from simulator.planner.serving.pool_states import (
     Link,
@@ -53,7 +54,6 @@ from simulator.planner.serving.replica import (
     missed_objective,
     part_of,
     prepare,
-    refuse,
     worst_of,
 )
 from simulator.planner.serving.replica_curve import bounded_limits, with_bubbles
@@ -366,14 +366,14 @@ def evaluate_pools(
     prompter, decoder = candidate.parts
     prefill = prefill_replica(prompter, model=model, mix=mix, policy=policy)
     if isinstance(prefill, Rejection):
-        return replace(prefill, label=candidate.label, message=f"prefill: {prefill.message}")
+        return replace(prefill, candidate=candidate, label=candidate.label, reason=InPrefillPool(reason=prefill.reason))
     decode = decode_replica(decoder, model=model, mix=mix, policy=policy)
     if isinstance(decode, Rejection):
-        return replace(decode, label=candidate.label)
+        return replace(decode, candidate=candidate, label=candidate.label)
     try:
         pair = Pair(prefill=prefill, decode=decode, link=link_of(prefill, decode))
     except RoofcastError as error:
-        return refuse(candidate, code=error.code, message=error.message, excess=float("inf"))
+        return not_deployable(candidate, error)
     first = prefill_capacity(pair, objectives=objectives, policy=policy)
     second = decode_capacity(decode, objectives=objectives, policy=policy)
     for missed in (first, second):

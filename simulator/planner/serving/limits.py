@@ -9,17 +9,21 @@ import numpy as np
 from simulator.engine.lanes.load_curve import SlotLimit, lanes
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.kernels.timing import Provenance
-from simulator.planner.fleet.records import Limit, Replica
+from simulator.planner.fleet.records import Limit, Replica, Resource
 from simulator.planner.records import Objective
 from simulator.planner.serving.replica import Part
 from simulator.techniques.speculation.pace_spread import pace_sigma
-from simulator.units import bound_text, percent_text
 
-RESOURCES = {"compute": "compute", "memory": "memory bandwidth", "network": "network", "host": "host overhead"}
-SLOT_NAMES = {
-    SlotLimit.KV_MEMORY: ("KV memory", "the KV cache is full"),
-    SlotLimit.BATCH_LIMIT: ("batch limit", "max_num_seqs is reached"),
-    SlotLimit.TOKEN_BUDGET: ("token budget", "max_num_batched_tokens is reached"),
+_RESOURCES = {
+    "compute": Resource.COMPUTE,
+    "memory": Resource.MEMORY,
+    "network": Resource.NETWORK,
+    "host": Resource.HOST,
+}
+_SLOTS = {
+    SlotLimit.KV_MEMORY: Resource.KV_MEMORY,
+    SlotLimit.BATCH_LIMIT: Resource.BATCH_LIMIT,
+    SlotLimit.TOKEN_BUDGET: Resource.TOKEN_BUDGET,
 }
 # More slots are what is missing where ten percent of them move the saturation rate by at least a third of that.
 _SLOTS_TRIED = 0.9
@@ -78,42 +82,35 @@ def _slots_matter(part: Part) -> bool:
     return bool(elasticity >= _SLOTS_MATTER)
 
 
-def _behind(replica: Replica, objective: Objective, *, bound: str) -> str:
+def _behind(replica: Replica, objective: Objective, *, bound: Resource) -> Resource:
     """What uses up an objective: waiting for a slot, waiting for the running steps, or the steps themselves."""
     if objective.metric is not LatencyMetric.TTFT or replica.binding is None:
         return bound
     # The percentile's own request waits for a slot where at least the share above the percentile does.
     if replica.at_capacity.slot_wait_probability >= 1 - objective.percentile / 100:
-        return SLOT_NAMES[replica.slot_limit][0]
+        return _SLOTS[replica.slot_limit]
     idle_s = replica.unloaded.objectives_s[replica.binding]
-    return "queueing" if idle_s < objective.bound_s / 2 else bound
+    return Resource.QUEUEING if idle_s < objective.bound_s / 2 else bound
 
 
 def limiting_resource(part: Part, steps: OperatingSteps, *, objectives: tuple[Objective, ...]) -> Limit:
-    """Name the resource, and say how it was met; what prompts alone are held back by where they have a pool.
+    """The resource, and how it is met; what prompts alone are held back by where they have a pool.
 
     Where an objective holds capacity below the target utilisation it is named with what its time goes to; otherwise
     the slots where more of them would raise the rate, or else what the steps wait for.
     """
     replica = part.replica
-    resource = RESOURCES[steps.bound]
+    resource = _RESOURCES[steps.bound]
     if replica.binding is not None:
         objective = objectives[replica.binding]
-        detail = (
-            f"{objective.name} reaches {bound_text(objective.bound_s)} at {percent_text(replica.utilization)} of the "
-            "rate that saturates a replica"
-        )
-        if part.role == "prefill":
-            detail += " (requests at random moments)"
-        return Limit(resource=f"{objective.name} ({_behind(replica, objective, bound=resource)})", detail=detail)
-    if part.role == "prefill":
-        busy = percent_text(replica.utilization)
         return Limit(
-            resource=resource, detail=f"prompts keep a replica busy for {busy} of the time, mostly with {steps.bound}"
+            resource=_behind(replica, objective, bound=resource),
+            objective=objective,
+            utilization=replica.utilization,
+            random_moments=part.role == "prefill",
         )
+    if part.role == "prefill":
+        return Limit(resource=resource, utilization=replica.utilization)
     if replica.slot_limit is not SlotLimit.TOKEN_BUDGET and _slots_matter(part):
-        name, how = SLOT_NAMES[replica.slot_limit]
-        return Limit(resource=name, detail=f"{how} with {replica.slots} sequences at once")
-    sequences = replica.at_capacity.mean_sequences / lanes(replica.deployment)
-    detail = f"steps of {sequences:.0f} sequences wait mostly for {resource}"
-    return Limit(resource=resource, detail=detail)
+        return Limit(resource=_SLOTS[replica.slot_limit], sequences=replica.slots)
+    return Limit(resource=resource, sequences=replica.at_capacity.mean_sequences / lanes(replica.deployment))

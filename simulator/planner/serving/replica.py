@@ -25,12 +25,21 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import StepEstimate
 from simulator.planner.fleet.records import Latencies, Replica, Role
-from simulator.planner.records import Objective, Rejection
+from simulator.planner.reasons import (
+    BudgetTooSmall,
+    CacheTooSmall,
+    ObjectiveMissed,
+    QualityLost,
+    Rejection,
+    WeightsTooLarge,
+    not_deployable,
+    refuse,
+)
+from simulator.planner.records import Objective
 from simulator.planner.search.candidates import Candidate
 from simulator.planner.serving.replica_curve import replica_curves
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import Array, RequestMix
-from simulator.units import GIGA, percent_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +125,7 @@ def _prepared(
         curves = iter(replica_curves([item for item in found if not isinstance(item, Rejection)], mix=mix))
     except RoofcastError as error:
         if len(tried) == 1:
-            return [refuse(tried[0], code=error.code, message=error.message, excess=float("inf"))]
+            return [not_deployable(tried[0], error)]
         # Which of them has no price, each says alone.
         return [one for candidate in tried for one in _prepared((candidate,), model=model, mix=mix, policy=policy)]
     return [
@@ -147,7 +156,7 @@ def _deployed(candidate: Candidate, *, model: ModelSpec, policy: Policy) -> tupl
     try:
         deployment = deployed(candidate, model=model, policy=policy)
     except RoofcastError as error:
-        return refuse(candidate, code=error.code, message=error.message, excess=float("inf"))
+        return not_deployable(candidate, error)
     memory = memory_plan(deployment)
     return memory_refusal(candidate, memory) or (deployment, memory)
 
@@ -336,13 +345,6 @@ def lane_latencies(
     return tuple(_latencies(state, objectives=objectives, saturation_per_s=saturation_per_s, count=count))
 
 
-def refuse(candidate: Candidate, *, code: str, message: str, excess: float) -> Rejection:
-    """A candidate that cannot serve: why, and by how much."""
-    return Rejection(
-        hardware=candidate.platform.hardware.name, label=candidate.label, code=code, message=message, excess=excess
-    )
-
-
 def quality_refusal(candidate: Candidate, *, model: ModelSpec, allowed: float) -> Rejection | None:
     """Answers that lose more than is allowed, as far as is published."""
     # Published figures are read only where a floor asks for them.
@@ -351,21 +353,21 @@ def quality_refusal(candidate: Candidate, *, model: ModelSpec, allowed: float) -
     quality = answer_quality(model, candidate.precision, candidate.techniques)
     if quality.within(allowed):
         return None
-    lost = "an unknown part" if quality.loss is None else percent_text(quality.loss, digits=3)
-    message = f"answers lose {lost}, above {percent_text(allowed, digits=3)}: {quality.note}"
+    reason = QualityLost(loss=quality.loss, allowed=allowed, note=quality.note)
     excess = float("inf") if quality.loss is None else quality.loss - allowed
-    return refuse(candidate, code="quality", message=message, excess=excess)
+    return refuse(candidate, code="quality", reason=reason, excess=excess)
 
 
 def memory_refusal(candidate: Candidate, memory: MemoryPlan) -> Rejection | None:
     """Weights that do not fit."""
     if memory.shortfall_bytes > 0:
-        message = (
-            f"does not fit by {memory.shortfall_bytes / GIGA:.1f} GB per device: weights "
-            f"{memory.weights_bytes / GIGA:.1f} GB of a budget of {memory.budget_bytes / GIGA:.1f} GB"
+        reason = WeightsTooLarge(
+            shortfall_bytes=memory.shortfall_bytes,
+            weights_bytes=memory.weights_bytes,
+            budget_bytes=memory.budget_bytes,
         )
         excess = memory.shortfall_bytes / memory.budget_bytes
-        return refuse(candidate, code="memory", message=message, excess=excess)
+        return refuse(candidate, code="memory", reason=reason, excess=excess)
     return None
 
 
@@ -375,26 +377,23 @@ def slot_refusal(candidate: Candidate, memory: MemoryPlan, *, curve: LoadCurve) 
         return None
     limits, stages = curve.limits, candidate.parallelism.pp_size
     if curve.limit is SlotLimit.TOKEN_BUDGET:
-        message = (
-            f"a token budget of {limits.batched_tokens} per step is 1 too small: 2 are the least, "
-            "one for a decoding sequence and one for a prompt"
-        )
-        return refuse(candidate, code="token_budget", message=message, excess=1 / limits.batched_tokens)
+        reason = BudgetTooSmall(batched_tokens=limits.batched_tokens)
+        return refuse(candidate, code="token_budget", reason=reason, excess=1 / limits.batched_tokens)
     needed = kv_tokens_for_one(curve.mix, limits=limits)
     short_bytes = (needed - limits.kv_tokens) * stages * memory.kv_bytes_per_token
-    share = f"KV cache of {memory.kv_capacity_tokens} tokens"
-    if stages > 1:
-        share += f" leaves {limits.kv_tokens:.0f} to each of {stages} pipeline lanes, which"
-    message = (
-        f"{share} does not hold one request: {curve.mix.decode_context_tokens:.0f} tokens on average, "
-        f"{needed:.0f} with two standard deviations ({short_bytes / GIGA:.3g} GB per device short)"
+    short = CacheTooSmall(
+        capacity_tokens=memory.kv_capacity_tokens,
+        stages=stages,
+        lane_tokens=limits.kv_tokens,
+        mean_tokens=curve.mix.decode_context_tokens,
+        needed_tokens=needed,
+        short_bytes=short_bytes,
     )
-    return refuse(candidate, code="slots", message=message, excess=short_bytes / memory.budget_bytes)
+    return refuse(candidate, code="slots", reason=short, excess=short_bytes / memory.budget_bytes)
 
 
 def missed_objective(candidate: Candidate, missed: Missed) -> Rejection:
     """The refusal of a candidate that misses an objective even without load."""
     item, excess = missed.objective, missed.excess
-    reached = f"{item.name} of an idle replica is {excess * item.bound_s:.4g} s"
-    message = f"{reached}, above {item.bound_s:g} s by a factor of {excess:.3g}"
-    return refuse(candidate, code="objective", message=message, excess=excess - 1)
+    reason = ObjectiveMissed(objective=item.name, bound_s=item.bound_s, idle_s=excess * item.bound_s)
+    return refuse(candidate, code="objective", reason=reason, excess=excess - 1)

@@ -17,7 +17,8 @@ from simulator.engine.lanes.load_curve import lanes, saturation
 from simulator.engine.lanes.rows import lane_rows, stack
 from simulator.engine.lanes.steady_state import SteadyState, steady_state, steady_states
 from simulator.planner.fleet.records import Latencies, Replica, Transfer
-from simulator.planner.records import Objective, Rejection
+from simulator.planner.reasons import Rejection
+from simulator.planner.records import Objective
 from simulator.planner.search.candidates import Candidate
 from simulator.planner.serving.replica import (
     Missed,

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isclose
 from typing import TYPE_CHECKING
 
+from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
-from simulator.planner.records import Assumption
+from simulator.planner.plan_warnings import BusiestMinute, NotConfirmed
 from simulator.planner.search.question import Question
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
     from simulator.planner.verification.finalists import Outcome
+
+
+_SHOWN = 1 / 200
+"""Peaks that are shown by the same three digits."""
 
 
 def has_studies(spec: PlanSpec) -> bool:
@@ -119,14 +125,11 @@ def with_finalists(plan: CapacityPlan, simulated: Outcome) -> CapacityPlan:
     finalists, verification = simulated.finalists, simulated.verification
     warnings = plan.warnings
     if not verification.holds:
-        why = verification.reason or "an objective fails there: plan with a lower --utilization"
-        warnings = (*warnings, f"the event simulation does not confirm this fleet ({why})")
-    busiest = next((item.value for item in plan.assumptions if item.name == "peak over mean"), "")
+        warnings = (*warnings, NotConfirmed(reason=verification.reason))
     if finalists.replayed and finalists.chosen.replicas < finalists.chosen.planned_replicas:
         warnings = (
             *warnings,
-            f"the objectives hold over all requests of the trace, not in every minute of it: --peak-to-mean {busiest} "
-            f"plans for its busiest one ({finalists.chosen.planned_replicas} replicas)",
+            BusiestMinute(peak_to_mean=_busiest(plan), replicas=finalists.chosen.planned_replicas),
         )
     return replace(
         plan,
@@ -138,11 +141,17 @@ def with_finalists(plan: CapacityPlan, simulated: Outcome) -> CapacityPlan:
 
 
 def _replayed_peak(item: Assumption, simulated: Outcome) -> Assumption:
-    peak = f"{simulated.question.demand.peak_to_mean:.3g}"
-    if item.name != "peak over mean" or item.value == peak or not simulated.finalists.replayed:
+    peak = simulated.question.demand.peak_to_mean
+    if (
+        item.key != "peak_to_mean"
+        or (isinstance(item.value, float) and isclose(item.value, peak, rel_tol=_SHOWN))
+        or not simulated.finalists.replayed
+    ):
         return item
-    return Assumption(
-        name=item.name,
-        value=peak,
-        source=f"what the replayed trace needs, its objectives over all requests; {item.value} is the {item.source}",
+    return Assumption(key=item.key, value=peak, origin=ValueOrigin.RULE, detail=item)
+
+
+def _busiest(plan: CapacityPlan) -> float:
+    return next(
+        float(item.value) for item in plan.assumptions if item.key == "peak_to_mean" and isinstance(item.value, float)
     )

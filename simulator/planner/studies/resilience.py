@@ -14,12 +14,12 @@ from simulator.planner.fleet.availability import (
     DEVICE_MTBF_HOURS,
     MTBF_SOURCE,
     MTTR_SOURCE,
-    availability_text,
     enough_up,
     replica_unavailability,
     spares_for,
 )
 from simulator.planner.fleet.fleet import Sized, housed
+from simulator.planner.plan_warnings import AvailabilityMissed
 from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import Counts
@@ -100,16 +100,19 @@ def availability_of(question: Question, sized: Sized) -> Availability | None:
     )
 
 
-def availability_warnings(found: Resilience) -> tuple[str, ...]:
+def availability_warnings(found: Resilience) -> tuple[AvailabilityMissed, ...]:
     """A target that the spares which were asked for do not reach."""
     item = found.availability
     if item is None or item.present_achieved >= item.target:
         return ()
-    planned = f"{item.present_spares} spares" if item.present_spares != 1 else "1 spare"
-    flag = f"--spares {item.spares}" if item.spares_each is None else f"--spares {item.spares_each} (of each pool)"
     return (
-        f"{planned} give an availability of {availability_text(item.present_achieved)}, below "
-        f"{availability_text(item.target)}: that takes {flag}",
+        AvailabilityMissed(
+            spares=item.present_spares,
+            achieved=item.present_achieved,
+            target=item.target,
+            spares_needed=item.spares if item.spares_each is None else item.spares_each,
+            of_each_pool=item.spares_each is not None,
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from simulator.phases.step import StepRow
 from simulator.reports.content.quantities import joules_text, number_text, percent_text, range_text, seconds_text
 from simulator.reports.contract import SCHEMA_VERSION, Json, dump
 from simulator.reports.formats.text import text_table
+from simulator.reports.words.assumptions import assumption_texts
 from simulator.units import GIGA, MEGA, MICRO
 
 COLUMNS = ("operator", "count", "GFLOP", "MB", "µs", "roofline µs", "known as")
@@ -100,7 +101,7 @@ def step_document(step: OneStep) -> Json:
         },
         **_crossover(step),
         "operators": [_row(row, step) for row in result.rows],
-        "assumptions": list(deployment.assumptions),
+        "assumptions": assumption_texts(deployment.assumptions),
         "techniques": deployment.techniques.spec.model_dump(mode="json", exclude_none=True),
         "notes": [
             *deployment.model.notes,

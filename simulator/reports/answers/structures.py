@@ -10,6 +10,7 @@ from simulator.phases.late_interaction import RetrievalCost
 from simulator.reports.content.quantities import bytes_text, seconds_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import text_table
+from simulator.reports.words.assumptions import assumption_texts
 from simulator.techniques.complexity import LengthCost
 from simulator.units import GIGA
 
@@ -38,7 +39,7 @@ def retrieval_document(question: RetrievalQuestion, deployment: Deployment, cost
         "interactions": [
             {"interaction": name, **asdict(cost), "total_query_s": cost.total_query_s} for name, cost in costs.items()
         ],
-        "assumptions": list(deployment.assumptions),
+        "assumptions": assumption_texts(deployment.assumptions),
     }
 
 

@@ -22,6 +22,7 @@ from simulator.reports.sections.appendix import reproduce_table
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.studies import Studies, gather, input_hash
 from simulator.reports.tables.plan_document import error_document
+from simulator.reports.words.flags import flagged
 from simulator.specs.question.plan import PlanSpec, plan_command
 from simulator.version import __version__
 
@@ -241,10 +242,11 @@ _ROLES = ("Prepared", "Reviewed", "Decided")
 
 
 def _answer(error: InfeasibleError) -> Section:
-    said = f"{error.message[:1].upper()}{error.message[1:]}."
+    message, hint = flagged(error.message), flagged(error.hint)
+    said = f"{message[:1].upper()}{message[1:]}."
     blocks: list[Block] = [Paragraph(text="No fleet does what was asked.", tone=Tone.LEAD), Paragraph(text=said)]
-    if error.hint:
-        blocks.append(Paragraph(text=f"{error.hint[:1].upper()}{error.hint[1:]}.", tone=Tone.WARNING))
+    if hint:
+        blocks.append(Paragraph(text=f"{hint[:1].upper()}{hint[1:]}.", tone=Tone.WARNING))
     return Section(key="answer", title="Answer", blocks=tuple(blocks))
 
 

@@ -21,6 +21,7 @@ from simulator.reports.content.quantities import (
     seconds_text,
     watts_text,
 )
+from simulator.reports.words.limits import resource_text
 
 if TYPE_CHECKING:
     from simulator.planner.serving.replica_load import LatencyRange
@@ -68,7 +69,7 @@ def _new_fleet_sentence(plan: CapacityPlan) -> str:
     cost = "price unknown" if hourly is None else f"{price_text(hourly, fleet.cost.currency)}/h"
     return (
         f"{_devices(fleet.devices, word)} = {' + '.join(parts)}: {cost}, {kilowatts_text(fleet.typical_w)} kW, "
-        f"limited by {fleet.limit.resource}"
+        f"limited by {resource_text(fleet.limit)}"
     )
 
 
@@ -110,7 +111,7 @@ def fleets_table(fleets: Sequence[Fleet], *, note: str = "") -> Table:
                 kilowatts(fleet.typical_w),
                 seconds(fleet.degraded.ttft_p95_s),
                 seconds(fleet.degraded.tpot_p95_s),
-                fleet.limit.resource,
+                resource_text(fleet.limit),
                 fleet.provenance,
             )
             for fleet in fleets

@@ -23,6 +23,9 @@ from simulator.reports.content.document import (
     table,
 )
 from simulator.reports.content.quantities import percent_text
+from simulator.reports.words.assumptions import assumption_texts
+from simulator.reports.words.flags import flag_of, flag_texts
+from simulator.specs.question.plan import plan_command
 
 _WORDS = ("Limit", "Change", "Fleet", "Fleet after it", "Enough")
 _QUALITY = "Price in quality"
@@ -50,10 +53,16 @@ def _remains(gap: Gap) -> str:
         for limit in gap.limits
         if limit.remaining
     ]
-    unknown = [f"{limit.flag} cannot be checked" for limit in gap.limits if limit.remaining is None]
+    unknown = [f"{flag_of(limit.field)} cannot be checked" for limit in gap.limits if limit.remaining is None]
     prefix, cache = gap.needed_prefix_hit, gap.needed_cache_hit
-    cached = [] if prefix is None else [f"{percent_text(prefix)} of prompt tokens in the prefix cache (--prefix-hit)"]
-    cached += [] if cache is None else [f"{percent_text(cache)} of requests answered from a cache (--cache-hit)"]
+    cached = (
+        []
+        if prefix is None
+        else [f"{percent_text(prefix)} of prompt tokens in the prefix cache ({flag_of('prefix_hit')})"]
+    )
+    cached += (
+        [] if cache is None else [f"{percent_text(cache)} of requests answered from a cache ({flag_of('cache_hit')})"]
+    )
     closing = f"{' or '.join(cached)} would close it" if cached else "no cache closes it"
     rate = gap.carried_rate_per_s
     carried = f"; within the limits it carries {rate:.4g} requests/s" if rate else ""
@@ -84,7 +93,7 @@ def _asked(gap: Gap) -> str:
     if gap.start_devices is None:
         return "as asked: nothing serves"
     over = [
-        f"{_counted(limit.excess, limit.unit)} above {limit.flag} {_amount(limit.allowed)}"
+        f"{_counted(limit.excess, limit.unit)} above {flag_of(limit.field)} {_amount(limit.allowed)}"
         for limit in gap.limits
         if limit.excess
     ]
@@ -110,7 +119,11 @@ def _note(gap: Gap) -> str:
         said.append(f"That closes the gap to the {gap.budget_devices} that are allowed.")
     else:
         said.append(f"{gap.remaining_devices} accelerators above the {gap.budget_devices} allowed remain.")
-    said += [f"{step.name.capitalize()} takes for granted: {item}." for step in gap.steps for item in step.assumes]
+    said += [
+        f"{step.name.capitalize()} takes for granted: {item}."
+        for step in gap.steps
+        for item in assumption_texts(step.assumes)
+    ]
     return " ".join(said)
 
 
@@ -119,7 +132,7 @@ def _steps(gap: Gap, currency: str) -> Table:
 
     def after(step: GapStep) -> Row:
         return row(
-            f"{step.name} ({step.flags})",
+            f"{step.name} ({flag_texts(step.given)})",
             f"{step.hardware} {step.label}",
             count(step.devices),
             count(step.saved_devices),
@@ -145,7 +158,7 @@ def _steps(gap: Gap, currency: str) -> Table:
 def _limits(gap: Gap) -> Table:
     def of(limit: GapLimit) -> tuple[Cell | str, ...]:
         after = (number(limit.end),) if gap.steps else ()
-        return (f"{limit.flag} ({limit.unit})", number(limit.allowed), number(limit.start), *after)
+        return (f"{flag_of(limit.field)} ({limit.unit})", number(limit.allowed), number(limit.start), *after)
 
     names = ("Limit", "Allowed", "As asked", *(("After all changes",) if gap.steps else ()))
     title = "Limits of the fleet and what it takes of them"
@@ -165,7 +178,7 @@ def _options(gap: Gap, currency: str) -> Table:
 
     def alone(option: GapOption) -> Row:
         return row(
-            f"{option.name} ({option.flags})",
+            f"{option.name} ({flag_texts(option.given)})",
             f"{option.hardware} {option.label}",
             count(option.devices),
             price(option.cost_per_hour),
@@ -215,16 +228,16 @@ def _missed(gap: Gap) -> tuple[Block, ...]:
 def gap_sections(gap: Gap, *, currency: str) -> tuple[Section, ...]:
     """What misses, what closes the gap, and each change alone, each with what follows from it."""
     verdict = (_verdict(gap),) if gap.steps else (*_without_steps(gap), _verdict(gap))
-    command = (f"to plan it: {gap.command}",) if gap.steps and gap.command else ()
+    command = (f"to plan it: {plan_command(gap.spec)}",) if gap.steps and gap.spec else ()
     said = (_asked(gap), *verdict, *_in_answers(gap), *command)
     closing: tuple[Block, ...] = (Bullets(items=said), *([_steps(gap, currency)] if gap.steps else []))
     found = [Section(key="what_misses", title="What misses", blocks=_missed(gap))] if gap.bounds else []
     found.append(Section(key="what_closes_the_gap", title="What closes the gap", blocks=closing))
     if gap.options:
         is_enough = not gap.limits and gap.start_devices is None
-        ways = [option for option in gap.options if option.closes or (is_enough and option.command)]
+        ways = [option for option in gap.options if option.closes or (is_enough and option.spec)]
         best = ways[0] if ways and not gap.fits_as_asked else None
-        way = (f"to plan the first that is enough: {best.command}",) if best is not None and best.command else ()
+        way = (f"to plan the first that is enough: {plan_command(best.spec)}",) if best and best.spec else ()
         alone: tuple[Block, ...] = (*([Bullets(items=way)] if way else []), _options(gap, currency))
         found.append(Section(key="each_change_alone", title="Each change alone", blocks=alone))
     return tuple(found)

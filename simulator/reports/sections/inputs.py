@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.planner.records import Assumption
+from simulator.assumptions import ValueOrigin
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.document import (
     Cell,
@@ -25,6 +25,7 @@ from simulator.reports.content.document import (
     text,
 )
 from simulator.reports.studies import Studies
+from simulator.reports.words.plan_inputs import PlanInput, plan_input
 from simulator.traffic.lengths import LengthDistribution
 from simulator.units import GIGA, KILO
 
@@ -37,17 +38,15 @@ DEFINITIONS = (
 )
 
 
-def origin_of(source: str) -> Origin:
-    """The badge of an assumption's source."""
-    if source.startswith("default"):
-        return Origin.DEFAULT
-    return Origin.MEASURED if source.startswith(("trace", "busiest")) else Origin.GIVEN
+_BADGES = {
+    ValueOrigin.DEFAULT: Origin.DEFAULT,
+    ValueOrigin.TRACE: Origin.MEASURED,
+    ValueOrigin.MEASURED: Origin.MEASURED,
+}
 
 
-def _assumption(item: Assumption) -> Row:
-    origin = origin_of(item.source)
-    said = item.source.removeprefix("default: ") if origin is Origin.DEFAULT else item.source
-    return row(item.name, item.value, text(said, origin=origin))
+def _assumption(item: PlanInput) -> Row:
+    return row(item.name, item.value, text(item.remark, origin=_BADGES.get(item.origin, Origin.GIVEN)))
 
 
 def _lengths(name: str, lengths: LengthDistribution) -> Row:
@@ -95,7 +94,7 @@ def workload_section(studies: Studies) -> Section:
             "assumptions",
             "Every input and where it comes from",
             columns("Input", "Value", "Source", words=("Input", "Value"), wide="Source"),
-            map(_assumption, plan.assumptions),
+            (_assumption(plan_input(item)) for item in plan.assumptions),
         ),
     )
     return Section(key="workload", title="Workload and objectives", blocks=blocks)

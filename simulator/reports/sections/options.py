@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.explain import nearest_rejections
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.studies.choice_records import LengthSplit, ParetoSet, SearchSummary, TriedSplit
 from simulator.planner.studies.pareto import cheapest_or_fastest
@@ -28,6 +27,8 @@ from simulator.reports.content.quantities import change_text, counted_text, mone
 from simulator.reports.sections.gap import gap_blocks
 from simulator.reports.sections.stock import stock_blocks, stock_money_blocks
 from simulator.reports.studies import Studies
+from simulator.reports.words.derivation import nearest_rejections
+from simulator.reports.words.flags import flagged
 from simulator.units import KILO
 
 _SHOWN = 14
@@ -82,7 +83,7 @@ def options_section(studies: Studies) -> Section:
         "refused",
         "Cannot serve",
         columns("Option", "Why", words=("Option",), wide="Why"),
-        [(f"{item.hardware} {item.label}", item.message) for item in nearest_rejections(plan)],
+        [(f"{item.hardware} {item.label}", flagged(str(item.reason))) for item in nearest_rejections(plan)],
     )
     blocks: list[Block] = [options, Figure(chart=pareto_chart(plan)), *([refused] if refused.rows else [])]
     blocks += [*choice_blocks(plan), *stock_money_blocks(studies)]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.assumptions import ValueOrigin
 from simulator.kernels.timing import Provenance
+from simulator.planner.plan_warnings import AnswersMayDiffer, NotConfirmed, PlanWarning, SmallerUnpriced
 from simulator.reports.content.document import (
     Block,
     Bullets,
@@ -21,6 +23,8 @@ from simulator.reports.content.document import (
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.sections.uncertainty import breaks_text, drawn_blocks
 from simulator.reports.studies import Studies
+from simulator.reports.words.plan_inputs import plan_input
+from simulator.reports.words.warnings import warning_text
 
 _GOOD_SPREAD, _FAIR_SPREAD = 0.25, 0.6
 _ORDER = ("measured", "calibrated", "extrapolated", "assumed")
@@ -95,7 +99,7 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
     uncertainty = plan.uncertainty
     if uncertainty is not None:
         found.extend(f"{breaks_text(item)}." for item in uncertainty.breaks_first[:1])
-    assumed = [item.name for item in plan.assumptions if item.source.startswith("default")]
+    assumed = [item.name for item in map(plan_input, plan.assumptions) if item.origin is ValueOrigin.DEFAULT]
     if assumed:
         found.append(
             f"Inputs: {len(assumed)} of {len(plan.assumptions)} inputs are defaults ({', '.join(assumed[:3])})."
@@ -104,18 +108,17 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
         found.append("Failure: there is no spare replica; losing one puts the others above their planned load.")
     if studies.cost.owning is not None and studies.cost.owning.estimated:
         found.append("Purchase price: nobody publishes one; the estimate is of the largest buyers. Get a quote.")
-    said = ("answers", "the event simulation")
-    found.extend(_warned(item) for item in plan.warnings if not item.startswith(said))
+    found.extend(_warned(item) for item in plan.warnings if not isinstance(item, AnswersMayDiffer | NotConfirmed))
     return tuple(found)
 
 
-def _warned(warning: str) -> str:
+def _warned(warning: PlanWarning) -> str:
     """A warning of the plan as a risk."""
-    unpriced = "ranked last for want of a price, though smaller: "
-    if warning.startswith(unpriced):
-        names = warning.removeprefix(unpriced)
+    if isinstance(warning, SmallerUnpriced):
+        names = ", ".join(warning.hardware)
         return f"Choice: {names} would take fewer accelerators, but the price list has no price of them. Get quotes."
-    return f"{warning[:1].upper()}{warning[1:]}."
+    said = warning_text(warning)
+    return f"{said[:1].upper()}{said[1:]}."
 
 
 def _short_of_demand(studies: Studies) -> list[str]:

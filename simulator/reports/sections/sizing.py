@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from simulator.planner.explain import explanation
 from simulator.planner.fleet.records import Fleet, FleetPool
 from simulator.reports.charts.roofline import roofline_chart
 from simulator.reports.content.document import (
@@ -23,6 +22,8 @@ from simulator.reports.content.document import (
 )
 from simulator.reports.sections.resilience import operation_blocks
 from simulator.reports.studies import Studies
+from simulator.reports.words.derivation import explanation
+from simulator.reports.words.limits import detail_text, resource_text
 from simulator.units import plain_text
 
 
@@ -49,7 +50,7 @@ def _replica_steps(studies: Studies, pool: FleetPool) -> tuple[_Step, ...]:
             number(replica.saturation_per_s, "requests/s", origin=known),
             "steady state of batching",
         ),
-        ("share of it that is planned", number(100 * replica.utilization, "%", digits=0), pool.limit.detail),
+        ("share of it that is planned", number(100 * replica.utilization, "%", digits=0), detail_text(pool.limit)),
         (f"planned rate of a {name}", number(replica.capacity_per_s, "requests/s", origin=known), "product of the two"),
         (f"{name}s for the peak", count(pool.replicas), _rounded(peak_per_s, replica.capacity_per_s)),
         (f"spare {name}s", count(pool.spares), "for failure and maintenance"),
@@ -80,7 +81,7 @@ def sizing_section(studies: Studies) -> Section:
         [("prefill", studies.prefill), ("decode", studies.decode)], deployment=fleet.replica.deployment
     )
     blocks: tuple[Block, ...] = (
-        Paragraph(text=f"Bottleneck: {fleet.limit.resource}; {fleet.limit.detail}.", tone=Tone.LEAD),
+        Paragraph(text=f"Bottleneck: {resource_text(fleet.limit)}; {detail_text(fleet.limit)}.", tone=Tone.LEAD),
         _derivation(studies),
         Figure(chart=roofline),
         *operation_blocks(studies.plan),

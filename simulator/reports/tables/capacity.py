@@ -8,6 +8,7 @@ from simulator.engine.runs.metrics import LATENCIES
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.reports.formats.text import text_table
 from simulator.reports.tables.serving import pools_setup_text, setup_text
+from simulator.reports.words.assumptions import assumption_texts
 from simulator.specs.question.plan import ObjectiveSpec
 
 
@@ -83,7 +84,7 @@ def capacity_text(capacity: CapacityResult, *, listed: bool) -> str:
         steady,
     ]
     if listed:
-        parts += ["", "Assumptions", *(f"- {text}" for text in capacity.assumptions)]
+        parts += ["", "Assumptions", *(f"- {text}" for text in assumption_texts(capacity.assumptions))]
     else:
         parts.append(f"({len(capacity.assumptions)} assumptions: --assumptions lists them)")
     return "\n".join(parts) + "\n"

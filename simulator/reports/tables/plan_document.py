@@ -11,11 +11,18 @@ from typing import Any
 
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan, Finalists, FleetVerification, Verification
-from simulator.planner.explain import explanation
 from simulator.planner.fleet.records import Fleet, Latencies, Replica
-from simulator.planner.gap.records import GapError
-from simulator.planner.records import Objective, Rejection
+from simulator.planner.gap.records import Gap, GapError, GapLimit, GapOption, GapStep
+from simulator.planner.reasons import Rejection
+from simulator.planner.records import Objective
 from simulator.reports.sections.answer import finalists_outcome, sentence
+from simulator.reports.words.assumptions import assumption_texts
+from simulator.reports.words.derivation import explanation
+from simulator.reports.words.flags import error_content, flag_of, flag_texts, flagged
+from simulator.reports.words.limits import detail_text, resource_text
+from simulator.reports.words.plan_inputs import plan_input
+from simulator.reports.words.warnings import warning_texts
+from simulator.specs.question.plan import plan_command
 
 SCHEMA_VERSION = "1.1"
 _MEANS_AND_PERCENTILES = ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s", "ttft_p95_s", "tpot_p95_s", "e2e_p95_s")
@@ -83,8 +90,8 @@ def _prefill(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any] 
         **_replica(replica),
         **_picked(engine, "max_num_seqs", "max_num_batched_tokens"),
         "load": pool.load,
-        "limited_by": pool.limit.resource,
-        "limit_detail": pool.limit.detail,
+        "limited_by": resource_text(pool.limit),
+        "limit_detail": detail_text(pool.limit),
         "link": transfer.link,
         "transfer_s": transfer.prompt_s,
         "link_busy_fraction": transfer.busy_fraction,
@@ -116,8 +123,8 @@ def _fleet(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any]:
         "power_max_w": fleet.maximum_w,
         "power_of": fleet.power_of,
         "cost": plain(fleet.cost),
-        "limited_by": fleet.limit.resource,
-        "limit_detail": fleet.limit.detail,
+        "limited_by": resource_text(fleet.limit),
+        "limit_detail": detail_text(fleet.limit),
         "sequences_at_once": replica.slots,
         "memory": _picked(replica.memory, *_MEMORY, "reserve_bytes", "fits"),
         "unloaded": _latencies(replica.unloaded, objectives),
@@ -146,13 +153,35 @@ def _demand(plan: CapacityPlan) -> dict[str, Any]:
 
 
 def _rejection(item: Rejection) -> dict[str, Any]:
-    return {"setup": item.label, **_picked(item, "hardware", "code", "message")}
+    return {"setup": item.label, **_picked(item, "hardware", "code"), "message": flagged(str(item.reason))}
+
+
+def _spelled(record: Gap | GapStep | GapLimit | GapOption) -> dict[str, Any]:
+    """Part of a gap with flags, commands and sentences for what the record holds typed."""
+    found: dict[str, Any] = {}
+    for item in fields(record):
+        value = getattr(record, item.name)
+        match item.name:
+            case "given":
+                found["flags"] = flag_texts(value)
+            case "field":
+                found["flag"] = flag_of(value)
+            case "spec":
+                found["command"] = "" if value is None else plan_command(value)
+            case "assumes":
+                found["assumes"] = assumption_texts(value)
+            case "steps" | "limits" | "options":
+                found[item.name] = [_spelled(part) for part in value]
+            case _:
+                found[item.name] = plain(value)
+    return found
 
 
 def _studies(plan: CapacityPlan) -> dict[str, Any]:
     """Null where a study was not asked for."""
     names = ("search", "pareto", "gap", "stock", "length_split", "resilience", "growth", "rental", "uncertainty")
     found = {"pools" if name == "length_split" else name: plain(getattr(plan, name)) for name in names}
+    found["gap"] = None if plan.gap is None else _spelled(plan.gap)
     if plan.length_split is not None:
         # The document's words for fleets by prompt length are older than prefill and decode pools.
         found["pools"] = {"pools" if name == "fleets" else name: value for name, value in found["pools"].items()}
@@ -174,8 +203,11 @@ def plan_document(plan: CapacityPlan) -> str:
         "candidates": plan.candidates,
         "demand": _demand(plan),
         "explanation": list(explanation(plan)),
-        "assumptions": [{"name": item.name, "value": item.value, "source": item.source} for item in plan.assumptions],
-        "warnings": list(plan.warnings),
+        "assumptions": [
+            {"name": item.name, "value": item.value, "source": item.source}
+            for item in map(plan_input, plan.assumptions)
+        ],
+        "warnings": warning_texts(plan.warnings),
         "inputs": plan.spec.model_dump(mode="json", exclude_unset=True),
         **_studies(plan),
     }
@@ -184,10 +216,10 @@ def plan_document(plan: CapacityPlan) -> str:
 
 def error_document(error: RoofcastError) -> str:
     """A refusal as one JSON document."""
-    content = {"code": error.code, "field": error.field, "message": error.message, "hint": error.hint}
+    content = error_content(error)
     document = {"schema_version": SCHEMA_VERSION, "error": content}
     if isinstance(error, GapError):
-        document["gap"] = {**plain(error.gap), "closed": error.gap.closed}
+        document["gap"] = {**_spelled(error.gap), "closed": error.gap.closed}
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
@@ -248,7 +280,7 @@ def _csv_row(rank: int, fleet: Fleet) -> dict[str, object]:
         "tpot_p95_s": at.tpot_p95_s,
         "e2e_p95_s": at.e2e_p95_s,
         "capacity_per_replica_per_s": fleet.replica.capacity_per_s,
-        "limited_by": fleet.limit.resource,
+        "limited_by": resource_text(fleet.limit),
         "provenance": fleet.provenance,
         "prefill_replicas": None if pool is None else pool.replicas,
         "prefill_spare_replicas": None if pool is None else pool.spares,

@@ -21,6 +21,7 @@ from simulator.kernels.timing import DEVIATE
 from simulator.phases.deployment import Deployment
 from simulator.reports.content.quantities import bytes_text, percent_text, rate_text, seconds_text
 from simulator.reports.formats.text import text_table
+from simulator.reports.words.assumptions import assumption_texts
 from simulator.traffic.requests import Floats
 
 SWEEP_COLUMNS = ("rate", "TTFT p50", "TTFT p95", "TTFT p99", "TPOT p95", "E2E p95", "mean batch", "KV in use", "state")
@@ -233,7 +234,7 @@ def serve_text(answered: ScenarioResult, *, assumptions: bool) -> str:
         )
     parts += [f"note: {text}" for text in answered.notes]
     if assumptions:
-        parts += ["", "Assumptions", *(f"- {text}" for text in answered.assumptions)]
+        parts += ["", "Assumptions", *(f"- {text}" for text in assumption_texts(answered.assumptions))]
     else:
         parts.append(f"({len(answered.assumptions)} assumptions: --assumptions lists them)")
     return "\n".join(parts) + "\n"

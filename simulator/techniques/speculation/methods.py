@@ -42,13 +42,15 @@ class MethodTraits:
     k : longest run of guesses
     tree : guesses per depth, or their number, under the reference implementation; None verifies a chain of k
     tokens : mean tokens per verify step where the scenario gives no acceptance (Vicuna-7B, Spec-Bench, greedy)
+    usual, measured : where ``k`` and ``tree``, and where ``tokens`` come from
     """
 
     drafter: Drafter
     bookkeeping: Bookkeeping
     k: int
     tokens: float
-    source: str
+    usual: str
+    measured: str
     tree: int | tuple[int, ...] | None = None
 
 
@@ -65,7 +67,8 @@ METHODS: Mapping[SpeculationMethod, MethodTraits] = MappingProxyType(
             bookkeeping=Bookkeeping.CHAIN,
             k=5,
             tokens=2.28,
-            source=f"5 draft tokens, where assisted generation of transformers starts; {_MEASURED} SpS, A100",
+            usual="5 draft tokens, where assisted generation of transformers starts",
+            measured=f"{_MEASURED} SpS, A100",
         ),
         "eagle": MethodTraits(
             drafter=Drafter.LAYER,
@@ -73,7 +76,8 @@ METHODS: Mapping[SpeculationMethod, MethodTraits] = MappingProxyType(
             k=5,
             tree=25,
             tokens=3.61,
-            source=f"EAGLE's static tree of 25 guesses, depth 5; {_MEASURED} EAGLE, A100",
+            usual="EAGLE's static tree of 25 guesses, depth 5",
+            measured=f"{_MEASURED} EAGLE, A100",
         ),
         "eagle2": MethodTraits(
             drafter=Drafter.LAYER,
@@ -81,7 +85,8 @@ METHODS: Mapping[SpeculationMethod, MethodTraits] = MappingProxyType(
             k=6,
             tree=59,
             tokens=4.36,
-            source=f"EAGLE-2's dynamic tree of 60 tokens, depth 6, with its root; {_MEASURED} EAGLE2, RTX 3090",
+            usual="EAGLE-2's dynamic tree of 60 tokens, depth 6, with its root",
+            measured=f"{_MEASURED} EAGLE2, RTX 3090",
         ),
         "medusa": MethodTraits(
             drafter=Drafter.HEADS,
@@ -89,7 +94,8 @@ METHODS: Mapping[SpeculationMethod, MethodTraits] = MappingProxyType(
             k=4,
             tree=MEDUSA_TREE,
             tokens=2.32,
-            source=f"Medusa's mc_sim_7b_63: 63 guesses, depth 4; {_MEASURED} Medusa, A100",
+            usual="Medusa's mc_sim_7b_63: 63 guesses, depth 4",
+            measured=f"{_MEASURED} Medusa, A100",
         ),
         "hydra": MethodTraits(
             drafter=Drafter.HEADS,
@@ -97,28 +103,32 @@ METHODS: Mapping[SpeculationMethod, MethodTraits] = MappingProxyType(
             k=4,
             tree=MEDUSA_TREE,
             tokens=3.24,
-            source=f"Medusa's tree, heads that see the guesses before theirs; {_MEASURED} Hydra, A100",
+            usual="Medusa's tree, heads that see the guesses before theirs",
+            measured=f"{_MEASURED} Hydra, A100",
         ),
         "ngram": MethodTraits(
             drafter=Drafter.HOST,
             bookkeeping=Bookkeeping.CHAIN,
             k=10,
             tokens=1.73,
-            source=f"10 tokens copied after a match, as prompt lookup decoding; {_MEASURED} PLD, A100",
+            usual="10 tokens copied after a match, as prompt lookup decoding",
+            measured=f"{_MEASURED} PLD, A100",
         ),
         "lookup": MethodTraits(
             drafter=Drafter.HOST,
             bookkeeping=Bookkeeping.CHAIN,
             k=10,
             tokens=1.73,
-            source=f"prompt lookup decoding, 10 tokens copied after a match; {_MEASURED} PLD, A100",
+            usual="prompt lookup decoding, 10 tokens copied after a match",
+            measured=f"{_MEASURED} PLD, A100",
         ),
         "llma": MethodTraits(
             drafter=Drafter.HOST,
             bookkeeping=Bookkeeping.CHAIN,
             k=10,
             tokens=1.73,
-            source=f"10 tokens copied from a reference, assumed as for prompt lookup; {_MEASURED} PLD, A100",
+            usual="10 tokens copied from a reference, assumed as for prompt lookup",
+            measured=f"{_MEASURED} PLD, A100",
         ),
         "rest": MethodTraits(
             drafter=Drafter.HOST,
@@ -126,21 +136,24 @@ METHODS: Mapping[SpeculationMethod, MethodTraits] = MappingProxyType(
             k=10,
             tree=63,
             tokens=1.82,
-            source=f"REST: up to 64 draft tokens from the data store, runs of 10; {_MEASURED} REST, A100",
+            usual="REST: up to 64 draft tokens from the data store, runs of 10",
+            measured=f"{_MEASURED} REST, A100",
         ),
         "lookahead": MethodTraits(
             drafter=Drafter.FORWARD,
             bookkeeping=Bookkeeping.TREE,
             k=4,
             tokens=1.66,
-            source=f"lookahead decoding's N = 5, W = 7, G = 7; {_MEASURED} Lookahead, A100",
+            usual="lookahead decoding's N = 5, W = 7, G = 7",
+            measured=f"{_MEASURED} Lookahead, A100",
         ),
         "blockwise": MethodTraits(
             drafter=Drafter.HEADS,
             bookkeeping=Bookkeeping.CHAIN,
             k=7,
             tokens=2.32,
-            source="blocks of 8 (7 heads beside the model's own); tokens per step assumed as for Medusa's heads",
+            usual="blocks of 8 (7 heads beside the model's own)",
+            measured="tokens per step assumed as for Medusa's heads",
         ),
     }
 )

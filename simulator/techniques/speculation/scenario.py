@@ -7,6 +7,7 @@ from math import ceil
 
 import numpy as np
 
+from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
 from simulator.operators.transformer import is_encoder_only
 from simulator.specs.model.architecture import ModelSpec
@@ -41,7 +42,7 @@ class SpeculationPlan:
     verify_tokens: int
     draft_width: float
     draft_device: DraftDevice
-    assumptions: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
 
     @property
     def mean_tokens(self) -> float:
@@ -113,7 +114,7 @@ def speculation_plan(spec: SpeculationSpec, *, model: ModelSpec, framework: bool
     """
     check_speculation(spec, model=model)
     traits = METHODS[spec.method]
-    said: list[str] = []
+    said: list[Assumption] = []
     tree = traits.tree if spec.tree is None and framework else spec.tree
     k = _run_length(spec, traits=traits, tree=tree, framework=framework, said=said)
     acceptance = _acceptance(spec, traits=traits, k=k, is_chain=tree is None, said=said)
@@ -131,8 +132,17 @@ def speculation_plan(spec: SpeculationSpec, *, model: ModelSpec, framework: bool
     )
 
 
+def _assumed(field: str, value: object = None, *, detail: str) -> Assumption:
+    return Assumption(key=f"speculation.{field}", value=value, origin=ValueOrigin.RULE, detail=detail)
+
+
 def _run_length(
-    spec: SpeculationSpec, *, traits: MethodTraits, tree: int | tuple[int, ...] | None, framework: bool, said: list[str]
+    spec: SpeculationSpec,
+    *,
+    traits: MethodTraits,
+    tree: int | tuple[int, ...] | None,
+    framework: bool,
+    said: list[Assumption],
 ) -> int:
     if isinstance(spec.acceptance, tuple):
         return len(spec.acceptance)
@@ -141,14 +151,14 @@ def _run_length(
     if isinstance(spec.tree, tuple):
         return len(spec.tree)
     k = len(tree) if isinstance(tree, tuple) else traits.k
-    reason = traits.source.split(";")[0]
+    reason = traits.usual
     if spec.method == "draft" and framework:
         k = round(schedule_length(_mean_at(spec, traits=traits, k=k)))
         reason = "where the schedule of assisted generation settles: 2 more after a full success, 1 less otherwise"
     if spec.accepted_tokens is not None and spec.accepted_tokens > k + 1:
         k = ceil(spec.accepted_tokens - 1)
         reason = "the shortest run that can yield accepted_tokens"
-    said.append(f"speculation.k = {k} ({reason})")
+    said.append(_assumed("k", k, detail=reason))
     return k
 
 
@@ -159,12 +169,12 @@ def _mean_at(spec: SpeculationSpec, *, traits: MethodTraits, k: int) -> float:
 
 
 def _acceptance(
-    spec: SpeculationSpec, *, traits: MethodTraits, k: int, is_chain: bool, said: list[str]
+    spec: SpeculationSpec, *, traits: MethodTraits, k: int, is_chain: bool, said: list[Assumption]
 ) -> tuple[float, ...]:
     if spec.acceptance is None and spec.accepted_tokens is None:
         rate = rate_of_mean(traits.tokens, k=traits.k)
         flattered = "; with its tree, a chain yields less" if is_chain and traits.tree is not None else ""
-        said.append(f"speculation.acceptance = {rate:.3f} a position ({traits.source.split('; ')[-1]}{flattered})")
+        said.append(_assumed("acceptance", f"{rate:.3f} a position", detail=f"{traits.measured}{flattered}"))
         return (rate,) * k
     if spec.accepted_tokens is not None:
         if not 1.0 <= spec.accepted_tokens <= k + 1:
@@ -175,7 +185,12 @@ def _acceptance(
         return (rate_of_mean(spec.accepted_tokens, k=k),) * k
     rates = np.broadcast_to(np.asarray(spec.acceptance, dtype=np.float64), (k,))
     if isinstance(spec.tree, tuple):
-        said.append("speculation.acceptance is that of one guess; guesses for the same position are independent")
+        said.append(
+            _assumed(
+                "acceptance",
+                detail="speculation.acceptance is that of one guess; guesses for the same position are independent",
+            )
+        )
         nodes = np.array(spec.tree, dtype=np.float64)
         rates = any_child_accepted(rates, children=nodes / np.append(1.0, nodes[:-1]))
     return tuple(float(rate) for rate in rates)
@@ -188,22 +203,24 @@ def _verify_tokens(
     tree: int | tuple[int, ...] | None,
     k: int,
     framework: bool,
-    said: list[str],
+    said: list[Assumption],
 ) -> int:
     if spec.method == "lookahead":
         window, guesses = spec.window or LOOKAHEAD_WINDOW, spec.guesses or LOOKAHEAD_GUESSES
         if spec.window is None or spec.guesses is None:
-            said.append(f"speculation.window = {window}, guesses = {guesses} ({traits.source.split(';')[0]})")
+            said.append(_assumed("window", f"{window}, guesses = {guesses}", detail=traits.usual))
         return 1 + (window + guesses) * k
     if tree is None:
         if traits.tree is not None and not framework:
-            said.append(f"speculation.tree: none, {k} guesses in a row as serving engines verify them")
+            said.append(
+                _assumed("tree", detail=f"speculation.tree: none, {k} guesses in a row as serving engines verify them")
+            )
         return 1 + k
     guesses = sum(tree) if isinstance(tree, tuple) else tree
     if guesses < k:
         raise _refuse("tree", f"{guesses} guesses cannot hold a run of k = {k}", hint=f"at least {k}")
     if spec.tree is None:
-        said.append(f"speculation.tree = {guesses} guesses ({traits.source.split(';')[0]})")
+        said.append(_assumed("tree", f"{guesses} guesses", detail=traits.usual))
     return 1 + guesses
 
 

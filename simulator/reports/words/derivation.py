@@ -10,7 +10,9 @@ from __future__ import annotations
 from simulator.phases.memory import MemoryPlan
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet, Transfer
-from simulator.planner.records import Rejection
+from simulator.planner.reasons import Rejection
+from simulator.reports.words.flags import flagged
+from simulator.reports.words.limits import detail_text, resource_text
 from simulator.units import GIGA, KILO, MILLI, percent_text, plain_text
 
 
@@ -33,7 +35,7 @@ def _pool_lines(plan: CapacityPlan, transfer: Transfer) -> list[str]:
     ]
     return [
         f"{first.role} pool, {memory_text(first.replica.memory)}",
-        f"{sized[0]}; limit: {first.limit.detail}",
+        f"{sized[0]}; limit: {detail_text(first.limit)}",
         *sized[1:],
         "TTFT under load is that of prefill replicas that take turns at the requests (round robin); their number holds "
         "the objectives for requests at random moments as well, as that of aggregated replicas does",
@@ -93,7 +95,7 @@ def _capacity_lines(plan: CapacityPlan, fleet: Fleet) -> list[str]:
         f"saturated: {saturation} requests/s, {replica.saturated_sequences:.0f} sequences decoding",
         f"planned: {planned} requests/s per replica, {percent_text(replica.utilization)} of "
         f"saturation; {loaded.mean_sequences:.0f} sequences, KV cache {full} full, {prompts}",
-        f"limit: {fleet.limit.resource}: {fleet.limit.detail}",
+        f"limit: {resource_text(fleet.limit)}: {detail_text(fleet.limit)}",
     ]
 
 
@@ -147,7 +149,9 @@ def nearest_rejections(plan: CapacityPlan) -> tuple[Rejection, ...]:
 
 def explanation(plan: CapacityPlan) -> tuple[str, ...]:
     """The derivation of the chosen fleet and the refusals, one sentence a line."""
-    refused = [f"refused {item.hardware} {item.label}: {item.message}" for item in nearest_rejections(plan)]
+    refused = [
+        f"refused {item.hardware} {item.label}: {flagged(str(item.reason))}" for item in nearest_rejections(plan)
+    ]
     return (
         *_demand_lines(plan),
         *serving_lines(plan),

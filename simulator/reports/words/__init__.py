@@ -1,0 +1,1 @@
+"""Sentences about typed records: assumptions, warnings, limits; the only place that words them."""

@@ -1,0 +1,158 @@
+"""What a plan rests on, in words: the name, the value and the source of every input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from simulator.assumptions import Assumption, ValueOrigin
+from simulator.planner.input_origins import LengthOrigins, SparesWanted, TraceFound, TraceName
+from simulator.planner.records import Objective
+from simulator.reports.words.assumptions import assumption_text, source_text
+from simulator.reports.words.flags import flag_of
+from simulator.specs.money.prices import PriceProfile
+from simulator.traffic.lengths import LengthDistribution
+from simulator.units import KILO, bound_text, percent_text, plain_text
+
+_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "model": "model",
+        "rps": "request rate",
+        "peak_to_mean": "peak over mean",
+        "cache_hit": "answered from cache",
+        "isl": "prompt length",
+        "osl": "answer length",
+        "prefix_hit": "prompt tokens in prefix cache",
+        "arrival_cv": "burstiness of arrivals (cv)",
+        "headroom": "headroom for growth",
+        "objectives": "objectives",
+        "utilization": "highest load of a replica",
+        "spares": "spare replicas",
+        "max_quality_loss": "loss of answer quality, at most",
+        "prices": "prices",
+    }
+)
+_CHAT = "default: mean of the Azure 2023 conversation trace"
+_DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {
+        "peak_to_mean": f"{flag_of('rps')} is taken as the peak; {flag_of('peak_to_mean')} plans above a mean",
+        "objectives": "bounds of MLPerf Inference llama2-70b Server, at p95",
+        "utilization": "the objectives decide, up to where the steady state was checked",
+        "spares": "N+1",
+        "prices": f"{flag_of('prices')} and {flag_of('price_kind')} choose others",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanInput:
+    """One input of a plan as it is shown; ``remark`` : of the source, what its badge does not say."""
+
+    name: str
+    value: str
+    source: str
+    origin: ValueOrigin
+    remark: str
+
+
+def _value(item: Assumption) -> str:
+    match item.key, item.value:
+        case "rps", float(rate):
+            return f"{plain_text(rate, digits=6)} requests/s"
+        case "peak_to_mean", float(peak):
+            return f"{peak:.3g}"
+        case (("cache_hit" | "headroom" | "prefix_hit"), (float() | int()) as share):
+            return percent_text(share)
+        case "arrival_cv", float(variation):
+            return f"{variation:g}"
+        case (("isl" | "osl"), LengthDistribution() as lengths):
+            return _lengths(lengths)
+        case "objectives", tuple(objectives):
+            return ", ".join(f"{o.name} <= {bound_text(o.bound_s)}" for o in objectives if isinstance(o, Objective))
+        case "utilization", float(load):
+            return f"{percent_text(load)} of the rate that saturates it"
+        case "spares", SparesWanted() as wanted:
+            return _spares(wanted)
+        case "max_quality_loss", float(loss):
+            return f"{percent_text(loss, digits=3)} of a published metric; what nobody published is refused"
+        case "prices", PriceProfile() as prices:
+            return f"{prices.name}, {item.detail}, {prices.currency}, {prices.date}"
+    return str(item.value)
+
+
+def _lengths(lengths: LengthDistribution) -> str:
+    digits = 0 if lengths.mean_tokens >= KILO or lengths.mean_tokens == round(lengths.mean_tokens, 0) else 1
+    shown = f"{lengths.mean_tokens:,.{digits}f} tokens on average, cv {lengths.cv:.2f}"
+    return f"{shown}, log-normal" if lengths.cv > 0 else shown
+
+
+def _spares(wanted: SparesWanted) -> str:
+    parts = [] if wanted.server_spares is None else [f"as many as fill {wanted.server_spares} servers"]
+    if wanted.availability is not None:
+        parts.append(f"for {wanted.availability:g} % availability")
+    return ", at least ".join(parts)
+
+
+def _trace(name: TraceName | None) -> str:
+    return "trace" if name is None else f"trace {name.source} ({name.requests} requests in {name.duration_s:.0f} s)"
+
+
+def _lengths_source(found: LengthOrigins) -> str:
+    texts = {ValueOrigin.GIVEN: "given", ValueOrigin.TRACE: _trace(found.trace)}
+    mean, cv = texts.get(found.mean, _CHAT), texts.get(found.cv, _CHAT)
+    return mean if mean == cv else f"mean {mean}; cv {cv}"
+
+
+def _prefix_source(found: float | None) -> str:
+    said = "default: every prompt is new"
+    if not found:
+        return said
+    return (
+        f"{said}; an endless cache would hit {percent_text(found)} of the trace's own: "
+        f"{flag_of('prefix_hit')} {found:.2g} counts that much"
+    )
+
+
+def _burstiness_source(found: TraceFound | None) -> str:
+    said = "default: Poisson arrivals"
+    if found is None:
+        return said
+    if found.value is None:
+        return f"{said}; the trace's clock is too coarse to tell its own"
+    return f"{said}; the trace's own is {found.value:.2f}: {flag_of('arrival_cv')} {found.value:.2f}"
+
+
+def _source(item: Assumption) -> str:
+    match item.key, item.origin, item.detail:
+        case (("isl" | "osl"), _, LengthOrigins() as found):
+            return _lengths_source(found)
+        case "prefix_hit", ValueOrigin.DEFAULT, found:
+            return _prefix_source(found.value if isinstance(found, TraceFound) else None)
+        case "arrival_cv", ValueOrigin.DEFAULT, found:
+            return _burstiness_source(found if isinstance(found, TraceFound) else None)
+        case "rps", ValueOrigin.RULE, float(peak):
+            return f"mean of {flag_of('load_profile')} under the given peak of {plain_text(peak)}"
+        case "peak_to_mean", ValueOrigin.MEASURED, TraceName() as name:
+            return f"busiest minute over mean of the {_trace(name)}"
+        case "peak_to_mean", ValueOrigin.RULE, Assumption() as before:
+            own = f"{_value(before)} is the {_source(before)}"
+            return f"what the replayed trace needs, its objectives over all requests; {own}"
+        case "peak_to_mean", ValueOrigin.RULE, _:
+            return flag_of("load_profile")
+        case key, ValueOrigin.DEFAULT, _ if key in _DEFAULTS:
+            return f"default: {_DEFAULTS[key]}"
+    return str(item.origin)
+
+
+def plan_input(item: Assumption) -> PlanInput:
+    """An assumption of a plan; what its deployment filled in keeps the names of a scenario's fields."""
+    if item.key in _NAMES:
+        return _said(_NAMES[item.key], _value(item), _source(item), item.origin)
+    if item.value is None or (item.key, item.origin) == ("engine.name", ValueOrigin.RULE):
+        return _said("replica", assumption_text(item), "default", ValueOrigin.DEFAULT)
+    return _said(item.key, str(item.value), source_text(item), item.origin)
+
+
+def _said(name: str, value: str, source: str, origin: ValueOrigin) -> PlanInput:
+    return PlanInput(name=name, value=value, source=source, origin=origin, remark=source.removeprefix("default: "))

@@ -48,19 +48,18 @@ class TestLimits:
         assert tight.best.maximum_w <= least * 1000
 
     @pytest.mark.parametrize(
-        ("limit", "flag"),
+        ("limit", "name"),
         [
-            ({"max_cost_per_hour": 1}, "--max-cost-per-hour"),
-            ({"max_power_kw": 5}, "--max-power-kw"),
-            ({"max_racks": 1}, "--max-racks"),
+            ({"max_cost_per_hour": 1}, "max_cost_per_hour"),
+            ({"max_power_kw": 5}, "max_power_kw"),
+            ({"max_racks": 1}, "max_racks"),
         ],
     )
-    def test_the_nearest_that_is_feasible_is_named_and_is(self, limit: dict[str, object], flag: str) -> None:
+    def test_the_nearest_that_is_feasible_is_named_and_is(self, limit: dict[str, object], name: str) -> None:
         error = refused(**limit)
-        assert error.field == flag
+        assert error.field == name
         assert "more than" in error.message
-        nearest = float(error.hint.split(flag)[1].split()[0])
-        name = flag[2:].replace("-", "_")
+        nearest = float(error.hint.split(f"`{name}`")[1].split()[0])
         value: float = np.ceil(nearest * 1.001)
         assert planned(**{name: int(value) if name == "max_racks" else value}).best.devices > 0
 
@@ -71,8 +70,8 @@ class TestLimits:
         fewest = min(fleet.devices for fleet in fleets)
         assert not any(fleet.devices == fewest and fleet.cost.per_hour == cheapest for fleet in fleets)
         error = refused(hardware=("mi300x", "b200"), max_cost_per_hour=cheapest, max_gpus=fewest)
-        assert "--max-gpus" in error.message
-        assert "--max-cost-per-hour" in error.message
+        assert "`max_gpus`" in error.message
+        assert "`max_cost_per_hour`" in error.message
 
     def test_racks_need_whole_servers(self) -> None:
         with pytest.raises(RoofcastError) as caught:
@@ -177,10 +176,10 @@ class TestGap:
     def test_what_a_change_promises_is_what_its_flags_give(self) -> None:
         gap = planned(hardware="h100", kv_cache="bf16", explain_gap=True).gap
         assert gap is not None
-        first = next(step for step in gap.steps if step.flags.startswith(("--scheme", "--weights")))
+        first = next(step for step in gap.steps if step.given[0].field in ("scheme", "weights"))
         if first is gap.steps[0]:
-            name, value = first.flags.split()
-            again = planned(hardware="h100", kv_cache="bf16", **{name[2:]: value})
+            (given,) = first.given
+            again = planned(hardware="h100", kv_cache="bf16", **{given.field: given.value})
             assert min(fleet.devices for fleet in (again.best, *again.alternatives)) <= first.devices
 
     def test_formats_say_what_is_known_of_their_quality(self) -> None:
@@ -265,4 +264,4 @@ def test_every_accelerator_that_was_not_chosen_is_listed_dearer_or_with_a_reason
     served = {fleet.hardware for fleet in (plan.best, *plan.alternatives)}
     assert served | {item.hardware for item in refused} == {"h100-sxm-80gb", "mi300x", "t4"}
     assert all((fleet.cost.per_hour or 0.0) >= (plan.best.cost.per_hour or 0.0) for fleet in plan.alternatives)
-    assert all(item.message for item in refused)
+    assert all(str(item.reason) for item in refused)

@@ -15,6 +15,7 @@ from simulator.planner.plan import answered_in_full
 from simulator.reports.content.document import Table
 from simulator.reports.formats.files import REFUSAL_NAMES, refusal_files, refusal_report
 from simulator.reports.studies import input_hash
+from simulator.reports.words.flags import flag_texts
 from simulator.specs.question.plan import PlanSpec, plan_command, plan_spec
 
 CREATED = "2026-11-21"
@@ -51,7 +52,7 @@ def test_every_change_that_closes_the_gap_stands_in_a_table() -> None:
     gap = refusal().gap  # type: ignore[attr-defined]
     shown = {str(row.cells[0].value) for table in tables for row in table.rows}
     assert gap.steps
-    assert {f"{step.name} ({step.flags})" for step in gap.steps} <= shown
+    assert {f"{step.name} ({flag_texts(step.given)})" for step in gap.steps} <= shown
     assert [section.number for section in report.sections] == list(range(1, len(report.sections) + 1))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,9 @@ from simulator.planner.records import Demand, Objective
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
+    from simulator.planner.fleet.fleet import Sized
     from simulator.planner.gap.records import Gap
+    from simulator.planner.search.question import Question
     from simulator.planner.studies.choice_records import LengthSplit, ParetoSet, SearchSummary, StockPlan
     from simulator.planner.studies.risk_records import Growth, RentalMix, Resilience, Uncertainty
 
@@ -134,10 +136,23 @@ class Finalists:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanBasis:
+    """What studies of a plan are computed from, so that one that is wanted later needs no second search.
+
+    question : resolved, and with the demand that the event simulation found for a trace
+    shown : the plan's fleets before their latencies and limits were worked out, the chosen one first
+    """
+
+    question: Question
+    shown: tuple[Sized, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityPlan:
     """The answer: the chosen fleet, the best of every other option, what was refused and what it all rests on.
 
     spec : the question as it was asked
+    basis : for studies that are made later; no part of the answer
     search and what follows it : studies beside the plan itself, None where they were not asked for
     """
 
@@ -151,6 +166,7 @@ class CapacityPlan:
     candidates: int
     assumptions: tuple[Assumption, ...]
     warnings: tuple[PlanWarning, ...]
+    basis: PlanBasis = field(compare=False, repr=False, metadata={"inside": True})
     search: SearchSummary | None = None
     pareto: ParetoSet | None = None
     gap: Gap | None = None

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simulator.errors import RoofcastError
-from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.capacity_plan import CapacityPlan, PlanBasis
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, complete
 from simulator.planner.plausibility import warnings_for
@@ -19,7 +19,7 @@ from simulator.planner.reasons import Rejection
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.search import try_platforms
-from simulator.planner.studies.registry import has_studies, with_finalists, with_studies
+from simulator.planner.studies.registry import has_studies, with_finalists, with_risks, with_studies
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
         candidates=tried.summary.candidates if tried.summary else len(trial.sized) + len(trial.rejections) + trial.more,
         assumptions=(*question.assumptions, *best.replica.deployment.assumptions),
         warnings=(*question.demand.warnings, *warnings_for(question, best, fleets)),
+        basis=PlanBasis(question=question, shown=tuple(shown)),
         search=tried.summary,
     )
     if simulated is not None:
@@ -145,8 +146,6 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
 
 ILLUSTRATED_GROWTH_PER_MONTH = 0.05
 """Where no growth was given: an assumption to show what growth would ask for, no forecast. Enters no total."""
-_DEARER = {"verify": False, "pareto": False, "explain_gap": False, "pools": False}
-"""Studies that a completion does not repeat."""
 
 
 def full_question(spec: PlanSpec) -> PlanSpec:
@@ -169,18 +168,12 @@ def answered_in_full(spec: PlanSpec) -> CapacityPlan:
 
 
 def completed(plan: CapacityPlan) -> CapacityPlan:
-    """``plan`` with the studies of a report that it lacks; one that has them all comes back as it is."""
+    """``plan`` with the studies of a report that it lacks, without a second search; its warnings stay as they are."""
     if is_complete(plan):
         return plan
-
-    again = plan_capacity(full_question(plan.spec).model_copy(update=_DEARER))
-    return replace(
-        plan,
-        resilience=plan.resilience or again.resilience,
-        growth=plan.growth or again.growth,
-        rental=plan.rental or again.rental,
-        uncertainty=plan.uncertainty or again.uncertainty,
-    )
+    asked = plan.basis.question
+    found = with_risks(plan, replace(asked, spec=full_question(asked.spec)), shown=plan.basis.shown)
+    return replace(found, warnings=plan.warnings)
 
 
 def as_asked(plan: CapacityPlan) -> CapacityPlan:

@@ -93,7 +93,7 @@ def gather(
 ) -> Studies:
     """Work out everything that a report shows beside the plan itself.
 
-    complete : also the studies of a report that the plan lacks, which plans once more; not needed for parts of one
+    complete : also the studies of a report that the plan lacks; not needed for parts of one
 
     Raises
     ------

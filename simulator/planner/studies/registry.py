@@ -65,22 +65,26 @@ def _choices(plan: CapacityPlan, question: Question, *, allowed: Sequence[Sized]
     return plan
 
 
-def _risks(plan: CapacityPlan, question: Question, *, shown: Sequence[Sized]) -> CapacityPlan:
+def with_risks(plan: CapacityPlan, question: Question, *, shown: Sequence[Sized]) -> CapacityPlan:
+    """``plan`` with failure, growth, rental and uncertainty as ``question`` asks for them; what it has stays.
+
+    shown : the best of every accelerator, best first
+    """
     spec, best = question.spec, shown[0]
-    if spec.resilience or spec.availability is not None:
+    if plan.resilience is None and (spec.resilience or spec.availability is not None):
         from simulator.planner.studies.resilience import availability_warnings, resilience_of
 
         found = resilience_of(question, best)
         plan = replace(plan, resilience=found, warnings=(*plan.warnings, *availability_warnings(found)))
-    if spec.growth is not None:
+    if plan.growth is None and spec.growth is not None:
         from simulator.planner.studies.growth import growth_of
 
         plan = replace(plan, growth=growth_of(question, best))
-    if spec.rental:
+    if plan.rental is None and spec.rental:
         from simulator.planner.studies.rental import rental_of
 
         plan = replace(plan, rental=rental_of(question, best, fleet=plan.best))
-    if spec.uncertainty:
+    if plan.uncertainty is None and spec.uncertainty:
         from simulator.planner.studies.uncertainty import uncertainty_of
 
         plan = replace(plan, uncertainty=uncertainty_of(question, shown))
@@ -116,8 +120,7 @@ def with_studies(
     allowed : fleets within the limits, best first; shown : the best of every accelerator, best first
     """
     plan = _choices(plan, question, allowed=allowed)
-    plan = _risks(plan, question, shown=shown)
-    return plan
+    return with_risks(plan, question, shown=shown)
 
 
 def with_finalists(plan: CapacityPlan, simulated: Outcome) -> CapacityPlan:

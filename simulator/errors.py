@@ -24,7 +24,7 @@ class Option(str):
 
 
 class RoofcastError(Exception):
-    """A refusal. ``str()`` is one line, which names other fields between backquotes.
+    """A refusal. ``str()`` is one line, which names options between backquotes.
 
     ``code`` is a short stable identifier for programs, ``field`` the dotted name of what was wrong,
     ``message`` says what is wrong and what is allowed, ``hint`` what to try next.
@@ -47,9 +47,14 @@ class RoofcastError(Exception):
         self.exit_code = exit_code
 
     def __str__(self) -> str:
-        where = f"{self.field}: " if self.field else ""
         hint = f" ({self.hint})" if self.hint else ""
-        return f"{where}{self.message}{hint}".replace("\n", " ")
+        return f"{self.place}{self.message}{hint}".replace("\n", " ")
+
+    @property
+    def place(self) -> str:
+        """The field as a sentence begins with it, between backquotes where it is an option; empty without one."""
+        named = f"`{self.field}`" if isinstance(self.field, Option) else self.field
+        return f"{named}: " if named else ""
 
 
 class ProfileError(RoofcastError):

@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from simulator.errors import FileError
+from simulator.errors import FileError, Option
 
 STANDARD_STREAM = "-"
 
 
-def write_text(text: str, target: str, *, force: bool, flag: str = "--output") -> None:
+def write_text(text: str, target: str, *, force: bool, flag: str = Option("output")) -> None:
     """Write ``text`` to stdout ("-") or to a new file; an existing one needs ``force``; refusals name ``flag``.
 
     The file appears under its name only when it is complete.
@@ -25,11 +25,11 @@ def write_text(text: str, target: str, *, force: bool, flag: str = "--output") -
     write_bytes(text.encode("utf-8"), target, force=force, flag=flag)
 
 
-def write_bytes(content: bytes, target: str, *, force: bool, flag: str = "--output") -> None:
+def write_bytes(content: bytes, target: str, *, force: bool, flag: str = Option("output")) -> None:
     """Write ``content`` to a new file, as `write_text` does."""
     path = Path(target)
     if path.exists() and not force:
-        raise FileError(f"{target!r} exists", field=flag, hint="choose another name or add --force")
+        raise FileError(f"{target!r} exists", field=flag, hint="choose another name or add `force`")
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -50,7 +50,7 @@ def check_target(target: str | None, *, flag: str, force: bool) -> None:
         return
     path = Path(target)
     if path.exists() and not force:
-        raise FileError(f"{target!r} exists", field=flag, hint="choose another name or add --force")
+        raise FileError(f"{target!r} exists", field=flag, hint="choose another name or add `force`")
     if not path.parent.is_dir():
         raise FileError(f"cannot write {target!r}: no folder {str(path.parent)!r}", field=flag)
 
@@ -59,7 +59,7 @@ def write_new_texts(texts: Sequence[tuple[Path, str]], *, force: bool, flag: str
     """Write several files and their folders; none of them where one exists and ``force`` is not given."""
     for path, _ in texts:
         if path.exists() and not force:
-            raise FileError(f"{str(path)!r} exists", field=flag, hint="choose another directory or add --force")
+            raise FileError(f"{str(path)!r} exists", field=flag, hint="choose another directory or add `force`")
     for path, text in texts:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from simulator.errors import RoofcastError
+from simulator.reports.words.flags import error_line
 
 
 def exit_code_of(main: Callable[[], int]) -> int:
@@ -15,5 +16,5 @@ def exit_code_of(main: Callable[[], int]) -> int:
     except RoofcastError as error:
         spec = getattr(sys.modules["__main__"], "__spec__", None)
         name = spec.name.removesuffix(".__main__") if spec is not None else "validation"
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {error_line(error)}", file=sys.stderr)
         return int(error.exit_code)

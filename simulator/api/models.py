@@ -80,7 +80,7 @@ def count(
     if not fine_tune:
         for name, value in (("--optimizer", optimizer), ("--train-batch", train_batch)):
             if value is not None:
-                raise RoofcastError(f"has no effect without {FLAG}", field=name, code="ignored_option")
+                raise RoofcastError(f"has no effect without `{FLAG}`", field=name, code="ignored_option")
     precision = validate(PrecisionSpec, {"kv_cache": kv_cache}, where="")
     counts = model_counts(load_model(config, profiles=profiles), precision=precision, context_tokens=context_tokens)
     tuning = _tuning(counts, fine_tune, optimizer=optimizer or "mixed", sequences=train_batch or 1)

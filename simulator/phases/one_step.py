@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.errors import RoofcastError
+from simulator.errors import Option, RoofcastError
 from simulator.kernels.timing import DEVIATE, Range, interval
 from simulator.operators.step_shape import prefill_step
 from simulator.phases.crossover import CrossoverRange, crossover_range
@@ -50,9 +50,9 @@ def one_step(deployment: Deployment, *, phase: str, batch_size: int, context_tok
         if deployment.speculation is not None:
             raise RoofcastError(
                 "speculation changes nothing in a prompt pass",
-                field="--speculation",
+                field=Option("speculation"),
                 code="no_effect",
-                hint="--phase decode",
+                hint="`phase` decode",
             )
         estimate = estimate_step(deployment, prefill_step(sequences=batch_size, tokens=context_tokens))
     else:
@@ -73,4 +73,4 @@ def one_step(deployment: Deployment, *, phase: str, batch_size: int, context_tok
 def check_phase(phase: str) -> None:
     """Refuse a name of a phase that is none."""
     if phase not in PHASES:
-        raise RoofcastError(f"{phase!r} is not a phase; allowed: {', '.join(PHASES)}", field="--phase")
+        raise RoofcastError(f"{phase!r} is not a phase; allowed: {', '.join(PHASES)}", field=Option("phase"))

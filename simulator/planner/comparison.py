@@ -301,7 +301,7 @@ def compare(
         The base is refused; a change is refused on top of those before it (named with the reason), or moves no number.
     """
     if not changes:
-        raise RoofcastError("nothing to compare with", field=FLAG, code="missing_field", hint=f"{FLAG} weights=fp8")
+        raise RoofcastError("nothing to compare with", field=FLAG, code="missing_field", hint=f"`{FLAG}` weights=fp8")
     runs_at_most = 2 * len(changes)
     done = 0
 
@@ -353,9 +353,8 @@ def _same(now: float | None, then: float | None) -> bool:
 def _refused(change: ScenarioChange, error: RoofcastError, *, after: Sequence[ScenarioChange]) -> RoofcastError:
     """The refusal of a change, naming what it was put on top of."""
     where = f" after {', '.join(repr(other.text) for other in after)}" if after else ""
-    inside = f"{error.field}: " if error.field else ""
     return RoofcastError(
-        f"{change.text!r}{where}: {inside}{error.message}",
+        f"{change.text!r}{where}: {error.place}{error.message}",
         field=FLAG,
         code=error.code,
         hint=error.hint,

@@ -16,6 +16,7 @@ from simulator.engine.runs.metrics import objective_name
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.reports.words.assumptions import assumption_text
+from simulator.reports.words.flags import error_content
 from simulator.specs.question.plan import ObjectiveSpec
 
 SCHEMA_VERSION = "1.0"
@@ -74,7 +75,4 @@ def result_object(result: ScenarioResult | CapacityResult) -> Json:
 
 def error_object(identifier: str | int | None, error: RoofcastError) -> Json:
     """The contract's refusal of one scenario."""
-    return {
-        "id": identifier,
-        "error": {"code": error.code, "field": error.field, "message": error.message, "hint": error.hint},
-    }
+    return {"id": identifier, "error": error_content(error)}

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from simulator.errors import FileError, ProfileError, did_you_mean
+from simulator.errors import FileError, Option, ProfileError, did_you_mean
 from simulator.specs.base import Spec
 from simulator.specs.documents import SpecT, read_yaml, validate
 from simulator.specs.spellings import plain_word
@@ -69,7 +69,7 @@ def _user_directory(profiles: str | Path | None) -> Path | None:
         return None
     directory = Path(given).expanduser()
     if not directory.is_dir():
-        origin = "--profiles" if profiles is not None else PROFILES_VARIABLE
+        origin = Option("profiles") if profiles is not None else PROFILES_VARIABLE
         raise FileError(f"{directory} is not a directory", field=origin)
     return directory
 

@@ -106,7 +106,7 @@ def test_what_is_illegal_or_idle_is_refused_with_its_reason(
 ) -> None:
     with pytest.raises(RoofcastError) as refusal:
         compared(*words)
-    assert refusal.value.field == "--with"
+    assert refusal.value.field == "with"
     assert refusal.value.exit_code == code
     for part in parts:
         assert part in refusal.value.message

@@ -25,6 +25,7 @@ from simulator.planner.search.search import try_platform
 from simulator.planner.studies.growth import capacity_steps, month_later
 from simulator.planner.studies.risk_records import GrowthMonth
 from simulator.planner.studies.uncertainty import uncertainty_of
+from simulator.reports.words.flags import error_line
 from simulator.reports.words.warnings import warning_texts
 from simulator.specs.question.plan import plan_spec
 
@@ -256,7 +257,7 @@ class TestGrowth:
         assert planned(growth="1%/year", lead_time=1).growth.bridge_devices == 0  # type: ignore[union-attr]
 
     def test_growth_that_leaves_the_world_is_refused(self) -> None:
-        with pytest.raises(RoofcastError, match=r"--growth: reaches .* requests/s in its high band after 120 months"):
+        with pytest.raises(RoofcastError, match=r"`growth`: reaches .* requests/s in its high band after 120 months"):
             planned(growth="900%/month", horizon=120)
 
     def test_a_horizon_of_one_month_has_one_quarter(self) -> None:
@@ -328,7 +329,7 @@ class TestRental:
     def test_a_weekend_keeps_the_given_peak_over_mean(self) -> None:
         shape, _ = load_shape(plan_spec({"rps": 1.0, "rental": True, "peak_to_mean": 2.0, "weekend": 0.5}))
         assert peak_over_mean(shape) == pytest.approx(2.0)
-        with pytest.raises(RoofcastError, match="weekend: the week's peak is at least 1.4"):
+        with pytest.raises(RoofcastError, match="`weekend`: the week's peak is at least 1.4"):
             load_shape(plan_spec({"rps": 1.0, "rental": True, "peak_to_mean": 1.05, "weekend": 0.0}))
 
     def test_a_week_of_five_busy_days_by_hand(self) -> None:
@@ -462,5 +463,5 @@ def resizer_sigma(plan: CapacityPlan) -> float:
 def test_refusals_name_the_field(fields: dict[str, object], words: str) -> None:
     with pytest.raises(RoofcastError) as caught:
         plan_spec({"rps": 1, **fields})
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert words in error_line(caught.value)
+    assert "\n" not in error_line(caught.value)

@@ -40,4 +40,4 @@ def test_a_word_and_its_sizes(text: str, adapters: AdaptersSpec | None) -> None:
 def test_refusals_name_the_option(text: str, part: str) -> None:
     with pytest.raises(RoofcastError, match=part) as refusal:
         parse_fine_tune(text)
-    assert refusal.value.field == "--fine-tune"
+    assert refusal.value.field == "fine_tune"

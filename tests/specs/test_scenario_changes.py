@@ -80,7 +80,7 @@ def test_none_takes_a_field_back_to_its_default(word: str) -> None:
 def test_a_word_that_says_nothing_is_refused(text: str, part: str) -> None:
     with pytest.raises(RoofcastError) as refusal:
         parse_change(text)
-    assert refusal.value.field == "--with"
+    assert refusal.value.field == "with"
     assert part in str(refusal.value)
 
 

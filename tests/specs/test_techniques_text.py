@@ -45,17 +45,17 @@ def test_options_become_one_spec_and_absent_ones_nothing() -> None:
 @pytest.mark.parametrize(
     ("text", "field", "match"),
     [
-        (TechniquesText(sparsity=""), "--sparsity", "is empty"),
-        (TechniquesText(sparsity="3of4"), "--sparsity", "not known"),
-        (TechniquesText(speculation="eagle:acceptance"), "--speculation", "key=value"),
-        (TechniquesText(speculation="eagle:k=4,k=5"), "--speculation", "twice"),
-        (TechniquesText(speculation="egale:k=4"), "--speculation", "did you mean eagle"),
-        (TechniquesText(adapters="lora:rank=16,cuont=2"), "--adapters", "did you mean count"),
-        (TechniquesText(kv_policy="h2o"), "--kv-policy", "budget_tokens"),
-        (TechniquesText(attention="fast"), "--attention", "allowed: flash"),
-        (TechniquesText(structure="moe=1,moe.num_experts=2"), "--structure", "as a part"),
-        (TechniquesText(structure="{x"), "--structure", "not JSON"),
-        (TechniquesText(contextual_sparsity="0.5"), "--contextual-sparsity", "key=value"),
+        (TechniquesText(sparsity=""), "sparsity", "is empty"),
+        (TechniquesText(sparsity="3of4"), "sparsity", "not known"),
+        (TechniquesText(speculation="eagle:acceptance"), "speculation", "key=value"),
+        (TechniquesText(speculation="eagle:k=4,k=5"), "speculation", "twice"),
+        (TechniquesText(speculation="egale:k=4"), "speculation", "did you mean eagle"),
+        (TechniquesText(adapters="lora:rank=16,cuont=2"), "adapters", "did you mean count"),
+        (TechniquesText(kv_policy="h2o"), "kv_policy", "budget_tokens"),
+        (TechniquesText(attention="fast"), "attention", "allowed: flash"),
+        (TechniquesText(structure="moe=1,moe.num_experts=2"), "structure", "as a part"),
+        (TechniquesText(structure="{x"), "structure", "not JSON"),
+        (TechniquesText(contextual_sparsity="0.5"), "contextual_sparsity", "key=value"),
     ],
 )
 def test_mistakes_name_the_option(text: TechniquesText, field: str, match: str) -> None:

@@ -146,7 +146,7 @@ def test_what_is_not_understood_is_refused_by_name(tmp_path: Path, text: str, sa
 
 
 def test_counters_need_a_duration_and_nothing_else_takes_one(tmp_path: Path) -> None:
-    with pytest.raises(RoofcastError, match="--over 6h"):
+    with pytest.raises(RoofcastError, match="`over` 6h"):
         import_demand(write(tmp_path, METRICS))
     with pytest.raises(RoofcastError, match="its own duration"):
         import_demand(azure(tmp_path), over_s=3.0)

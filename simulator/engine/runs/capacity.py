@@ -35,7 +35,7 @@ from simulator.engine.runs.scenario_setup import (
 )
 from simulator.engine.runs.scheduling import Pool, kv_blocks_of
 from simulator.engine.runs.serving import ServedDeployment, served_deployment
-from simulator.errors import InfeasibleError, RoofcastError
+from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import mixed_step
 from simulator.phases.draft_cost import decode_round
@@ -297,7 +297,9 @@ def sustained_rate(
     options = scenario_options(scenario, ServeOptions(objectives=objectives))
     if not options.objectives:
         raise RoofcastError(
-            "at least one objective is needed", field="--slo", hint="such as --slo ttft-p95=2s, or slo in the scenario"
+            "at least one objective is needed",
+            field=Option("slo"),
+            hint="such as `slo` ttft-p95=2s, or slo in the scenario",
         )
     workload = scenario.workload or WorkloadSpec()
     served = _served(scenario, options, profiles=profiles)

@@ -12,7 +12,7 @@ from math import ceil, exp, log, log2, sqrt
 import numpy as np
 
 from simulator.engine.runs.rate_simulation import RatePoint, Served, simulate_rate
-from simulator.errors import InfeasibleError, RoofcastError
+from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.kernels.timing import DEVIATE, Provenance
 from simulator.specs.question.plan import ObjectiveSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
@@ -121,12 +121,12 @@ def _bracket(search: _Search, *, guess: SteadyGuess, start_per_s: float, step: f
 def _misses_idle(point: RatePoint) -> InfeasibleError:
     worst = max(point.checks, key=lambda check: check.excess, default=None)
     if worst is None or worst.holds:
-        return InfeasibleError("even an idle deployment does not keep up", field="--slo", code="saturated")
+        return InfeasibleError("even an idle deployment does not keep up", field=Option("slo"), code="saturated")
     objective = worst.objective
     return InfeasibleError(
         f"{objective.metric.upper()} p{objective.percentile:g} of an idle deployment is {worst.value_s:.4g} s, above "
         f"{objective.bound_s:g} s",
-        field="--slo",
+        field=Option("slo"),
         code="objective",
         hint="loosen the bound, or use faster hardware, more tensor parallelism or a smaller model",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.errors import RoofcastError
+from simulator.errors import Option, RoofcastError
 from simulator.planner.fleet.records import FleetCost
 from simulator.planner.records import Demand
 from simulator.specs.money.prices import OfferKind, OfferSpec, PriceProfile
@@ -31,12 +31,13 @@ def check_kind(prices: PriceProfile, *, kind: OfferKind) -> None:
     """Refuse a kind of price that the list does not hold for anything."""
     if kind == "purchase":
         raise RoofcastError(
-            "a purchase price is not a price per hour; allowed: " + ", ".join(_RENTALS), field="--price-kind"
+            "a purchase price is not a price per hour; allowed: " + ", ".join(_RENTALS), field=Option("price_kind")
         )
     known = sorted({offer.kind for offer in prices.offers})
     if kind not in known:
         raise RoofcastError(
-            f"the price list {prices.name} holds no {kind} offers; it has {', '.join(known)}", field="--price-kind"
+            f"the price list {prices.name} holds no {kind} offers; it has {', '.join(known)}",
+            field=Option("price_kind"),
         )
 
 

@@ -59,7 +59,7 @@ def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
             f"the price list {prices.name} holds no purchase price of {hardware}",
             field="offers",
             code="missing_price",
-            hint="add an offer of kind purchase with per_device to your price list (--prices FILE)",
+            hint="add an offer of kind purchase with per_device to your price list (`prices` FILE)",
         )
     return max(offers, key=lambda item: (item.server_included, item.default, item.date, item.per_device or 0.0))
 
@@ -263,7 +263,7 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
             f"the price list {prices.name} holds no price of {fleet.hardware} at all",
             field="offers",
             code="missing_price",
-            hint="add an offer to a list of your own, extends: default keeps these, and name it with --prices FILE"
+            hint="add an offer to a list of your own, extends: default keeps these, and name it with `prices` FILE"
             + _strangers(prices),
         )
     return TotalCost(

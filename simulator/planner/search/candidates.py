@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 
-from simulator.errors import ProfileError, RoofcastError
+from simulator.errors import Option, ProfileError, RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.linear import check_parallelism as check_degrees
@@ -214,20 +214,20 @@ def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
             known = ", ".join(str(value) for value in allowed)
             raise RoofcastError(
                 f"{size} does not divide the heads of {model.name}; allowed: {known}",
-                field="--tp",
+                field=Option("tp"),
                 code="unsupported_parallelism",
             )
     if max(spec.dp, default=1) > 1 and not has_experts(model):
         raise RoofcastError(
             f"{model.name} has no experts for ranks of data-parallel attention to share: more replicas are the same",
-            field="--dp",
+            field=Option("dp"),
             code="no_effect",
             hint="leave it out",
         )
     if max(spec.ep, default=1) > 1 and not has_experts(model):
         raise RoofcastError(
             f"{model.name} has no experts to spread over devices",
-            field="--ep",
+            field=Option("ep"),
             code="no_effect",
             hint="leave it out",
         )
@@ -235,7 +235,7 @@ def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
         try:
             check_degrees(model, ParallelismSpec(pp_size=min(spec.pp)))
         except RoofcastError as error:
-            raise RoofcastError(error.message, field="--pp", code=error.code, hint=error.hint) from None
+            raise RoofcastError(error.message, field=Option("pp"), code=error.code, hint=error.hint) from None
 
 
 def check_precision(spec: PlanSpec, *, model: ModelSpec) -> None:
@@ -249,9 +249,9 @@ def check_precision(spec: PlanSpec, *, model: ModelSpec) -> None:
         else:
             return
     if refused is not None:
-        flag = "--" + refused.field.rpartition(".")[2].replace("_", "-")
-        hint = refused.hint.replace(refused.field, flag)
-        raise RoofcastError(refused.message, field=flag, code=refused.code, hint=hint)
+        option = Option(refused.field.rpartition(".")[2])
+        hint = refused.hint.replace(refused.field, f"`{option}`")
+        raise RoofcastError(refused.message, field=option, code=refused.code, hint=hint)
 
 
 def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: bool = False) -> tuple[Candidate, ...]:

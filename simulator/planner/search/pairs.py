@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from simulator.errors import RoofcastError
+from simulator.errors import Option, RoofcastError
 from simulator.planner.fleet.fleet import Sized, Trial, size
 from simulator.planner.reasons import Rejection, not_deployable
 from simulator.planner.search.candidates import Candidate, Platform, candidates
@@ -121,7 +121,10 @@ def try_pools(question: Question, platform: Platform) -> Trial:
     spec, model = question.spec, question.model
     if question.demand.mix.decode_steps < 1:
         raise RoofcastError(
-            "answers of one token leave nothing to decode", field="--serving", code="no_effect", hint="--osl above 1"
+            "answers of one token leave nothing to decode",
+            field=Option("serving"),
+            code="no_effect",
+            hint="`osl` above 1",
         )
     trial = _try_pairs(question, candidates(spec, model=model, platform=platform))
     if not trial.sized and not spec.tp and trial.all_too_small:

@@ -9,7 +9,7 @@ import numpy as np
 from simulator.engine.lanes.load_curve import LaneLimits
 from simulator.engine.lanes.queueing import delayed_wait_variance, gg1_wait_mean_s
 from simulator.engine.lanes.steady_state import LatencyMetric
-from simulator.errors import RoofcastError
+from simulator.errors import Option, RoofcastError
 from simulator.planner.money.cost import choose_offer
 from simulator.planner.records import Objective
 from simulator.planner.search.candidates import Candidate, Platform
@@ -109,11 +109,13 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
     """Price the shared kernels of a question's search space and screen every set-up."""
     if question.demand.mix.decode_steps == 0:
         raise RoofcastError(
-            "a wide search needs answers of more than one token", field="--search", hint="--search usual"
+            "a wide search needs answers of more than one token", field=Option("search"), hint="`search` usual"
         )
     if "max_length" in question.spec.kv_allocation:
         raise RoofcastError(
-            "max_length is not screened: the usual search compares it", field="--kv-allocation", hint="--search usual"
+            "max_length is not screened: the usual search compares it",
+            field=Option("kv_allocation"),
+            hint="`search` usual",
         )
     spec, engine = question.spec, asked_engine(question)
     space = search_space(spec, model=question.model, platforms=platforms)
@@ -318,9 +320,9 @@ def pool_finalists(found: ScreenedSpace, question: Question) -> tuple[Candidate,
     if question.spec.serving == ("disaggregated",) and all(_guesses(found)):
         raise RoofcastError(
             "a wide search screens pools that decode one token at a time",
-            field="--speculation",
+            field=Option("speculation"),
             code="unsupported_option",
-            hint="--search usual",
+            hint="`search` usual",
         )
     pools, rate = screen_pools(found, question), question.demand.planned_rate_per_s
     ahead, after = (_devices(rate, capacity, found.tables) for capacity in (pools.prefill_per_s, pools.decode_per_s))

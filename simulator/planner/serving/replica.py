@@ -20,7 +20,7 @@ from simulator.engine.lanes.load_curve import (
 )
 from simulator.engine.lanes.pricing import Places
 from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState, rows_of
-from simulator.errors import RoofcastError
+from simulator.errors import Option, RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import StepEstimate
@@ -57,7 +57,7 @@ def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | Non
     if max_model_len is not None and positions is not None and max_model_len > positions:
         raise RoofcastError(
             f"{max_model_len} is more than {model.name} has positions; allowed: 1 to {positions}",
-            field="--max-model-len",
+            field=Option("max_model_len"),
             code="context_too_long",
         )
     tokens = mix.isl.mean_tokens + mix.osl.mean_tokens
@@ -65,9 +65,9 @@ def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | Non
     if limit is not None and tokens > limit:
         raise RoofcastError(
             f"a mean request of {tokens:.0f} tokens is longer than the {limit} positions of {model.name}",
-            field="--isl",
+            field=Option("isl"),
             code="context_too_long",
-            hint="shorten --isl and --osl, or plan for a model with a longer context",
+            hint="shorten `isl` and `osl`, or plan for a model with a longer context",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
-from simulator.errors import RoofcastError
+from simulator.errors import Option, RoofcastError
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.search.question import Question
@@ -78,9 +78,9 @@ def _check_end(rate_per_s: float, *, months: int, monthly: float) -> None:
     if rate_per_s > most:
         raise RoofcastError(
             f"reaches {rate_per_s:.3g} requests/s in its high band after {months} months; at most {most:.0g}",
-            field="--growth",
+            field=Option("growth"),
             code="out_of_range",
-            hint=f"it reads as {percent_text(monthly)} a month; growth slows: a shorter --horizon, or a lower rate "
+            hint=f"it reads as {percent_text(monthly)} a month; growth slows: a shorter `horizon`, or a lower rate "
             "such as 5%/month",
         )
 

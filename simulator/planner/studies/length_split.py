@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import log, log1p, sqrt
 from statistics import NormalDist
 
-from simulator.errors import InfeasibleError, RoofcastError
+from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.records import Demand
 from simulator.planner.search.candidates import Platform, platforms
@@ -133,13 +133,15 @@ def length_split_of(question: Question, *, devices: int, cost_per_hour: float | 
     isl = question.demand.mix.isl
     if isl.cv == 0:
         raise RoofcastError(
-            "all prompts have one length, so that nothing can be split", field="--pools", code="no_effect"
+            "all prompts have one length, so that nothing can be split", field=Option("pools"), code="no_effect"
         )
     splitter = _Splitter(question)
     found = [(factor * isl.mean_tokens, splitter.split(factor * isl.mean_tokens)) for factor in _THRESHOLDS]
     serving = [(threshold, fleets) for threshold, fleets in found if fleets is not None]
     if not serving:
-        raise InfeasibleError("no split of the prompts by length can be served", field="--pools", hint="leave it out")
+        raise InfeasibleError(
+            "no split of the prompts by length can be served", field=Option("pools"), hint="leave it out"
+        )
     threshold, fleets = min(serving, key=lambda pair: _rank(pair[1]))
     cost = _cost(fleets)
     return LengthSplit(

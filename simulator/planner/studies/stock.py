@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from simulator.errors import InfeasibleError, RoofcastError
+from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.planner.fleet.fleet import Sized, fleet_power, housed, size, spares_of
 from simulator.planner.search.candidates import Platform, platforms
 from simulator.planner.search.question import Question
@@ -22,7 +22,7 @@ def _stock_platforms(question: Question) -> list[tuple[Platform, int]]:
         spec = question.spec.model_copy(update={"hardware": (name,)})
         (platform,) = platforms(spec)
         if any(platform.hardware.name == known.hardware.name for known, _ in found):
-            raise RoofcastError(f"{platform.hardware.name} is given twice", field="--stock", code="contradiction")
+            raise RoofcastError(f"{platform.hardware.name} is given twice", field=Option("stock"), code="contradiction")
         found.append((platform, count))
     return found
 
@@ -206,7 +206,7 @@ def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
     if found.left_per_s > 0 and not ranked:
         raise InfeasibleError(
             f"the stock carries all but {found.left_per_s:.4g} requests/s, and nothing that could be bought can serve",
-            field="--stock",
+            field=Option("stock"),
             code="over_budget",
         )
     shares = _routed(found.shares, rate_per_s=question.demand.planned_rate_per_s)
@@ -218,7 +218,7 @@ def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
 def _check_limits(question: Question, plan: StockPlan) -> None:
     """All devices and the money for new ones against the limits that were given."""
     spec = question.spec
-    for flag, given in (("--max-power-kw", spec.max_power_kw), ("--max-racks", spec.max_racks)):
+    for flag, given in ((Option("max_power_kw"), spec.max_power_kw), (Option("max_racks"), spec.max_racks)):
         if given is not None:
             raise RoofcastError(
                 "is not known for fleets from stock", field=flag, code="contradiction", hint="leave it out"
@@ -227,16 +227,16 @@ def _check_limits(question: Question, plan: StockPlan) -> None:
         raise InfeasibleError(
             f"{plan.devices} GPUs are needed with the stock, {plan.devices - spec.max_gpus} more than the "
             f"{spec.max_gpus} allowed",
-            field="--max-gpus",
+            field=Option("max_gpus"),
             code="over_budget",
-            hint=f"--max-gpus {plan.devices} is the nearest that is feasible",
+            hint=f"`max_gpus` {plan.devices} is the nearest that is feasible",
         )
     cost = float("inf") if plan.cost_per_hour is None else plan.cost_per_hour
     if spec.max_cost_per_hour is not None and cost > spec.max_cost_per_hour:
         raise InfeasibleError(
             f"{plan.bought} GPUs to obtain cost {cost:,.2f} {question.prices.currency}/h, "
             f"above {spec.max_cost_per_hour:,.2f}",
-            field="--max-cost-per-hour",
+            field=Option("max_cost_per_hour"),
             code="over_budget",
             hint="more stock, or a higher limit",
         )

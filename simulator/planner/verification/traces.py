@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_as_sent
 from simulator.engine.runs.serving import ServedDeployment, served_deployment
-from simulator.errors import RoofcastError
+from simulator.errors import Option, RoofcastError
 from simulator.planner.capacity_plan import Verification
 from simulator.planner.fleet.records import Latencies
 from simulator.planner.records import Objective
@@ -147,9 +147,9 @@ class TraceCheck:
         if not shares:
             raise RoofcastError(
                 "too few requests to replay",
-                field="--rps",
+                field=Option("rps"),
                 code="nothing_finished",
-                hint="--peak-to-mean plans without",
+                hint="`peak_to_mean` plans without",
             )
         return tuple(shares), each
 

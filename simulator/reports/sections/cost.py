@@ -38,6 +38,7 @@ from simulator.reports.content.quantities import (
     range_text,
 )
 from simulator.reports.studies import Studies
+from simulator.reports.words.flags import flagged
 from simulator.specs.money.ownership import SourcedFigure
 from simulator.units import MEGA
 
@@ -186,7 +187,7 @@ def _inputs(studies: Studies) -> Table:
 def _lead(studies: Studies) -> Paragraph:
     cost = studies.cost
     if cost.owning is None:
-        return Paragraph(text=f"Owning is not priced: {cost.owning_unpriced}.", tone=Tone.MISSING)
+        return Paragraph(text=f"Owning is not priced: {flagged(cost.owning_unpriced)}.", tone=Tone.MISSING)
     rent, saves = cost.cheapest_rent, cost.owning_saves
     if rent is None or saves is None:
         return Paragraph(text="Renting is not priced: the price list has no hourly offer.", tone=Tone.MISSING)

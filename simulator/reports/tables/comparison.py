@@ -31,6 +31,7 @@ from simulator.reports.tables.scenario_figures import (
     power_text,
     scenario_figures,
 )
+from simulator.reports.words.flags import flagged
 from simulator.specs.question.scenario import ScenarioSpec
 
 Compared = tuple[str, WhatIf, Json]
@@ -232,7 +233,7 @@ def comparison_text(comparison: Comparison) -> str:
     if len(comparison.steps) > 1:
         lines += ["", "Alone: each change on the base, percent against the base", _alone(comparison)]
     lines += [
-        f"cannot stand alone: {step.change.text}: {step.alone_refusal}"
+        f"cannot stand alone: {step.change.text}: {flagged(step.alone_refusal)}"
         for step in comparison.steps
         if step.alone is None
     ]
@@ -295,7 +296,7 @@ def comparison_object(comparison: Comparison) -> Json:
                 "change": step.change.text,
                 "together": _object(step.together, intervals=uniform or step is last),
                 "alone": _object(step.alone, intervals=uniform),
-                "alone_refusal": step.alone_refusal or None,
+                "alone_refusal": flagged(step.alone_refusal) or None,
             }
             for step in comparison.steps
         ],

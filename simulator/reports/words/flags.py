@@ -34,8 +34,7 @@ def error_field(error: RoofcastError) -> str:
 
 def error_line(error: RoofcastError) -> str:
     """``str(error)`` with fields as flags."""
-    where, hint = error_field(error), f" ({error.hint})" if error.hint else ""
-    return f"{where}: " * bool(where) + flagged(f"{error.message}{hint}").replace("\n", " ")
+    return flagged(str(error))
 
 
 def error_content(error: RoofcastError) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulator.errors import RoofcastError
+from simulator.errors import Option, RoofcastError
 from simulator.specs.documents import read_json
 from simulator.units import MICRO, MILLI
 
@@ -208,4 +208,4 @@ def load_serving_runs(path: str | Path) -> tuple[ServingRun, ...]:
         return (_aiperf(_Reader(data=data, path=name)),)
     if "mean_ttft_ms" in data or "total_input_tokens" in data:
         return (_vllm(_Reader(data=data, path=name)),)
-    raise RoofcastError(f"{name} is of no known benchmark", field="--from", code="unknown_format", hint=FORMATS)
+    raise RoofcastError(f"{name} is of no known benchmark", field=Option("from"), code="unknown_format", hint=FORMATS)

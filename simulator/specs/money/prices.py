@@ -56,7 +56,7 @@ def same_currency(first: str, second: str, *, first_name: str, second_name: str)
             f"{first_name} is in {first}, {second_name} in {second}; amounts of different currencies are never added",
             field="currency",
             code="mixed_currencies",
-            hint=f"write both in {first}: --ownership FILE with extends: default, currency: {first} and its money",
+            hint=f"write both in {first}: `ownership` FILE with extends: default, currency: {first} and its money",
         )
 
 

@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from simulator.errors import ProfileError, RoofcastError
+from simulator.errors import Option, ProfileError, RoofcastError
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.engine.engine import EngineName
@@ -187,42 +187,43 @@ class PlanSpec(Spec):
     def _changes_something(self) -> PlanSpec:
         """An option of a study that was not asked for changes nothing, and is refused."""
         for option, asked, needs in (
-            ("horizon", self.growth is not None, "--growth"),
-            ("lead_time", self.growth is not None, "--growth"),
-            ("start", self.growth is not None, "--growth"),
-            ("load_profile", self.rental, "--rental"),
-            ("weekend", self.rental, "--rental"),
-            ("draws", self.uncertainty, "--uncertainty"),
-            ("seed", self.uncertainty, "--uncertainty"),
-            ("demand_sigma", self.uncertainty, "--uncertainty"),
-            ("mtbf_hours", self.availability is not None, "--availability"),
-            ("mttr_hours", self.availability is not None, "--availability"),
-            ("ramp", self.resilience, "--resilience"),
-            ("startup", self.resilience, "--resilience"),
-            ("autoscaler_lag", self.resilience, "--resilience"),
+            ("horizon", self.growth is not None, "growth"),
+            ("lead_time", self.growth is not None, "growth"),
+            ("start", self.growth is not None, "growth"),
+            ("load_profile", self.rental, "rental"),
+            ("weekend", self.rental, "rental"),
+            ("draws", self.uncertainty, "uncertainty"),
+            ("seed", self.uncertainty, "uncertainty"),
+            ("demand_sigma", self.uncertainty, "uncertainty"),
+            ("mtbf_hours", self.availability is not None, "availability"),
+            ("mttr_hours", self.availability is not None, "availability"),
+            ("ramp", self.resilience, "resilience"),
+            ("startup", self.resilience, "resilience"),
+            ("autoscaler_lag", self.resilience, "resilience"),
         ):
             if getattr(self, option) not in (None, ()) and not asked:
-                flag = f"--{option.replace('_', '-')}"
-                raise RoofcastError(f"changes nothing without {needs}", field=flag, code="no_effect")
+                raise RoofcastError(f"changes nothing without `{needs}`", field=Option(option), code="no_effect")
         if self.any_precision and (self.weights or self.scheme or self.activations):
-            flags = "--weights, --activations and --scheme"
-            raise RoofcastError(f"contradicts {flags}: give one or the other", field="--any-precision")
+            flags = "`weights`, `activations` and `scheme`"
+            raise RoofcastError(f"contradicts {flags}: give one or the other", field=Option("any_precision"))
         compares = self.any_precision or self.any_technique or self.max_gpus or self.explain_gap
         given = (self.weights, self.scheme, self.activations, self.kv_cache, self.sparsity, self.kv_policy)
         if self.max_quality_loss is not None and not (compares or any(given)):
             raise RoofcastError(
-                "changes nothing without --any-precision, --any-technique, --explain-gap or a format or technique",
-                field="--max-quality-loss",
+                "changes nothing without `any_precision`, `any_technique`, `explain_gap` or a format or technique",
+                field=Option("max_quality_loss"),
                 code="no_effect",
             )
         if self.any_technique and (self.speculation or self.sparsity or self.dp):
             raise RoofcastError(
-                "contradicts --speculation, --sparsity and --dp: give one or the other", field="--any-technique"
+                "contradicts `speculation`, `sparsity` and `dp`: give one or the other", field=Option("any_technique")
             )
         if self.weekend is not None and len(self.load_profile) == HOURS_PER_WEEK:
-            raise RoofcastError("contradicts --load-profile of a whole week: give one or the other", field="--weekend")
+            raise RoofcastError(
+                "contradicts `load_profile` of a whole week: give one or the other", field=Option("weekend")
+            )
         if self.server_spares is not None and self.spares is not None:
-            raise RoofcastError("contradicts --spares: give one or the other", field="--server-spares")
+            raise RoofcastError("contradicts `spares`: give one or the other", field=Option("server_spares"))
         return self
 
     @model_validator(mode="before")
@@ -285,7 +286,7 @@ def plan_spec(flags: Mapping[str, object], *, workload: str | Path | None = None
     try:
         filed = _normalised(read_yaml(workload))
     except ProfileError as error:
-        raise RoofcastError(error.message, field="--workload", hint=error.hint) from None
+        raise RoofcastError(error.message, field=Option("workload"), hint=error.hint) from None
     # The file is checked alone first, so that a bad value is reported where it stands.
     _checked(filed, where=str(workload))
     return _checked({**filed, **given})

@@ -8,7 +8,7 @@ from typing import Any
 
 from yaml import YAMLError
 
-from simulator.errors import RoofcastError, did_you_mean
+from simulator.errors import Option, RoofcastError, did_you_mean
 from simulator.specs.documents import parse_yaml, validate
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
@@ -16,7 +16,7 @@ from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import mixed_schemes, technique_value
 
-FLAG = "--with"
+FLAG = Option("with")
 # Objects whose fields may be written without their name, in the order in which they are looked through.
 PARTS: Mapping[str, type[PrecisionSpec] | type[TechniquesSpec] | type[EngineSpec]] = {
     "precision": PrecisionSpec,
@@ -53,7 +53,7 @@ def parse_change(text: str) -> ScenarioChange:
     """``FIELD=VALUE``, or several of them with spaces between that belong together."""
     words = text.split()
     if not words:
-        raise RoofcastError("empty", field=FLAG, hint=f"{FLAG} weights=fp8")
+        raise RoofcastError("empty", field=FLAG, hint=f"`{FLAG}` weights=fp8")
     return ScenarioChange(text=" ".join(words), updates=tuple(_update(word) for word in words))
 
 

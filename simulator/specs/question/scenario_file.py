@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from simulator.errors import FileError, ProfileError, RoofcastError
+from simulator.errors import FileError, Option, ProfileError, RoofcastError
 from simulator.specs.documents import validate, yaml_mapping
 from simulator.specs.question.scenario import Kind, ScenarioSpec
 from simulator.specs.question.scenario_changes import FLAG, changed_scenario, parse_change
@@ -67,12 +67,12 @@ def _staged(workload: dict[str, Any], changes: ScenarioChanges) -> dict[str, Any
     stages = workload.get("stages") or []
     if rate is not None and duration is not None:
         return {**workload, "stages": [{"rate_per_s": rate, "duration_s": duration}]}
-    flag, missing = ("--rate", "--duration") if rate is not None else ("--duration", "--rate")
+    given, missing = ("rate", "duration") if rate is not None else ("duration", "rate")
     if not isinstance(stages, list) or len(stages) != 1 or not isinstance(stages[0], dict):
         raise RoofcastError(
             f"the scenario has {len(stages)} stages, of which one would have to be chosen",
-            field=flag,
-            hint=f"add {missing}: both together replace all stages by one",
+            field=Option(given),
+            hint=f"add `{missing}`: both together replace all stages by one",
         )
     change = {"rate_per_s": rate} if rate is not None else {"duration_s": duration}
     return {**workload, "stages": [{**stages[0], **change}]}
@@ -129,8 +129,8 @@ def _what_if(scenario: ScenarioSpec, text: str, *, changes: ScenarioChanges | No
     change = parse_change(text)
     for part, field, _ in change.updates:
         if not part and getattr(changes, field, None) is not None:
-            flag = "--" + field.removesuffix("_size").replace("_", "-")
-            raise RoofcastError(f"{text!r} and {flag} set the same field", field=FLAG, code="contradiction",
+            option = field.removesuffix("_size")
+            raise RoofcastError(f"{text!r} and `{option}` set the same field", field=FLAG, code="contradiction",
                                 hint="give one of the two")  # fmt: skip
     changed = changed_scenario(scenario, change)
     if changed.model_dump() == scenario.model_dump():

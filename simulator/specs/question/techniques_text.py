@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from simulator.errors import RoofcastError, did_you_mean
+from simulator.errors import Option, RoofcastError, did_you_mean
 from simulator.specs.documents import validate
 from simulator.specs.question.techniques import AdaptersSpec, TechniquesSpec
 
@@ -80,13 +80,13 @@ def techniques_spec(text: TechniquesText) -> TechniquesSpec:
         message = f"{inside}: {error.message}" if inside else error.message
         raise RoofcastError(
             message,
-            field=f"--{option.replace('_', '-')}",
+            field=Option(option),
             code=error.code,
             hint=error.hint or f"such as {_example(option)}",
         ) from None
 
 
-def mixed_schemes(pairs: Sequence[str], *, flag: str = "--mixed") -> tuple[tuple[str, str], ...] | None:
+def mixed_schemes(pairs: Sequence[str], *, flag: str = Option("mixed")) -> tuple[tuple[str, str], ...] | None:
     """``attention=fp8`` and the like as ``precision.mixed``; None for none."""
     found: dict[str, str] = {}
     for pair in pairs:
@@ -174,7 +174,7 @@ def _json(field: str, text: str) -> object:
 def _bad(field: str, text: str, reason: str) -> RoofcastError:
     return RoofcastError(
         f"{text!r} {reason}",
-        field=f"--{field.replace('_', '-')}",
+        field=Option(field),
         code="invalid_input",
         hint=f"such as {_example(field)}",
     )
@@ -184,7 +184,7 @@ def _example(field: str) -> str:
     return _EXAMPLES.get(field, "key=value,key=value")
 
 
-FLAG = "--fine-tune"
+FLAG = Option("fine_tune")
 FULL = "full"
 _SERVING_ONLY = ("count", "merged")
 
@@ -209,7 +209,7 @@ def parse_fine_tune(text: str) -> FineTuneText:
         data = technique_value("adapters", stripped)
         spec = validate(AdaptersSpec, data if isinstance(data, dict) else {}, where="")
     except RoofcastError as error:
-        inside = f"{error.field}: " if error.field and not error.field.startswith("--") else ""
+        inside = f"{error.field}: " if error.field and not isinstance(error.field, Option) else ""
         methods = "full, lora:16, qlora:16, adapter:64, bitfit or prompt_tuning:20"
         raise RoofcastError(
             f"{stripped!r}: {inside}{error.message}", field=FLAG, code=error.code, hint=f"such as {methods}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.errors import FileError, RoofcastError
+from simulator.errors import FileError, Option, RoofcastError
 from simulator.traffic.recorded.benchmarks import ResultFile, aiperf_demand, guidellm_demand, vllm_bench_demand
 from simulator.traffic.recorded.demand import RecordedDemand, measured_demand
 from simulator.traffic.recorded.prometheus import parsed, prometheus_demand, range_demand
@@ -109,7 +109,7 @@ def import_demand(path: str, *, over_s: float | None = None) -> RecordedDemand:
     if first.startswith("#") or first.startswith("vllm:"):
         return prometheus_demand(file.text, source=path, over_s=over_s)
     if over_s is not None:
-        raise RoofcastError(f"{path} states its own duration", field="--over", hint="leave --over out")
+        raise RoofcastError(f"{path} states its own duration", field=Option("over"), hint="leave `over` out")
     if first.startswith("[") or '"status"' in head[:_HEAD_CHARACTERS]:
         return range_demand(parsed(file.text, source=path), source=path)
     if not first.startswith("{"):

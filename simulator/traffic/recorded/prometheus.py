@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simulator.errors import RoofcastError
+from simulator.errors import Option, RoofcastError
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.demand import RecordedDemand, Spread, load_by_hour
 from simulator.units import SECONDS_PER_HOUR
@@ -163,9 +163,9 @@ def prometheus_demand(text: str, *, source: str, over_s: float | None) -> Record
     if over_s is None:
         raise RoofcastError(
             "counters do not say how long they ran",
-            field="--over",
+            field=Option("over"),
             code="missing",
-            hint="--over 6h: time since the start",
+            hint="`over` 6h: time since the start",
         )
     prompts = scrape.first("vllm:prompt_tokens_total", "vllm:prompt_tokens")
     answers = scrape.first("vllm:generation_tokens_total", "vllm:generation_tokens")

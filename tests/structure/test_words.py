@@ -1,0 +1,107 @@
+"""Words are not data: flags are spelled by the command line and reports alone, and no sentence is taken apart."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAG = re.compile(r"(?<![\w-])--([a-z]|$)")
+SPELL_FLAGS = ("cli", "reports", "api", "planner/handoff")
+READ_RECORDS = ("planner", "reports")
+SENTENCES = frozenset({"message", "label", "source", "detail", "text"})
+TAKEN_APART_BY = frozenset(
+    {"startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "split", "rsplit", "find"}
+)
+REGEX_CALLS = frozenset({"match", "fullmatch", "search", "findall", "finditer", "split", "sub"})
+
+FLAGS_LEFT = {
+    "planner/plan.py": 9,  # refusals that are still to name fields
+    "specs/hardware/calibration.py": 2,  # the separator in names of calibration files
+    "specs/measured/serving_results.py": 2,  # flags of the benchmark programs whose results it reads
+    "specs/question/plan.py": 3,  # the command line that asks a plan's question
+    "traffic/recorded/prometheus.py": 1,  # a note of the demand, which no report words yet
+}
+"""Constants with a flag that are still below the command line, by module. This list may only shrink."""
+
+
+def modules(*, inside: tuple[str, ...] = (), outside: tuple[str, ...] = ()) -> dict[str, ast.Module]:
+    """Modules of the library below ``simulator`` by their path there."""
+    found = {}
+    for path in sorted((ROOT / "simulator").rglob("*.py")):
+        name = path.relative_to(ROOT / "simulator").as_posix()
+        within = not inside or name.startswith(tuple(f"{folder}/" for folder in inside))
+        if within and not name.startswith(tuple(f"{folder}/" for folder in outside)):
+            found[name] = ast.parse(path.read_text("utf-8"))
+    return found
+
+
+def flags(tree: ast.AST) -> list[str]:
+    """String constants that spell a flag; sentences that stand alone are docstrings."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+        if FLAG.search(node.value)
+    ]
+
+
+def taken_apart(tree: ast.AST) -> list[str]:
+    """Calls of a string method on a record's sentence, and of a regular expression with one as an argument."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    return [ast.unparse(call) for call in calls if reads_a_sentence(call, call.func)]
+
+
+def reads_a_sentence(call: ast.Call, method: ast.expr) -> bool:
+    """Whether this call cuts or matches what an attribute such as ``record.label`` says."""
+    if not isinstance(method, ast.Attribute):
+        return False
+    matched = method.attr in REGEX_CALLS and any(is_sentence(argument) for argument in call.args)
+    return matched or (method.attr in TAKEN_APART_BY and is_sentence(method.value))
+
+
+def is_sentence(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in SENTENCES
+
+
+def test_flags_are_spelled_by_the_command_line_and_reports_alone() -> None:
+    found = {name: flags(tree) for name, tree in modules(outside=SPELL_FLAGS).items()}
+    more = {name: items for name, items in found.items() if len(items) > FLAGS_LEFT.get(name, 0)}
+    assert not more, "name a field between backquotes, or as field=Option(...)"
+
+
+def test_no_sentence_of_a_record_is_taken_apart() -> None:
+    found = {name: taken_apart(tree) for name, tree in modules(inside=READ_RECORDS).items()}
+    assert not {name: items for name, items in found.items() if items}, "give the record a field of what is needed"
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ('raise Error("leave --max-gpus out", field="--tp")', 2),
+        ('hint = f"--tp {degree}"', 1),
+        ('flag = "--" + name', 1),
+        ('"""A sentence about --tp."""', 0),
+        ('dash = "a--b"', 0),
+    ],
+)
+def test_flags_are_seen(code: str, count: int) -> None:
+    assert len(flags(ast.parse(code))) == count
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ('item.label.split(" + decode ")', 1),
+        ("PATTERN.match(item.message)", 1),
+        ('re.sub("a", "b", warning.text)', 1),
+        ("name.split()", 0),
+        ("item.label.upper()", 0),
+    ],
+)
+def test_cuts_are_seen(code: str, count: int) -> None:
+    assert len(taken_apart(ast.parse(code))) == count

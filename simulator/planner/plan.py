@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from simulator.errors import RoofcastError
+from simulator.errors import Option, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan, PlanBasis
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, complete
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from simulator.planner.verification.finalists import Outcome
 
 
-def _refused(flag: str, message: str, *, hint: str) -> RoofcastError:
-    return RoofcastError(message, field=flag, code="contradiction", hint=hint)
+def _refused(option: str, message: str, *, hint: str) -> RoofcastError:
+    return RoofcastError(message, field=Option(option), code="contradiction", hint=hint)
 
 
 def check_contradictions(spec: PlanSpec) -> None:
@@ -40,22 +40,23 @@ def check_contradictions(spec: PlanSpec) -> None:
     """
     if spec.max_racks is not None and spec.round_to == "device":
         raise _refused(
-            "--max-racks",
-            "contradicts --round-to device: only whole servers have a place in a rack",
-            hint="leave --round-to at server, or limit power with --max-power-kw",
+            "max_racks",
+            "contradicts `round_to` device: only whole servers have a place in a rack",
+            hint="leave `round_to` at server, or limit power with `max_power_kw`",
         )
     if spec.max_gpus is None or spec.stock:
         return
     tp, pp, dp = (min(values, default=1) for values in (spec.tp, spec.pp, spec.dp))
-    devices, spares = tp * pp * dp, spec.spares or 0
-    if devices * (1 + spares) > spec.max_gpus:
-        degrees = zip(("--tp", "--pp", "--dp"), (tp, pp, dp), strict=True)
-        fixed = [f"{flag} {value}" for flag, value in degrees if value > 1]
-        fixed += [f"--spares {spares}"] if spares else []
+    spares = spec.spares or 0
+    needed = tp * pp * dp * (1 + spares)
+    if needed > spec.max_gpus:
+        degrees = {name: value for name, value in (("tp", tp), ("pp", pp), ("dp", dp)) if value > 1}
+        fixed = degrees | ({"spares": spares} if spares else {})
         raise _refused(
-            "--max-gpus",
-            f"{spec.max_gpus} contradicts {' and '.join(fixed)}: that is {devices * (1 + spares)} GPUs at least",
-            hint=f"allow --max-gpus {devices * (1 + spares)} or lower {fixed[0].split()[0]}",
+            "max_gpus",
+            f"{spec.max_gpus} contradicts {' and '.join(f'`{name}` {value}' for name, value in fixed.items())}: "
+            f"that is {needed} GPUs at least",
+            hint=f"allow `max_gpus` {needed} or lower `{next(iter(fixed))}`",
         )
 
 

@@ -77,7 +77,7 @@ class TestLimits:
         with pytest.raises(RoofcastError) as caught:
             planned(max_racks=10, round_to="device")
         assert caught.value.exit_code is ExitCode.USAGE
-        assert "--round-to device" in caught.value.message
+        assert "`round_to` device" in caught.value.message
 
 
 class TestStock:

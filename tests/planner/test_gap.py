@@ -133,10 +133,10 @@ class TestContradictions:
     @pytest.mark.parametrize(
         ("fields", "words"),
         [
-            ({"max_racks": 1, "round_to": "device"}, ("--max-racks", "--round-to device")),
-            ({"max_gpus": 4, "tp": 8}, ("--max-gpus", "--tp 8", "8 GPUs")),
-            ({"max_gpus": 4, "tp": 2, "spares": 2}, ("--max-gpus", "--tp 2", "--spares 2", "6 GPUs")),
-            ({"max_gpus": 4, "tp": 2, "pp": 4}, ("--pp 4", "8 GPUs")),
+            ({"max_racks": 1, "round_to": "device"}, ("`max_racks`", "`round_to` device")),
+            ({"max_gpus": 4, "tp": 8}, ("`max_gpus`", "`tp` 8", "8 GPUs")),
+            ({"max_gpus": 4, "tp": 2, "spares": 2}, ("`max_gpus`", "`tp` 2", "`spares` 2", "6 GPUs")),
+            ({"max_gpus": 4, "tp": 2, "pp": 4}, ("`pp` 4", "8 GPUs")),
         ],
     )
     def test_both_sides_are_named_and_nothing_is_searched(

@@ -19,7 +19,6 @@ TAKEN_APART_BY = frozenset(
 REGEX_CALLS = frozenset({"match", "fullmatch", "search", "findall", "finditer", "split", "sub"})
 
 FLAGS_LEFT = {
-    "planner/plan.py": 9,  # refusals that are still to name fields
     "specs/hardware/calibration.py": 2,  # the separator in names of calibration files
     "specs/measured/serving_results.py": 2,  # flags of the benchmark programs whose results it reads
     "specs/question/plan.py": 3,  # the command line that asks a plan's question

@@ -9,6 +9,7 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.specs.documents import validate
 from simulator.specs.question.scenario import ScenarioSpec
+from validation.end_to_end.__main__ import main
 from validation.end_to_end.inferencex import TodayRun, load_inferencex
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -58,6 +59,16 @@ def test_a_row_without_a_layout_is_refused_by_field(tmp_path: Path) -> None:
     broken = row("tpot_ms", 5.0).replace("tp4 ep4 dp_attention0", "tp4")
     with pytest.raises(RoofcastError, match="layout"):
         load_inferencex(written(tmp_path, broken))
+
+
+def test_the_command_scores_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path, row("tpot_ms", 5.0), row("tpot_ms", 5.0, mode="disagg"))
+    monkeypatch.setattr("sys.argv", ["end_to_end", "--data", str(folder), "--today"])
+    assert main() == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "inferencex" in line)
+    assert line.startswith("| inferencex | b200-sxm | `tpot_s` | 1 |")
 
 
 @pytest.fixture(scope="module")

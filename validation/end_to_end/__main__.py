@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from validation.commands import exit_code_of
+from validation.end_to_end.inferencex import load_inferencex
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source, scenario_lines
 from validation.end_to_end.speedups import SOURCES as GAIN_SOURCES
@@ -24,10 +25,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m validation.end_to_end", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds e2e/")
     parser.add_argument("--source", action="append", choices=sorted(TABLES), help="only this source (repeatable)")
+    parser.add_argument(
+        "--today", action="store_true", help="InferenceX's closed loops instead: aggregated, without speculation"
+    )
     parser.add_argument("--scenarios", type=Path, help="write the scenarios as JSON lines and stop")
     parser.add_argument("--worst", type=int, default=0, help="print that many worst predictions")
     arguments = parser.parse_args()
-    runs = tuple(run for name in arguments.source or sorted(TABLES) for run in load_source(name, arguments.data))
+    if arguments.today:
+        runs = tuple(item.run for item in load_inferencex(arguments.data) if item.speculation == "none")
+    else:
+        runs = tuple(run for name in arguments.source or sorted(TABLES) for run in load_source(name, arguments.data))
     if arguments.scenarios:
         write_whole(arguments.scenarios, scenario_lines(runs))
         return 0

@@ -1,8 +1,10 @@
 """Runs of InferenceX (closed loops of today's models and accelerators) as scenarios of the contract.
 
 Every row of the dump is one value of one deployment at one concurrency: a median over runs of several engine releases.
-What the rows do not say is taken from the launch scripts that the benchmark publishes: engine limits, the cache's
-dtype, how experts are spread.
+What the rows do not say is filled in: equal EP and TP of TensorRT-LLM's experts, prompt tokens of a step, the 16-bit
+cache of SGLang on H200 and the FP8 one of AMD's 4-bit recipes as the benchmark's launch scripts are reported to set
+them; an FP8 cache
+of the other recipes is assumed (from memory, verify).
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ LENGTH_SHARE = 0.9
 """Mean length over the nominal one: the client draws lengths uniformly between 0.8 and 1.0 of it."""
 REQUESTS_PER_SLOT = 10
 
-# Chips that multiply activations in the weights' own block format, and models whose recipes do.
+# Chips whose 4-bit recipes multiply activations in that format too, and models that keep an FP8 cache on any chip.
 _FP4_CHIPS = ("MI355X",)
 _FP8_CACHE = ("meta-llama/Llama-3.3-70B-Instruct", "openai/gpt-oss-120b", "deepseek-ai/DeepSeek-R1-0528")
 _PREFILL_TOKENS = {
@@ -50,14 +52,13 @@ _LAYOUT = re.compile(r"tp(\d+) ep(\d+) dp_attention([01])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TodayRun:
-    """One deployment at one concurrency; ``mode`` is agg or disagg, ``speculation`` none or mtp."""
+    """One aggregated deployment at one concurrency; ``speculation`` is none or mtp."""
 
     run: MeasuredRun
     hardware: str
     engine: str
     model: str
     weights: str
-    mode: str
     speculation: str
 
 
@@ -101,7 +102,6 @@ def _runs(rows: Iterable[Mapping[str, str]]) -> Iterable[TodayRun]:
             engine=row["engine"],
             model=row["model"],
             weights=row["weight_dtype"],
-            mode="agg",
             speculation=_note(row, "spec"),
         )
 

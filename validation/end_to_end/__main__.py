@@ -11,12 +11,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from simulator.errors import RoofcastError
 from validation.commands import exit_code_of
 from validation.end_to_end.inferencex import load_inferencex
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source, scenario_lines
 from validation.end_to_end.speedups import SOURCES as GAIN_SOURCES
 from validation.end_to_end.speedups import speedup_table, speedups
+from validation.end_to_end.steps import groups_table, loop_parts, loops, steps_table
 from validation.writing import write_whole
 
 
@@ -28,9 +30,21 @@ def main() -> int:
     parser.add_argument(
         "--today", action="store_true", help="InferenceX's closed loops instead: aggregated, without speculation"
     )
+    parser.add_argument(
+        "--steps", action="store_true", help="with --today: time per token by its parts, measured and predicted"
+    )
     parser.add_argument("--scenarios", type=Path, help="write the scenarios as JSON lines and stop")
     parser.add_argument("--worst", type=int, default=0, help="print that many worst predictions")
     arguments = parser.parse_args()
+    if arguments.steps:
+        if not arguments.today:
+            raise RoofcastError("tells the parts of closed loops", field="--steps", hint="add --today")
+        found, refusals = loops(load_inferencex(arguments.data))
+        parts = loop_parts(found)
+        sys.stdout.write(steps_table(parts) + "\n" + groups_table(parts))
+        for reason, count in Counter(map(str, refusals)).items():
+            print(f"inferencex: {count} deployments refused: {reason}", file=sys.stderr)
+        return 0
     if arguments.today:
         runs = tuple(item.run for item in load_inferencex(arguments.data) if item.speculation == "none")
     else:

@@ -11,6 +11,7 @@ from simulator.specs.documents import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.__main__ import main
 from validation.end_to_end.inferencex import TodayRun, load_inferencex
+from validation.end_to_end.today import thinned
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 COLUMNS = "hardware,n_gpus,model,engine,weight_dtype,tp,ep,batch_or_concurrency,isl,osl,metric,value,notes"
@@ -67,8 +68,17 @@ def test_the_command_scores_them(
     folder = written(tmp_path, row("tpot_ms", 5.0), row("tpot_ms", 5.0, mode="disagg"))
     monkeypatch.setattr("sys.argv", ["end_to_end", "--data", str(folder), "--today"])
     assert main() == 0
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if "inferencex" in line)
-    assert line.startswith("| inferencex | b200-sxm | `tpot_s` | 1 |")
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("| inferencex | b200-sxm | `tpot_s` | 1 |") for line in lines)
+    assert any(line.startswith("| B200 SXM | all | all | `tpot_s` | 1 |") for line in lines)
+
+
+def test_a_thinned_table_keeps_some_of_every_deployment(runs: tuple[TodayRun, ...]) -> None:
+    kept = thinned(runs, every=50)
+    assert len(kept) < len(runs) / 20
+    assert {(item.hardware, item.engine, item.model) for item in kept} == {
+        (item.hardware, item.engine, item.model) for item in runs
+    }
 
 
 @pytest.fixture(scope="module")

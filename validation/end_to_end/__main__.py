@@ -9,17 +9,42 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from simulator.errors import RoofcastError
 from validation.commands import exit_code_of
-from validation.end_to_end.inferencex import load_inferencex
+from validation.end_to_end.inferencex import TodayRun, load_inferencex
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source, scenario_lines
 from validation.end_to_end.speedups import SOURCES as GAIN_SOURCES
 from validation.end_to_end.speedups import speedup_table, speedups
 from validation.end_to_end.steps import groups_table, loop_parts, loops, steps_table
+from validation.end_to_end.today import deployment_scores, predict_today, thinned, today_table
 from validation.writing import write_whole
+
+
+def _chosen(items: Iterable[TodayRun], *, only: str, every: int) -> tuple[TodayRun, ...]:
+    """Runs without speculation whose accelerator, engine or model contains ``only``, thinned to every n-th."""
+    kept = [
+        item
+        for item in items
+        if item.speculation == "none"
+        and any(only.lower() in name.lower() for name in (item.hardware, item.engine, item.model))
+    ]
+    return thinned(kept, every=every)
+
+
+def _score_today(items: Iterable[TodayRun]) -> int:
+    """Print the errors of InferenceX's runs over all and by deployment, and what was refused."""
+    rows = predict_today(items)
+    sys.stdout.write(markdown_table(scores([one for row in rows for one in row.predictions])) + "\n")
+    sys.stdout.write(today_table(deployment_scores(rows)))
+    for (hardware, model, reason), count in Counter(
+        (row.item.hardware, row.item.model, str(row.refused)) for row in rows if row.refused is not None
+    ).items():
+        print(f"{hardware} {model}: {count} refused: {reason}", file=sys.stderr)
+    return 0
 
 
 def main() -> int:
@@ -33,6 +58,8 @@ def main() -> int:
     parser.add_argument(
         "--steps", action="store_true", help="with --today: time per token by its parts, measured and predicted"
     )
+    parser.add_argument("--every", type=int, default=1, help="--today: every n-th run of a deployment")
+    parser.add_argument("--only", default="", help="--today: accelerators, engines, models with this in them")
     parser.add_argument("--scenarios", type=Path, help="write the scenarios as JSON lines and stop")
     parser.add_argument("--worst", type=int, default=0, help="print that many worst predictions")
     arguments = parser.parse_args()
@@ -46,7 +73,10 @@ def main() -> int:
             print(f"inferencex: {count} deployments refused: {reason}", file=sys.stderr)
         return 0
     if arguments.today:
-        runs = tuple(item.run for item in load_inferencex(arguments.data) if item.speculation == "none")
+        items = _chosen(load_inferencex(arguments.data), only=arguments.only, every=max(1, arguments.every))
+        if not arguments.scenarios:
+            return _score_today(items)
+        runs = tuple(item.run for item in items)
     else:
         runs = tuple(run for name in arguments.source or sorted(TABLES) for run in load_source(name, arguments.data))
     if arguments.scenarios:

@@ -104,9 +104,7 @@ def _loop(key: tuple[str, ...], members: Sequence[TodayRun]) -> Loop:
     scenarios = [validate(ScenarioSpec, item.run.scenario, where="inferencex") for item in members]
     deployment = deployment_of(scenarios[0])
     ranks = deployment.parallelism.dp_size
-    isl, osl = (
-        np.array([float(item.run.scenario[name]) for item in members]) for name in ("isl_tokens", "osl_tokens")
-    )
+    isl, osl = (np.array([float(item.run.scenario[name]) for item in members]) for name in ("isl_tokens", "osl_tokens"))
     memory = memory_plan(deployment)
     held = [sequences_that_fit(deployment, memory, tokens=tokens) for tokens in isl + osl / 2]
     wanted = np.array([float(item.run.scenario["concurrency"]) for item in members])

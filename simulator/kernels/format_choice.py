@@ -19,8 +19,9 @@ from simulator.specs.hardware.format_kernels import FormatKernelSpec, load_forma
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 
-# fp16 runs on the same units at the same rate as bf16 and moves the same bytes.
-SAME_KERNELS = {"fp16": "bf16"}
+# fp16 runs on the same units at the same rate as bf16 and moves the same bytes. The matrix units multiply both 4-bit
+# formats at one rate, Marlin widens both alike, and CUTLASS runs microscaled 8-bit products as other block-scaled ones.
+SAME_KERNELS = {"fp16": "bf16", "mxfp4_w4a4": "nvfp4", "nvfp4_w4a16": "mxfp4", "mxfp8": "fp8_block"}
 # Every library multiplies these with the same kernels (CUTLASS; DeepGEMM), so that one's table serves all, on the
 # accelerator that was measured.
 SHARED_PRODUCTS = {"int8": "trtllm", "fp8_block": "sglang"}

@@ -80,10 +80,10 @@ def test_fields_that_cost_nothing_change_nothing() -> None:
 def test_experts_of_their_own_dtype() -> None:
     four = _read().quantization
     assert four is not None
-    assert four.experts is Dtype.FP4
+    assert [(own.role, own.weights) for own in four.roles] == [("experts", Dtype.FP4)]
     eight = _read(expert_dtype="fp8").quantization
     assert eight is not None
-    assert eight.experts is None
+    assert eight.roles == ()
     assert eight.weights is Dtype.FP8
     assert eight.kv_cache is Dtype.FP8
     plain = _read(quantization_config=None, expert_dtype=None)

@@ -32,7 +32,7 @@ from simulator.specs.huggingface.layers import (
     sparse_after,
     windows_of_types,
 )
-from simulator.specs.huggingface.quantization import read_quantization
+from simulator.specs.huggingface.quantized.quantization import read_quantization
 from simulator.specs.model.architecture import AttentionSpec, MambaSpec, MlaSpec, MlpSpec, ModelSpec, MoeSpec
 from simulator.specs.model.precision import Dtype
 
@@ -233,7 +233,8 @@ def test_bert_sees_both_ways_and_t5_has_an_encoder() -> None:
 
 def test_quantized_checkpoints() -> None:
     section = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
-    given = read_quantization(fields(quantization_config=section), dtype=Dtype.BF16, depth=4)
+    model = read(llama_like.read_llama, DENSE)
+    given = read_quantization(fields(quantization_config=section), dtype=Dtype.BF16, model=model)
     assert given is not None
     assert (given.weights, given.group_size) == (Dtype.INT4, 128)
-    assert read_quantization(fields(), dtype=Dtype.BF16, depth=4) is None
+    assert read_quantization(fields(), dtype=Dtype.BF16, model=model) is None

@@ -22,7 +22,8 @@ AQLM_GROUP = 8
 GGUF = tuple(name.replace("_", "-") for name in MIXES)
 SCHEME_NAMES = (
     "fp32", "tf32", "bf16", "fp16", "fp8", "fp8-static", "fp8-block", "gptq", "gptq-g128", "gptq-3bit", "gptq-g1024",
-    "gptq-8bit", "awq", "awq-g128", "rtn", "rtn-g128", "tinygemm-g64", "nvfp4", "mxfp4", "w8a8", "w4a8", "w4a4",
+    "gptq-8bit", "awq", "awq-g128", "rtn", "rtn-g128", "tinygemm-g64", "nvfp4", "nvfp4-w4a16", "mxfp4", "mxfp4-w4a4",
+    "mxfp8", "w8a8", "w4a8", "w4a4",
     "smoothquant-o1", "smoothquant-o2", "smoothquant-o3", "llm.int8", "nf4", "qlora", "bitnet", "aqlm-1x16", "aqlm-2x8",
     "kmeans-3bit", "kmeans-4bit", *GGUF,
 )  # fmt: skip
@@ -103,6 +104,7 @@ def _fixed(key: str, plain: Dtype) -> Scheme | None:
         "fp8": weight_formats.fp8(),
         "fp8-static": weight_formats.fp8_static(),
         "fp8-block": weight_formats.fp8_block(),
+        "mxfp8": weight_formats.mxfp8(),
     }
     if key in eight:
         return Scheme(weights=Dtype.INT8, activations=Dtype.INT8, format=eight[key])
@@ -114,6 +116,10 @@ def _fixed(key: str, plain: Dtype) -> Scheme | None:
     match key:
         case "nvfp4":
             return Scheme(weights=Dtype.FP4, activations=Dtype.FP4, format=weight_formats.nvfp4())
+        case "nvfp4-w4a16":
+            return Scheme(weights=Dtype.FP4, activations=plain, format=weight_formats.nvfp4_weights(plain))
+        case "mxfp4-w4a4":
+            return Scheme(weights=Dtype.FP4, activations=Dtype.FP4, format=weight_formats.mxfp4_both())
         case "mxfp4":
             return Scheme(weights=Dtype.FP4, activations=plain, format=weight_formats.mxfp4(plain))
         case "nf4" | "qlora":
@@ -155,6 +161,8 @@ def format_of_pair(
         return MatmulFormat(name=weights.value, weight_bits=BITS[weights], activation_bits=BITS[weights], math=weights)
     match weights:
         case Dtype.FP8 if activations in (None, Dtype.FP8):
+            if method == "mxfp8":
+                return weight_formats.mxfp8()
             block = group_size == weight_formats.FP8_BLOCK
             return weight_formats.fp8_block() if block else weight_formats.fp8()
         case Dtype.INT8 if activations in (None, Dtype.INT8):
@@ -174,10 +182,10 @@ def format_of_pair(
             return MatmulFormat(
                 name="int4", weight_bits=4, activation_bits=4, math=Dtype.INT4, quantises_activations=True
             )
-        case Dtype.FP4 if method == "mxfp4" or wide:
-            return weight_formats.mxfp4(plain)
-        case Dtype.FP4 if activations in (None, Dtype.FP4):
-            return weight_formats.nvfp4()
+        case Dtype.FP4 if activations is Dtype.FP4 or (activations is None and method != "mxfp4"):
+            return weight_formats.mxfp4_both() if method == "mxfp4" else weight_formats.nvfp4()
+        case Dtype.FP4 if activations is None or wide:
+            return weight_formats.nvfp4_weights(plain) if method == "nvfp4" else weight_formats.mxfp4(plain)
     raise _contradiction(weights, activations)
 
 

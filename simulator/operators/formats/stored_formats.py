@@ -129,6 +129,27 @@ def mxfp4(plain: Dtype) -> MatmulFormat:
     return MatmulFormat(name="mxfp4", weight_bits=4 + 8 / 32, activation_bits=16, math=plain)
 
 
+def mxfp4_both() -> MatmulFormat:
+    """MXFP4 weights and activations, multiplied as they are stored (AMD's Quark checkpoints) [OCP2023]."""
+    bits = 4 + 8 / 32
+    return MatmulFormat(
+        name="mxfp4_w4a4", weight_bits=bits, activation_bits=bits, math=Dtype.FP4, quantises_activations=True
+    )
+
+
+def nvfp4_weights(plain: Dtype) -> MatmulFormat:
+    """NVFP4 weights beside 16-bit activations: the kernels of MXFP4 weights, with a scale per 16 numbers."""
+    return MatmulFormat(name="nvfp4_w4a16", weight_bits=4 + 8 / 16, activation_bits=16, math=plain)
+
+
+def mxfp8() -> MatmulFormat:
+    """FP8 with an 8-bit scale per 32 numbers [OCP2023]."""
+    bits = 8 + 8 / 32
+    return MatmulFormat(
+        name="mxfp8", weight_bits=bits, activation_bits=bits, math=Dtype.FP8, quantises_activations=True
+    )
+
+
 def codebooks(count: int, *, bits: int, group: int, plain: Dtype) -> MatmulFormat:
     """AQLM: ``group`` weights are the sum of one vector out of each of ``count`` books of 2**bits [Egiazarian2024].
 

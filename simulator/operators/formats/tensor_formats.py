@@ -18,6 +18,7 @@ from simulator.specs.model.architecture import (
     ModelSpec,
     MoeSpec,
     QuantizationSpec,
+    RoleFormatSpec,
 )
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.spellings import plain_word, scheme_word
@@ -188,11 +189,21 @@ def _multiplied(
     given: QuantizationSpec, precision: PrecisionSpec, notes: list[str], *, multiplied: Collection[Dtype] | None
 ) -> QuantizationSpec:
     """The checkpoint's quantization, with 16-bit activations where the device does not multiply its own."""
-    wide = BITS[given.activations] >= BITS[Dtype.BF16]
-    if multiplied is None or wide or given.activations in multiplied or precision.activations is not None:
+    if multiplied is None or precision.activations is not None:
         return given
-    notes.append(f"weights are widened as they are read: the device has no {given.activations} matrix units")
-    return given.model_copy(update={"activations": Dtype.BF16})
+    dtypes = {given.activations, *(own.activations for own in given.roles)}
+    lacking = {dtype for dtype in dtypes if BITS[dtype] < BITS[Dtype.BF16] and dtype not in multiplied}
+    if not lacking:
+        return given
+    named = " or ".join(sorted(lacking))
+    notes.append(f"weights are widened as they are read: the device has no {named} matrix units")
+    wide = {"activations": Dtype.BF16}
+    return given.model_copy(
+        update={
+            "roles": tuple(own.model_copy(update=wide) if own.activations in lacking else own for own in given.roles),
+            **(wide if given.activations in lacking else {}),
+        }
+    )
 
 
 def _checkpoint_scheme(given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]) -> Scheme:
@@ -206,13 +217,20 @@ def _checkpoint_scheme(given: QuantizationSpec, precision: PrecisionSpec, plain:
         given.weights, activations, plain=plain, group_size=given.group_size, method=given.method.lower()
     )
     notes.append(f"weights {given.weights}, activations {activations} ({product.name}) from quantization_config")
-    roles: tuple[tuple[str, MatmulFormat], ...] = ()
-    if given.experts is not None:
-        own = format_of_pair(given.experts, None, plain=plain, method="mxfp4")
-        roles = (("experts", own),)
-        notes.append(f"routed experts {given.experts} ({own.name}), multiplied in {own.math}")
+    roles = tuple((own.role, _role_product(own, precision, plain)) for own in given.roles)
+    notes += [f"{role} weights {own.name}, multiplied in {own.math}" for role, own in roles]
     return Scheme(
         weights=given.weights, activations=activations, format=product, unquantised=given.unquantized, roles=roles
+    )
+
+
+def _role_product(given: RoleFormatSpec, precision: PrecisionSpec, plain: Dtype) -> MatmulFormat:
+    """Product of a role with its own format; activations asked for go before the checkpoint's."""
+    activations = precision.activations or given.activations
+    if BITS[activations] >= BITS[Dtype.BF16]:
+        activations = plain
+    return format_of_pair(
+        given.weights, activations, plain=plain, group_size=given.group_size, method=given.method.lower()
     )
 
 

@@ -37,8 +37,9 @@ def read_deepseek_sparse(fields: Fields) -> ModelSpec:
         index_head_dim=fields.size("index_head_dim"),
         index_topk=fields.size("index_topk"),
     )
-    fields.words("layer_types", length=depth, allowed=("indexed_attention",))
+    fields.words("layer_types", length=depth, allowed=("indexed_attention", "deepseek_sparse_attention"))
     fields.costless("indexer_rope_interleave", "index_share_for_mtp_iteration", "index_skip_topk_offset")
+    fields.expect("num_experts", value=fields.raw("n_routed_experts"), why="it repeats n_routed_experts")
     types = fields.words("indexer_types", length=depth, allowed=(OWN_INDEXER, SHARED_INDEXER))
     if types is None:
         fields.expect("index_topk_freq", value=1, why="which layers share an indexer must be listed in indexer_types")

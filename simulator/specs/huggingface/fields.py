@@ -39,7 +39,7 @@ _TRAINING = (
     "summary_use_proj summary_activation summary_first_dropout summary_proj_to_labels pretraining_tp "
     "router_aux_loss_coef aux_loss_alpha seq_aux router_z_loss_coef router_jitter_noise input_jitter_noise "
     "slow_but_exact skip_bias_add skip_bias_add_qkv masked_softmax_fusion bias_dropout_fusion "
-    "attention_softmax_in_fp32 "
+    "attention_softmax_in_fp32 scale_attention_softmax_in_fp32 unsloth_fixed "
     "softmax_type unk_id n_positions_ids pruned_heads gradient_checkpointing_kwargs moe_dropout output_dropout"
 )
 _NUMERICS = (
@@ -254,7 +254,7 @@ class Fields:
         """Refuse the first field that no reader used and that is not known to be free of cost."""
         for given, value in self._config.items():
             name = str(given)
-            if name not in self._read and name not in COSTLESS:
+            if value is not None and name not in self._read and name not in COSTLESS:
                 shown = repr(value)
                 raise self.refusal(
                     name,

@@ -36,7 +36,8 @@ def read_qwen_hybrid(fields: Fields) -> ModelSpec:
     types = fields.words("layer_types", length=depth, allowed=(LINEAR, FULL)) or tuple(
         FULL if (index + 1) % interval == 0 else LINEAR for index in range(depth)
     )
-    fields.costless("mamba_ssm_dtype", "mtp_use_dedicated_embeddings", "use_qk_norm")
+    fields.expect("use_sliding_window", value=False, why="its full layers see every key")
+    fields.costless("mamba_ssm_dtype", "mtp_use_dedicated_embeddings", "use_qk_norm", "output_gate_type")
     layers = tuple(
         LayerSpec(mixer=attention if kind == FULL else delta, feed_forward=feed_forward)
         for kind, feed_forward in zip(types, _qwen_feed_forwards(fields, depth=depth), strict=True)

@@ -163,7 +163,9 @@ def read_minimax_m2(fields: Fields) -> ModelSpec:
     attention = attention.model_copy(update={"qk_norm": "full"})
     sparse = _minimax_experts(fields, shared=0)
     layers = same_layers(attention, sparse, depth=depth)
-    fields.costless("use_mtp", "mtp_transformer_layers", "max_model_len", "layernorm_full_attention_beta")
+    fields.expect("sliding_window", value=None, why="MiniMaxM2Attention sees every key")
+    fields.costless("use_mtp", "mtp_transformer_layers", "max_model_len", "shared_moe_mode", "mlp_intermediate_size")
+    fields.costless("layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta")
     notes = prediction_heads(fields, "num_mtp_modules")
     return decoder(fields, trunk=trunk, layers=layers, notes=notes)
 

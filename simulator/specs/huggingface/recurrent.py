@@ -50,6 +50,12 @@ def read_mamba(fields: Fields) -> ModelSpec:
     return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
 
 
+def read_falcon_mamba(fields: Fields) -> ModelSpec:
+    """FalconMambaConfig: Mamba whose step, B and C pass norms without weights; intermediate_size is the inner width."""
+    fields.costless("mixer_rms_eps")
+    return read_mamba(fields)
+
+
 def _scan_trunk(fields: Fields) -> Trunk:
     """The repetitions d_model and n_layer of original Mamba checkpoints may stand beside the usual names."""
     for usual, original in (("hidden_size", "d_model"), ("num_hidden_layers", "n_layer")):
@@ -143,7 +149,8 @@ def read_nemotron_h(fields: Fields) -> ModelSpec:
 
 
 _UNUSED_WITHOUT = {
-    "mamba": ("mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel", "chunk_size"),
+    "mamba": ("mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel", "chunk_size",
+              "mamba_d_state"),
     "attention": ("num_attention_heads", "num_key_value_heads", "head_dim", "attention_head_dim"),
     "mlp": ("intermediate_size",),
     "moe": (
@@ -196,6 +203,7 @@ def _nemotron_layer(fields: Fields, kind: str, *, hidden_size: int) -> LayerSpec
 
 def _nemotron_scan(fields: Fields) -> Mamba2Spec:
     bias = fields.flag("use_bias", default=False)
+    fields.expect("mamba_d_state", value=fields.raw("ssm_state_size"), why="it repeats ssm_state_size")
     fields.expect("mamba_proj_bias", value=bias, why="NemotronHMamba2Mixer takes use_bias for both projections")
     return Mamba2Spec(
         num_heads=fields.size("mamba_num_heads"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.quantization import read_quantization
+from simulator.specs.huggingface.quantized.quantization import read_quantization
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype
 
@@ -85,6 +85,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "deepseek_v32": _family("deepseek.read_deepseek_sparse", "DeepseekV32Config"),
     "deepseek_v4": ModelFamily(read="deepseek.read_deepseek_v4", config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
     "falcon": _family("classic.read_falcon", "FalconConfig"),
+    "falcon_mamba": _family("recurrent.read_falcon_mamba", "FalconMambaConfig"),
     "gemma": _family("gemma.read_gemma", "GemmaConfig"),
     "gemma2": _family("gemma.read_gemma2", "Gemma2Config"),
     "gemma3_text": _family("gemma.read_gemma3", "Gemma3TextConfig"),
@@ -184,7 +185,7 @@ def read_config(config: Mapping[str, object], *, name: str) -> ModelSpec:
             part.expect("add_cross_attention", value=False, why="cross attention belongs to encoder-decoder models")
     holder = text if text is not None and text.has("quantization_config") else fields
     dtype, notes = _dtype(fields, text)
-    quantization = read_quantization(holder, dtype=dtype, depth=spec.num_hidden_layers)
+    quantization = read_quantization(holder, dtype=dtype, model=spec)
     if quantization is not None and quantization.kv_cache is None and family.kv_cache is not None:
         quantization = quantization.model_copy(update={"kv_cache": family.kv_cache})
         notes = (*notes, f"keys and values in {family.kv_cache}, as its released kernels do; config.json is silent")
@@ -230,6 +231,7 @@ def _read_parts(fields: Fields, family: ModelFamily) -> tuple[ModelSpec, Fields 
         return reader_at(family.read)(fields), None
     if not fields.has("text_config"):
         raise fields.refusal("text_config", f"is missing: {family.config_class} nests the language model there")
+    fields.expect("language_model_only", value=False, why="take the text configuration where the tower is left out")
     stored = tower_at(family.tower)(fields) if fields.has("vision_config") else None
     text = fields.section("text_config")
     spec = reader_at(family.read)(text)

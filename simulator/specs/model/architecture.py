@@ -208,19 +208,32 @@ class LayerSpec(Spec):
     extra_parameters: NonNegativeInt = 0
 
 
+QuantizedRole = Literal["attention", "mlp", "experts", "shared_expert", "lm_head", "mixer"]
+
+
+class RoleFormatSpec(Spec):
+    """How the layers of one role are quantized where a checkpoint mixes formats."""
+
+    role: QuantizedRole
+    method: str
+    weights: Dtype
+    activations: Dtype
+    group_size: PositiveInt | None = None
+
+
 class QuantizationSpec(Spec):
     """What a checkpoint's quantization_config says. ``unquantized`` lists roles kept in the checkpoint's dtype.
 
-    ``experts`` is the dtype of routed experts where they are stored narrower than the other weights.
+    ``roles`` are those in another format than ``weights`` and ``activations``, one entry each.
     """
 
     method: str
     weights: Dtype
-    experts: Dtype | None = None
     activations: Dtype
     kv_cache: Dtype | None = None
     group_size: PositiveInt | None = None
-    unquantized: tuple[Literal["attention", "mlp", "experts", "shared_expert", "lm_head", "mixer"], ...] = ("lm_head",)
+    unquantized: tuple[QuantizedRole, ...] = ("lm_head",)
+    roles: tuple[RoleFormatSpec, ...] = ()
 
 
 class HyperConnectionSpec(Spec):

@@ -1,4 +1,4 @@
-"""``simulator.specs.huggingface.quantization``: what a quantization_config says about the stored weights."""
+"""``simulator.specs.huggingface.quantized.quantization``: what a quantization_config says about the stored weights."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.linear import stage_layers
 from simulator.operators.step_shape import decode_step
 from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.huggingface.quantized.module_roles import covered_roles, layer_modules
 from simulator.specs.model.architecture import QuantizationSpec
+from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from tests.specs.huggingface.tensors import Sizes, plain_config, read
 
@@ -130,21 +131,63 @@ def test_groups_of_4_bit_weights_bring_their_scales_and_zeros(group: int, bits: 
         (["lm_head"], {"lm_head"}),
         (["model.layers.*.self_attn.o_proj", "lm_head"], {"attention", "lm_head"}),
         (["re:.*self_attn.*"], {"attention"}),
-        (["re:.*mlp.*"], {"mlp", "experts", "shared_expert"}),
+        (["re:.*mlp.*"], {"mlp"}),
         (["self_attn"], {"attention"}),
-        (["language_model.model.layers.4.mlp.down_proj"], set()),
-        (["model.layers.4.self_attn.o_proj"], {"attention"}),
+        ([f"language_model.model.layers.{layer}.mlp.down_proj" for layer in range(5)], {"mlp"}),
+        ([f"model.layers.{layer}.self_attn.o_proj" for layer in range(5)], {"attention"}),
+        ([f"model.layers.{layer}.self_attn.o_proj" for layer in range(4)], set()),
         (["model.layers.0.self_attn.o_proj"], set()),
     ],
 )
-def test_patterns_are_tried_on_a_layer_in_the_middle(ignored: list[str], kept: set[str]) -> None:
+def test_a_role_is_kept_where_patterns_cover_most_of_its_layers(ignored: list[str], kept: set[str]) -> None:
     section = {**compressed(weights=FLOAT8, input_activations=FLOAT8), "ignore": ignored}
-    assert stage_layers(read(quantized(None)), pp_size=2, stage=1)[0] == 4
-    found = set(spec_of(section).unquantized)
-    if ignored == ["language_model.model.layers.4.mlp.down_proj"]:
-        assert found <= {"mlp"}
-    else:
-        assert found == kept
+    assert set(spec_of(section).unquantized) == kept
+
+
+def listed(**formats: str) -> dict[str, object]:
+    layers = {
+        f"model.layers.{layer}.{module.replace('__', '.')}": {"quant_algo": algorithm}
+        for layer in range(SIZE.layers)
+        for module, algorithm in formats.items()
+    }
+    return {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+
+
+def test_modelopt_lists_a_format_for_each_layer() -> None:
+    spec = spec_of(listed(self_attn__o_proj="FP8", mlp__down_proj="W4A16_NVFP4"))
+    assert (spec.method, spec.weights, spec.activations, spec.group_size) == ("nvfp4", Dtype.FP4, Dtype.BF16, 16)
+    assert [(own.role, own.weights, own.activations) for own in spec.roles] == [("attention", Dtype.FP8, Dtype.FP8)]
+    assert "lm_head" in spec.unquantized
+
+
+def test_mixed_formats_weigh_what_their_roles_weigh() -> None:
+    mixed = weights_bytes(listed(self_attn__o_proj="FP8", mlp__down_proj="NVFP4"))
+    attention = SIZE.layers * SIZE.hidden * (2 * SIZE.hidden + 2 * SIZE.kv_heads * SIZE.head_dim)
+    saved = attention * (16 - 8) / 8 + (PRODUCTS - attention) * (16 - 4.5) / 8
+    assert weights_bytes(None) - mixed == pytest.approx(saved, rel=1e-6)
+
+
+def test_two_groups_of_compressed_tensors_name_their_layers() -> None:
+    four = {"num_bits": 4, "type": "float", "group_size": 16}
+    section = {
+        "quant_method": "compressed-tensors",
+        "config_groups": {
+            "rest": {"targets": ["Linear"], "weights": four, "input_activations": four},
+            "first": {"targets": ["re:.*self_attn.*"], "weights": FLOAT8, "input_activations": FLOAT8},
+        },
+        "ignore": ["lm_head"],
+    }
+    spec = spec_of(section)
+    assert (spec.method, spec.unquantized) == ("nvfp4", ("lm_head",))
+    assert [(own.role, own.method) for own in spec.roles] == [("attention", "fp8")]
+
+
+def test_experts_beside_a_dense_block_are_not_covered_by_its_name() -> None:
+    """Gemma 4 keeps ``mlp*`` and converts the experts beside it."""
+    model = load_model("nvidia/Gemma-4-26B-A4B-NVFP4")
+    layers = layer_modules(model)
+    patterns = [f"model.language_model.layers.{layer}.mlp*" for layer in range(30)]
+    assert covered_roles(patterns, layers=layers) == ("mlp",)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +203,10 @@ def test_patterns_are_tried_on_a_layer_in_the_middle(ignored: list[str], kept: s
         (compressed(weights={"num_bits": 2, "type": "int"}), "config_groups.weights"),
         ({"quant_method": "fp8", "modules_to_not_convert": "lm_head"}, "modules_to_not_convert"),
         ({"quant_method": "fp8", "surprise": 1}, "surprise"),
+        ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "quantized_layers"),
+        (listed(self_attn__o_proj="W5A5"), "quantized_layers"),
+        (listed(self_attn__o_proj="FP8", self_attn__q_proj="NVFP4"), "quantized_layers"),
+        (listed(strange="FP8"), "quantized_layers"),
     ],
 )
 def test_what_is_not_understood_is_refused_by_name(section: dict[str, object], field: str) -> None:

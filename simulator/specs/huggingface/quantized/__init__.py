@@ -1,0 +1,1 @@
+"""What a checkpoint says about how its weights are stored."""

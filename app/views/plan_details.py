@@ -15,6 +15,8 @@ from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import GapError
+from simulator.planner.studies.growth import Growth
+from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Bullets, Paragraph, Section, Table, Tone
 from simulator.reports.content.quantities import count_text, price_text, range_text
@@ -74,7 +76,7 @@ def _rejected(plan: CapacityPlan) -> None:
 
 def _growth(plan: CapacityPlan) -> None:
     """When the demand to come needs more, and by when that has to be ordered."""
-    if plan.growth is None:
+    if plan.study(Growth) is None:
         st.caption("Set a growth of demand in the sidebar to see when the fleet has to grow, and when to order.")
         return
     today = range_text((plan.best.devices_low, plan.best.devices_high), count_text)
@@ -92,7 +94,7 @@ def _resilience(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
 
 def _risk(plan: CapacityPlan) -> None:
     """What moves the plan, and what breaks it."""
-    found, best = plan.uncertainty, plan.best
+    found, best = plan.study(Uncertainty), plan.best
     assert found is not None, "asked for"
     intervals = {"tornado": f"{range_text((found.devices.p10, found.devices.p90), count_text)} accelerators, {_DRAWN}"}
     if found.cost_per_hour is not None:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from simulator.assumptions import Assumption
 from simulator.planner.fleet.records import Fleet, Latencies
 from simulator.planner.plan_warnings import PlanWarning
 from simulator.planner.reasons import Rejection
-from simulator.planner.records import Demand, Objective
+from simulator.planner.records import Demand, Objective, SearchSummary
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
     from simulator.planner.fleet.fleet import Sized
-    from simulator.planner.gap.records import Gap
     from simulator.planner.search.question import Question
-    from simulator.planner.studies.choice_records import LengthSplit, ParetoSet, SearchSummary, StockPlan
-    from simulator.planner.studies.risk_records import Growth, RentalMix, Resilience, Uncertainty
+
+S = TypeVar("S", bound="Study")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +135,21 @@ class Finalists:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What a plan says beside its fleets, in answer to one question about them.
+
+    key : its name in the JSON document, in the registry of studies and in the list of a report's sections
+    """
+
+    key: ClassVar[str]
+
+    @property
+    def warnings(self) -> tuple[PlanWarning, ...]:
+        """What the plan warns of because of it."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanBasis:
     """What studies of a plan are computed from, so that one that is wanted later needs no second search.
 
@@ -153,7 +167,8 @@ class CapacityPlan:
 
     spec : the question as it was asked
     basis : for studies that are made later; no part of the answer
-    search and what follows it : studies beside the plan itself, None where they were not asked for
+    studies : one of each kind that was asked for and has an answer; ``study`` finds one by its class
+    search : None where only the usual set-ups were tried; verification, finalists : None where nothing was simulated
     """
 
     spec: PlanSpec
@@ -168,14 +183,7 @@ class CapacityPlan:
     warnings: tuple[PlanWarning, ...]
     basis: PlanBasis = field(compare=False, repr=False, metadata={"inside": True})
     search: SearchSummary | None = None
-    pareto: ParetoSet | None = None
-    gap: Gap | None = None
-    stock: StockPlan | None = None
-    length_split: LengthSplit | None = None
-    resilience: Resilience | None = None
-    growth: Growth | None = None
-    rental: RentalMix | None = None
-    uncertainty: Uncertainty | None = None
+    studies: tuple[Study, ...] = ()
     verification: FleetVerification | None = None
     finalists: Finalists | None = None
 
@@ -183,3 +191,21 @@ class CapacityPlan:
     def fleets(self) -> tuple[Fleet, ...]:
         """The chosen one and its alternatives."""
         return (self.best, *self.alternatives)
+
+    def study(self, kind: type[S]) -> S | None:
+        """The study of this class; None where it was not asked for or has no answer."""
+        return next((item for item in self.studies if isinstance(item, kind)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyContext:
+    """What a study is computed from.
+
+    allowed : fleets within the limits, best first, empty for a study that is made later; shown : the best of every
+    accelerator, best first
+    """
+
+    plan: CapacityPlan
+    question: Question
+    shown: tuple[Sized, ...]
+    allowed: tuple[Sized, ...] = ()

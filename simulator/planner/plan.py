@@ -19,7 +19,7 @@ from simulator.planner.reasons import Rejection
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.search import try_platforms
-from simulator.planner.studies.registry import has_studies, with_finalists, with_risks, with_studies
+from simulator.planner.studies.registry import KINDS, has_studies, only_asked, with_report_studies, with_studies
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
@@ -141,6 +141,8 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
         search=tried.summary,
     )
     if simulated is not None:
+        from simulator.planner.verification.finalists import with_finalists
+
         plan = with_finalists(plan, simulated)
     return with_studies(plan, question, allowed=allowed, shown=shown) if has_studies(spec) else plan
 
@@ -159,7 +161,8 @@ def full_question(spec: PlanSpec) -> PlanSpec:
 
 def is_complete(plan: CapacityPlan) -> bool:
     """Whether every study of a report was made; a rental that the price list cannot answer stays None."""
-    return plan.resilience is not None and plan.growth is not None and plan.uncertainty is not None
+    made = {item.key for item in plan.studies} | {"rental"}
+    return all(kind.key in made for kind in KINDS if kind.in_reports)
 
 
 def answered_in_full(spec: PlanSpec) -> CapacityPlan:
@@ -173,17 +176,10 @@ def completed(plan: CapacityPlan) -> CapacityPlan:
     if is_complete(plan):
         return plan
     asked = plan.basis.question
-    found = with_risks(plan, replace(asked, spec=full_question(asked.spec)), shown=plan.basis.shown)
+    found = with_report_studies(plan, replace(asked, spec=full_question(asked.spec)), shown=plan.basis.shown)
     return replace(found, warnings=plan.warnings)
 
 
 def as_asked(plan: CapacityPlan) -> CapacityPlan:
     """``plan`` without the studies that its question does not ask for."""
-    spec = plan.spec
-    return replace(
-        plan,
-        resilience=plan.resilience if spec.resilience or spec.availability is not None else None,
-        growth=plan.growth if spec.growth is not None else None,
-        rental=plan.rental if spec.rental else None,
-        uncertainty=plan.uncertainty if spec.uncertainty else None,
-    )
+    return only_asked(plan)

@@ -49,3 +49,18 @@ class Objective:
     def name(self) -> str:
         """``TTFT p95``."""
         return f"{self.metric.value.upper()} p{self.percentile:g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSummary:
+    """How wide the search was.
+
+    candidates : replica set-ups screened with the vectorised steady state; feasible : of them that can serve
+    finalists : of them that were priced again exactly, one by one, and sized as fleets
+    axes : what was varied, with the number of values of each
+    """
+
+    candidates: int
+    feasible: int
+    finalists: int
+    axes: tuple[str, ...]

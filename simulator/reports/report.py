@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.gap.records import Gap
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Block, Figure, Paragraph, Report, Section
 from simulator.reports.content.quantities import rate_text
@@ -79,8 +80,9 @@ class StudyEntry:
 
     def sections(self, plan: CapacityPlan) -> tuple[Section, ...]:
         """The study's sections; none where it was not asked for."""
-        if self.key == "gap" and plan.gap is not None:
-            return gap_sections(plan.gap, currency=plan.best.cost.currency)
+        gap = plan.study(Gap)
+        if self.key == "gap" and gap is not None:
+            return gap_sections(gap, currency=plan.best.cost.currency)
         blocks = self.blocks(plan)
         return (Section(key=self.key, title=self.title, blocks=blocks),) if blocks else ()
 

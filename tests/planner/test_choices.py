@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from simulator.errors import ExitCode, InfeasibleError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.gap.records import GapError
+from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.plan import plan_capacity
-from simulator.planner.studies.length_split import truncated_lengths
+from simulator.planner.studies.length_split import LengthSplit, truncated_lengths
+from simulator.planner.studies.stock import StockPlan
 from simulator.reports.sections.answer import sentence
 from simulator.reports.words.derivation import nearest_rejections
 from simulator.specs.question.plan import plan_spec
@@ -83,56 +84,56 @@ class TestLimits:
 class TestStock:
     def test_stock_serves_first_and_shares_add_up(self) -> None:
         plan = planned(stock=("h100=32", "a100=16"))
-        assert plan.stock is not None
-        rates = [share.rate_per_s for share in plan.stock.shares]
+        assert plan.study(StockPlan) is not None
+        rates = [share.rate_per_s for share in plan.study(StockPlan).shares]
         assert sum(rates) == pytest.approx(300)
-        for share in plan.stock.shares:
+        for share in plan.study(StockPlan).shares:
             assert share.rate_per_s <= share.capacity_per_s * (1 + 1e-9)
             assert share.devices == share.from_stock + share.bought
-        by_name = {share.hardware: share for share in plan.stock.shares}
+        by_name = {share.hardware: share for share in plan.study(StockPlan).shares}
         assert by_name["h100-sxm-80gb"].from_stock == 32
         assert by_name["a100-sxm-80gb"].from_stock == 16
-        assert plan.stock.shares[-1].hardware == plan.best.hardware
-        assert 0 < plan.stock.bought < plan.best.devices
+        assert plan.study(StockPlan).shares[-1].hardware == plan.best.hardware
+        assert 0 < plan.study(StockPlan).bought < plan.best.devices
 
     def test_fleets_side_by_side_are_equally_loaded(self) -> None:
         plan = planned(stock=("h100=32", "a100=16"))
-        assert plan.stock is not None
-        loads = [share.rate_per_s / share.capacity_per_s for share in plan.stock.shares]
+        assert plan.study(StockPlan) is not None
+        loads = [share.rate_per_s / share.capacity_per_s for share in plan.study(StockPlan).shares]
         assert max(loads) == pytest.approx(min(loads))
         assert max(loads) <= 1 + 1e-9
 
     def test_stock_that_spares_no_purchase_stays_off(self) -> None:
         without, beside = planned(stock=("h100=32",)), planned(stock=("h100=32", "l40s=8"))
-        assert without.stock is not None
-        assert beside.stock is not None
-        used = {share.hardware for share in beside.stock.shares}
+        assert without.study(StockPlan) is not None
+        assert beside.study(StockPlan) is not None
+        used = {share.hardware for share in beside.study(StockPlan).shares}
         if "l40s" not in used:
-            assert beside.stock.bought == without.stock.bought
-            assert any("l40s" in text and "obtained" in text for text in beside.stock.unused)
+            assert beside.study(StockPlan).bought == without.study(StockPlan).bought
+            assert any("l40s" in text and "obtained" in text for text in beside.study(StockPlan).unused)
         else:
-            assert beside.stock.bought < without.stock.bought
+            assert beside.study(StockPlan).bought < without.study(StockPlan).bought
 
     def test_enough_stock_buys_nothing(self) -> None:
         plan = planned(stock=("h100=800",))
-        assert plan.stock is not None
-        assert plan.stock.bought == 0
-        assert any("not needed" in text for text in plan.stock.unused)
+        assert plan.study(StockPlan) is not None
+        assert plan.study(StockPlan).bought == 0
+        assert any("not needed" in text for text in plan.study(StockPlan).unused)
 
     def test_more_stock_never_buys_more(self) -> None:
-        bought = [planned(stock=(f"h100={count}",)).stock for count in (8, 32, 64, 128)]
+        bought = [planned(stock=(f"h100={count}",)).study(StockPlan) for count in (8, 32, 64, 128)]
         counts = [item.bought for item in bought if item is not None]
         assert counts == sorted(counts, reverse=True)
 
     def test_stock_that_cannot_serve_is_said(self) -> None:
         plan = planned(stock=("t4=2", "h100=8"))
-        assert plan.stock is not None
-        assert any("t4" in text and "can serve" in text for text in plan.stock.unused)
+        assert plan.study(StockPlan) is not None
+        assert any("t4" in text and "can serve" in text for text in plan.study(StockPlan).unused)
 
     def test_more_of_the_same_shares_the_spares_of_the_stock(self) -> None:
         plan = planned(hardware="h100", tp=4, stock=("h100=64",), spares=2)
-        assert plan.stock is not None
-        (share,) = plan.stock.shares
+        assert plan.study(StockPlan) is not None
+        (share,) = plan.study(StockPlan).shares
         assert (share.replicas, share.spares) == (plan.best.replicas, 2)
         assert share.devices == plan.best.devices == share.from_stock + share.bought
         assert share.from_stock == 64
@@ -143,9 +144,9 @@ class TestStock:
 
     def test_stock_that_lacks_part_of_a_server_is_filled_up_with_whole_ones(self) -> None:
         plan = planned(hardware="h100", tp=4, stock=("h100=60",))
-        assert plan.stock is not None
-        assert plan.stock.bought % 8 == 0
-        assert plan.stock.bought >= plan.best.devices - 60
+        assert plan.study(StockPlan) is not None
+        assert plan.study(StockPlan).bought % 8 == 0
+        assert plan.study(StockPlan).bought >= plan.best.devices - 60
 
     def test_twice_the_same_is_refused(self) -> None:
         with pytest.raises(RoofcastError, match="given twice"):
@@ -154,7 +155,7 @@ class TestStock:
     def test_limits_count_stock_and_price_only_what_is_new(self) -> None:
         with pytest.raises(InfeasibleError, match="needed with the stock"):
             planned(stock=("h100=32",), max_gpus=40)
-        assert planned(stock=("h100=800",), max_cost_per_hour=1).stock is not None
+        assert planned(stock=("h100=800",), max_cost_per_hour=1).study(StockPlan) is not None
 
 
 @pytest.mark.usefixtures("few_accelerators")
@@ -174,7 +175,7 @@ class TestGap:
         assert gap.closed == (before <= 40)
 
     def test_what_a_change_promises_is_what_its_flags_give(self) -> None:
-        gap = planned(hardware="h100", kv_cache="bf16", explain_gap=True).gap
+        gap = planned(hardware="h100", kv_cache="bf16", explain_gap=True).study(Gap)
         assert gap is not None
         first = next(step for step in gap.steps if step.given[0].field in ("scheme", "weights"))
         if first is gap.steps[0]:
@@ -183,7 +184,7 @@ class TestGap:
             assert min(fleet.devices for fleet in (again.best, *again.alternatives)) <= first.devices
 
     def test_formats_say_what_is_known_of_their_quality(self) -> None:
-        gap = planned(hardware="h100", explain_gap=True).gap
+        gap = planned(hardware="h100", explain_gap=True).study(Gap)
         assert gap is not None
         for step in gap.steps:
             changes_numbers = "weights" in step.name or "KV cache" in step.name
@@ -219,17 +220,17 @@ class TestPools:
 
     def test_shares_of_the_rate_add_up(self) -> None:
         plan = planned(pools=True)
-        assert plan.length_split is not None
-        assert sum(pool.rate_per_s for pool in plan.length_split.fleets) == pytest.approx(300)
-        short, long = plan.length_split.fleets
-        assert short.isl_mean_tokens < plan.length_split.threshold_tokens <= long.isl_mean_tokens
-        total = sum(pool.devices for pool in plan.length_split.fleets)
-        assert plan.length_split.saved_devices == plan.best.devices - total
+        assert plan.study(LengthSplit) is not None
+        assert sum(pool.rate_per_s for pool in plan.study(LengthSplit).fleets) == pytest.approx(300)
+        short, long = plan.study(LengthSplit).fleets
+        assert short.isl_mean_tokens < plan.study(LengthSplit).threshold_tokens <= long.isl_mean_tokens
+        total = sum(pool.devices for pool in plan.study(LengthSplit).fleets)
+        assert plan.study(LengthSplit).saved_devices == plan.best.devices - total
 
     def test_the_best_of_the_splits_is_taken_and_said_against_one_pool(self) -> None:
         plan = planned(pools=True)
-        assert plan.length_split is not None
-        found = plan.length_split
+        assert plan.study(LengthSplit) is not None
+        found = plan.study(LengthSplit)
         lengths = [split.threshold_tokens for split in found.splits]
         assert lengths == sorted(lengths)
         costs = [split.cost_per_hour for split in found.splits if split.cost_per_hour is not None]
@@ -243,9 +244,9 @@ class TestPools:
     def test_a_pool_is_the_plan_of_its_own_requests(self) -> None:
         """The short pool, asked for alone with its rate and lengths, is the same fleet."""
         plan = planned(pools=True, hardware="h100")
-        assert plan.length_split is not None
-        short = plan.length_split.fleets[0]
-        share, lengths = truncated_lengths(plan.demand.mix.isl, low=0.0, high=plan.length_split.threshold_tokens)
+        assert plan.study(LengthSplit) is not None
+        short = plan.study(LengthSplit).fleets[0]
+        share, lengths = truncated_lengths(plan.demand.mix.isl, low=0.0, high=plan.study(LengthSplit).threshold_tokens)
         alone = planned(hardware="h100", rps=300 * share, isl=lengths.mean_tokens, isl_cv=lengths.cv)
         assert (alone.best.label, alone.best.replicas, alone.best.devices) == (
             short.label,

@@ -35,6 +35,7 @@ from simulator.planner.search.wide_search import candidate_of, screen_pools, scr
 from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pools
 from simulator.planner.serving.pool_states import _scattered
 from simulator.planner.serving.replica_load import latency_range, replica_load
+from simulator.planner.studies.stock import StockPlan
 from simulator.planner.verification.simulation import small_group
 from simulator.reports.plan_text import plan_markdown, plan_text
 from simulator.reports.tables.plan_document import plan_csv, plan_document
@@ -386,8 +387,8 @@ class TestPlan:
 
     def test_stock_is_filled_with_both_pools_before_anything_is_obtained(self) -> None:
         asked = {"rps": 200, "model": "llama-3.1-8b", "hardware": ("h100",), "serving": "disaggregated", "tp": 1}
-        stocked = plan_capacity(plan_spec({**asked, "stock": ("h100=8",)})).stock
-        enough = plan_capacity(plan_spec({**asked, "stock": ("h100=64",)})).stock
+        stocked = plan_capacity(plan_spec({**asked, "stock": ("h100=8",)})).study(StockPlan)
+        enough = plan_capacity(plan_spec({**asked, "stock": ("h100=64",)})).study(StockPlan)
         assert stocked is not None
         assert enough is not None
         assert sum(share.from_stock for share in stocked.shares) == 8

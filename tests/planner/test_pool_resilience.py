@@ -13,7 +13,8 @@ from simulator.planner.fleet.availability import DEVICE_MTBF_HOURS, enough_up, r
 from simulator.planner.money.carbon import energy_and_carbon
 from simulator.planner.money.tco import total_cost
 from simulator.planner.plan import plan_capacity
-from simulator.planner.studies.resilience import availability_warnings
+from simulator.planner.studies.rental import RentalMix
+from simulator.planner.studies.resilience import Resilience
 from simulator.reports.words.warnings import warning_texts
 from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import load_ownership
@@ -37,7 +38,7 @@ def plan() -> CapacityPlan:
 
 
 def test_losing_the_spare_of_either_pool_holds_and_a_server_of_the_small_pool_does_not() -> None:
-    found, fleet = plan().resilience, plan().best
+    found, fleet = plan().study(Resilience), plan().best
     assert found is not None
     cases = {case.name: case for case in found.cases}
     for name in ("one prefill replica", "one decode replica"):
@@ -51,7 +52,7 @@ def test_losing_the_spare_of_either_pool_holds_and_a_server_of_the_small_pool_do
 
 
 def test_both_pools_have_to_be_up() -> None:
-    found, fleet = plan().resilience, plan().best
+    found, fleet = plan().study(Resilience), plan().best
     assert found is not None
     assert found.availability is not None
     assert fleet.prefill is not None
@@ -76,15 +77,15 @@ def test_prompts_pay_for_the_devices_that_compute_them() -> None:
     # The plan's own price of tokens is that of renting on demand.
     assert renting.per_million_input_tokens == pytest.approx(fleet.cost.per_million_input_tokens)
     assert renting.per_million_output_tokens == pytest.approx(fleet.cost.per_million_output_tokens)
-    assert plan().rental is not None
-    assert plan().rental.per_million_input_tokens > 0  # type: ignore[union-attr]
+    assert plan().study(RentalMix) is not None
+    assert plan().study(RentalMix).per_million_input_tokens > 0  # type: ignore[union-attr]
     energy = energy_and_carbon(plan(), prices=prices, ownership=ownership)
     tokens = demand.served_mean_rate_per_s * (demand.mix.isl.mean_tokens + demand.mix.osl.mean_tokens)
     assert energy.j_per_token == pytest.approx(fleet.typical_w * prices.pue / tokens)
 
 
 def test_pools_are_restarted_one_after_the_other() -> None:
-    found, fleet = plan().resilience, plan().best
+    found, fleet = plan().study(Resilience), plan().best
     assert found is not None
     assert fleet.prefill is not None
     replicas = fleet.replicas + fleet.spares + fleet.prefill.replicas + fleet.prefill.spares
@@ -93,7 +94,7 @@ def test_pools_are_restarted_one_after_the_other() -> None:
 
 
 def test_the_warning_says_what_each_pool_takes_not_what_both_sum_to() -> None:
-    found, fleet = plan().resilience, plan().best
+    found, fleet = plan().study(Resilience), plan().best
     assert found is not None
     assert found.availability is not None
     assert fleet.prefill is not None
@@ -101,6 +102,6 @@ def test_the_warning_says_what_each_pool_takes_not_what_both_sum_to() -> None:
     assert each is not None
     assert each <= found.availability.spares <= 2 * each
     short = replace(found, availability=replace(found.availability, present_spares=0, present_achieved=0.9))
-    (warning,) = warning_texts(availability_warnings(short))
+    (warning,) = warning_texts(short.warnings)
     assert warning.endswith(f"takes --spares {each} (of each pool)")
-    assert availability_warnings(found) == ()
+    assert found.warnings == ()

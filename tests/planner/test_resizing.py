@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from simulator.planner.fleet.resizing import ResizedPart, Resizer
 from simulator.planner.plan import plan_capacity
+from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.specs.question.plan import plan_spec
 
 # 19 replicas of 2 devices for prompts at 5.3 requests/s each, 4 of 4 devices for answers at 31.5 requests/s each.
@@ -51,7 +52,7 @@ def test_a_rate_is_carried_where_both_pools_carry_it() -> None:
 def test_what_breaks_first_is_the_pool_with_less_slack() -> None:
     question = {"rps": 100, "model": "llama-3.1-70b", "hardware": "h100", "serving": "disaggregated"}
     plan = plan_capacity(plan_spec({**question, "uncertainty": True, "draws": 200}))
-    fleet, found = plan.best, plan.uncertainty
+    fleet, found = plan.best, plan.study(Uncertainty)
     assert found is not None
     assert fleet.prefill is not None
     margins = {item.name: item.margin for item in found.breaks_first}

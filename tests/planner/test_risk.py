@@ -22,9 +22,10 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
 from simulator.planner.search.search import try_platform
-from simulator.planner.studies.growth import capacity_steps, month_later
-from simulator.planner.studies.risk_records import GrowthMonth
-from simulator.planner.studies.uncertainty import uncertainty_of
+from simulator.planner.studies.growth import Growth, GrowthMonth, capacity_steps, month_later
+from simulator.planner.studies.rental import RentalMix
+from simulator.planner.studies.resilience import Resilience
+from simulator.planner.studies.uncertainty import Uncertainty, uncertainty_of
 from simulator.reports.words.flags import error_line
 from simulator.reports.words.warnings import warning_texts
 from simulator.specs.question.plan import plan_spec
@@ -72,7 +73,7 @@ class TestAvailability:
     def test_the_target_sets_the_spares(self) -> None:
         low, high = (planned(availability=target) for target in (90, 99.999))
         assert high.best.spares > low.best.spares
-        found = high.resilience.availability if high.resilience else None
+        found = high.study(Resilience).availability if high.study(Resilience) else None
         assert found is not None
         assert found.spares == found.present_spares == high.best.spares
         assert found.achieved >= found.target == pytest.approx(0.99999)
@@ -84,8 +85,8 @@ class TestAvailability:
 class TestResilience:
     def test_a_given_start_and_lag_make_the_delay_by_hand(self) -> None:
         plan = planned(resilience=True, startup="4min", autoscaler_lag="1min", ramp="10%/min")
-        assert plan.resilience is not None
-        start = plan.resilience.startup
+        assert plan.study(Resilience) is not None
+        start = plan.study(Resilience).startup
         assert start.delay_s == 300.0
         # 300 requests/s grow by 30 a minute; five minutes ask for 150 more.
         assert start.ramp_per_s2 * 300.0 == pytest.approx(150.0)
@@ -94,13 +95,13 @@ class TestResilience:
 
     def test_restarts_within_the_spares_hold_the_objectives(self) -> None:
         with_spares, without = planned(resilience=True), planned(resilience=True, spares=0, rps=1.0)
-        assert with_spares.resilience is not None
-        assert without.resilience is not None
-        assert with_spares.resilience.maintenance.holds
-        assert not without.resilience.maintenance.holds
+        assert with_spares.study(Resilience) is not None
+        assert without.study(Resilience) is not None
+        assert with_spares.study(Resilience).maintenance.holds
+        assert not without.study(Resilience).maintenance.holds
 
     def test_one_and_two_servers_are_lost(self) -> None:
-        found = planned(resilience=True, server_spares=2).resilience
+        found = planned(resilience=True, server_spares=2).study(Resilience)
         assert found is not None
         # Two replicas of TP4 in a server of eight: one server is two replicas, two are four, and both are held.
         assert [(case.name, case.replicas_lost) for case in found.cases] == [
@@ -112,56 +113,58 @@ class TestResilience:
         assert all(case.holds for case in found.cases)
 
     def test_no_more_is_lost_than_there_is(self) -> None:
-        found = planned(resilience=True, rps=0.1, spares=0).resilience
+        found = planned(resilience=True, rps=0.1, spares=0).study(Resilience)
         assert found is not None
         assert [(case.name, case.replicas_lost, case.holds) for case in found.cases] == [("one server", 1, False)]
 
     def test_losing_the_spares_keeps_the_objectives(self) -> None:
         plan = planned(resilience=True)
-        assert plan.resilience is not None
-        one = plan.resilience.cases[0]
+        assert plan.study(Resilience) is not None
+        one = plan.study(Resilience).cases[0]
         assert (one.name, one.replicas_lost, one.holds) == ("one replica", 1, True)
         assert one.ttft_p95_s == pytest.approx(plan.best.degraded.ttft_p95_s)
 
     def test_a_lost_server_takes_all_its_replicas(self) -> None:
         plan = planned(resilience=True, server_spares=1)
-        assert plan.resilience is not None
-        case = next(item for item in plan.resilience.cases if item.name == "one server")
-        assert case.replicas_lost == plan.resilience.replicas_per_server == plan.best.spares == 2
+        assert plan.study(Resilience) is not None
+        case = next(item for item in plan.study(Resilience).cases if item.name == "one server")
+        assert case.replicas_lost == plan.study(Resilience).replicas_per_server == plan.best.spares == 2
         assert case.holds
 
     def test_losing_everything_is_overload(self) -> None:
         plan = planned(rps=1, spares=0, resilience=True)
-        assert plan.resilience is not None
+        assert plan.study(Resilience) is not None
         assert plan.best.replicas == 1
-        assert plan.resilience.cases[0].replicas_left == 0
-        assert plan.resilience.cases[0].ttft_p95_s == inf
-        assert not plan.resilience.cases[0].holds
+        assert plan.study(Resilience).cases[0].replicas_left == 0
+        assert plan.study(Resilience).cases[0].ttft_p95_s == inf
+        assert not plan.study(Resilience).cases[0].holds
 
     def test_load_follows_the_objectives(self) -> None:
         tight, loose = (
             planned(resilience=True, tpot_p95="40ms"),
             planned(resilience=True, tpot_p95="2s", ttft_p95="60s"),
         )
-        assert tight.resilience is not None
-        assert loose.resilience is not None
-        assert tight.resilience.load_target.binding == "TPOT p95"
-        assert tight.resilience.load_target.by_objectives < loose.resilience.load_target.by_objectives
+        assert tight.study(Resilience) is not None
+        assert loose.study(Resilience) is not None
+        assert tight.study(Resilience).load_target.binding == "TPOT p95"
+        assert tight.study(Resilience).load_target.by_objectives < loose.study(Resilience).load_target.by_objectives
         # What the objectives allow, read off a curve, is what the search planned with where they bind.
-        assert tight.resilience.load_target.by_objectives == pytest.approx(tight.best.replica.utilization, abs=0.03)
+        assert tight.study(Resilience).load_target.by_objectives == pytest.approx(
+            tight.best.replica.utilization, abs=0.03
+        )
         assert loose.best.replica.utilization == pytest.approx(0.9)
 
     def test_a_steeper_ramp_needs_more_ahead(self) -> None:
         slow, fast = planned(resilience=True, ramp="5%/min"), planned(resilience=True, ramp="50%/min")
-        assert slow.resilience is not None
-        assert fast.resilience is not None
-        assert fast.resilience.startup.headroom_replicas > slow.resilience.startup.headroom_replicas >= 1
-        assert slow.resilience.startup.ramp_per_s2 == pytest.approx(300 * 0.05 / 60)
+        assert slow.study(Resilience) is not None
+        assert fast.study(Resilience) is not None
+        assert fast.study(Resilience).startup.headroom_replicas > slow.study(Resilience).startup.headroom_replicas >= 1
+        assert slow.study(Resilience).startup.ramp_per_s2 == pytest.approx(300 * 0.05 / 60)
 
     def test_restarts_go_round_by_round(self) -> None:
         plan = planned(resilience=True, spares=3)
-        assert plan.resilience is not None
-        rest = plan.resilience.maintenance
+        assert plan.study(Resilience) is not None
+        rest = plan.study(Resilience).maintenance
         assert rest.at_once == 3
         assert (rest.rounds - 1) * 3 < plan.best.replicas + plan.best.spares <= rest.rounds * 3
         assert rest.total_s == pytest.approx(rest.rounds * rest.round_s)
@@ -185,8 +188,8 @@ class TestResizing:
 class TestGrowth:
     def test_compounds_and_never_shrinks(self) -> None:
         plan = planned(growth="5%/month", horizon="12 months", start="2026-12-15")
-        assert plan.growth is not None
-        months = plan.growth.months
+        assert plan.study(Growth) is not None
+        months = plan.study(Growth).months
         assert len(months) == 13
         assert months[0].devices == (plan.best.devices,) * 3
         assert months[-1].rates_per_s == pytest.approx((300 * 1.025**12, 300 * 1.05**12, 300 * 1.075**12))
@@ -196,10 +199,10 @@ class TestGrowth:
 
     def test_orders_lead_up_to_the_last_month(self) -> None:
         plan = planned(growth="5%/month", start="2026-12-15", lead_time=60)
-        assert plan.growth is not None
-        steps = plan.growth.steps
+        assert plan.study(Growth) is not None
+        steps = plan.study(Growth).steps
         assert steps[0].devices_before == plan.best.devices
-        assert steps[-1].devices_after == plan.growth.months[-1].devices[1]
+        assert steps[-1].devices_after == plan.study(Growth).months[-1].devices[1]
         for before, after in itertools.pairwise(steps):
             assert after.devices_before == before.devices_after
         for step in steps:
@@ -209,9 +212,9 @@ class TestGrowth:
 
     def test_every_quarter_is_covered_before_it_begins(self) -> None:
         plan = planned(growth="8%/month", start="2027-01-01")
-        assert plan.growth is not None
-        for month in plan.growth.months:
-            in_place = [step.devices_after for step in plan.growth.steps if step.date <= month.date]
+        assert plan.study(Growth) is not None
+        for month in plan.study(Growth).months:
+            in_place = [step.devices_after for step in plan.study(Growth).steps if step.date <= month.date]
             assert max(in_place, default=plan.best.devices) >= month.devices[1]
 
     def test_a_years_growth_compounds_over_its_months(self) -> None:
@@ -224,7 +227,7 @@ class TestGrowth:
 
     def test_an_order_is_in_place_when_it_is_first_needed_and_not_before(self) -> None:
         plan = planned(growth="5%/month", start="2024-02-29", horizon=24)
-        growth = plan.growth
+        growth = plan.study(Growth)
         assert growth is not None
         base = [month.devices[1] for month in growth.months]
         for step in growth.steps:
@@ -250,18 +253,18 @@ class TestGrowth:
 
     def test_what_no_order_can_bring_in_time_is_rented(self) -> None:
         plan = planned(growth="10%/month", start="2026-01-01", horizon=6, lead_time=95)
-        growth = plan.growth
+        growth = plan.study(Growth)
         assert growth is not None
         assert growth.bridge_until == "2026-04-06"
         assert growth.bridge_devices == growth.months[3].devices[1] - growth.months[0].devices[1] > 0
-        assert planned(growth="1%/year", lead_time=1).growth.bridge_devices == 0  # type: ignore[union-attr]
+        assert planned(growth="1%/year", lead_time=1).study(Growth).bridge_devices == 0  # type: ignore[union-attr]
 
     def test_growth_that_leaves_the_world_is_refused(self) -> None:
         with pytest.raises(RoofcastError, match=r"`growth`: reaches .* requests/s in its high band after 120 months"):
             planned(growth="900%/month", horizon=120)
 
     def test_a_horizon_of_one_month_has_one_quarter(self) -> None:
-        growth = planned(growth="50%/month", horizon=1, start="2026-12-31").growth
+        growth = planned(growth="50%/month", horizon=1, start="2026-12-31").study(Growth)
         assert growth is not None
         assert [month.date for month in growth.months] == ["2026-12-31", "2027-01-01"]
         assert [step.date for step in growth.steps] == ["2027-01-01"]
@@ -270,38 +273,42 @@ class TestGrowth:
 class TestRental:
     def test_the_mix_costs_no_more_than_the_peak_all_day(self) -> None:
         plan = planned(rental=True)
-        assert plan.rental is not None
-        assert plan.rental.per_month < plan.rental.flat_per_month
-        assert sum(share.devices for share in plan.rental.shares) == max(plan.rental.devices) == plan.best.devices
-        spot = [share.devices for share in plan.rental.shares if share.kind == "spot"]
+        assert plan.study(RentalMix) is not None
+        assert plan.study(RentalMix).per_month < plan.study(RentalMix).flat_per_month
+        assert (
+            sum(share.devices for share in plan.study(RentalMix).shares)
+            == max(plan.study(RentalMix).devices)
+            == plan.best.devices
+        )
+        spot = [share.devices for share in plan.study(RentalMix).shares if share.kind == "spot"]
         assert spot in ([], [plan.best.spares * 4])
 
     def test_a_flat_day_is_reserved(self) -> None:
         plan = planned(rental=True, load_profile=",".join(["1"] * 24))
-        assert plan.rental is not None
-        (share,) = plan.rental.shares
+        assert plan.study(RentalMix) is not None
+        (share,) = plan.study(RentalMix).shares
         assert share.kind == "reserved_3y"
         assert share.mean_devices == plan.best.devices
 
     def test_one_busy_hour_is_rented_by_the_hour(self) -> None:
         plan = planned(rental=True, load_profile=",".join(["0"] * 23 + ["1"]))
-        assert plan.rental is not None
-        by_kind = {share.kind: share for share in plan.rental.shares}
+        assert plan.study(RentalMix) is not None
+        by_kind = {share.kind: share for share in plan.study(RentalMix).shares}
         # Nothing asked for is served by one replica and its spare, in a whole server; they run all day.
         assert by_kind["reserved_3y"].devices == 8
         assert by_kind["on_demand"].mean_devices == pytest.approx(by_kind["on_demand"].devices / 24)
 
     def test_the_bill_over_the_tokens_of_a_year_is_the_price_of_tokens(self) -> None:
         plan = planned(rental=True, peak_to_mean=1.8, rps=20.0)
-        assert plan.rental is not None
+        assert plan.study(RentalMix) is not None
         tokens = token_year(plan.demand, prompt_share=plan.best.replica.at_capacity.prompt_share)
         billed = (
-            plan.rental.per_million_input_tokens * tokens.input_millions
-            + plan.rental.per_million_output_tokens * tokens.output_millions
+            plan.study(RentalMix).per_million_input_tokens * tokens.input_millions
+            + plan.study(RentalMix).per_million_output_tokens * tokens.output_millions
         )
-        assert billed == pytest.approx(12 * plan.rental.per_month)
-        assert plan.rental.per_month == pytest.approx(
-            sum(share.mean_devices * share.per_device_hour * 730 for share in plan.rental.shares)
+        assert billed == pytest.approx(12 * plan.study(RentalMix).per_month)
+        assert plan.study(RentalMix).per_month == pytest.approx(
+            sum(share.mean_devices * share.per_device_hour * 730 for share in plan.study(RentalMix).shares)
         )
 
     @pytest.mark.parametrize("peak_to_mean", [1.0, 1.4, 2.0, 3.0, 6.0])
@@ -318,12 +325,16 @@ class TestRental:
 
     def test_weekends_lower_the_mean_and_the_bill(self) -> None:
         week, day = planned(rental=True, weekend=0.4), planned(rental=True)
-        assert week.rental is not None
-        assert day.rental is not None
-        assert (len(week.rental.profile), week.rental.period, day.rental.period) == (168, "week", "day")
-        assert week.rental.devices[:24] == day.rental.devices
-        assert week.rental.profile[5 * 24] == pytest.approx(0.4 * day.rental.profile[0])
-        assert week.rental.per_month < day.rental.per_month
+        assert week.study(RentalMix) is not None
+        assert day.study(RentalMix) is not None
+        assert (len(week.study(RentalMix).profile), week.study(RentalMix).period, day.study(RentalMix).period) == (
+            168,
+            "week",
+            "day",
+        )
+        assert week.study(RentalMix).devices[:24] == day.study(RentalMix).devices
+        assert week.study(RentalMix).profile[5 * 24] == pytest.approx(0.4 * day.study(RentalMix).profile[0])
+        assert week.study(RentalMix).per_month < day.study(RentalMix).per_month
         assert week.best.cost == day.best.cost
 
     def test_a_weekend_keeps_the_given_peak_over_mean(self) -> None:
@@ -336,14 +347,14 @@ class TestRental:
         # Weekdays are used 5/7 of the time: above 1.30/3.00, so all but the floor's devices are reserved too.
         hours = ",".join(["1"] * 120 + ["0"] * 48)
         plan = planned(rental=True, load_profile=hours)
-        assert plan.rental is not None
-        assert {share.kind for share in plan.rental.shares} == {"reserved_3y"}
+        assert plan.study(RentalMix) is not None
+        assert {share.kind for share in plan.study(RentalMix).shares} == {"reserved_3y"}
         assert plan.demand.peak_to_mean == pytest.approx(7 / 5)
         # 2.5 of 7 days stay below it: on demand for 2.5/7 of the time, paid for just that.
         hours = ",".join(["1"] * 60 + ["0"] * 108)
         plan = planned(rental=True, load_profile=hours)
-        assert plan.rental is not None
-        hourly = {share.kind: share for share in plan.rental.shares}["on_demand"]
+        assert plan.study(RentalMix) is not None
+        hourly = {share.kind: share for share in plan.study(RentalMix).shares}["on_demand"]
         assert hourly.mean_devices == pytest.approx(hourly.devices * 2.5 / 7)
 
     def test_hours_say_the_mean_under_a_given_peak(self) -> None:
@@ -367,7 +378,7 @@ class TestRental:
 
 class TestUncertainty:
     def test_the_same_seed_gives_the_same_numbers(self) -> None:
-        first, again, other = (planned(uncertainty=True, seed=seed).uncertainty for seed in (3, 3, 4))
+        first, again, other = (planned(uncertainty=True, seed=seed).study(Uncertainty) for seed in (3, 3, 4))
         assert first == again
         assert first is not None
         assert other is not None
@@ -382,7 +393,7 @@ class TestUncertainty:
         assert found.devices.p10 <= item.devices <= found.devices.p90
 
     def test_more_doubt_spreads_wider(self) -> None:
-        narrow, wide = (planned(uncertainty=True, demand_sigma=sigma).uncertainty for sigma in (0.0, 0.5))
+        narrow, wide = (planned(uncertainty=True, demand_sigma=sigma).study(Uncertainty) for sigma in (0.0, 0.5))
         assert narrow is not None
         assert wide is not None
         assert wide.devices.p90 - wide.devices.p10 > narrow.devices.p90 - narrow.devices.p10
@@ -390,16 +401,16 @@ class TestUncertainty:
 
     def test_quantiles_match_the_law_of_the_draws(self) -> None:
         plan = planned(uncertainty=True, demand_sigma=0.3, draws=20000, rps=3000, round_to="device", spares=0)
-        assert plan.uncertainty is not None
+        assert plan.study(Uncertainty) is not None
         sigma = float(np.hypot(0.3, resizer_sigma(plan)))
         expected = plan.best.replicas * 4 * np.exp(np.array([-1.2816, 0.0, 1.2816]) * sigma)
-        found = plan.uncertainty.devices
+        found = plan.study(Uncertainty).devices
         assert (found.p10, found.p50, found.p90) == pytest.approx(tuple(expected), rel=0.03)
 
     def test_bars_are_ordered_and_monotone(self) -> None:
         plan = planned(uncertainty=True)
-        assert plan.uncertainty is not None
-        bars = plan.uncertainty.tornado
+        assert plan.study(Uncertainty) is not None
+        bars = plan.study(Uncertainty).tornado
         swings = [bar.swing for bar in bars]
         assert swings == sorted(swings, reverse=True)
         for bar in bars:
@@ -408,8 +419,8 @@ class TestUncertainty:
 
     def test_what_breaks_first_is_the_slack(self) -> None:
         plan = planned(uncertainty=True)
-        assert plan.uncertainty is not None
-        margins = {item.name: item.margin for item in plan.uncertainty.breaks_first}
+        assert plan.study(Uncertainty) is not None
+        margins = {item.name: item.margin for item in plan.study(Uncertainty).breaks_first}
         slack = plan.best.replicas * plan.best.replica.capacity_per_s / 300 - 1
         assert margins["request rate"] == pytest.approx(slack)
         assert list(margins.values()) == sorted(margins.values())
@@ -418,10 +429,10 @@ class TestUncertainty:
         plan = plan_capacity(
             plan_spec({"rps": 300, "model": "llama-3.1-70b", "hardware": ("h100", "h200"), "uncertainty": True})
         )
-        assert plan.uncertainty is not None
-        assert plan.uncertainty.regrets[0].hardware == plan.best.hardware
-        assert sum(item.best_share for item in plan.uncertainty.regrets) >= 1 - 1e-9
-        assert all(item.mean_regret_per_hour >= 0 for item in plan.uncertainty.regrets)
+        assert plan.study(Uncertainty) is not None
+        assert plan.study(Uncertainty).regrets[0].hardware == plan.best.hardware
+        assert sum(item.best_share for item in plan.study(Uncertainty).regrets) >= 1 - 1e-9
+        assert all(item.mean_regret_per_hour >= 0 for item in plan.study(Uncertainty).regrets)
 
 
 def resizer_sigma(plan: CapacityPlan) -> float:

@@ -17,9 +17,8 @@ from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.search import try_platform
 from simulator.planner.studies import sensitivity
-from simulator.planner.studies.risk_records import TornadoBar, Uncertainty
-from simulator.planner.studies.sensitivity import tornado
-from simulator.planner.studies.uncertainty import uncertainty_of
+from simulator.planner.studies.sensitivity import TornadoBar, tornado
+from simulator.planner.studies.uncertainty import Uncertainty, uncertainty_of
 from simulator.specs.question.plan import plan_spec
 
 # Many small replicas, bought one by one, so that changes of a percent show.
@@ -152,8 +151,8 @@ def test_noise_on_a_level_curve_never_turns_it_back(values: list[float]) -> None
 
 
 def test_power_moves_the_cost_of_owning_and_nothing_else(plan: CapacityPlan) -> None:
-    assert plan.uncertainty is not None
-    owning = {bar.name: bar for bar in plan.uncertainty.owning}
+    assert plan.study(Uncertainty) is not None
+    owning = {bar.name: bar for bar in plan.study(Uncertainty).owning}
     power = owning["price of a kWh"]
     assert float(power.low) < float(power.high)
     assert 0 < power.swing < owning["purchase price of an accelerator"].swing
@@ -161,4 +160,4 @@ def test_power_moves_the_cost_of_owning_and_nothing_else(plan: CapacityPlan) -> 
     middle = (power.annual_low + power.annual_high) / 2
     other = owning["colocation of a kW a month"]
     assert middle == pytest.approx((other.annual_low + other.annual_high) / 2)
-    assert "price of a kWh" not in {bar.name for bar in plan.uncertainty.tornado}
+    assert "price of a kWh" not in {bar.name for bar in plan.study(Uncertainty).tornado}

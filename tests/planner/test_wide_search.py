@@ -19,6 +19,7 @@ from simulator.planner.search.search import try_platforms
 from simulator.planner.search.search_space import search_space
 from simulator.planner.search.wide_search import ScreenedSpace, pareto_front, screen_space
 from simulator.planner.serving.shapes import evaluate
+from simulator.planner.studies.pareto import ParetoSet
 from simulator.specs.question.plan import plan_spec
 from tests.engine.queue_laws import erlang_c
 
@@ -172,18 +173,18 @@ class TestPareto:
 
     def test_points_of_a_plan_trade_off(self) -> None:
         plan = plan_capacity(question(pareto=True).spec)
-        assert plan.pareto is not None
-        points = [point for point in plan.pareto.points if point.cost_per_hour is not None]
+        assert plan.study(ParetoSet) is not None
+        points = [point for point in plan.study(ParetoSet).points if point.cost_per_hour is not None]
         assert points[0].cost_per_hour == plan.best.cost.per_hour
         costs = [point.cost_per_hour or 0.0 for point in points]
         assert costs == sorted(costs)
-        assert len(points) < plan.pareto.considered
+        assert len(points) < plan.study(ParetoSet).considered
 
     def test_no_point_is_beaten_on_all_four_axes_as_they_are_shown(self) -> None:
         plan = plan_capacity(question(pareto=True, any_precision=True, hardware=("h100", "l40s")).spec)
-        assert plan.pareto is not None
-        assert len(plan.pareto.axes) == 4
-        points = [point for point in plan.pareto.points if point.cost_per_hour is not None]
+        assert plan.study(ParetoSet) is not None
+        assert len(plan.study(ParetoSet).axes) == 4
+        points = [point for point in plan.study(ParetoSet).points if point.cost_per_hour is not None]
         values = np.array(
             [
                 (
@@ -203,15 +204,15 @@ class TestPareto:
 
     def test_energy_per_token_is_power_over_the_answers(self) -> None:
         plan = plan_capacity(question(pareto=True).spec)
-        assert plan.pareto is not None
-        point = plan.pareto.points[0]
+        assert plan.study(ParetoSet) is not None
+        point = plan.study(ParetoSet).points[0]
         tokens_per_s = plan.demand.planned_rate_per_s * plan.demand.mix.osl.mean_tokens
         assert point.energy_per_output_token_j * tokens_per_s == pytest.approx(point.typical_w)
 
     def test_quality_is_said_where_formats_change(self) -> None:
         plan = plan_capacity(question(pareto=True, any_precision=True, hardware="h100").spec)
-        assert plan.pareto is not None
-        for point in plan.pareto.points:
+        assert plan.study(ParetoSet) is not None
+        for point in plan.study(ParetoSet).points:
             assert (point.quality == "as published") == (point.label.split() == [point.label.split()[0]])
 
 

@@ -12,6 +12,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep
 from simulator.planner.plan import plan_capacity
 from simulator.planner.plan_warnings import FieldValue
+from simulator.planner.studies.stock import StockPlan
 from simulator.reports.content.document import Paragraph, Table, Tone
 from simulator.reports.report import build_report
 from simulator.reports.sections.options import choice_blocks
@@ -70,7 +71,7 @@ GAP = Gap(
 def plan() -> CapacityPlan:
     fields = {"model": "llama-3.1-8b", "hardware": "h100", "rps": 200, "stock": "a100=8"}
     found = plan_capacity(plan_spec({**fields, "pareto": True, "pools": True}))
-    return replace(found, gap=GAP)
+    return replace(found, studies=(*found.studies, GAP))
 
 
 def table(key: str) -> Table:
@@ -85,7 +86,7 @@ def test_every_study_that_was_asked_for_has_its_table() -> None:
 
 
 def test_devices_of_the_stock_table_add_up_to_the_plan() -> None:
-    stock = plan().stock
+    stock = plan().study(StockPlan)
     assert stock is not None
     assert sum(int(row.cells[2].value or 0) for row in table("stock").rows) == stock.devices
     assert sum(int(row.cells[4].value or 0) for row in table("stock").rows) == stock.bought
@@ -94,7 +95,7 @@ def test_devices_of_the_stock_table_add_up_to_the_plan() -> None:
 def test_the_money_with_what_exists_stands_beside_that_of_a_new_fleet() -> None:
     found = gather(plan(), command="plan-capacity", created="2026-11-21")
     (money,) = stock_money_blocks(found)
-    stock, best, prices = plan().stock, plan().best, found.prices
+    stock, best, prices = plan().study(StockPlan), plan().best, found.prices
     assert stock is not None
     rows = {str(row.cells[0].value): [cell.value for cell in row.cells[1:3]] for row in money.rows}
     assert rows["accelerators to obtain"] == [stock.bought, best.devices]
@@ -111,12 +112,12 @@ def test_the_money_with_what_exists_stands_beside_that_of_a_new_fleet() -> None:
 
 
 def test_without_stock_there_is_no_such_table() -> None:
-    found = gather(replace(plan(), stock=None), command="plan-capacity", created="2026-11-21", complete=False)
+    found = gather(replace(plan(), studies=()), command="plan-capacity", created="2026-11-21", complete=False)
     assert stock_money_blocks(found) == ()
 
 
 def test_the_gap_table_starts_as_asked_and_says_what_each_step_costs_in_answers() -> None:
-    gap = plan().gap
+    gap = plan().study(Gap)
     assert gap is not None
     assert table("gap").rows[0].cells[2].value == gap.start_devices
     assert [row.cells[6].value for row in table("gap").rows[1:]] == [step.quality for step in gap.steps]
@@ -136,15 +137,15 @@ def test_limits_and_single_changes_stand_beside_the_steps() -> None:
 def test_a_fleet_within_its_limits_is_offered_only_what_is_cheaper_or_smaller(limit: str) -> None:
     fields = {"model": "llama-3.1-8b", "hardware": "h100", "rps": 20, "explain_gap": True, limit: 64}
     found = plan_capacity(plan_spec(fields))
-    assert found.gap is not None
-    assert found.gap.fits_as_asked
+    assert found.study(Gap) is not None
+    assert found.study(Gap).fits_as_asked
     said = [block.text for block in choice_blocks(found) if isinstance(block, Paragraph)]
     assert said == [
         "Gap: the fleet is within the limits that were given, and no technique that is known here needs fewer "
         "accelerators."
     ]
     best = found.best
-    for option in found.gap.options:
+    for option in found.study(Gap).options:
         if not option.reason:
             assert (option.cost_per_hour, option.devices) < (best.cost.per_hour, best.devices)
 

@@ -9,6 +9,7 @@ import pytest
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
+from simulator.planner.studies.resilience import Resilience
 from simulator.reports.charts.plotly_figure import plotly_figure
 from simulator.reports.charts.static_svg import static_svg
 from simulator.reports.charts.validation import coverage_by_source_chart, error_by_source_chart
@@ -41,13 +42,13 @@ def _row(source: str, *, measured: float, predicted: float, low: float = nan, hi
 
 
 def test_losses_raise_the_load_of_what_is_left(plan: CapacityPlan) -> None:
-    assert plan.resilience is not None
-    chart = loss_cases_chart(plan.resilience, fleet=plan.best)
+    assert plan.study(Resilience) is not None
+    chart = loss_cases_chart(plan.study(Resilience), fleet=plan.best)
     (bars,) = chart.series
-    shown = [case for case in plan.resilience.cases if case.load < inf]
+    shown = [case for case in plan.study(Resilience).cases if case.load < inf]
     assert bars.y == pytest.approx((100 * plan.best.at_peak.load, *(100 * case.load for case in shown)))
     assert chart.x.categories == ("nothing", *(case.name for case in shown))
-    missed = [case.name for case in plan.resilience.cases if not case.holds]
+    missed = [case.name for case in plan.study(Resilience).cases if not case.holds]
     assert ("breaks" in chart.title) == bool(missed)
     assert all(name in chart.title for name in missed[:1])
     assert plotly_figure(chart).data
@@ -55,9 +56,9 @@ def test_losses_raise_the_load_of_what_is_left(plan: CapacityPlan) -> None:
 
 
 def test_a_loss_of_everything_is_named_not_drawn(plan: CapacityPlan) -> None:
-    assert plan.resilience is not None
-    gone = replace(plan.resilience.cases[-1], name="the site", load=inf, replicas_left=0, holds=False)
-    found = replace(plan.resilience, cases=(*plan.resilience.cases, gone))
+    assert plan.study(Resilience) is not None
+    gone = replace(plan.study(Resilience).cases[-1], name="the site", load=inf, replicas_left=0, holds=False)
+    found = replace(plan.study(Resilience), cases=(*plan.study(Resilience).cases, gone))
     chart = loss_cases_chart(found, fleet=plan.best)
     assert "the site" not in chart.x.categories
     assert chart.caption.endswith("the site.")

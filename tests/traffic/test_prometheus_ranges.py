@@ -10,6 +10,7 @@ import pytest
 from simulator.api import demand
 from simulator.errors import RoofcastError
 from simulator.planner.plan import plan_capacity
+from simulator.planner.studies.rental import RentalMix
 from simulator.specs.question.plan import plan_spec
 from simulator.traffic.recorded.importers import import_demand
 
@@ -120,8 +121,8 @@ def test_the_workload_of_a_recorded_week_plans_its_rental(tmp_path: Path) -> Non
     workload.write_text(demand(str(record)).to_text(), encoding="utf-8")
     spec = plan_spec({"model": "llama-3.1-8b", "hardware": ("h100",)}, workload=workload)
     plan = plan_capacity(spec)
-    assert plan.rental is not None
-    assert plan.rental.period == "week"
-    assert plan.rental.profile == pytest.approx([value / 900 for value in week], abs=1e-3)
+    assert plan.study(RentalMix) is not None
+    assert plan.study(RentalMix).period == "week"
+    assert plan.study(RentalMix).profile == pytest.approx([value / 900 for value in week], abs=1e-3)
     assert plan.demand.mean_rate_per_s * 168 * 3600 == pytest.approx(sum(week), rel=1e-5)
     assert plan.demand.planned_rate_per_s == pytest.approx(900 / 3600, rel=1e-5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.constraints import fleet_limits
 from simulator.planner.fleet.fleet import Sized, quality_of
 from simulator.planner.gap.changes import GapChange, GapState, gap_changes
@@ -127,3 +128,8 @@ def gap_of(
         spec=None if end is None else _pinned(question, end, path.state, overrun=overrun),
         start_cost_per_hour=start.cost.per_hour if start is not None else None,
     )
+
+
+def study(context: StudyContext) -> Gap:
+    """What would bring the smallest fleet within the limits nearer to them."""
+    return gap_of(context.question, min(context.allowed, key=lambda item: (item.devices, item.rank)))

@@ -6,9 +6,11 @@ A refusal that comes with what would close the gap.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from simulator.assumptions import Assumption
 from simulator.errors import InfeasibleError
+from simulator.planner.capacity_plan import Study
 from simulator.planner.plan_warnings import FieldValue
 from simulator.specs.question.plan import PlanSpec
 
@@ -110,7 +112,7 @@ class MissedBound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class Gap(Study):
     """From the fleet that the question needs to the one that its limits allow.
 
     budget_devices : allowed, None where no number was given; start_devices : needed as asked (None: nothing serves,
@@ -126,6 +128,8 @@ class Gap:
     quality, quality_loss : of all steps together; carried_rate_per_s : of requests that the limits allow after them
     spec : asks for the fleet after the last step
     """
+
+    key: ClassVar[str] = "gap"
 
     budget_devices: int | None
     start_hardware: str

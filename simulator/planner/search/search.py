@@ -15,7 +15,7 @@ from simulator.planner.serving.shapes import Shape
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
-    from simulator.planner.studies.choice_records import SearchSummary
+    from simulator.planner.records import SearchSummary
 
 # Pipeline depths tried on hardware that was asked for by name and is too small otherwise.
 PIPELINE_DEPTHS = (2, 4, 8)

@@ -7,6 +7,7 @@ from itertools import product
 
 from simulator.errors import RoofcastError
 from simulator.operators.linear import allowed_tp_sizes, check_parallelism
+from simulator.planner.records import SearchSummary
 from simulator.planner.search.candidates import (
     NO_TECHNIQUES,
     USUAL_TP_SIZES,
@@ -17,7 +18,6 @@ from simulator.planner.search.candidates import (
     technique_choices,
 )
 from simulator.planner.search.format_quality import answer_quality
-from simulator.planner.studies.choice_records import SearchSummary
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import DEFAULT_ENGINE, load_engine
 from simulator.specs.model.architecture import ModelSpec

@@ -11,7 +11,7 @@ from simulator.engine.lanes.queueing import delayed_wait_variance, gg1_wait_mean
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.errors import Option, RoofcastError
 from simulator.planner.money.cost import choose_offer
-from simulator.planner.records import Objective
+from simulator.planner.records import Objective, SearchSummary
 from simulator.planner.search.candidates import Candidate, Platform
 from simulator.planner.search.format_quality import answer_quality
 from simulator.planner.search.question import Question
@@ -19,7 +19,6 @@ from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, T
 from simulator.planner.search.screening import LOADS, Moments, Screened, screen
 from simulator.planner.search.search_space import SearchSpace, search_space
 from simulator.planner.serving.pool_states import decode_mix
-from simulator.planner.studies.choice_records import SearchSummary
 from simulator.specs.engine.engine import DEFAULT_ENGINE, EngineSpec, load_engine
 from simulator.traffic.lengths import Array
 

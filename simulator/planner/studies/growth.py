@@ -2,15 +2,81 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import ClassVar
 
 from simulator.errors import Option, RoofcastError
+from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.search.question import Question
-from simulator.planner.studies.risk_records import CapacityStep, DemandBand, Growth, GrowthMonth
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 from simulator.units import GIGA, KILO, percent_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandBand:
+    """A named growth: ``rate_per_month`` is the relative growth of demand each month (0.05 is 5 %)."""
+
+    name: str
+    rate_per_month: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowthMonth:
+    """Demand and devices of one month for every band, in the order of ``Growth.bands``."""
+
+    month: int
+    date: str
+    rates_per_s: tuple[float, ...]
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityStep:
+    """More devices are needed from ``date`` on (base band); order by ``order_by``, which may be past (``late``)."""
+
+    date: str
+    order_by: str
+    devices_before: int
+    devices_after: int
+    late: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth(Study):
+    """Demand over the horizon, what it needs when, and when to order it. Dates are ISO.
+
+    bridge_until : the day on which what is ordered at the start arrives; bridge_devices : needed beyond the fleet on
+    the last month's day before it (base band), which nothing but rental can bring
+    """
+
+    key: ClassVar[str] = "growth"
+
+    start: str
+    bands: tuple[DemandBand, ...]
+    months: tuple[GrowthMonth, ...]
+    steps: tuple[CapacityStep, ...]
+    lead_time_days: float
+    lead_time_source: str
+    bridge_until: str
+    bridge_devices: int
+
+    @property
+    def base(self) -> DemandBand:
+        """The expected one, in the middle."""
+        return self.bands[len(self.bands) // 2]
+
+    @property
+    def arrival(self) -> str:
+        """The day on which what is bought at the start is in use."""
+        return (date.fromisoformat(self.start) + timedelta(days=self.lead_time_days)).isoformat()
+
+    def in_place(self, day: str, *, now: int) -> int:
+        """Devices in place on ``day``: those of the last step by then, ``now`` before the first."""
+        return ([now] + [step.devices_after for step in self.steps if step.date <= day])[-1]
+
 
 DEFAULT_HORIZON_MONTHS = 24
 # Of published lead times of 3 to 12 months for accelerators: assumed, set your own with --lead-time.
@@ -123,3 +189,8 @@ def growth_of(question: Question, sized: Sized) -> Growth | None:
         bridge_until=arrives.isoformat(),
         bridge_devices=_bridge_devices(months, until=arrives, band=1),
     )
+
+
+def study(context: StudyContext) -> Growth | None:
+    """What the recommended fleet needs over the horizon."""
+    return growth_of(context.question, context.shown[0])

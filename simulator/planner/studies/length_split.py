@@ -2,18 +2,72 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import log, log1p, sqrt
 from statistics import NormalDist
+from typing import ClassVar
 
 from simulator.errors import InfeasibleError, Option, RoofcastError
+from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.records import Demand
 from simulator.planner.search.candidates import Platform, platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms
-from simulator.planner.studies.choice_records import LengthSplit, SplitFleet, TriedSplit
 from simulator.traffic.lengths import LengthDistribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFleet:
+    """Requests of one range of prompt lengths and the fleet that serves them.
+
+    isl_mean_tokens, rate_per_s : of the requests in [from_tokens, to_tokens) (None: no upper end)
+    """
+
+    from_tokens: float
+    to_tokens: float | None
+    rate_per_s: float
+    isl_mean_tokens: float
+    hardware: str
+    label: str
+    replicas: int
+    spares: int
+    devices: int
+    cost_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedSplit:
+    """One length at which the prompts were split: what both fleets take, None where one of them cannot serve.
+
+    cost_per_hour : None also where a price is unknown
+    """
+
+    threshold_tokens: float
+    devices: int | None
+    cost_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthSplit(Study):
+    """Two fleets by prompt length against one: what is saved is negative where splitting costs more.
+
+    saved_per_hour : None where a price is unknown; splits : every length that was tried
+    """
+
+    key: ClassVar[str] = "length_split"
+
+    threshold_tokens: float
+    fleets: tuple[SplitFleet, ...]
+    saved_devices: int
+    saved_per_hour: float | None = None
+    splits: tuple[TriedSplit, ...] = ()
+
+    @property
+    def better(self) -> bool:
+        """Whether two fleets are the better choice: cheaper, or with unknown prices smaller."""
+        return self.saved_devices > 0 if self.saved_per_hour is None else self.saved_per_hour > 0
+
 
 # Where the prompts are split: at the mean and octaves around it.
 _THRESHOLDS = (1.0, 1 / 2, 2.0, 4.0)
@@ -158,3 +212,9 @@ def length_split_of(question: Question, *, devices: int, cost_per_hour: float | 
             for length, part in sorted(found, key=lambda pair: pair[0])
         ),
     )
+
+
+def study(context: StudyContext) -> LengthSplit | None:
+    """Two fleets by prompt length against the recommended one."""
+    best = context.plan.best
+    return length_split_of(context.question, devices=best.devices, cost_per_hour=best.cost.per_hour)

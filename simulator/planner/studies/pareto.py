@@ -4,15 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.fleet.fleet import Sized, complete
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.search.format_quality import AnswerQuality, answer_quality
 from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front
-from simulator.planner.studies.choice_records import ParetoPoint, ParetoSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParetoPoint:
+    """A fleet that no other fleet beats in cost, latency, energy and quality at once.
+
+    cost_per_hour : None where no price is known; typical_w : of the whole fleet; latencies hold with the spares down
+    quality : what is known about the answers of this number format
+    energy_per_output_token_j : typical power over the answers at the planned peak [J]
+    quality_loss : published loss as a fraction, None where nothing is published
+    """
+
+    hardware: str
+    label: str
+    devices: int
+    devices_per_replica: int
+    replicas: int
+    spares: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    cost_per_hour: float | None
+    typical_w: float
+    ttft_p95_s: float
+    tpot_p95_s: float
+    e2e_p95_s: float
+    quality: str
+    energy_per_output_token_j: float = 0.0
+    quality_loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParetoSet(Study):
+    """Points by rising cost; ``considered`` fleets were compared in ``axes``."""
+
+    key: ClassVar[str] = "pareto"
+
+    axes: tuple[str, ...]
+    considered: int
+    points: tuple[ParetoPoint, ...]
+
 
 AXES = ("cost per hour", "E2E p95", "energy", "loss of answer quality")
 _MOST = 40
@@ -86,3 +127,8 @@ def cheapest_or_fastest(fleets: Sequence[Fleet]) -> list[Fleet]:
         if not found or fleet.degraded.ttft_p95_s < found[-1].degraded.ttft_p95_s:
             found.append(fleet)
     return found
+
+
+def study(context: StudyContext) -> ParetoSet:
+    """The fleets that no other one beats."""
+    return pareto_of(context.question, context.allowed)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.demand import load_shape
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.records import Fleet
@@ -13,10 +15,53 @@ from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.money.cost import choose_offer
 from simulator.planner.money.tco import token_year
 from simulator.planner.search.question import Question
-from simulator.planner.studies.risk_records import RentalMix, RentalShare
 from simulator.specs.money.prices import OfferKind
-from simulator.specs.question.plan_values import MONTHS_PER_YEAR
+from simulator.specs.question.plan_values import HOURS_PER_DAY, MONTHS_PER_YEAR
 from simulator.units import HOURS_PER_MONTH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RentalShare:
+    """Devices rented one way: how many at most, how many are paid for on average, cost a month."""
+
+    kind: str
+    per_device_hour: float
+    devices: int
+    mean_devices: float
+    per_month: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RentalMix(Study):
+    """Cheapest way to rent a load that changes by the hour, against renting the peak all the time.
+
+    profile : demand over its peak by hour, of a day or of a week from Monday; devices : needed in each of those hours
+    per_month : of all shares; per_million_* : tokens of the mean demand at that bill
+    """
+
+    key: ClassVar[str] = "rental"
+
+    profile: tuple[float, ...]
+    profile_source: str
+    devices: tuple[int, ...]
+    shares: tuple[RentalShare, ...]
+    per_month: float
+    flat_per_month: float
+    flat_kind: str
+    notes: tuple[str, ...]
+    per_million_input_tokens: float
+    per_million_output_tokens: float
+
+    @property
+    def saved_fraction(self) -> float:
+        """What the mix costs less than renting the peak all the time, as a share of that."""
+        return 1 - self.per_month / self.flat_per_month
+
+    @property
+    def period(self) -> str:
+        """What the profile is of."""
+        return "week" if len(self.profile) > HOURS_PER_DAY else "day"
+
 
 _RESERVED: tuple[OfferKind, ...] = ("reserved_3y", "reserved_1y")
 
@@ -125,3 +170,8 @@ def rental_of(question: Question, sized: Sized, *, fleet: Fleet) -> RentalMix | 
         per_million_input_tokens=tokens.input_price(per_month * MONTHS_PER_YEAR),
         per_million_output_tokens=tokens.output_price(per_month * MONTHS_PER_YEAR),
     )
+
+
+def study(context: StudyContext) -> RentalMix | None:
+    """The cheapest way to rent the recommended fleet."""
+    return rental_of(context.question, context.shown[0], fleet=context.plan.best)

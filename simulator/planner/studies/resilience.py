@@ -5,10 +5,13 @@ Failures in a fleet of two pools: a request needs a replica of each, so that eit
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil, inf
+from typing import ClassVar
 
 import numpy as np
 
+from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.fleet.availability import (
     DEFAULT_MTTR_HOURS,
     DEVICE_MTBF_HOURS,
@@ -19,12 +22,150 @@ from simulator.planner.fleet.availability import (
     spares_for,
 )
 from simulator.planner.fleet.fleet import Sized, housed
-from simulator.planner.plan_warnings import AvailabilityMissed
+from simulator.planner.plan_warnings import AvailabilityMissed, PlanWarning
 from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import Counts
-from simulator.planner.studies.risk_records import Availability, LoadTarget, LossCase, Maintenance, Resilience, Startup
 from simulator.units import SECONDS_PER_HOUR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossCase:
+    """A fleet after something went away, at the planned peak.
+
+    name : ``one replica``, ``one server``, ...; replicas_lost, replicas_left
+    load : share of saturation of those left; the latencies are infinite where they are overloaded
+    holds : every objective is still met
+    """
+
+    name: str
+    replicas_lost: int
+    replicas_left: int
+    load: float
+    ttft_p95_s: float
+    tpot_p95_s: float
+    e2e_p95_s: float
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Availability:
+    """Spares for a target: at least ``replicas`` of ``replicas + spares`` are up a share ``achieved`` of the time.
+
+    mtbf_s, mttr_s : of one replica (of all its accelerators and its share of a server); source : where they come from
+    unavailability : MTTR / (MTBF + MTTR) of one replica; spares, devices : needed for the target
+    present_achieved : with the spares that the plan has
+    spares_each : what --spares has to say with two pools, whose spares the others sum; None with one pool
+    """
+
+    target: float
+    mtbf_s: float
+    mttr_s: float
+    source: str
+    unavailability: float
+    replicas: int
+    spares: int
+    devices: int
+    achieved: float
+    present_spares: int
+    present_achieved: float
+    spares_each: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Startup:
+    """From the decision to add a replica to its first answer, and what that asks of a ramp.
+
+    load_s : weights over the host link; fixed_s : process, compilation, CUDA graphs; lag_s : of the autoscaler
+    ramp_per_s2 : growth of the rate that is planned for [1/s^2]; headroom_replicas : running ahead of the demand
+    """
+
+    load_s: float
+    fixed_s: float
+    lag_s: float
+    ramp_per_s2: float
+    headroom_replicas: int
+    source: str
+
+    @property
+    def delay_s(self) -> float:
+        """Decision to first answer [s]."""
+        return self.load_s + self.fixed_s + self.lag_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintenance:
+    """Rolling restart of every replica: ``at_once`` of them down at a time, ``rounds`` of ``round_s`` each.
+
+    holds : every objective is met meanwhile, even at the planned peak
+    """
+
+    at_once: int
+    rounds: int
+    round_s: float
+    holds: bool
+
+    @property
+    def total_s(self) -> float:
+        """The whole fleet [s]."""
+        return self.rounds * self.round_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTarget:
+    """How far a replica may be loaded: what the objectives allow, and what the plan took.
+
+    by_objectives : share of the saturation rate at which the first objective fails (1 where none does)
+    planned : share that the plan uses; binding : name of that objective, or why another limit holds
+    curve : (share of saturation, worst objective over its bound) pairs, for the load-latency chart
+    """
+
+    by_objectives: float
+    planned: float
+    binding: str
+    curve: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resilience(Study):
+    """What happens when replicas, servers or time go wrong. Parts that were not asked for are None.
+
+    spares : that the plan has; spares_for_one_server : for N+1 by server; both count all pools, replicas_per_server the
+    one that decodes
+    """
+
+    key: ClassVar[str] = "resilience"
+
+    cases: tuple[LossCase, ...]
+    spares: int
+    replicas_per_server: int
+    spares_for_one_server: int
+    maintenance: Maintenance
+    startup: Startup
+    load_target: LoadTarget
+    availability: Availability | None
+
+    @property
+    def warnings(self) -> tuple[PlanWarning, ...]:
+        """A target that the spares which were asked for do not reach."""
+        item = self.availability
+        if item is None or item.present_achieved >= item.target:
+            return ()
+        return (
+            AvailabilityMissed(
+                spares=item.present_spares,
+                achieved=item.present_achieved,
+                target=item.target,
+                spares_needed=item.spares if item.spares_each is None else item.spares_each,
+                of_each_pool=item.spares_each is not None,
+            ),
+        )
+
+    @property
+    def spares_for_two_servers(self) -> int:
+        """For N+2 by server."""
+        return 2 * self.spares_for_one_server
+
 
 # From process start to the first step beside loading weights: imports, compilation, CUDA graph capture.
 START_FIXED_S = 60.0
@@ -97,22 +238,6 @@ def availability_of(question: Question, sized: Sized) -> Availability | None:
         present_spares=sum(sized.spare),
         present_achieved=present,
         spares_each=max(needed) if len(needed) > 1 else None,
-    )
-
-
-def availability_warnings(found: Resilience) -> tuple[AvailabilityMissed, ...]:
-    """A target that the spares which were asked for do not reach."""
-    item = found.availability
-    if item is None or item.present_achieved >= item.target:
-        return ()
-    return (
-        AvailabilityMissed(
-            spares=item.present_spares,
-            achieved=item.present_achieved,
-            target=item.target,
-            spares_needed=item.spares if item.spares_each is None else item.spares_each,
-            of_each_pool=item.spares_each is not None,
-        ),
     )
 
 
@@ -241,3 +366,8 @@ def resilience_of(question: Question, sized: Sized) -> Resilience:
         load_target=load_target(question, sized),
         availability=availability_of(question, sized),
     )
+
+
+def study(context: StudyContext) -> Resilience:
+    """What the recommended fleet does when parts of it go wrong."""
+    return resilience_of(context.question, context.shown[0])

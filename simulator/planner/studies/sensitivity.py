@@ -17,8 +17,40 @@ from simulator.planner.fleet.length_curves import (
 from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.search.question import Question
 from simulator.planner.serving.limits import DEVIATE_80, operating_steps
-from simulator.planner.studies.risk_records import BreaksFirst, TornadoBar
 from simulator.units import percent_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TornadoBar:
+    """What one input does to devices and cost when it alone moves from its low to its high end.
+
+    elastic : the input changes devices; otherwise only money
+    """
+
+    name: str
+    low: str
+    high: str
+    devices_low: int
+    devices_high: int
+    cost_per_hour_low: float | None
+    cost_per_hour_high: float | None
+
+    @property
+    def swing(self) -> float:
+        """Range of cost where it is known, otherwise of devices."""
+        if self.cost_per_hour_low is not None and self.cost_per_hour_high is not None:
+            return abs(self.cost_per_hour_high - self.cost_per_hour_low)
+        return float(abs(self.devices_high - self.devices_low))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreaksFirst:
+    """The input whose adverse change overloads the planned fleet soonest, and by how much it may change."""
+
+    name: str
+    margin: float
+    detail: str
+
 
 # Ends of the bars in shares of the whole, for fractions; relative for rates and lengths. Chosen, not measured.
 SHARE_END = 0.1

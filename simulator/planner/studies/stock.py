@@ -3,16 +3,78 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from simulator.errors import InfeasibleError, Option, RoofcastError
+from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
+from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.fleet.fleet import Sized, fleet_power, housed, size, spares_of
+from simulator.planner.money.tco import annuity_factor, purchase_offer
 from simulator.planner.search.candidates import Platform, platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms
 from simulator.planner.search.wide_search import device_power_w
 from simulator.planner.serving.shapes import Counts
-from simulator.planner.studies.choice_records import FleetShare, StockPlan
+from simulator.specs.money.ownership import OwnershipProfile
+from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan_values import stock_entry
+from simulator.units import HOURS_PER_YEAR, KILO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetShare:
+    """One of several fleets side by side, each with its share of the demand.
+
+    from_stock, bought : devices that exist and that have to be obtained; rate_per_s : of the planned peak
+    cost_per_hour : of the bought devices only, None where no price is known
+    """
+
+    hardware: str
+    label: str
+    replicas: int
+    spares: int
+    devices: int
+    from_stock: int
+    bought: int
+    rate_per_s: float
+    capacity_per_s: float
+    cost_per_hour: float | None
+    typical_w: float
+
+    @property
+    def load(self) -> float:
+        """Share of what it carries that its requests take at the planned peak."""
+        return self.rate_per_s / self.capacity_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StockPlan(Study):
+    """Existing accelerators first, then what has to be obtained. ``unused`` names stock that stays idle and why."""
+
+    key: ClassVar[str] = "stock"
+
+    shares: tuple[FleetShare, ...]
+    unused: tuple[str, ...]
+
+    @property
+    def devices(self) -> int:
+        """Accelerators in use."""
+        return sum(share.devices for share in self.shares)
+
+    @property
+    def bought(self) -> int:
+        """Accelerators to obtain."""
+        return sum(share.bought for share in self.shares)
+
+    @property
+    def cost_per_hour(self) -> float | None:
+        """Of what has to be obtained, in the price list's currency; None where a price is unknown."""
+        costs = [share.cost_per_hour for share in self.shares]
+        return None if None in costs else sum(cost or 0.0 for cost in costs)
+
+    @property
+    def typical_w(self) -> float:
+        """Expected power of all that is in use."""
+        return sum(share.typical_w for share in self.shares)
 
 
 def _stock_platforms(question: Question) -> list[tuple[Platform, int]]:
@@ -240,3 +302,73 @@ def _check_limits(question: Question, plan: StockPlan) -> None:
             code="over_budget",
             hint="more stock, or a higher limit",
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rent:
+    """Rent for all hours, and its present value over the years of depreciation; None where no price is known."""
+
+    per_hour: float | None
+    per_year: float | None
+    present_value: float | None
+
+
+def rent_of(per_hour: float | None, *, ownership: OwnershipProfile) -> Rent:
+    """A year of paying ``per_hour``, and what all years of it are worth today."""
+    if per_hour is None:
+        return Rent(per_hour=None, per_year=None, present_value=None)
+    yearly = per_hour * HOURS_PER_YEAR
+    years = annuity_factor(ownership.discount_rate.value, int(ownership.depreciation_years.value))
+    return Rent(per_hour=per_hour, per_year=yearly, present_value=yearly * years)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StockMoney:
+    """A year of fleets side by side; None where a price is missing. Money in the price list's currency.
+
+    rent : of what has to be obtained
+    capital : of what has to be obtained, bought with network, storage, spare parts and integration instead
+    existing_electricity_per_year : of the existing accelerators at the meter; rent includes that of rented ones
+    typical_w, facility_kwh, location_t : of all [W, kWh a year at the meter, t CO2e a year]
+    """
+
+    rent: Rent
+    capital: float | None
+    existing_electricity_per_year: float
+    typical_w: float
+    facility_kwh: float
+    location_t: float
+
+
+def _capital(shares: tuple[FleetShare, ...], *, prices: PriceProfile, ownership: OwnershipProfile) -> float | None:
+    """The lines of `tco.owning_cost` for the bought accelerators alone."""
+    try:
+        servers = sum(
+            share.bought * (purchase_offer(prices, hardware=share.hardware).per_device or 0.0)
+            for share in shares
+            if share.bought
+        )
+    except ProfileError:
+        return None
+    beside = (ownership.network_fraction, ownership.storage_fraction, ownership.spare_parts_fraction)
+    return servers * (1 + sum(item.value for item in beside)) * (1 + ownership.integration_fraction.value)
+
+
+def stock_money(stock: StockPlan, *, prices: PriceProfile, ownership: OwnershipProfile) -> StockMoney:
+    """What a year of the fleet costs beside what exists already, which counts as paid for."""
+    kwh_per_w = HOURS_PER_YEAR / KILO * prices.pue
+    existing_w = sum(share.typical_w * share.from_stock / share.devices for share in stock.shares)
+    typical_w = stock.typical_w
+    return StockMoney(
+        rent=rent_of(stock.cost_per_hour, ownership=ownership),
+        capital=_capital(stock.shares, prices=prices, ownership=ownership),
+        existing_electricity_per_year=existing_w * kwh_per_w * prices.power_per_kwh,
+        typical_w=typical_w,
+        facility_kwh=typical_w * kwh_per_w,
+        location_t=typical_w * kwh_per_w * ownership.grid_location_kg_per_kwh.value / KILO,
+    )
+
+
+def study(context: StudyContext) -> StockPlan | None:
+    """What exists serving first, and what has to be obtained beside it."""
+    return stock_plan(context.question, list(context.allowed))

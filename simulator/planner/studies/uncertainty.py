@@ -3,14 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
+from simulator.errors import ProfileError
+from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.resizing import Array, Resizer, resizer
+from simulator.planner.money.tco import total_cost
+from simulator.planner.money.tco_records import OwningBar
+from simulator.planner.money.tco_sensitivity import owning_bars
 from simulator.planner.search.question import Question
-from simulator.planner.studies.risk_records import Quantiles, Regret, Uncertainty
-from simulator.planner.studies.sensitivity import breaks_first, tornado
+from simulator.planner.studies.sensitivity import BreaksFirst, TornadoBar, breaks_first, tornado
+from simulator.specs.money.ownership import load_ownership
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantiles:
+    """Ten, fifty and ninety percent of the draws lie below."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regret:
+    """How a fleet fares over the draws: mean cost above the best choice of each draw, and how often it is the best."""
+
+    hardware: str
+    label: str
+    mean_regret_per_hour: float
+    best_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncertainty(Study):
+    """Monte Carlo over step times and demand.
+
+    devices, cost_per_hour : of the best fleet sized for each draw; enough_share : draws that the planned fleet carries
+    tornado : widest first; regrets : of the recommended fleet and its alternatives, smallest first
+    owning : what figures of the bill, the price of a kWh among them, do to the cost of owning; empty where unpriced
+    """
+
+    key: ClassVar[str] = "uncertainty"
+
+    seed: int
+    draws: int
+    demand_sigma: float
+    devices: Quantiles
+    cost_per_hour: Quantiles | None
+    enough_share: float
+    tornado: tuple[TornadoBar, ...]
+    breaks_first: tuple[BreaksFirst, ...]
+    regrets: tuple[Regret, ...]
+    owning: tuple[OwningBar, ...] = ()
+
 
 DEFAULT_DRAWS = 4000
 # Assumed: nobody publishes how far capacity forecasts of LLM demand miss; set your own with --demand-sigma.
@@ -81,3 +131,22 @@ def uncertainty_of(question: Question, ranked: Sequence[Sized]) -> Uncertainty:
         breaks_first=breaks_first(question, ranked[0]),
         regrets=regrets,
     )
+
+
+def _owning_bars(context: StudyContext) -> tuple[OwningBar, ...]:
+    """What moves the plan's cost of owning, where that can be priced without being told how."""
+    plan, prices = context.plan, context.question.prices
+    spec = plan.spec
+    try:
+        ownership = load_ownership(spec.ownership, prices=prices.name, profiles=spec.profiles)
+        cost = total_cost(plan, prices=prices, ownership=ownership)
+    except ProfileError:
+        if spec.ownership is not None:
+            raise
+        return ()
+    return tuple(owning_bars(plan, cost=cost, prices=prices, ownership=ownership))
+
+
+def study(context: StudyContext) -> Uncertainty:
+    """How sure the recommended fleet is, and what moves its cost of owning."""
+    return replace(uncertainty_of(context.question, context.shown), owning=_owning_bars(context))

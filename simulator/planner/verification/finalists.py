@@ -10,16 +10,18 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, isclose
 
 import numpy as np
 
+from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
-from simulator.planner.capacity_plan import Finalist, Finalists, FleetVerification, Verdict, Verification
+from simulator.planner.capacity_plan import CapacityPlan, Finalist, Finalists, FleetVerification, Verdict, Verification
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.constraints import fleet_limits, within
 from simulator.planner.fleet.fleet import Sized, fleet_power, size
 from simulator.planner.fleet.records import Latencies
+from simulator.planner.plan_warnings import BusiestMinute, NotConfirmed
 from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front
 from simulator.planner.verification.simulation import beside, pool_check, refused, steady_check
@@ -351,3 +353,44 @@ def _scaled_to_trace(question: Question, ranked: Sequence[Sized], *, winner: Che
         return question, list(ranked)
     question = replace(question, demand=replace(demand, peak_to_mean=max(peak, 1.0)))
     return question, sorted((sized_again(question, item) for item in ranked), key=lambda item: item.rank)
+
+
+_SHOWN = 1 / 200
+"""Peaks that are shown by the same three digits."""
+
+
+def with_finalists(plan: CapacityPlan, simulated: Outcome) -> CapacityPlan:
+    """``plan`` with what the event simulation said about its best fleets."""
+    finalists, verification = simulated.finalists, simulated.verification
+    warnings = plan.warnings
+    if not verification.holds:
+        warnings = (*warnings, NotConfirmed(reason=verification.reason))
+    if finalists.replayed and finalists.chosen.replicas < finalists.chosen.planned_replicas:
+        warnings = (
+            *warnings,
+            BusiestMinute(peak_to_mean=_busiest(plan), replicas=finalists.chosen.planned_replicas),
+        )
+    return replace(
+        plan,
+        verification=verification,
+        finalists=finalists,
+        warnings=warnings,
+        assumptions=tuple(_replayed_peak(item, simulated) for item in plan.assumptions),
+    )
+
+
+def _replayed_peak(item: Assumption, simulated: Outcome) -> Assumption:
+    peak = simulated.question.demand.peak_to_mean
+    if (
+        item.key != "peak_to_mean"
+        or (isinstance(item.value, float) and isclose(item.value, peak, rel_tol=_SHOWN))
+        or not simulated.finalists.replayed
+    ):
+        return item
+    return Assumption(key=item.key, value=peak, origin=ValueOrigin.RULE, detail=item)
+
+
+def _busiest(plan: CapacityPlan) -> float:
+    return next(
+        float(item.value) for item in plan.assumptions if item.key == "peak_to_mean" and isinstance(item.value, float)
+    )

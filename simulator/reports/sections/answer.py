@@ -25,7 +25,7 @@ from simulator.reports.words.limits import resource_text
 
 if TYPE_CHECKING:
     from simulator.planner.serving.replica_load import LatencyRange
-    from simulator.planner.studies.choice_records import FleetShare, StockPlan
+    from simulator.planner.studies.stock import FleetShare, StockPlan
 
 _NEARLY_ALL = 0.99
 
@@ -41,7 +41,12 @@ def _devices(number: int, word: str) -> str:
 
 def sentence(plan: CapacityPlan) -> str:
     """GPUs = replicas x GPUs per replica + spares + idle, cost, power, limit; with stock, its shares."""
-    return _new_fleet_sentence(plan) if plan.stock is None else _stock_sentence(plan.stock, plan.best.cost.currency)
+    if not plan.studies:
+        return _new_fleet_sentence(plan)
+    from simulator.planner.studies.stock import StockPlan
+
+    stock = plan.study(StockPlan)
+    return _new_fleet_sentence(plan) if stock is None else _stock_sentence(stock, plan.best.cost.currency)
 
 
 def _existing(share: FleetShare) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.tco_records import Owning, TotalCost
+from simulator.planner.studies.rental import RentalMix
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import (
     Block,
@@ -227,7 +228,7 @@ def cost_section(studies: Studies) -> Section:
 
 def rental_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     """How to rent over a day or a week; nothing where it was not asked for."""
-    rental, currency = plan.rental, plan.best.cost.currency
+    rental, currency = plan.study(RentalMix), plan.best.cost.currency
     if rental is None:
         return ()
     kind = RENTAL_NAMES.get(rental.flat_kind, rental.flat_kind)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from simulator.planner.money.tco_records import Owning, TotalCost
-from simulator.planner.studies.risk_records import CapacityStep, Growth
+from simulator.planner.studies.growth import CapacityStep, Growth
+from simulator.planner.studies.stock import StockPlan
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import (
     Block,
@@ -133,7 +134,7 @@ def present_value_chart(cost: TotalCost) -> Chart:
 
 def _dates(studies: Studies) -> tuple[Fact, ...]:
     """When a purchase made today is in use, and by when the next one has to be ordered."""
-    growth = studies.plan.growth
+    growth = studies.plan.study(Growth)
     if growth is None:
         return (fact("order_by", "order by", text("not planned"), "no growth"),)
     lead = f"{growth.lead_time_days:g} days: {growth.lead_time_source}"
@@ -155,7 +156,7 @@ def _late(step: CapacityStep, growth: Growth) -> str:
 
 def _existing(studies: Studies) -> tuple[Block, ...]:
     """The fleet with what exists already, and that everything else is about one without it."""
-    stock = studies.plan.stock
+    stock = studies.plan.study(StockPlan)
     if stock is None:
         return ()
     said = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.studies.risk_records import Growth
+from simulator.planner.studies.growth import Growth
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content.document import (
     Block,
@@ -83,7 +83,7 @@ def _steps(growth: Growth) -> Table:
 
 def growth_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     """Bands, their chart, what they need, and when to order it; nothing where no growth was given."""
-    growth = plan.growth
+    growth = plan.study(Growth)
     if growth is None:
         return ()
     bands = ", ".join(f"{band.name} {signed_percent_text(band.rate_per_month)} a month" for band in growth.bands)
@@ -97,7 +97,7 @@ def growth_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
 
 def growth_section(studies: Studies) -> Section:
     """Demand to come, capacity steps, order-by dates."""
-    blocks = (*_illustration(studies), *growth_blocks(studies.plan)) if studies.plan.growth is not None else ()
+    blocks = (*_illustration(studies), *growth_blocks(studies.plan)) if studies.plan.study(Growth) is not None else ()
     return Section(key="growth", title="Growth and procurement", blocks=blocks)
 
 

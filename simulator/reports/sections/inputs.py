@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.assumptions import ValueOrigin
+from simulator.planner.studies.rental import RentalMix
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.document import (
     Cell,
@@ -56,7 +57,7 @@ def _lengths(name: str, lengths: LengthDistribution) -> Row:
 
 
 def _demand_table(studies: Studies) -> Table:
-    demand, profile = studies.plan.demand, studies.plan.rental
+    demand, profile = studies.plan.demand, studies.plan.study(RentalMix)
     rows = (
         row("mean rate", number(demand.mean_rate_per_s, "requests/s")),
         row("answered from a cache", fraction(demand.cache_hit_fraction)),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.studies.choice_records import LengthSplit, ParetoSet, SearchSummary, TriedSplit
-from simulator.planner.studies.pareto import cheapest_or_fastest
+from simulator.planner.gap.records import Gap
+from simulator.planner.records import SearchSummary
+from simulator.planner.studies.length_split import LengthSplit, TriedSplit
+from simulator.planner.studies.pareto import ParetoSet, cheapest_or_fastest
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import (
     Block,
@@ -92,7 +94,8 @@ def options_section(studies: Studies) -> Section:
 
 def choice_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     """The studies of the choice that were asked for, in the order in which a reader decides."""
-    gap = gap_blocks(plan.gap, currency=plan.best.cost.currency) if plan.gap is not None else []
+    found = plan.study(Gap)
+    gap = [] if found is None else gap_blocks(found, currency=plan.best.cost.currency)
     pareto = pareto_blocks(plan, energy=False)
     return (*search_blocks(plan), *pareto, *gap, *stock_blocks(plan), *length_split_blocks(plan))
 
@@ -111,7 +114,8 @@ def _searched(search: SearchSummary) -> Paragraph:
 
 def pareto_blocks(plan: CapacityPlan, *, energy: bool = True) -> tuple[Table, ...]:
     """Fleets that no other beats; ``energy``: with that of an output token."""
-    return () if plan.pareto is None else (_pareto(plan.pareto, plan.best.cost.currency, energy=energy),)
+    found = plan.study(ParetoSet)
+    return () if found is None else (_pareto(found, plan.best.cost.currency, energy=energy),)
 
 
 def _pareto(pareto: ParetoSet, currency: str, *, energy: bool) -> Table:
@@ -142,7 +146,8 @@ def _pareto(pareto: ParetoSet, currency: str, *, energy: bool) -> Table:
 
 def length_split_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     """Two fleets by prompt length."""
-    return () if plan.length_split is None else (_split(plan.length_split, plan.best.cost.currency),)
+    found = plan.study(LengthSplit)
+    return () if found is None else (_split(found, plan.best.cost.currency),)
 
 
 def _split_text(split: TriedSplit, currency: str) -> str:

@@ -8,7 +8,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.availability import availability_text
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.serving.replica_load import load_range
-from simulator.planner.studies.risk_records import Availability, Resilience
+from simulator.planner.studies.resilience import Availability, Resilience
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import Block, Figure, Table, columns, count, fraction, seconds, table
 from simulator.reports.content.quantities import counted_text, percent_text, seconds_text
@@ -20,7 +20,8 @@ _HEADROOM = 1.15
 
 def cases_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     """Latencies at the peak after each loss."""
-    if plan.resilience is None:
+    found = plan.study(Resilience)
+    if found is None:
         return ()
     names = ("Lost", "Replicas left", "Load", "TTFT p95", "TPOT p95", "E2E p95", "Objectives")
     return (
@@ -38,7 +39,7 @@ def cases_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
                     seconds(case.e2e_p95_s),
                     "held" if case.holds else "missed",
                 )
-                for case in plan.resilience.cases
+                for case in found.cases
             ],
         ),
     )
@@ -57,7 +58,7 @@ def _availability(item: Availability) -> tuple[str, str]:
 
 def operation_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     """Spares, start, restart, load and availability, one question a row."""
-    found = plan.resilience
+    found = plan.study(Resilience)
     if found is None:
         return ()
     start, rest, target = found.startup, found.maintenance, found.load_target
@@ -90,9 +91,10 @@ def operation_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
 
 def resilience_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     """The whole study: chart, loss cases, questions."""
-    if plan.resilience is None:
+    found = plan.study(Resilience)
+    if found is None:
         return ()
-    chart = Figure(chart=loss_cases_chart(plan.resilience, fleet=plan.best))
+    chart = Figure(chart=loss_cases_chart(found, fleet=plan.best))
     return (chart, *cases_blocks(plan), *operation_blocks(plan))
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from simulator.assumptions import ValueOrigin
 from simulator.kernels.timing import Provenance
 from simulator.planner.plan_warnings import AnswersMayDiffer, NotConfirmed, PlanWarning, SmallerUnpriced
+from simulator.planner.studies.resilience import Resilience
+from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.content.document import (
     Block,
     Bullets,
@@ -96,7 +98,7 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
         found.append(price)
     found += _short_of_demand(studies)
     found += _lost_server(studies)
-    uncertainty = plan.uncertainty
+    uncertainty = plan.study(Uncertainty)
     if uncertainty is not None:
         found.extend(f"{breaks_text(item)}." for item in uncertainty.breaks_first[:1])
     assumed = [item.name for item in map(plan_input, plan.assumptions) if item.origin is ValueOrigin.DEFAULT]
@@ -123,7 +125,7 @@ def _warned(warning: PlanWarning) -> str:
 
 def _short_of_demand(studies: Studies) -> list[str]:
     """Demand and step times together: how likely the fleet is too small."""
-    found = studies.plan.uncertainty
+    found = studies.plan.study(Uncertainty)
     if found is None or found.enough_share > _SURE:
         return []
     spread = f"demand spread by {percent_text(found.demand_sigma)}"
@@ -135,7 +137,7 @@ def _short_of_demand(studies: Studies) -> list[str]:
 
 
 def _lost_server(studies: Studies) -> list[str]:
-    found = studies.plan.resilience
+    found = studies.plan.study(Resilience)
     missed = [case.name for case in found.cases if not case.holds] if found is not None else []
     if found is None or not missed:
         return []

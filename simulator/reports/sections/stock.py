@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.studies.choice_records import StockPlan
-from simulator.planner.studies.stock_money import rent_of, stock_money
+from simulator.planner.studies.stock import StockPlan, rent_of, stock_money
 from simulator.reports.content.document import Table, columns, count, kilo, kilowatts, money, number, table
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.studies import Studies
@@ -12,7 +11,7 @@ from simulator.reports.studies import Studies
 
 def stock_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     """Fleets side by side, the existing one first; nothing where no stock was given."""
-    stock = plan.stock
+    stock = plan.study(StockPlan)
     if stock is None:
         return ()
     cost = f"{plan.best.cost.currency}/h"
@@ -51,7 +50,7 @@ def _note(stock: StockPlan) -> str:
 
 def stock_money_blocks(studies: Studies) -> tuple[Table, ...]:
     """One table where stock was given, none otherwise."""
-    plan, stock = studies.plan, studies.plan.stock
+    plan, stock = studies.plan, studies.plan.study(StockPlan)
     if stock is None:
         return ()
     found = stock_money(stock, prices=studies.prices, ownership=studies.ownership)

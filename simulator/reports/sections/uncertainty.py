@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.tco_records import OwningBar
-from simulator.planner.studies.risk_records import BreaksFirst, Quantiles, TornadoBar, Uncertainty
+from simulator.planner.studies.sensitivity import BreaksFirst, TornadoBar
+from simulator.planner.studies.uncertainty import Quantiles, Uncertainty
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import (
     Block,
@@ -41,13 +42,14 @@ def sensitivity_section(studies: Studies) -> Section:
 
 def uncertainty_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     """The whole study; nothing where it was not asked for."""
-    owning = plan.uncertainty.owning if plan.uncertainty is not None else ()
+    found = plan.study(Uncertainty)
+    owning = () if found is None else found.owning
     return (*drawn_blocks(plan), *moving_blocks(plan), *owning_blocks(owning))
 
 
 def moving_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     """What each input does alone, and what breaks the fleet first."""
-    found, best = plan.uncertainty, plan.best
+    found, best = plan.study(Uncertainty), plan.best
     if found is None:
         return ()
     blocks: list[Block] = []
@@ -101,7 +103,7 @@ def breaks_text(item: BreaksFirst) -> str:
 
 def drawn_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     """Quantiles over demand and step times drawn together, and what choosing wrongly costs over those draws."""
-    found = plan.uncertainty
+    found = plan.study(Uncertainty)
     if found is None:
         return ()
     cost = found.cost_per_hour
@@ -142,7 +144,7 @@ def _three(quantiles: Quantiles) -> tuple[float, float, float]:
 
 def _scenarios(studies: Studies) -> Table:
     """Low, base and high: of everything together, and of the step times alone at today's prices."""
-    fleet, found = studies.plan.best, studies.plan.uncertainty
+    fleet, found = studies.plan.best, studies.plan.study(Uncertainty)
     hourly, drawn = fleet.cost.per_hour, found.cost_per_hour if found is not None else None
     low, high = fleet.ends_of(hourly) if hourly is not None else (None, None)
     rows: list[tuple[str, float, float | None]] = [

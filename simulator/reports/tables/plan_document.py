@@ -15,6 +15,7 @@ from simulator.planner.fleet.records import Fleet, Latencies, Replica
 from simulator.planner.gap.records import Gap, GapError, GapLimit, GapOption, GapStep
 from simulator.planner.reasons import Rejection
 from simulator.planner.records import Objective
+from simulator.planner.studies.registry import KEYS
 from simulator.reports.sections.answer import finalists_outcome, sentence
 from simulator.reports.words.assumptions import assumption_texts
 from simulator.reports.words.derivation import explanation
@@ -179,12 +180,11 @@ def _spelled(record: Gap | GapStep | GapLimit | GapOption) -> dict[str, Any]:
 
 def _studies(plan: CapacityPlan) -> dict[str, Any]:
     """Null where a study was not asked for."""
-    names = ("search", "pareto", "gap", "stock", "length_split", "resilience", "growth", "rental", "uncertainty")
-    found = {"pools" if name == "length_split" else name: plain(getattr(plan, name)) for name in names}
-    found["gap"] = None if plan.gap is None else _spelled(plan.gap)
-    if plan.length_split is not None:
-        # The document's words for fleets by prompt length are older than prefill and decode pools.
-        found["pools"] = {"pools" if name == "fleets" else name: value for name, value in found["pools"].items()}
+    found: dict[str, Any] = {"search": plain(plan.search), **dict.fromkeys(KEYS)}
+    found |= {item.key: _spelled(item) if isinstance(item, Gap) else plain(item) for item in plan.studies}
+    # The document's words for fleets by prompt length are older than prefill and decode pools.
+    split = found.pop("length_split")
+    found["pools"] = split and {"pools" if name == "fleets" else name: value for name, value in split.items()}
     if plan.verification is None:
         return {**found, "verification": None}
     checked = verification_object(plan.verification)

@@ -101,7 +101,7 @@ def corner_weights(lattice: Lattice, points: Array) -> tuple[NDArray[np.intp], A
         split = np.empty((len(points), share.shape[1], 2))
         np.multiply(share, (1.0 - weight)[:, None], out=split[:, :, 0])
         np.multiply(share, weight[:, None], out=split[:, :, 1])
-        share = split.reshape(len(points), -1)
+        share = split.reshape(len(points), 2 * share.shape[1])
     return first[:, None] + _corner_offsets(lattice.values.shape), share
 
 

@@ -52,7 +52,7 @@ from simulator.operators.work import (
     Work,
 )
 from simulator.specs.base import Same
-from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.hardware.calibration import KernelFit, calibrations_changed_ns
 
 # The format whose fit stands in for one without measurements, and what that adds to the spread.
@@ -66,13 +66,26 @@ SAME_DECODE_KERNEL = {("vllm", "hopper"): "sglang"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BeyondDomain:
+    """How devices of different scale-up domains talk.
+
+    hardware : the accelerator as seen over the link that joins domains inside a server, itself where there is none
+    collectives : fits of that link, or of the nearest one that was measured; network : one device's share of the NICs
+    """
+
+    hardware: AcceleratorSpec
+    collectives: CollectiveFits
+    network: LinkSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelLibrary:
     """Prices of every kernel on one accelerator.
 
     Each set of fits is the accelerator's own or its nearest relative's, or None where nobody measured the family.
     plain_gemm : fits of 16-bit products, gemm : of all others
     shared_gemm : of formats that every library multiplies with the same kernels, measured on this very accelerator
-    network : one device's share of the NICs, for collectives that leave the scale-up domain
+    beyond : the server's other links, for collectives that leave the scale-up domain
     measured : the user's own roofline fits of this accelerator. They go before a relative's fits, and under the
         library that was measured before any other's; fits of the asked library on this accelerator go before them.
     """
@@ -88,7 +101,7 @@ class KernelLibrary:
     recurrent: FitSet | None
     elementwise: FitSet | None
     collectives: CollectiveFits
-    network: LinkSpec | None
+    beyond: BeyondDomain | None
     measured: FitSet | None = None
     shared_gemm: tuple[tuple[str, FitSet], ...] = ()
     traits: EngineTraits = NO_TRAITS
@@ -133,12 +146,15 @@ class KernelLibrary:
         return self.measured.find(family=family, fmt=fmt)
 
     def _collective(self, shape: CollectiveShape) -> Timing:
+        beyond, hardware, fits = self.beyond, self.hardware, self.collectives
+        if beyond is not None and shape.participants > hardware.scale_up.domain_size:
+            hardware, fits = beyond.hardware, beyond.collectives
         timing = collective_timing(
             shape,
-            hardware=self.hardware,
-            fits=self.collectives.fits,
-            network=self.network,
-            relative=self.collectives.relative,
+            hardware=hardware,
+            fits=fits.fits,
+            network=None if beyond is None else beyond.network,
+            relative=fits.relative,
         )
         return with_wait(timing, traits=self.traits, participants=shape.participants)
 
@@ -261,10 +277,26 @@ def _attention_family(shape: AttentionShape) -> str:
     return "decode_attention" if shape.is_decode else "prefill_attention"
 
 
+def _beyond(
+    hardware: AcceleratorSpec, server: ServerSpec | None, *, library: str, profiles: str | None
+) -> BeyondDomain | None:
+    """A ring over bridged pairs runs at the pace of the link between the pairs: the whole group is priced on it."""
+    if server is None:
+        return None
+    seen = hardware
+    if server.peer_link is not None:
+        seen = hardware.model_copy(update={"scale_up": server.peer_link})
+    fits = collective_fits(seen, library=library, profiles=profiles)
+    return BeyondDomain(hardware=seen, collectives=fits, network=server.network)
+
+
 def kernel_library(
-    hardware: AcceleratorSpec, *, library: str, network: LinkSpec | None = None, profiles: str | None = None
+    hardware: AcceleratorSpec, *, library: str, server: ServerSpec | None = None, profiles: str | None = None
 ) -> KernelLibrary:
-    """The fits that price ``hardware`` under ``library``, its own or those of its nearest calibrated relative."""
+    """The fits that price ``hardware`` under ``library``, its own or those of its nearest calibrated relative.
+
+    server : what holds it, where groups leave its scale-up domain
+    """
     roofline = fit_set(hardware, library=library, group="roofline", profiles=profiles)
     assert roofline is not None, "roofline calibrations ship with the package"
     wide = SAME_DECODE_KERNEL.get((library, hardware.architecture))
@@ -280,25 +312,25 @@ def kernel_library(
         recurrent=fit_set(hardware, library=library, group="recurrent", profiles=profiles),
         elementwise=fit_set(hardware, library=library, group="elementwise", profiles=profiles),
         collectives=collective_fits(hardware, library=library, profiles=profiles),
-        network=network,
+        beyond=_beyond(hardware, server, library=library, profiles=profiles),
         measured=measured_fits(hardware, profiles=profiles),
         shared_gemm=shared_products(hardware, profiles=profiles),
     )
 
 
 def shared_library(
-    hardware: AcceleratorSpec, *, library: str, network: LinkSpec | None = None, profiles: str | None = None
+    hardware: AcceleratorSpec, *, library: str, server: ServerSpec | None = None, profiles: str | None = None
 ) -> KernelLibrary:
     """`kernel_library`, chosen once; again when calibrations come or go."""
-    return _shared(Same(hardware), library, Same(network), profiles, calibrations_changed_ns(profiles))
+    return _shared(Same(hardware), library, Same(server), profiles, calibrations_changed_ns(profiles))
 
 
 @lru_cache(maxsize=256)
 def _shared(
     facts: Same[AcceleratorSpec],
     library: str,
-    network: Same[LinkSpec | None],
+    server: Same[ServerSpec | None],
     profiles: str | None,
     changed_ns: tuple[int, ...],
 ) -> KernelLibrary:
-    return kernel_library(facts.held, library=library, network=network.held, profiles=profiles)
+    return kernel_library(facts.held, library=library, server=server.held, profiles=profiles)

@@ -175,7 +175,7 @@ def link_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorS
     ----------
     [AIC2026]
     """
-    if any(spec.name == hardware.name for spec in available):
+    if any(spec.name == hardware.name and spec.scale_up.kind == hardware.scale_up.kind for spec in available):
         return Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
     chosen, distance = _nearest(hardware, available, lambda spec: link_distance(hardware, relative=spec))
     log_sigma = float(np.interp(distance, LINK_DISTANCE, LINK_LOG_SIGMA))

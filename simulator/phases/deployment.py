@@ -23,7 +23,7 @@ from simulator.specs.engine.engine import (
     SchedulerName,
     load_engine,
 )
-from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.loading import default_server_for
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
@@ -250,9 +250,9 @@ def deploy(
     )
     if not shares_prefixes(applied.spec):
         settings = replace(settings, prefix_caching=False)
-    network: LinkSpec | None = None
+    server: ServerSpec | None = None
     if parallelism.devices > hardware.scale_up.domain_size:
-        network = default_server_for(hardware.name, profiles=profiles).nic
+        server = default_server_for(hardware.name, profiles=profiles)
     replica = Deployment(
         model=model,
         hardware=hardware,
@@ -261,7 +261,7 @@ def deploy(
         engine=settings,
         kernels=replace(
             with_sustained_rates(
-                shared_library(hardware, library=profile.kernel_library, network=network, profiles=profiles)
+                shared_library(hardware, library=profile.kernel_library, server=server, profiles=profiles)
             ),
             traits=_traits(profile, hardware),
         ),

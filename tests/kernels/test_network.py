@@ -11,12 +11,13 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.kernels.collectives.laws import Law, fastest_seconds, law_seconds, read_model, wire_factor
 from simulator.kernels.collectives.network import collective_timing
+from simulator.kernels.library import kernel_library
 from simulator.kernels.timing import Provenance
 from simulator.kernels.transfer import Relative
-from simulator.operators.work import Collective, CollectiveShape
+from simulator.operators.work import Collective, CollectiveShape, Family, Work
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
 from simulator.specs.hardware.calibration import FitError, KernelFit, load_calibration
-from simulator.specs.loading import load_hardware
+from simulator.specs.loading import default_server_for, load_hardware
 from simulator.units import GIB, KIB, MIB, MICRO
 
 SCORE_ROWS = Path(__file__).parents[2] / "validation" / "measured" / "all_reduce_score.csv"
@@ -284,3 +285,42 @@ def test_calibrated_times_are_physical(hardware, library):
             # to the noise of the latency plateau.
             sixteenfold = np.interp(np.log(16 * SIZES), np.log(SIZES), timing.seconds)
             assert (sixteenfold >= 0.99 * timing.seconds).all()
+
+
+def all_reduce_s(hardware: str, participants: int) -> float:
+    library = kernel_library(load_hardware(hardware), library="vllm", server=default_server_for(hardware))
+    case = CollectiveShape(operation=Collective.ALL_REDUCE, message_bytes=2.0**27, participants=participants)
+    nothing = np.zeros(1)
+    work = Work(
+        name="all_reduce",
+        family=Family.COLLECTIVE,
+        role="mlp",
+        shape=case,
+        count=1,
+        flops=nothing,
+        weight_bytes=nothing,
+        kv_bytes=nothing,
+        activation_bytes=np.full(1, 2.0**27),
+    )
+    return float(library.price(work).seconds[0])
+
+
+@pytest.mark.parametrize("hardware", ["a100-pcie-80gb", "h100-pcie-80gb", "h100-nvl-94gb", "a40", "a6000"])
+def test_a_group_beyond_a_bridged_pair_runs_at_the_pace_of_the_slots(hardware: str) -> None:
+    """A ring is as fast as its slowest link: pairs, then four and eight over the host, no NIC inside a server."""
+    server = default_server_for(hardware)
+    assert server.peer_link is not None
+    pair, four, eight = (all_reduce_s(hardware, devices) for devices in (2, 4, 8))
+    for seconds, devices in ((four, 4), (eight, 8)):
+        floor_s = 2 * (devices - 1) / devices * 2**27 / server.peer_link.bytes_per_s_per_direction
+        assert seconds > floor_s
+        assert seconds > 2 * pair
+    assert all_reduce_s(hardware, 16) > eight
+
+
+def test_cards_of_one_server_share_its_nics() -> None:
+    server = default_server_for("l40s")
+    assert server.network.bytes_per_s_per_direction == pytest.approx(
+        server.nic.bytes_per_s_per_direction * server.nics_per_server / server.accelerators_per_server
+    )
+    assert default_server_for("h100").network == default_server_for("h100").nic

@@ -18,10 +18,12 @@ def test_it_is_the_kernel_library_made_once() -> None:
 
 def test_library_network_and_accelerator_tell_them_apart() -> None:
     hardware = load_hardware("h100")
-    nic = default_server_for("h100").nic
+    server = default_server_for("h100")
     assert shared_library(hardware, library="sglang").library == "sglang"
-    assert shared_library(hardware, library="vllm", network=nic).network == nic
-    assert shared_library(hardware, library="vllm").network is None
+    beyond = shared_library(hardware, library="vllm", server=server).beyond
+    assert beyond is not None
+    assert beyond.network == server.network == server.nic
+    assert shared_library(hardware, library="vllm").beyond is None
     assert shared_library(load_hardware("a100"), library="vllm").hardware.name != hardware.name
 
 

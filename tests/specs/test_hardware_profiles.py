@@ -55,7 +55,7 @@ NUMERIC_FIELDS = [
 ]  # fmt: skip
 SERVER_FIELDS = [
     "accelerators_per_server", "system_power_max_w", "system_power_typical_w", "rack_units",
-    "scale_up_domain_size", "nic", "nics_per_server", "host_memory_bytes", "weight_kg", "cooling",
+    "scale_up_domain_size", "peer_link", "nic", "nics_per_server", "host_memory_bytes", "weight_kg", "cooling",
 ]  # fmt: skip
 
 

@@ -77,16 +77,20 @@ def _check_fields(scenario: ScenarioSpec) -> None:
         )
 
 
-def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None) -> AcceleratorSpec:
-    """Replace the scale-up link where the scenario asks for the host's; refuse what the device does not have."""
+def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None, *, profiles: str | None) -> AcceleratorSpec:
+    """Replace the scale-up link where the scenario asks for the host's; refuse what the device does not have.
+
+    The host's link joins as many devices as its server says, or those that the scale-up link joined.
+    """
     asked = None if interconnect is None else link_word(interconnect)
     if asked is None or asked == link_word(hardware.scale_up.kind):
         return hardware
     if asked == link_word(hardware.host_link.kind):
+        peers = default_server_for(hardware.name, profiles=profiles).peer_link
         link = LinkSpec(
             kind=hardware.host_link.kind,
             bytes_per_s_per_direction=hardware.host_link.bytes_per_s_per_direction,
-            domain_size=hardware.scale_up.domain_size,
+            domain_size=hardware.scale_up.domain_size if peers is None else peers.domain_size,
         )
         return hardware.model_copy(update={"scale_up": link})
     raise RoofcastError(
@@ -102,7 +106,9 @@ def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Dep
     _check_fields(scenario)
     if scenario.isl_tokens is not None:
         check_budget(scenario.techniques.kv_policy, longest_tokens=scenario.isl_tokens + (scenario.osl_tokens or 0))
-    hardware = _with_interconnect(load_hardware(scenario.hardware, profiles=profiles), scenario.interconnect)
+    hardware = _with_interconnect(
+        load_hardware(scenario.hardware, profiles=profiles), scenario.interconnect, profiles=profiles
+    )
     return deploy(
         model=load_model(scenario.model, profiles=profiles),
         hardware=hardware,

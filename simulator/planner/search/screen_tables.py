@@ -263,7 +263,7 @@ class TableMaker:
         return lane_seconds(deployment, rows, self._row_prices(deployment), step=step)
 
     def _row_prices(self, deployment: Deployment) -> RowPrices:
-        key = (deployment.hardware.name, deployment.kernels.network is not None)
+        key = (deployment.hardware.name, deployment.kernels.beyond is not None)
         if key not in self._prices:
             self._prices[key] = RowPrices(deployment.kernels)
         return self._prices[key]

@@ -83,7 +83,13 @@ class AcceleratorSpec(Spec):
 
 
 class ServerSpec(Spec):
-    """A server, or a rack sold as one, that holds accelerators. ``weight_kg``, ``cooling``: None where unknown."""
+    """A server, or a rack sold as one, that holds accelerators.
+
+    scale_up_domain_size : accelerators of it that the scale-up link of each joins
+    peer_link : what joins accelerators of different domains inside the server (the host's PCIe where bridges join
+        pairs), for groups of up to its domain size; None where one domain takes them all, or nothing is known
+    weight_kg, cooling : None where unknown
+    """
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -94,6 +100,7 @@ class ServerSpec(Spec):
     system_power_typical_w: PositiveFloat
     rack_units: PositiveFloat
     scale_up_domain_size: PositiveInt
+    peer_link: LinkSpec | None = None
     nic: LinkSpec
     nics_per_server: PositiveInt
     host_memory_bytes: PositiveFloat | None = None
@@ -101,3 +108,9 @@ class ServerSpec(Spec):
     cooling: Literal["air", "liquid"] | None = None
     sources: dict[str, Source]
     notes: tuple[str, ...] = ()
+
+    @property
+    def network(self) -> LinkSpec:
+        """One accelerator's share of the NICs."""
+        share = min(1.0, self.nics_per_server / self.accelerators_per_server)
+        return self.nic.model_copy(update={"bytes_per_s_per_direction": share * self.nic.bytes_per_s_per_direction})

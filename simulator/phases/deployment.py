@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
@@ -19,10 +19,12 @@ from simulator.specs.engine.engine import (
     EngineProfile,
     EngineSpec,
     EngineSpread,
+    MemoryRule,
     QueueOrderName,
     SchedulerName,
     load_engine,
 )
+from simulator.specs.engine.limits import EngineLimits, LimitField
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.loading import default_server_for
 from simulator.specs.model.architecture import ModelSpec
@@ -48,7 +50,7 @@ class EngineSettings:
     max_num_seqs: int
     max_model_len: int
     gpu_memory_utilization: float
-    memory_rule: Literal["of_total", "static", "of_free"]
+    memory_rule: MemoryRule
     reserves_full_length: bool
     scheduler: SchedulerName
     queue_order: QueueOrderName
@@ -102,28 +104,30 @@ class Speculation:
     notes: tuple[str, ...]
 
 
-def _engine_settings(spec: EngineSpec, *, profile: EngineProfile, model: ModelSpec) -> EngineSettings:
+def _engine_settings(
+    spec: EngineSpec, *, profile: EngineProfile, limits: EngineLimits, model: ModelSpec
+) -> EngineSettings:
     max_model_len = spec.max_model_len or model.max_position_embeddings or DEFAULT_MAX_MODEL_LEN_TOKENS
     return EngineSettings(
         name=profile.name,
         version=spec.version or profile.version,
-        max_num_batched_tokens=spec.max_num_batched_tokens or profile.max_num_batched_tokens,
-        max_num_seqs=spec.max_num_seqs or profile.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
         max_model_len=max_model_len,
-        gpu_memory_utilization=spec.gpu_memory_utilization or profile.gpu_memory_utilization,
+        gpu_memory_utilization=limits.gpu_memory_utilization,
         memory_rule=profile.memory_rule,
         reserves_full_length=(spec.scheduler or profile.scheduler) == "guaranteed_no_evict",
         scheduler=spec.scheduler or profile.scheduler,
         queue_order=spec.queue_order or profile.queue_order,
         async_scheduling=profile.async_scheduling,
-        block_size_tokens=_block_size_tokens(spec, profile=profile, max_model_len=max_model_len),
+        block_size_tokens=_block_size_tokens(spec, limits=limits, max_model_len=max_model_len),
         prefix_caching=profile.prefix_caching and not spec.kv_allocation
         if spec.prefix_caching is None
         else spec.prefix_caching,
-        chunked_prefill=profile.chunked_prefill,
+        chunked_prefill=limits.chunked_prefill,
         cpu_kv_offload=bool(spec.cpu_kv_offload),
         cpu_kv_offload_bytes=_offload_bytes(spec),
-        cuda_graph_max_sequences=profile.cuda_graph_max_sequences,
+        cuda_graph_max_sequences=limits.cuda_graph_max_sequences,
         eager=profile.eager,
         runs_published_code=profile.runs_published_code,
         cache_logged_on=profile.cache_logged_on,
@@ -132,10 +136,10 @@ def _engine_settings(spec: EngineSpec, *, profile: EngineProfile, model: ModelSp
     )
 
 
-def _block_size_tokens(spec: EngineSpec, *, profile: EngineProfile, max_model_len: int) -> int:
+def _block_size_tokens(spec: EngineSpec, *, limits: EngineLimits, max_model_len: int) -> int:
     """Tokens of one piece of the cache: a block, or all that a request could ever need [Kwon2023]."""
     if spec.kv_allocation is None:
-        return spec.block_size_tokens or profile.block_size_tokens
+        return limits.block_size_tokens
     for field in ("block_size_tokens", "prefix_caching"):
         if getattr(spec, field):
             raise RoofcastError(
@@ -155,22 +159,20 @@ def _offload_bytes(spec: EngineSpec) -> float | None:
     return spec.cpu_kv_offload_bytes
 
 
-def _engine_assumptions(spec: EngineSpec, settings: EngineSettings) -> tuple[Assumption, ...]:
-    defaulted = (
-        "max_num_batched_tokens",
-        "max_num_seqs",
-        "max_model_len",
-        "gpu_memory_utilization",
-        "block_size_tokens",
-        "prefix_caching",
-    )
+_SAID_LIMITS: tuple[LimitField, ...] = (
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "gpu_memory_utilization",
+    "block_size_tokens",
+)
+
+
+def _engine_assumptions(spec: EngineSpec, settings: EngineSettings, limits: EngineLimits) -> tuple[Assumption, ...]:
+    details: dict[str, object] = {field: limits.source(field) for field in _SAID_LIMITS}
+    details |= {"max_model_len": "the model", "prefix_caching": settings.name}
     found = [
-        Assumption(
-            key=f"engine.{field}",
-            value=getattr(settings, field),
-            detail="the model" if field == "max_model_len" else settings.name,
-        )
-        for field in defaulted
+        Assumption(key=f"engine.{field}", value=getattr(settings, field), detail=detail)
+        for field, detail in details.items()
         if getattr(spec, field) is None
     ]
     if spec.stands_in_for is not None:
@@ -240,7 +242,8 @@ def deploy(
     check_parallelism(model, parallelism)
     _check_math(plan, hardware)
     profile = load_engine(spec.name, profiles=profiles).at(spec.version).on_host(hardware.host_speed)
-    settings = _engine_settings(spec, profile=profile, model=model)
+    limits = profile.limits(spec, hardware=hardware, parallelism=parallelism)
+    settings = _engine_settings(spec, profile=profile, limits=limits, model=model)
     check_on_engine(
         applied.spec,
         engine=settings.name,
@@ -266,7 +269,7 @@ def deploy(
             traits=_traits(profile, hardware),
         ),
         techniques=applied,
-        assumptions=(*_formats(plan), *applied.assumptions, *_engine_assumptions(spec, settings)),
+        assumptions=(*_formats(plan), *applied.assumptions, *_engine_assumptions(spec, settings, limits)),
     )
     replica = with_speculation(replica, profiles=profiles)
     return _within_budget(replica, spec)
@@ -341,22 +344,30 @@ def without_speculation(deployment: Deployment) -> Deployment:
 
 
 def _within_budget(replica: Deployment, spec: EngineSpec) -> Deployment:
-    """Default limits that go together, as engines derive them: every running sequence takes its tokens of each step.
+    """Default limits that go together, as engines derive them: every running sequence takes its tokens of each step,
+    and no step takes more than all sequences at their longest.
 
     What the user gave stays; where both were given and contradict each other, the scheduler refuses them.
     """
     engine = replica.engine
     verify = 1 if replica.speculation is None else replica.speculation.plan.verify_tokens
-    needed = engine.max_num_seqs * verify
+    needed, most = engine.max_num_seqs * verify, engine.max_num_seqs * engine.max_model_len
+    if spec.max_num_batched_tokens is None and engine.max_num_batched_tokens > most >= needed:
+        capped = replace(engine, max_num_batched_tokens=most)
+        return _derived(replica, "max_num_batched_tokens", engine=capped, detail="max_num_seqs x max_model_len")
     if engine.max_num_batched_tokens >= needed:
         return replica
     if spec.max_num_seqs is None and engine.max_num_batched_tokens >= verify:
-        fitting = engine.max_num_batched_tokens // verify
-        field, value, changed = "max_num_seqs", fitting, replace(engine, max_num_seqs=fitting)
-    elif spec.max_num_batched_tokens is None:
-        field, value, changed = "max_num_batched_tokens", needed, replace(engine, max_num_batched_tokens=needed)
-    else:
-        return replica
-    derived = Assumption(key=f"engine.{field}", value=value, origin=ValueOrigin.RULE, detail=verify)
+        fitting = replace(engine, max_num_seqs=engine.max_num_batched_tokens // verify)
+        return _derived(replica, "max_num_seqs", engine=fitting, detail=verify)
+    if spec.max_num_batched_tokens is None:
+        enough = replace(engine, max_num_batched_tokens=needed)
+        return _derived(replica, "max_num_batched_tokens", engine=enough, detail=verify)
+    return replica
+
+
+def _derived(replica: Deployment, field: LimitField, *, engine: EngineSettings, detail: object) -> Deployment:
+    """The replica with a limit that follows from the others."""
+    derived = Assumption(key=f"engine.{field}", value=getattr(engine, field), origin=ValueOrigin.RULE, detail=detail)
     kept = tuple(item for item in replica.assumptions if item.key != derived.key)
-    return replace(replica, engine=changed, assumptions=(*kept, derived))
+    return replace(replica, engine=engine, assumptions=(*kept, derived))

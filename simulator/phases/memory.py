@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simulator.kernels.timing import Provenance
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
@@ -16,11 +19,14 @@ from simulator.operators.transformer import stored_bytes
 from simulator.phases.deployment import Deployment, EngineSettings, without_speculation
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import MemoryRule
 from simulator.specs.model.architecture import MlpSpec, ModelSpec, MoeSpec
 from simulator.specs.model.precision import BITS
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.techniques.applied import AppliedTechniques, device_rows
 from simulator.units import BITS_PER_BYTE
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,21 +121,28 @@ def _widest_activation_elements(deployment: Deployment) -> float:
     return 2 * deployment.model.hidden_size + widest
 
 
+def most_sampled(engine: EngineSettings) -> int:
+    """Sequences whose sampling an engine leaves memory for, however many may run."""
+    tokens = engine.max_num_batched_tokens
+    return min(tokens, engine.cuda_graph_max_sequences) if engine.memory_rule == "static" else tokens
+
+
 def activation_bytes(deployment: Deployment) -> float:
     """Peak of the engine's profiling run: a full batch in the widest layer, and sampling of every sequence [bytes].
 
     Equation
     --------
-    A = T x widest x e + min(S, T) x V x sampler bytes [+ attention scores]
+    A = T x widest x e + min(S, T[, G]) x V x sampler bytes [+ attention scores]
 
     Parameters
     ----------
-    deployment : token budget T and sequence limit S of the engine [-], elements per token at the widest point of a
-        layer [-], element size e [bytes], vocabulary V [-], sampler_bytes_per_logit [bytes]
+    deployment : token budget T and sequence limit S of the engine, G of its CUDA graphs [-], elements per token at
+        the widest point of a layer [-], element size e [bytes], vocabulary V [-], sampler_bytes_per_logit [bytes]
 
     Range of validity
     -----------------
-    Engines that profile a full batch at start. The scores count where attention keeps them in memory (standard
+    Engines that profile a full batch at start; one that sets a fixed share aside provides for the sequences of its
+    largest CUDA graph. The scores count where attention keeps them in memory (standard
     attention). Leaves out fragmentation and the allocator's caches.
 
     References
@@ -139,7 +152,7 @@ def activation_bytes(deployment: Deployment) -> float:
     engine = deployment.engine
     element_bytes = BITS[deployment.plan.activation_dtype] / BITS_PER_BYTE
     layer_bytes = engine.max_num_batched_tokens * _widest_activation_elements(deployment) * element_bytes
-    logits = min(engine.max_num_seqs, engine.max_num_batched_tokens) * deployment.model.vocab_size
+    logits = min(engine.max_num_seqs, most_sampled(engine)) * deployment.model.vocab_size
     if deployment.techniques.spec.attention == "standard":
         from simulator.techniques.attention_kernel import score_bytes
 
@@ -154,17 +167,22 @@ def activation_bytes(deployment: Deployment) -> float:
     return layer_bytes + sampling_bytes
 
 
-def _budget_and_rest(engine: EngineSettings, *, visible: float, weights: float, beside: float) -> tuple[float, float]:
-    """The engine's memory budget, and its rest for the cache, negative when the model does not fit [bytes]."""
-    share = engine.gpu_memory_utilization
-    match engine.memory_rule:
+def rest_for_cache(
+    rule: MemoryRule, *, share: float | Array, visible: float, weights: float, beside: float | Array
+) -> Array:
+    """What the engine's share of ``visible`` leaves for the cache, negative when the model does not fit [bytes].
+
+    weights, beside : bytes of weights, and of activations and the runtime
+    """
+    free: Array = np.asarray(visible - weights - beside)
+    match rule:
         case "of_total":
-            return visible * share, visible * share - weights - beside
+            rest: Array = free - visible * (1 - np.asarray(share))
         case "static":
-            return visible * share, min(visible * share - weights, visible - weights - beside)
+            rest = np.minimum(visible * share - weights, free)
         case "of_free":
-            free = visible - weights - beside
-            return visible, free * share if free > 0 else free
+            rest = np.where(free > 0, free * share, free)
+    return rest
 
 
 def memory_plan(deployment: Deployment) -> MemoryPlan:
@@ -205,13 +223,14 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
     overheads = engine.overheads
     reserve = overheads.reserve_bytes + (overheads.collective_reserve_bytes if parallelism.devices > 1 else 0.0)
     visible = deployment.hardware.memory_visible_bytes
-    budget, left = _budget_and_rest(engine, visible=visible, weights=weights, beside=activations + reserve)
+    share, rule = engine.gpu_memory_utilization, engine.memory_rule
+    left = float(rest_for_cache(rule, share=share, visible=visible, weights=weights, beside=activations + reserve))
     capacity = max(0.0, left)
     # Recurrent states are set aside for every sequence that may run at once.
     for_tokens = max(0.0, capacity - engine.max_num_seqs * state)
     blocks = int(for_tokens // (per_token * engine.block_size_tokens)) if per_token else 0
     return MemoryPlan(
-        budget_bytes=budget,
+        budget_bytes=visible if rule == "of_free" else visible * share,
         weights_bytes=weights,
         kv_bytes_per_token=per_token,
         state_bytes_per_sequence=state,

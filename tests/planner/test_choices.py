@@ -83,7 +83,7 @@ class TestLimits:
 
 class TestStock:
     def test_stock_serves_first_and_shares_add_up(self) -> None:
-        plan = planned(stock=("h100=32", "a100=16"))
+        plan = planned(stock=("h100=32", "a100=48"))
         assert plan.study(StockPlan) is not None
         rates = [share.rate_per_s for share in plan.study(StockPlan).shares]
         assert sum(rates) == pytest.approx(300)
@@ -92,7 +92,7 @@ class TestStock:
             assert share.devices == share.from_stock + share.bought
         by_name = {share.hardware: share for share in plan.study(StockPlan).shares}
         assert by_name["h100-sxm-80gb"].from_stock == 32
-        assert by_name["a100-sxm-80gb"].from_stock == 16
+        assert by_name["a100-sxm-80gb"].from_stock == 48
         assert plan.study(StockPlan).shares[-1].hardware == plan.best.hardware
         assert 0 < plan.study(StockPlan).bought < plan.best.devices
 

@@ -172,7 +172,8 @@ class TestScreen:
         assert cost.item() == inf
 
     def test_tables_made_together_are_those_made_one_by_one(self) -> None:
-        fields = {"any_technique": True, "tp": 1, "hardware": ("t4", "h100")}
+        limits = {"max_num_seqs": 256, "max_num_batched_tokens": 8192}
+        fields = {"any_technique": True, "tp": 1, "hardware": ("t4", "h100"), **limits}
         question = resolve(plan_spec({**QUESTION, **fields}))
         together = screen_space(question, platforms(question.spec))
         alone = {

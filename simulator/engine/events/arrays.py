@@ -162,8 +162,10 @@ def make_fate(demand: Demand, settings: SchedulerSettings, *, arrival_s: Floats)
     room = settings.kv_blocks - settings.watermark_blocks
     too_long = total > settings.max_model_len
     if not settings.chunked_prefill:
-        # A preempted sequence is recomputed with its output in one piece.
-        too_long |= total > settings.max_num_batched_tokens
+        # A sequence that may be preempted is recomputed with its output in one piece.
+        evicted = settings.policy is not Policy.GUARANTEED_NO_EVICT
+        whole = total if evicted else demand.shape[:, at.PROMPT].astype(np.int64)
+        too_long |= whole > settings.max_num_batched_tokens
     notes = np.full((len(total), at.NOTES), -1, dtype=np.int32)
     notes[:, at.OUTCOME] = at.WAITING
     notes[-(-total // settings.block_size_tokens) > room, at.OUTCOME] = int(Outcome.TOO_LARGE)

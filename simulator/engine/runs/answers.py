@@ -172,6 +172,12 @@ def _warnings(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | 
     length = (scenario.isl_tokens or 0) + (scenario.osl_tokens or 0)
     if positions is not None and length > positions:
         notes.append(f"{length} tokens exceed the {positions} positions that the model was made for")
+    engine, prompt = deployment.engine, scenario.isl_tokens or 0
+    if engine.scheduler != "static" and not engine.chunked_prefill and prompt > engine.max_num_batched_tokens:
+        notes.append(
+            f"{engine.name} refuses prompts of {prompt} tokens: it does not chunk them, and a step takes "
+            f"{engine.max_num_batched_tokens}; priced as if started with a larger max_num_batched_tokens"
+        )
     host_bound = run.decode is not None and "host" in run.decode.estimate.bound
     if host_bound and deployment.engine.eager:
         notes.append(f"host bound: {deployment.engine.name} launches kernels one by one; name a compiled engine")

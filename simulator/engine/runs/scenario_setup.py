@@ -64,7 +64,8 @@ def _check_fields(scenario: ScenarioSpec) -> None:
                 hint="leave it out, or choose the kind that uses it",
             )
     for field in IDLE_ENGINE_FIELDS if scenario.kind != "serve" else ():
-        if getattr(scenario.engine, field):
+        given = getattr(scenario.engine, field)
+        if given or (field == "chunked_prefill" and given is not None):
             raise RoofcastError(
                 f"has no effect under kind {scenario.kind}",
                 field=f"engine.{field}",

@@ -22,12 +22,13 @@ from simulator.planner.search.search_space import (
     WIDE_TOKENS,
     SearchSpace,
     Variant,
+    asked_engine,
+    own_limits,
     parallelisms,
     variants,
 )
-from simulator.planner.search.wide_search import asked_engine, candidate_of, of_all_ranks, screened_limits
+from simulator.planner.search.wide_search import candidate_of, of_all_ranks, screened_limits
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import DEFAULT_ENGINE, load_engine
 from simulator.traffic.lengths import Array
 
 # Engine limits that are tried beside the engine's own.
@@ -49,23 +50,22 @@ class GapScreen:
 
     def __init__(self, question: Question, overrun: Overrun) -> None:
         spec = question.spec
-        profile = load_engine(spec.engine or DEFAULT_ENGINE, profiles=spec.profiles)
-        own = spec.max_num_seqs or (profile.max_num_seqs,)
-        budget = spec.max_num_batched_tokens or profile.max_num_batched_tokens
         wide = spec.search == "wide"
         self.question, self.overrun = question, overrun
         self._asked = platforms(spec)
         self._all = platforms(spec.model_copy(update={"hardware": ()})) if spec.hardware else self._asked
+        self._usual = {
+            item.hardware.name: own_limits(asked_engine(spec), item, profiles=spec.profiles) for item in self._all
+        }
+        running, budgets = (set(values) for values in zip(*self._usual.values(), strict=True))
+        given = {spec.max_num_batched_tokens} if spec.max_num_batched_tokens else set()
         self._space = SearchSpace(
             platforms=self._all,
             parallelisms=self._degrees(GapState(any_degrees=True)),
             variants=variants(spec),
-            sequences=tuple(sorted({*own, profile.max_num_seqs, *(WIDE_SEQUENCES if wide else _SEQUENCES)})),
-            tokens=tuple(sorted({budget, profile.max_num_batched_tokens, *(WIDE_TOKENS if wide else _TOKENS)})),
+            sequences=tuple(sorted({*spec.max_num_seqs, *running, *(WIDE_SEQUENCES if wide else _SEQUENCES)})),
+            tokens=tuple(sorted({*given, *budgets, *(WIDE_TOKENS if wide else _TOKENS)})),
         )
-        sequences = np.isin(self._space.sequences, own) | (wide and not spec.max_num_seqs)
-        tokens = (np.array(self._space.tokens) == budget) | (wide and not spec.max_num_batched_tokens)
-        self._own_limits: NDArray[np.bool_] = sequences[:, None] & tokens
         self._tables: dict[_Key, ScreenTable | None] = {}
         self._least: dict[str, float] = {}
         self._seen: dict[GapState, tuple[Candidate, ...]] = {}
@@ -80,7 +80,7 @@ class GapScreen:
             model=question.model,
             mix=question.demand.mix,
             space=self._space,
-            engine=asked_engine(question),
+            engine=asked_engine(question.spec),
             profiles=question.spec.profiles,
         )
 
@@ -174,8 +174,19 @@ class GapScreen:
         )
         capacity = of_all_ranks(one_rank, tables).capacity_per_s
         if not state.any_limits:
-            capacity = np.where(self._own_limits, capacity, 0.0)
+            capacity = np.where(np.stack([self._own_limits(item.platform) for item in tables]), capacity, 0.0)
         return screened_overrun(tables, capacity, question=question, limits=self.overrun.limits)
+
+    def _own_limits(self, platform: Platform) -> NDArray[np.bool_]:
+        """Which engine limits [sequences, tokens] a state without other ones has on a platform."""
+        spec, usual = self.question.spec, self._usual[platform.hardware.name]
+        wide = spec.search == "wide"
+        sequences = np.isin(self._space.sequences, spec.max_num_seqs or usual[:1])
+        tokens = np.isin(self._space.tokens, spec.max_num_batched_tokens or usual[1])
+        found: NDArray[np.bool_] = (sequences | (wide and not spec.max_num_seqs))[:, None] & (
+            tokens | (wide and not spec.max_num_batched_tokens)
+        )
+        return found
 
     def _candidate(self, table: ScreenTable, place: int) -> Candidate:
         sequences, tokens = divmod(place, len(self._space.tokens))

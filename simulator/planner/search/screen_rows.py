@@ -19,27 +19,39 @@ from simulator.kernels.library import KernelLibrary
 from simulator.operators.step_shape import StepShape
 from simulator.operators.work import Family, Work
 from simulator.phases.deployment import Deployment
-from simulator.phases.memory import activation_bytes, memory_plan
+from simulator.phases.memory import activation_bytes, memory_plan, most_sampled, rest_for_cache
+from simulator.specs.engine.engine import MemoryRule
 from simulator.techniques.applied import device_rows
 from simulator.traffic.lengths import Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheRoom:
-    """What a set-up leaves for the KV cache on one accelerator, to be carried over to others.
+    """What a set-up needs beside the KV cache, on any accelerator.
 
-    visible_bytes : of that accelerator; free_bytes [sequences, budgets] : below 0 where it does not fit
-    share : of more memory that goes to the cache; per_token_bytes : of one cached token, 0 where nothing is cached
+    weights_bytes; beside_bytes [sequences, budgets] : activations and the runtime; states_bytes [sequences, 1] :
+    recurrent states of all that may run; per_token_bytes : of one cached token, 0 where nothing is cached
     """
 
-    visible_bytes: float
-    free_bytes: Array
-    share: float
+    memory_rule: MemoryRule
+    weights_bytes: float
+    beside_bytes: Array
+    states_bytes: Array
     per_token_bytes: float
 
-    def kv_tokens(self, visible_bytes: float, *, lanes: int) -> Array:
-        """Tokens that the cache of one lane holds [sequences, budgets]; below 0 where it does not fit."""
-        free = self.free_bytes + self.share * (visible_bytes - self.visible_bytes)
+    def kv_tokens(self, visible_bytes: float, *, shares: Array, lanes: int) -> Array:
+        """Tokens that the cache of one lane holds [sequences, budgets]; below 0 where it does not fit.
+
+        shares : of the memory that the engine takes under each budget [budgets]
+        """
+        rest = rest_for_cache(
+            self.memory_rule,
+            share=shares,
+            visible=visible_bytes,
+            weights=self.weights_bytes,
+            beside=self.beside_bytes,
+        )
+        free = rest - self.states_bytes
         if not self.per_token_bytes:
             return np.where(free > 0, np.inf, -1.0)
         return free / self.per_token_bytes / lanes
@@ -48,23 +60,22 @@ class CacheRoom:
 def cache_room(deployment: Deployment, *, sequences: tuple[int, ...], budgets: tuple[int, ...]) -> CacheRoom:
     """Room for the cache under every engine limit: linear in the token budget and in the sequences sampled at once."""
     engine, memory = deployment.engine, memory_plan(deployment)
-    left = memory.kv_capacity_bytes if memory.shortfall_bytes == 0 else -memory.shortfall_bytes
 
     def beside(running: int, tokens: int) -> float:
         limits = replace(engine, max_num_seqs=running, max_num_batched_tokens=tokens)
-        return activation_bytes(replace(deployment, engine=limits)) + running * memory.state_bytes_per_sequence
+        return activation_bytes(replace(deployment, engine=limits))
 
-    now = beside(engine.max_num_seqs, engine.max_num_batched_tokens)
     per_token = beside(1, 2) - beside(1, 1)
     per_sequence = beside(2, 2) - beside(1, 2)
     tokens = np.array(budgets)
-    sampled = np.minimum(np.array(sequences)[:, None], tokens)
+    most = [most_sampled(replace(engine, max_num_batched_tokens=budget)) for budget in budgets]
+    sampled = np.minimum(np.array(sequences)[:, None], most)
     taken = beside(1, 1) + per_token * (tokens - 1) + per_sequence * (sampled - 1)
-    scale = engine.gpu_memory_utilization if engine.memory_rule == "of_free" else 1.0
     return CacheRoom(
-        visible_bytes=deployment.hardware.memory_visible_bytes,
-        free_bytes=left - engine.max_num_seqs * memory.state_bytes_per_sequence - scale * (taken - now),
-        share=engine.gpu_memory_utilization,
+        memory_rule=engine.memory_rule,
+        weights_bytes=memory.weights_bytes,
+        beside_bytes=taken + memory.reserve_bytes,
+        states_bytes=np.array(sequences)[:, None] * memory.state_bytes_per_sequence,
         per_token_bytes=memory.kv_bytes_per_token,
     )
 

@@ -24,7 +24,7 @@ from simulator.planner.search.screen_rows import (
 from simulator.planner.search.search_space import SearchSpace, Variant
 from simulator.planner.serving.replica_curve import bubble_factor
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.engine.engine import EngineSpec, engine_limits
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.traffic.lengths import Array, RequestMix
@@ -102,6 +102,7 @@ class TableMaker:
         self._prices: dict[_Key, RowPrices] = {}
         self._deployed: dict[_Key, Deployment | None] = {}
         self._drafting: dict[_Key, tuple[Array, Array]] = {}
+        self._memory_shares: dict[_Key, Array] = {}
 
     def tables(
         self, platform: Platform, parallelisms: Sequence[ParallelismSpec], variants: Sequence[Variant]
@@ -177,7 +178,27 @@ class TableMaker:
         key = (parallelism, variant, deployment.plan)
         if key not in self._room:
             self._room[key] = cache_room(deployment, sequences=self._space.sequences, budgets=self._space.tokens)
-        return self._room[key].kv_tokens(platform.hardware.memory_visible_bytes, lanes=parallelism.pp_size)
+        shares = self._shares(platform, parallelism)
+        return self._room[key].kv_tokens(
+            platform.hardware.memory_visible_bytes, shares=shares, lanes=parallelism.pp_size
+        )
+
+    def _shares(self, platform: Platform, parallelism: ParallelismSpec) -> Array:
+        """Of the memory that the engine takes under each token budget [budgets]."""
+        key = (platform.hardware.name, parallelism.tp_size, parallelism.pp_size)
+        if key not in self._memory_shares:
+            self._memory_shares[key] = np.array(
+                [
+                    engine_limits(
+                        self._engine.model_copy(update={"max_num_batched_tokens": tokens}),
+                        hardware=platform.hardware,
+                        parallelism=parallelism,
+                        profiles=self._profiles,
+                    ).gpu_memory_utilization
+                    for tokens in self._space.tokens
+                ]
+            )
+        return self._memory_shares[key]
 
     def _with_bubbles(self, decode_s: Array, shared_s: Array, *, stages: int) -> Array:
         """Steps with prompts [budgets, nodes] with what the prompts of the other lanes add; see ``bubble_factor``."""

@@ -19,7 +19,7 @@ from simulator.planner.search.candidates import (
 )
 from simulator.planner.search.format_quality import answer_quality
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import DEFAULT_ENGINE, load_engine
+from simulator.specs.engine.engine import DEFAULT_ENGINE, EngineSpec, engine_limits
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan import PlanSpec
@@ -30,6 +30,7 @@ WIDE_SEQUENCES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 640, 
 WIDE_TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
 WIDE_PP_SIZES = (1, 2, 4)
 WIDE_SCHEMES = ("fp8", "fp8-block", "gptq-g128", "awq", "nvfp4")
+_ONE_DEVICE = ParallelismSpec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,12 +141,29 @@ def _within_floor(found: tuple[Variant, ...], *, spec: PlanSpec, model: ModelSpe
     return kept or found
 
 
+def asked_engine(spec: PlanSpec) -> EngineSpec:
+    """The engine of a plan without the limits that a search varies."""
+    return EngineSpec(
+        name=spec.engine or DEFAULT_ENGINE,
+        max_model_len=spec.max_model_len,
+        gpu_memory_utilization=spec.gpu_memory_utilization,
+    )
+
+
+def own_limits(
+    engine: EngineSpec, platform: Platform, parallelism: ParallelismSpec = _ONE_DEVICE, *, profiles: str | None
+) -> tuple[int, int]:
+    """(max_num_seqs, max_num_batched_tokens) that an engine takes by itself on a platform."""
+    limits = engine_limits(engine, hardware=platform.hardware, parallelism=parallelism, profiles=profiles)
+    return limits.max_num_seqs, limits.max_num_batched_tokens
+
+
 def search_space(spec: PlanSpec, *, model: ModelSpec, platforms: tuple[Platform, ...]) -> SearchSpace:
     """Axes of a search, each narrowed to what was given; a usual search keeps the engine's own limits."""
-    wide = spec.search == "wide"
-    limits = load_engine(spec.engine or DEFAULT_ENGINE, profiles=spec.profiles)
-    budgets = WIDE_TOKENS if wide else (limits.max_num_batched_tokens,)
-    sequences = WIDE_SEQUENCES if wide else (limits.max_num_seqs,)
+    sequences, budgets = WIDE_SEQUENCES, WIDE_TOKENS
+    if spec.search != "wide":
+        own = [own_limits(asked_engine(spec), platform, profiles=spec.profiles) for platform in platforms]
+        sequences, budgets = (tuple(sorted(set(values))) for values in zip(*own, strict=True))
     return SearchSpace(
         platforms=platforms,
         parallelisms=parallelisms(spec, model=model),

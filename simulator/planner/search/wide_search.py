@@ -17,9 +17,9 @@ from simulator.planner.search.format_quality import answer_quality
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
 from simulator.planner.search.screening import LOADS, Moments, Screened, screen
-from simulator.planner.search.search_space import SearchSpace, search_space
+from simulator.planner.search.search_space import SearchSpace, asked_engine, own_limits, search_space
 from simulator.planner.serving.pool_states import decode_mix
-from simulator.specs.engine.engine import DEFAULT_ENGINE, EngineSpec, load_engine
+from simulator.specs.engine.engine import load_engine
 from simulator.traffic.lengths import Array
 
 # Finalists of every accelerator, each on a parallelism and format of its own.
@@ -39,19 +39,9 @@ def device_power_w(platform: Platform) -> float:
     return server.system_power_typical_w / server.accelerators_per_server
 
 
-def asked_engine(question: Question) -> EngineSpec:
-    """The engine of a question without the limits that a search varies."""
-    spec = question.spec
-    return EngineSpec(
-        name=spec.engine or DEFAULT_ENGINE,
-        max_model_len=spec.max_model_len,
-        gpu_memory_utilization=spec.gpu_memory_utilization,
-    )
-
-
 def screened_limits(question: Question) -> LaneLimits:
     """What of a lane's limits no set-up changes: block size and host costs."""
-    profile = load_engine(asked_engine(question).name, profiles=question.policy.profiles)
+    profile = load_engine(asked_engine(question.spec).name, profiles=question.policy.profiles)
     return LaneLimits(
         sequences=1,
         batched_tokens=1,
@@ -76,11 +66,6 @@ class ScreenedSpace:
         """Set-ups that can serve."""
         return int((self.screened.capacity_per_s > 0).sum())
 
-    def engine_limits(self, question: Question) -> tuple[int, int]:
-        """(max_num_seqs, max_num_batched_tokens) that the engine takes by itself."""
-        profile = load_engine(asked_engine(question).name, profiles=question.policy.profiles)
-        return profile.max_num_seqs, profile.max_num_batched_tokens
-
     def candidate(self, place: int, question: Question) -> Candidate:
         """The set-up at a flat place of the screened arrays."""
         table, sequences, tokens = (int(i) for i in np.unravel_index(place, self.screened.capacity_per_s.shape))
@@ -90,11 +75,11 @@ class ScreenedSpace:
 
 def candidate_of(question: Question, table: ScreenTable, *, limits: tuple[int, int]) -> Candidate:
     """The set-up of a table under (max_num_seqs, max_num_batched_tokens)."""
-    engine = asked_engine(question)
-    profile = load_engine(engine.name, profiles=question.policy.profiles)
-    named = {"max_num_seqs": limits[0], "max_num_batched_tokens": limits[1]}
+    engine = asked_engine(question.spec)
+    own = own_limits(engine, table.platform, table.parallelism, profiles=question.policy.profiles)
     # The engine's own limits need no flag.
-    named = {name: value for name, value in named.items() if value != getattr(profile, name)}
+    fields = zip(("max_num_seqs", "max_num_batched_tokens"), limits, own, strict=True)
+    named = {name: value for name, value, usual in fields if value != usual}
     return Candidate(
         platform=table.platform,
         parallelism=table.parallelism,
@@ -116,7 +101,7 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
             field=Option("kv_allocation"),
             hint="`search` usual",
         )
-    spec, engine = question.spec, asked_engine(question)
+    spec, engine = question.spec, asked_engine(question.spec)
     space = search_space(spec, model=question.model, platforms=platforms)
     maker = TableMaker(
         model=question.model, mix=question.demand.mix, space=space, engine=engine, profiles=question.policy.profiles
@@ -343,22 +328,26 @@ def _pair(
     found: ScreenedSpace, question: Question, ahead: Array, after: Array, *, places: tuple[int, int]
 ) -> Candidate:
     """The tables at two places under the limits with the fewest devices; of equals, those nearest to the engine's."""
-    space, profile = found.space, found.engine_limits(question)
+    space, engine = found.space, asked_engine(question.spec)
+    first, second = (
+        own_limits(engine, table.platform, table.parallelism, profiles=question.policy.profiles)
+        for table in (found.tables[place] for place in places)
+    )
     shape = (len(space.sequences), len(space.tokens))
     tokens = [
-        (float(ahead[places[0]][index]), abs(np.log(budget / profile[1])), budget)
+        (float(ahead[places[0]][index]), abs(np.log(budget / first[1])), budget)
         for index, budget in enumerate(space.tokens)
     ]
     limits = [
         (
             float(after[places[1]].reshape(shape)[row, column]),
-            abs(np.log(sequences / profile[0])) + abs(np.log(budget / profile[1])),
+            abs(np.log(sequences / second[0])) + abs(np.log(budget / second[1])),
             (sequences, budget),
         )
         for row, sequences in enumerate(space.sequences)
         for column, budget in enumerate(space.tokens)
     ]
-    sequences = min(space.sequences, key=lambda value: abs(np.log(value / profile[0])))
+    sequences = min(space.sequences, key=lambda value: abs(np.log(value / first[0])))
     prefill = candidate_of(question, found.tables[places[0]], limits=(sequences, min(tokens)[2]))
     decode = candidate_of(question, found.tables[places[1]], limits=min(limits)[2])
     return replace(decode, prefill=prefill)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from simulator.assumptions import Assumption, ValueOrigin
+from simulator.specs.engine.limits import LimitRule, LimitSource
+from simulator.units import plain_text
 
 _DEFAULTS: Mapping[str, str] = MappingProxyType(
     {"workload.spacing": "default: rate x duration requests at random moments"}
@@ -36,8 +38,41 @@ _SENTENCES: Mapping[str, Callable[[Assumption], str]] = MappingProxyType(
 )
 
 
+def _range_text(least: float | None, below: float | None, *, unit: str) -> str:
+    """``20 to 35 GiB``, ``70 GiB and more``, ``below 20 GiB``; empty without bounds."""
+    if least is None:
+        return "" if below is None else f"below {plain_text(below)}{unit}"
+    return (
+        f"{plain_text(least)}{unit} and more" if below is None else f"{plain_text(least)} to {plain_text(below)}{unit}"
+    )
+
+
+def rule_text(rule: LimitRule) -> str:
+    """The conditions of a rule: ``70 GiB and more, not a100``; empty where it holds everywhere."""
+    parts = (
+        _range_text(rule.memory_gib_at_least, rule.memory_gib_below, unit=" GiB"),
+        " or ".join(rule.accelerators),
+        "" if rule.name_without is None else f"not {rule.name_without}",
+        " or ".join(rule.architectures),
+        _range_text(rule.tp_size_at_least, rule.tp_size_below, unit=" devices of tensor parallelism"),
+        "" if rule.memory_share is None else "by its formula",
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def limit_source_text(source: LimitSource) -> str:
+    """``default of vllm 0.15.1: 70 GiB and more, not a100``."""
+    said = f"default of {source.engine} {source.release}"
+    if source.asked is not None:
+        said += f", the release nearest to {source.asked} with known rules"
+    conditions = "" if source.rule is None else rule_text(source.rule)
+    return f"{said}: {conditions}" if conditions else said
+
+
 def source_text(item: Assumption) -> str:
     """Where a field of a scenario has its value from."""
+    if isinstance(item.detail, LimitSource):
+        return limit_source_text(item.detail)
     if item.origin is ValueOrigin.DEFAULT:
         return _DEFAULTS.get(item.key, "default" if item.detail is None else f"default of {item.detail}")
     if isinstance(item.detail, int):

@@ -6,7 +6,7 @@ under hardware_profiles/calibration/engines/ with what was fitted. No code knows
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -22,6 +22,17 @@ from pydantic_core import PydanticCustomError
 
 from simulator.specs.base import Source, Spec
 from simulator.specs.documents import read_yaml
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.limits import (
+    LIMIT_FIELDS,
+    EngineLimits,
+    LimitRule,
+    LimitSource,
+    nearest_release,
+    release_number,
+    ruled,
+)
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.profiles import find_profile, list_profiles, load_spec
 from simulator.specs.spellings import plain_word
 
@@ -29,6 +40,7 @@ SchedulerName = Literal[
     "chunked_mixed", "prefill_first", "prefill_first_mixed", "guaranteed_no_evict", "max_utilization", "static"
 ]
 QueueOrderName = Literal["arrival", "longest_prefix"]
+MemoryRule = Literal["of_total", "static", "of_free"]
 DEFAULT_ENGINE = "vllm"
 """Runs whatever a question leaves open."""
 FRAMEWORK = "torch-eager"
@@ -68,6 +80,7 @@ class EngineSpec(Spec):
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
     block_size_tokens: PositiveInt | None = None
     prefix_caching: bool | None = None
+    chunked_prefill: bool | None = None
     cpu_kv_offload: bool | None = None
     cpu_kv_offload_bytes: PositiveFloat | None = None
     scheduler: SchedulerName | None = None
@@ -185,13 +198,8 @@ class EngineRelease(EngineFit):
 
 def _came_before(version: str | None, release: str) -> bool:
     """Whether ``version`` came before ``release``; one without a number (a branch, a build) counts as a later one."""
-    asked = _release_number(version or "")
-    return bool(asked) and asked < _release_number(release)
-
-
-def _release_number(version: str) -> tuple[int, ...]:
-    found = re.match(r"v?(\d+(?:\.\d+)*)", version.strip())
-    return tuple(int(part) for part in found[1].split(".")) if found else ()
+    asked = release_number(version or "")
+    return bool(asked) and asked < release_number(release)
 
 
 class EngineProfile(Spec):
@@ -218,6 +226,8 @@ class EngineProfile(Spec):
     never).
     ``matrix_groups``: query heads per KV head whose decode attention has a matrix kernel (empty: all have one).
     ``releases``: what earlier versions had instead, by the version that ended them, oldest first.
+    ``rules``: limits that a release takes on some devices in place of the profile's, by release; the profile's
+    ``version`` is among them. A release without rules takes those of the nearest one.
     """
 
     name: str
@@ -229,7 +239,7 @@ class EngineProfile(Spec):
     max_num_seqs: PositiveInt
     gpu_memory_utilization: float = Field(gt=0, le=1)
     block_size_tokens: PositiveInt
-    memory_rule: Literal["of_total", "static", "of_free"]
+    memory_rule: MemoryRule
     reserves_full_length: bool
     scheduler: SchedulerName
     queue_order: QueueOrderName = "arrival"
@@ -246,6 +256,7 @@ class EngineProfile(Spec):
     spread: EngineSpread
     sources: dict[str, Source]
     releases: dict[str, EngineRelease] = Field(default_factory=dict)
+    rules: dict[str, tuple[LimitRule, ...]] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -278,10 +289,32 @@ class EngineProfile(Spec):
         """The profile on a host of another speed."""
         return self.model_copy(update={"overheads": self.overheads.on_host(host_speed)})
 
+    def limits(self, spec: EngineSpec, *, hardware: AcceleratorSpec, parallelism: ParallelismSpec) -> EngineLimits:
+        """Limits of the release that ``spec`` names on a device: those that it gives, the others as the engine does."""
+        asked = spec.version or self.version
+        release = nearest_release(asked, self.rules or (self.version,))
+        known = release == asked or release_number(release) == release_number(asked) != ()
+        source = LimitSource(engine=self.name, release=release, asked=None if known else asked)
+        own = {name: getattr(self, name) for name in LIMIT_FIELDS}
+        found = ruled(
+            EngineLimits(**own, sources=(source,) * len(LIMIT_FIELDS)),
+            (rule for rule in self.rules.get(release, ()) if rule.holds(hardware, parallelism)),
+            given_tokens=spec.max_num_batched_tokens,
+            devices=parallelism.tp_size * parallelism.pp_size,
+            memory_bytes=hardware.memory_visible_bytes,
+        )
+        given = {name: getattr(spec, name, None) for name in LIMIT_FIELDS}
+        return replace(found, **{name: value for name, value in given.items() if value is not None})
+
     @model_validator(mode="after")
     def _scheduler_and_memory_agree(self) -> EngineProfile:
         if self.reserves_full_length != (self.scheduler == "guaranteed_no_evict"):
             raise ValueError("reserves_full_length belongs to scheduler guaranteed_no_evict, and to it alone")
+        unsourced = [release for release in self.rules if f"rules.{release}" not in self.sources]
+        if unsourced:
+            raise ValueError(f"rules of {', '.join(unsourced)} have no source: sources.rules.{unsourced[0]}")
+        if self.rules and self.version not in self.rules:
+            raise ValueError(f"rules lack the profile's own version {self.version}; they have {', '.join(self.rules)}")
         return self
 
 
@@ -300,3 +333,11 @@ def _joined(facts: dict[str, Any], fits: dict[str, Any]) -> dict[str, Any]:
 def load_engine(name: str, *, profiles: str | None = None) -> EngineProfile:
     """An engine profile by name or path; raises ProfileError with the nearest names when there is none."""
     return load_spec(EngineProfile, name, kind="engines", profiles=profiles)
+
+
+def engine_limits(
+    spec: EngineSpec, *, hardware: AcceleratorSpec, parallelism: ParallelismSpec, profiles: str | None = None
+) -> EngineLimits:
+    """Limits that the engine of ``spec`` runs with on a device: what is given there, and its own choice of the rest."""
+    profile = load_engine(spec.name, profiles=profiles)
+    return profile.limits(spec, hardware=hardware, parallelism=parallelism)

@@ -1,0 +1,190 @@
+"""The limits that an engine takes by itself: by its release and by the device that it runs on.
+
+Engines choose them when they start, from the memory and the name of the device. What each release chooses stands in the
+engine's profile as rules; no code knows one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from simulator.specs.base import Spec
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.units import GIB, MIB
+
+LimitField = Literal[
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "gpu_memory_utilization",
+    "block_size_tokens",
+    "cuda_graph_max_sequences",
+    "chunked_prefill",
+]
+LIMIT_FIELDS: tuple[LimitField, ...] = get_args(LimitField)
+_SHARE_DIGITS = 3
+"""Of a share that an engine works out: SGLang rounds it so."""
+
+
+class MemoryShare(Spec):
+    """A share of the memory that an engine works out from what it sets aside for activations and CUDA graphs.
+
+    fixed_mib, per_token_mib, per_graph_sequence_mib, per_device_mib : set aside [MiB], and [MiB] per token of the
+        largest step, per sequence of the largest CUDA graph and per device of the replica
+    least_tokens : fewer tokens of a step count as that many
+    least_mib : at least that much on devices of least_from_gib and more
+    """
+
+    fixed_mib: NonNegativeFloat
+    per_token_mib: NonNegativeFloat
+    least_tokens: PositiveInt
+    per_graph_sequence_mib: NonNegativeFloat
+    per_device_mib: NonNegativeFloat
+    least_mib: NonNegativeFloat
+    least_from_gib: PositiveFloat
+
+    def share(self, *, memory_bytes: float, tokens: int, graph_sequences: int, devices: int) -> float:
+        """Of ``memory_bytes``: what is left for weights and cache, a fraction."""
+        aside_mib = (
+            self.fixed_mib
+            + self.per_token_mib * max(tokens, self.least_tokens)
+            + self.per_graph_sequence_mib * graph_sequences
+            + self.per_device_mib * devices
+        )
+        if memory_bytes >= self.least_from_gib * GIB:
+            aside_mib = max(aside_mib, self.least_mib)
+        return round(1 - aside_mib * MIB / memory_bytes, _SHARE_DIGITS)
+
+
+class LimitRule(Spec):
+    """Limits that an engine takes where every condition holds; of the rules that hold, the last one decides a limit.
+
+    memory_gib_at_least, memory_gib_below : what software sees of the device's memory [GiB]
+    accelerators : profile names; name_without : a part that the profile's name must not have
+    architectures : of the device; tp_size_at_least, tp_size_below : tensor-parallel degree of the replica
+    memory_share : in place of a number for gpu_memory_utilization
+    """
+
+    memory_gib_at_least: PositiveFloat | None = None
+    memory_gib_below: PositiveFloat | None = None
+    accelerators: tuple[str, ...] = ()
+    name_without: str | None = None
+    architectures: tuple[str, ...] = ()
+    tp_size_at_least: PositiveInt | None = None
+    tp_size_below: PositiveInt | None = None
+    max_num_batched_tokens: PositiveInt | None = None
+    max_num_seqs: PositiveInt | None = None
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    block_size_tokens: PositiveInt | None = None
+    cuda_graph_max_sequences: PositiveInt | None = None
+    chunked_prefill: bool | None = None
+    memory_share: MemoryShare | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> LimitRule:
+        if self.memory_share is None and all(getattr(self, name) is None for name in LIMIT_FIELDS):
+            raise ValueError("a rule needs a limit: " + ", ".join((*LIMIT_FIELDS, "memory_share")))
+        if self.memory_share is not None and self.gpu_memory_utilization is not None:
+            raise ValueError("memory_share stands in place of gpu_memory_utilization")
+        return self
+
+    def holds(self, hardware: AcceleratorSpec, parallelism: ParallelismSpec) -> bool:
+        """Whether every condition does."""
+        memory, degree = hardware.memory_visible_bytes / GIB, parallelism.tp_size
+        return (
+            (self.memory_gib_at_least is None or memory >= self.memory_gib_at_least)
+            and (self.memory_gib_below is None or memory < self.memory_gib_below)
+            and (not self.accelerators or hardware.name in self.accelerators)
+            and (self.name_without is None or self.name_without not in hardware.name)
+            and (not self.architectures or hardware.architecture in self.architectures)
+            and (self.tp_size_at_least is None or degree >= self.tp_size_at_least)
+            and (self.tp_size_below is None or degree < self.tp_size_below)
+        )
+
+    def decides(self, field: LimitField) -> bool:
+        """Whether it says anything about a limit."""
+        by_share = field == "gpu_memory_utilization" and self.memory_share is not None
+        return by_share or getattr(self, field) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSource:
+    """Where a limit that nobody gave comes from.
+
+    engine, release : whose rules; asked : the release that was asked for, where its own rules are not known
+    rule : the one that decided; None where the engine takes the same everywhere
+    """
+
+    engine: str
+    release: str
+    asked: str | None = None
+    rule: LimitRule | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """Limits of an engine on a device; ``sources`` of all of them, in the order of LIMIT_FIELDS."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    gpu_memory_utilization: float
+    block_size_tokens: int
+    cuda_graph_max_sequences: int
+    chunked_prefill: bool
+    sources: tuple[LimitSource, ...]
+
+    def source(self, field: LimitField) -> LimitSource:
+        """Of one limit."""
+        return self.sources[LIMIT_FIELDS.index(field)]
+
+
+def ruled(
+    base: EngineLimits, rules: Iterable[LimitRule], *, given_tokens: int | None, devices: int, memory_bytes: float
+) -> EngineLimits:
+    """``base`` with what ``rules`` that hold say; a share of the memory goes with the tokens of a step, as given."""
+    found = base
+    for rule in rules:
+        decided = {name: getattr(rule, name) for name in LIMIT_FIELDS if getattr(rule, name) is not None}
+        sources = tuple(
+            replace(source, rule=rule) if rule.decides(name) else source
+            for name, source in zip(LIMIT_FIELDS, found.sources, strict=True)
+        )
+        found = replace(found, **decided, sources=sources)
+    share = found.source("gpu_memory_utilization").rule
+    if share is None or share.memory_share is None:
+        return found
+    utilization = share.memory_share.share(
+        memory_bytes=memory_bytes,
+        tokens=given_tokens or found.max_num_batched_tokens,
+        graph_sequences=found.cuda_graph_max_sequences,
+        devices=devices,
+    )
+    return replace(found, gpu_memory_utilization=utilization)
+
+
+def release_number(version: str) -> tuple[int, ...]:
+    """(0, 15, 1) of "v0.15.1.post1", (6000,) of "b6000"; empty for a branch or a build without a number."""
+    found = re.match(r"[vb]?(\d+(?:\.\d+)*)", version.strip())
+    return tuple(int(part) for part in found[1].split(".")) if found else ()
+
+
+def nearest_release(version: str, known: Iterable[str]) -> str:
+    """The one of ``known`` that is ``version``, or the nearest to it; a version without a number is the latest."""
+
+    def place(name: str) -> tuple[float, ...]:
+        return release_number(name) or (float("inf"),)
+
+    def apart(name: str) -> tuple[float, ...]:
+        wide = max(len(place(name)), len(asked))
+        pairs = zip(*(part + (0.0,) * (wide - len(part)) for part in (place(name), asked)), strict=True)
+        return tuple(0.0 if first == second else abs(first - second) for first, second in pairs)
+
+    asked, ordered = place(version), sorted(known, key=place)
+    before = [name for name in ordered if place(name) <= asked][-1:]
+    after = [name for name in ordered if place(name) > asked][:1]
+    return min(before + after, key=apart)

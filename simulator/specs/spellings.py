@@ -29,8 +29,16 @@ DTYPES: Mapping[str, str] = {
 }
 """As torch, vLLM and checkpoints write number formats."""
 
-METHODS = ("nvfp4", "mxfp4", "nf4", "awq", "gptq", "w4a16", "w8a16", "w8a8", "w4a8", "int3", "int2")
+METHODS = (
+    "nvfp4", "mxfp4", "fp8-block", "mxfp8", "nf4", "awq", "gptq", "w4a16", "w8a16", "w8a8", "w4a8", "int3", "int2",
+)  # fmt: skip
 """Methods that are often given as the dtype of the weights. Weights of 2 or 3 bits have no dtype but a scheme's."""
+
+BLOCK_DTYPES: Mapping[str, str] = {"nvfp4": "fp4", "mxfp4": "fp4", "fp8-block": "fp8", "mxfp8": "fp8"}
+"""Formats with a scale per block, which stand wherever a dtype does: the dtype of their numbers."""
+
+BLOCK_SCHEMES: Mapping[str, str] = {"nvfp4": "nvfp4", "mxfp4": "mxfp4-w4a4", "fp8-block": "fp8-block", "mxfp8": "mxfp8"}
+"""The scheme whose weights and activations are both in the format."""
 
 NOT_GIVEN = ("auto", "none", "default")
 """Words by which engines say that the checkpoint decides."""
@@ -44,6 +52,10 @@ SCHEMES: Mapping[str, str] = {
     "fp8-w8a8": "fp8",
     "w8a8-fp8": "fp8",
     "fp8-e4m3": "fp8",
+    "fp8-static-pertensor": "fp8-static",
+    "mxfp4-mxfp4": "mxfp4-w4a4",
+    "nvfp4a16": "nvfp4-w4a16",
+    "w4a16-nvfp4": "nvfp4-w4a16",
     "fp8-per-tensor": "fp8-static",
     "fp8-blockwise": "fp8-block",
     "block-fp8": "fp8-block",
@@ -106,6 +118,12 @@ def dtype_word(text: str) -> str | None:
     """A number format as the contract writes it; None where the word leaves the choice to the checkpoint."""
     word = plain_word(text)
     return None if word in NOT_GIVEN else DTYPES.get(word, word)
+
+
+def number_word(text: str) -> str | None:
+    """The dtype of the numbers of a format: ``nvfp4`` is ``fp4``."""
+    word = dtype_word(text)
+    return word if word is None else BLOCK_DTYPES.get(word, word)
 
 
 def scheme_word(text: str) -> str:

@@ -86,7 +86,7 @@ def test_pairs_decide_the_format(weights: str | None, activations: str | None, n
         (PrecisionSpec(weights=Dtype.BF16, activations=Dtype.FP8), "precision.activations", "no kernel"),
         (PrecisionSpec(weights=Dtype.INT8, activations=Dtype.FP8), "precision.activations", "no kernel"),
         (PrecisionSpec(weights=Dtype.INT1), "precision.activations", "no kernel"),
-        (PrecisionSpec(kv_cache=Dtype.FP4), "precision.kv_cache", "allowed"),
+        (PrecisionSpec(kv_cache=Dtype.FP6), "precision.kv_cache", "allowed"),
     ],
 )
 def test_contradictions_are_refused(precision: PrecisionSpec, field: str, match: str) -> None:

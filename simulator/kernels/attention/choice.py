@@ -39,7 +39,8 @@ QUERY_LOG_SIGMA = 0.05
 
 EIGHT_BIT = (Dtype.FP8, Dtype.INT8)
 # A 4-bit cache is widened on the way into the product, as an 8-bit one is; its kernels were not measured.
-NARROW_CACHE = (*EIGHT_BIT, Dtype.INT4)
+FOUR_BIT = (Dtype.INT4, Dtype.FP4)
+NARROW_CACHE = (*EIGHT_BIT, *FOUR_BIT)
 
 _WIDTH = re.compile(r"d(\d+)(_window)?$")
 
@@ -116,7 +117,7 @@ def _choice(fit: KernelFit, *, kernel: _Kernel) -> tuple[tuple[float, ...], Atte
     if kernel.v_head_dim == 0:
         return None
     extra = _format_distance(fit.format, kernel.format)
-    if kernel.kv_dtype is Dtype.INT4:
+    if kernel.kv_dtype in FOUR_BIT:
         extra = max(extra, FORMAT_LOG_SIGMA)
     if fit.variant == "mla":
         if not latent:

@@ -14,7 +14,8 @@ from simulator.units import BITS_PER_BYTE
 Role = Literal["attention", "mlp", "experts", "shared_expert", "lm_head", "router", "mixer", "embedding"]
 ROLES: tuple[Role, ...] = get_args(Role)
 # A 4-bit cache keeps a 16-bit scale and a 16-bit zero point per token and head of 128 numbers, as LMDeploy does.
-KV_OVERHEAD_BITS: Mapping[Dtype, float] = {Dtype.INT4: 32 / 128}
+# FP4 keeps an 8-bit scale per 16 numbers, as NVFP4 caches do.
+KV_OVERHEAD_BITS: Mapping[Dtype, float] = {Dtype.INT4: 32 / 128, Dtype.FP4: 8 / 16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ def model_roles(model: ModelSpec) -> frozenset[str]:
 
 # Engines quantise the linear layers inside the blocks; embedding, router, norms and LM head stay as they were.
 QUANTISED_ROLES: frozenset[str] = frozenset({"attention", "mlp", "experts", "shared_expert", "mixer"})
-KV_DTYPES = (Dtype.FP32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.INT8, Dtype.INT4)
+KV_DTYPES = (Dtype.FP32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.FP4, Dtype.INT8, Dtype.INT4)
 # Checkpoint methods whose kernels are not those of their dtypes -> scheme.
 BITSANDBYTES: Mapping[str, str] = {"llm.int8": "llm.int8", "bnb-nf4": "nf4"}
 PLAIN_DTYPES = (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP16)

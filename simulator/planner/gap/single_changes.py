@@ -9,10 +9,10 @@ from simulator.planner.plan_warnings import FieldValue
 from simulator.planner.search.candidates import Candidate, platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platform
-from simulator.specs.model.precision import Dtype
+from simulator.specs.model.precision import NumberFormat
 from simulator.specs.question.plan import PlanSpec
 
-SMALLER_FORMATS = (Dtype.FP8, Dtype.INT4)
+SMALLER_FORMATS = (NumberFormat.FP8, NumberFormat.INT4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from simulator.planner.handoff.kubernetes import service_name as service_name
 from simulator.planner.handoff.pools import router, transfer_notes
 from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
 from simulator.planner.records import Demand, Objective
+from simulator.specs.model.precision import Dtype
 from simulator.traffic.lengths import RequestMix
 from simulator.units import KILO
 
@@ -168,6 +169,8 @@ def _notes(item: LaunchSettings, fleet: Fleet, *, demand: Demand) -> tuple[str, 
         )
     if item.has_fp8_cache:
         notes.append("An 8-bit cache takes its scales from the checkpoint; without any they are 1.")
+    if item.deployment.plan.kv_dtype in (Dtype.FP4, Dtype.INT4):
+        notes.append("The commands leave the 4-bit cache of the plan out: vLLM and SGLang have no flag for it.")
     if item.max_model_len < planned.max_model_len:
         notes.append(
             f"--max-model-len is {item.max_model_len}, not the model's {planned.max_model_len}: the KV cache of a "

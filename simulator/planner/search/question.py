@@ -68,6 +68,7 @@ def resolve(spec: PlanSpec) -> Question:
         prices=prices,
         assumptions=(
             Assumption(key="model", value=model.name, origin=_origin(spec.model)),
+            *_checkpoint_assumption(model),
             *demand.assumptions,
             objective_source,
             Assumption(key="utilization", value=utilization, origin=_origin(spec.utilization)),
@@ -76,6 +77,10 @@ def resolve(spec: PlanSpec) -> Question:
             Assumption(key="prices", value=prices, origin=_origin(spec.prices), detail=spec.price_kind),
         ),
     )
+
+
+def _checkpoint_assumption(model: ModelSpec) -> tuple[Assumption, ...]:
+    return (Assumption(key="checkpoint", detail=model.assumption),) if model.assumption else ()
 
 
 def _quality_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:

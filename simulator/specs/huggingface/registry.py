@@ -10,8 +10,7 @@ from typing import Any
 
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.quantized.quantization import read_quantization
-from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
 from simulator.specs.model.precision import Dtype
 
 Reader = Callable[[Fields], ModelSpec]
@@ -185,7 +184,7 @@ def read_config(config: Mapping[str, object], *, name: str) -> ModelSpec:
             part.expect("add_cross_attention", value=False, why="cross attention belongs to encoder-decoder models")
     holder = text if text is not None and text.has("quantization_config") else fields
     dtype, notes = _dtype(fields, text)
-    quantization = read_quantization(holder, dtype=dtype, model=spec)
+    quantization = _quantization(holder, dtype=dtype, model=spec)
     if quantization is not None and quantization.kv_cache is None and family.kv_cache is not None:
         quantization = quantization.model_copy(update={"kv_cache": family.kv_cache})
         notes = (*notes, f"keys and values in {family.kv_cache}, as its released kernels do; config.json is silent")
@@ -203,6 +202,17 @@ def read_config(config: Mapping[str, object], *, name: str) -> ModelSpec:
             "notes": (*spec.notes, *notes),
         }
     )
+
+
+def _quantization(holder: Fields, *, dtype: Dtype, model: ModelSpec) -> QuantizationSpec | None:
+    """What the checkpoint says about its own weights; its readers are imported where it says anything."""
+    if not holder.has("quantization_config"):
+        holder.costless("quantization_config")
+        holder.expect("expert_dtype", value=None, why="a quantization_config has to say what the other weights are")
+        return None
+    from simulator.specs.huggingface.quantized.quantization import read_quantization
+
+    return read_quantization(holder, dtype=dtype, model=model)
 
 
 def _family_of(config: Mapping[str, object]) -> ModelFamily:

@@ -260,7 +260,8 @@ class ModelSpec(Spec):
     ``layers`` holds the distinct blocks, ``layer_order`` which of them stands at each depth.
     ``position_embeddings`` and ``token_types`` count learned embedding rows. ``head_hidden_parameters`` are the
     weights of a transform before the LM head, ``extra_parameters`` those of parts that no text token passes
-    (vision tower, prediction heads not used), stored and never multiplied.
+    (vision tower, prediction heads not used), stored and never multiplied. ``assumption`` says what was taken from the
+    name of a checkpoint alone.
     """
 
     name: str
@@ -288,6 +289,7 @@ class ModelSpec(Spec):
     dtype: Dtype = Dtype.BF16
     quantization: QuantizationSpec | None = None
     notes: tuple[str, ...] = ()
+    assumption: str = ""
 
     @model_validator(mode="after")
     def _order_names_layers(self) -> ModelSpec:

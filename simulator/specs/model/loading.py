@@ -1,7 +1,8 @@
 """Models by name, Hugging Face id or path: the user's own profiles, the built-in ones, or any config.json.
 
 A built-in profile is one YAML file named after the model; ``model_profiles/aliases.yaml`` lists every other spelling
-(ids of all checkpoints with the same configuration), so that resolving a name opens two small files.
+(ids of all checkpoints with the same configuration), so that resolving a name opens two small files. A quantized
+checkpoint without a profile is its base model in the format that its name says.
 """
 
 from __future__ import annotations
@@ -89,6 +90,9 @@ def load_model(name_or_path: str | Path, *, profiles: str | Path | None = None) 
         return _from_profile(path, path.stat().st_mtime_ns)
     if Path(text).exists():
         return _from_path(Path(text))
+    quantized = _named_after_its_base(text, profiles=profiles)
+    if quantized is not None:
+        return quantized
     known = [*list_models(profiles=profiles), *_index()]
     raise ProfileError(
         f"unknown model {text!r}: not a profile name, not a known Hugging Face id, not a file or folder",
@@ -106,6 +110,8 @@ def list_models(*, profiles: str | Path | None = None) -> tuple[str, ...]:
 def model_source(name: str, *, profiles: str | Path | None = None) -> str:
     """Where a model profile's configuration comes from, and its date; empty for what is no profile."""
     path = _find(name, profiles=profiles)
+    if path is None:
+        path = _base_of(name, profiles=profiles)
     if path is None:
         return ""
     profile = read_profile(path)
@@ -176,6 +182,34 @@ def _find(text: str, *, profiles: str | Path | None) -> Path | None:
 def _index() -> Mapping[str, str]:
     """Other spelling -> profile name, for the built-in profiles."""
     return {str(alias): str(stem) for alias, stem in read_yaml(profile_root("model_profiles") / "aliases.yaml").items()}
+
+
+def _named_after_its_base(text: str, *, profiles: str | Path | None) -> ModelSpec | None:
+    """A quantized checkpoint without a profile: its base model in the format that its name says."""
+    base = _base_of(text, profiles=profiles)
+    if base is None:
+        return None
+    from simulator.specs.model.hub_names import named_checkpoint, quantized_as_named
+
+    checkpoint = named_checkpoint(text)
+    assert checkpoint is not None
+    return quantized_as_named(_from_profile(base, base.stat().st_mtime_ns), checkpoint=checkpoint)
+
+
+def _base_of(text: str, *, profiles: str | Path | None) -> Path | None:
+    """The base model's profile: by the same publisher, by its own name, by an id that one model has."""
+    from simulator.specs.model.hub_names import named_checkpoint
+
+    checkpoint = named_checkpoint(text)
+    if checkpoint is None:
+        return None
+    for base in checkpoint.bases:
+        path = _find(base, profiles=profiles)
+        if path is not None:
+            return path
+    wanted = checkpoint.bases[-1]
+    found = {stem for spelling, stem in _index().items() if spelling.rpartition("/")[2] == wanted}
+    return _find(found.pop(), profiles=profiles) if len(found) == 1 else None
 
 
 def _stems(root: Path) -> Mapping[str, Path]:

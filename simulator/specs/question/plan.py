@@ -28,7 +28,7 @@ from simulator.errors import Option, ProfileError, RoofcastError
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.engine.engine import EngineName
-from simulator.specs.model.precision import Dtype
+from simulator.specs.model.precision import Dtype, NumberFormat
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.plan_values import (
     HOURS_PER_WEEK,
@@ -41,6 +41,7 @@ from simulator.specs.question.plan_values import (
 )
 from simulator.specs.question.plan_values import duration_s as duration_s
 from simulator.specs.question.workload import LARGEST_CV
+from simulator.specs.spellings import number_word
 from simulator.units import GIGA, KILO
 
 _OBJECTIVE = re.compile(r"(ttft|tpot|e2e|latency)_p([0-9]+(?:\.[0-9]+)?)")
@@ -53,6 +54,10 @@ _LISTS = (
     *("hardware", "weights", "kv_cache", "tp", "pp", "dp", "ep", "max_num_seqs", "stock"),
     *(*TEXTS, "serving", "kv_allocation"),
 )
+
+
+CacheDtype = Annotated[Dtype, BeforeValidator(lambda value: number_word(value) if isinstance(value, str) else value)]
+"""A dtype of cached keys and values; a block format is the dtype of its numbers."""
 
 
 class ObjectiveSpec(Spec):
@@ -104,9 +109,9 @@ class PlanSpec(Spec):
     prefix_hit: float | None = Field(default=None, ge=0, lt=1)
     arrival_cv: float | None = Field(default=None, gt=0, le=LARGEST_CV)
     objectives: tuple[ObjectiveSpec, ...] = ()
-    weights: tuple[Dtype, ...] = ()
-    kv_cache: tuple[Dtype, ...] = ()
-    activations: Dtype | None = None
+    weights: tuple[NumberFormat, ...] = ()
+    kv_cache: tuple[CacheDtype, ...] = ()
+    activations: NumberFormat | None = None
     scheme: str | None = None
     tp: tuple[PositiveInt, ...] = ()
     pp: tuple[PositiveInt, ...] = ()

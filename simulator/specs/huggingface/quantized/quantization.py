@@ -27,15 +27,11 @@ _PRODUCER_FIELDS = (
 )  # fmt: skip
 
 
-def read_quantization(fields: Fields, *, dtype: Dtype, model: ModelSpec) -> QuantizationSpec | None:
-    """The ``quantization_config`` of a checkpoint, or None where it has none.
+def read_quantization(fields: Fields, *, dtype: Dtype, model: ModelSpec) -> QuantizationSpec:
+    """The ``quantization_config`` of a checkpoint.
 
     ``dtype`` is that of unquantized tensors and ``model`` the layers that patterns name.
     """
-    if not fields.has("quantization_config"):
-        fields.costless("quantization_config")
-        fields.expect("expert_dtype", value=None, why="a quantization_config has to say what the other weights are")
-        return None
     section = fields.section("quantization_config")
     section.costless(*_PRODUCER_FIELDS)
     method = _method(section)
@@ -263,6 +259,8 @@ def _scheme_dtype(section: Fields, scheme: object, *, what: str) -> Dtype | None
         return None
     if scheme in ("FP8", "auto_fp8"):
         return Dtype.FP8
+    if scheme == "NVFP4":
+        return Dtype.FP4
     if isinstance(scheme, Mapping):
         known = {
             ("float", "8"): Dtype.FP8,

@@ -1,0 +1,130 @@
+"""Quantized checkpoints by their Hub name: the base model's name and the format that the rest of the name stands for.
+
+Publishers write the format behind the name of the base model: ``nvidia/Llama-3.1-8B-Instruct-FP8``,
+``RedHatAI/Qwen2.5-7B-Instruct-quantized.w4a16``, ``Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4``. A checkpoint with a profile
+of its own is read from that; of all others the name says the format and nothing says which layers were left out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
+from simulator.specs.model.precision import Dtype
+from simulator.specs.spellings import plain_word
+
+FP8_BLOCK, NVFP4_GROUP, MX_GROUP, INT4_GROUP = 128, 16, 32, 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFormat:
+    """What a suffix stands for; ``activations`` None are those of the base model."""
+
+    method: str
+    weights: Dtype
+    activations: Dtype | None = None
+    group_size: int | None = None
+    kv_cache: Dtype | None = None
+
+
+_FP8 = CheckpointFormat(method="fp8", weights=Dtype.FP8, activations=Dtype.FP8)
+_FP8_CACHED = CheckpointFormat(method="fp8", weights=Dtype.FP8, activations=Dtype.FP8, kv_cache=Dtype.FP8)
+_BLOCK = CheckpointFormat(method="fp8_block", weights=Dtype.FP8, activations=Dtype.FP8, group_size=FP8_BLOCK)
+_NVFP4 = CheckpointFormat(method="nvfp4", weights=Dtype.FP4, activations=Dtype.FP4, group_size=NVFP4_GROUP)
+_NVFP4_WEIGHTS = CheckpointFormat(method="nvfp4", weights=Dtype.FP4, group_size=NVFP4_GROUP)
+_MXFP4 = CheckpointFormat(method="mxfp4", weights=Dtype.FP4, group_size=MX_GROUP)
+_MXFP4_BOTH = CheckpointFormat(method="mxfp4", weights=Dtype.FP4, activations=Dtype.FP4, group_size=MX_GROUP)
+_W4A16 = CheckpointFormat(method="int4", weights=Dtype.INT4, group_size=INT4_GROUP)
+_W8A16 = CheckpointFormat(method="int8", weights=Dtype.INT8)
+_W8A8 = CheckpointFormat(method="int8", weights=Dtype.INT8, activations=Dtype.INT8)
+_AWQ = CheckpointFormat(method="awq", weights=Dtype.INT4, group_size=INT4_GROUP)
+_GPTQ = CheckpointFormat(method="gptq", weights=Dtype.INT4, group_size=INT4_GROUP)
+_GPTQ_8 = CheckpointFormat(method="gptq", weights=Dtype.INT8, group_size=INT4_GROUP)
+_NF4 = CheckpointFormat(method="bnb-nf4", weights=Dtype.INT4, group_size=64)
+
+# The last words of a name, the longer spelling first; tried in this order.
+_SUFFIXES: tuple[tuple[str, CheckpointFormat], ...] = (
+    (r"gptq-(int8|8bit)", _GPTQ_8),
+    (r"gptq(-(int4|4bit))?(-(128g|g128))?|int4-gptq", _GPTQ),
+    (r"awq(-(int4|4bit))?(-(128g|g128))?|int4-awq", _AWQ),
+    (r"quantized\.w8a8|w8a8(-int8)?|int8-w8a8|smoothquant|int8", _W8A8),
+    (r"quantized\.w4a16|w4a16(-g128|-gptq|-awq)?|int4-w4a16|int4", _W4A16),
+    (r"quantized\.w8a16|w8a16", _W8A16),
+    (r"nvfp4a16|nvfp4-(w4)?a16|w4a16-nvfp4", _NVFP4_WEIGHTS),
+    (r"nvfp4|fp4|modelopt-fp4", _NVFP4),
+    (r"mxfp4", _MXFP4),
+    (r"fp8-block|block-fp8|fp8-blockwise", _BLOCK),
+    (r"fp8-kv", _FP8_CACHED),
+    (r"fp8-dynamic|fp8-static(-pertensor)?|fp8", _FP8),
+    (r"(unsloth-)?bnb-4bit", _NF4),
+)
+_NAMES = tuple((re.compile(rf"(?P<base>.+?)-({words})"), found) for words, found in _SUFFIXES)
+
+BLOCK_PUBLISHERS = ("qwen", "zai-org", "stepfun-ai", "deepseek-ai", "minimaxai")
+"""Their checkpoints named FP8 hold blocks of 128 x 128, as those do that have a profile here."""
+
+FP8_CACHE_PUBLISHERS = ("nvidia",)
+"""All ModelOpt checkpoints of this publisher whose hf_quant_config.json was read, but for DeepSeek-V4, cache FP8."""
+
+MXFP4_BOTH_PUBLISHERS = ("amd",)
+"""Quark's MXFP4 checkpoints quantize the activations too, as AMD's recipes run them (from memory)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedCheckpoint:
+    """A Hub name taken apart: ``bases`` are the names under which the base model may be known, likeliest first."""
+
+    name: str
+    publisher: str
+    bases: tuple[str, ...]
+    format: CheckpointFormat
+
+
+def named_checkpoint(text: str) -> NamedCheckpoint | None:
+    """A name that ends in a format, or None."""
+    publisher, _, tail = plain_word(text).rpartition("/")
+    for pattern, found in _NAMES:
+        match = pattern.fullmatch(tail)
+        if match is not None:
+            base = match["base"]
+            owned = (f"{publisher}/{base}",) if publisher else ()
+            return NamedCheckpoint(
+                name=tail, publisher=publisher, bases=(*owned, base), format=_of_publisher(found, publisher)
+            )
+    return None
+
+
+def _of_publisher(found: CheckpointFormat, publisher: str) -> CheckpointFormat:
+    """What the publisher means by a suffix that several use."""
+    if found is _FP8 and publisher in BLOCK_PUBLISHERS:
+        return _BLOCK
+    return _MXFP4_BOTH if found is _MXFP4 and publisher in MXFP4_BOTH_PUBLISHERS else found
+
+
+def quantized_as_named(base: ModelSpec, *, checkpoint: NamedCheckpoint) -> ModelSpec:
+    """The base model with the format of the name, and the assumption in its notes."""
+    chosen = checkpoint.format
+    inputs = chosen.activations or (base.dtype if base.dtype in (Dtype.BF16, Dtype.FP16) else Dtype.BF16)
+    caches = chosen.method in ("fp8", "nvfp4") and checkpoint.publisher in FP8_CACHE_PUBLISHERS
+    quantization = QuantizationSpec(
+        method=chosen.method,
+        weights=chosen.weights,
+        activations=inputs,
+        kv_cache=Dtype.FP8 if caches else chosen.kv_cache,
+        group_size=chosen.group_size,
+    )
+    note = (
+        f"{checkpoint.name} has no profile: its name is taken as {base.name} with {chosen.method} weights "
+        f"({chosen.weights}) and {inputs} activations in every layer but the LM head"
+    )
+    if caches:
+        note += f", keys and values in fp8 as {checkpoint.publisher}'s other checkpoints"
+    return base.model_copy(
+        update={
+            "name": checkpoint.name,
+            "quantization": quantization,
+            "notes": (*base.notes, note),
+            "assumption": note,
+        }
+    )

@@ -16,6 +16,7 @@ import numpy as np
 from simulator.kernels.attention.cases import MEASURED_KV_HEADS
 from simulator.kernels.attention.choice import choose_attention_fit
 from simulator.kernels.attention.decode import decode_attention_timing
+from simulator.kernels.attention.latent import LATENT_MODEL, latent_decode_timing
 from simulator.kernels.attention.prefill import attention_timing
 from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.engine_traits import NO_TRAITS, EngineTraits, in_step, with_wait
@@ -54,6 +55,7 @@ from simulator.operators.work import (
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.hardware.calibration import KernelFit, calibrations_changed_ns
+from simulator.specs.model.precision import Dtype
 
 # The format whose fit stands in for one without measurements, and what that adds to the spread.
 STAND_IN_FORMAT = "bf16"
@@ -229,10 +231,11 @@ class KernelLibrary:
         if self._user_fit(self.attention, family=_attention_family(shape), fmt=shape.kv_dtype.value) is not None:
             return None
         fits = self._attention_fits(shape)
-        choice = choose_attention_fit(fits.fits, shape=shape) if fits else None
+        has_fp8 = Dtype.FP8 in self.hardware.peak_flops_per_s
+        choice = choose_attention_fit(fits.fits, shape=shape, has_fp8=has_fp8) if fits else None
         if fits is None or choice is None:
             return None
-        price = decode_attention_timing if shape.is_decode else attention_timing
+        price = _ATTENTION_MODELS[choice.fit.model]
         lattice = fits.lattice(choice.fit)
         timing = price(shape, hardware=self.hardware, fit=choice.fit, lattice=lattice)
         return fits.transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
@@ -271,6 +274,14 @@ class KernelLibrary:
         return fits.transferred(
             fitted_timing(work, hardware=self.hardware, fit=fit, provenance=provenance, log_sigma_extra=extra)
         )
+
+
+_ATTENTION_MODELS = {
+    "split_decode_attention": decode_attention_timing,
+    LATENT_MODEL: latent_decode_timing,
+    "tiled_prefill_attention": attention_timing,
+}
+"""Model of a fit -> what prices a call by it."""
 
 
 def _attention_family(shape: AttentionShape) -> str:

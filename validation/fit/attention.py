@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +27,22 @@ from validation.fit.attention_folds import (
     fitted_physics,
     part_of,
 )
-from validation.fit.attention_models import MODELS, prepared
-from validation.fit.corrected import Fitted, Predicted, box_of, lattice_nodes, report, rounded, scored, write_fits
-from validation.fit.files import fit_tables
+from validation.fit.attention_models import model_of, prepared
+from validation.fit.corrected import (
+    Fitted,
+    Predicted,
+    box_of,
+    kept_fits,
+    lattice_nodes,
+    report,
+    rounded,
+    scored,
+    write_fits,
+)
+from validation.fit.files import fit_each, table_parser
 from validation.fit.lattice import fit_lattice
 from validation.fit.residuals import NOT_SCORED, regime_sigmas
-from validation.silicon.attention_tables import FORMATS, KernelRows, attention_rows, mla_rows
+from validation.silicon.attention_tables import FORMATS, KernelRows, Phase, attention_rows, mla_rows
 
 Array = NDArray[np.float64]
 
@@ -42,7 +55,7 @@ def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> tup
 
     Beside it the cross-validated error, which decides whether the fit is kept.
     """
-    model = MODELS[group.phase]
+    model = model_of(group)
     machine = attention_machine(hardware, FORMATS[group.format][0])
     seen = part_of(group, ~group.rows["is_score"].to_numpy())
     traits = choose_traits(seen, machine=machine)
@@ -62,7 +75,7 @@ def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> tup
         variant=group.variant,
         model=model.name,
         parameters=parameters,
-        correction=LatticeSpec(file=file, key=f"{group.phase}.{group.format}.{group.variant}", axes=model.axes),
+        correction=LatticeSpec(file=file, key=key_of(group), axes=model.axes),
         box=box_of(body.points, axes=model.axes),
         error=NOT_SCORED,
         physics_log_sigma=short(interval_sigma(folded.physics_residual)),
@@ -95,7 +108,7 @@ def predict(draft: KernelFit, group: KernelRows, *, machine: AttentionMachine, l
     """Every row as the simulator prices it, with its grid as measured."""
     body = prepared(group, machine=machine, traits=draft.parameters)
     physics_s = body.seconds_of(draft.parameters)
-    log_sigma, _ = shape_confidence(draft, body.points, axes=MODELS[group.phase].axes)
+    log_sigma, _ = shape_confidence(draft, body.points, axes=model_of(group).axes)
     return Predicted(
         seconds=physics_s * np.exp(log_correction(lattice, body.points)), log_sigma=log_sigma, physics_s=physics_s
     )
@@ -136,20 +149,47 @@ def cross_scored(
 
 def groups_of(root: Path, *, hardware: str, library: str) -> tuple[KernelRows, ...]:
     """Every group of rows of one accelerator and library."""
-    phases = ("prefill", "decode")
-    usable = [phase for phase in phases if (hardware, library, phase) not in UNUSABLE]
     found: list[KernelRows] = []
-    for phase in usable:
-        found += attention_rows(root, hardware=hardware, library=library, phase=phase)
-        measured = MLA_LIBRARY.get(library, library)
-        lender = measured if measured != library else ""
-        latent = mla_rows(root, hardware=hardware, library=measured, phase=phase)
-        found += [replace(group, borrowed_from=lender) for group in latent]
+    for phase in PHASES:
+        if (hardware, library, phase) not in UNUSABLE:
+            found += attention_rows(root, hardware=hardware, library=library, phase=phase)
+            found += latent_groups(root, hardware=hardware, library=library, phase=phase)
     return tuple(found)
 
 
-MLA_LIBRARY = {"vllm": "sglang"}
-"""vLLM's latent attention was only timed with its projections; SGLang calls the same kernels."""
+def latent_groups(root: Path, *, hardware: str, library: str, phase: Phase) -> list[KernelRows]:
+    """Latent attention of a library as it timed it, and by the kernels that it shares with others."""
+    own = mla_rows(root, hardware=hardware, library=library, phase=phase)
+    found, known = list(own), {(group.format, group.variant) for group in own}
+    for lender in MLA_LENDERS.get(library, ()):
+        if (hardware, lender, phase) in UNUSABLE:
+            continue
+        for group in mla_rows(root, hardware=hardware, library=lender, phase=phase):
+            if (group.format, group.variant) in known or not _is_shared(group, library=library, lender=lender):
+                continue
+            known.add((group.format, group.variant))
+            found.append(replace(group, borrowed_from=lender))
+    return found
+
+
+def _is_shared(group: KernelRows, *, library: str, lender: str) -> bool:
+    """Whether the borrower runs the lender's kernel.
+
+    TensorRT-LLM lends the 8-bit decode kernel of Hopper only, which FlashMLA's is (vLLM's own MLA modules with an 8-bit
+    cache on Hopper grow with the context as TensorRT-LLM's do to within 2 %). vLLM prefills latent attention in
+    16 bit whatever the cache (its modules' kernel is FLASH_ATTN for both).
+    """
+    if lender == "trtllm":
+        on_hopper = load_hardware(group.hardware).architecture.lower() == "hopper"
+        return on_hopper and group.phase == "decode" and group.format == "fp8"
+    return not (library == "vllm" and group.phase == "prefill" and group.format == "fp8")
+
+
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
+
+MLA_LENDERS = {"vllm": ("sglang", "trtllm"), "sglang": ("trtllm",)}
+"""vLLM's latent attention was only timed with its projections; SGLang calls the same kernels. SGLang's table of an
+8-bit cache on Hopper timed a conversion (CONVERTED_CACHE)."""
 
 LIBRARY_LOG_SIGMA = 0.15
 """What the same flash-attention 3 kernels differ by between two libraries' tables (H100, d128)."""
@@ -161,35 +201,61 @@ UNUSABLE = {("a100-sxm-80gb", "trtllm", "decode")}
 """Tables in which 7 % of the rows beat the bandwidth of the memory."""
 
 
-def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path) -> None:
-    """Fit every group of one accelerator and library and write the calibration."""
+def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path, only: Sequence[str] = ("*",)) -> None:
+    """Fit the groups of one accelerator and library whose key matches one of ``only`` and write the calibration."""
     hardware = load_hardware(hardware_name)
+    name = f"{hardware_name}--{library}.attention"
     groups = groups_of(root, hardware=hardware_name, library=library)
-    if not groups:
+    chosen = [group for group in groups if _matches(key_of(group), only)]
+    if not groups or (not chosen and "*" not in only):
         return
-    kept: list[Fitted] = []
+    fitted: list[Fitted] = []
     removed: list[str] = []
-    for group in groups:
-        fitted, error = fit_group(group, hardware=hardware, file=f"{hardware_name}--{library}.attention.npz")
-        report(fitted, hardware=hardware_name, library=library, points=len(group.rows))
+    for group in chosen:
+        made, error = fit_group(group, hardware=hardware, file=f"{name}.npz")
+        report(made, hardware=hardware_name, library=library, points=len(group.rows))
         if error > WORST_ERROR:
-            removed.append(f"{fitted.key} {error:.1%}")
+            removed.append(f"{made.key} {error:.1%}")
         else:
-            kept.append(fitted)
-    if kept and removed:
-        first = kept[0].fit
+            fitted.append(made)
+    if fitted and removed:
+        first = fitted[0].fit
         note = f"{first.note}; not written for a cross-validated error above {WORST_ERROR:.0%}: {', '.join(removed)}"
-        kept[0] = replace(kept[0], fit=first.model_copy(update={"note": note}))
+        fitted[0] = replace(fitted[0], fit=first.model_copy(update={"note": note}))
     write_fits(
-        kept,
+        fitted,
         hardware=hardware_name,
         library=library,
         version=groups[0].version,
         group="attention",
         split="attention and mla tables; one head layout in five held out",
         directory=directory,
+        kept=kept_fits(directory / f"{name}.yaml", made_again=partial(_made_again, only=only)),
     )
 
 
+def key_of(group: KernelRows) -> str:
+    """Name of a group's lattice: phase, format and variant."""
+    return f"{group.phase}.{group.format}.{group.variant}"
+
+
+def _matches(key: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(key, pattern) for pattern in patterns)
+
+
+def _made_again(fit: KernelFit, *, only: Sequence[str]) -> bool:
+    return fit.correction is not None and _matches(fit.correction.key, only)
+
+
+def main() -> None:
+    """Fit every table, or the groups that ``--only`` names; the other fits of a file stay as they are."""
+    parser = table_parser(__doc__)
+    parser.add_argument(
+        "--only", nargs="*", default=["*"], help="keys such as decode.bf16.d128 or '*.mla*': fit these alone"
+    )
+    arguments = parser.parse_args()
+    fit_each(partial(fit_library, only=tuple(arguments.only)), arguments)
+
+
 if __name__ == "__main__":
-    fit_tables(fit_library, description=__doc__)
+    main()

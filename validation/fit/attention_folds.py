@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simulator.kernels.attention.cases import AttentionMachine, SplitRule
 from simulator.kernels.correction import log_correction
-from validation.fit.attention_models import MODELS, SPLIT_BOUNDS, Model, prepared
+from validation.fit.attention_models import SPLIT_BOUNDS, Model, model_of, prepared
 from validation.fit.corrected import lattice_nodes
 from validation.fit.lattice import Smoothness, fit_lattice
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
@@ -59,6 +59,8 @@ def part_of(group: KernelRows, keep: NDArray[np.bool_] | NDArray[np.int64]) -> K
 
 def split_bounds(group: KernelRows, *, traits: Mapping[str, float]) -> Mapping[str, Bound]:
     """Parameters that only kernels of this split rule have."""
+    if group.is_absorbed:
+        return {}
     return SPLIT_BOUNDS.get((group.phase, SplitRule(int(traits["split_rule"]))), {})
 
 
@@ -72,7 +74,7 @@ def fitted_physics(
     group: KernelRows, *, machine: AttentionMachine, traits: Mapping[str, float], count: int, evaluations: int
 ) -> tuple[float, dict[str, float]]:
     """Mean |log error| on a stratified sample of ``count`` rows, and parameters and traits fitted to it."""
-    model = MODELS[group.phase]
+    model = model_of(group)
     sample = part_of(group, stratified_sample(np.log2(group.rows["sequences"].to_numpy(dtype=float)), count=count))
     measured = sample.rows["seconds"].to_numpy()
     extra = split_bounds(group, traits=traits)
@@ -89,9 +91,9 @@ def choose_traits(group: KernelRows, *, machine: AttentionMachine) -> dict[str, 
     """Traits with the smallest error after a short fit, among kernels with about equally many parameters."""
     trials = [
         fitted_physics(group, machine=machine, traits=traits, count=TRIAL_SAMPLE, evaluations=TRIAL_EVALUATIONS)[0]
-        for traits in MODELS[group.phase].traits
+        for traits in model_of(group).traits
     ]
-    return MODELS[group.phase].traits[int(np.argmin(trials))]
+    return model_of(group).traits[int(np.argmin(trials))]
 
 
 def priors_of(model: Model) -> list[tuple[Smoothness, ...]]:
@@ -109,7 +111,7 @@ def priors_of(model: Model) -> list[tuple[Smoothness, ...]]:
 
 def cross_validate(seen: KernelRows, *, machine: AttentionMachine, traits: Mapping[str, float]) -> CrossValidation:
     """Physics and correction refitted without each fold of head layouts; the prior with the smallest error."""
-    model = MODELS[seen.phase]
+    model = model_of(seen)
     body = prepared(seen, machine=machine, traits=fixed_traits(seen, traits=traits))
     nodes = lattice_nodes(body.points, axes=model.axes)
     fold, measured = seen.rows["fold"].to_numpy(), seen.rows["seconds"].to_numpy()

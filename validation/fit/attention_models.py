@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.attention.cases import AttentionMachine, SplitRule
 from simulator.kernels.attention.decode import DECODE_AXES, decode_grid_of, decode_points, decode_seconds
+from simulator.kernels.attention.latent import LATENT_MODEL, latent_decode_seconds, latent_grid_of
 from simulator.kernels.attention.prefill import PREFILL_AXES, grid_of, prefill_points, prefill_seconds
+from simulator.specs.loading import load_hardware
 from validation.fit.physics import Bound
 from validation.silicon.attention_tables import KernelRows
 
@@ -49,6 +51,17 @@ DECODE_BOUNDS: dict[str, Bound] = {
     "token_cycles": Bound(low=1.0, high=10000.0, start=2000.0),
 }
 
+LATENT_BOUNDS: dict[str, Bound] = {
+    "launch_s": Bound(low=1e-6, high=4e-5, start=6e-6),
+    "tensor_fraction": Bound(low=0.02, high=1.0, start=0.6),
+    "memory_fraction": Bound(low=0.3, high=1.0, start=0.9),
+    "part_cycles": Bound(low=100.0, high=40000.0, start=8000.0),
+    "reread": Bound(low=1e-3, high=1.0, start=0.4),
+    "query_passes": Bound(low=0.3, high=6.0, start=1.0),
+    "l2_speedup": Bound(low=1.0, high=6.0, start=1.5),
+    "merge_s": Bound(low=1e-8, high=1e-5, start=2e-6),
+}
+
 MERGE = Bound(low=1e-8, high=1e-5, start=2e-6)
 SPLIT_BOUNDS: dict[tuple[str, SplitRule], dict[str, Bound]] = {
     ("prefill", SplitRule.EFFICIENT): {"merge_s": MERGE},
@@ -82,6 +95,23 @@ DECODE_TRAITS: tuple[dict[str, float], ...] = tuple(
     )
 )
 """What kernels differ in; the fit part chooses."""
+
+
+def _latent_traits(*tiles: tuple[float, float]) -> tuple[dict[str, float], ...]:
+    return tuple({"tile_rows": rows, "narrow_heads": narrow} for rows, narrow in tiles)
+
+
+LATENT_TRAITS: dict[str, tuple[dict[str, float], ...]] = {
+    "hopper": _latent_traits((64.0, 0.0)),
+    "blackwell": _latent_traits((64.0, 32.0), (128.0, 32.0)),
+    "blackwell-ultra": _latent_traits((64.0, 32.0), (128.0, 32.0)),
+}
+"""Heads that one thread block multiplies: 64 in Hopper's kernels (FlashMLA, flash-attention 3), on Blackwell 16 up to
+32 heads (32 heads stream at 0.50 of the bandwidth and 16 at 0.73 in vLLM's own MLA modules: two reads), 64 or 128
+beyond. The workstation's Blackwell lacks the data centre's tensor memory and runs other kernels."""
+
+OTHER_LATENT_TRAITS = _latent_traits((16.0, 0.0), (64.0, 0.0), (64.0, 32.0))
+"""Triton's kernel takes 16 heads, those of other architectures are chosen by the fit part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +148,16 @@ MODELS = {
     ),
 }
 
+LATENT_DECODE = replace(MODELS["decode"], name=LATENT_MODEL, bounds=LATENT_BOUNDS, traits=OTHER_LATENT_TRAITS)
+
+
+def model_of(group: KernelRows) -> Model:
+    """The model of a group's kernel."""
+    if group.phase == "prefill" or not group.is_absorbed:
+        return MODELS[group.phase]
+    known = LATENT_TRAITS.get(load_hardware(group.hardware).architecture.lower(), OTHER_LATENT_TRAITS)
+    return replace(LATENT_DECODE, traits=known)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
@@ -136,8 +176,9 @@ def prepared(group: KernelRows, *, machine: AttentionMachine, traits: Mapping[st
             seconds_of=lambda p: prefill_seconds(cases, grid=grid, machine=machine, parameters={**p, **traits}).seconds,
             points=prefill_points(cases, grid),
         )
-    parts = decode_grid_of(cases, machine=machine, parameters=traits)
+    layout, price = (latent_grid_of, latent_decode_seconds) if group.is_absorbed else (decode_grid_of, decode_seconds)
+    parts = layout(cases, machine=machine, parameters=traits)
     return Prepared(
-        seconds_of=lambda p: decode_seconds(cases, grid=parts, machine=machine, parameters={**p, **traits}).seconds,
+        seconds_of=lambda p: price(cases, grid=parts, machine=machine, parameters={**p, **traits}).seconds,
         points=decode_points(cases, parts),
     )

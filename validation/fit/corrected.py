@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from simulator.fitting.residuals import fit_error
 from simulator.kernels.correction import Lattice
+from simulator.specs.documents import read_yaml, validate
 from simulator.specs.hardware.calibration import CalibrationGroup, CalibrationSpec, KernelFit
 from validation.fit.files import lattice_arrays, write_calibration
 from validation.silicon.tables import SOURCE
@@ -32,6 +33,33 @@ class Fitted:
         """Name of the lattice's arrays beside the calibration."""
         assert self.fit.correction is not None, "every corrected fit names its lattice"
         return self.fit.correction.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Fits that are not made again, with the arrays of their lattices."""
+
+    fits: tuple[KernelFit, ...]
+    arrays: Mapping[str, NDArray[np.generic]]
+
+
+def kept_fits(path: Path, *, made_again: Callable[[KernelFit], bool]) -> Kept | None:
+    """The fits of a calibration file other than those ``made_again``; None where there is no file."""
+    if not path.exists():
+        return None
+    before = validate(CalibrationSpec, read_yaml(path), where=str(path))
+    fits = tuple(fit for fit in before.fits if not made_again(fit))
+    keys = [fit.correction.key for fit in fits if fit.correction is not None]
+    with np.load(path.with_suffix(".npz")) as stored:
+        own = [name for key in keys for name in stored.files if name == key or name in _axes_of(key, fits)]
+        arrays = {name: stored[name] for name in own}
+    return Kept(fits=fits, arrays=arrays)
+
+
+def _axes_of(key: str, fits: Sequence[KernelFit]) -> set[str]:
+    """Names of the node arrays of one lattice: a key may begin another's."""
+    corrections = (fit.correction for fit in fits)
+    return {f"{key}.{axis}" for found in corrections if found and found.key == key for axis in found.axes}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +124,14 @@ def write_fits(
     group: CalibrationGroup,
     split: str,
     directory: Path,
+    kept: Kept | None = None,
 ) -> None:
     """Write the calibration of one accelerator and library with its lattices; nothing where nothing was fitted.
 
     version : of the library; split : which tables were read and what was held out
+    kept : fits of an earlier run that stay beside the new ones
     """
-    if not fitted:
+    if not fitted and kept is None:
         return
     calibration = CalibrationSpec(
         hardware=hardware,
@@ -109,9 +139,9 @@ def write_fits(
         library_version=version,
         date=datetime.now(UTC).date().isoformat(),
         source=f"{SOURCE}, {split}",
-        fits=tuple(item.fit for item in fitted),
+        fits=(*(kept.fits if kept else ()), *(item.fit for item in fitted)),
     )
-    arrays: dict[str, NDArray[np.generic]] = {}
+    arrays: dict[str, NDArray[np.generic]] = dict(kept.arrays) if kept else {}
     for item in fitted:
         arrays |= lattice_arrays(item.lattice, key=item.key)
     write_calibration(calibration, group=group, arrays=arrays, directory=directory)

@@ -94,14 +94,23 @@ class FitLibrary(Protocol):
         ...
 
 
-def fit_tables(fit_library: FitLibrary, *, description: str | None) -> None:
+def table_parser(description: str | None) -> argparse.ArgumentParser:
     """Command line of a fit: which accelerators and libraries, where their tables are and where fits go."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--tables", type=Path, help="folder that holds h100_sxm/ ...; default: aiconfigurator_core")
     parser.add_argument("--hardware", nargs="*", default=list(SYSTEMS))
     parser.add_argument("--library", nargs="*", default=["vllm", "sglang", "trtllm"])
     parser.add_argument("--output", type=Path, default=calibration_directory())
-    arguments = parser.parse_args()
+    return parser
+
+
+def fit_tables(fit_library: FitLibrary, *, description: str | None) -> None:
+    """Fit every accelerator and library that the command line names."""
+    fit_each(fit_library, table_parser(description).parse_args())
+
+
+def fit_each(fit_library: FitLibrary, arguments: argparse.Namespace) -> None:
+    """``fit_library`` for what parsed ``arguments`` of a `table_parser` name."""
     root = tables_root(arguments.tables)
     for library in arguments.library:
         for hardware in arguments.hardware:

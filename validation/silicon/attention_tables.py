@@ -2,8 +2,9 @@
 
 ``context_attention`` is causal prefill without a prefix, ``generation_attention`` decode of one token against
 ``isl + step`` keys; ``num_key_value_heads`` 0 means as many as heads, ``window_size`` 0 means none. ``context_mla``
-and ``generation_mla`` are DeepSeek's: expanded heads of 192 and 128 numbers in prefill, the latent of 576 in decode.
-Prefill rows of a single token are left out: engines run them as decode.
+and ``generation_mla`` are DeepSeek's: the latent of 576 in decode; in prefill expanded heads of 192 and 128 numbers, or
+the latent again where the table timed the absorbed kernel (ABSORBED_PREFILL). Prefill rows of a single token are left
+out: engines run them as decode.
 """
 
 from __future__ import annotations
@@ -45,8 +46,25 @@ FORMATS: dict[str, tuple[Dtype, Dtype]] = {
 TABLES: dict[Phase, str] = {"prefill": "context_attention", "decode": "generation_attention"}
 MLA_TABLES: dict[Phase, str] = {"prefill": "context_mla", "decode": "generation_mla"}
 
+MLA_ABSORBED = "mla_absorbed"
+"""Variant of a prefill fit whose kernel multiplied the latents themselves."""
+
 MLA_LATENT, MLA_ROPE, MLA_NOPE, MLA_VALUE = 512, 64, 128, 128
 """DeepSeek-V2 and V3: width of the latent, of the rotary part, of the other part of a key, of a value."""
+
+ABSORBED_PREFILL = ("flash_attention", "triton")
+"""SGLang's kernels whose prefill table ran absorbed: every head over the latents, 3.4 times the expanded work. Their
+times are 0.60 (flash-attention 3 on Hopper) and 0.20 (Triton on L40S and RTX PRO 6000) of the peak as absorbed work,
+0.18 and 0.06 as expanded, where the kernels that run expanded (trtllm_mla, TensorRT-LLM) reach 0.45 to 0.7."""
+
+CONVERTED_CACHE = ("flash_attention", "triton")
+"""Kernels that copy an 8-bit latent cache to 16 bit before every call: 4 to 7 times the time of the 16-bit cache, in
+proportion to the tokens whatever the heads. No engine serves that way, so the rows are left out and the cache's own
+kernels (FlashMLA, measured under TensorRT-LLM) price it."""
+
+SIXTEEN_BIT_RUN = (("a100-sxm-80gb", "trtllm"), ("l40s", "trtllm"))
+"""Latent tables whose rows of an 8-bit cache take the time of the 16-bit ones to 1 %, beyond the bandwidth that the
+8-bit bytes would need: the format was not in force."""
 
 TRTLLM_GROUP = 32
 """Beyond this many query heads per KV head TensorRT-LLM decodes with a kernel that reads the keys once per query head;
@@ -61,6 +79,7 @@ FEWEST_LAYOUTS = 3
 class KernelRows:
     """Rows of one kernel: one number format, head_dim and kind of mask; perhaps measured under another library."""
 
+    hardware: str
     phase: Phase
     format: str
     variant: str
@@ -71,7 +90,12 @@ class KernelRows:
 
     def cases(self) -> AttentionCases:
         """The rows as the physics wants them."""
-        return cases_of(self.rows, format=self.format, shared_kv=self.variant == "mla" and self.phase == "decode")
+        return cases_of(self.rows, format=self.format, shared_kv=self.is_absorbed)
+
+    @property
+    def is_absorbed(self) -> bool:
+        """Latent attention over the latents themselves: values are a slice of the keys."""
+        return self.variant == MLA_ABSORBED or (self.variant == "mla" and self.phase == "decode")
 
 
 def cases_of(rows: pd.DataFrame, *, format: str, shared_kv: bool = False) -> AttentionCases:
@@ -110,25 +134,38 @@ def attention_rows(root: Path, *, hardware: str, library: str, phase: Phase) -> 
     groups = []
     for (head_dim, windowed), part in rows.groupby(["head_dim", "windowed"]):
         variant = f"d{head_dim}" + ("_window" if windowed else "")
-        groups += _by_format(part, phase=phase, variant=variant, version=table.version, compute="attn_dtype")
+        groups += _by_format(
+            part, hardware=hardware, phase=phase, variant=variant, version=table.version, compute="attn_dtype"
+        )
     return tuple(groups)
 
 
 def mla_rows(root: Path, *, hardware: str, library: str, phase: Phase) -> tuple[KernelRows, ...]:
-    """Groups of the newest MLA kernel table, absorbed in decode, expanded in prefill."""
+    """Groups of the newest MLA kernel table: absorbed in decode, in prefill the form that its kernel ran.
+
+    An 8-bit cache brings 8-bit queries: the trtllm-gen, XQA and FlashMLA kernels multiply in FP8.
+    """
     table = load_table(root, hardware=hardware, family="mla", library=library, table=MLA_TABLES[phase])
     if table is None:
         return ()
     rows = table.rows.copy()
     rows["window_size"] = 0
-    if phase == "prefill":
-        rows["num_key_value_heads"] = rows["num_heads"]
-        rows["head_dim"], rows["v_head_dim"] = MLA_NOPE + MLA_ROPE, MLA_VALUE
-    else:
+    cache_8bit = rows["kv_cache_dtype"] == "fp8"
+    left_out = rows["kernel_source"].isin(CONVERTED_CACHE) | ((hardware, library) in SIXTEEN_BIT_RUN)
+    rows = rows[~(cache_8bit & left_out)].copy()
+    rows["mla_dtype"] = rows["mla_dtype"].where(rows["kv_cache_dtype"] != "fp8", "fp8")
+    absorbed = phase == "decode" or bool(rows["kernel_source"].isin(ABSORBED_PREFILL).all())
+    if absorbed:
         rows["num_key_value_heads"] = 1
         rows["head_dim"], rows["v_head_dim"] = MLA_LATENT + MLA_ROPE, MLA_LATENT
+    else:
+        rows["num_key_value_heads"] = rows["num_heads"]
+        rows["head_dim"], rows["v_head_dim"] = MLA_NOPE + MLA_ROPE, MLA_VALUE
     rows = _with_tokens(rows, phase=phase)
-    return tuple(_by_format(rows, phase=phase, variant="mla", version=table.version, compute="mla_dtype"))
+    variant = MLA_ABSORBED if absorbed and phase == "prefill" else "mla"
+    return tuple(
+        _by_format(rows, hardware=hardware, phase=phase, variant=variant, version=table.version, compute="mla_dtype")
+    )
 
 
 def _with_tokens(rows: pd.DataFrame, *, phase: Phase) -> pd.DataFrame:
@@ -143,7 +180,9 @@ def _layouts(rows: pd.DataFrame) -> int:
     return len(rows[list(LAYOUT)].drop_duplicates())
 
 
-def _by_format(rows: pd.DataFrame, *, phase: Phase, variant: str, version: str, compute: str) -> list[KernelRows]:
+def _by_format(
+    rows: pd.DataFrame, *, hardware: str, phase: Phase, variant: str, version: str, compute: str
+) -> list[KernelRows]:
     groups = []
     for format, (math, cache) in FORMATS.items():
         mine = rows[(rows[compute].map(DTYPES) == math) & (rows["kv_cache_dtype"].map(DTYPES) == cache)]
@@ -164,6 +203,14 @@ def _by_format(rows: pd.DataFrame, *, phase: Phase, variant: str, version: str, 
         seen = ~mine["is_score"]
         mine.loc[seen, "fold"] = even_folds(mine[seen], family="attention", columns=LAYOUT, count=FOLDS)
         groups.append(
-            KernelRows(phase=phase, format=format, variant=variant, kernel=kernel, version=version, rows=mine)
+            KernelRows(
+                hardware=hardware,
+                phase=phase,
+                format=format,
+                variant=variant,
+                kernel=kernel,
+                version=version,
+                rows=mine,
+            )
         )
     return groups

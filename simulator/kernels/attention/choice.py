@@ -37,10 +37,22 @@ FORMAT_LOG_SIGMA = 0.2
 QUERY_LOG_SIGMA = 0.05
 """Added spread where the fit reads the same 8-bit cache, but its queries stay in 16 bits, or the other way round."""
 
+LATENT_LOG_SIGMA = 0.1
+"""Spread of dense heads of 192 standing in for expanded latent attention (keys of 192, values of 128): the same kernel
+with a third less to multiply. vLLM's whole MLA modules, which ran it, grow with the square of the prompt as these fits
+say to within 5 to 15 % (0.80 to 0.95 of the peak on Hopper, 0.55 on L40S, 0.66 on RTX PRO 6000)."""
+
+FORM_LOG_SIGMA = 0.5
+"""Spread of the expanded kernel standing in for the absorbed one in prefill, or the other way round: where both were
+measured they reach 0.60 and 0.65 of the peak on Hopper, 0.20 and 0.54 on L40S."""
+
 EIGHT_BIT = (Dtype.FP8, Dtype.INT8)
 # A 4-bit cache is widened on the way into the product, as an 8-bit one is; its kernels were not measured.
 FOUR_BIT = (Dtype.INT4, Dtype.FP4)
 NARROW_CACHE = (*EIGHT_BIT, *FOUR_BIT)
+
+LATENT_VARIANTS = ("mla", "mla_absorbed")
+"""Fits of latent attention: in prefill expanded and absorbed, in decode always absorbed."""
 
 _WIDTH = re.compile(r"d(\d+)(_window)?$")
 
@@ -63,6 +75,12 @@ class _Kernel(NamedTuple):
     windowed: bool
     compute_dtype: Dtype
     kv_dtype: Dtype
+    has_fp8: bool
+
+    @property
+    def is_expanded(self) -> bool:
+        """Heads of latent attention, multiplied out: values narrower than keys."""
+        return not self.shared_kv and self.v_head_dim != self.head_dim
 
     @property
     def format(self) -> str:
@@ -72,13 +90,15 @@ class _Kernel(NamedTuple):
         return "fp8" if self.compute_dtype in EIGHT_BIT else "bf16_kvfp8"
 
 
-def choose_attention_fit(fits: Iterable[KernelFit], *, shape: AttentionShape) -> AttentionChoice | None:
+def choose_attention_fit(
+    fits: Iterable[KernelFit], *, shape: AttentionShape, has_fp8: bool = True
+) -> AttentionChoice | None:
     """The nearest fit of the call's family, or None where the family was not measured.
 
     Kernels pad a head to the next width that they were built for, so the next larger measured width stands in
-    before a smaller one; one on the same side of WIDEST_SHARED before either. Latent attention (values inside the
-    keys, or narrower than them) is its own kernel; scores without values (a sparse-attention indexer) were not
-    measured.
+    before a smaller one; one on the same side of WIDEST_SHARED before either. Absorbed latent attention (values inside
+    the keys) is its own kernel; expanded (values narrower than keys) runs the dense one unless its own was measured;
+    scores without values (a sparse-attention indexer) were not measured. has_fp8 : the accelerator multiplies FP8
     """
     kernel = _Kernel(
         is_decode=shape.is_decode,
@@ -88,6 +108,7 @@ def choose_attention_fit(fits: Iterable[KernelFit], *, shape: AttentionShape) ->
         windowed=shape.window is not None,
         compute_dtype=shape.compute_dtype,
         kv_dtype=shape.kv_dtype,
+        has_fp8=has_fp8,
     )
     return _chosen(Same(tuple(fits)), kernel)
 
@@ -113,16 +134,15 @@ def _format_distance(fitted: str, asked: str) -> float:
 
 def _choice(fit: KernelFit, *, kernel: _Kernel) -> tuple[tuple[float, ...], AttentionChoice] | None:
     """How far ``fit`` is from the call, as a key to sort by; None where it is another kind of kernel."""
-    latent = kernel.shared_kv or kernel.v_head_dim != kernel.head_dim
-    if kernel.v_head_dim == 0:
+    if kernel.v_head_dim == 0 or (fit.format == "fp8" and not kernel.has_fp8):
         return None
     extra = _format_distance(fit.format, kernel.format)
     if kernel.kv_dtype in FOUR_BIT:
         extra = max(extra, FORMAT_LOG_SIGMA)
-    if fit.variant == "mla":
-        if not latent:
-            return None
-        return (0.0, extra, 0.0, 0.0, 0.0), AttentionChoice(fit=fit, log_sigma_extra=extra)
+    if fit.variant in LATENT_VARIANTS:
+        return _latent_choice(fit, kernel=kernel, extra=extra)
+    if kernel.is_expanded:
+        extra = LATENT_LOG_SIGMA + (extra if kernel.is_decode else _format_distance(fit.format, "bf16"))
     found = _WIDTH.match(fit.variant)
     if found is None or kernel.shared_kv:
         return None
@@ -135,6 +155,27 @@ def _choice(fit: KernelFit, *, kernel: _Kernel) -> tuple[tuple[float, ...], Atte
     spread = extra + _width_spread(width, asked=kernel.head_dim, family=fit.family)
     unmasked = 0.0 if masked or not kernel.windowed else 1.0
     return (1.0, float(foreign), distance, extra, unmasked), AttentionChoice(fit=fit, log_sigma_extra=spread)
+
+
+def _latent_choice(
+    fit: KernelFit, *, kernel: _Kernel, extra: float
+) -> tuple[tuple[float, ...], AttentionChoice] | None:
+    """A latent fit: absorbed kernels share one vector among heads, expanded ones have keys wider than values.
+
+    An 8-bit cache brings its own queries, whatever the products beside it; expanded keys and values were written by
+    ``kv_b_proj`` in 16 bit unless the library has a kernel that narrows them.
+    """
+    if not kernel.shared_kv and not kernel.is_expanded:
+        return None
+    absorbed = kernel.is_decode or fit.variant == "mla_absorbed"
+    narrow = fit.format != "bf16" and kernel.format != "bf16"
+    spread = 0.0 if narrow or (fit.format == "bf16" and kernel.is_expanded) else extra
+    other_form = absorbed != kernel.shared_kv
+    if other_form:
+        spread = max(spread, FORM_LOG_SIGMA)
+    # Dense heads of the same width run the expanded kernel itself: only they go before the other form.
+    rank = (2.0 if other_form else 0.0, 0.0, 0.0, 0.0 if narrow else extra, 0.0)
+    return rank, AttentionChoice(fit=fit, log_sigma_extra=spread)
 
 
 def _width_spread(fitted: float, *, asked: float, family: str) -> float:

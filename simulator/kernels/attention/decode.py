@@ -72,7 +72,9 @@ class DecodeGrid:
     copies_queries: NDArray[np.bool_]
 
 
-def decode_grid(cases: AttentionCases, *, compute_units: float, tile_rows: float, split_rule: SplitRule) -> DecodeGrid:
+def decode_grid(
+    cases: AttentionCases, *, compute_units: float, tile_rows: Array | float, split_rule: SplitRule
+) -> DecodeGrid:
     """Tiles and key splits.
 
     split_rule : EFFICIENT is flash-attention 2, which divides keys only where heads share them and packs the heads

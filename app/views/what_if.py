@@ -11,7 +11,7 @@ from app.answers import Answer, answered, technique_answers
 from app.commands import SIMULATE, scenario_line
 from app.techniques import technique_inputs
 from app.uploaded import session_profiles
-from simulator.engine.uniform.runs import UniformRun
+from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.planner.comparison import native_scenario
 from simulator.reports.charts.latency_breakdown import latency_breakdown_chart

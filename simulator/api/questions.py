@@ -43,6 +43,11 @@ class ScenarioFields(TypedDict, total=False):
     num_requests: int
     isl_tokens: int
     osl_tokens: int
+    range_ratio: float
+    isl_cv: float
+    osl_cv: float
+    ramp_s: float
+    seed: int
     rate_per_s: float
     duration_s: float
     workload: Given

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.engine.runs.serving import serve_workload
-from simulator.engine.uniform.runs import closed_loop
+from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loops import closed_loop
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment
 from simulator.specs.measured.serving_results import ServingRun
@@ -55,14 +56,17 @@ def _with(deployment: Deployment, *, step_s: float, request_s: float) -> Deploym
 
 
 def _predicted(deployment: Deployment, run: ServingRun) -> tuple[float, float]:
-    """Mean TTFT and TPOT over as many requests as the run answered, of open arrivals at most ``REQUESTS`` [s]."""
+    """Mean TTFT and TPOT over as many requests as the run answered, of open arrivals at most ``REQUESTS`` [s].
+
+    Requests of a closed loop count as equal, as vllm bench sends them by default: requests that drift apart come at the
+    ends of steps, where a time per request shorter than a step does not show.
+    """
     isl, osl = max(1, round(run.isl_tokens)), max(2, round(run.osl_tokens))
     if run.request_rate_per_s is None:
         uniform = closed_loop(
             deployment,
             concurrency=max(1, round(run.concurrency)),
-            isl_tokens=isl,
-            osl_tokens=osl,
+            lengths=LoopLengths(isl_tokens=isl, osl_tokens=osl),
             num_requests=run.requests,
         )
         return uniform.ttft_s, uniform.tpot_s

@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step
-from simulator.operators.work import CollectiveShape, ElementwiseShape, GemmShape, KernelShape, Work
+from simulator.operators.work import (
+    Collective,
+    CollectiveShape,
+    ElementwiseShape,
+    Family,
+    GemmShape,
+    KernelShape,
+    Work,
+)
 from simulator.phases.compiled import (
     CONTEXT_NODES,
     CONTEXT_UNIT_TOKENS,
@@ -243,6 +251,32 @@ def compile_steps(deployment: Deployment, *, decode_tokens: int = 1) -> StepTabl
     return _compile(_Part(deployment=deployment, stages=stages, decode_tokens=decode_tokens))
 
 
+def shared_seconds(deployment: Deployment, *, decode_tokens: int = 1) -> Array:
+    """Time of experts and of their all-to-all by new tokens of a rank, all ranks having as many; from 0 on [s].
+
+    Attention-data-parallel ranks wait for each other there, so that the tokens of all count and not a rank's own.
+    """
+    stages = tuple(range(deployment.parallelism.pp_size))
+    part = _Part(deployment=deployment, stages=stages, decode_tokens=decode_tokens)
+    shared = {place for place, work in enumerate(_works(part, _trial_step())) if _is_shared(work)}
+    largest = max(deployment.engine.max_num_batched_tokens, deployment.engine.max_num_seqs * decode_tokens)
+    rows = frozenset(shared & _row_kinds(part).token)
+    return _token_table(part, rows, largest=largest, graphs=_graph_tokens(deployment))
+
+
+def _is_shared(work: Work) -> bool:
+    if isinstance(work.shape, CollectiveShape):
+        return work.shape.operation is Collective.ALL_TO_ALL
+    return work.family is Family.MOE
+
+
+def _graph_tokens(deployment: Deployment) -> int:
+    """Tokens of the largest step that replays a CUDA graph; by default vLLM captures up to twice max_num_seqs at most
+    (its max_cudagraph_capture_size)."""
+    engine = deployment.engine
+    return 0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * engine.max_num_seqs)
+
+
 def compile_stages(deployment: Deployment, *, decode_tokens: int = 1) -> tuple[StepTables, ...]:
     """Step tables of each pipeline stage; stages of equal cost share one set, so that it is made once.
 
@@ -272,12 +306,10 @@ def _compile(part: _Part) -> StepTables:
     kinds = _row_kinds(part)
     tokens, sequences = engine.max_num_batched_tokens, engine.max_num_seqs
     verified = sequences * part.decode_tokens
-    # By default vLLM captures graphs up to twice max_num_seqs at most (its max_cudagraph_capture_size).
-    graphs = 0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * sequences)
     counts, lengths = sequence_nodes(sequences), edge_nodes(tokens, ranges=QUERY_RANGES, per_octave=TOKEN_NODES)
     contexts = edge_nodes(engine.max_model_len, ranges=KEY_RANGES, per_octave=DECODE_NODES)
     return StepTables(
-        token_s=_token_table(part, kinds.token, largest=max(tokens, verified), graphs=graphs),
+        token_s=_token_table(part, kinds.token, largest=max(tokens, verified), graphs=_graph_tokens(deployment)),
         logits_s=_logits_table(part, kinds.logits, largest=verified),
         decode_s=_decode_table(part, kinds.sequence, sequences=sequences, contexts=contexts),
         prefill_s=_prefill_table(part, kinds.sequence, counts=counts, lengths=lengths, context=engine.max_model_len),

@@ -11,7 +11,8 @@ import pytest
 
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
-from simulator.engine.uniform.runs import closed_loop
+from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loops import closed_loop
 from simulator.fitting.measured_work import measured_work
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.engine import load_engine
@@ -55,8 +56,8 @@ def bench_json(path: Path, *, concurrency: int = 8, **updates: Any) -> Path:
     overheads = deployment.engine.overheads.model_copy(update={"step_s": STEP_S, "request_s": REQUEST_S})
     slower = replace(deployment, engine=replace(deployment.engine, overheads=overheads))
     data = json.loads((DATA / "vllm_bench.json").read_text("utf-8"))
-    lengths = {"isl_tokens": 512, "osl_tokens": 128, "num_requests": data["completed"]}
-    result = closed_loop(slower, concurrency=concurrency, **lengths)
+    lengths = LoopLengths(isl_tokens=512, osl_tokens=128)
+    result = closed_loop(slower, concurrency=concurrency, lengths=lengths, num_requests=data["completed"])
     data |= {"max_concurrency": concurrency, "duration": data["completed"] / result.requests_per_s}
     data |= {"mean_ttft_ms": result.ttft_s * 1e3, "mean_tpot_ms": result.tpot_s * 1e3, **updates}
     path.write_text(json.dumps(data))

@@ -86,12 +86,61 @@ def test_a_dtype_that_was_asked_for_and_is_not_there_is_refused(hardware: str, p
 
 @pytest.mark.parametrize("kind", ["offline", "closed_loop"])
 def test_a_step_smaller_than_the_sequences_runs_fewer_of_them(kind: str) -> None:
-    load = {"num_requests": 300} if kind == "offline" else {"concurrency": 300}
+    load = {"num_requests": 300} if kind == "offline" else {"concurrency": 300, "range_ratio": 1}
     engine = {"name": "tensorrt-llm", "max_num_batched_tokens": 64, "max_num_seqs": 256}
     small = answered(model="llama-3.2-1b", hardware="b300", kind=kind, batch_size=None, engine=engine, **load)
     check_laws(small, osl_tokens=20)
     large = answered(model="llama-3.2-1b", hardware="b300", kind=kind, batch_size=None, **load)
     assert small["output_tokens_per_s"] < large["output_tokens_per_s"]
+
+
+CLIENTS = {"kind": "closed_loop", "batch_size": None, "model": "llama-3.1-8b", "hardware": "h100"}
+
+
+def test_clients_draw_lengths_unless_told_otherwise() -> None:
+    fields = {**CLIENTS, "concurrency": 32, "isl_tokens": 1000, "osl_tokens": 100}
+    drawn, equal = answered(**fields), answered(**fields, range_ratio=1)
+    assert any(text.startswith("range_ratio = 0.8 (default: ") for text in drawn["assumptions"])
+    assert any(text.startswith("num_requests = 320 (default: ") for text in drawn["assumptions"])
+    assert not any("range_ratio" in text for text in equal["assumptions"])
+    # Identical requests prefill together; uneven ones meet a running batch.
+    assert drawn["ttft_p50_s"] < equal["ttft_p50_s"]
+    assert drawn["tpot_p50_s"] > equal["tpot_p50_s"]
+    for metric in ("ttft", "tpot", "e2e"):
+        tail = [drawn[f"{metric}_{name}_s"] for name in ("p50", "p90", "p95", "p99")]
+        assert tail == sorted(tail)
+        low, high = drawn["interval"][f"{metric}_p50_s"]
+        assert low <= tail[0] <= high
+    # The first round prefills together and the last one drains.
+    assert drawn["steady_output_tokens_per_s"] > drawn["output_tokens_per_s"]
+    assert drawn["total_tokens_per_s"] == pytest.approx(11 * drawn["output_tokens_per_s"], rel=0.01)
+
+
+def test_pools_answer_clients() -> None:
+    fields = {**CLIENTS, "concurrency": 32, "isl_tokens": 4000, "osl_tokens": 200}
+    pools = answered(**fields, disaggregation={"prefill_replicas": 1, "decode_replicas": 1})
+    both = answered(**fields, replicas=2)
+    # A decode step that no prompt stretches is shorter; the same accelerators draw about as much power.
+    assert pools["tpot_p50_s"] < both["tpot_p50_s"]
+    assert pools["power_w"] == pytest.approx(both["power_w"], rel=0.5)
+    assert any("prefill busy" in note for note in pools["notes"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "code"),
+    [
+        ({"range_ratio": 1.2}, "range_ratio", None),
+        ({"range_ratio": 0}, "range_ratio", None),
+        ({"isl_cv": -1}, "isl_cv", None),
+        ({"range_ratio": 0.5, "isl_cv": 0.3}, "range_ratio", "contradiction"),
+        ({"kind": "offline", "concurrency": None, "range_ratio": 0.8}, "range_ratio", "ignored_option"),
+    ],
+)
+def test_lengths_out_of_range_are_refused_by_field(fields: dict[str, Any], field: str, code: str | None) -> None:
+    asked = {**CLIENTS, "concurrency": 4, "isl_tokens": 100, "osl_tokens": 10, **fields}
+    error = answered(**asked)["error"]
+    assert error["field"] == field
+    assert code is None or error["code"] == code
 
 
 def test_sparse_units_have_a_peak_of_their_own() -> None:

@@ -9,10 +9,12 @@ import pytest
 
 from simulator.engine.lanes.load_curve import lane_curve
 from simulator.engine.runs.answers import answer
-from simulator.engine.uniform.runs import UniformRun, closed_loop, offline, static_batch
-from simulator.engine.uniform.simulation import UniformDemand
+from simulator.engine.uniform.batch import static_batch
+from simulator.engine.uniform.demand import LoopDemand, LoopLengths
+from simulator.engine.uniform.loops import closed_loop, offline
+from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.speculation_gain import speedup_by_batch, token_s
-from simulator.engine.uniform.steps import uniform_rounds
+from simulator.engine.uniform.steps import loop_rounds
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy, without_speculation
 from simulator.specs.documents import validate
@@ -24,6 +26,7 @@ from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 
 METHODS = ("draft", "eagle", "medusa", "ngram", "lookahead", "rest", "blockwise")
+LENGTHS = LoopLengths(isl_tokens=300, osl_tokens=101)
 
 
 def replica(**fields: Any) -> Deployment:
@@ -111,8 +114,8 @@ def test_a_static_batch_waits_for_its_slowest() -> None:
 
 def test_uniform_runs_draw_rounds_that_end_the_answer_exactly() -> None:
     deployment = replica(method="ngram", k=4, acceptance=0.6)
-    demand = UniformDemand(requests=400, at_once=8, isl_tokens=300, osl_tokens=101)
-    rounds = uniform_rounds(deployment, demand=demand, resident=8)
+    demand = LoopDemand(isl_tokens=np.full(400, 300), osl_tokens=np.full(400, 101), at_once=8)
+    rounds = loop_rounds(deployment, demand=demand, resident=8)
     assert rounds is not None
     assert rounds.needed.min() >= 20
     assert rounds.needed.max() <= 100
@@ -123,11 +126,11 @@ def test_uniform_runs_draw_rounds_that_end_the_answer_exactly() -> None:
 
 def test_one_client_sees_what_a_batch_of_one_sees() -> None:
     deployment = replica(method="ngram", k=4, acceptance=0.6)
-    loop = closed_loop(deployment, concurrency=1, isl_tokens=300, osl_tokens=101, num_requests=200)
+    loop = closed_loop(deployment, concurrency=1, lengths=LENGTHS, num_requests=200)
     assert loop.tpot_s == pytest.approx(batch(deployment).tpot_s, rel=0.03)
     everything = replica(method="ngram", k=4, acceptance=0.0)
-    slow = closed_loop(everything, concurrency=4, isl_tokens=300, osl_tokens=101)
-    assert slow.tpot_s >= closed_loop(replica(), concurrency=4, isl_tokens=300, osl_tokens=101).tpot_s
+    slow = closed_loop(everything, concurrency=4, lengths=LENGTHS)
+    assert slow.tpot_s >= closed_loop(replica(), concurrency=4, lengths=LENGTHS).tpot_s
 
 
 def test_definitions_hold_and_a_step_s_tokens_bound_the_batch() -> None:
@@ -140,11 +143,9 @@ def test_definitions_hold_and_a_step_s_tokens_bound_the_batch() -> None:
 
 
 def test_adaptive_holds_for_simulated_runs_too() -> None:
-    arguments = {"concurrency": 32, "isl_tokens": 300, "osl_tokens": 101}
-    none = closed_loop(replica(), **arguments)
-    adaptive = closed_loop(
-        replica(method="draft", draft_model="tinyllama-1.1b", acceptance=0.2, adaptive=True), **arguments
-    )
+    none = closed_loop(replica(), concurrency=32, lengths=LENGTHS)
+    slow = replica(method="draft", draft_model="tinyllama-1.1b", acceptance=0.2, adaptive=True)
+    adaptive = closed_loop(slow, concurrency=32, lengths=LENGTHS)
     assert adaptive.requests_per_s >= none.requests_per_s
 
 

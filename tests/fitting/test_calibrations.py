@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.engine.uniform.runs import closed_loop
+from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loops import closed_loop
 from simulator.errors import RoofcastError
 from simulator.fitting.engine_calibration import calibrate_engine
 from simulator.fitting.kernel_calibration import KernelCalibration, calibrate_kernels
@@ -164,7 +165,8 @@ def test_what_cannot_be_fitted_is_named(tmp_path: Path) -> None:
 
 def test_an_engine_profile_holds_the_fitted_overheads_and_leaves_the_others(tmp_path: Path) -> None:
     deployment = deploy(model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"))
-    result = closed_loop(deployment, concurrency=4, isl_tokens=512, osl_tokens=64, num_requests=32)
+    lengths = LoopLengths(isl_tokens=512, osl_tokens=64)
+    result = closed_loop(deployment, concurrency=4, lengths=lengths, num_requests=32)
     data = json.loads((RESULTS / "vllm_bench.json").read_text("utf-8"))
     data |= {"max_concurrency": 4, "completed": 32, "duration": 32 / result.requests_per_s}
     data |= {"total_input_tokens": 32 * 512, "total_output_tokens": 32 * 64}

@@ -7,7 +7,8 @@ from functools import cache
 
 import pytest
 
-from simulator.engine.uniform.runs import closed_loop
+from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loops import closed_loop
 from simulator.errors import RoofcastError
 from simulator.fitting.engine_overheads import fit_overheads
 from simulator.phases.deployment import Deployment, deploy
@@ -33,7 +34,8 @@ def run_of(
     deployment: Deployment, *, concurrency: int, requests: int = 16, ttft: float = 1.0, tpot: float = 1.0
 ) -> ServingRun:
     """What a benchmark of closed-loop clients would have measured, perhaps with an error."""
-    result = closed_loop(deployment, concurrency=concurrency, isl_tokens=ISL, osl_tokens=OSL, num_requests=requests)
+    lengths = LoopLengths(isl_tokens=ISL, osl_tokens=OSL)
+    result = closed_loop(deployment, concurrency=concurrency, lengths=lengths, num_requests=requests)
     return ServingRun(
         path="run.json",
         tool="vllm bench serve",

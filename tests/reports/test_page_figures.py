@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.engine.runs.answers import answer
-from simulator.engine.uniform.runs import UniformRun
+from simulator.engine.uniform.record import UniformRun
 from simulator.kernels.sustained import cache_rate
 from simulator.phases.roofline import roofline_points
 from simulator.phases.step import StepEstimate

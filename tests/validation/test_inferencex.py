@@ -34,10 +34,10 @@ def test_values_of_one_deployment_become_one_run_in_si_units(tmp_path: Path) -> 
     rows = (row("tpot_ms", 5.0), row("throughput_tok_s_per_gpu", 1000.0), row("energy_per_output_token_j", 0.5))
     (found,) = load_inferencex(written(tmp_path, *rows))
     assert found.run.measured == pytest.approx(
-        {"tpot_s": 0.005, "total_tokens_per_s": 4000.0, "energy_per_output_token_j": 0.5}
+        {"tpot_p50_s": 0.005, "total_tokens_per_s": 4000.0, "energy_per_output_token_j": 0.5}
     )
     scenario = found.run.scenario
-    assert (scenario["isl_tokens"], scenario["osl_tokens"]) == (7373, 922)
+    assert (scenario["isl_tokens"], scenario["osl_tokens"]) == (8192, 1024)
     assert (scenario["concurrency"], scenario["num_requests"]) == (64, 640)
 
 
@@ -69,8 +69,8 @@ def test_the_command_scores_them(
     monkeypatch.setattr("sys.argv", ["end_to_end", "--data", str(folder), "--today"])
     assert main() == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("| inferencex | b200-sxm | `tpot_s` | 1 |") for line in lines)
-    assert any(line.startswith("| B200 SXM | all | all | `tpot_s` | 1 |") for line in lines)
+    assert any(line.startswith("| inferencex | b200-sxm | `tpot_p50_s` | 1 |") for line in lines)
+    assert any(line.startswith("| B200 SXM | all | all | `tpot_p50_s` | 1 |") for line in lines)
 
 
 def test_a_thinned_table_keeps_some_of_every_deployment(runs: tuple[TodayRun, ...]) -> None:
@@ -94,4 +94,4 @@ def test_every_aggregated_run_is_a_valid_scenario(runs: tuple[TodayRun, ...]) ->
     for item in runs:
         spec = validate(ScenarioSpec, item.run.scenario, where=str(item.run.scenario["id"]))
         assert spec.concurrency is not None
-        assert item.run.measured["tpot_s"] > 0
+        assert item.run.measured["tpot_p50_s"] > 0

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 
-from simulator.engine.uniform.runs import static_batch
+from simulator.engine.uniform.batch import static_batch
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.engine import EngineSpec

@@ -30,7 +30,7 @@ from simulator.phases.step import estimate_step
 from simulator.specs.documents import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.units import KILO, MICRO, MILLI
-from validation.end_to_end.inferencex import TodayRun
+from validation.end_to_end.inferencex import RANGE_RATIO, TodayRun
 
 Array = NDArray[np.float64]
 LEAST_RUNS = 6
@@ -89,7 +89,7 @@ def loops(runs: Iterable[TodayRun]) -> tuple[list[Loop], list[RoofcastError]]:
     """Runs without speculation that have a TPOT, by deployment; and why others are refused."""
     grouped: dict[tuple[str, ...], list[TodayRun]] = defaultdict(list)
     for item in runs:
-        if item.speculation == "none" and "tpot_s" in item.run.measured:
+        if item.speculation == "none" and "tpot_p50_s" in item.run.measured:
             grouped[deployment_key(item)].append(item)
     found, refused = [], []
     for key, members in sorted(grouped.items()):
@@ -104,7 +104,10 @@ def _loop(key: tuple[str, ...], members: Sequence[TodayRun]) -> Loop:
     scenarios = [validate(ScenarioSpec, item.run.scenario, where="inferencex") for item in members]
     deployment = deployment_of(scenarios[0])
     ranks = deployment.parallelism.dp_size
-    isl, osl = (np.array([float(item.run.scenario[name]) for item in members]) for name in ("isl_tokens", "osl_tokens"))
+    isl, osl = (
+        (1 + RANGE_RATIO) / 2 * np.array([float(item.run.scenario[name]) for item in members])
+        for name in ("isl_tokens", "osl_tokens")
+    )
     memory = memory_plan(deployment)
     held = [sequences_that_fit(deployment, memory, tokens=tokens) for tokens in isl + osl / 2]
     wanted = np.array([float(item.run.scenario["concurrency"]) for item in members])
@@ -114,7 +117,7 @@ def _loop(key: tuple[str, ...], members: Sequence[TodayRun]) -> Loop:
         batch=np.maximum(np.minimum(wanted, held) / ranks, 1.0),
         isl_tokens=isl,
         osl_tokens=osl,
-        measured_s=np.array([item.run.measured["tpot_s"] for item in members]),
+        measured_s=np.array([item.run.measured["tpot_p50_s"] for item in members]),
     )
 
 

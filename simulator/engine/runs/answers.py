@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.engine.runs.intervals import IntervalSource, ServeInterval, named
 from simulator.engine.runs.load_sweep import LoadResult, load_result
-from simulator.engine.runs.metrics import INSIDE, StageResult
+from simulator.engine.runs.metrics import FLAT, INSIDE, StageResult
+from simulator.engine.runs.pools_loop import disaggregated_loop, loop_pools_power_w
 from simulator.engine.runs.results import (
     Intervals,
     MemoryResult,
     PhaseResult,
     SpeculationResult,
+    loop_intervals,
     mean_intervals,
     memory_result,
     phase_result,
@@ -21,15 +23,25 @@ from simulator.engine.runs.results import (
     uniform_kv_utilization,
     worst_provenance,
 )
-from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, pool_deployments, scenario_options
+from simulator.engine.runs.scenario_setup import (
+    ServeOptions,
+    deployment_of,
+    pool_deployments,
+    scenario_options,
+    server_of,
+)
 from simulator.engine.runs.served_run import ServedRun, disaggregated_run, pools_power_w, served_run
-from simulator.engine.uniform.runs import UniformRun, closed_loop, offline, static_batch
+from simulator.engine.uniform.batch import static_batch
+from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loops import REQUESTS_PER_CLIENT, closed_loop, offline
+from simulator.engine.uniform.record import Percentiles, UniformRun
 from simulator.engine.uniform.steps import check_speculation_matters
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance, Range
 from simulator.phases.deployment import Deployment
 from simulator.phases.power import average_power_w
-from simulator.specs.question.scenario import Kind, ScenarioSpec
+from simulator.specs.engine.deployment import DisaggregationSpec
+from simulator.specs.question.scenario import DEFAULT_RANGE_RATIO, Kind, ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.techniques.speculation.pace_spread import pace_sigma
 
@@ -39,6 +51,8 @@ class ScenarioResult:
     """The contract's result of one scenario; throughput and power are those of all replicas together.
 
     ttft_s, tpot_s, e2e_s : means over the requests [s]; tpot_s is None where nothing is decoded
+    ttft, tpot, e2e : percentiles over the requests of a closed loop; its rates are those from the first request to the
+        last answer, as benchmark tools divide, steady_output_tokens_per_s without the first and the last round
     prefill, decode : a mean step of each phase; decode is None where answers have one token
     stages, overall, interval_method, load : of a served workload only, intervals where they were asked for
     interval : 80 % interval of each metric; provenance : of the least known step and of the guesses accepted
@@ -50,9 +64,13 @@ class ScenarioResult:
     ttft_s: float
     tpot_s: float | None
     e2e_s: float
+    ttft: Percentiles | None = field(default=None, metadata=FLAT)
+    tpot: Percentiles | None = field(default=None, metadata=FLAT)
+    e2e: Percentiles | None = field(default=None, metadata=FLAT)
     output_tokens_per_s: float
     total_tokens_per_s: float
     requests_per_s: float
+    steady_output_tokens_per_s: float | None = None
     prefill: PhaseResult
     decode: PhaseResult | None
     stages: tuple[StageResult, ...] = ()
@@ -74,8 +92,21 @@ class ScenarioResult:
     run: UniformRun | ServedRun = field(metadata=INSIDE)
 
 
-def _share(scenario: ScenarioSpec, *, field: str) -> int:
-    """One attention-data-parallel rank's share of a number of sequences; ranks without any are refused."""
+def loop_lengths(scenario: ScenarioSpec) -> LoopLengths:
+    """How long the requests of a closed loop are."""
+    varied = scenario.isl_cv is not None or scenario.osl_cv is not None
+    return LoopLengths(
+        isl_tokens=scenario.isl_tokens or 1,
+        osl_tokens=scenario.osl_tokens or 1,
+        range_ratio=1.0 if varied else scenario.range_ratio or DEFAULT_RANGE_RATIO,
+        isl_cv=scenario.isl_cv or 0.0,
+        osl_cv=scenario.osl_cv or 0.0,
+        seed=scenario.seed or 0,
+    )
+
+
+def _shared(scenario: ScenarioSpec, *, field: str) -> int:
+    """A number of sequences that attention-data-parallel ranks share; ranks without any are refused."""
     number = getattr(scenario, field) or 0
     if number < scenario.dp_size:
         raise RoofcastError(
@@ -83,7 +114,12 @@ def _share(scenario: ScenarioSpec, *, field: str) -> int:
             field="dp_size",
             hint=f"at most {number}",
         )
-    return -(-int(number) // scenario.dp_size)
+    return int(number)
+
+
+def _share(scenario: ScenarioSpec, *, field: str) -> int:
+    """One attention-data-parallel rank's share of it."""
+    return -(-_shared(scenario, field=field) // scenario.dp_size)
 
 
 def run_of(scenario: ScenarioSpec, deployment: Deployment, *, options: ServeOptions) -> UniformRun | ServedRun:
@@ -108,17 +144,17 @@ def run_of(scenario: ScenarioSpec, deployment: Deployment, *, options: ServeOpti
         case "closed_loop":
             return closed_loop(
                 deployment,
-                concurrency=_share(scenario, field="concurrency"),
-                isl_tokens=isl,
-                osl_tokens=osl,
-                num_requests=_share(scenario, field="num_requests") if scenario.num_requests else None,
+                concurrency=_shared(scenario, field="concurrency"),
+                lengths=loop_lengths(scenario),
+                num_requests=_shared(scenario, field="num_requests") if scenario.num_requests else None,
+                ramp_s=scenario.ramp_s or 0.0,
             )
         case "offline":
             return offline(
                 deployment,
                 isl_tokens=isl,
                 osl_tokens=osl,
-                num_requests=_share(scenario, field="num_requests") if scenario.num_requests else None,
+                num_requests=_shared(scenario, field="num_requests") if scenario.num_requests else None,
             )
         case "serve":
             assert scenario.workload is not None, "checked with the required fields"
@@ -141,6 +177,16 @@ def _workload_assumptions(workload: WorkloadSpec) -> list[Assumption]:
     return said
 
 
+def _loop_assumptions(scenario: ScenarioSpec) -> list[Assumption]:
+    """How many requests a closed loop has and how long they are, where that was not said."""
+    said = [Assumption(key="seed", value=0)] if scenario.seed is None else []
+    if scenario.num_requests is None:
+        said.append(Assumption(key="num_requests", value=REQUESTS_PER_CLIENT * (scenario.concurrency or 0)))
+    if scenario.range_ratio is None and scenario.isl_cv is None and scenario.osl_cv is None:
+        said.append(Assumption(key="range_ratio", value=DEFAULT_RANGE_RATIO))
+    return said
+
+
 def _assumptions(scenario: ScenarioSpec, deployment: Deployment, *, together: bool = False) -> tuple[Assumption, ...]:
     """What was filled in; ``together`` says that all sequences of a static batch run at once."""
     said = [*deployment.assumptions]
@@ -150,6 +196,8 @@ def _assumptions(scenario: ScenarioSpec, deployment: Deployment, *, together: bo
             said.append(Assumption(key=name, value=getattr(scenario, name)))
     if "name" not in scenario.engine.model_fields_set:
         said.append(Assumption(key="engine.name", value=deployment.engine.name, detail=f"kind {scenario.kind}"))
+    if scenario.kind == "closed_loop":
+        said += _loop_assumptions(scenario)
     if scenario.workload is not None:
         said += _workload_assumptions(scenario.workload)
         if scenario.routing is None and scenario.replicas * scenario.dp_size > 1:
@@ -195,18 +243,28 @@ def run_intervals(scenario: ScenarioSpec, deployment: Deployment, run: UniformRu
     """80 % interval of each metric of a run, throughput of all replicas together."""
     if isinstance(run, ServedRun) and run.interval is not None:
         return _served_intervals(run.interval)
-    return mean_intervals(
+    means = mean_intervals(
         run,
         spread=deployment.engine.spread,
         pace=pace_sigma(scenario.techniques.speculation),
         copies=_copies(scenario, run),
     )
+    return loop_intervals(run, means) if isinstance(run, UniformRun) and scenario.kind == "closed_loop" else means
 
 
 def _copies(scenario: ScenarioSpec, run: UniformRun | ServedRun) -> int:
     """How often a run goes on side by side: in every replica, and there once per attention-data-parallel rank, unless
     the run counts them itself."""
-    return scenario.replicas * (scenario.dp_size if isinstance(run, UniformRun) else 1)
+    if isinstance(run, UniformRun) and run.pools is None:
+        return scenario.replicas * scenario.dp_size // run.ranks
+    return scenario.replicas
+
+
+def _steady_output_tokens_per_s(run: UniformRun | None, *, copies: int) -> float | None:
+    """Generated tokens per second of a loop without its first and last rounds."""
+    if run is None or run.steady_requests_per_s is None:
+        return None
+    return run.steady_requests_per_s * run.osl_tokens * copies
 
 
 def _load(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> LoadResult | None:
@@ -226,6 +284,8 @@ def _power_w(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | S
     """Mean power of all devices [W]."""
     if isinstance(run, ServedRun) and run.pools is not None:
         return pools_power_w(run, run.pools)
+    if isinstance(run, UniformRun) and run.pools is not None:
+        return loop_pools_power_w(run, run.pools, decode=deployment)
     phases = tuple(phase for phase in (run.prefill, run.decode) if phase is not None)
     return scenario.replicas * average_power_w(
         deployment,
@@ -238,6 +298,7 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
     uniform = run if isinstance(run, UniformRun) else None
     served = run if isinstance(run, ServedRun) else None
     copies, power_w = _copies(scenario, run), _power_w(scenario, deployment, run)
+    spread = uniform.spread if uniform and scenario.kind == "closed_loop" else None
     known, pace = worst_provenance(run), pace_sigma(scenario.techniques.speculation)
     output_tokens_per_s = run.output_tokens_per_s * copies
     return ScenarioResult(
@@ -245,9 +306,13 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
         ttft_s=run.ttft_s,
         tpot_s=run.tpot_s if run.decode else None,
         e2e_s=run.e2e_s,
+        ttft=spread.ttft if spread else None,
+        tpot=spread.tpot if spread else None,
+        e2e=spread.e2e if spread else None,
         output_tokens_per_s=output_tokens_per_s,
         total_tokens_per_s=run.total_tokens_per_s * copies,
         requests_per_s=run.requests_per_s * copies,
+        steady_output_tokens_per_s=_steady_output_tokens_per_s(uniform, copies=copies) if spread else None,
         prefill=phase_result(run.prefill),
         decode=phase_result(run.decode) if run.decode else None,
         stages=served.result.stages if served else (),
@@ -285,6 +350,22 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
     )
 
 
+def _pools_loop(
+    scenario: ScenarioSpec, prefill: Deployment, decode: Deployment, *, spec: DisaggregationSpec, profiles: str | None
+) -> UniformRun:
+    """The closed loop of a scenario on two pools."""
+    return disaggregated_loop(
+        prefill,
+        decode,
+        spec=spec,
+        server=server_of(decode, profiles=profiles),
+        concurrency=scenario.concurrency or 1,
+        lengths=loop_lengths(scenario),
+        num_requests=scenario.num_requests,
+        ramp_s=scenario.ramp_s or 0.0,
+    )
+
+
 def answer(
     scenario: ScenarioSpec, *, profiles: str | None = None, options: ServeOptions | None = None
 ) -> ScenarioResult:
@@ -298,6 +379,7 @@ def answer(
         deployment = deployment_of(scenario, profiles=profiles)
         return _result(scenario, deployment, run_of(scenario, deployment, options=chosen))
     prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
-    assert workload is not None, "checked with the required fields"
+    if workload is None:
+        return _result(scenario, decode, _pools_loop(scenario, prefill, decode, spec=spec, profiles=profiles))
     run = disaggregated_run(prefill, decode, workload=workload, spec=spec, options=chosen, profiles=profiles)
     return _result(scenario, decode, run)

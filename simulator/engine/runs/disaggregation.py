@@ -89,7 +89,7 @@ def transfer_ends_s(ready_s: Floats, duration_s: Floats, *, sender: Ints) -> Flo
     return ends_s
 
 
-def _token_transfer_s(prefill: Pool, decode: Pool, *, link_bytes_per_s: float) -> float:
+def token_transfer_s(prefill: Pool, decode: Pool, *, link_bytes_per_s: float) -> float:
     """Time to move one token's KV cache [s]: all devices at once, the side with more of it on each sets the pace."""
     each = (memory_plan(pool.deployment).kv_bytes_per_token for pool in (prefill, decode))
     return max(each) / link_bytes_per_s
@@ -257,7 +257,7 @@ def serve_disaggregated(
     prompts = _part(requests, taken, arrival_s=requests.arrival_s[taken], output_tokens=ones)
     tables = prefill.tables or step_tables(prefill.deployment)
     first = simulate_requests(tables, requests=prompts, settings=first_settings, trace_steps=trace_steps)
-    token_s = _token_transfer_s(prefill, decode, link_bytes_per_s=link_bytes_per_s)
+    token_s = token_transfer_s(prefill, decode, link_bytes_per_s=link_bytes_per_s)
     transfers = _transfers(requests, taken, first.records, token_s=token_s)
     second = None
     if len(transfers.requests):

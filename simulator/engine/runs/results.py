@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from simulator.engine.uniform.runs import UniformRun
+from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.kernels.timing import Provenance, Range, interval
 from simulator.phases.deployment import Deployment
@@ -118,7 +118,7 @@ class SpeculationResult:
 
 
 def speculation_result(
-    deployment: Deployment, decode: PhaseEstimate | None, *, memory: MemoryPlan, decoded_tokens: int | None
+    deployment: Deployment, decode: PhaseEstimate | None, *, memory: MemoryPlan, decoded_tokens: float | None
 ) -> SpeculationResult | None:
     """What a deployment's rounds are, None without any. decoded_tokens : of a request, where all have as many."""
     if deployment.speculation is None or decode is None:
@@ -181,6 +181,28 @@ def mean_intervals(run: MeanRun, *, spread: EngineSpread, pace: float, copies: i
         "e2e_s": interval(run.e2e_s, log_sigma=both),
         "output_tokens_per_s": interval(run.output_tokens_per_s * copies, log_sigma=both),
     }
+
+
+def loop_intervals(run: UniformRun, means: Intervals) -> Intervals:
+    """Those of a closed loop: medians err as means do, and all tokens as the generated ones."""
+    spread = run.spread
+    if spread is None:
+        return means
+    medians = {"ttft": spread.ttft.p50_s, "tpot": spread.tpot.p50_s if spread.tpot else None, "e2e": spread.e2e.p50_s}
+    values = {"ttft": run.ttft_s, "tpot": run.tpot_s, "e2e": run.e2e_s}
+    found: dict[str, Range | None] = dict(means)
+    for name, median in medians.items():
+        found[f"{name}_p50_s"] = _scaled(means[f"{name}_s"], value=median, known=values[name])
+    found["total_tokens_per_s"] = _scaled(
+        means["output_tokens_per_s"], value=run.total_tokens_per_s, known=run.output_tokens_per_s
+    )
+    return found
+
+
+def _scaled(ends: Range | None, *, value: float | None, known: float) -> Range | None:
+    if ends is None or value is None or known == 0:
+        return None
+    return ends[0] * value / known, ends[1] * value / known
 
 
 def worst_provenance(run: MeanRun) -> Provenance:

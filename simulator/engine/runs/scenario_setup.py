@@ -72,6 +72,13 @@ def _check_fields(scenario: ScenarioSpec) -> None:
                 code="ignored_option",
                 hint="leave it out, or choose kind serve",
             )
+    if scenario.range_ratio is not None and (scenario.isl_cv is not None or scenario.osl_cv is not None):
+        raise RoofcastError(
+            f"{scenario.range_ratio:g} beside isl_cv or osl_cv: lengths are drawn one way or the other",
+            field="range_ratio",
+            code="contradiction",
+            hint="leave one of them out",
+        )
     if scenario.disaggregation is not None and "replicas" in scenario.model_fields_set:
         raise RoofcastError(
             "has no effect beside disaggregation", field="replicas", code="ignored_option", hint="leave it out"

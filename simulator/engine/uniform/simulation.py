@@ -1,223 +1,99 @@
-"""Requests of equal lengths, step by step: a closed loop of clients, or everything queued at once.
+"""A closed loop of clients, or everything queued at once, event by event.
 
-Equal lengths keep the state small: sequences that got their first token in the same step stay together until they
-finish, so that a step costs a few look-ups however large the batch is.
+Engines go from event to event on their own clocks; the one whose next event is earliest goes first. An answer makes its
+client send the next request. In a disaggregated deployment a prompt that is done goes over its engine's link to the
+emptiest engine of the decode pool.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simulator.engine.uniform.demand import LoopDemand, LoopRecords
+from simulator.engine.uniform.scheduler import Engine
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import decode_step
-from simulator.phases.compiled import StepTables, device_seconds, step_seconds, steps_seconds
 
-Array = NDArray[np.float64]
-# A run that needs more steps than this is a mistake in the question, not a long experiment.
-MAX_STEPS = 5_000_000
 MAX_REQUESTS = 500_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UniformDemand:
-    """``requests`` requests of equal lengths, ``at_once`` of them sent at t = 0, each later one when one is answered.
+class _Loop:
+    """Clients and engines; ``sent_s``, ``first_s`` and ``finish_s`` by request [s]."""
 
-    delay_s : from sending a request to its place in the queue
-    """
+    def __init__(
+        self, demand: LoopDemand, *, engines: Sequence[Engine], decode: Sequence[Engine], transfer_s: Sequence[float]
+    ) -> None:
+        self.demand, self.engines, self.decode, self.transfer_s = demand, engines, decode, transfer_s
+        self.sent_s, self.first_s, self.finish_s = ([0.0] * demand.requests for _ in range(3))
+        self.sent = self.finished = 0
+        self._ready_s = (demand.delay_s + demand.prompt_token_delay_s * demand.isl_tokens).tolist()
+        self._link_free_s = dict.fromkeys(engines, 0.0)
 
-    requests: int
-    at_once: int
-    isl_tokens: int
-    osl_tokens: int
-    delay_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UniformLimits:
-    """What one replica takes: sequences at once, and new tokens per step."""
-
-    resident: int
-    step_tokens: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UniformRounds:
-    """Speculation of equal requests.
-
-    needed : verify steps that each request takes after its first token; verify_tokens : tokens of a sequence in one
-    draft_s : what a step takes beside, by number of decoding sequences from 0 on [s]
-    prompt_token_s : what the drafter takes for one token of a prompt [s]
-    """
-
-    needed: NDArray[np.int64]
-    verify_tokens: int
-    draft_s: Array
-    prompt_token_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UniformRecords:
-    """Times of every request [s]: sent, first token, last token."""
-
-    sent_s: Array
-    first_token_s: Array
-    finish_s: Array
-    steps: int
-
-
-@dataclass(slots=True, kw_only=True)
-class _State:
-    """The replica between two steps."""
-
-    waiting: deque[tuple[float, int]] = field(default_factory=deque)
-    prefilling: deque[list[int]] = field(default_factory=deque)
-    finishing: dict[int, list[int]] = field(default_factory=dict)
-    decoding: int = 0
-    context: float = 0
-    growth: float = 0.0
-    sent: int = 0
-
-
-def _admit(state: _State, *, now_s: float, limits: UniformLimits) -> None:
-    """Move requests that have arrived into the batch, first come first served."""
-    while state.waiting and state.waiting[0][0] <= now_s:
-        if state.decoding + len(state.prefilling) >= limits.resident:
+    def send(self, now_s: float) -> None:
+        """The next request of a client, if there is one."""
+        if self.sent == self.demand.requests:
             return
-        state.prefilling.append([state.waiting.popleft()[1], 0])
+        request, self.sent = self.sent, self.sent + 1
+        self.sent_s[request] = now_s
+        _emptiest(self.engines).deliver(request, ready_s=now_s + self._ready_s[request])
+
+    def _finish(self, request: int, now_s: float) -> None:
+        self.finish_s[request] = now_s
+        self.finished += 1
+        self.send(now_s)
+
+    def _hand_over(self, request: int, sender: Engine, now_s: float) -> None:
+        """Send a prompt's cache to the decode pool; its client sees the first token when it is there."""
+        arrives_s = max(now_s, self._link_free_s[sender]) + self.transfer_s[request]
+        self._link_free_s[sender] = self.first_s[request] = arrives_s
+        _emptiest(self.decode).deliver(request, ready_s=arrives_s)
+
+    def advance(self, engine: Engine) -> None:
+        """Cross the next event of an engine."""
+        now_s = engine.event_s
+        if now_s == inf:
+            raise RoofcastError("requests are left that can never run", field="engine", code="stalled")
+        started, done = engine.complete()
+        for request in started:
+            self.first_s[request] = now_s
+        hands_over = bool(self.decode) and engine in self._link_free_s
+        for request in done:
+            if hands_over and self.transfer_s[request] < inf:
+                self._hand_over(request, engine, now_s)
+            else:
+                self._finish(request, now_s)
+        engine.begin(now_s)
 
 
-def _take_prompts(state: _State, *, isl_tokens: int, budget: int) -> tuple[int, int, float, list[int]]:
-    """Give prompts the step's remaining tokens in order.
-
-    Returns the sequences and tokens that prefill, the sum of q (2 c + q) over them, and the requests that complete.
-    """
-    sequences = tokens = 0
-    work2 = 0.0
-    complete: list[int] = []
-    for entry in state.prefilling:
-        if budget <= 0:
-            break
-        done = entry[1]
-        chunk = min(isl_tokens - done, budget)
-        budget -= chunk
-        sequences, tokens = sequences + 1, tokens + chunk
-        work2 += chunk * (2.0 * done + chunk)
-        entry[1] = done + chunk
-        if entry[1] == isl_tokens:
-            complete.append(entry[0])
-    for _ in complete:
-        state.prefilling.popleft()
-    return sequences, tokens, work2, complete
+def _emptiest(engines: Sequence[Engine]) -> Engine:
+    return engines[0] if len(engines) == 1 else min(engines, key=lambda engine: engine.load)
 
 
-def _verify_seconds(
-    tables: StepTables, rounds: UniformRounds, *, prompts: tuple[int, int, float], logits: int, state: _State
-) -> float:
-    """Time of a step whose decoding sequences verify their guesses, drafting included [s]."""
-    sequences, tokens, work2 = prompts
-    attended = state.context + state.decoding * rounds.verify_tokens
-    verify = rounds.verify_tokens
-    device_s = device_seconds(tables, sequences, tokens, work2, logits, state.decoding, verify, attended)
-    host_s = tables.step_s + tables.sequence_s * (sequences + state.decoding)
-    return float(host_s + device_s + rounds.draft_s[state.decoding] + rounds.prompt_token_s * tokens)
+def simulate_loop(
+    demand: LoopDemand, *, engines: Sequence[Engine], decode: Sequence[Engine] = (), transfer_s: Sequence[float] = ()
+) -> LoopRecords:
+    """Run ``demand`` on fresh engines until the last answer; each request goes to the one with fewest.
 
-
-def _start(
-    state: _State, complete: list[int], *, step: int, demand: UniformDemand, rounds: UniformRounds | None
-) -> None:
-    """Let requests that have their first token decode, and note in which step they will be done."""
-    if rounds is None:
-        state.finishing[step + demand.osl_tokens - 1] = complete
-    else:
-        for request in complete:
-            needed = int(rounds.needed[request])
-            state.finishing.setdefault(step + needed, []).append(request)
-            state.growth += (demand.osl_tokens - 1) / needed
-    state.decoding += len(complete)
-    state.context += len(complete) * demand.isl_tokens
-
-
-def _leave(state: _State, leaving: list[int], *, demand: UniformDemand, rounds: UniformRounds | None) -> None:
-    """Take requests that are done out of the batch."""
-    state.decoding -= len(leaving)
-    state.context -= len(leaving) * (demand.isl_tokens + demand.osl_tokens - 1)
-    if rounds is not None:
-        state.growth -= sum((demand.osl_tokens - 1) / int(rounds.needed[request]) for request in leaving)
-
-
-def _undisturbed(tables: StepTables, state: _State, *, now_s: float, step: int, limits: UniformLimits) -> Array:
-    """Ends of the decode steps that come before the next one that ends a request, or admits one [s]."""
-    number = min(state.finishing) - step - 1
-    if number < 1:
-        return np.zeros(0)
-    contexts = state.context / state.decoding + np.arange(1.0, number + 1)
-    seconds = steps_seconds(tables, decode_step(sequences=float(state.decoding), context=contexts))
-    ends_s: Array = now_s + np.cumsum(seconds)
-    if state.waiting and state.decoding < limits.resident:
-        # The step under way when a request arrives is the last undisturbed one.
-        ends_s = ends_s[: int(np.searchsorted(ends_s, state.waiting[0][0])) + 1]
-    return ends_s
-
-
-def simulate_uniform(
-    tables: StepTables, *, demand: UniformDemand, limits: UniformLimits, rounds: UniformRounds | None = None
-) -> UniformRecords:
-    """Run ``demand`` on one replica: decoding sequences first, then prompts in chunks, as serving engines do.
-
-    rounds : verify steps in place of decode steps; ``tables`` are then those of steps with several decode tokens
+    decode : engines that go on where ``engines`` compute prompts alone; transfer_s : of each request's cache between
+        the two, infinite for a request that ends with its first token [s]
     """
     if demand.requests > MAX_REQUESTS:
         raise RoofcastError(
             f"{demand.requests} requests; allowed: up to {MAX_REQUESTS}",
             field="num_requests",
-            hint="equal requests repeat themselves: fewer give the same rate",
+            hint="requests of one kind repeat themselves: fewer give the same rate",
         )
-    sent_s, first_s, finish_s = (np.zeros(demand.requests) for _ in range(3))
-    state = _State(sent=demand.at_once)
-    state.waiting.extend((demand.delay_s, request) for request in range(demand.at_once))
-    now_s, step, finished = 0.0, 0, 0
-    while finished < demand.requests:
-        _admit(state, now_s=now_s, limits=limits)
-        if not state.prefilling and not state.decoding:
-            now_s = state.waiting[0][0]
-            continue
-        if rounds is None and not state.prefilling:
-            ends_s = _undisturbed(tables, state, now_s=now_s, step=step, limits=limits)
-            if len(ends_s):
-                now_s, step = float(ends_s[-1]), step + len(ends_s)
-                state.context += state.decoding * len(ends_s)
-                continue
-        decoding = state.decoding
-        budget = limits.step_tokens - decoding * (rounds.verify_tokens if rounds else 1)
-        sequences, tokens, work2, complete = _take_prompts(state, isl_tokens=demand.isl_tokens, budget=budget)
-        if rounds is None:
-            state.context += decoding
-            now_s += float(step_seconds(tables, sequences, tokens, work2, len(complete), decoding, state.context))
-        else:
-            prompts = (sequences, tokens, work2)
-            now_s += _verify_seconds(tables, rounds, prompts=prompts, logits=len(complete), state=state)
-            state.context += state.growth
-        step += 1
-        if step > MAX_STEPS:
-            raise RoofcastError(
-                f"the run needs more than {MAX_STEPS} steps", field="num_requests", hint="ask for fewer"
-            )
-        leaving = state.finishing.pop(step, [])
-        _leave(state, leaving, demand=demand, rounds=rounds)
-        first_s[complete] = now_s
-        if demand.osl_tokens == 1:
-            leaving = leaving + complete
-        elif complete:
-            _start(state, complete, step=step, demand=demand, rounds=rounds)
-        finish_s[leaving] = now_s
-        finished += len(leaving)
-        for _ in leaving:
-            if state.sent < demand.requests:
-                sent_s[state.sent] = now_s
-                state.waiting.append((now_s + demand.delay_s, state.sent))
-                state.sent += 1
-    return UniformRecords(sent_s=sent_s, first_token_s=first_s, finish_s=finish_s, steps=step)
+    loop = _Loop(demand, engines=engines, decode=decode, transfer_s=transfer_s)
+    for place in range(demand.at_once):
+        loop.send(demand.ramp_s * place / demand.at_once)
+    everyone = [*engines, *decode]
+    while loop.finished < demand.requests:
+        loop.advance(min(everyone, key=lambda engine: engine.event_s) if len(everyone) > 1 else everyone[0])
+    return LoopRecords(
+        sent_s=np.array(loop.sent_s),
+        first_token_s=np.array(loop.first_s),
+        finish_s=np.array(loop.finish_s),
+        steps=sum(engine.steps for engine in everyone),
+    )

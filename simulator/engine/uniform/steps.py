@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.engine.settings import SpeculativeSteps
-from simulator.engine.uniform.simulation import UniformDemand, UniformRounds
+from simulator.engine.uniform.demand import LoopDemand, LoopRounds
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step, prefill_step
@@ -189,19 +190,36 @@ def speculative_steps(deployment: Deployment, *, context_tokens: float) -> Specu
     )
 
 
-def uniform_rounds(deployment: Deployment, *, demand: UniformDemand, resident: int) -> UniformRounds | None:
-    """Verify steps of each of the equal requests, drawn evenly from their distribution; None without speculation."""
+def loop_rounds(deployment: Deployment, *, demand: LoopDemand, resident: int) -> LoopRounds | None:
+    """Verify steps of each request, drawn evenly from their distribution; None without speculation."""
     if deployment.speculation is None:
         return None
     plan = deployment.speculation.plan
     levels = (np.random.default_rng(0).permutation(demand.requests) + 0.5) / demand.requests
-    prompt = prefill_step(sequences=1, tokens=demand.isl_tokens)
-    return UniformRounds(
-        needed=rounds_at(np.array(plan.acceptance), tokens=demand.osl_tokens - 1, levels=levels),
+    isl = max(1, round(float(demand.isl_tokens.mean())))
+    prompt = prefill_step(sequences=1, tokens=isl)
+    return LoopRounds(
+        needed=_rounds_of(np.array(plan.acceptance), tokens=demand.osl_tokens - 1, levels=levels),
         verify_tokens=plan.verify_tokens,
-        draft_s=draft_table(deployment, largest=resident, context_tokens=demand.isl_tokens + demand.osl_tokens / 2),
-        prompt_token_s=float(prompt_draft_s(deployment, prompt)[0]) / demand.isl_tokens,
+        draft_s=draft_table(deployment, largest=resident, context_tokens=isl + float(demand.osl_tokens.mean()) / 2),
+        prompt_token_s=float(prompt_draft_s(deployment, prompt)[0]) / isl,
     )
+
+
+_ROUND_LENGTHS = 9
+"""Answer lengths at which verify steps are worked out: between them they grow as the tokens do."""
+
+
+def _rounds_of(acceptance: Array, *, tokens: NDArray[np.int64], levels: Array) -> NDArray[np.int64]:
+    """Verify steps that answers of ``tokens`` further tokens take, at these levels of their distributions."""
+    needed = np.zeros(len(tokens), dtype=np.int64)
+    nodes = np.unique(np.rint(np.linspace(tokens.min(), tokens.max(), _ROUND_LENGTHS)).astype(np.int64))
+    nearest = nodes[np.argmin(np.abs(tokens[:, None] - nodes), axis=1)]
+    for node in nodes[nodes > 0]:
+        chosen = nearest == node
+        rounds = rounds_at(acceptance, tokens=int(node), levels=levels[chosen])
+        needed[chosen] = np.maximum(np.rint(rounds * tokens[chosen] / node), 1)
+    return np.where(tokens > 0, np.maximum(needed, 1), 0)
 
 
 def speculation_notes(deployment: Deployment, decode: PhaseEstimate | None, memory: MemoryPlan) -> tuple[str, ...]:

@@ -10,7 +10,11 @@ from simulator.specs.engine.limits import LimitRule, LimitSource
 from simulator.units import plain_text
 
 _DEFAULTS: Mapping[str, str] = MappingProxyType(
-    {"workload.spacing": "default: rate x duration requests at random moments"}
+    {
+        "workload.spacing": "default: rate x duration requests at random moments",
+        "range_ratio": "default: lengths are uniform between that share of the nominal ones and those",
+        "num_requests": "default: ten for each client",
+    }
 )
 """Defaults of which more is to be said than that they are."""
 

@@ -31,7 +31,7 @@ class ParallelismSpec(Spec):
 
 
 class DisaggregationSpec(Spec):
-    """Pools of a disaggregated deployment (kind serve).
+    """Pools of a disaggregated deployment (kinds serve and closed_loop).
 
     A prompt is computed by one of ``prefill_replicas``, its KV cache moves over ``link``, and one of
     ``decode_replicas`` goes on. ``link`` is "scale_up" (NVLink and the like: all pools inside one domain) or "nic" (the

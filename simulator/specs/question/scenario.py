@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from simulator.errors import RoofcastError
 from simulator.specs.base import Spec
@@ -12,7 +12,7 @@ from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.specs.question.workload import WorkloadSpec
+from simulator.specs.question.workload import LARGEST_CV, WorkloadSpec
 
 Kind = Literal["batch", "serve", "closed_loop", "offline"]
 RoutingName = Literal["round_robin", "least_outstanding", "prefix_aware"]
@@ -23,12 +23,15 @@ REQUIRED_FIELDS: dict[str, tuple[str, ...]] = {
     "offline": ("isl_tokens", "osl_tokens"),
     "serve": ("workload",),
 }
+DEFAULT_RANGE_RATIO = 0.8
+"""Shortest requests of a closed loop over the nominal ones where nothing is said: InferenceX's random-range-ratio."""
+_LOOP_FIELDS = ("range_ratio", "isl_cv", "osl_cv", "ramp_s", "seed")
 # Fields that would silently change nothing under a kind are refused there.
 IDLE_FIELDS: dict[str, tuple[str, ...]] = {
-    "batch": ("concurrency", "workload", "num_requests", "disaggregation", "routing", "slo"),
-    "closed_loop": ("batch_size", "workload", "disaggregation", "routing", "slo"),
-    "offline": ("batch_size", "concurrency", "workload", "disaggregation", "routing", "slo"),
-    "serve": ("batch_size", "concurrency", "num_requests"),
+    "batch": ("concurrency", "workload", "num_requests", *_LOOP_FIELDS, "disaggregation", "routing", "slo"),
+    "closed_loop": ("batch_size", "workload", "routing", "slo"),
+    "offline": ("batch_size", "concurrency", "workload", *_LOOP_FIELDS, "disaggregation", "routing", "slo"),
+    "serve": ("batch_size", "concurrency", "num_requests", *_LOOP_FIELDS),
 }
 # The same of the engine: only kind serve simulates a scheduler.
 IDLE_ENGINE_FIELDS = ("scheduler", "queue_order", "cpu_kv_offload", "cpu_kv_offload_bytes", "chunked_prefill")
@@ -40,6 +43,9 @@ class ScenarioSpec(Spec):
     ``routing`` spreads the requests of kind serve over replicas: in turn (the default), to the one with fewest requests
     in it, or to the one that has most of the prompt in its prefix cache. ``slo`` lists objectives such as
     "ttft-p95=2s", whose percentiles and goodput the result then reports.
+    Of kind closed_loop: lengths are uniform between ``range_ratio`` times the nominal ones and those (1: identical
+    requests, which run in waves), or log-normal around them with ``isl_cv`` and ``osl_cv``; clients start evenly over
+    ``ramp_s``; ``seed`` orders the lengths.
     """
 
     id: str | int
@@ -60,6 +66,11 @@ class ScenarioSpec(Spec):
     num_requests: PositiveInt | None = None
     isl_tokens: PositiveInt | None = None
     osl_tokens: PositiveInt | None = None
+    range_ratio: float | None = Field(default=None, gt=0, le=1)
+    isl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
+    osl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
+    ramp_s: NonNegativeFloat | None = None
+    seed: NonNegativeInt | None = None
     workload: WorkloadSpec | None = Field(default=None)
     disaggregation: DisaggregationSpec | None = None
     routing: RoutingName | None = None

@@ -7,7 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from simulator.engine.uniform.runs import UniformRun, closed_loop, offline, static_batch
+from simulator.engine.uniform.batch import static_batch
+from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loops import closed_loop, offline
+from simulator.engine.uniform.record import UniformRun
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
@@ -39,7 +42,8 @@ def replica(model: str, hardware: str, tp_size: int, engine: str) -> Deployment:
 @cache
 def loop(case: tuple[str, str, int, str], concurrency: int) -> UniformRun:
     sent = 8 * concurrency
-    return closed_loop(replica(*case), concurrency=concurrency, isl_tokens=ISL, osl_tokens=OSL, num_requests=sent)
+    lengths = LoopLengths(isl_tokens=ISL, osl_tokens=OSL)
+    return closed_loop(replica(*case), concurrency=concurrency, lengths=lengths, num_requests=sent)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.uniform.runs import closed_loop, offline, static_batch
+from simulator.engine.uniform.batch import static_batch
+from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loops import closed_loop, offline
 from simulator.engine.uniform.steps import decode_phase, prompt_passes
 from simulator.errors import InfeasibleError
 from simulator.operators.step_shape import decode_step
@@ -53,7 +55,7 @@ def test_one_output_token_has_no_decode_phase(replica: Deployment) -> None:
 def test_definitions_hold(replica: Deployment) -> None:
     for run in (
         static_batch(replica, batch_size=8, isl_tokens=700, osl_tokens=90, limit_tokens=None),
-        closed_loop(replica, concurrency=32, isl_tokens=700, osl_tokens=90),
+        closed_loop(replica, concurrency=32, lengths=LoopLengths(isl_tokens=700, osl_tokens=90)),
     ):
         assert run.tpot_s == pytest.approx((run.e2e_s - run.ttft_s) / (run.osl_tokens - 1))
         assert run.output_tokens_per_s == pytest.approx(run.requests_per_s * run.osl_tokens)
@@ -61,14 +63,14 @@ def test_definitions_hold(replica: Deployment) -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 16, 64, 400])
 def test_littles_law_of_a_closed_loop(replica: Deployment, concurrency: int) -> None:
-    run = closed_loop(replica, concurrency=concurrency, isl_tokens=400, osl_tokens=100)
+    run = closed_loop(replica, concurrency=concurrency, lengths=LoopLengths(isl_tokens=400, osl_tokens=100))
     assert run.requests_per_s * run.e2e_s == pytest.approx(concurrency, rel=0.1)
 
 
 def test_offline_is_at_least_as_fast_as_any_closed_loop(replica: Deployment) -> None:
     saturated = offline(replica, isl_tokens=400, osl_tokens=100, num_requests=None).output_tokens_per_s
     for concurrency in (1, 8, 64):
-        run = closed_loop(replica, concurrency=concurrency, isl_tokens=400, osl_tokens=100)
+        run = closed_loop(replica, concurrency=concurrency, lengths=LoopLengths(isl_tokens=400, osl_tokens=100))
         assert run.output_tokens_per_s <= saturated * 1.001
 
 
@@ -100,4 +102,4 @@ def test_what_does_not_fit_is_refused_with_the_amount() -> None:
 def test_a_request_longer_than_the_cache_is_refused() -> None:
     tight = deploy(model=load_model("llama-2-13b"), hardware=load_hardware("a100-sxm-40gb"))
     with pytest.raises(InfeasibleError, match="does not fit the cache"):
-        closed_loop(tight, concurrency=1, isl_tokens=100_000, osl_tokens=10)
+        closed_loop(tight, concurrency=1, lengths=LoopLengths(isl_tokens=100_000, osl_tokens=10))

@@ -1,0 +1,124 @@
+"""A closed loop on a prefill and a decode pool: clients wait for answers that pass through both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from simulator.engine.runs.disaggregation import check_pools, token_transfer_s, transfer_link
+from simulator.engine.runs.scheduling import Pool
+from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loops import (
+    REQUESTS_PER_CLIENT,
+    LoopReplica,
+    engines_of,
+    loop_demand,
+    loop_replica,
+    loop_work,
+    run_record,
+)
+from simulator.engine.uniform.record import PoolUse, UniformRun
+from simulator.engine.uniform.scheduler import Engine
+from simulator.engine.uniform.simulation import simulate_loop
+from simulator.engine.uniform.steps import PhaseEstimate, prefill_phase
+from simulator.phases.deployment import Deployment
+from simulator.phases.power import average_power_w
+from simulator.specs.engine.deployment import DisaggregationSpec
+from simulator.specs.hardware.accelerator import ServerSpec
+from simulator.units import percent_text
+
+
+def _share(at_once: int, *, replicas: int, deployment: Deployment) -> int:
+    """Requests of one rank of a pool when all are there."""
+    return -(-at_once // (replicas * deployment.parallelism.dp_size))
+
+
+def _busy(engines: list[Engine], *, span_s: float) -> float:
+    return min(sum(engine.busy_s for engine in engines) / (len(engines) * span_s), 1.0)
+
+
+def disaggregated_loop(
+    prefill: Deployment,
+    decode: Deployment,
+    *,
+    spec: DisaggregationSpec,
+    server: ServerSpec | None,
+    concurrency: int,
+    lengths: LoopLengths,
+    num_requests: int | None = None,
+    ramp_s: float = 0.0,
+) -> UniformRun:
+    """``concurrency`` clients of the pools of ``spec``, made of copies of ``prefill`` and ``decode``.
+
+    Throughput is that of both pools; a first token is seen when its cache has reached the decode pool.
+    """
+    check_pools(prefill)
+    pools = (
+        Pool(deployment=prefill, replicas=spec.prefill_replicas),
+        Pool(deployment=decode, replicas=spec.decode_replicas),
+    )
+    link, link_bytes_per_s = transfer_link(*pools, link=spec.link, server=server)
+    requests = num_requests or concurrency * REQUESTS_PER_CLIENT
+    at_once = min(concurrency, requests)
+    demand = loop_demand(prefill, lengths=lengths, requests=requests, at_once=at_once, ramp_s=ramp_s)
+    ahead, after = (
+        loop_replica(
+            pool.deployment,
+            wanted=_share(at_once, replicas=pool.replicas, deployment=pool.deployment),
+            lengths=lengths,
+            prompts_only=computes,
+        )
+        for pool, computes in zip(pools, (True, False), strict=True)
+    )
+    first = engines_of(
+        ahead, work=loop_work(demand, rounds=None, answers=False), rounds=None, copies=spec.prefill_replicas
+    )
+    second = engines_of(
+        after, work=loop_work(demand, rounds=None, computes=False), rounds=None, copies=spec.decode_replicas
+    )
+    token_s = token_transfer_s(*pools, link_bytes_per_s=link_bytes_per_s)
+    transfer_s = np.where(demand.osl_tokens > 1, demand.isl_tokens * token_s, inf)
+    records = simulate_loop(demand, engines=first, decode=second, transfer_s=transfer_s.tolist())
+    span_s = float(records.finish_s.max())
+    use = PoolUse(
+        prefill=prefill,
+        prefill_replicas=spec.prefill_replicas,
+        decode_replicas=spec.decode_replicas,
+        prefill_busy_fraction=_busy(first, span_s=span_s),
+        decode_busy_fraction=_busy(second, span_s=span_s),
+        link=link,
+        transfer_s=float(demand.isl_tokens.mean()) * token_s,
+    )
+    copies, notes = spec.decode_replicas, _notes(use, pools)
+    run = run_record(after, demand=demand, records=records, lengths=lengths, copies=copies, notes=notes)
+    return replace(run, prefill=_prompt(ahead, lengths=lengths), pools=use)
+
+
+def _prompt(replica: LoopReplica, *, lengths: LoopLengths) -> PhaseEstimate:
+    """A mean prompt alone."""
+    isl = lengths.mean_isl_tokens
+    return prefill_phase(replica.deployment, sequences=1, isl_tokens=isl, limit_tokens=replica.step_tokens)
+
+
+def _notes(use: PoolUse, pools: tuple[Pool, Pool]) -> tuple[str, ...]:
+    prefill, decode = pools
+    return (
+        f"{prefill.replicas} prefill replicas on {prefill.devices} and {decode.replicas} decode replicas on"
+        f" {decode.devices} devices: prefill busy {percent_text(use.prefill_busy_fraction)}, decode"
+        f" {percent_text(use.decode_busy_fraction)}; a KV cache takes {use.transfer_s:.3g} s over {use.link}",
+        "memory and the batch are those of the decode pool",
+    )
+
+
+def loop_pools_power_w(run: UniformRun, use: PoolUse, *, decode: Deployment) -> float:
+    """Mean power of all devices of both pools [W]."""
+    prefill_w = average_power_w(
+        use.prefill, phases=((run.prefill.weights, run.prefill.estimate),), busy_fraction=use.prefill_busy_fraction
+    )
+    phase = run.decode or run.prefill
+    decode_w = average_power_w(
+        decode, phases=((phase.weights, phase.estimate),), busy_fraction=use.decode_busy_fraction
+    )
+    return use.prefill_replicas * prefill_w + use.decode_replicas * decode_w

@@ -1,0 +1,163 @@
+"""Times of steps and of whole runs of equal decode steps, on plain numbers.
+
+A simulation of a few thousand requests asks for one time after another. The look-ups of ``phases.compiled`` are made
+for arrays and machine code; here are the same interpolations for one number at a time, and the time of a run of decode
+steps in closed form: between nodes a step is linear in the context, so that a sum over steps is a difference of two
+values of its integral, and costs the same for one step and for a thousand. A test holds both to ``step_seconds``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import ceil, floor, log2
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.phases.compiled import CONTEXT_UNIT_TOKENS, StepTables
+
+Array = NDArray[np.float64]
+_LONG_RUN = 32
+"""Steps over which the pace hardly changes, so that the first one's is taken for all."""
+
+
+class _Row(NamedTuple):
+    """A number of decoding sequences: seconds of a step at each context node, and their integral over the context."""
+
+    seconds: list[float]
+    integral: list[float]
+
+
+class Chunks(NamedTuple):
+    """What a step takes in of prompts.
+
+    work2 : sum of q (2 c + q) over the sequences, for q new tokens after c; logits : prompts that it completes
+    """
+
+    sequences: int
+    tokens: int
+    work2: float
+    logits: int
+
+
+NO_CHUNKS = Chunks(0, 0, 0.0, 0)
+
+
+class StepClock:
+    """Seconds of the steps of one rank.
+
+    verify_tokens : tokens that a decoding sequence adds in a step, those of ``tables``
+    draft_s : what drafting takes beside, by number of decoding sequences from 0 on [s]
+    prompt_token_s : what the drafter takes for one token of a prompt [s]
+    """
+
+    def __init__(
+        self,
+        tables: StepTables,
+        *,
+        verify_tokens: int = 1,
+        draft_s: Array | None = None,
+        prompt_token_s: float = 0.0,
+    ) -> None:
+        self.verify_tokens = verify_tokens
+        self._tables = tables
+        self._draft_s = draft_s
+        self._prompt_token_s = prompt_token_s
+        nodes = tables.decode_s.shape[1]
+        # Places of contexts from 1 on rise strictly up to the last node, so that they can be read backwards.
+        places = tables.decode_places[1:]
+        self._contexts: list[float] = np.interp(np.arange(nodes), places, np.arange(1.0, len(places) + 1)).tolist()
+        self._rows: dict[int, _Row] = {}
+        self._planes: dict[int, Array] = {}
+
+    def _row(self, sequences: int) -> _Row:
+        found = self._rows.get(sequences)
+        if found is None:
+            seconds = self.fixed_s(sequences) + np.maximum(
+                self.tokens_s(sequences * self.verify_tokens) + self._tables.decode_s[sequences], self._tables.issue_s
+            )
+            gaps = np.diff(self._contexts)
+            areas = np.append(0.0, np.cumsum((seconds[1:] + seconds[:-1]) / 2 * gaps))
+            # Contexts below the first node cost as much as there.
+            integral = areas + seconds[0] * self._contexts[0]
+            found = self._rows[sequences] = _Row(seconds.tolist(), integral.tolist())
+        return found
+
+    def fixed_s(self, sequences: int, *, prefills: int = 0) -> float:
+        """Host time of a step and drafting of its decoding sequences [s]."""
+        drafting = 0.0 if self._draft_s is None or sequences == 0 else float(self._draft_s[sequences])
+        return self._tables.step_s + self._tables.sequence_s * (sequences + prefills) + drafting
+
+    def tokens_s(self, tokens: int, *, logits: int | None = None) -> float:
+        """What depends on the number of new tokens and of logits alone [s]."""
+        return float(self._tables.token_s[tokens] + self._tables.logits_s[tokens if logits is None else logits])
+
+    def _integral_s(self, row: _Row, context: float) -> float:
+        contexts = self._contexts
+        if context <= contexts[0]:
+            return row.seconds[0] * context
+        place = bisect_right(contexts, context) - 1
+        beyond = context - contexts[place]
+        if place >= len(contexts) - 1:
+            return row.integral[-1] + row.seconds[-1] * beyond
+        rise = (row.seconds[place + 1] - row.seconds[place]) / (contexts[place + 1] - contexts[place])
+        return row.integral[place] + beyond * (row.seconds[place] + rise * beyond / 2)
+
+    def decode_run_s(self, sequences: int, *, context: float, growth: float, steps: int) -> float:
+        """Time of ``steps`` steps of nothing but decodes [s].
+
+        context : mean of the sequences before the first of the steps; growth : tokens that it gains in each [tokens]
+        """
+        row = self._row(sequences)
+        first = context + self.verify_tokens - growth / 2
+        span = self._integral_s(row, first + growth * steps) - self._integral_s(row, first)
+        return span / growth
+
+    def steps_within(self, sequences: int, *, context: float, growth: float, span_s: float) -> int:
+        """Decode steps that begin before ``span_s`` from the start of the first are over, 0 where that is nothing."""
+        pace_s = self.decode_run_s(sequences, context=context, growth=growth, steps=1)
+        steps = ceil(span_s / pace_s)
+        if steps <= _LONG_RUN:
+            return steps
+        return ceil(steps * span_s / self.decode_run_s(sequences, context=context, growth=growth, steps=steps))
+
+    def _prefill_s(self, chunks: Chunks) -> float:
+        """Attention and states of prefilling sequences [s]; ``phases.compiled.prefill_seconds`` on numbers."""
+        tables = self._tables
+        plane = self._planes.get(chunks.sequences)
+        if plane is None:
+            place = float(tables.sequence_places[chunks.sequences])
+            row = min(int(place), tables.prefill_s.shape[0] - 2)
+            low, high = tables.prefill_s[row], tables.prefill_s[row + 1]
+            plane = self._planes[chunks.sequences] = low + (place - row) * (high - low)
+        mean = chunks.tokens / chunks.sequences
+        context = 1.0 + max(0.5 * (chunks.work2 / chunks.tokens - mean), 0.0) / CONTEXT_UNIT_TOKENS
+        octave = floor(log2(context))
+        context_place = tables.context_nodes * (octave + context * 2.0**-octave - 1.0)
+        whole = min(int(mean), len(tables.token_places) - 2)
+        near, far = tables.token_places[whole], tables.token_places[whole + 1]
+        token_place = near + min(mean - whole, 1.0) * (far - near)
+        token = min(int(token_place), plane.shape[0] - 2)
+        node = min(int(context_place), plane.shape[1] - 2)
+        along, across = token_place - token, context_place - node
+        low_s = plane[token, node] + along * (plane[token + 1, node] - plane[token, node])
+        high_s = plane[token, node + 1] + along * (plane[token + 1, node + 1] - plane[token, node + 1])
+        return float(low_s + across * (high_s - low_s))
+
+    def _decode_s(self, sequences: int, *, attended: float) -> float:
+        """Attention and states of decoding sequences that attend to that many tokens on average [s]."""
+        contexts, seconds = self._contexts, self._tables.decode_s[sequences]
+        place = min(max(bisect_right(contexts, attended) - 1, 0), len(contexts) - 2)
+        share = min(max((attended - contexts[place]) / (contexts[place + 1] - contexts[place]), 0.0), 1.0)
+        return float(seconds[place] + share * (seconds[place + 1] - seconds[place]))
+
+    def mixed_step_s(self, chunks: Chunks, *, sequences: int, context: float) -> float:
+        """Time of one step of prompts, with or without decodes beside [s]. context : mean before the step."""
+        decode_tokens = sequences * self.verify_tokens
+        device_s = self._prefill_s(chunks)
+        device_s += self.tokens_s(chunks.tokens + decode_tokens, logits=chunks.logits + decode_tokens)
+        if sequences:
+            device_s += self._decode_s(sequences, attended=context + self.verify_tokens)
+        host_s = self.fixed_s(sequences, prefills=chunks.sequences) + self._prompt_token_s * chunks.tokens
+        return host_s + max(device_s, self._tables.issue_s)

@@ -1,0 +1,119 @@
+"""What the clients of a closed loop send: how long prompts and answers are, how many, and from when on.
+
+Benchmark tools draw lengths uniformly between a share of the nominal ones and the nominal ones, so that requests which
+started together drift apart and a new prompt meets a running batch; identical lengths keep whole waves together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.traffic.lengths import LengthDistribution
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopLengths:
+    """How long the requests of a loop are.
+
+    isl_tokens, osl_tokens : nominal lengths; osl counts the first token
+    range_ratio : lengths are uniform between that share of the nominal ones and the nominal ones, 1 for equal lengths
+    isl_cv, osl_cv : in place of the range, coefficients of variation of log-normal lengths around the nominal ones
+    seed : of the order in which the lengths come
+    """
+
+    isl_tokens: int
+    osl_tokens: int
+    range_ratio: float = 1.0
+    isl_cv: float = 0.0
+    osl_cv: float = 0.0
+    seed: int = 0
+
+    @property
+    def mean_isl_tokens(self) -> int:
+        """Mean prompt length, whole [tokens]."""
+        return max(1, round(self.isl_tokens * self._mean_share))
+
+    @property
+    def mean_osl_tokens(self) -> int:
+        """Mean answer length, whole [tokens]."""
+        return max(1, round(self.osl_tokens * self._mean_share))
+
+    @property
+    def _mean_share(self) -> float:
+        return 1.0 if self.isl_cv or self.osl_cv else (1 + self.range_ratio) / 2
+
+    def drawn(self, requests: int) -> tuple[Counts, Counts]:
+        """Prompt and answer lengths of ``requests`` requests [tokens].
+
+        They are spread evenly over their distribution and come in a random order, so that a run of a few hundred
+        requests has the mean lengths of an endless one.
+        """
+        rng = np.random.default_rng(self.seed)
+        isl, osl = (
+            self._lengths(nominal, cv=cv, levels=(rng.permutation(requests) + 0.5) / requests)
+            for nominal, cv in ((self.isl_tokens, self.isl_cv), (self.osl_tokens, self.osl_cv))
+        )
+        return isl, osl
+
+    def _lengths(self, nominal: int, *, cv: float, levels: Array) -> Counts:
+        if self.isl_cv or self.osl_cv:
+            inverse = NormalDist().inv_cdf
+            normal = np.array([inverse(level) for level in levels.tolist()])
+            lengths = LengthDistribution(mean_tokens=nominal, cv=cv).at(normal)
+        else:
+            lengths = nominal * (self.range_ratio + (1 - self.range_ratio) * levels)
+        return np.maximum(np.rint(lengths), 1).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopDemand:
+    """Requests in the order in which they are sent, ``at_once`` of them at the start, each later one upon an answer.
+
+    isl_tokens, osl_tokens : of each request
+    delay_s, prompt_token_delay_s : from sending a request to its place in the queue, fixed and per prompt token [s]
+    ramp_s : over which the first ones are sent, evenly [s]
+    """
+
+    isl_tokens: Counts
+    osl_tokens: Counts
+    at_once: int
+    delay_s: float = 0.0
+    prompt_token_delay_s: float = 0.0
+    ramp_s: float = 0.0
+
+    @property
+    def requests(self) -> int:
+        """How many there are."""
+        return len(self.isl_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopRounds:
+    """Speculation of the requests of a loop.
+
+    needed : verify steps that each request takes after its first token; verify_tokens : tokens of a sequence in one
+    draft_s : what a step takes beside, by number of decoding sequences from 0 on [s]
+    prompt_token_s : what the drafter takes for one token of a prompt [s]
+    """
+
+    needed: Counts
+    verify_tokens: int
+    draft_s: Array
+    prompt_token_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopRecords:
+    """Times of every request [s]: sent, first token, last token; steps : of all engines."""
+
+    sent_s: Array
+    first_token_s: Array
+    finish_s: Array
+    steps: int

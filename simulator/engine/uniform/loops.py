@@ -1,0 +1,237 @@
+"""Answers to the kinds ``closed_loop`` and ``offline``: clients that wait for their answers, and a full queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.engine.uniform.clock import StepClock
+from simulator.engine.uniform.demand import LoopDemand, LoopLengths, LoopRecords, LoopRounds
+from simulator.engine.uniform.record import (
+    LatencySpread,
+    Percentiles,
+    UniformRun,
+    fastest_run,
+    held_tokens,
+    require_fit,
+    resident_sequences,
+    run_phases,
+)
+from simulator.engine.uniform.scheduler import Engine, LoopPolicy, LoopWork
+from simulator.engine.uniform.simulation import simulate_loop
+from simulator.engine.uniform.steps import loop_rounds, speculation_notes
+from simulator.phases.deployment import Deployment
+from simulator.phases.memory import MemoryPlan, memory_plan
+from simulator.phases.tabulate import compile_steps, shared_seconds
+
+REQUESTS_PER_CLIENT = 10
+"""Of a closed loop without a given number, as InferenceX sends them."""
+ROUNDS = 5
+"""Of everything queued at once without a given number: the first one starts in an empty engine, the others in a full
+one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopReplica:
+    """One replica of a loop, ready to make engines of: ``resident`` sequences at once on each rank, ``step_tokens`` new
+    tokens in a step."""
+
+    deployment: Deployment
+    memory: MemoryPlan
+    resident: int
+    step_tokens: int
+
+
+def loop_replica(
+    deployment: Deployment, *, wanted: int, lengths: LoopLengths, prompts_only: bool = False
+) -> LoopReplica:
+    """How a replica takes ``wanted`` requests on each of its ranks; prompts_only : no answers are generated there."""
+    memory = memory_plan(deployment)
+    isl, osl = lengths.mean_isl_tokens, 1 if prompts_only else lengths.mean_osl_tokens
+    require_fit(deployment, memory, tokens=lengths.isl_tokens + (1 if prompts_only else lengths.osl_tokens))
+    held = held_tokens(deployment, isl_tokens=isl, osl_tokens=osl)
+    resident = resident_sequences(deployment, memory, wanted=wanted, tokens=held)
+    step_tokens = max(deployment.engine.max_num_batched_tokens, resident + 1)
+    verify = 1 if deployment.speculation is None else deployment.speculation.plan.verify_tokens
+    if verify > 1:
+        # Every running sequence verifies its guesses in every step, within the step's tokens.
+        resident = max(1, min(resident, (step_tokens - 1) // verify))
+    return LoopReplica(deployment=deployment, memory=memory, resident=resident, step_tokens=step_tokens)
+
+
+def loop_work(
+    demand: LoopDemand, *, rounds: LoopRounds | None, computes: bool = True, answers: bool = True
+) -> LoopWork:
+    """What requests take of a replica that computes prompts, generates answers, or does both."""
+    further = (demand.osl_tokens - 1) * answers
+    steps = further if rounds is None else rounds.needed * answers
+    growth = np.divide(further, steps, out=np.zeros(len(steps)), where=steps > 0)
+    return LoopWork(
+        prompt_tokens=(demand.isl_tokens * computes).tolist(),
+        context_tokens=demand.isl_tokens.tolist(),
+        decode_steps=steps.tolist(),
+        growth=growth.tolist(),
+    )
+
+
+def engines_of(replica: LoopReplica, *, work: LoopWork, rounds: LoopRounds | None, copies: int = 1) -> list[Engine]:
+    """Engines of ``copies`` replicas. Attention-data-parallel ranks are one engine where they share experts, else as
+    many of their own."""
+    deployment = replica.deployment
+    verify = 1 if rounds is None else rounds.verify_tokens
+    tables = compile_steps(deployment) if verify == 1 else compile_steps(deployment, decode_tokens=verify)
+    clock = StepClock(
+        tables,
+        verify_tokens=verify,
+        draft_s=None if rounds is None else rounds.draft_s,
+        prompt_token_s=0.0 if rounds is None else rounds.prompt_token_s,
+    )
+    engine, ranks = deployment.engine, deployment.parallelism.dp_size
+    together = ranks > 1 and deployment.parallelism.ep_size > 1
+    policy = LoopPolicy(
+        resident=replica.resident,
+        step_tokens=replica.step_tokens,
+        decodes_beside=engine.scheduler != "prefill_first",
+        chunked=engine.chunked_prefill,
+        ahead=engine.async_scheduling and engine.scheduler != "static",
+    )
+    shared = shared_seconds(deployment, decode_tokens=verify) if together else None
+    return [
+        Engine(clock, policy=policy, work=work, ranks=ranks if together else 1, expert_s=shared)
+        for _ in range(copies * (1 if together else ranks))
+    ]
+
+
+def loop_demand(
+    deployment: Deployment,
+    *,
+    lengths: LoopLengths,
+    requests: int,
+    at_once: int,
+    waits: bool = True,
+    ramp_s: float = 0.0,
+) -> LoopDemand:
+    """``requests`` requests to ``deployment``; waits : each passes its front end, which a full queue has behind it."""
+    isl, osl = lengths.drawn(requests)
+    overheads = deployment.engine.overheads
+    return LoopDemand(
+        isl_tokens=isl,
+        osl_tokens=osl,
+        at_once=at_once,
+        delay_s=overheads.request_s if waits else 0.0,
+        prompt_token_delay_s=overheads.prompt_token_s if waits else 0.0,
+        ramp_s=ramp_s,
+    )
+
+
+def spread_of(demand: LoopDemand, records: LoopRecords) -> LatencySpread:
+    """Percentiles over all requests."""
+    tpot_s = request_tpot_s(demand, records)
+    return LatencySpread(
+        ttft=Percentiles.of(records.first_token_s - records.sent_s),
+        tpot=Percentiles.of(tpot_s) if len(tpot_s) else None,
+        e2e=Percentiles.of(records.finish_s - records.sent_s),
+    )
+
+
+def request_tpot_s(demand: LoopDemand, records: LoopRecords) -> np.ndarray:
+    """Time per token after the first of every request that has more than one [s]."""
+    several = demand.osl_tokens > 1
+    span_s: np.ndarray = (records.finish_s - records.first_token_s)[several] / (demand.osl_tokens[several] - 1)
+    return span_s
+
+
+def steady_requests_per_s(demand: LoopDemand, records: LoopRecords) -> float:
+    """Answers per second between the end of the first round and the start of the last [1/s]; of short runs over all."""
+    ends_s = np.sort(records.finish_s)
+    first, last = demand.at_once - 1, demand.requests - demand.at_once - 1
+    if last - first < demand.at_once or ends_s[last] <= ends_s[first]:
+        return demand.requests / float(ends_s[-1])
+    return (last - first) / float(ends_s[last] - ends_s[first])
+
+
+def run_record(
+    replica: LoopReplica,
+    *,
+    demand: LoopDemand,
+    records: LoopRecords,
+    lengths: LoopLengths,
+    copies: int = 1,
+    notes: tuple[str, ...] = (),
+) -> UniformRun:
+    """The run of a loop on ``copies`` replicas, with a typical prompt pass and decode step that explain it."""
+    deployment, ranks = replica.deployment, replica.deployment.parallelism.dp_size
+    prefill, decode = run_phases(
+        deployment,
+        sequences=replica.resident,
+        isl_tokens=lengths.mean_isl_tokens,
+        osl_tokens=lengths.mean_osl_tokens,
+        limit_tokens=replica.step_tokens,
+    )
+    tpot_s = request_tpot_s(demand, records)
+    resident = replica.resident * ranks * copies
+    waiting = (f"{resident} of {demand.at_once} requests run at once; the others wait",)
+    return UniformRun(
+        ttft_s=float(np.mean(records.first_token_s - records.sent_s)),
+        tpot_s=float(np.mean(tpot_s)) if len(tpot_s) else 0.0,
+        e2e_s=float(np.mean(records.finish_s - records.sent_s)),
+        requests_per_s=demand.requests / float(records.finish_s.max()),
+        isl_tokens=float(demand.isl_tokens.mean()),
+        osl_tokens=float(demand.osl_tokens.mean()),
+        sequences=replica.resident,
+        prefill=prefill,
+        decode=decode,
+        memory=replica.memory,
+        notes=(
+            *(waiting if resident < demand.at_once else ()),
+            *notes,
+            *speculation_notes(deployment, decode, replica.memory),
+        ),
+        ranks=ranks,
+        spread=spread_of(demand, records),
+        steady_requests_per_s=steady_requests_per_s(demand, records),
+    )
+
+
+def _simulated(deployment: Deployment, *, demand: LoopDemand, lengths: LoopLengths) -> UniformRun:
+    """Run requests on one replica, with the run length of speculation that is best for them where it may choose."""
+    wanted = -(-demand.at_once // deployment.parallelism.dp_size)
+
+    def run(one: Deployment) -> UniformRun:
+        replica = loop_replica(one, wanted=wanted, lengths=lengths)
+        rounds = loop_rounds(one, demand=demand, resident=replica.resident)
+        engines = engines_of(replica, work=loop_work(demand, rounds=rounds), rounds=rounds)
+        return run_record(replica, demand=demand, records=simulate_loop(demand, engines=engines), lengths=lengths)
+
+    resident = loop_replica(deployment, wanted=wanted, lengths=lengths).resident
+    context = lengths.mean_isl_tokens + lengths.mean_osl_tokens / 2
+    return fastest_run(deployment, run, sequences=resident, context=context)
+
+
+def closed_loop(
+    deployment: Deployment,
+    *,
+    concurrency: int,
+    lengths: LoopLengths,
+    num_requests: int | None = None,
+    ramp_s: float = 0.0,
+) -> UniformRun:
+    """``concurrency`` clients that send their next request when the last one is answered.
+
+    Means over ``num_requests`` requests (ten for each client where none are given) from an empty engine to the last
+    answer, which is how benchmarks count. ramp_s : over which the clients start, evenly [s]
+    """
+    requests = num_requests or concurrency * REQUESTS_PER_CLIENT
+    at_once = min(concurrency, requests)
+    demand = loop_demand(deployment, lengths=lengths, requests=requests, at_once=at_once, ramp_s=ramp_s)
+    return _simulated(deployment, demand=demand, lengths=lengths)
+
+
+def offline(deployment: Deployment, *, isl_tokens: int, osl_tokens: int, num_requests: int | None) -> UniformRun:
+    """Everything queued at t = 0: ``num_requests`` equal requests, or several times what runs at once."""
+    lengths = LoopLengths(isl_tokens=isl_tokens, osl_tokens=osl_tokens)
+    resident = loop_replica(deployment, wanted=deployment.engine.max_num_seqs, lengths=lengths).resident
+    requests = num_requests or resident * ROUNDS * deployment.parallelism.dp_size
+    demand = loop_demand(deployment, lengths=lengths, requests=requests, at_once=requests, waits=False)
+    return _simulated(deployment, demand=demand, lengths=lengths)

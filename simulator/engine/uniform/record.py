@@ -1,0 +1,166 @@
+"""What a run of like requests is: latencies, throughput, the steps that explain it; and how many run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simulator.engine.uniform.speculation_gain import run_lengths, token_s
+from simulator.engine.uniform.steps import PhaseEstimate, decode_phase, prefill_phase
+from simulator.errors import InfeasibleError
+from simulator.operators.step_shape import Array
+from simulator.phases.deployment import Deployment, without_speculation
+from simulator.phases.memory import MemoryPlan, sequences_that_fit
+from simulator.units import GIGA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentiles:
+    """Of one latency over the requests of a run, linear between order statistics [s]."""
+
+    p50_s: float
+    p90_s: float
+    p95_s: float
+    p99_s: float
+
+    @classmethod
+    def of(cls, values_s: Array) -> Percentiles:
+        """Those of at least one value."""
+        p50, p90, p95, p99 = (float(value) for value in np.percentile(values_s, (50, 90, 95, 99)))
+        return cls(p50_s=p50, p90_s=p90, p95_s=p95, p99_s=p99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencySpread:
+    """Percentiles over the requests of a run; ``tpot`` is None where nothing is decoded."""
+
+    ttft: Percentiles
+    tpot: Percentiles | None
+    e2e: Percentiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolUse:
+    """The prefill pool of a disaggregated run, and the shares of the time in which replicas of both pools compute.
+
+    link, transfer_s : what carries a cache between the pools, and how long for a mean prompt [s]
+    """
+
+    prefill: Deployment
+    prefill_replicas: int
+    decode_replicas: int
+    prefill_busy_fraction: float
+    decode_busy_fraction: float
+    link: str
+    transfer_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformRun:
+    """What like requests see, and what a replica delivers; latencies are means over the requests.
+
+    TTFT includes queueing; TPOT = (E2E - TTFT) / (OSL - 1) of each request; throughput is over the run, from the first
+    request to the last answer.
+    isl_tokens, osl_tokens : means
+    ranks : attention-data-parallel ranks that throughput counts; it is that of each where there are more
+    spread, steady_requests_per_s : percentiles, and the rate between the first and the last round, of loops alone
+    pools : the prefill pool where decode has one of its own; throughput is then that of both pools together
+    """
+
+    ttft_s: float
+    tpot_s: float
+    e2e_s: float
+    requests_per_s: float
+    isl_tokens: float
+    osl_tokens: float
+    sequences: int
+    prefill: PhaseEstimate
+    decode: PhaseEstimate | None
+    memory: MemoryPlan
+    notes: tuple[str, ...]
+    ranks: int = 1
+    spread: LatencySpread | None = None
+    steady_requests_per_s: float | None = None
+    pools: PoolUse | None = None
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Generated tokens per second, first tokens included."""
+        return self.requests_per_s * self.osl_tokens
+
+    @property
+    def total_tokens_per_s(self) -> float:
+        """Prompt and generated tokens per second."""
+        return self.requests_per_s * (self.isl_tokens + self.osl_tokens)
+
+
+def require_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: int) -> None:
+    """Refuse a deployment that does not fit its devices, or whose cache does not hold one request."""
+    if not memory.fits:
+        raise InfeasibleError(
+            f"weights, activations and reserve exceed the memory of a device by {memory.shortfall_bytes / GIGA:.1f} GB",
+            field="hardware",
+            code="does_not_fit",
+            hint="use more tensor parallelism, fewer bits per weight or a device with more memory",
+        )
+    if sequences_that_fit(deployment, memory, tokens=tokens) < 1:
+        raise InfeasibleError(
+            f"one request of {tokens} tokens does not fit the cache, which holds {memory.kv_capacity_tokens}",
+            field="isl_tokens",
+            code="does_not_fit",
+            hint="use more tensor parallelism, a smaller kv_cache dtype or shorter sequences",
+        )
+
+
+def resident_sequences(deployment: Deployment, memory: MemoryPlan, *, wanted: int, tokens: float) -> int:
+    """Sequences that run at once: limited by the engine and by the cache at ``tokens`` each.
+
+    Each of them takes a token of every step, and one is left for prompts.
+    """
+    by_cache = sequences_that_fit(deployment, memory, tokens=tokens)
+    by_step = deployment.engine.max_num_batched_tokens - 1
+    return int(max(1.0, min(wanted, deployment.engine.max_num_seqs, by_cache, by_step)))
+
+
+def held_tokens(deployment: Deployment, *, isl_tokens: int, osl_tokens: int) -> float:
+    """Cache that a running sequence takes: sequences at all stages of their lives hold ISL + OSL / 2 tokens on average;
+    an engine that reserves the full length holds room for ISL + OSL."""
+    return isl_tokens + (osl_tokens if deployment.engine.reserves_full_length else osl_tokens / 2)
+
+
+def run_phases(
+    deployment: Deployment,
+    *,
+    sequences: int,
+    isl_tokens: int,
+    osl_tokens: int,
+    limit_tokens: int | None,
+    together: bool = False,
+) -> tuple[PhaseEstimate, PhaseEstimate | None]:
+    """Prompt passes and decode steps of ``sequences`` requests that run at once."""
+    prefill = prefill_phase(deployment, sequences=sequences, isl_tokens=isl_tokens, limit_tokens=limit_tokens)
+    decode = decode_phase(
+        deployment, sequences=sequences, isl_tokens=isl_tokens, osl_tokens=osl_tokens, together=together
+    )
+    return prefill, decode
+
+
+def fastest_run(
+    deployment: Deployment, run: Callable[[Deployment], UniformRun], *, sequences: int, context: float
+) -> UniformRun:
+    """The run, or with adaptive speculation the better of none and the run length that decodes fastest."""
+    speculation = deployment.speculation
+    if speculation is None or not speculation.spec.adaptive:
+        return run(deployment)
+    plain = run(without_speculation(deployment))
+    if plain.decode is None:
+        return plain
+    chosen = min(run_lengths(deployment), key=lambda one: float(token_s(one, sequences=sequences, context=context)[0]))
+    best = run(chosen)
+    assert chosen.speculation is not None, "run lengths of a deployment that speculates"
+    if best.requests_per_s > plain.requests_per_s:
+        return replace(best, notes=(*best.notes, f"adaptive speculation: k = {chosen.speculation.plan.k}"))
+    off = f"adaptive speculation: off, it does not pay with {sequences} sequences"
+    return replace(plain, notes=(*plain.notes, off))

@@ -1,15 +1,47 @@
-"""How an engine launches kernels, where that changes what they take: waiting at collectives, streams side by side."""
+"""How an engine launches kernels, where that changes what they take: waiting at collectives, streams side by side,
+passes fused into other kernels, experts on kernels that another table measured."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set
 from simulator.kernels.timing import Timing, without_idle
-from simulator.operators.work import AttentionShape, GemmShape, Work
+from simulator.operators.work import (
+    AttentionShape,
+    Collective,
+    CollectiveShape,
+    ElementwiseShape,
+    GemmShape,
+    MatmulFormat,
+    Work,
+)
+from simulator.specs.engine.recipe import KernelRecipe
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.model.precision import Dtype
+from simulator.units import BITS_PER_BYTE
 
 SHARED_EXPERT = "shared_expert"
+
+NARROWED: Mapping[str, tuple[float, Dtype]] = {"mxfp4_mxfp8": (8.25, Dtype.FP8)}
+"""Expert kernels that narrow 16-bit activations themselves: bits of one with its scale, and its rate."""
+
+NORM_BYTES = 4.0
+"""A residual norm reads and writes the layer's output and the residual: bytes per byte of the all-reduce's message."""
+WIDE_BYTES = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeFits:
+    """Fits that price products ("gemm") or experts ("moe") of one weight format, and the format of their table."""
+
+    family: str
+    weights: str
+    kernel: str
+    fits: FitSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +53,87 @@ class EngineTraits:
     matrix_groups : query heads per KV head whose decode attention has a kernel for the matrix units; None for all
     vector_elements_per_s : keys' and values' numbers that the vector units of the device take in where there is none,
         once for every query head [1/s]
+    quantised_before : formats whose activations the kernel before a product narrows, by scales of the checkpoint
+    replaced : kernels that stand in for the library's own
+    fused : fits of all-reduces with the residual norm in them, up to ``fused_bytes`` by number of devices
     """
 
     collective_lag_s: float = 0.0
     side_stream_tokens: int = 0
     matrix_groups: frozenset[int] | None = None
     vector_elements_per_s: float = float("inf")
+    quantised_before: frozenset[str] = frozenset()
+    replaced: tuple[RecipeFits, ...] = ()
+    fused: CollectiveFits | None = None
+    fused_bytes: tuple[tuple[int, float], ...] = ()
+
+    def kernel_of(self, weights: str, *, family: str) -> RecipeFits | None:
+        """The fits that the engine's recipe names for a format."""
+        return next((named for named in self.replaced if (named.family, named.weights) == (family, weights)), None)
+
+    def largest_fused(self, shape: CollectiveShape) -> float:
+        """The largest message of this group that is reduced and normed in one kernel [bytes]; 0 for none."""
+        if self.fused is None or shape.operation is not Collective.ALL_REDUCE:
+            return 0.0
+        return dict(self.fused_bytes).get(shape.participants, 0.0)
+
+
+def with_recipe(
+    traits: EngineTraits, recipe: KernelRecipe, *, hardware: AcceleratorSpec, profiles: str | None = None
+) -> EngineTraits:
+    """``traits`` with what of ``recipe`` holds on ``hardware``, and the fits that it names."""
+    named = (
+        (kernel, fit_set(hardware, library=kernel.library, group=kernel.family, profiles=profiles))
+        for kernel in recipe.kernels
+        if hardware.architecture in kernel.architectures
+    )
+    fused = recipe.fused_all_reduce
+    if fused is not None and hardware.architecture not in fused.architectures:
+        fused = None
+    return replace(
+        traits,
+        quantised_before=frozenset(recipe.fused_quantisation),
+        replaced=tuple(
+            RecipeFits(family=kernel.family, weights=kernel.weights, kernel=kernel.kernel, fits=fits)
+            for kernel, fits in named
+            if fits
+        ),
+        fused=None if fused is None else collective_fits(hardware, library=fused.library, profiles=profiles),
+        fused_bytes=() if fused is None else tuple(sorted(fused.largest_bytes.items())),
+    )
+
+
+def narrowed_format(format: MatmulFormat, *, kernel: str) -> MatmulFormat:
+    """``format`` as an expert kernel multiplies it."""
+    if kernel == format.name:
+        return format
+    bits, math = NARROWED[kernel]
+    return replace(format, name=kernel, activation_bits=bits, math=math, quantises_activations=False, passes=None)
+
+
+def norm_pass(shape: CollectiveShape) -> ElementwiseShape:
+    """The residual norm behind an all-reduce as a pass of its own."""
+    return ElementwiseShape(bytes=NORM_BYTES * np.asarray(shape.message_bytes, dtype=np.float64), launches=1.0)
+
+
+def quantising_pass(shape: GemmShape) -> ElementwiseShape:
+    """The pass that narrows a product's 16-bit activations."""
+    each = WIDE_BYTES + shape.format.activation_bits / BITS_PER_BYTE
+    return ElementwiseShape(bytes=np.asarray(shape.m, dtype=np.float64) * shape.k * shape.batch * each, launches=1.0)
+
+
+def scaling_pass(shape: GemmShape) -> ElementwiseShape:
+    """The pass that looks for the largest of a product's 16-bit activations."""
+    return ElementwiseShape(
+        bytes=np.asarray(shape.m, dtype=np.float64) * shape.k * shape.batch * WIDE_BYTES, launches=1.0
+    )
+
+
+def without(timing: Timing, part: Timing, *, floor_s: float = 0.0) -> Timing:
+    """``timing`` less a part of it that another kernel does on the side, not below ``floor_s`` or its own wire time."""
+    left_s = np.maximum(timing.seconds - part.seconds, np.maximum(timing.network_s, floor_s))
+    seconds = np.minimum(timing.seconds, left_s)
+    return replace(timing, seconds=seconds, memory_s=np.minimum(timing.memory_s, seconds))
 
 
 NO_TRAITS = EngineTraits()

@@ -8,7 +8,7 @@ One library of kernels for all replicas on an accelerator: degrees, formats and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,7 +19,17 @@ from simulator.kernels.attention.decode import decode_attention_timing
 from simulator.kernels.attention.latent import LATENT_MODEL, latent_decode_timing
 from simulator.kernels.attention.prefill import attention_timing
 from simulator.kernels.collectives.network import collective_timing
-from simulator.kernels.engine_traits import NO_TRAITS, EngineTraits, in_step, with_wait
+from simulator.kernels.engine_traits import (
+    NO_TRAITS,
+    EngineTraits,
+    in_step,
+    narrowed_format,
+    norm_pass,
+    quantising_pass,
+    scaling_pass,
+    with_wait,
+    without,
+)
 from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set, measured_fits
 from simulator.kernels.format_choice import (
     SAME_KERNELS,
@@ -40,7 +50,7 @@ from simulator.kernels.moe import moe_timing
 from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
 from simulator.kernels.roofline import fitted_timing
 from simulator.kernels.step_rows import price_rows
-from simulator.kernels.timing import Provenance, Timing, widened
+from simulator.kernels.timing import Provenance, Timing, chosen, widened
 from simulator.operators.work import (
     AttentionShape,
     CollectiveShape,
@@ -148,17 +158,24 @@ class KernelLibrary:
         return self.measured.find(family=family, fmt=fmt)
 
     def _collective(self, shape: CollectiveShape) -> Timing:
-        beyond, hardware, fits = self.beyond, self.hardware, self.collectives
+        timing = self._moved(shape, fits=self.collectives)
+        largest = self.traits.largest_fused(shape)
+        if self.traits.fused is not None and largest:
+            fused = without(self._moved(shape, fits=self.traits.fused), self.memory_pass(norm_pass(shape)))
+            timing = chosen(np.asarray(shape.message_bytes) <= largest, fused, timing)
+        return with_wait(timing, traits=self.traits, participants=shape.participants)
+
+    def _moved(self, shape: CollectiveShape, *, fits: CollectiveFits) -> Timing:
+        beyond, hardware = self.beyond, self.hardware
         if beyond is not None and shape.participants > hardware.scale_up.domain_size:
             hardware, fits = beyond.hardware, beyond.collectives
-        timing = collective_timing(
+        return collective_timing(
             shape,
             hardware=hardware,
             fits=fits.fits,
             network=None if beyond is None else beyond.network,
             relative=fits.relative,
         )
-        return with_wait(timing, traits=self.traits, participants=shape.participants)
 
     def _gemm(self, work: Work, shape: GemmShape) -> Timing:
         timing = self.product(shape)
@@ -186,14 +203,32 @@ class KernelLibrary:
             timing = fits.transferred(
                 gemm_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit), cold=True)
             )
+        if shape.format.quantises_activations and shape.format.name in self.traits.quantised_before:
+            return timing if found is None else self._without_quantising(timing, shape, library=found[0].library)
         passes = passes_of(shape.format, contained=found is not None)
         return timing if passes is None else with_passes(timing, self.memory_pass(pass_shape(shape, passes)))
+
+    def _without_quantising(self, timing: Timing, shape: GemmShape, *, library: str) -> Timing:
+        """A measured product less the passes that its table ran before it, and that the kernel before it does on the
+        side: narrowing, and in some libraries the search for the largest activation."""
+        narrowing = self.memory_pass(quantising_pass(shape))
+        floor_s = float(np.min(narrowing.seconds))
+        timing = without(timing, narrowing, floor_s=floor_s)
+        fits = fit_set(self.hardware, library=library, group="elementwise", profiles=self.roofline.profiles)
+        scales = fits.find(family="elementwise", fmt=STAND_IN_FORMAT, variant="scale") if fits else None
+        if scales is None or shape.format.name != Dtype.FP8.value:
+            return timing
+        scaling = elementwise_timing(scaling_pass(shape), hardware=self.hardware, fit=scales)
+        return without(timing, scaling, floor_s=floor_s)
 
     def _product_fit(self, shape: GemmShape) -> tuple[FitSet, KernelFit] | None:
         """The fit of measured kernels that prices a product, if any."""
         name = SAME_KERNELS.get(shape.format.name, shape.format.name)
         if name == STAND_IN_FORMAT:
             return find(self.plain_gemm, family="gemm", fmt=name)
+        recipe = self.traits.kernel_of(name, family="gemm")
+        if recipe is not None and not shape.format.kernel:
+            return find(recipe.fits, family="gemm", fmt=recipe.kernel)
         candidates = [self.gemm, *(fits for shared, fits in self.shared_gemm if shared == name)]
         for fits in candidates:
             found = find(fits, family="gemm", fmt=name)
@@ -203,15 +238,23 @@ class KernelLibrary:
 
     def _moe(self, work: Work, shape: MoeShape) -> Timing:
         name = shape.format.name
+        recipe = self.traits.kernel_of(name, family="moe")
+        if recipe is not None and not shape.format.kernel:
+            narrowed = replace(shape, format=narrowed_format(shape.format, kernel=recipe.kernel))
+            named = find_experts(recipe.fits, shape=narrowed, fmt=recipe.kernel)
+            if named is not None:
+                return self._measured_experts(narrowed, *named)
         found = find_experts(self.moe, shape=shape, fmt=name)
         if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
-            fits, fit = found
-            return fits.transferred(moe_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
+            return self._measured_experts(shape, *found)
         timing = derived_experts(shape, hardware=self.hardware, library=self.library, plain=self.moe)
         if timing is None:
             return self._roofline(work, family="gemm", fmt=name)
         passes = passes_of(shape.format, contained=False)
         return timing if passes is None else with_passes(timing, self.memory_pass(expert_pass_shape(shape, passes)))
+
+    def _measured_experts(self, shape: MoeShape, fits: FitSet, fit: KernelFit) -> Timing:
+        return fits.transferred(moe_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
 
     def _attention(self, work: Work, shape: AttentionShape) -> Timing:
         timing = self.attention_call(shape)

@@ -10,7 +10,7 @@ Several matrix products as the cases of one, so that a step's products are price
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from math import exp, isnan
 from statistics import NormalDist
@@ -87,6 +87,12 @@ def widened(timing: Timing, *, log_sigma_extra: float) -> Timing:
         log_sigma=np.hypot(timing.log_sigma, log_sigma_extra),
         provenance=np.maximum(timing.provenance, float(Provenance.EXTRAPOLATED)),
     )
+
+
+def chosen(first: NDArray[np.bool_], one: Timing, other: Timing) -> Timing:
+    """The cases of ``one`` where ``first`` holds, of ``other`` elsewhere."""
+    names = (field.name for field in fields(Timing))
+    return Timing(**{name: np.where(first, getattr(one, name), getattr(other, name)) for name in names})
 
 
 L2_SHARPNESS = 3.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
-from simulator.kernels.engine_traits import EngineTraits
+from simulator.kernels.engine_traits import EngineTraits, with_recipe
 from simulator.kernels.library import KernelLibrary, shared_library
 from simulator.kernels.sustained import with_sustained_rates
 from simulator.operators.formats.plan import PrecisionPlan
@@ -266,7 +266,7 @@ def deploy(
             with_sustained_rates(
                 shared_library(hardware, library=profile.kernel_library, server=server, profiles=profiles)
             ),
-            traits=_traits(profile, hardware),
+            traits=with_recipe(_traits(profile, hardware), profile.recipe, hardware=hardware, profiles=profiles),
         ),
         techniques=applied,
         assumptions=(*_formats(plan), *applied.assumptions, *_engine_assumptions(spec, settings, limits)),

@@ -110,8 +110,8 @@ def argonne(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
         "llama.cpp": "llama.cpp",
         "Deepspeed-MII": "deepspeed-mii",
     }
-    # The table names no versions; its runs were published in 2024.
-    versions = {"vLLM": "0.5"}
+    # The table names no versions; its runs were published in 2024: the last releases of that year stand for them.
+    versions = {"vLLM": "0.5", "TensorRT-LLM": "0.16"}
 
     def scenario_of(row: Row) -> dict[str, Any] | None:
         plain = not re.search(r"parallelism|speculative|kv_cache_dtype|Context", row["notes"])

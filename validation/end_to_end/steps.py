@@ -109,12 +109,13 @@ def _loop(key: tuple[str, ...], members: Sequence[TodayRun]) -> Loop:
         for name in ("isl_tokens", "osl_tokens")
     )
     memory = memory_plan(deployment)
-    held = [sequences_that_fit(deployment, memory, tokens=tokens) for tokens in isl + osl / 2]
+    held = np.array([sequences_that_fit(deployment, memory, tokens=tokens) for tokens in isl + osl / 2])
     wanted = np.array([float(item.run.scenario["concurrency"]) for item in members])
     return Loop(
         key=key,
         deployment=deployment,
-        batch=np.maximum(np.minimum(wanted, held) / ranks, 1.0),
+        # A plan without room is wrong about the memory, not about what ran.
+        batch=np.maximum(np.where(held >= 1, np.minimum(wanted, held), wanted) / ranks, 1.0),
         isl_tokens=isl,
         osl_tokens=osl,
         measured_s=np.array([item.run.measured["tpot_p50_s"] for item in members]),

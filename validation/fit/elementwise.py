@@ -4,6 +4,9 @@ Fitted on the static activation quantisation tables (read bf16, write fp8: 3 byt
 16384 elements, one row length in five held out. The interval counts a second kernel as well, the residual mixing
 of DeepSeek-V4 (``mhc`` post: reads 4 streams and 1, writes 4, in two launches), which the fit never sees: norms and
 activations are as far from the fitted kernel as that one is.
+
+A second fit, ``scale``, is of the search for the largest activation that TensorRT-LLM's tables of FP8 products hold
+besides (``computescale``: reads 2 bytes an element): checkpoints with scales of their own do not run it.
 """
 
 from __future__ import annotations
@@ -33,7 +36,11 @@ from validation.silicon.tables import SOURCE, SYSTEMS, load_table, tables_root
 LIBRARIES = ("vllm", "trtllm")
 """SGLang's kernel of this table reaches a tenth of the bandwidth and stands for no other pass: use vllm's fit."""
 
+SCALES = ("trtllm",)
+"""Libraries whose dynamic scale is a kernel of its own; in the others' tables it is a difference near zero."""
+
 QUANTISE_BYTES = 3.0
+SCALE_BYTES = 2.0
 ROW_LENGTHS = (1024, 16384)
 STREAM_ELEMENTS = 9.0
 NAMES = ("launch_s", "memory_fraction", "l2_speedup", "l2_share")
@@ -52,17 +59,17 @@ class Passes:
     seconds: Array
 
 
-def _quantise_rows(root: Path, *, hardware: str, library: str) -> tuple[str, pd.DataFrame] | None:
-    table = load_table(root, hardware=hardware, family="quantize", library=library, table="scale_matrix")
-    if table is None:
+def _pass_rows(root: Path, *, hardware: str, library: str, table: str) -> tuple[str, pd.DataFrame] | None:
+    found = load_table(root, hardware=hardware, family="quantize", library=library, table=table)
+    if found is None:
         return None
-    rows = table.rows[table.rows["k"].between(*ROW_LENGTHS)].reset_index(drop=True)
-    return table.version, rows
+    rows = found.rows[found.rows["k"].between(*ROW_LENGTHS)].reset_index(drop=True)
+    return found.version, rows
 
 
-def _passes(rows: pd.DataFrame) -> Passes:
+def _passes(rows: pd.DataFrame, *, element_bytes: float = QUANTISE_BYTES) -> Passes:
     return Passes(
-        bytes=(QUANTISE_BYTES * rows["m"] * rows["k"]).to_numpy(float), launches=1.0, seconds=rows["seconds"].to_numpy()
+        bytes=(element_bytes * rows["m"] * rows["k"]).to_numpy(float), launches=1.0, seconds=rows["seconds"].to_numpy()
     )
 
 
@@ -107,9 +114,35 @@ def fit_passes(passes: Passes, *, hardware: AcceleratorSpec) -> dict[str, float]
     return _named(np.exp(min(found, key=lambda result: float(result.cost)).x))
 
 
+def scale_fit(root: Path, *, hardware: str, library: str) -> KernelFit | None:
+    """The search for the largest activation; None where no table holds it as a kernel."""
+    measured = _pass_rows(root, hardware=hardware, library=library, table="computescale")
+    if measured is None or library not in SCALES:
+        return None
+    _, rows = measured
+    spec = load_hardware(hardware)
+    held_out = is_score(rows, family="elementwise", columns=("k",))
+    seen, unseen = (_passes(rows[part], element_bytes=SCALE_BYTES) for part in (~held_out, held_out))
+    parameters = fit_passes(seen, hardware=spec)
+    ratios = _log_ratio(unseen, parameters, spec)
+    sigma = log_sigma_of(ratios)
+    error = fit_error(score=ratios, fit=_log_ratio(seen, parameters, spec), log_sigma=sigma)
+    covered = float(np.mean(np.abs(ratios) <= NORMAL_80 * sigma))
+    return KernelFit(
+        family="elementwise",
+        format="bf16",
+        variant="scale",
+        model="launch_plus_bytes",
+        parameters=parameters,
+        box={"bytes": (float(seen.bytes.min()), float(seen.bytes.max()))},
+        error=error.model_copy(update={"coverage_80": rounded(covered)}),
+        note="largest activation of a matrix, rows of 1024-16384",
+    )
+
+
 def calibrate(root: Path, *, hardware: str, library: str) -> CalibrationSpec | None:
     """The elementwise calibration of one accelerator and library, None where nothing was measured."""
-    measured = _quantise_rows(root, hardware=hardware, library=library)
+    measured = _pass_rows(root, hardware=hardware, library=library, table="scale_matrix")
     if measured is None:
         return None
     version, rows = measured
@@ -142,13 +175,15 @@ def calibrate(root: Path, *, hardware: str, library: str) -> CalibrationSpec | N
         regimes=(RegimeSigma(axis="l2_fill", upper=parameters["l2_share"], log_sigma=resident_sigma),),
         note="static fp8 quantisation, rows of 1024-16384; sigma also over the mhc post kernel, never fitted",
     )
+    scale = scale_fit(root, hardware=hardware, library=library)
     return CalibrationSpec(
         hardware=hardware,
         library=library,
         library_version=version,
         date=date.today().isoformat(),
-        source=f"{SOURCE}, quantize/scale_matrix (fit, score) and mhc (interval)",
-        fits=(fit,),
+        source=f"{SOURCE}, quantize/scale_matrix (fit, score) and mhc (interval)"
+        + ("" if scale is None else ", computescale"),
+        fits=(fit,) if scale is None else (fit, scale),
     )
 
 
@@ -165,12 +200,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if spec is None:
                 continue
             write_calibration(spec, group="elementwise", directory=directory)
-            fit = spec.fits[0]
-            print(
-                f"{hardware} {library} {spec.library_version}: score {fit.error.score_mape:.1%} fit "
-                f"{fit.error.fit_mape:.1%} sigma {fit.error.log_sigma:.3f} / resident {fit.regimes[0].log_sigma:.3f} "
-                f"{fit.parameters}"
-            )
+            for fit in spec.fits:
+                print(
+                    f"{hardware} {library} {spec.library_version} {fit.variant}: score {fit.error.score_mape:.1%} fit "
+                    f"{fit.error.fit_mape:.1%} sigma {fit.error.log_sigma:.3f} {fit.parameters}"
+                )
 
 
 if __name__ == "__main__":

@@ -20,14 +20,18 @@ Array = NDArray[np.float64]
 SHAPE = ("hidden_size", "inter_size", "topk", "num_experts")
 """What is held out together: one model."""
 
-INTER_MULTIPLE = 32
-"""Narrower shares of an expert are padded by the kernels and not met in serving: left out."""
+NARROW, NARROW_MULTIPLE, INTER_MULTIPLE = 256, 32, 8
+"""Shares of an expert that are narrow and no multiple of 32, or no multiple of 8 at all, are padded by the kernels and
+not met in serving: left out. gpt-oss at 4 and 8 ranks is met, 720 and 360 wide."""
 
 NOT_GATED = {(2688, 1856), (1024, 2688), (4096, 2688), (2048, 5120), (8192, 5120)}
 """(hidden, inter) of the models whose experts have two matrices (squared ReLU)."""
 
 RICH_SHARE = 0.5
 """The newest table gives way to an older one where it holds less than this share of the rows: some hold one model."""
+
+RICH_MODELS = 0.6
+"""... or less than this share of the models."""
 
 AGREEMENT = 0.15
 """... and where both measured the same calls within this: kernels change (vLLM's Marlin gained a factor of three)."""
@@ -58,17 +62,24 @@ def moe_tables(root: Path, *, hardware: str, library: str) -> tuple[Table, ...]:
 
 
 def table_of(tables: Sequence[Table], *, moe_dtype: str) -> Table | None:
-    """The newest version that measured a format; an older and richer one where the two agree; None without any."""
+    """The newest version that measured a format; an older one that agrees and is richer, in rows or in models; None
+    without any."""
     parts = [(table, table.rows[table.rows["moe_dtype"] == moe_dtype]) for table in tables]
     measured = [(table, rows) for table, rows in parts if len(rows)]
     if not measured:
         return None
     newest, newest_rows = measured[-1]
     most = max(len(rows) for _, rows in measured)
+    models = max(len(_models(rows)) for _, rows in measured)
     for table, rows in reversed(measured):
-        if len(rows) >= RICH_SHARE * most and (table is newest or _agree(newest_rows, rows)):
+        rich = len(rows) >= RICH_SHARE * most and len(_models(rows)) >= RICH_MODELS * models
+        if rich and (table is newest or _agree(newest_rows, rows)):
             return table
     return newest
+
+
+def _models(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[list(SHAPE)].drop_duplicates()
 
 
 def _agree(newest: pd.DataFrame, older: pd.DataFrame) -> bool:
@@ -126,7 +137,9 @@ def moe_rows(table: pd.DataFrame, *, moe_dtype: str) -> pd.DataFrame:
     rows = rows[~parallel | many].copy()
     rows["intermediate"] = rows["inter_size"] / rows["moe_tp_size"]
     rows["local_experts"] = rows["num_experts"] / rows["moe_ep_size"]
-    rows = rows[(rows["intermediate"] % INTER_MULTIPLE == 0) & (rows["local_experts"] >= 1)].reset_index(drop=True)
+    width = rows["intermediate"]
+    met = (width % NARROW_MULTIPLE == 0) | ((width >= NARROW) & (width % INTER_MULTIPLE == 0))
+    rows = rows[met & (rows["local_experts"] >= 1)].reset_index(drop=True)
     rows["assignments"] = rows["num_tokens"] * rows["topk"] / rows["moe_ep_size"]
     rows["distinct"] = _distinct(rows)
     _load_busiest(rows)

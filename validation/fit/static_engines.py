@@ -81,6 +81,7 @@ QUESTIONS = (
     ),
     Question(
         engine="tensorrt-llm",
+        before="1.0",
         sources=("argonne",),
         fitted=("step_s", "step_per_sequence_s", "collective_lag_s"),
     ),

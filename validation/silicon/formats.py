@@ -30,6 +30,8 @@ GEMM_FORMATS: dict[str, MatmulFormat] = {
 EXPERT_FORMATS: dict[str, MatmulFormat] = {
     **PRODUCT_FORMATS,
     "w4a16_mxfp4": MatmulFormat(name="mxfp4", weight_bits=4.25, activation_bits=16, math=Dtype.BF16),
+    "w4a8_mxfp4_mxfp8": MatmulFormat(name="mxfp4_mxfp8", weight_bits=4.25, activation_bits=8.25, math=Dtype.FP8),
     "int4_wo": MatmulFormat(name="w4a16", weight_bits=4.125, activation_bits=16, math=Dtype.BF16),
 }
-"""moe_dtype -> format; 4-bit experts bring their scales."""
+"""moe_dtype -> format; 4-bit experts bring their scales. mxfp4_mxfp8 multiplies activations that the kernel narrows to
+MXFP8 itself, at the rate of FP8."""

@@ -32,6 +32,7 @@ from simulator.specs.engine.limits import (
     release_number,
     ruled,
 )
+from simulator.specs.engine.recipe import KernelLibraryName, KernelRecipe
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.profiles import find_profile, list_profiles, load_spec
 from simulator.specs.spellings import plain_word
@@ -194,6 +195,7 @@ class EngineRelease(EngineFit):
     async_scheduling: bool
     side_stream_tokens: NonNegativeInt = 0
     matrix_groups: tuple[PositiveInt, ...] = ()
+    recipe: KernelRecipe = KernelRecipe()
 
 
 def _came_before(version: str | None, release: str) -> bool:
@@ -225,6 +227,7 @@ class EngineProfile(Spec):
     ``side_stream_tokens``: up to that many tokens in a step, shared experts run on a stream beside the routed ones (0:
     never).
     ``matrix_groups``: query heads per KV head whose decode attention has a matrix kernel (empty: all have one).
+    ``recipe``: kernels that it runs where its library's tables were measured on others.
     ``releases``: what earlier versions had instead, by the version that ended them, oldest first.
     ``rules``: limits that a release takes on some devices in place of the profile's, by release; the profile's
     ``version`` is among them. A release without rules takes those of the nearest one.
@@ -234,7 +237,7 @@ class EngineProfile(Spec):
     aliases: tuple[str, ...] = ()
     stands_in_for: tuple[str, ...] = ()
     version: str
-    kernel_library: Literal["vllm", "sglang", "trtllm", "torch"]
+    kernel_library: KernelLibraryName
     max_num_batched_tokens: PositiveInt
     max_num_seqs: PositiveInt
     gpu_memory_utilization: float = Field(gt=0, le=1)
@@ -251,6 +254,7 @@ class EngineProfile(Spec):
     cuda_graph_max_sequences: PositiveInt
     side_stream_tokens: NonNegativeInt = 0
     matrix_groups: tuple[PositiveInt, ...] = ()
+    recipe: KernelRecipe = KernelRecipe()
     cache_logged_on: tuple[str, ...] = ()
     overheads: EngineOverheads
     spread: EngineSpread
@@ -281,6 +285,7 @@ class EngineProfile(Spec):
             "async_scheduling": release.async_scheduling,
             "side_stream_tokens": release.side_stream_tokens,
             "matrix_groups": release.matrix_groups,
+            "recipe": release.recipe,
             "spread": release.spread,
         }
         return self.model_copy(update=changed)

@@ -19,4 +19,4 @@ FEW_ACCELERATORS = ("a100-sxm-80gb", "b200-sxm", "h100-sxm-80gb", "l4", "mi300x"
 @pytest.fixture
 def few_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches over all accelerators know five: what they say of each other is tested, not how many there are."""
-    monkeypatch.setattr("simulator.planner.search.candidates.list_hardware", lambda **_: FEW_ACCELERATORS)
+    monkeypatch.setattr("simulator.planner.search.candidates.list_offered_hardware", lambda **_: FEW_ACCELERATORS)

@@ -188,7 +188,7 @@ def profiles_list(
 
     names = names_by_section([section.value] if section else [item.value for item in ProfileSection], profiles=profiles)
     document = json.dumps({"schema_version": "1.0", "profiles": names})
-    typer.echo(document if as_json else names_text(names))
+    typer.echo(document if as_json else names_text(names, profiles=profiles))
 
 
 @profiles_app.command("show")

@@ -30,6 +30,22 @@ def list_hardware(*, profiles: str | Path | None = None) -> tuple[str, ...]:
     return list_profiles("hardware", profiles=profiles)
 
 
+def unnamed_hardware(*, profiles: str | Path | None = None) -> dict[str, str]:
+    """Accelerators that a search leaves out unless they are named, each with the reason ("announced", "desktop").
+
+    The built-in ones stand in the index, so that a search opens no profile that it does not use; a profile of that name
+    in a user's own directory is searched like any other of theirs.
+    """
+    user = {stem for root in profile_directories("hardware", profiles=profiles)[:-1] for stem in profile_files(root)}
+    return {name: reason for name, reason in profile_index("only_when_named").items() if name not in user}
+
+
+def list_offered_hardware(*, profiles: str | Path | None = None) -> tuple[str, ...]:
+    """Names that a search over all accelerators tries."""
+    unnamed = unnamed_hardware(profiles=profiles)
+    return tuple(name for name in list_hardware(profiles=profiles) if name not in unnamed)
+
+
 def load_server(name_or_path: str | Path, *, profiles: str | Path | None = None) -> ServerSpec:
     """A server by name, alias or path."""
     return load_spec(ServerSpec, name_or_path, kind="servers", profiles=profiles)

@@ -27,7 +27,7 @@ PROFILES_VARIABLE = "ROOFCAST_PROFILES"
 _INDEX_STEM = "aliases"
 _SUFFIXES = (".yaml", ".yml")
 # Drivers and price lists put the maker before the product: "NVIDIA H100 80GB HBM3", "Tesla T4".
-_MAKERS = ("nvidia", "amd", "intel", "google", "aws", "tesla", "geforce", "instinct")
+_MAKERS = ("nvidia", "amd", "intel", "google", "aws", "huawei", "apple", "tesla", "geforce", "instinct")
 _NOUNS = {
     "hardware": "accelerator",
     "servers": "server",
@@ -145,7 +145,7 @@ def _stated_aliases(root: Path, modified_ns: int) -> Mapping[str, str]:
 
 @lru_cache(maxsize=8)
 def profile_index(section: str) -> Mapping[str, str]:
-    """One section of the built-in index: ``hardware`` and ``servers`` aliases, ``default_servers``."""
+    """One section of the built-in index: aliases of ``hardware`` and ``servers``, ``default_servers``, ``only_when_named``."""
     index = read_yaml(profile_root("hardware_profiles") / f"{_INDEX_STEM}.yaml")
     return {str(key): str(value) for key, value in index[section].items()}
 

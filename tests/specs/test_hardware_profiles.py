@@ -12,10 +12,11 @@ from typing import NamedTuple
 import pytest
 
 from simulator.specs.documents import read_yaml
-from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
+from simulator.specs.hardware.accelerator import DESKTOP, AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.loading import (
     default_server_for,
     list_hardware,
+    list_offered_hardware,
     load_hardware,
     load_prices,
     load_server,
@@ -47,6 +48,7 @@ SERVERS = list_profiles("servers")
 # white papers; GeForce boards and A10G run at half of their silicon's rate.
 FLOP_PER_CLOCK = {"volta": 1024, "turing": 1024, "ampere": 1024, "ada": 1024, "hopper": 4096, "blackwell-rtx": 1024}
 FLOP_PER_CLOCK |= {"blackwell": 8192, "blackwell-ultra": 8192}
+CAPPED_FOR_EXPORT = ("h20-96gb", "h20-141gb", "l20")  # far below their silicon
 NUMERIC_FIELDS = [
     "peak_flops_per_s", "sparse_peak_flops_per_s", "vector_flops_per_s", "library_flops_per_s",
     "memory_bytes", "memory_visible_bytes",
@@ -89,6 +91,19 @@ def test_the_alias_index_is_what_the_profiles_say() -> None:
     listed = [alias for name in HARDWARE for alias in load_hardware(name).aliases]
     assert max(Counter(listed).values()) == 1, "an alias stands for one accelerator"
     assert not set(listed) & set(HARDWARE)
+
+
+def test_the_index_names_what_a_search_leaves_out() -> None:
+    reasons = {name: load_hardware(name).only_when_named for name in HARDWARE}
+    assert read_yaml(ROOT / "aliases.yaml")["only_when_named"] == {name: why for name, why in reasons.items() if why}
+    assert {"vr200", "mi455x", "ascend-950pr"} <= {name for name, why in reasons.items() if why == "announced"}
+    assert set(list_offered_hardware()) == {name for name, why in reasons.items() if not why}
+
+
+def test_a_search_keeps_what_the_user_brought(tmp_path: Path) -> None:
+    """A profile of one's own is one's own to buy, whatever the built-in one of that name says."""
+    (tmp_path / "vr200.yaml").write_text((ROOT / "vr200.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    assert "vr200" in list_offered_hardware(profiles=tmp_path)
 
 
 @pytest.mark.parametrize("path", _profile_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -188,7 +203,8 @@ def test_ridge_point_of_a100() -> None:
 def test_memory_that_software_sees_fits_what_is_sold(name: str) -> None:
     """An "80 GB" part holds 80 GiB less a reserve: at most 1.074 of the decimal figure; ECC on GDDR takes 1/16."""
     spec = load_hardware(name)
-    assert 0.9 < spec.memory_visible_bytes / spec.memory_bytes <= 1.08
+    least = 0.7 if spec.form_factor == DESKTOP else 0.9  # the system keeps a share of a memory that it shares
+    assert least < spec.memory_visible_bytes / spec.memory_bytes <= 1.08
 
 
 @pytest.mark.parametrize("name", [name for name in HARDWARE if load_hardware(name).architecture in FLOP_PER_CLOCK])
@@ -196,13 +212,13 @@ def test_peak_follows_from_units_and_clock(name: str) -> None:
     """units x clock x FLOP per clock bounds the rated peak, and rated clocks are at most a fifth below boost."""
     spec = load_hardware(name)
     per_clock = FLOP_PER_CLOCK[spec.architecture]
-    if spec.name.startswith("a100"):
+    if spec.name.startswith(("a100", "a30", "a800")):
         per_clock *= 2
     if spec.name in ("rtx-3090", "rtx-4090", "rtx-5090", "a10g"):
         per_clock //= 2
     share = _main_peak(spec) / (spec.compute_units * spec.boost_clock_hz * per_clock)
-    if name == "h20-96gb":  # capped for export far below its silicon
-        assert share < 0.3
+    if name in CAPPED_FOR_EXPORT:
+        assert share < 0.6
     else:
         assert 0.8 < share < 1.002
 
@@ -211,10 +227,11 @@ def test_peak_follows_from_units_and_clock(name: str) -> None:
 def test_powers_links_and_vector_rates_are_plausible(name: str) -> None:
     spec = load_hardware(name)
     assert 0.02 < spec.idle_w / spec.tdp_w < 0.45
-    assert spec.scale_up.bytes_per_s_per_direction >= spec.host_link.bytes_per_s_per_direction
     assert spec.scale_up.bytes_per_s_per_direction < spec.memory_bytes_per_s, "memory is faster than any link"
-    assert spec.scale_up.domain_size >= 2
-    assert max(spec.vector_flops_per_s.values()) < max(spec.peak_flops_per_s.values())
+    if spec.form_factor != DESKTOP:  # where memory is shared with the host, that link is the memory itself
+        assert spec.scale_up.bytes_per_s_per_direction >= spec.host_link.bytes_per_s_per_direction
+        assert spec.scale_up.domain_size >= 2
+    assert max(spec.vector_flops_per_s.values()) <= max(spec.peak_flops_per_s.values())
     assert Dtype.FP32 in spec.vector_flops_per_s
     date.fromisoformat(spec.release_date)
 

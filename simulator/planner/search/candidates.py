@@ -16,7 +16,7 @@ from simulator.operators.linear import check_parallelism as check_degrees
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import DEFAULT_ENGINE, EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
-from simulator.specs.loading import default_server_for, list_hardware, load_hardware
+from simulator.specs.loading import default_server_for, list_offered_hardware, load_hardware
 from simulator.specs.model.architecture import ModelSpec, MoeSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.plan import NONE, PlanSpec
@@ -157,8 +157,8 @@ class Candidate:
 
 
 def platforms(spec: PlanSpec) -> tuple[Platform, ...]:
-    """The accelerators to compare: those named, or all that have a profile."""
-    names = spec.hardware or list_hardware(profiles=spec.profiles)
+    """The accelerators to compare: those named, or all that are on offer."""
+    names = spec.hardware or list_offered_hardware(profiles=spec.profiles)
     found: dict[str, Platform] = {}
     for name in names:
         hardware = load_hardware(name, profiles=spec.profiles)

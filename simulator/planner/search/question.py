@@ -12,7 +12,7 @@ from simulator.planner.money.cost import check_kind
 from simulator.planner.records import Demand, Objective
 from simulator.planner.search.candidates import check_parallelism, check_precision
 from simulator.planner.serving.replica import Policy, check_context
-from simulator.specs.loading import load_prices
+from simulator.specs.loading import list_hardware, list_offered_hardware, load_prices
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.money.prices import PriceProfile
@@ -74,6 +74,7 @@ def resolve(spec: PlanSpec) -> Question:
             Assumption(key="utilization", value=utilization, origin=_origin(spec.utilization)),
             _spares_assumption(spec),
             *_quality_assumption(spec),
+            *_hardware_assumption(spec),
             Assumption(key="prices", value=prices, origin=_origin(spec.prices), detail=spec.price_kind),
         ),
     )
@@ -81,6 +82,15 @@ def resolve(spec: PlanSpec) -> Question:
 
 def _checkpoint_assumption(model: ModelSpec) -> tuple[Assumption, ...]:
     return (Assumption(key="checkpoint", detail=model.assumption),) if model.assumption else ()
+
+
+def _hardware_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:
+    """A search over everything says what it leaves out."""
+    if spec.hardware:
+        return ()
+    every, offered = list_hardware(profiles=spec.profiles), list_offered_hardware(profiles=spec.profiles)
+    left_out = tuple(name for name in every if name not in offered)
+    return (Assumption(key="hardware", value=left_out, origin=ValueOrigin.DEFAULT, detail=f"{len(offered)}"),)
 
 
 def _quality_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:

@@ -8,6 +8,7 @@ from simulator.errors import ProfileError, did_you_mean
 from simulator.reports.contract import SCHEMA_VERSION
 from simulator.specs.engine.engine import EngineProfile
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
+from simulator.specs.loading import unnamed_hardware
 from simulator.specs.model.loading import list_models, load_model
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import ProfileKind, find_profile, list_profiles, load_spec
@@ -48,9 +49,11 @@ def show_profile(name: str, *, as_json: bool, profiles: str | None) -> str:
         raise ProfileError(f"no profile is called {name!r}", field="NAME", hint=did_you_mean(name, known)) from error
 
 
-def names_text(names: dict[str, list[str]]) -> str:
-    """The names under the title of their section."""
-    lines = [
-        line for title, listed in names.items() for line in (f"{title} ({len(listed)})", *map("  {}".format, listed))
-    ]
+def names_text(names: dict[str, list[str]], *, profiles: str | None = None) -> str:
+    """The names under the title of their section; accelerators that a search leaves out are marked."""
+    lines = []
+    for title, listed in names.items():
+        marks = unnamed_hardware(profiles=profiles) if title == "hardware" else {}
+        lines.append(f"{title} ({len(listed)})")
+        lines += [f"  {name} ({marks[name]})" if name in marks else f"  {name}" for name in listed]
     return "\n".join(lines)

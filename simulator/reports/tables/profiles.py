@@ -28,9 +28,10 @@ def _source(sources: Mapping[str, Source], field: str) -> tuple[str, str]:
 def hardware_headline(spec: AcceleratorSpec) -> str:
     """``h100-sxm-80gb: 80 GB at 3.35 TB/s, 989 TFLOP/s bf16``."""
     peak = max(spec.peak_flops_per_s, key=lambda dtype: (dtype.value == "bf16", dtype.value == "fp16"))
+    preliminary = ", announced: preliminary figures" if spec.status == "announced" else ""
     return (
         f"{spec.name}: {bytes_text(spec.memory_bytes)} at {format_si(spec.memory_bytes_per_s, 'B/s')}, "
-        f"{format_si(spec.peak_flops_per_s[peak], 'FLOP/s')} {peak.value}"
+        f"{format_si(spec.peak_flops_per_s[peak], 'FLOP/s')} {peak.value}{preliminary}"
     )
 
 

@@ -13,6 +13,8 @@ from simulator.units import GIB, GIGA
 INLINE_ECC_SHARE = 1 / 16
 """Check bits of GDDR6: 3 of 48 GiB (software sees 44.5 to 45 GiB of an L40S or A40, 47.4 of the same board without)."""
 ECC_VISIBLE_SHARE = 0.95
+DESKTOP = "desktop"
+"""Form factor of computers with the accelerator inside, which no rack holds."""
 GPU_LANES = 128
 """FP32 lanes of an SM since Ampere's consumer parts and Hopper, and of a CDNA 3 compute unit with dual issue."""
 
@@ -31,16 +33,17 @@ class AcceleratorSpec(Spec):
     ``peak_flops_per_s`` holds matrix (tensor core, MFMA, MXU) peaks with the accumulation that inference
     uses (FP32 for floating point); ``sparse_peak_flops_per_s`` the 2:4 peaks where the hardware has them;
     ``library_flops_per_s`` what large products of the vendor's library were measured at, where no kernel tables exist.
-    ``host_speed`` is the speed of one thread of the host that it usually sits in, that of an H100 server being 1.
+    ``status`` announced: figures are preliminary. ``host_speed`` is the speed of one thread of the host that it usually sits in, that of an H100 server being 1.
     ``sources`` maps a field, or a dotted part of it, to where its number comes from.
     """
 
     name: str
     aliases: tuple[str, ...] = ()
-    vendor: Literal["nvidia", "amd", "intel", "google", "aws"]
+    vendor: Literal["nvidia", "amd", "intel", "google", "aws", "huawei", "apple"]
     architecture: str
     form_factor: str
     release_date: str
+    status: Literal["available", "announced"] = "available"
     peak_flops_per_s: dict[Dtype, PositiveFloat]
     sparse_peak_flops_per_s: dict[Dtype, PositiveFloat] = Field(default_factory=dict)
     vector_flops_per_s: dict[Dtype, PositiveFloat]
@@ -59,6 +62,13 @@ class AcceleratorSpec(Spec):
     host_speed: PositiveFloat = 1.0
     sources: dict[str, Source]
     notes: tuple[str, ...] = ()
+
+    @property
+    def only_when_named(self) -> str:
+        """Why a search over all accelerators leaves this one out ("announced", "desktop"), or ""."""
+        if self.status == "announced":
+            return self.status
+        return DESKTOP if self.form_factor == DESKTOP else ""
 
     @property
     def parallel_units(self) -> int:

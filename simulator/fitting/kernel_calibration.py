@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simulator.errors import RoofcastError
-from simulator.fitting.kernel_fits import UserFit, demands, fit_demand
+from simulator.fitting.kernel_fits import Demand, UserFit, check_points, demands, fit_demand
 from simulator.fitting.profile_text import HEADING, ProfileText
 from simulator.fitting.whole_steps import MEASURED_MODEL, WholeError, whole_errors, whole_rows
 from simulator.kernels.fits import MEASURED_LIBRARY, given_fits
@@ -25,7 +25,9 @@ from simulator.specs.writing import yaml_text
 class KernelCalibration:
     """Fits of one accelerator and what they are worth.
 
-    fits : one a family and format, each with its held-out error before and after
+    fits : one a family and format, each with its held-out error before and after; those that are not better than the
+        fits in force are neither used nor written
+    skipped : families and formats that could not be fitted, with the reason
     whole_before, whole_after : errors of measured layers and models, which no fit saw, with the fits in force and the
         new ones
     unused : families and formats, with their kernels, that were measured and neither fitted nor checked
@@ -37,6 +39,7 @@ class KernelCalibration:
     fits: tuple[UserFit, ...]
     whole_before: tuple[WholeError, ...]
     whole_after: tuple[WholeError, ...]
+    skipped: tuple[str, ...]
     unused: tuple[str, ...]
     profiles: tuple[ProfileText, ...]
 
@@ -55,9 +58,10 @@ def _selected(table: MeasuredTable, *, only: Sequence[str]) -> MeasuredTable:
 
 
 def _check_date(table: MeasuredTable, hardware: AcceleratorSpec) -> None:
-    if table.date < hardware.facts_date:
+    if table.date < hardware.rates_date:
         raise RoofcastError(
-            f"measured on {table.date}, before the facts of {hardware.name} were last changed ({hardware.facts_date})",
+            f"measured on {table.date}, before peaks or bandwidth of {hardware.name} were last changed "
+            f"({hardware.rates_date})",
             field="date",
             code="outdated_measurement",
             hint="measure again",
@@ -96,6 +100,21 @@ def with_fits(kernels: KernelLibrary, fits: Sequence[UserFit]) -> KernelLibrary:
     return kernels
 
 
+def _fitted(found: Sequence[Demand], *, kernels: KernelLibrary) -> tuple[tuple[UserFit, ...], tuple[str, ...]]:
+    """What can be fitted, and why the rest cannot; a refusal where nothing can."""
+    fits: list[UserFit] = []
+    refusals: list[RoofcastError] = []
+    for demand in found:
+        try:
+            check_points(demand)
+            fits.append(fit_demand(demand, kernels=kernels))
+        except RoofcastError as error:
+            refusals.append(error)
+    if not fits:
+        raise refusals[0]
+    return tuple(fits), tuple(str(error) for error in refusals)
+
+
 def calibrate_kernels(
     measured: str, *, hardware: str, only: Sequence[str] = (), profiles: str | None = None
 ) -> KernelCalibration:
@@ -110,8 +129,8 @@ def calibrate_kernels(
     Raises
     ------
     RoofcastError
-        Nothing that can be fitted, too few points, times that the accelerator cannot reach, shapes that launches hide,
-        or measurements older than the accelerator's facts.
+        Nothing can be fitted (too few points, shapes that launches hide), times that the accelerator cannot reach, or
+        measurements older than the accelerator's peaks and bandwidth.
     """
     accelerator = load_hardware(hardware, profiles=profiles)
     whole = load_measurements(measured)
@@ -122,19 +141,21 @@ def calibrate_kernels(
         families = ", ".join(sorted({f"{row.family}/{row.format}" for row in table.rows}))
         raise RoofcastError(f"row 2: nothing that can be fitted in {table.path}; it has {families}", field="family")
     kernels = kernel_library(accelerator, library=MEASURED_LIBRARY, profiles=profiles)
-    fits = tuple(fit_demand(demand, kernels=kernels) for demand in found)
+    fits, skipped = _fitted(found, kernels=kernels)
+    better = tuple(item for item in fits if item.is_better)
     steps = whole_rows(whole.rows)
     model = load_model(MEASURED_MODEL, profiles=profiles)
     used = {row.line for demand in found for row in demand.rows} | {row.line for row in steps}
     groups: dict[CalibrationGroup, list[UserFit]] = {"roofline": [], "elementwise": []}
-    for item in fits:
+    for item in better:
         groups[_group(item)].append(item)
     return KernelCalibration(
         hardware=accelerator,
         table=table,
         fits=fits,
         whole_before=whole_errors(steps, model=model, kernels=kernels),
-        whole_after=whole_errors(steps, model=model, kernels=with_fits(kernels, fits)),
+        whole_after=whole_errors(steps, model=model, kernels=with_fits(kernels, better)),
+        skipped=skipped,
         unused=tuple(
             sorted({f"{row.family}/{row.format} ({row.kernel})" for row in table.rows if row.line not in used})
         ),

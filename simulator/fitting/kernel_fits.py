@@ -75,6 +75,11 @@ class UserFit:
     after_mape: float
     kept: tuple[str, ...]
 
+    @property
+    def is_better(self) -> bool:
+        """Whether it is closer to the held-out rows than the fits in force; only then it replaces them."""
+        return self.after_mape < self.before_mape
+
 
 def _shape_hash(row: MeasuredKernel) -> int:
     sizes = (row.m, row.n, row.k, row.sequences, row.query_tokens, row.context_tokens)
@@ -92,16 +97,19 @@ def held_out(rows: Sequence[MeasuredKernel]) -> NDArray[np.bool_]:
     return chosen
 
 
-def _check_demand(demand: Demand, *, hardware: AcceleratorSpec) -> None:
-    first = demand.rows[0]
+def check_points(demand: Demand) -> None:
+    """Refuse what three parameters and a fifth held out cannot be taken from."""
     if len(demand.rows) < POINTS_AT_LEAST:
         raise RoofcastError(
-            f"row {first.line}: {len(demand.rows)} points of {demand.family} {demand.format}; at least "
+            f"row {demand.rows[0].line}: {len(demand.rows)} points of {demand.family} {demand.format}; at least "
             f"{POINTS_AT_LEAST} are needed",
             field="family",
             code="too_few_points",
             hint="give the measurement more time, or choose the families to fit",
         )
+
+
+def _check_demand(demand: Demand, *, hardware: AcceleratorSpec) -> None:
     too_fast = np.flatnonzero(demand.peak_s > PEAK_TOLERANCE * demand.seconds)
     if too_fast.size:
         row, share = demand.rows[too_fast[0]], demand.peak_s[too_fast[0]] / demand.seconds[too_fast[0]]
@@ -114,7 +122,7 @@ def _check_demand(demand: Demand, *, hardware: AcceleratorSpec) -> None:
 
 
 def demands(table: MeasuredTable, *, hardware: AcceleratorSpec) -> tuple[Demand, ...]:
-    """What can be fitted, by family and format; refuses too few points and times that the hardware cannot reach."""
+    """What was measured of each family and format that can be priced; refuses times that the hardware cannot reach."""
     groups: dict[tuple[str, str], list[tuple[MeasuredKernel, Work]]] = {}
     for row in table.rows:
         work = measured_work(row)

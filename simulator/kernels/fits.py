@@ -148,9 +148,9 @@ def measured_fits(hardware: AcceleratorSpec, *, profiles: str | None = None) -> 
     ):
         if value != wanted:
             raise ProfileError(f"{name} was made for {value!r}, not {wanted!r}", field=field, code="wrong_calibration")
-    if found.date < hardware.facts_date:
+    if found.date < hardware.rates_date:
         raise ProfileError(
-            f"{name} is of {found.date}, older than the facts of {hardware.name} ({hardware.facts_date})",
+            f"{name} is of {found.date}, older than the peaks and bandwidth of {hardware.name} ({hardware.rates_date})",
             field="date",
             code="outdated_calibration",
             hint="measure again, or fit the measurements again with roofcast calibrate",

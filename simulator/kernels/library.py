@@ -183,7 +183,7 @@ class KernelLibrary:
             return timing
         user = self._user_fit(self.gemm, family="gemm", fmt=shape.format.name)
         if user is not None:
-            return fitted_timing(work, hardware=self.hardware, fit=user)
+            return self._by_user(work, user)
         return self._roofline(work, family="gemm", fmt=shape.format.name)
 
     def product(self, shape: GemmShape) -> Timing | None:
@@ -263,7 +263,7 @@ class KernelLibrary:
         family = _attention_family(shape)
         user = self._user_fit(self.attention, family=family, fmt=shape.kv_dtype.value)
         if user is not None:
-            return fitted_timing(work, hardware=self.hardware, fit=user)
+            return self._by_user(work, user)
         return self._roofline(work, family=family, fmt=STAND_IN_FORMAT)
 
     def attention_call(self, shape: AttentionShape) -> Timing | None:
@@ -304,6 +304,13 @@ class KernelLibrary:
         return elementwise_timing(
             shape, hardware=self.hardware, fit=fit, relative=fits.relative if fits and fit else None
         )
+
+    def _by_user(self, work: Work, fit: KernelFit) -> Timing:
+        """Price by the user's own fit: measured inside the sizes that were measured, calibrated beyond them."""
+        timing = fitted_timing(work, hardware=self.hardware, fit=fit)
+        low, high = fit.box.get("bytes", (np.inf, -np.inf))
+        inside = (work.bytes >= low) & (work.bytes <= high)
+        return replace(timing, provenance=np.where(inside, Provenance.MEASURED, timing.provenance).astype(np.float64))
 
     def _roofline(self, work: Work, *, family: str, fmt: str) -> Timing:
         """Three parameters of this family and format, or of the same family in bf16 with a wider spread."""

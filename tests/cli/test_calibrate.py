@@ -14,10 +14,11 @@ from simulator.cli.roofcast import app
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.engine.uniform.loops import closed_loop
 from simulator.fitting.measured_work import measured_work
+from simulator.kernels.library import kernel_library
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.engine import load_engine
 from simulator.specs.loading import load_hardware
-from simulator.specs.measured.kernel_times import REQUIRED_COLUMNS, MeasuredKernel
+from simulator.specs.measured.kernel_times import REQUIRED_COLUMNS, MeasuredKernel, load_measurements
 from simulator.specs.model.loading import load_model
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "serving_results"
@@ -115,7 +116,7 @@ def test_whole_layers_and_models_are_checked_and_not_fitted(tmp_path: Path, caps
         ("seconds", "time", ("seconds", "row 1")),
         ("", "nan", ("seconds", "row 2")),
         ("GPU A,", "GPU B,", ("device", "row 3", "mixed")),
-        ("2026-12-01", "2020-01-01", ("date", "facts")),
+        ("2026-12-01", "2020-01-01", ("date", "bandwidth")),
     ],
 )
 def test_bad_files_write_nothing(
@@ -153,6 +154,42 @@ def test_too_few_points_and_wrong_hardware_write_nothing(tmp_path: Path, capsys:
     code, _, errors = call(capsys, "calibrate", str(csv), "--hardware", "h100", "--only", "moe", "--out", str(out))
     assert code == 2
     assert "gemm/bf16" in errors
+    assert not out.exists()
+
+
+def test_a_family_with_too_few_points_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    csv = measured_csv(tmp_path / "m.csv")
+    lines = csv.read_text("utf-8").splitlines()
+    csv.write_text("\n".join([*lines, *(line.replace(",bf16,", ",fp8,") for line in lines[1:6])]) + "\n")
+    code, printed, errors = call(capsys, "calibrate", str(csv), "--hardware", "h100", "--out", str(tmp_path / "o"))
+    assert code == 0, errors
+    assert "not fitted: " in printed
+    assert "5 points of gemm fp8" in printed
+    assert "wrote " in printed
+
+
+def test_a_fit_that_is_worse_than_the_one_in_force_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Times made by the fits in force themselves: three parameters cannot come closer to them."""
+    found = load_measurements(measured_csv(tmp_path / "shapes.csv"))
+    kernels = kernel_library(load_hardware("h100"), library="torch")
+    header = ",".join(REQUIRED_COLUMNS)
+    lines = []
+    for item in found.rows:
+        work = measured_work(item)
+        assert work is not None
+        seconds = float(kernels.price(work).seconds[0])
+        lines.append(f"gemm,linear,bf16,{item.m:g},{item.n:g},{item.k:g},,,,,,,,,,{seconds!r},{MACHINE}")
+    csv = tmp_path / "own.csv"
+    csv.write_text("\n".join([header, *lines]) + "\n")
+    out = tmp_path / "o"
+    code, printed, errors = call(capsys, "calibrate", str(csv), "--hardware", "h100", "--out", str(out))
+    assert code == 0, errors
+    assert "not used: the fits in force are closer" in printed
+    assert "wrote" not in printed
     assert not out.exists()
 
 

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from simulator.errors import ProfileError, RoofcastError
-from simulator.fitting.kernel_fits import HELD_OUT_SHARE, POINTS_AT_LEAST, UserFit, demands, fit_demand, held_out
+from simulator.fitting.kernel_fits import (
+    HELD_OUT_SHARE,
+    POINTS_AT_LEAST,
+    UserFit,
+    check_points,
+    demands,
+    fit_demand,
+    held_out,
+)
 from simulator.fitting.measured_work import measured_work
 from simulator.kernels.fits import measured_fits
 from simulator.kernels.library import KernelLibrary, kernel_library
@@ -128,7 +136,7 @@ def test_launches_alone_are_refused(kernels: KernelLibrary) -> None:
 
 def test_too_few_points_and_impossible_times_are_named() -> None:
     with pytest.raises(RoofcastError, match="row 2: 14 points of gemm bf16") as few:
-        demands(table(gemms(POINTS_AT_LEAST - 1)), hardware=H100)
+        check_points(demands(table(gemms(POINTS_AT_LEAST - 1)), hardware=H100)[0])
     assert few.value.field == "family"
     rows = list(gemms())
     rows[7] = replace(rows[7], m=8192.0, n=8192.0, k=8192.0, seconds=1e-4)
@@ -183,7 +191,10 @@ def test_the_users_fit_prices_torch_and_leaves_the_engines_own_tables(tmp_path: 
     assert work is not None
     priced = kernel_library(H100, library="torch", profiles=profiles).price(work)
     assert priced.seconds[0] == pytest.approx(timed(row(m=512.0, n=4096.0, k=4096.0), hardware=H100).seconds, rel=0.05)
-    assert priced.provenance[0] == Provenance.CALIBRATED
+    assert priced.provenance[0] == Provenance.MEASURED
+    beyond = measured_work(row(m=2.0**20, n=65536.0, k=65536.0))
+    assert beyond is not None
+    assert kernel_library(H100, library="torch", profiles=profiles).price(beyond).provenance[0] == Provenance.CALIBRATED
     plain = kernel_library(H100, library="vllm").price(work)
     assert kernel_library(H100, library="vllm", profiles=profiles).price(work).seconds[0] == plain.seconds[0]
 

@@ -16,7 +16,7 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.measured.kernel_times import load_measurements
 from validation.measure.__main__ import main
 
-FAMILIES = ("gemm fp32", "decode attention", "copy")
+FAMILIES = ("gemm fp32", "decode attention flash", "copy")
 # A stand-in for a datasheet: more than one core of a server reaches, its caches included, so that shares stay below 1.
 CORE_FLOPS_PER_S, CORE_BYTES_PER_S = 400e9, 200e9
 

@@ -1,4 +1,8 @@
-"""Scaled dot-product attention: causal prefill with the flash and the plain kernel, decode on cold keys and values."""
+"""Scaled dot-product attention, each kernel pinned: causal prefill and decode on cold keys and values.
+
+torch takes cuDNN's kernel by default on compute capability 9.0 since 2.5, and it is not as fast as FlashAttention-2
+(pytorch issue 142132): both are measured under their own names.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,13 @@ from validation.measure.design import Axis, Choice, shapes
 from validation.measure.table import Shape
 from validation.measure.timing import Call, Case
 
-BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}
-HEAD_DIMS = (64, 128, 256)
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+HEAD_DIMS = (64, 128, 192, 256)
+"""192 is the width of an expanded latent head (DeepSeek), its values padded to it."""
 QUERIES_PER_KV_HEAD = (1, 4, 8, 32)
 """Multi-head, two kinds of grouped, and (with one KV head) multi-query attention."""
 SCORE_BYTES_AT_MOST = 2 * 1024**3
@@ -75,9 +84,20 @@ def _case(bench: Bench, *, shape: Shape, kernel: str, dtype: torch.dtype, fmt: s
     )
 
 
+def attention_case(bench: Bench, shape: Shape) -> Case:
+    """One call of the flash kernel."""
+    dtype, fmt = _dtype(bench)
+    return _case(bench, shape=shape, kernel="flash", dtype=dtype, fmt=fmt)
+
+
 def _dtype(bench: Bench) -> tuple[torch.dtype, str]:
     """16-bit on a GPU; a CPU without units for it would convert every number."""
     return (torch.bfloat16, "bf16") if bench.is_cuda else (torch.float32, "fp32")
+
+
+def _kernels(bench: Bench) -> tuple[str, ...]:
+    """cuDNN's runs on GPUs alone."""
+    return tuple(BACKENDS) if bench.is_cuda else ("flash", "math")
 
 
 def prefill_groups(bench: Bench) -> list[Group]:
@@ -92,7 +112,7 @@ def prefill_groups(bench: Bench) -> list[Group]:
         Choice(values=HEAD_DIMS),
     )
     groups = []
-    for kernel in BACKENDS:
+    for kernel in _kernels(bench):
         cases = []
         for sequences, tokens, *layout in shapes(bench.points, axes=axes):
             heads, kv_heads, head_dim = _layout(layout)
@@ -107,7 +127,7 @@ def prefill_groups(bench: Bench) -> list[Group]:
                 head_dim=head_dim,
             )
             cases.append(_case(bench, shape=shape, kernel=kernel, dtype=dtype, fmt=fmt))
-        groups.append(Group(name=f"prefill attention {kernel}", cases=cases, weight=2.0 if kernel == "flash" else 0.5))
+        groups.append(Group(name=f"prefill attention {kernel}", cases=cases, weight=0.5 if kernel == "math" else 2.0))
     return groups
 
 
@@ -121,7 +141,7 @@ def decode_groups(bench: Bench) -> list[Group]:
         Choice(values=QUERIES_PER_KV_HEAD),
         Choice(values=HEAD_DIMS),
     )
-    cases = []
+    found = []
     for sequences, context, *layout in shapes(bench.points, axes=axes):
         heads, kv_heads, head_dim = _layout(layout)
         shape = Shape(
@@ -132,5 +152,13 @@ def decode_groups(bench: Bench) -> list[Group]:
             num_kv_heads=kv_heads,
             head_dim=head_dim,
         )
-        cases.append(_case(bench, shape=shape, kernel="flash", dtype=dtype, fmt=fmt))
-    return [Group(name="decode attention flash", cases=cases, weight=2.0)]
+        found.append(shape)
+    return [
+        Group(
+            name=f"decode attention {kernel}",
+            cases=[_case(bench, shape=shape, kernel=kernel, dtype=dtype, fmt=fmt) for shape in found],
+            weight=2.0 if kernel == "flash" else 1.0,
+        )
+        for kernel in _kernels(bench)
+        if kernel != "math"
+    ]

@@ -13,7 +13,8 @@ from validation.measure.timing import Case
 
 CACHE_SHARE = 3.0
 """Copies of the operands together are this many times the cache, so that none of them survives a round."""
-COPIES_AT_MOST = 64
+COPIES_AT_MOST = 2048
+"""Operands of 80 kB outgrow a cache of 50 MB by then; smaller ones are launch time alone."""
 MEMORY_SHARE = 0.6
 """Of the free memory that the operands of one case may take."""
 CPU_CACHE_BYTES = 4 * 1024**2

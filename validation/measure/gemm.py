@@ -18,6 +18,16 @@ Builder = Callable[[Bench, int, int, int], Call]
 GROUP_SIZE = 128
 """Weights that share a scale in the 4-bit format."""
 INNER_K_TILES = 8
+INT4_ROWS_AT_MOST = 256
+"""Its kernel is made for decoding; thousands of rows take tens of seconds."""
+MODEL_WIDTHS = {
+    "llama-3.1-8b": ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (128256, 4096)),
+    "llama-3.1-70b": ((10240, 8192), (8192, 8192), (57344, 8192), (8192, 28672), (128256, 8192)),
+    "qwen3-32b": ((10240, 5120), (5120, 8192), (51200, 5120), (5120, 25600), (151936, 5120)),
+    "mistral-7b": ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (32000, 4096)),
+}
+"""(n, k) of the products of a layer (qkv, output, gate and up, down) and of the output head."""
+MODEL_ROWS = (1, 8, 32, 128, 512, 2048, 8192)
 INT8_ROWS = 32
 """``torch._int_mm`` wants more than 16 rows on a GPU, the sparse kernels multiples of 32."""
 
@@ -26,18 +36,20 @@ def _dense(bench: Bench, m: int, n: int, k: int, *, dtype: torch.dtype, precisio
     # Read when a product is launched or captured, and cases are built and measured one after another.
     torch.set_float32_matmul_precision(precision)
     a, weight = (random_tensor(rows, k, bench=bench, dtype=dtype) for rows in (m, n))
-    return partial(functional.linear, a, weight)
+    # An output of its own for each copy: one that the allocator hands out again would stay in the cache.
+    return partial(torch.mm, a, weight.t(), out=torch.empty(m, n, device=bench.device, dtype=dtype))
 
 
 def _int8(bench: Bench, m: int, n: int, k: int) -> Call:
     a, weight = (random_tensor(rows, k, bench=bench, dtype=torch.int8) for rows in (m, n))
-    return partial(torch._int_mm, a, weight.t())
+    return partial(torch._int_mm, a, weight.t(), out=torch.empty(m, n, device=bench.device, dtype=torch.int32))
 
 
 def _fp8(bench: Bench, m: int, n: int, k: int) -> Call:
     a, weight = (random_tensor(rows, k, bench=bench, dtype=torch.float8_e4m3fn) for rows in (m, n))
     scale = torch.ones((), device=bench.device)
-    return partial(torch._scaled_mm, a, weight.t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
+    out = torch.empty(m, n, device=bench.device, dtype=torch.bfloat16)
+    return partial(torch._scaled_mm, a, weight.t(), scale_a=scale, scale_b=scale, out_dtype=out.dtype, out=out)
 
 
 def _sparse(bench: Bench, m: int, n: int, k: int, *, dtype: torch.dtype) -> Call:
@@ -82,10 +94,16 @@ def _case(
     )
 
 
-def _axes(bench: Bench, *, lowest_m: int = 1) -> tuple[Axis, ...]:
+def bf16_case(bench: Bench, shape: tuple[int, int, int]) -> Case:
+    """One product (m, n, k) of 16-bit numbers."""
+    builder = partial(_dense, dtype=torch.bfloat16)
+    return _case(bench, kernel="linear", fmt="bf16", builder=builder, shape=shape, weight_bits=16, bits=16)
+
+
+def _axes(bench: Bench, *, lowest_m: int = 1, highest_m: int = 16384) -> tuple[Axis, ...]:
     step = lowest_m if lowest_m > 1 else 1
     if bench.is_cuda:
-        return Axis(low=lowest_m, high=16384, step=step), *(Axis(low=256, high=28672, step=128) for _ in range(2))
+        return Axis(low=lowest_m, high=highest_m, step=step), *(Axis(low=256, high=28672, step=128) for _ in range(2))
     return Axis(low=lowest_m, high=128, step=step), *(Axis(low=128, high=1024, step=128) for _ in range(2))
 
 
@@ -96,7 +114,7 @@ def dense_groups(bench: Bench) -> list[Group]:
         ("linear", "fp16", partial(_dense, dtype=torch.float16), 16, 16, 1),
         ("linear", "fp32", partial(_dense, dtype=torch.float32), 32, 32, 1),
         ("int_mm", "int8", _int8, 8, 8, INT8_ROWS),
-        ("scaled_mm", "fp8", _fp8, 8, 8, 16),
+        ("scaled_mm", "fp8", _fp8, 8, 8, 1),
         ("int4pack_mm", "w4a16", _int4, 4, 16, 1),
     ]
     if bench.is_cuda:
@@ -111,12 +129,33 @@ def dense_groups(bench: Bench) -> list[Group]:
         dense = [entry for entry in dense if entry[1] in ("fp32", "bf16", "int8", "w4a16")]
     groups = []
     for kernel, fmt, builder, weight_bits, bits, lowest_m in dense:
-        found = shapes(bench.points, axes=_axes(bench, lowest_m=lowest_m))
+        highest_m = INT4_ROWS_AT_MOST if fmt == "w4a16" else 16384
+        found = shapes(bench.points, axes=_axes(bench, lowest_m=lowest_m, highest_m=highest_m))
         cases = [
             _case(bench, kernel=kernel, fmt=fmt, builder=builder, shape=(m, n, k), weight_bits=weight_bits, bits=bits)
             for m, n, k in found
         ]
         groups.append(Group(name=f"gemm {fmt}", cases=cases, weight=2.0 if fmt in ("bf16", "fp32") else 0.7))
+    return groups
+
+
+def model_groups(bench: Bench) -> list[Group]:
+    """The products of real models in bf16 and fp8: an independent score of what was fitted on other shapes."""
+    if not bench.is_cuda:
+        return []
+    widths = sorted({pair for pairs in MODEL_WIDTHS.values() for pair in pairs})
+    groups = []
+    kinds: tuple[tuple[str, str, Builder, int], ...] = (
+        ("linear", "bf16", partial(_dense, dtype=torch.bfloat16), 16),
+        ("scaled_mm", "fp8", _fp8, 8),
+    )
+    for kernel, fmt, builder, bits in kinds:
+        cases = [
+            _case(bench, kernel=kernel, fmt=fmt, builder=builder, shape=(m, n, k), weight_bits=bits, bits=bits)
+            for m in MODEL_ROWS
+            for n, k in widths
+        ]
+        groups.append(Group(name=f"model gemm {fmt}", cases=cases, weight=1.0))
     return groups
 
 

@@ -70,30 +70,35 @@ def _calls(build: Pass, bench: Bench, rows: int, width: int, dtype: torch.dtype,
     return [build(bench, rows, width, dtype) for _ in range(copies)]
 
 
+def _case(bench: Bench, *, name: str, rows: int, width: int) -> Case:
+    build, passes = next((build, passes) for known, build, passes in PASSES if known == name)
+    dtype, fmt = (torch.bfloat16, "bf16") if bench.is_cuda else (torch.float32, "fp32")
+    return Case(
+        family="elementwise",
+        kernel=name,
+        format=fmt,
+        shape=Shape(m=rows, n=width, bytes=int(passes * rows * width * dtype.itemsize)),
+        footprint_bytes=4 * rows * width * dtype.itemsize,
+        build=partial(_calls, build, bench, rows, width, dtype),
+    )
+
+
+def copy_case(bench: Bench, rows: int, width: int) -> Case:
+    """One copy of [rows, width] numbers."""
+    return _case(bench, name="copy", rows=rows, width=width)
+
+
 def pass_groups(bench: Bench) -> list[Group]:
     """A group for each pass, rows by width."""
-    dtype, fmt = (torch.bfloat16, "bf16") if bench.is_cuda else (torch.float32, "fp32")
     axes = (
         Axis(low=1, high=32768 if bench.is_cuda else 1024),
         Axis(low=512, high=16384 if bench.is_cuda else 4096, step=64),
     )
-    groups = []
-    for name, build, passes in PASSES:
-        cases = []
-        for rows, width in shapes(bench.points, axes=axes):
-            moved = int(passes * rows * width * dtype.itemsize)
-            cases.append(
-                Case(
-                    family="elementwise",
-                    kernel=name,
-                    format=fmt,
-                    shape=Shape(m=rows, n=width, bytes=moved),
-                    footprint_bytes=4 * rows * width * dtype.itemsize,
-                    build=partial(_calls, build, bench, rows, width, dtype),
-                )
-            )
-        groups.append(Group(name=name, cases=cases, weight=0.5))
-    return groups
+    found = shapes(bench.points, axes=axes)
+    return [
+        Group(name=name, cases=[_case(bench, name=name, rows=rows, width=width) for rows, width in found], weight=0.5)
+        for name, _, _ in PASSES
+    ]
 
 
 def _embedding(bench: Bench, tokens: int, width: int, dtype: torch.dtype, copies: int) -> Sequence[Call]:

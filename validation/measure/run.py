@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import gc
-import platform
+import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from validation.measure.anchors import anchor_groups, sustained_groups
 from validation.measure.attention import decode_groups, prefill_groups
 from validation.measure.bench import Bench, Group, GroupsOf
-from validation.measure.gemm import dense_groups, grouped_groups
+from validation.measure.gemm import dense_groups, grouped_groups, model_groups
 from validation.measure.launch import launch_groups
+from validation.measure.machine import uuid_of
 from validation.measure.passes import end_groups, host_link_groups, pass_groups
 from validation.measure.power import Meter, meter_for
-from validation.measure.table import Machine, Measured, Row
-from validation.measure.timing import Case, measure_cuda, measure_host
+from validation.measure.table import Measured, Row
+from validation.measure.timing import Case, DeviceBrokenError, check_device, measure_cuda, measure_host
 from validation.measure.whole_model import whole_groups
 
 FAMILIES: tuple[GroupsOf, ...] = (
     dense_groups,
+    model_groups,
     grouped_groups,
     prefill_groups,
     decode_groups,
@@ -31,6 +33,8 @@ FAMILIES: tuple[GroupsOf, ...] = (
     host_link_groups,
     launch_groups,
     whole_groups,
+    sustained_groups,
+    anchor_groups,
 )
 REFUSALS_BEFORE_SKIP = 3
 """Cases of a group in a row that raise before the group is given up: not every shape suits every kernel."""
@@ -38,7 +42,9 @@ SAMPLING_SHARE = 0.3
 """Of a case's share of its group's time that goes to samples; the rest builds operands and warms up."""
 SAMPLING_S_AT_MOST = 0.05
 EXPECTED_CASES = 60
-Unsupported = (RuntimeError, NotImplementedError, AttributeError, ValueError, TypeError, ImportError)
+IN, DONE, MEASURED = "in", "done", "measured"
+Tell = Callable[[str, str], None]
+"""A word of those three, and the group or family that it is of."""
 
 
 def say(text: str) -> None:
@@ -62,7 +68,7 @@ def _measure(case: Case, *, bench: Bench, budget_s: float, meter: Meter) -> Meas
 def _release(bench: Bench) -> None:
     gc.collect()
     if bench.is_cuda:
-        torch.cuda.empty_cache()
+        check_device()
 
 
 def run_group(group: Group, *, bench: Bench, budget_s: float, meter: Meter, points_at_least: int = 1) -> Iterator[Row]:
@@ -80,12 +86,18 @@ def run_group(group: Group, *, bench: Bench, budget_s: float, meter: Meter, poin
             continue
         try:
             measured = _measure(case, bench=bench, budget_s=each_s, meter=meter)
+        except DeviceBrokenError:
+            meter.stop()
+            raise
         except torch.OutOfMemoryError:
+            meter.stop()
             say(f"  {group.name}: {case.shape} does not fit the memory")
             _release(bench)
             continue
-        except Unsupported as error:
+        except Exception as error:
+            # Kernels refuse shapes and formats with errors of every kind; what matters is that the others still run.
             meter.stop()
+            _release(bench)
             refused += 1
             if done == 0 and refused == 1:
                 say(f"  {group.name}: {_first_line(error)}")
@@ -98,50 +110,64 @@ def run_group(group: Group, *, bench: Bench, budget_s: float, meter: Meter, poin
     say(f"{group.name}: {done} points")
 
 
-def run_families(bench: Bench, *, budget_s: float, only: Sequence[str] = (), points_at_least: int = 1) -> Iterator[Row]:
-    """All groups; what one leaves of its share goes to those after it."""
+def groups_in_order(bench: Bench, *, seed: int) -> list[Group]:
+    """All groups in random order, so that no family is measured hotter than another, with the anchors spread over them.
+
+    Anchors stand at the beginning, in the middle and at the end; what runs for long stands before the last ones.
+    """
     groups = [group for family in FAMILIES for group in family(bench)]
-    if only:
-        groups = [group for group in groups if any(word in group.name for word in only)]
-    meter = meter_for(_uuid(bench))
+    anchors = [group for group in groups if group.name.startswith("anchors")]
+    last = [group for group in groups if group.name == "sustained"]
+    others = [group for group in groups if group not in anchors and group not in last]
+    if bench.is_cuda:
+        random.Random(seed).shuffle(others)
+    if not anchors:
+        return [*others, *last]
+    first, *between, final = anchors
+    spread = len(others) // (len(between) + 1)
+    ordered = [first]
+    for place, group in enumerate(others, start=1):
+        ordered.append(group)
+        if between and place % max(1, spread) == 0:
+            ordered.append(between.pop(0))
+    return [*ordered, *between, *last, final]
+
+
+def chosen_groups(bench: Bench, *, seed: int, only: Sequence[str] = (), without: Sequence[str] = ()) -> list[Group]:
+    """The groups of exactly these names, all without names; refuses a name that no group has.
+
+    Raises
+    ------
+    ValueError
+        A name is unknown.
+    """
+    groups = groups_in_order(bench, seed=seed)
+    names = [group.name for group in groups]
+    unknown = [word for word in only if word not in names]
+    if unknown:
+        raise ValueError(f"--only {unknown[0]!r}: no such group; there are: {', '.join(sorted(names))}")
+    return [group for group in groups if (not only or group.name in only) and group.name not in without]
+
+
+def run_groups(
+    groups: Sequence[Group], *, bench: Bench, budget_s: float, tell: Tell, points_at_least: int = 1
+) -> Iterator[Row]:
+    """Every row; what a group leaves of its share of the budget goes to those after it.
+
+    tell : called with IN and the name of a group before its first case, with DONE after its last
+
+    Raises
+    ------
+    DeviceBrokenError
+        Nothing more can be measured in this process.
+    """
+    meter = meter_for(uuid_of(bench))
     deadline_s = time.perf_counter() + budget_s
     left = sum(group.weight for group in groups)
     for group in groups:
         share_s = max(0.0, deadline_s - time.perf_counter()) * group.weight / left
         left -= group.weight
+        tell(IN, group.name)
         yield from run_group(group, bench=bench, budget_s=share_s, meter=meter, points_at_least=points_at_least)
         _release(bench)
-
-
-def _uuid(bench: Bench) -> str | None:
-    if not bench.is_cuda:
-        return None
-    return str(getattr(torch.cuda.get_device_properties(bench.device), "uuid", "")) or None
-
-
-def _processor() -> str:
-    """The CPU's name as the system tells it, with the threads that torch uses."""
-    name = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
-    except OSError:
-        pass
-    return f"{name} ({torch.get_num_threads()} threads)"
-
-
-def machine_of(bench: Bench) -> Machine:
-    """Device, driver, torch version and today's date."""
-    if bench.is_cuda:
-        device = torch.cuda.get_device_name(bench.device)
-        meter = meter_for(_uuid(bench))
-        version = meter.nvml.driver() if meter.nvml is not None else "unknown"
-        driver = f"{version} (CUDA {torch.version.cuda or torch.version.hip})"
-    else:
-        device, driver = _processor(), platform.release()
-    return Machine(
-        device=device,
-        driver=driver,
-        torch_version=torch.__version__,
-        date=datetime.now(UTC).date().isoformat(),
-    )
+        tell(DONE, group.name)

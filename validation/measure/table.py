@@ -1,13 +1,12 @@
-"""The CSV of measurements: one row a kernel and shape, written whole or not at all."""
+"""The CSV of measurements: one row a kernel and shape, on the disk as soon as it was measured."""
 
 from __future__ import annotations
 
 import csv
-import os
-import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import TracebackType
+from typing import IO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +34,21 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What it ran on; ``date`` is the ISO day."""
+    """What it ran on; ``date`` is the ISO day.
+
+    cudnn, cublas : versions of the libraries; power_limit_w : of the board; commit : of the harness; seed : of the
+    operands and of the order of the groups. Empty or None where nothing tells.
+    """
 
     device: str
     driver: str
     torch_version: str
     date: str
+    cudnn: str = ""
+    cublas: str = ""
+    power_limit_w: float | None = None
+    commit: str = ""
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +57,7 @@ class Measured:
 
     mode : graph (replayed CUDA graph), eager (queued launches), host (wall clock of the calling thread)
     power_w, clock_hz : mean while it ran, or None where nothing could be read
+    throttle : reasons for a lower clock that the driver gave meanwhile, as the bits of nvml.h; None where unread
     """
 
     seconds: float
@@ -57,6 +66,7 @@ class Measured:
     mode: str
     power_w: float | None = None
     clock_hz: float | None = None
+    throttle: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +106,32 @@ def check_target(path: Path, *, force: bool) -> None:
         raise FileNotFoundError(f"{path.parent} is not a directory")
 
 
-def write_table(rows: Iterable[Row], path: Path, *, machine: Machine, force: bool = False) -> None:
-    """Write all rows; the file appears under its name only when it is complete."""
-    check_target(path, force=force)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            writer.writerows(_cells(row, machine) for row in rows)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+class Table:
+    """An open file of measurements: every row is a complete line on the disk before the next one is measured.
+
+    A run that is killed leaves what it measured. ``append`` goes on in a file of the same columns.
+    """
+
+    def __init__(self, path: Path, *, machine: Machine, force: bool = False, append: bool = False) -> None:
+        going_on = append and path.exists()
+        if not going_on:
+            check_target(path, force=force)
+        self._machine = machine
+        self._stream: IO[str] = path.open("a" if going_on else "w", encoding="utf-8", newline="")
+        self._writer = csv.writer(self._stream, lineterminator="\n")
+        if not going_on:
+            self._writer.writerow(COLUMNS)
+            self._stream.flush()
+
+    def write(self, row: Row) -> None:
+        """Add one row."""
+        self._writer.writerow(_cells(row, self._machine))
+        self._stream.flush()
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()

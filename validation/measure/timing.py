@@ -22,15 +22,20 @@ Call = Callable[[], object]
 WARM_UP_ROUNDS = 2
 MINIMUM_SAMPLES = 5
 MAXIMUM_SAMPLES = 200
-CALLS_PER_SAMPLE = 16
+CALLS_PER_SAMPLE = 2048
 SAMPLE_S = 2e-3
-"""Executions between two events on a GPU: as many as fill this time, at most CALLS_PER_SAMPLE (event resolution is
-half a microsecond, short kernels take a few) and at least each copy once."""
+"""Executions between two events on a GPU: as many as fill this time (the launch of a graph and the events' half
+microsecond are then below a thousandth of it), at most CALLS_PER_SAMPLE, and at least each copy once."""
 SLEEP_CYCLES_PER_CALL = 100_000
 """About 50 us of a GPU's clock: more than a host needs to queue one call."""
+GRAPH_SLEEP_CYCLES = 200_000
+"""About 100 us, before the first event: the graph is queued when the device reaches it, so that the time from its
+launch by the host to its first kernel lies outside the window."""
 MILLISECONDS_PER_SECOND = 1000.0
-POWER_WINDOW_S = 0.3
-"""NVML averages power over about 0.1 s; a shorter run says nothing."""
+
+
+class DeviceBrokenError(Exception):
+    """The device, or torch's view of it, answers nothing any more in this process: a new one has to go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,20 +61,21 @@ class Case:
     executions_per_call: int = 1
 
 
-def _summary(samples_s: Sequence[float], *, mode: str, meter: Meter, elapsed_s: float) -> Measured:
+def _summary(samples_s: Sequence[float], *, mode: str, meter: Meter) -> Measured:
     low, middle, high = np.quantile(np.asarray(samples_s), (0.25, 0.5, 0.75))
-    power_w, clock_hz = meter.stop()
+    reading = meter.stop()
     return Measured(
         seconds=float(middle),
         spread=float((high - low) / middle),
         repeats=len(samples_s),
         mode=mode,
-        power_w=power_w if elapsed_s >= POWER_WINDOW_S else None,
-        clock_hz=clock_hz,
+        power_w=reading.power_w,
+        clock_hz=reading.clock_hz,
+        throttle=reading.throttle,
     )
 
 
-def _samples(sample: Callable[[], float], *, budget_s: float, wanted_s: float) -> tuple[list[float], float]:
+def _samples(sample: Callable[[], float], *, budget_s: float, wanted_s: float) -> list[float]:
     """Repeat within the budget: at least MINIMUM_SAMPLES, and until ``wanted_s`` has passed."""
     samples: list[float] = []
     begin_s = time.perf_counter()
@@ -78,7 +84,7 @@ def _samples(sample: Callable[[], float], *, budget_s: float, wanted_s: float) -
         elapsed_s = time.perf_counter() - begin_s
         enough = len(samples) >= MINIMUM_SAMPLES and elapsed_s >= max(budget_s, wanted_s)
         if enough or (len(samples) >= MAXIMUM_SAMPLES and elapsed_s >= wanted_s):
-            return samples, elapsed_s
+            return samples
 
 
 def measure_host(case: Case, *, copies: int, budget_s: float, meter: Meter) -> Measured:
@@ -102,8 +108,8 @@ def measure_host(case: Case, *, copies: int, budget_s: float, meter: Meter) -> M
         return (time.perf_counter() - begin_s) / case.executions_per_call
 
     meter.start()
-    samples, elapsed_s = _samples(sample, budget_s=budget_s, wanted_s=case.wanted_s)
-    return _summary(samples, mode="host", meter=meter, elapsed_s=elapsed_s)
+    samples = _samples(sample, budget_s=budget_s, wanted_s=case.wanted_s)
+    return _summary(samples, mode="host", meter=meter)
 
 
 def _captured(calls: Sequence[Call], *, rounds: int) -> torch.cuda.CUDAGraph | None:
@@ -125,9 +131,29 @@ def _captured(calls: Sequence[Call], *, rounds: int) -> torch.cuda.CUDAGraph | N
     except torch.cuda.OutOfMemoryError:
         raise
     except RuntimeError:
-        torch.cuda.synchronize()
+        check_device()
         return None
     return graph
+
+
+def check_device() -> None:
+    """Free what is cached, and see whether the device still answers.
+
+    After a failed capture torch before 2.12 believes that it still captures, and refuses to free memory from then on
+    (pytorch issue 180395); an illegal address spoils every later call of the process.
+
+    Raises
+    ------
+    DeviceBrokenError
+        It does not.
+    """
+    if not torch.cuda.is_available():
+        return
+    try:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    except RuntimeError as error:
+        raise DeviceBrokenError(str(error).strip().splitlines()[0] if str(error).strip() else "no answer") from error
 
 
 def _rounds(calls: Sequence[Call], *, begin: torch.cuda.Event, end: torch.cuda.Event) -> int:
@@ -152,7 +178,9 @@ def measure_cuda(case: Case, *, copies: int, budget_s: float, meter: Meter) -> M
     executions = rounds * len(calls) * case.executions_per_call
 
     def sample() -> float:
-        if graph is None and not case.eager_only:
+        if graph is not None:
+            torch.cuda._sleep(GRAPH_SLEEP_CYCLES)
+        elif not case.eager_only:
             torch.cuda._sleep(SLEEP_CYCLES_PER_CALL * rounds * len(calls))
         begin.record()
         if graph is not None:
@@ -168,5 +196,5 @@ def measure_cuda(case: Case, *, copies: int, budget_s: float, meter: Meter) -> M
     for _ in range(WARM_UP_ROUNDS):
         sample()
     meter.start()
-    samples, elapsed_s = _samples(sample, budget_s=budget_s, wanted_s=case.wanted_s)
-    return _summary(samples, mode="eager" if graph is None else "graph", meter=meter, elapsed_s=elapsed_s)
+    samples = _samples(sample, budget_s=budget_s, wanted_s=case.wanted_s)
+    return _summary(samples, mode="eager" if graph is None else "graph", meter=meter)

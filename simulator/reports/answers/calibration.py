@@ -27,6 +27,7 @@ def _fit_line(item: UserFit) -> str:
     return (
         f"{fit.family + ' ' + fit.format:26s} {points:4d} points: held-out error "
         f"{100 * item.before_mape:.1f} % before, {100 * item.after_mape:.1f} % after; {', '.join(shown)}"
+        + ("" if item.is_better else "; not used: the fits in force are closer")
     )
 
 
@@ -39,6 +40,14 @@ def _step_lines(found: KernelCalibration) -> list[str]:
     ]
 
 
+def _use_line(found: KernelCalibration, folder: Path) -> str:
+    """Whom the profiles serve: an engine whose own kernels were measured keeps those."""
+    return (
+        f"use it with --profiles {folder}: it prices engine torch, and what other engines have no measured kernels for "
+        f"on {found.hardware.name}"
+    )
+
+
 def kernel_calibration_text(found: KernelCalibration, *, written: Sequence[Path]) -> str:
     """One line a fit, one a whole step, and what was written."""
     table = found.table
@@ -46,9 +55,10 @@ def kernel_calibration_text(found: KernelCalibration, *, written: Sequence[Path]
         f"{table.device}, torch {table.torch_version}, {table.date}, as {found.hardware.name}",
         *map(_fit_line, found.fits),
         *_step_lines(found),
+        *(f"not fitted: {reason}" for reason in found.skipped),
         *([f"measured but not fitted: {', '.join(found.unused)}"] if found.unused else []),
         *(f"wrote {path}" for path in written),
-        *([f"use it with --profiles {written[0].parents[1]}"] if written else []),
+        *([_use_line(found, written[0].parents[1])] if written else []),
     ]
     return "\n".join(lines) + "\n"
 
@@ -67,6 +77,7 @@ def kernel_calibration_document(found: KernelCalibration) -> Json:
                 "after_mape": item.after_mape,
                 "parameters": dict(item.fit.parameters),
                 "kept": list(item.kept),
+                "used": item.is_better,
             }
             for item in found.fits
         ],
@@ -74,6 +85,7 @@ def kernel_calibration_document(found: KernelCalibration) -> Json:
             {"family": then.family, "phase": then.phase, "steps": then.steps, "before": then.mean, "after": now.mean}
             for then, now in zip(found.whole_before, found.whole_after, strict=True)
         ],
+        "skipped": list(found.skipped),
         "unused": list(found.unused),
     }
 

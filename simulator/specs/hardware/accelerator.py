@@ -19,6 +19,9 @@ GPU_LANES = 128
 """FP32 lanes of an SM since Ampere's consumer parts and Hopper, and of a CDNA 3 compute unit with dual issue."""
 
 
+RATE_FACTS = ("peak_flops_per_s", "memory_bytes_per_s", "l2_bytes")
+
+
 class LinkSpec(Spec):
     """One kind of connection. Bandwidth is per device and per direction [bytes/s]."""
 
@@ -90,6 +93,11 @@ class AcceleratorSpec(Spec):
     def facts_date(self) -> str:
         """The newest date among the sources [ISO date]: a calibration older than this is out of date."""
         return max(source.date for source in self.sources.values())
+
+    @property
+    def rates_date(self) -> str:
+        """The newest date among the sources of what a kernel fit is a share of: peaks, bandwidth and cache."""
+        return max((self.sources[name].date for name in RATE_FACTS if name in self.sources), default=self.facts_date)
 
 
 class ServerSpec(Spec):

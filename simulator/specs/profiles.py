@@ -145,7 +145,8 @@ def _stated_aliases(root: Path, modified_ns: int) -> Mapping[str, str]:
 
 @lru_cache(maxsize=8)
 def profile_index(section: str) -> Mapping[str, str]:
-    """One section of the built-in index: aliases of ``hardware`` and ``servers``, ``default_servers``, ``only_when_named``."""
+    """One section of the built-in index: aliases of ``hardware`` and ``servers``, ``default_servers`` and
+    ``only_when_named``."""
     index = read_yaml(profile_root("hardware_profiles") / f"{_INDEX_STEM}.yaml")
     return {str(key): str(value) for key, value in index[section].items()}
 

@@ -41,7 +41,8 @@ _DEFAULTS: Mapping[str, str] = MappingProxyType(
         "objectives": "bounds of MLPerf Inference llama2-70b Server, at p95",
         "utilization": "the objectives decide, up to where the steady state was checked",
         "spares": "N+1",
-        "hardware": f"all that are on offer; announced parts and desktop computers where {flag_of('hardware')} names them",
+        "hardware": "all that are on offer; announced parts and desktop computers where "
+        f"{flag_of('hardware')} names them",
         "prices": f"{flag_of('prices')} and {flag_of('price_kind')} choose others",
     }
 )
@@ -79,7 +80,7 @@ def _value(item: Assumption) -> str:
         case "max_quality_loss", float(loss):
             return f"{percent_text(loss, digits=3)} of a published metric; what nobody published is refused"
         case "hardware", tuple(left_out):
-            return f"{item.detail} compared, not {', '.join(map(str, left_out))}" if left_out else f"{item.detail} compared"
+            return f"{item.detail} compared" + (f", not {', '.join(map(str, left_out))}" if left_out else "")
         case "prices", PriceProfile() as prices:
             return f"{prices.name}, {item.detail}, {prices.currency}, {prices.date}"
     return str(item.value)

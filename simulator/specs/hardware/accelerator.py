@@ -36,7 +36,8 @@ class AcceleratorSpec(Spec):
     ``peak_flops_per_s`` holds matrix (tensor core, MFMA, MXU) peaks with the accumulation that inference
     uses (FP32 for floating point); ``sparse_peak_flops_per_s`` the 2:4 peaks where the hardware has them;
     ``library_flops_per_s`` what large products of the vendor's library were measured at, where no kernel tables exist.
-    ``status`` announced: figures are preliminary. ``host_speed`` is the speed of one thread of the host that it usually sits in, that of an H100 server being 1.
+    ``status`` announced: figures are preliminary. ``host_speed`` is the speed of one thread of the host that it
+    usually sits in, that of an H100 server being 1.
     ``sources`` maps a field, or a dotted part of it, to where its number comes from.
     """
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from statistics import NormalDist
+
 import numpy as np
 
 from simulator.operators.elementwise import ACTIVATION, GATED_ACTIVATION, TOP_K, elementwise
@@ -9,39 +12,113 @@ from simulator.operators.linear import DeviceShare, all_reduce_after, collective
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Collective, Family, MoeShape, Work
 from simulator.specs.model.architecture import MlpSpec, MoeSpec
+from simulator.specs.model.routing import routing_skew
 from simulator.units import BITS_PER_BYTE
 
 
-def distinct_experts(*, tokens: Array, num_experts: float, num_experts_per_tok: float, local_experts: float) -> Array:
+def distinct_experts(
+    *, tokens: Array, num_experts: float, num_experts_per_tok: float, local_experts: float, skew: float = 0.0
+) -> Array:
     """Expected local experts that at least one token of a step reaches [-].
 
     Equation
     --------
-    d = local x (1 - (1 - k / E)^t)
+    d = local x (1 - m(t)), m(t) = (1 - k / E)^min(t, 1) x (1 - s^2 ln(1 - k / E) max(t - 1, 0))^(-1 / s^2)
 
     Parameters
     ----------
     tokens : tokens t of the step [-]
     num_experts, num_experts_per_tok : experts E of the layer, k of them chosen by each token [-]
     local_experts : experts that this rank holds [-]
+    skew : coefficient of variation s of how often experts are chosen, over the step's tokens [-]
 
     Range of validity
     -----------------
-    Uniform, independent routing: 0 for no tokens, k of all experts for one, all for many. Skewed routing reaches fewer.
+    Independent tokens that share one gamma-distributed popularity of experts: 0 for no tokens, k of all experts for
+    one, all for many; s = 0 is uniform routing, m = (1 - k / E)^t. What tokens of one topic have in common is in s.
 
     References
     ----------
-    [Shazeer2017]
+    [Shazeer2017], [Greenwood1920]
 
     Examples
     --------
-    Mixtral, 8 experts of which 2: two tokens reach 8 (1 - 0.75^2) of them.
+    Mixtral, 8 experts of which 2: two tokens reach 8 (1 - 0.75^2) of them, fewer where some experts are popular.
 
     >>> float(distinct_experts(tokens=np.array(2.0), num_experts=8, num_experts_per_tok=2, local_experts=8))
     3.5
+    >>> uneven = distinct_experts(
+    ...     tokens=np.array(2.0), num_experts=8, num_experts_per_tok=2, local_experts=8, skew=1.0
+    ... )
+    >>> round(float(uneven), 2)
+    3.34
     """
-    missed = (1.0 - num_experts_per_tok / num_experts) ** tokens
-    return local_experts * (1.0 - missed)
+    chance = num_experts_per_tok / num_experts
+    if chance >= 1.0 or not (skew**2):
+        return local_experts * (1.0 - (1.0 - chance) ** tokens)
+    others = -np.log1p(-chance) * np.maximum(tokens - 1.0, 0.0)
+    missed: Array = (1.0 - chance) ** np.minimum(tokens, 1.0) * np.exp(-np.log1p(skew**2 * others) / skew**2)
+    found: Array = local_experts * (1.0 - missed)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLoad:
+    """Distinct experts and (token, expert) pairs of one expert-parallel rank in a step, expected (arrays)."""
+
+    distinct_experts: Array
+    assignments: Array
+
+
+def busiest_rank(
+    *, tokens: Array, num_experts: float, num_experts_per_tok: float, local_experts: float, skew: float = 0.0
+) -> RankLoad:
+    """Expected load of the busiest of the ranks that share a layer's experts: all others wait for it [-].
+
+    Equation
+    --------
+    d' = min(local, d + z sqrt(d (1 - d / local)))
+    a' = min(t min(k, local), a + z sqrt(a (1 - 1 / R) + a^2 s^2 / local))
+
+    Parameters
+    ----------
+    tokens : tokens t of the step over all ranks [-]
+    num_experts, num_experts_per_tok : experts E of the layer, k of them chosen by each token [-]
+    local_experts : experts that each of the R = E / local ranks holds [-]
+    skew : coefficient of variation s of how often experts are chosen [-]
+
+    Range of validity
+    -----------------
+    d and a = t k / R of a mean rank; z is the mean of the largest of R standard normals (Blom's approximation). One
+    rank carries everything. Leaves out placement that balances (EPLB), which the skew then has to state.
+
+    References
+    ----------
+    [Blom1958]
+
+    Examples
+    --------
+    >>> load = busiest_rank(tokens=np.array(64.0), num_experts=256, num_experts_per_tok=8, local_experts=32)
+    >>> round(float(load.assignments), 1)
+    74.7
+    """
+    reached = distinct_experts(
+        tokens=tokens,
+        num_experts=num_experts,
+        num_experts_per_tok=num_experts_per_tok,
+        local_experts=local_experts,
+        skew=skew,
+    )
+    ranks = num_experts / local_experts
+    mean = tokens * num_experts_per_tok / ranks
+    if ranks < 2:
+        return RankLoad(distinct_experts=reached, assignments=mean)
+    blom = 3.0 / 8.0
+    z = NormalDist().inv_cdf((ranks - blom) / (ranks - 2.0 * blom + 1.0))
+    most = np.minimum(local_experts, reached + z * np.sqrt(reached * np.maximum(1.0 - reached / local_experts, 0.0)))
+    scatter = np.sqrt(mean * (1.0 - 1.0 / ranks) + mean**2 * skew**2 / local_experts)
+    pairs = np.minimum(tokens * min(num_experts_per_tok, local_experts), mean + z * scatter)
+    return RankLoad(distinct_experts=np.minimum(most, pairs), assignments=pairs)
 
 
 def mlp_rows(spec: MlpSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
@@ -111,7 +188,8 @@ def experts_work(spec: MoeSpec, *, share: DeviceShare, count: float) -> Work:
     """Grouped products of the routed experts on this device: weights of the distinct experts, 2 FLOPs a weight used.
 
     Activation bytes: gathered inputs, intermediate written and read around the activation, outputs written, and the
-    weighted sum back to one row a token. Load imbalance is left to the kernel layer.
+    weighted sum back to one row a token. The row counts the work of a mean rank, its shape the load of the busiest
+    one, for which the others wait.
     """
     product = share.plan.format_for("experts")
     local = spec.num_experts / share.ep_size
@@ -129,7 +207,9 @@ def experts_work(spec: MoeSpec, *, share: DeviceShare, count: float) -> Work:
         num_experts=spec.num_experts,
         num_experts_per_tok=spec.num_experts_per_tok,
         local_experts=local,
+        skew=routing_skew(spec),
     )
+    busiest = rank_load(spec, tokens=tokens, local_experts=local)
     assignments = tokens * spec.num_experts_per_tok * local / spec.num_experts
     inputs = hidden * product.activation_bits / BITS_PER_BYTE
     middle = (2 * (matrices - 1) + 1) * width + width * product.activation_bits / BITS_PER_BYTE / share.element_bytes
@@ -142,8 +222,8 @@ def experts_work(spec: MoeSpec, *, share: DeviceShare, count: float) -> Work:
         num_experts_per_tok=spec.num_experts_per_tok,
         local_experts=local,
         gated=spec.gated,
-        distinct_experts=reached,
-        local_assignments=assignments,
+        distinct_experts=busiest.distinct_experts,
+        local_assignments=busiest.assignments,
         format=product,
     )
     parameters = local * (weight + bias)
@@ -161,6 +241,17 @@ def experts_work(spec: MoeSpec, *, share: DeviceShare, count: float) -> Work:
         parameters=parameters,
         active_parameters=parameters * spec.num_experts_per_tok / spec.num_experts,
         stored_bytes=local * one_expert,
+    )
+
+
+def rank_load(spec: MoeSpec, *, tokens: Array, local_experts: float) -> RankLoad:
+    """`busiest_rank` of a layer under its routing."""
+    return busiest_rank(
+        tokens=tokens,
+        num_experts=spec.num_experts,
+        num_experts_per_tok=spec.num_experts_per_tok,
+        local_experts=local_experts,
+        skew=routing_skew(spec),
     )
 
 
@@ -238,11 +329,16 @@ def _latent(spec: MoeSpec, *, share: DeviceShare, count: float, enters: bool) ->
 
 
 def _communication(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
-    """Dispatch and combine: all-to-all when attention is data parallel, otherwise one sum over the ranks."""
+    """Dispatch and combine: all-to-all when attention is data parallel, otherwise one sum over the ranks.
+
+    The busiest rank takes in more than the others send: its link sets the time.
+    """
     if share.dp_size == 1 or share.ep_size == 1:
         return (), all_reduce_after("experts", share=share, count=count)
     width = float(spec.latent_size or share.hidden_size)
-    sent = share.tokens / share.tp_size * spec.num_experts_per_tok * width
+    tokens = share.tokens * share.dp_size
+    busiest = rank_load(spec, tokens=tokens, local_experts=spec.num_experts / share.ep_size).assignments
+    sent = busiest * share.ep_size / (share.dp_size * share.tp_size) * width
     product = share.plan.format_for("experts")
     dispatched = product.activation_bits / BITS_PER_BYTE
     rows = [

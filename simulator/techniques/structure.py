@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from statistics import NormalDist
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import Array
 from simulator.operators.work import MoeShape, Work
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import (
@@ -28,46 +26,8 @@ from simulator.specs.model.architecture import (
 from simulator.specs.question.techniques import MlaOverride, MoeOverride, StructureSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
 
-
-def expected_imbalance(*, tokens: Array, num_experts_per_tok: float, ranks: int) -> Array:
-    """Tokens of the busiest rank over the mean, one value for each number of tokens [-].
-
-    Equation
-    --------
-    i = min(R, 1 + z sqrt((R - 1) / (k t)))
-
-    Parameters
-    ----------
-    tokens : tokens t of a step [-]
-    num_experts_per_tok : experts k that a token chooses [-]
-    ranks : ranks R that hold the experts; z is the mean of the largest of R standard normals (Blom's approximation) [-]
-
-    Range of validity
-    -----------------
-    Uniform, independent routing and several tokens per rank. Learned routing is more uneven, balanced placement less.
-
-    References
-    ----------
-    [Blom1958]
-
-    Examples
-    --------
-    >>> float(expected_imbalance(tokens=np.array(64.0), num_experts_per_tok=8, ranks=1))
-    1.0
-    >>> round(float(expected_imbalance(tokens=np.array(64.0), num_experts_per_tok=8, ranks=8)), 3)
-    1.168
-    """
-    if ranks < 2:
-        return np.ones_like(tokens)
-    blom = 3.0 / 8.0
-    z = NormalDist().inv_cdf((ranks - blom) / (ranks - 2.0 * blom + 1.0))
-    assignments = np.maximum(tokens * num_experts_per_tok, 1.0)
-    excess: Array = np.minimum(1.0 + z * np.sqrt((ranks - 1.0) / assignments), float(ranks))
-    return excess
-
-
 # Depth and width first, so that the others see the model that stays.
-ORDER = ("layers_fraction", "hidden_size", "num_key_value_heads", "mla", "sliding_window", "moe")
+ORDER = ("layers_fraction", "hidden_size", "num_key_value_heads", "mla", "sliding_window", "moe", "routing_skew")
 
 
 def structure(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTechniques:
@@ -99,28 +59,20 @@ def structure(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedT
 class BusiestRank:
     """The rule that gives this device the expert load of the busiest rank, for which all others wait."""
 
-    imbalance: float | Literal["expected"]
+    imbalance: float
 
     def __call__(self, rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
         """``rows`` with the routed experts' tokens scaled, at most to all of them."""
-        ranks = context.parallelism.ep_size
         return tuple(
-            _scaled(row, row.shape, factor=self._factor(row.shape, ranks=ranks))
-            if isinstance(row.shape, MoeShape)
-            else row
-            for row in rows
+            _scaled(row, row.shape, factor=self.imbalance) if isinstance(row.shape, MoeShape) else row for row in rows
         )
 
-    def _factor(self, shape: MoeShape, *, ranks: int) -> Array | float:
-        if self.imbalance != "expected":
-            return self.imbalance
-        return expected_imbalance(tokens=shape.tokens, num_experts_per_tok=shape.num_experts_per_tok, ranks=ranks)
 
-
-def _scaled(row: Work, shape: MoeShape, *, factor: Array | float) -> Work:
+def _scaled(row: Work, shape: MoeShape, *, factor: float) -> Work:
     everything = shape.tokens * shape.num_experts_per_tok
-    load = np.minimum(shape.local_assignments * factor, everything)
-    ratio = np.divide(load, shape.local_assignments, out=np.ones_like(load), where=shape.local_assignments > 0)
+    mean = everything * shape.local_experts / shape.num_experts
+    load = np.minimum(mean * factor, everything)
+    ratio = np.divide(load, mean, out=np.ones_like(load), where=mean > 0)
     return replace(
         row,
         shape=replace(shape, local_assignments=load),
@@ -246,6 +198,21 @@ def _experts(block: FeedForward, moe: MoeOverride) -> FeedForward:
     )
 
 
+def _with_skew(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
+    """How unevenly every router chooses its experts."""
+    if not any(isinstance(block, MoeSpec) for layer in model.layers for block in layer.feed_forward):
+        _refuse("routing_skew", f"{model.name} has no experts", code="no_effect", hint="leave it out")
+
+    def change(layer: LayerSpec) -> LayerSpec:
+        blocks = tuple(
+            block.model_copy(update={"routing_skew": spec.routing_skew}) if isinstance(block, MoeSpec) else block
+            for block in layer.feed_forward
+        )
+        return layer.model_copy(update={"feed_forward": blocks})
+
+    return _over_layers(model, change)
+
+
 def _with_depth(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
     """The first layers and the last one: deep layers before the last are what pruning drops [Gromov2024]."""
     kept = max(1, round(model.num_hidden_layers * (spec.layers_fraction or 1.0)))
@@ -295,6 +262,7 @@ _OVERRIDES: dict[str, Callable[[ModelSpec, StructureSpec], ModelSpec]] = {
     "mla": _with_mla,
     "sliding_window": _with_window,
     "moe": _with_experts,
+    "routing_skew": _with_skew,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from simulator.operators.moe import (
     experts_work,
     mlp_rows,
     moe_rows,
+    rank_load,
 )
 from simulator.operators.step_shape import decode_step
 from simulator.operators.work import Collective, CollectiveShape, MoeShape, Work
@@ -116,7 +118,10 @@ def test_tokens_travel_both_ways_where_attention_is_data_parallel() -> None:
     for shape in (dispatch, combine):
         assert isinstance(shape, CollectiveShape)
         assert (shape.operation, shape.participants) == (Collective.ALL_TO_ALL, 8)
-        assert shape.message_bytes[0] == 7 * PICKED * HIDDEN * 2
+        # The busiest rank takes in more than its share.
+        busiest = rank_load(MOE, tokens=np.array([56.0]), local_experts=MOE.num_experts / 8).assignments[0]
+        assert shape.message_bytes[0] == pytest.approx(busiest * HIDDEN * 2)
+        assert busiest > 7 * PICKED
     # Each rank's tokens meet the experts of all.
     experts = named(found, "experts")
     assert isinstance(experts.shape, MoeShape)
@@ -131,7 +136,7 @@ def test_narrow_activations_travel_narrow_on_the_way_out_and_wide_on_the_way_bac
     dispatch, combine = named(found, "experts_dispatch").shape, named(found, "experts_combine").shape
     assert isinstance(dispatch, CollectiveShape)
     assert isinstance(combine, CollectiveShape)
-    assert combine.message_bytes[0] == 7 * PICKED * HIDDEN * 2
+    assert combine.message_bytes[0] > 7 * PICKED * HIDDEN * 2
     assert dispatch.message_bytes[0] == pytest.approx(combine.message_bytes[0] / 2, rel=0.05)
 
 

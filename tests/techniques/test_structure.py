@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
@@ -19,7 +18,7 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import StructureSpec, TechniquesSpec
-from simulator.techniques.structure import expected_imbalance
+from simulator.techniques.structure import BusiestRank
 from tests.techniques.scenarios import run, with_technique
 
 
@@ -95,7 +94,9 @@ def test_few_tokens_read_few_experts_and_many_read_all() -> None:
 
     everything = 3 * 4096 * 11008 * 2
     assert experts_read(1) == pytest.approx(everything / 32)
-    assert experts_read(512) == pytest.approx(everything, rel=1e-3)
+    # Some experts are rarely chosen: a few of 32 are missed by 512 tokens.
+    assert experts_read(512) == pytest.approx(everything, rel=0.1)
+    assert experts_read(20000) == pytest.approx(everything, rel=2e-3)
     # Reading a thirty-second of the experts wins at batch 1; a grouped kernel that reads nearly all of them does not.
     gain = [
         float((decode(replica(), sequences=n, context=1).step_s / decode(made, sequences=n, context=1).step_s)[0])
@@ -134,25 +135,23 @@ def test_depth_and_width_scale_what_they_should() -> None:
 
 
 def test_the_busiest_rank_sets_the_pace() -> None:
-    def moe_s(imbalance: Any) -> float:
-        made = replica(
-            {"expert_imbalance": imbalance} if imbalance else None, model="mixtral-8x7b", tp_size=4, ep_size=4
-        )
+    def moe_s(**changes: float) -> float:
+        made = replica({"routing_skew": 0.0, **changes}, model="mixtral-8x7b", tp_size=4, ep_size=4)
         return float(estimate_step(made, prefill_step(sequences=[1.0], tokens=4096.0)).breakdown_s["moe"][0])
 
-    assert moe_s(None) < moe_s("expected") < moe_s(1.3) < moe_s(2.0)
-    assert moe_s("expected") < 1.1 * moe_s(None)
-    assert moe_s(2.0) == pytest.approx(2 * moe_s(None), rel=0.25)
+    made = replica({"expert_imbalance": 1.3}, model="mixtral-8x7b", tp_size=4, ep_size=4)
+    assert made.techniques.rules == (BusiestRank(imbalance=1.3),)
+    assert moe_s() < moe_s(expert_imbalance=1.3) < moe_s(expert_imbalance=2.0)
+    assert moe_s(expert_imbalance=2.0) == pytest.approx(2 * moe_s(), rel=0.25)
+    assert moe_s() < moe_s(routing_skew=0.5) < moe_s(routing_skew=1.0)
 
 
-def test_chance_is_uneven_for_few_tokens_and_even_for_many() -> None:
-    tokens = np.array([1.0, 16.0, 256.0, 65536.0])
-    factors = expected_imbalance(tokens=tokens, num_experts_per_tok=8, ranks=8)
-    assert np.all(np.diff(factors) <= 0)
-    assert factors[-1] == pytest.approx(1.0, abs=0.01)
-    assert np.all(expected_imbalance(tokens=tokens, num_experts_per_tok=8, ranks=1) == 1.0)
-    draws = np.random.default_rng(0).multinomial(256 * 8, np.full(8, 1 / 8), size=4000).max(axis=1)
-    assert factors[2] == pytest.approx(draws.mean() / 256, rel=0.02)
+def test_uneven_routing_reads_fewer_experts_where_one_device_holds_them_all() -> None:
+    def step_s(skew: float) -> float:
+        made = replica({"routing_skew": skew}, model="qwen3-30b-a3b")
+        return float(decode(made, sequences=16, context=512).step_s[0])
+
+    assert step_s(2.0) < step_s(0.5) < step_s(0.0)
 
 
 def test_a_changed_model_says_so() -> None:
@@ -162,6 +161,9 @@ def test_a_changed_model_says_so() -> None:
 
 REFUSED = [
     ({}, {}, "", "no override"),
+    ({"routing_skew": 1.0}, {}, "routing_skew", "no experts"),
+    ({"routing_skew": 3.5}, {"model": "mixtral-8x7b"}, "routing_skew", "3"),
+    ({"routing_skew": -0.1}, {"model": "mixtral-8x7b"}, "routing_skew", "0"),
     ({"num_key_value_heads": 32}, {}, "num_key_value_heads", "changes nothing"),
     ({"num_key_value_heads": 5}, {}, "num_key_value_heads", "does not divide"),
     ({"num_key_value_heads": 4}, {"model": "mamba-2.8b"}, "num_key_value_heads", "no attention"),

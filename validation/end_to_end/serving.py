@@ -62,6 +62,7 @@ def deployment_of(run: ServingRun) -> Deployment:
         parallelism=ParallelismSpec(tp_size=scenario.tp_size),
         precision=scenario.precision,
         engine=scenario.engine,
+        techniques=scenario.techniques,
     )
 
 

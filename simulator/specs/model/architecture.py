@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from simulator.specs.base import Spec
 from simulator.specs.model.precision import Dtype
@@ -170,6 +170,7 @@ class MoeSpec(Spec):
 
     ``latent_size``: the experts work in a narrower space, entered and left by a projection each.
     ``correction_bias`` is one number per expert beside the router.
+    ``routing_skew``: coefficient of variation of how often experts are chosen, 0 for uniform; None for the fitted one.
     """
 
     kind: Literal["moe"] = "moe"
@@ -184,6 +185,7 @@ class MoeSpec(Spec):
     shared_expert_gate: bool = False
     latent_size: PositiveInt | None = None
     router_parameters_extra: NonNegativeInt = 0
+    routing_skew: NonNegativeFloat | None = None
 
 
 Mixer = Annotated[

@@ -247,8 +247,9 @@ class StructureSpec(Spec):
     window_every : of so many layers in a row one keeps full attention, the others get ``sliding_window``
     layers_fraction : share of the layers that stay, the first ones and the last (depth pruning, a shallower student)
     hidden_size : with heads, dense widths and expert widths in proportion; head_dim stays
-    expert_imbalance : tokens of the busiest expert-parallel rank over the mean, or "expected" for what chance alone
-        makes of each step
+    routing_skew : coefficient of variation of how often the tokens of a step choose each expert, 0 for uniform; it
+        sets the distinct experts that are read and the load of the busiest expert-parallel rank
+    expert_imbalance : tokens of the busiest expert-parallel rank over the mean, in place of what the skew makes of them
     """
 
     num_key_value_heads: PositiveInt | None = None
@@ -258,7 +259,8 @@ class StructureSpec(Spec):
     moe: MoeOverride | None = None
     layers_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
     hidden_size: PositiveInt | None = None
-    expert_imbalance: Annotated[float, Field(gt=1.0)] | Literal["expected"] | None = None
+    routing_skew: Annotated[float, Field(ge=0.0, le=3.0)] | None = None
+    expert_imbalance: Annotated[float, Field(gt=1.0)] | None = None
 
 
 class WeightOffloadSpec(Spec):

@@ -1,0 +1,76 @@
+"""Uneven routing: limits, order, and what drawing it gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.operators.moe import busiest_rank, distinct_experts
+
+EXPERTS, CHOSEN = 64, 4
+
+
+def reached(tokens: float, *, skew: float, local: int = EXPERTS) -> float:
+    found = distinct_experts(
+        tokens=np.array([tokens]), num_experts=EXPERTS, num_experts_per_tok=CHOSEN, local_experts=local, skew=skew
+    )
+    return float(found[0])
+
+
+@given(tokens=st.integers(1, 4000), skew=st.floats(0.05, 3.0), more=st.floats(0.05, 1.0))
+def test_more_skew_reaches_fewer_experts_and_one_token_its_own(tokens: int, skew: float, more: float) -> None:
+    assert reached(1, skew=skew) == pytest.approx(CHOSEN)
+    here, there = reached(tokens, skew=skew), reached(tokens, skew=skew + more)
+    assert CHOSEN * (1 - 1e-9) <= there <= here * (1 + 1e-9) <= reached(tokens, skew=0.0) * (1 + 1e-6)
+    assert reached(tokens + 1, skew=skew) >= here
+
+
+def test_no_skew_is_uniform_routing_and_little_comes_near_it() -> None:
+    for tokens in (0.0, 0.5, 1.0, 7.0, 300.0):
+        assert reached(tokens, skew=1e-3) == pytest.approx(reached(tokens, skew=0.0), rel=1e-4)
+
+
+def test_drawn_popularity_reaches_as_many() -> None:
+    """Gamma-distributed popularity with a coefficient of variation of 1, 40 tokens, choices without repetition."""
+    random, counts = np.random.default_rng(3), []
+    for _ in range(300):
+        weight = random.gamma(1.0, size=EXPERTS)
+        chance = weight / weight.sum()
+        counts.append(len({e for _ in range(40) for e in random.choice(EXPERTS, CHOSEN, replace=False, p=chance)}))
+    assert reached(40, skew=1.0) == pytest.approx(float(np.mean(counts)), rel=0.08)
+
+
+@given(tokens=st.integers(1, 5000), ranks=st.sampled_from([2, 4, 8, 16]), skew=st.floats(0.0, 3.0))
+def test_the_busiest_rank_carries_between_its_share_and_everything(tokens: int, ranks: int, skew: float) -> None:
+    local = EXPERTS // ranks
+    load = busiest_rank(
+        tokens=np.array([float(tokens)]),
+        num_experts=EXPERTS,
+        num_experts_per_tok=CHOSEN,
+        local_experts=local,
+        skew=skew,
+    )
+    pairs, experts = float(load.assignments[0]), float(load.distinct_experts[0])
+    assert tokens * CHOSEN / ranks * (1 - 1e-9) <= pairs <= tokens * min(CHOSEN, local)
+    assert experts <= min(local, pairs) * (1 + 1e-9)
+    assert experts >= min(reached(tokens, skew=skew, local=local), pairs) * (1 - 1e-9)
+
+
+def test_one_rank_has_no_busiest() -> None:
+    tokens = np.array([0.0, 3.0, 100.0])
+    load = busiest_rank(tokens=tokens, num_experts=8, num_experts_per_tok=2, local_experts=8, skew=1.0)
+    assert load.assignments == pytest.approx(2 * tokens)
+
+
+def test_drawn_loads_of_the_busiest_rank() -> None:
+    """Uniform choices of 256 tokens over 8 ranks: the mean of the largest load, within 3 %."""
+    random, largest = np.random.default_rng(5), []
+    for _ in range(300):
+        order = np.argsort(random.random((256, EXPERTS)), axis=1)[:, :CHOSEN]
+        largest.append(np.bincount((order // (EXPERTS // 8)).ravel(), minlength=8).max())
+    load = busiest_rank(
+        tokens=np.array([256.0]), num_experts=EXPERTS, num_experts_per_tok=CHOSEN, local_experts=EXPERTS / 8
+    )
+    assert float(load.assignments[0]) == pytest.approx(float(np.mean(largest)), rel=0.03)

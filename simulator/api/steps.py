@@ -12,7 +12,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.one_step import OneStep, check_phase, one_step
 from simulator.specs.documents import validate
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import DEFAULT_ENGINE, EngineSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
@@ -29,7 +29,7 @@ def _deployment(
     model: str,
     hardware: str,
     *,
-    engine: str,
+    engine: str | None,
     tp_size: int,
     pp_size: int = 1,
     precision: PrecisionSpec,
@@ -91,7 +91,7 @@ def step(
     context_tokens: int = 1024,
     tp_size: int = 1,
     pp_size: int = 1,
-    engine: str = DEFAULT_ENGINE,
+    engine: str | None = None,
     precision: PrecisionSpec | Given | None = None,
     techniques: TechniquesSpec | Given | None = None,
     profiles: str | None = None,
@@ -174,7 +174,7 @@ def crossover(
     context_tokens: int = 1024,
     formats: str | None = None,
     speculation: str | None = None,
-    engine: str = DEFAULT_ENGINE,
+    engine: str | None = None,
     profiles: str | None = None,
 ) -> CrossoverAnswer:
     """Which number format decodes fastest at which batch, and where one overtakes another: ``roofcast crossover``.

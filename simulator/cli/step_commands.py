@@ -41,7 +41,7 @@ def step(
     phase: Annotated[str, typer.Option("--phase", help="prefill or decode.")] = "decode",
     tp: Tp = 1,
     pp: Annotated[int, typer.Option("--pp", min=1, help="Pipeline-parallel size.")] = 1,
-    engine: Engine = "vllm",
+    engine: Engine = None,
     as_json: AsJson = False,
     profiles: Profiles = None,
 ) -> None:
@@ -79,7 +79,7 @@ def crossover(
         str | None,
         typer.Option("--speculation", metavar="METHOD:...", help="Also up to which batch it pays: eagle:k=4."),
     ] = None,
-    engine: Engine = "vllm",
+    engine: Engine = None,
     as_json: AsJson = False,
     profiles: Profiles = None,
 ) -> None:

@@ -175,6 +175,8 @@ def _engine_assumptions(spec: EngineSpec, settings: EngineSettings, limits: Engi
         for field, detail in details.items()
         if getattr(spec, field) is None
     ]
+    if "name" not in spec.model_fields_set:
+        found.insert(0, Assumption(key="engine.name", value=settings.name))
     if spec.stands_in_for is not None:
         found.append(
             Assumption(key="engine.name", value=settings.name, origin=ValueOrigin.RULE, detail=spec.stands_in_for)

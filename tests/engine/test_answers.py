@@ -36,7 +36,11 @@ def test_null_means_not_given() -> None:
 def test_defaults_are_disclosed_and_given_values_are_not() -> None:
     said = assumption_texts(answer(scenario(BATCH)).assumptions)
     assert "tp_size = 1 (default)" in said
-    assert any(text.startswith("engine.name = torch-eager") for text in said)
+    assert "engine.name = vllm (default)" in said
+    for kind in ("offline", "closed_loop"):
+        asked = scenario(BATCH, kind=kind, batch_size=None, concurrency=2 if kind == "closed_loop" else None)
+        others = assumption_texts(answer(asked).assumptions)
+        assert "engine.name = vllm (default)" in others
     given = answer(scenario(BATCH, tp_size=2, engine={"name": "vllm", "max_num_seqs": 8}))
     quiet = assumption_texts(given.assumptions)
     assert not any(text.startswith(("tp_size", "engine.name", "engine.max_num_seqs")) for text in quiet)
@@ -84,7 +88,7 @@ def test_ranks_share_the_batch_and_add_their_throughput() -> None:
 
 
 def test_what_a_reader_should_know_is_said() -> None:
-    notes = answer(scenario(BATCH, model="gpt2", isl_tokens=2000)).notes
+    notes = answer(scenario(BATCH, model="gpt2", isl_tokens=2000, engine={"name": "torch-eager"})).notes
     assert any("1024 positions" in note for note in notes)
     assert any("host bound" in note for note in notes)
     assert not any("host bound" in note for note in answer(scenario(BATCH, engine={"name": "vllm"})).notes)

@@ -50,7 +50,8 @@ from simulator.techniques.speculation.pace_spread import pace_sigma
 class ScenarioResult:
     """The contract's result of one scenario; throughput and power are those of all replicas together.
 
-    ttft_s, tpot_s, e2e_s : means over the requests [s]; tpot_s is None where nothing is decoded
+    ttft_s, tpot_s, e2e_s : means over the requests [s], E2E of a static batch that of its last answer; tpot_s is None
+        where nothing is decoded
     ttft, tpot, e2e : percentiles over the requests of a closed loop; its rates are those from the first request to the
         last answer, as benchmark tools divide, steady_output_tokens_per_s without the first and the last round
     prefill, decode : a mean step of each phase; decode is None where answers have one token
@@ -194,8 +195,6 @@ def _assumptions(scenario: ScenarioSpec, deployment: Deployment, *, together: bo
     for name in ("tp_size", "pp_size", "ep_size", "dp_size", "replicas"):
         if name not in given:
             said.append(Assumption(key=name, value=getattr(scenario, name)))
-    if "name" not in scenario.engine.model_fields_set:
-        said.append(Assumption(key="engine.name", value=deployment.engine.name, detail=f"kind {scenario.kind}"))
     if scenario.kind == "closed_loop":
         said += _loop_assumptions(scenario)
     if scenario.workload is not None:

@@ -9,7 +9,6 @@ from simulator.engine.settings import Routing
 from simulator.errors import ProfileError, RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
-from simulator.specs.engine.engine import DEFAULT_ENGINE, FRAMEWORK, EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.loading import default_server_for, load_hardware
 from simulator.specs.model.loading import load_model
@@ -18,32 +17,17 @@ from simulator.specs.question.scenario import (
     IDLE_ENGINE_FIELDS,
     IDLE_FIELDS,
     REQUIRED_FIELDS,
-    Kind,
     RoutingName,
     ScenarioSpec,
 )
 from simulator.specs.spellings import link_word
 from simulator.techniques.kv_compression import check_budget
 
-# A static batch is what a framework runs; everything else needs a scheduler.
-DEFAULT_ENGINES: dict[Kind, str] = {
-    "batch": FRAMEWORK,
-    "closed_loop": DEFAULT_ENGINE,
-    "offline": DEFAULT_ENGINE,
-    "serve": DEFAULT_ENGINE,
-}
 _ROUTINGS: dict[RoutingName, Routing] = {
     "round_robin": Routing.ROUND_ROBIN,
     "least_outstanding": Routing.LEAST_OUTSTANDING,
     "prefix_aware": Routing.PREFIX_AWARE,
 }
-
-
-def _engine(scenario: ScenarioSpec) -> EngineSpec:
-    """The scenario's engine, with a name where it gives none."""
-    if "name" in scenario.engine.model_fields_set:
-        return scenario.engine
-    return scenario.engine.model_copy(update={"name": DEFAULT_ENGINES[scenario.kind]})
 
 
 def _check_fields(scenario: ScenarioSpec) -> None:
@@ -64,14 +48,20 @@ def _check_fields(scenario: ScenarioSpec) -> None:
                 hint="leave it out, or choose the kind that uses it",
             )
     for field in IDLE_ENGINE_FIELDS if scenario.kind != "serve" else ():
-        given = getattr(scenario.engine, field)
-        if given or (field == "chunked_prefill" and given is not None):
+        if getattr(scenario.engine, field):
             raise RoofcastError(
                 f"has no effect under kind {scenario.kind}",
                 field=f"engine.{field}",
                 code="ignored_option",
                 hint="leave it out, or choose kind serve",
             )
+    if scenario.kind == "batch" and scenario.engine.chunked_prefill is not None:
+        raise RoofcastError(
+            "has no effect under kind batch",
+            field="engine.chunked_prefill",
+            code="ignored_option",
+            hint="leave it out, or choose another kind",
+        )
     if scenario.range_ratio is not None and (scenario.isl_cv is not None or scenario.osl_cv is not None):
         raise RoofcastError(
             f"{scenario.range_ratio:g} beside isl_cv or osl_cv: lengths are drawn one way or the other",
@@ -124,7 +114,7 @@ def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Dep
             tp_size=scenario.tp_size, pp_size=scenario.pp_size, ep_size=scenario.ep_size, dp_size=scenario.dp_size
         ),
         precision=scenario.precision,
-        engine=_engine(scenario),
+        engine=scenario.engine,
         techniques=scenario.techniques,
         profiles=profiles,
     )

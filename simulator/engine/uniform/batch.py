@@ -26,7 +26,7 @@ def static_batch(
     ``limit_tokens`` is the engine's max_num_batched_tokens where the user set one; None runs all prompts in one
     pass, as static batching does. The first token of the batch is there when the last prompt is through.
     An engine with a scheduler starts as many sequences as it has room for and the others when room is free: such a
-    batch runs step by step, TTFT is a mean over its requests, and it ends with the last answer.
+    batch runs step by step, TTFT and TPOT are means over its requests, and it ends with the last answer.
     """
     if deployment.engine.scheduler != "static":
         held = held_tokens(deployment, isl_tokens=isl_tokens, osl_tokens=osl_tokens)
@@ -44,11 +44,12 @@ def static_batch(
 
 
 def _queued_batch(deployment: Deployment, *, batch_size: int, isl_tokens: int, osl_tokens: int) -> UniformRun:
-    """A batch of which a part waits; its end is that of the last request."""
+    """A batch of which a part waits: it is answered with its last request, TTFT and TPOT are means over all."""
     requests = batch_size * deployment.parallelism.dp_size
     queued = offline(deployment, isl_tokens=isl_tokens, osl_tokens=osl_tokens, num_requests=requests)
     e2e_s = requests / queued.requests_per_s
-    return replace(queued, e2e_s=e2e_s, tpot_s=(e2e_s - queued.ttft_s) / max(1, osl_tokens - 1))
+    said = f"E2E is that of the whole batch; a request has its answer after {queued.e2e_s:.3g} s on average"
+    return replace(queued, e2e_s=e2e_s, notes=(*queued.notes, said))
 
 
 def _static_batch(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.changes import GapState
 from simulator.planner.gap.overrun import Overrun, screened_overrun
-from simulator.planner.search.candidates import Candidate, Platform, platforms
+from simulator.planner.search.candidates import Candidate, Platform, asked_engine, platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable, TableMaker
 from simulator.planner.search.screening import screen
@@ -22,7 +22,6 @@ from simulator.planner.search.search_space import (
     WIDE_TOKENS,
     SearchSpace,
     Variant,
-    asked_engine,
     own_limits,
     parallelisms,
     variants,

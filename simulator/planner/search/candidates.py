@@ -14,7 +14,7 @@ from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.linear import check_parallelism as check_degrees
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import DEFAULT_ENGINE, EngineSpec
+from simulator.specs.engine.engine import EngineSpec, named_engine
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.loading import default_server_for, list_offered_hardware, load_hardware
 from simulator.specs.model.architecture import ModelSpec, MoeSpec
@@ -180,15 +180,17 @@ def _precisions(spec: PlanSpec) -> tuple[PrecisionSpec, ...]:
     )
 
 
+def asked_engine(spec: PlanSpec) -> EngineSpec:
+    """The engine of a plan without the limits that a search varies."""
+    fields = {"max_model_len": spec.max_model_len, "gpu_memory_utilization": spec.gpu_memory_utilization}
+    return named_engine(spec.engine).model_copy(update=fields)
+
+
 def _engines(spec: PlanSpec) -> tuple[EngineSpec, ...]:
+    asked = asked_engine(spec).model_copy(update={"max_num_batched_tokens": spec.max_num_batched_tokens})
     return tuple(
-        EngineSpec(
-            name=spec.engine or DEFAULT_ENGINE,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=spec.max_num_batched_tokens,
-            max_model_len=spec.max_model_len,
-            gpu_memory_utilization=spec.gpu_memory_utilization,
-            kv_allocation=None if allocation == "paged" else allocation,
+        asked.model_copy(
+            update={"max_num_seqs": max_num_seqs, "kv_allocation": None if allocation == "paged" else allocation}
         )
         for max_num_seqs, allocation in product(spec.max_num_seqs or (None,), spec.kv_allocation or (None,))
     )

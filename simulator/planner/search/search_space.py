@@ -12,6 +12,7 @@ from simulator.planner.search.candidates import (
     NO_TECHNIQUES,
     USUAL_TP_SIZES,
     Platform,
+    asked_engine,
     dp_sizes,
     has_experts,
     spread,
@@ -19,7 +20,7 @@ from simulator.planner.search.candidates import (
 )
 from simulator.planner.search.format_quality import answer_quality
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import DEFAULT_ENGINE, EngineSpec, engine_limits
+from simulator.specs.engine.engine import EngineSpec, engine_limits
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan import PlanSpec
@@ -139,15 +140,6 @@ def _within_floor(found: tuple[Variant, ...], *, spec: PlanSpec, model: ModelSpe
     allowed = spec.max_quality_loss
     kept = tuple(item for item in found if answer_quality(model, item.precision, item.techniques).within(allowed))
     return kept or found
-
-
-def asked_engine(spec: PlanSpec) -> EngineSpec:
-    """The engine of a plan without the limits that a search varies."""
-    return EngineSpec(
-        name=spec.engine or DEFAULT_ENGINE,
-        max_model_len=spec.max_model_len,
-        gpu_memory_utilization=spec.gpu_memory_utilization,
-    )
 
 
 def own_limits(

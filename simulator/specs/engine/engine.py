@@ -43,9 +43,7 @@ SchedulerName = Literal[
 QueueOrderName = Literal["arrival", "longest_prefix"]
 MemoryRule = Literal["of_total", "static", "of_free"]
 DEFAULT_ENGINE = "vllm"
-"""Runs whatever a question leaves open."""
-FRAMEWORK = "torch-eager"
-"""Runs a static batch, which needs no scheduler."""
+"""Runs whatever a question leaves open: of every kind, command and page."""
 
 
 def _spelled(value: Any) -> Any:
@@ -105,6 +103,11 @@ class EngineSpec(Spec):
         if isinstance(version, int | float) and not isinstance(version, bool):
             given["version"] = str(version)
         return given
+
+
+def named_engine(name: str | None) -> EngineSpec:
+    """The engine of that name; without one the default, which an answer then lists among its assumptions."""
+    return EngineSpec() if name is None else EngineSpec(name=name)
 
 
 class EngineOverheads(Spec):

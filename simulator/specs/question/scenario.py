@@ -34,7 +34,7 @@ IDLE_FIELDS: dict[str, tuple[str, ...]] = {
     "serve": ("batch_size", "concurrency", "num_requests", *_LOOP_FIELDS),
 }
 # The same of the engine: only kind serve simulates a scheduler.
-IDLE_ENGINE_FIELDS = ("scheduler", "queue_order", "cpu_kv_offload", "cpu_kv_offload_bytes", "chunked_prefill")
+IDLE_ENGINE_FIELDS = ("scheduler", "queue_order", "cpu_kv_offload", "cpu_kv_offload_bytes")
 
 
 class ScenarioSpec(Spec):

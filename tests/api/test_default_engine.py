@@ -22,6 +22,13 @@ def test_a_step_says_its_engine(phase: str) -> None:
     assert SAID not in simulator.step(**asked, engine="vllm").to_dict()["assumptions"]
 
 
+def test_a_crossover_says_its_engine() -> None:
+    asked = {"model": "llama-3.1-8b", "hardware": "h100", "formats": "bf16,fp8"}
+    assert SAID in simulator.crossover(**asked).to_dict()["assumptions"]
+    assert f"assumed: {SAID}" in simulator.crossover(**asked).to_text()
+    assert SAID not in simulator.crossover(**asked, engine="vllm").to_dict()["assumptions"]
+
+
 def test_a_scenario_says_its_engine() -> None:
     plain = simulator.simulate(BATCH).to_dict()
     named = simulator.simulate({**BATCH, "engine": {"name": "vllm"}}).to_dict()

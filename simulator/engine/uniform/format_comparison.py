@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.assumptions import Assumption
 from simulator.engine.uniform.speculation_gain import SpeedupByBatch, speedup_by_batch
 from simulator.phases.crossover import FormatCrossover, decode_seconds, format_crossovers
 from simulator.phases.deployment import Deployment
@@ -27,7 +28,10 @@ class FormatRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatComparison:
-    """Formats in the order asked for; the fastest of them at each batch, and where one overtakes another."""
+    """Formats in the order asked for; the fastest of them at each batch, and where one overtakes another.
+
+    assumptions : what was filled in for all of them alike
+    """
 
     model: str
     hardware: str
@@ -37,6 +41,7 @@ class FormatComparison:
     formats: tuple[FormatRow, ...]
     fastest: tuple[str, ...]
     crossovers: tuple[FormatCrossover, ...]
+    assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
 
 
@@ -81,5 +86,8 @@ def compare_formats(
         formats=tuple(rows),
         fastest=tuple(min(rows, key=lambda row: row.step_s[place]).format for place in range(len(BATCHES))),
         crossovers=tuple(format_crossovers(list(plain.items()), context_tokens=float(context_tokens))),
+        assumptions=tuple(
+            item for item in first.assumptions if all(item in other.assumptions for other in plain.values())
+        ),
         notes=notes,
     )

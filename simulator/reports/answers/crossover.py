@@ -7,6 +7,7 @@ from simulator.engine.uniform.speculation_gain import SpeedupByBatch
 from simulator.reports.content.quantities import number_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import text_table
+from simulator.reports.words.assumptions import assumption_texts
 from simulator.units import MILLI
 
 
@@ -42,6 +43,7 @@ def crossover_document(found: FormatComparison) -> Json:
         "crossovers": [
             {"earlier": pair.earlier, "later": pair.later, "batch": pair.batch} for pair in found.crossovers
         ],
+        "assumptions": assumption_texts(found.assumptions),
         "notes": list(found.notes),
     }
 
@@ -65,6 +67,7 @@ def crossover_text(document: Json, *, speculation: str | None) -> str:
         "",
         *map(_sentence, document["crossovers"]),
         *(_speculation_lines(speculation, document) if speculation else ()),
+        *(f"assumed: {text}" for text in document["assumptions"]),
         *(f"note: {text}" for text in document["notes"]),
     ]
     return "\n".join(lines) + "\n"

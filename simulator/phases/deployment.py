@@ -67,6 +67,11 @@ class EngineSettings:
     overheads: EngineOverheads
     spread: EngineSpread
 
+    @property
+    def issues_kernels(self) -> bool:
+        """Whether the host launches every kernel of a step as it comes, for want of CUDA graphs."""
+        return self.eager or self.cuda_graph_max_sequences == 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:

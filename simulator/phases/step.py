@@ -216,8 +216,8 @@ def _host_s(deployment: Deployment, step: StepShape, *, rows: Sequence[StepRow],
 
     Range of validity
     -----------------
-    The bracket holds for eager engines: the host runs ahead, so that only what exceeds the device's own time shows.
-    Leaves out work of the host that overlaps with the device.
+    The bracket holds for engines without CUDA graphs: the host runs ahead, so that only what exceeds the device's own
+    time shows. Leaves out work of the host that overlaps with the device.
 
     References
     ----------
@@ -226,7 +226,7 @@ def _host_s(deployment: Deployment, step: StepShape, *, rows: Sequence[StepRow],
     overheads = deployment.engine.overheads
     sequences = step.prefill_sequences + step.decode_sequences
     scheduling_s = overheads.step_s + overheads.step_per_sequence_s * sequences
-    if not deployment.engine.eager:
+    if not deployment.engine.issues_kernels:
         return scheduling_s
     issuing_s = overheads.eager_launch_s * sum(_launches(row) for row in rows)
     return scheduling_s + np.maximum(issuing_s - device_s, 0.0)

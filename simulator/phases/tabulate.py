@@ -231,7 +231,7 @@ def _prefill_table(part: _Part, rows: frozenset[int], *, counts: Array, lengths:
 
 def _issue_s(part: _Part) -> float:
     """Host time to launch the kernels of a decode step one by one; 0 for engines that replay CUDA graphs [s]."""
-    if not part.deployment.engine.eager:
+    if not part.deployment.engine.issues_kernels:
         return 0.0
     works = _works(part, decode_step(sequences=1, context=1))
     launches = [work.shape.launches if isinstance(work.shape, ElementwiseShape) else 1.0 for work in works]

@@ -199,6 +199,7 @@ class EngineRelease(EngineFit):
     side_stream_tokens: NonNegativeInt = 0
     matrix_groups: tuple[PositiveInt, ...] = ()
     recipe: KernelRecipe = KernelRecipe()
+    cuda_graph_max_sequences: NonNegativeInt | None = None
 
 
 def _came_before(version: str | None, release: str) -> bool:
@@ -226,6 +227,7 @@ class EngineProfile(Spec):
     before runs.
     ``reserves_full_length``: a request starts only when the cache can hold its prompt and all its output.
     ``eager``: every kernel is launched by the host as it comes, neither fused nor captured in a CUDA graph.
+    ``cuda_graph_max_sequences``: of the largest captured step; 0: none is, the host launches (fused) kernels itself.
     ``runs_published_code``: speculation runs as its authors published it, without a serving engine's own drafting.
     ``side_stream_tokens``: up to that many tokens in a step, shared experts run on a stream beside the routed ones (0:
     never).
@@ -254,7 +256,7 @@ class EngineProfile(Spec):
     chunked_prefill: bool
     eager: bool
     runs_published_code: bool = False
-    cuda_graph_max_sequences: PositiveInt
+    cuda_graph_max_sequences: NonNegativeInt
     side_stream_tokens: NonNegativeInt = 0
     matrix_groups: tuple[PositiveInt, ...] = ()
     recipe: KernelRecipe = KernelRecipe()
@@ -283,7 +285,7 @@ class EngineProfile(Spec):
         if before is None:
             return self
         release = self.releases[before]
-        changed = {
+        changed: dict[str, object] = {
             "overheads": release.overheads,
             "async_scheduling": release.async_scheduling,
             "side_stream_tokens": release.side_stream_tokens,
@@ -291,6 +293,8 @@ class EngineProfile(Spec):
             "recipe": release.recipe,
             "spread": release.spread,
         }
+        if release.cuda_graph_max_sequences is not None:
+            changed["cuda_graph_max_sequences"] = release.cuda_graph_max_sequences
         return self.model_copy(update=changed)
 
     def on_host(self, host_speed: float) -> EngineProfile:

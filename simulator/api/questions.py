@@ -97,6 +97,8 @@ class PlanFields(TypedDict, total=False):
     round_to: str
     prices: str
     price_kind: str
+    price_of: str
+    provider: str
     ownership: str
     profiles: str
     search: str

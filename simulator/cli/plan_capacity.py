@@ -27,7 +27,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command(name=NAME)
-@grouped(search_options, technique_axes, study_options, growth_options)
+@grouped(options.price_options, search_options, technique_axes, study_options, growth_options)
 def plan_capacity(
     context: typer.Context,
     rps: options.Rps = None,
@@ -60,8 +60,6 @@ def plan_capacity(
     spares: options.Spares = None,
     max_gpus: options.MaxGpus = None,
     round_to: options.RoundTo = None,
-    prices: options.Prices = None,
-    price_kind: options.PriceKind = None,
     profiles: options.Profiles = None,
     output: options.Output = PlanOutput.TABLE,
     as_json: options.AsJson = False,

@@ -15,6 +15,7 @@ from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
     from simulator.planner.fleet.fleet import Sized
+    from simulator.planner.money.price_ranking import PriceRanking
     from simulator.planner.search.question import Question
 
 S = TypeVar("S", bound="Study")
@@ -167,6 +168,7 @@ class CapacityPlan:
 
     spec : the question as it was asked
     basis : for studies that are made later; no part of the answer
+    price_ranking : what the listed prices do to the order of the fleets; None where the chosen one has no price
     studies : one of each kind that was asked for and has an answer; ``study`` finds one by its class
     search : None where only the usual set-ups were tried; verification, finalists : None where nothing was simulated
     """
@@ -182,6 +184,7 @@ class CapacityPlan:
     assumptions: tuple[Assumption, ...]
     warnings: tuple[PlanWarning, ...]
     basis: PlanBasis = field(compare=False, repr=False, metadata={"inside": True})
+    price_ranking: PriceRanking | None = None
     search: SearchSummary | None = None
     studies: tuple[Study, ...] = ()
     verification: FleetVerification | None = None

@@ -13,7 +13,7 @@ from functools import partial
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.errors import RoofcastError
-from simulator.planner.money.cost import choose_offer
+from simulator.planner.money.market import PriceRule, market_price
 from simulator.planner.search.format_quality import AnswerQuality, answer_quality
 from simulator.specs.loading import load_prices
 from simulator.specs.model.architecture import AttentionSpec, MoeSpec
@@ -76,8 +76,8 @@ def run_cost(
 ) -> RunCost:
     """Price a scenario that runs all the time at its throughput."""
     listed = load_prices(prices, profiles=profiles)
-    offer = choose_offer(listed, hardware=result.deployment.hardware.name, kind=price_kind)
-    if offer is None or offer.per_hour is None:
+    price = market_price(listed, hardware=result.deployment.hardware.name, rule=PriceRule(kind=price_kind))
+    if price is None:
         return RunCost(
             currency=listed.currency,
             offer=f"no {price_kind} price is known",
@@ -85,12 +85,12 @@ def run_cost(
             per_million_output_tokens=None,
             per_million_tokens=None,
         )
-    per_hour = offer.per_hour * result.deployment.parallelism.devices * result.scenario.replicas
+    per_hour = price.per_hour * result.deployment.parallelism.devices * result.scenario.replicas
     output_millions = result.output_tokens_per_s * SECONDS_PER_HOUR / MEGA
     total_millions = result.total_tokens_per_s * SECONDS_PER_HOUR / MEGA
     return RunCost(
         currency=listed.currency,
-        offer=f"{offer.provider}, {offer.kind.replace('_', ' ')}, {offer.date}",
+        offer=str(price),
         per_hour=per_hour,
         per_million_output_tokens=per_hour / output_millions,
         per_million_tokens=per_hour / total_millions,

@@ -14,10 +14,11 @@ from simulator.errors import Option, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan, PlanBasis
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, complete
+from simulator.planner.money.price_ranking import price_ranking
 from simulator.planner.plausibility import warnings_for
 from simulator.planner.reasons import Rejection
 from simulator.planner.search.candidates import platforms
-from simulator.planner.search.question import Question, resolve
+from simulator.planner.search.question import Question, price_assumptions, resolve
 from simulator.planner.search.search import try_platforms
 from simulator.planner.studies.registry import KINDS, has_studies, only_asked, with_report_studies, with_studies
 from simulator.specs.question.plan import PlanSpec
@@ -135,9 +136,10 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
         alternatives=tuple(fleets[1:]),
         rejections=(*trial.rejections, *excluded),
         candidates=tried.summary.candidates if tried.summary else len(trial.sized) + len(trial.rejections) + trial.more,
-        assumptions=(*question.assumptions, *best.replica.deployment.assumptions),
+        assumptions=(*question.assumptions, *price_assumptions(best), *best.replica.deployment.assumptions),
         warnings=(*question.demand.warnings, *warnings_for(question, best, fleets)),
         basis=PlanBasis(question=question, shown=tuple(shown)),
+        price_ranking=price_ranking(fleets, prices=question.prices, spec=spec),
         search=tried.summary,
     )
     if simulated is not None:

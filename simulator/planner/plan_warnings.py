@@ -76,6 +76,20 @@ class SmallerUnpriced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StalePrice:
+    """The price of the chosen fleet is older than its list allows: all of its offers are.
+
+    newest : date of the newest of them (ISO); days : since then; allowed_days : of the list
+    """
+
+    hardware: str
+    price_list: str
+    newest: str
+    days: int
+    allowed_days: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptsNotChunked:
     """Mixed steps of the plan are those of an engine that chunks prompts; this one does not."""
 
@@ -132,6 +146,7 @@ PlanWarning = (
     | HighUtilization
     | PriceUnknown
     | SmallerUnpriced
+    | StalePrice
     | PromptsNotChunked
     | TraceRepaired
     | TraceLeftOut

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import date
+
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.single_changes import single_changes, trial_of
+from simulator.planner.money.market import MarketPrice
 from simulator.planner.plan_warnings import (
     AcceptanceAssumed,
     AnswersMayDiffer,
@@ -15,8 +19,10 @@ from simulator.planner.plan_warnings import (
     PriceUnknown,
     PromptsNotChunked,
     SmallerUnpriced,
+    StalePrice,
 )
 from simulator.planner.search.question import Question
+from simulator.specs.money.prices import PriceProfile
 from simulator.units import KILO
 
 # A fleet of this many accelerators is worth a second look at hardware and formats.
@@ -44,6 +50,24 @@ def _many(question: Question, best: Fleet, fleets: list[Fleet]) -> ManyDevices:
     return ManyDevices(devices=best.devices, hardware=best.hardware, ways_out=(*ways, *_fewer(question, best)))
 
 
+def stale_prices(prices: PriceProfile, taken: Sequence[MarketPrice], *, today: date) -> list[StalePrice]:
+    """Prices whose newest offer is older on the day ``today`` than the list says that a price may be."""
+    if prices.stale_after_days is None:
+        return []
+    aged = [(price, (today - date.fromisoformat(price.date)).days) for price in taken]
+    return [
+        StalePrice(
+            hardware=price.hardware,
+            price_list=prices.name,
+            newest=price.date,
+            days=days,
+            allowed_days=prices.stale_after_days,
+        )
+        for price, days in aged
+        if days > prices.stale_after_days
+    ]
+
+
 def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[PlanWarning, ...]:
     """What to check before the plan is used."""
     found: list[PlanWarning] = []
@@ -63,6 +87,7 @@ def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[
     unpriced = {fleet.hardware for fleet in fleets if fleet.cost.per_hour is None and fleet.devices < best.devices}
     if best.cost.per_hour is not None and unpriced:
         found.append(SmallerUnpriced(hardware=tuple(sorted(unpriced))))
+    found.extend(stale_prices(question.prices, best.cost.prices, today=date.today()))
     if not deployment.engine.chunked_prefill:
         found.append(PromptsNotChunked())
     return tuple(found)

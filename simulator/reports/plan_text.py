@@ -9,7 +9,7 @@ from simulator.planner.studies.registry import has_studies
 from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
 from simulator.reports.content.quantities import counted_text
 from simulator.reports.formats.text import sections_text
-from simulator.reports.sections.answer import covered_text, fleets_table, sentence
+from simulator.reports.sections.answer import covered_text, fleets_table, price_blocks, sentence
 from simulator.reports.words.derivation import explanation
 from simulator.reports.words.plan_inputs import plan_input
 
@@ -46,12 +46,19 @@ def _answer(plan: CapacityPlan) -> Section:
     return Section(key="answer", title="", blocks=(*blocks, fleets_table(fleets[:SHOWN_FLEETS], note=note)))
 
 
+def _prices(plan: CapacityPlan) -> tuple[Section, ...]:
+    """What other prices would change, where there is more than one kind of accelerator to choose from."""
+    if plan.price_ranking is None or not plan.price_ranking.rivals:
+        return ()
+    return (Section(key="price_ranking", title="Prices and the ranking", blocks=price_blocks(plan)),)
+
+
 def plan_sections(plan: CapacityPlan, *, explain: bool) -> tuple[Section, ...]:
     """The answer with its fleets, the studies, the derivation if asked for, and every assumption with its source."""
     derived = Section(key="derivation", title="How it was derived", blocks=(Bullets(items=tuple(explanation(plan))),))
     said = tuple(f"{item.name}: {item.value} ({item.source})" for item in map(plan_input, plan.assumptions))
     assumed = Section(key="assumptions", title="Assumptions", blocks=(Bullets(items=said),))
-    return (_answer(plan), *_studies(plan), *((derived,) if explain else ()), assumed)
+    return (_answer(plan), *_prices(plan), *_studies(plan), *((derived,) if explain else ()), assumed)
 
 
 def plan_text(plan: CapacityPlan, *, explain: bool) -> str:

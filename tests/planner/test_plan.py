@@ -10,7 +10,8 @@ from simulator.errors import InfeasibleError, ProfileError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
 from simulator.planner.fleet.fleet import pack
-from simulator.planner.money.cost import choose_offer, fleet_cost
+from simulator.planner.money.cost import fleet_cost
+from simulator.planner.money.market import PriceRule, market_price
 from simulator.planner.plan import plan_capacity
 from simulator.planner.reasons import Rejection
 from simulator.planner.records import Objective
@@ -68,9 +69,8 @@ class TestArithmetic:
 
     def test_cost_is_devices_times_price_and_splits_without_remainder(self) -> None:
         prices = load_prices()
-        offer = choose_offer(prices, hardware="h100-sxm-80gb", kind="on_demand")
+        offer = market_price(prices, hardware="h100-sxm-80gb", rule=PriceRule())
         assert offer is not None
-        assert offer.per_hour is not None
         demand = read_demand(plan_spec({"rps": 50, "cache_hit": 0.5, "isl": 1000, "osl": 100}))
         cost = fleet_cost(prices=prices, bill=[(offer, 48)], demand=demand, prompt_share=0.3)
         assert cost.per_hour == pytest.approx(48 * offer.per_hour)
@@ -237,6 +237,9 @@ class TestRefusals:
             ({"tp": 3}, RoofcastError, "does not divide the heads"),
             ({"isl": 200_000}, RoofcastError, "longer than the 131072 positions"),
             ({"price_kind": "purchase"}, RoofcastError, "not a price per hour"),
+            ({"price_of": "cheapest"}, RoofcastError, "price_of"),
+            ({"provider": "Lamda"}, RoofcastError, "did you mean Lambda"),
+            ({"provider": "Lambda", "price_kind": "spot"}, RoofcastError, "Lambda has no spot offers"),
             ({"prices": "nowhere"}, ProfileError, "unknown price list"),
         ],
     )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from simulator.planner.fleet.fleet import Sized, complete, housed, pack, size
 from simulator.planner.fleet.resizing import resizer
+from simulator.planner.money.market import PriceRule, market_price
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pools
@@ -126,13 +127,10 @@ def test_pools_on_two_kinds_of_accelerators_have_servers_bills_and_power_of_thei
         assert item.server is not None
         assert item.servers == pack((total,), devices=(1,), devices_per_server=8)
     assert fleet.typical_w == sum(item.typical_w for item in fleet.housing)
-    prices = {
-        offer.hardware: offer.per_hour for offer in asked.prices.offers if offer.kind == "on_demand" and offer.default
-    }
-    each = [prices.get(item.hardware) for item in fleet.housing]
-    if all(price is not None for price in each):
-        bill = sum(item.devices * (price or 0) for item, price in zip(fleet.housing, each, strict=True))
-        assert fleet.cost.per_hour == pytest.approx(bill)
+    each = [market_price(asked.prices, hardware=item.hardware, rule=PriceRule()) for item in fleet.housing]
+    assert fleet.cost.prices == tuple(each)
+    bill = sum(item.devices * price.per_hour for item, price in zip(fleet.housing, each, strict=True) if price)
+    assert fleet.cost.per_hour == pytest.approx(bill)
     assert fleet.cost.per_hour == pytest.approx(fleet.devices * (fleet.cost.per_device_hour or 0))
     assert 0 < fleet.prompt_share < 1
 

@@ -13,7 +13,7 @@ from simulator.reports.studies import Studies, gather
 from simulator.specs.question.plan import plan_spec
 
 CREATED = "2026-11-21"
-QUESTION = {"rps": 40.0, "model": "llama-3.1-8b", "hardware": ("h100", "l40s", "t4"), "ttft_p95": "2s"}
+QUESTION = {"rps": 40.0, "model": "llama-3.1-8b", "hardware": ("h100", "h200", "v100"), "ttft_p95": "2s"}
 
 
 @lru_cache(maxsize=1)

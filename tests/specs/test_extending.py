@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from simulator.errors import ProfileError
-from simulator.planner.money.cost import choose_offer
+from simulator.planner.money.market import PriceRule, market_price
 from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import MONEY, load_ownership
+from simulator.specs.money.prices import OfferKind
 
 HEAD = {"extends": "default", "name": "mine", "date": "2026-11-01"}
 OFFER = {"hardware": "h100-sxm-80gb", "provider": "quote", "date": "2026-11-01", "source": "quote"}
@@ -30,11 +31,13 @@ def figure(value: float) -> dict[str, object]:
 def test_one_price_is_replaced_and_all_others_stay(tmp_path: Path) -> None:
     offer = OFFER | {"kind": "on_demand", "per_hour": 1.25}
     mine, default = load_prices(written(tmp_path, HEAD | {"offers": [offer]})), load_prices()
-    chosen = choose_offer(mine, hardware="h100-sxm-80gb", kind="on_demand")
+    chosen = market_price(mine, hardware="h100-sxm-80gb", rule=PriceRule())
     assert chosen is not None
-    assert chosen.per_hour == 1.25
-    for hardware, kind in (("h100-sxm-80gb", "reserved_3y"), ("b200-sxm", "on_demand")):
-        assert choose_offer(mine, hardware=hardware, kind=kind) == choose_offer(default, hardware=hardware, kind=kind)
+    assert (chosen.per_hour, chosen.taken, chosen.provider) == (1.25, "only", "quote")
+    kinds: tuple[tuple[str, OfferKind], ...] = (("h100-sxm-80gb", "reserved_3y"), ("b200-sxm", "on_demand"))
+    for hardware, kind in kinds:
+        rule = PriceRule(kind=kind)
+        assert market_price(mine, hardware=hardware, rule=rule) == market_price(default, hardware=hardware, rule=rule)
     assert (mine.name, mine.pue) == ("mine", default.pue)
     gone = [item for item in default.offers if (item.hardware, item.kind) == ("h100-sxm-80gb", "on_demand")]
     assert len(mine.offers) == len(default.offers) - len(gone) + 1

@@ -25,7 +25,7 @@ class PlanOutput(StrEnum):
     MD = "md"
 
 
-DEMAND, LATENCY, REPLICA, FLEET, OUTPUT = "Demand", "Latency", "Replica", "Fleet", "Output"
+DEMAND, LATENCY, REPLICA, FLEET, PRICES, OUTPUT = "Demand", "Latency", "Replica", "Fleet", "Prices", "Output"
 
 
 def option(*names: str, text: str, panel: str, metavar: str | None = None) -> object:
@@ -106,10 +106,6 @@ MaxGpus = Annotated[int | None, option("--max-gpus", text="GPUs that may be used
 RoundTo = Annotated[
     str | None, option("--round-to", text="server (whole servers, the default) or device.", panel=FLEET)
 ]
-Prices = Annotated[str | None, option("--prices", text="Price list: a name or a YAML file.", panel=FLEET)]
-PriceKind = Annotated[
-    str | None, option("--price-kind", text="on_demand, reserved_1y, reserved_3y or spot.", panel=FLEET)
-]
 Profiles = Annotated[
     str | None, option("--profiles", text="Your profiles; they override and extend.", panel=OUTPUT, metavar="DIR")
 ]
@@ -127,6 +123,31 @@ Version = Annotated[
     bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and stop.")
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.", rich_help_panel=OUTPUT)]
+
+
+def price_options(
+    prices: Annotated[
+        str | None,
+        option("--prices", text="Price list: a name or a YAML file (roofcast prices import writes one).", panel=PRICES),
+    ] = None,
+    price_kind: Annotated[
+        str | None,
+        option("--price-kind", text="Term: on_demand, reserved_1y, reserved_3y, spot or capacity_block.", panel=PRICES),
+    ] = None,
+    price_of: Annotated[
+        str | None,
+        option("--price-of", text="low, median or high of the providers' prices (median).", panel=PRICES),
+    ] = None,
+    provider: Annotated[
+        str | None,
+        option(
+            "--provider",
+            text="Only the prices of one provider, or of hyperscaler, specialist or marketplace ones.",
+            panel=PRICES,
+        ),
+    ] = None,
+) -> None:
+    """Which prices the plan takes."""
 
 
 def spell_objectives(words: Sequence[str]) -> list[str]:

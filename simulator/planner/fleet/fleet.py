@@ -17,7 +17,8 @@ from simulator.planner.fleet.availability import (
     spares_for,
 )
 from simulator.planner.fleet.records import Fleet, FleetCost, FleetPool, Housing, Limit
-from simulator.planner.money.cost import choose_offer, fleet_cost
+from simulator.planner.money.cost import fleet_cost
+from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.reasons import Rejection
 from simulator.planner.records import Demand, Objective
 from simulator.planner.search.candidates import NO_TECHNIQUES, Platform
@@ -211,11 +212,12 @@ def sized_as(
     """A fleet of so many replicas and spares: its servers and its cost."""
     totals = tuple(count + more for count, more in zip(counts, spare, strict=True))
     housing = housed(shape, totals, round_to=spec.round_to)
-    offers = {item.hardware: choose_offer(prices, hardware=item.hardware, kind=spec.price_kind) for item in housing}
+    rule = plan_rule(spec)
+    offers = {item.hardware: market_price(prices, hardware=item.hardware, rule=rule) for item in housing}
     money = []
     for part, total in zip(shape.parts, totals, strict=True):
         offer = offers[part.candidate.platform.hardware.name]
-        price = offer.per_hour if len(offers) > 1 and offer is not None and offer.per_hour else 1.0
+        price = offer.per_hour if len(offers) > 1 and offer is not None else 1.0
         money.append(total * part.replica.devices * price)
     share = shape.prompt_share(money)
     return Sized(

@@ -10,6 +10,7 @@ from simulator.engine.lanes.load_curve import SlotLimit
 from simulator.engine.lanes.steady_state import SteadyState
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
+from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import Objective
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.traffic.lengths import Array
@@ -102,7 +103,7 @@ class Replica:
 class FleetCost:
     """Money per time and per token in ``currency``; ``None`` where no price is known.
 
-    kind, offer : of price (on_demand, reserved_3y, ...) and who offers it when
+    kind, offer : of price (on_demand, reserved_3y, ...) and who offers it when; prices : of each kind of accelerator
     per_hour : of all accelerators in whole servers; input and output shares divide it by the time each takes
     """
 
@@ -115,6 +116,7 @@ class FleetCost:
     per_million_output_tokens: float | None
     per_million_input_tokens: float | None
     per_million_output_tokens_all_in: float | None
+    prices: tuple[MarketPrice, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 from simulator.planner.fleet.availability import DEFAULT_SPARES
 from simulator.planner.fleet.constraints import FleetLimit
 from simulator.planner.fleet.fleet import Sized
-from simulator.planner.money.cost import choose_offer
+from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable
 from simulator.specs.hardware.accelerator import ServerSpec
@@ -79,8 +79,8 @@ def _fleets(tables: tuple[ScreenTable, ...], capacity_per_s: Array, *, question:
 
 
 def _price(table: ScreenTable, *, question: Question) -> float:
-    offer = choose_offer(question.prices, hardware=table.platform.hardware.name, kind=question.spec.price_kind)
-    return offer.per_hour if offer is not None and offer.per_hour else float("inf")
+    price = market_price(question.prices, hardware=table.platform.hardware.name, rule=plan_rule(question.spec))
+    return price.per_hour if price is not None else float("inf")
 
 
 def _watts(table: ScreenTable) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.money.cost import choose_offer
+from simulator.planner.money.market import PriceRule, market_price, plan_rule
 from simulator.planner.money.tco_records import CostLine, Owning, Renting, TokenYear, TotalCost, cash_flows
 from simulator.planner.records import Demand
 from simulator.specs.loading import list_hardware
@@ -21,6 +21,7 @@ from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 from simulator.units import HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR, percent_text
 
 RENTALS: tuple[OfferKind, ...] = ("on_demand", "reserved_1y", "reserved_3y", "spot")
+"""Kinds of renting that a fleet can stay on; a capacity block ends after days."""
 
 
 def annuity_factor(rate: float, years: int) -> float:
@@ -46,7 +47,9 @@ def token_year(demand: Demand, *, prompt_share: float) -> TokenYear:
 
 
 def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
-    """The purchase price to plan with: whole servers before bare cards, a default, then the newest, then the dearest.
+    """The purchase price to plan with: the one the list marks, or else the median of whole servers, the dearer of two.
+
+    Bare cards count where no server has a price.
 
     Raises
     ------
@@ -61,7 +64,9 @@ def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
             code="missing_price",
             hint="add an offer of kind purchase with per_device to your price list (`prices` FILE)",
         )
-    return max(offers, key=lambda item: (item.server_included, item.default, item.date, item.per_device or 0.0))
+    marked = [offer for offer in offers if offer.default]
+    usable = marked or [offer for offer in offers if offer.server_included] or offers
+    return sorted(usable, key=lambda item: item.per_device or 0.0)[len(usable) // 2]
 
 
 def _capex(fleet: Fleet, *, offer: OfferSpec, ownership: OwnershipProfile, currency: str) -> tuple[CostLine, ...]:
@@ -213,19 +218,19 @@ def _owning(
 def _renting(
     fleet: Fleet,
     *,
-    kind: OfferKind,
+    rule: PriceRule,
     tokens: TokenYear,
     prices: PriceProfile,
     ownership: OwnershipProfile,
     owning: Owning | None,
 ) -> Renting | None:
-    offer = choose_offer(prices, hardware=fleet.hardware, kind=kind)
-    if offer is None or offer.per_hour is None:
+    offer = market_price(prices, hardware=fleet.hardware, rule=rule)
+    if offer is None:
         return None
     annual = fleet.devices * offer.per_hour * HOURS_PER_YEAR * (1 + ownership.cloud_extra_fraction.value)
     years = int(ownership.depreciation_years.value)
     return Renting(
-        kind=kind,
+        kind=rule.kind,
         offer=offer,
         annual=annual,
         total=annual * years,
@@ -255,7 +260,15 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
     tokens = token_year(plan.demand, prompt_share=fleet.prompt_share)
     owning, reason = _owning(fleet, tokens=tokens, prices=prices, ownership=ownership)
     found = (
-        _renting(fleet, kind=kind, tokens=tokens, prices=prices, ownership=ownership, owning=owning) for kind in RENTALS
+        _renting(
+            fleet,
+            rule=replace(plan_rule(plan.spec), kind=kind),
+            tokens=tokens,
+            prices=prices,
+            ownership=ownership,
+            owning=owning,
+        )
+        for kind in RENTALS
     )
     renting = tuple(item for item in found if item is not None)
     if not renting and (owning is None or owning.estimated):

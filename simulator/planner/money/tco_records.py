@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from simulator.planner.money.market import MarketPrice
 from simulator.specs.money.prices import OfferKind, OfferSpec
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 
@@ -100,7 +101,7 @@ class Renting:
     """
 
     kind: OfferKind
-    offer: OfferSpec
+    offer: MarketPrice
     annual: float
     total: float
     present_value: float

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.planner.demand import read_demand, read_objectives
 from simulator.planner.fleet.availability import DEFAULT_SPARES
+from simulator.planner.fleet.records import Fleet
 from simulator.planner.input_origins import SparesWanted
-from simulator.planner.money.cost import check_kind
+from simulator.planner.money.market import check_rule, plan_rule
 from simulator.planner.records import Demand, Objective
 from simulator.planner.search.candidates import check_parallelism, check_precision
 from simulator.planner.serving.replica import Policy, check_context
@@ -54,7 +55,7 @@ def resolve(spec: PlanSpec) -> Question:
     demand = read_demand(spec)
     objectives, objective_source = read_objectives(spec)
     prices = load_prices(spec.prices or "default", profiles=spec.profiles)
-    check_kind(prices, kind=spec.price_kind)
+    check_rule(prices, rule=plan_rule(spec))
     check_parallelism(spec, model=model)
     check_precision(spec, model=model)
     check_context(model, mix=demand.mix, max_model_len=spec.max_model_len)
@@ -75,7 +76,7 @@ def resolve(spec: PlanSpec) -> Question:
             _spares_assumption(spec),
             *_quality_assumption(spec),
             *_hardware_assumption(spec),
-            Assumption(key="prices", value=prices, origin=_origin(spec.prices), detail=spec.price_kind),
+            Assumption(key="prices", value=prices, origin=_origin(spec.prices), detail=plan_rule(spec)),
         ),
     )
 
@@ -91,6 +92,14 @@ def _hardware_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:
     every, offered = list_hardware(profiles=spec.profiles), list_offered_hardware(profiles=spec.profiles)
     left_out = tuple(name for name in every if name not in offered)
     return (Assumption(key="hardware", value=left_out, origin=ValueOrigin.DEFAULT, detail=f"{len(offered)}"),)
+
+
+def price_assumptions(fleet: Fleet) -> tuple[Assumption, ...]:
+    """What an hour of each of its accelerators costs, and by whose offers."""
+    cost = fleet.cost
+    return tuple(
+        Assumption(key="price", value=price, origin=ValueOrigin.RULE, detail=cost.currency) for price in cost.prices
+    )
 
 
 def _quality_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:

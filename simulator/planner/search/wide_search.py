@@ -10,7 +10,7 @@ from simulator.engine.lanes.load_curve import LaneLimits
 from simulator.engine.lanes.queueing import delayed_wait_variance, gg1_wait_mean_s
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.errors import Option, RoofcastError
-from simulator.planner.money.cost import choose_offer
+from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import Objective, SearchSummary
 from simulator.planner.search.candidates import Candidate, Platform, asked_engine
 from simulator.planner.search.format_quality import answer_quality
@@ -136,9 +136,9 @@ def _per_table(found: ScreenedSpace, values: list[float]) -> Array:
 
 def _fleet_axes(found: ScreenedSpace, question: Question) -> tuple[Array, Array]:
     """Cost per hour (infinite where no price is known) and power [W] of a fleet for each set-up, flat."""
-    kind = question.spec.price_kind
-    offers = [choose_offer(question.prices, hardware=item.platform.hardware.name, kind=kind) for item in found.tables]
-    prices = [offer.per_hour if offer and offer.per_hour else float("inf") for offer in offers]
+    rule = plan_rule(question.spec)
+    offers = [market_price(question.prices, hardware=item.platform.hardware.name, rule=rule) for item in found.tables]
+    prices = [offer.per_hour if offer is not None else float("inf") for offer in offers]
     capacity = found.screened.capacity_per_s
     with np.errstate(divide="ignore"):
         replicas = np.ceil(question.demand.planned_rate_per_s / capacity)

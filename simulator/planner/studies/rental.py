@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from simulator.planner.demand import load_shape
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.fleet.resizing import Resizer, resizer
-from simulator.planner.money.cost import choose_offer
+from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.money.tco import token_year
 from simulator.planner.search.question import Question
 from simulator.specs.money.prices import OfferKind
@@ -76,9 +76,9 @@ def _prices(question: Question, hardware: str) -> dict[OfferKind, _Price]:
     found: dict[OfferKind, _Price] = {}
     kinds: tuple[OfferKind, ...] = ("on_demand", "spot", *_RESERVED)
     for kind in kinds:
-        offer = choose_offer(question.prices, hardware=hardware, kind=kind)
-        if offer is not None and offer.per_hour is not None:
-            found[kind] = _Price(kind=kind, per_hour=offer.per_hour)
+        price = market_price(question.prices, hardware=hardware, rule=replace(plan_rule(question.spec), kind=kind))
+        if price is not None:
+            found[kind] = _Price(kind=kind, per_hour=price.per_hour)
     return found
 
 

@@ -15,6 +15,7 @@ from simulator.planner.fleet.length_curves import (
     prompt_curve,
 )
 from simulator.planner.fleet.resizing import Resizer, resizer
+from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.search.question import Question
 from simulator.planner.serving.limits import DEVIATE_80, operating_steps
 from simulator.units import percent_text
@@ -94,14 +95,10 @@ def _bar(name: str, low: _End, high: _End, *, fleet: Resizer, most: int) -> Torn
 
 
 def _price_ends(question: Question, sized: Sized) -> tuple[float, float] | None:
-    """Cheapest and dearest offer of the kind that was planned with, for this accelerator."""
+    """Cheapest and dearest offer that the plan could take, for this accelerator."""
     hardware = sized.evaluated.candidate.platform.hardware.name
-    offers = [
-        offer.per_hour
-        for offer in question.prices.offers
-        if offer.hardware == hardware and offer.kind == question.spec.price_kind and offer.per_hour is not None
-    ]
-    return (min(offers), max(offers)) if len(offers) > 1 else None
+    price = market_price(question.prices, hardware=hardware, rule=plan_rule(question.spec))
+    return (price.low, price.high) if price is not None and price.providers > 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

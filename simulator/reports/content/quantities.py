@@ -14,6 +14,7 @@ RENTAL_NAMES = {
     "reserved_1y": "reserved 1 year",
     "reserved_3y": "reserved 3 years",
     "spot": "spot",
+    "capacity_block": "in a capacity block",
 }
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 

@@ -9,7 +9,21 @@ from typing import TYPE_CHECKING
 
 from simulator.planner.capacity_plan import CapacityPlan, Finalist, Finalists, Verdict
 from simulator.planner.fleet.records import Fleet
-from simulator.reports.content.document import Table, columns, count, kilowatts, price, row, seconds, table
+from simulator.reports.content.document import (
+    EMPTY,
+    Block,
+    Bullets,
+    Paragraph,
+    Table,
+    columns,
+    count,
+    kilowatts,
+    money,
+    price,
+    row,
+    seconds,
+    table,
+)
 from simulator.reports.content.quantities import (
     count_text,
     counted_text,
@@ -22,6 +36,7 @@ from simulator.reports.content.quantities import (
     watts_text,
 )
 from simulator.reports.words.limits import resource_text
+from simulator.reports.words.prices import CASES, ranking_texts, steady_text, taken_text
 
 if TYPE_CHECKING:
     from simulator.planner.serving.replica_load import LatencyRange
@@ -111,7 +126,7 @@ def fleets_table(fleets: Sequence[Fleet], *, note: str = "") -> Table:
                 f"{fleet.devices_low}-{fleet.devices_high}",
                 replicas_text(fleet),
                 price(fleet.cost.per_hour),
-                fleet.cost.kind,
+                hourly_text(fleet),
                 price(fleet.cost.per_million_output_tokens),
                 kilowatts(fleet.typical_w),
                 seconds(fleet.degraded.ttft_p95_s),
@@ -123,6 +138,42 @@ def fleets_table(fleets: Sequence[Fleet], *, note: str = "") -> Table:
         ],
         note=note,
     )
+
+
+def hourly_text(fleet: Fleet) -> str:
+    """The price of an accelerator-hour and what was taken: ``$5.60 median of 6``."""
+    cost = fleet.cost
+    return " + ".join(f"{price_text(item.per_hour, cost.currency)} {taken_text(item)}" for item in cost.prices) or EMPTY
+
+
+def price_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+    """What the range of listed prices does to the ranking; nothing where the chosen fleet has no price."""
+    found, cost = plan.price_ranking, plan.best.cost
+    if found is None:
+        return ()
+    taken = cost.prices[0] if len(cost.prices) == 1 else None
+    cases = table(
+        "price_ranking",
+        "",
+        columns(
+            *("Prices", "Cheapest", "Devices", "cost/h", "Next", "cost/h then", "Options priced"),
+            words=("Prices", "Cheapest", "Next"),
+        ),
+        [
+            (
+                CASES[case.name],
+                f"{case.hardware} {case.setup}",
+                count(case.devices),
+                money(case.cost_per_hour, digits=0),
+                case.next_hardware or EMPTY,
+                money(case.next_cost_per_hour, digits=0),
+                count(case.priced),
+            )
+            for case in found.cases
+        ],
+    )
+    lines = ranking_texts(found, taken, currency=cost.currency)
+    return (Paragraph(text=steady_text(found)), cases, *((Bullets(items=lines),) if lines else ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,11 +90,17 @@ def _choice(studies: Studies) -> Table:
     """Ways to pay, cheapest present value first."""
     cost = studies.cost
     rows = [
-        (f"rent, {RENTAL_NAMES[item.kind].removeprefix('reserved ')}", item.annual, item.present_value, item.offer)
+        (
+            f"rent, {RENTAL_NAMES[item.kind].removeprefix('reserved ')}",
+            item.annual,
+            item.present_value,
+            f"{item.offer.provider}, {item.offer.date}",
+        )
         for item in cost.renting
     ]
     if cost.owning is not None:
-        rows.append(("own", cost.owning.annual, cost.owning.present_value, cost.owning.offer))
+        offer = cost.owning.offer
+        rows.append(("own", cost.owning.annual, cost.owning.present_value, f"{offer.provider}, {offer.date}"))
     rows.sort(key=lambda item: item[2])
     withdrawn = any(item.kind == "spot" for item in cost.renting)
     spot = " Spot capacity can be withdrawn at any time and carries no availability." if withdrawn else ""
@@ -107,9 +113,9 @@ def _choice(studies: Studies) -> Table:
                 name,
                 money(annual, digits=0),
                 money(value, digits=0),
-                text(f"{offer.provider}, {offer.date}", origin=Origin.SOURCED),
+                text(whose, origin=Origin.SOURCED),
             )
-            for name, annual, value, offer in rows
+            for name, annual, value, whose in rows
         ],
         note=f"Discounted at {percent_text(studies.ownership.discount_rate.value)} a year.{spot}",
     )

@@ -26,6 +26,7 @@ from simulator.reports.content.document import (
     table,
 )
 from simulator.reports.content.quantities import change_text, counted_text, money_text, price_text
+from simulator.reports.sections.answer import price_blocks
 from simulator.reports.sections.gap import gap_blocks
 from simulator.reports.sections.stock import stock_blocks, stock_money_blocks
 from simulator.reports.studies import Studies
@@ -87,7 +88,8 @@ def options_section(studies: Studies) -> Section:
         columns("Option", "Why", words=("Option",), wide="Why"),
         [(f"{item.hardware} {item.label}", flagged(str(item.reason))) for item in nearest_rejections(plan)],
     )
-    blocks: list[Block] = [options, Figure(chart=pareto_chart(plan)), *([refused] if refused.rows else [])]
+    blocks: list[Block] = [options, *price_blocks(plan), Figure(chart=pareto_chart(plan))]
+    blocks += [refused] if refused.rows else []
     blocks += [*choice_blocks(plan), *stock_money_blocks(studies)]
     return Section(key="options", title="Options considered", blocks=tuple(blocks))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from simulator.assumptions import ValueOrigin
 from simulator.kernels.timing import Provenance
+from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.plan_warnings import AnswersMayDiffer, NotConfirmed, PlanWarning, SmallerUnpriced
 from simulator.planner.studies.resilience import Resilience
 from simulator.planner.studies.uncertainty import Uncertainty
@@ -31,7 +32,14 @@ from simulator.reports.words.warnings import warning_text
 _GOOD_SPREAD, _FAIR_SPREAD = 0.25, 0.6
 _ORDER = ("measured", "calibrated", "extrapolated", "assumed")
 _FAR_PRICES = 2.0
-_KINDS = {"on_demand": "on-demand", "reserved_1y": "1-year", "reserved_3y": "3-year", "spot": "spot", "purchase": ""}
+_KINDS = {
+    "on_demand": "on-demand",
+    "reserved_1y": "1-year",
+    "reserved_3y": "3-year",
+    "spot": "spot",
+    "capacity_block": "capacity-block",
+    "purchase": "",
+}
 _SURE = 0.9
 
 
@@ -59,22 +67,21 @@ def confidence(studies: Studies) -> Grade:
 
 
 def _price_risk(studies: Studies) -> str | None:
-    kind = studies.spec.price_kind
-    prices = [
-        offer.per_hour
-        for offer in studies.prices.offers
-        if offer.hardware == studies.plan.best.hardware and offer.kind == kind and offer.per_hour is not None
-    ]
-    if not prices:
+    kind, hardware = studies.spec.price_kind, studies.plan.best.hardware
+    price = market_price(studies.prices, hardware=hardware, rule=plan_rule(studies.spec))
+    if price is None:
         return (
             f"Price: the price list {studies.prices.name} has no {_KINDS[kind]} price of {studies.plan.best.hardware}, "
             "so that nothing here says what it costs to rent. Obtain a quote and plan again with it (--prices)."
         )
-    if len(prices) < 2 or max(prices) < _FAR_PRICES * min(prices):
+    if price.high < _FAR_PRICES * price.low:
         return None
+    ends = f"{price.low:,.2f} ({price.low_provider}) to {price.high:,.2f} {studies.currency}/h ({price.high_provider})"
+    found = studies.plan.price_ranking
+    choice = "" if found is None or found.steady else " At other prices another accelerator wins (section 4)."
     return (
-        f"Price: published {_KINDS[kind]} prices of {studies.plan.best.hardware} run from {min(prices):,.2f} to "
-        f"{max(prices):,.2f} {studies.currency}/h. Obtain a quote before signing."
+        f"Price: published {_KINDS[kind]} prices of {hardware} run from {ends}; the plan takes {price.per_hour:,.2f}. "
+        f"Obtain a quote before signing.{choice}"
     )
 
 

@@ -180,7 +180,8 @@ def _spelled(record: Gap | GapStep | GapLimit | GapOption) -> dict[str, Any]:
 
 def _studies(plan: CapacityPlan) -> dict[str, Any]:
     """Null where a study was not asked for."""
-    found: dict[str, Any] = {"search": plain(plan.search), **dict.fromkeys(KEYS)}
+    found: dict[str, Any] = {"price_ranking": plain(plan.price_ranking), "search": plain(plan.search)}
+    found |= dict.fromkeys(KEYS)
     found |= {item.key: _spelled(item) if isinstance(item, Gap) else plain(item) for item in plan.studies}
     # The document's words for fleets by prompt length are older than prefill and decode pools.
     split = found.pop("length_split")

@@ -8,9 +8,11 @@ from types import MappingProxyType
 
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.planner.input_origins import LengthOrigins, SparesWanted, TraceFound, TraceName
+from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import Objective
 from simulator.reports.words.assumptions import assumption_text, source_text
 from simulator.reports.words.flags import flag_of
+from simulator.reports.words.prices import price_source_text, price_switch_text
 from simulator.specs.money.prices import PriceProfile
 from simulator.traffic.lengths import LengthDistribution
 from simulator.units import KILO, bound_text, percent_text, plain_text
@@ -32,6 +34,7 @@ _NAMES: Mapping[str, str] = MappingProxyType(
         "max_quality_loss": "loss of answer quality, at most",
         "hardware": "accelerators",
         "prices": "prices",
+        "price": "price of the chosen accelerator",
     }
 )
 _CHAT = "default: mean of the Azure 2023 conversation trace"
@@ -83,6 +86,8 @@ def _value(item: Assumption) -> str:
             return f"{item.detail} compared" + (f", not {', '.join(map(str, left_out))}" if left_out else "")
         case "prices", PriceProfile() as prices:
             return f"{prices.name}, {item.detail}, {prices.currency}, {prices.date}"
+        case "price", MarketPrice() as price:
+            return price_source_text(price, currency=str(item.detail))
     return str(item.value)
 
 
@@ -136,6 +141,8 @@ def _source(item: Assumption) -> str:
             return _prefix_source(found.value if isinstance(found, TraceFound) else None)
         case "arrival_cv", ValueOrigin.DEFAULT, found:
             return _burstiness_source(found if isinstance(found, TraceFound) else None)
+        case "price", _, _:
+            return f"price list; {price_switch_text()}"
         case "rps", ValueOrigin.RULE, float(peak):
             return f"mean of {flag_of('load_profile')} under the given peak of {plain_text(peak)}"
         case "peak_to_mean", ValueOrigin.MEASURED, TraceName() as name:

@@ -19,6 +19,7 @@ from simulator.planner.plan_warnings import (
     PriceUnknown,
     PromptsNotChunked,
     SmallerUnpriced,
+    StalePrice,
     TraceLeftOut,
     TraceRepaired,
 )
@@ -75,6 +76,11 @@ def warning_text(item: PlanWarning) -> str:
             return f"no price is known for {item.hardware}: add one to your price list ({flag_of('prices')})"
         case SmallerUnpriced():
             return f"ranked last for want of a price, though smaller: {', '.join(item.hardware)}"
+        case StalePrice():
+            return (
+                f"the price of {item.hardware} is of {item.newest}, {item.days} days old: the list {item.price_list} "
+                f"calls prices stale after {item.allowed_days} (`roofcast prices import`, {flag_of('prices')})"
+            )
         case PromptsNotChunked():
             return "this engine does not chunk prompts: the plan's mixed steps are optimistic about TPOT percentiles"
         case TraceRepaired():

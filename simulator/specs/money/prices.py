@@ -6,10 +6,11 @@ Currencies by their ISO 4217 codes. Nothing is converted: rates change daily, so
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PositiveFloat, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from simulator.errors import ProfileError, did_you_mean
 from simulator.specs.base import Spec
@@ -103,18 +104,26 @@ def iso_date(text: str) -> str:
     return text
 
 
-OfferKind = Literal["on_demand", "reserved_1y", "reserved_3y", "spot", "purchase"]
+OfferKind = Literal["on_demand", "reserved_1y", "reserved_3y", "spot", "capacity_block", "purchase"]
+ProviderKind = Literal["hyperscaler", "specialist", "marketplace", "index"]
+"""Who sells. An ``index`` is a survey of what others take: it is counted only where nobody's own offer is known."""
+PriceOf = Literal["low", "median", "high"]
 
 
 class OfferSpec(Spec):
     """What one accelerator costs: ``per_hour`` for rentals, ``per_device`` for purchases, in the profile's currency.
 
+    kind : the term; a capacity block is rented ahead for days, and paid then
+    region : where it is offered, as the provider calls it; empty where one price holds everywhere or none is stated
+    default : the one to plan with, whatever others ask: a contract of one's own
     server_included : a purchase price covers the accelerator's share of its server, not the card alone
     """
 
     hardware: str
     kind: OfferKind
     provider: str
+    provider_kind: ProviderKind | None = None
+    region: str = ""
     per_hour: PositiveFloat | None = None
     per_device: PositiveFloat | None = None
     date: Annotated[str, AfterValidator(iso_date)]
@@ -135,6 +144,7 @@ class OfferSpec(Spec):
 class PriceProfile(Spec):
     """A price list. ``power_per_kwh`` and ``pue`` price the electricity of owned hardware.
 
+    stale_after_days : age from which on a price is called stale; None where the list does not say
     Accelerators are named as everywhere, by profile or alias. A file with ``extends: default`` takes from there what it
     does not state: its own offers replace those of the same accelerator and kind. Both are in one currency.
     """
@@ -146,7 +156,20 @@ class PriceProfile(Spec):
     power_source: str
     pue: float = Field(ge=1)
     pue_source: str
+    stale_after_days: PositiveInt | None = None
+    stale_source: str = ""
     offers: tuple[OfferSpec, ...]
+
+    @cached_property
+    def current_from(self) -> str:
+        """The first day whose prices are no older than ``stale_after_days`` on the day of the list (ISO)."""
+        if self.stale_after_days is None:
+            return ""
+        return (date.fromisoformat(self.date) - timedelta(days=self.stale_after_days)).isoformat()
+
+    def is_current(self, offer: OfferSpec) -> bool:
+        """Whether an offer was not stale on the day of the list: answers do not change with the day they are asked."""
+        return offer.date >= self.current_from
 
     @model_validator(mode="before")
     @classmethod

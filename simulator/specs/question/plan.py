@@ -29,7 +29,7 @@ from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.engine.engine import EngineName
 from simulator.specs.model.precision import Dtype, NumberFormat
-from simulator.specs.money.prices import OfferKind
+from simulator.specs.money.prices import OfferKind, PriceOf
 from simulator.specs.question.plan_values import (
     HOURS_PER_WEEK,
     given_duration_s,
@@ -85,6 +85,8 @@ class PlanSpec(Spec):
         as it fills (paged), or room for the longest request at once
     dp : ranks of data-parallel attention to compare, for models with experts; ep : ranks that share the experts
     max_quality_loss : largest published loss of answers that is allowed, as a fraction; what is unknown is refused
+    price_kind, price_of : the term, and which of the providers' prices of it (what the list marks, or the median)
+    provider : one provider's prices, by its name, or those of one kind of provider
     ownership : figures of owning for the report, by name or file
     max_* : limits of the whole fleet; stock : ``h100=64``, accelerators that exist; server_spares : in whole servers
     explain_gap, pools, resilience, rental, uncertainty, verify, pareto : studies beside the plan
@@ -134,6 +136,8 @@ class PlanSpec(Spec):
     round_to: Literal["server", "device"] = "server"
     prices: str | None = None
     price_kind: OfferKind = "on_demand"
+    price_of: PriceOf | None = None
+    provider: str | None = None
     ownership: str | None = None
     profiles: str | None = None
     search: Literal["usual", "wide"] = "usual"

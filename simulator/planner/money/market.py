@@ -1,0 +1,239 @@
+"""What an accelerator-hour costs on a price list: one price a provider, and their low, median and high.
+
+The rule of a plan. A provider counts once, with its cheapest offer of the accelerator and term: that is what it would
+be paid. Offers that were stale on the day of the list and surveys of what others take count only where nothing else
+is known. The median is over providers of which the list holds two offers or more, of whatever accelerator: a lone
+number is no price list; where fewer than two such providers are left, over all. Low and high are over all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median
+from typing import get_args
+
+from simulator.errors import Option, RoofcastError, did_you_mean
+from simulator.specs.base import Same
+from simulator.specs.money.prices import OfferKind, OfferSpec, PriceOf, PriceProfile, ProviderKind
+from simulator.specs.question.plan import PlanSpec
+
+RENTALS: tuple[OfferKind, ...] = ("on_demand", "reserved_1y", "reserved_3y", "spot", "capacity_block")
+_LISTED_OFFERS = 2
+"""Offers of a provider from which on the list holds its prices, and not one number."""
+_FEWEST_PROVIDERS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRule:
+    """Which of the listed prices to take.
+
+    of : low, median or high of the providers; None takes the offer that the list marks, or the median without one
+    provider : the name of one, or a kind of provider, that others are left out for
+    """
+
+    kind: OfferKind = "on_demand"
+    of: PriceOf | None = None
+    provider: str | None = None
+
+    def __str__(self) -> str:
+        which = "median" if self.of is None else self.of
+        whose = "one price a provider" if self.provider is None else self.provider
+        return f"{self.kind}, {which} of {whose}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarketPrice:
+    """What an accelerator-hour costs, and the offers that say so, in the currency of the list.
+
+    taken : low, median, high, ``only`` for a lone offer, ``marked`` for the list's own choice
+    provider : who asks ``per_hour``, or how many providers it is the median of; date : of the newest of those offers
+    low, median, high : over the providers; low_provider, high_provider : who asks them
+    providers : of low and high; of_median : of the median; left_out : offers that do not count; oldest : date of those
+    that do; outdated : they were stale on the day of the list
+    """
+
+    hardware: str
+    kind: OfferKind
+    per_hour: float
+    taken: str
+    provider: str
+    date: str
+    source: str
+    low: float
+    median: float
+    high: float
+    low_provider: str
+    high_provider: str
+    providers: int
+    of_median: int
+    left_out: int
+    oldest: str
+    outdated: bool
+
+    def __str__(self) -> str:
+        return f"{self.provider}, {self.kind}, {self.date}"
+
+
+def plan_rule(spec: PlanSpec) -> PriceRule:
+    """The rule that a plan's question asks for."""
+    return PriceRule(kind=spec.price_kind, of=spec.price_of, provider=spec.provider)
+
+
+def provider_kinds() -> tuple[ProviderKind, ...]:
+    """Kinds of provider that can be asked for: those that sell."""
+    return tuple(kind for kind in get_args(ProviderKind) if kind != "index")
+
+
+def provider_names(prices: PriceProfile) -> tuple[str, ...]:
+    """Everybody who rents on the list, sorted."""
+    return tuple(sorted({offer.provider for offer in prices.offers if offer.kind != "purchase"}))
+
+
+def named_provider(prices: PriceProfile, text: str) -> str:
+    """The kind of provider, or the provider of the list, that ``text`` means: its name in any case, or its beginning.
+
+    Raises
+    ------
+    RoofcastError
+        Nobody on the list is called so, or several are.
+    """
+    wanted, names = text.strip().casefold(), provider_names(prices)
+    for name in (*provider_kinds(), *names):
+        if name.casefold() == wanted:
+            return name
+    begun = [name for name in names if wanted and name.casefold().startswith(wanted)]
+    if len(begun) == 1:
+        return begun[0]
+    said = f"{text!r} may be {', '.join(begun)}" if begun else f"nobody on the price list {prices.name} is {text!r}"
+    raise RoofcastError(
+        f"{said}; allowed: {', '.join(provider_kinds())} or a provider ({', '.join(names)})",
+        field=Option("provider"),
+        hint=did_you_mean(text, [*provider_kinds(), *names]),
+    )
+
+
+def check_rule(prices: PriceProfile, *, rule: PriceRule) -> None:
+    """Refuse a rule that the list answers for no accelerator.
+
+    Raises
+    ------
+    RoofcastError
+        The list holds no such kind of price for anything, no such provider, or the provider none of that kind.
+    """
+    if rule.kind == "purchase":
+        raise RoofcastError(
+            "a purchase price is not a price per hour; allowed: " + ", ".join(RENTALS), field=Option("price_kind")
+        )
+    known = sorted({offer.kind for offer in prices.offers})
+    if rule.kind not in known:
+        raise RoofcastError(
+            f"the price list {prices.name} holds no {rule.kind} offers; it has {', '.join(known)}",
+            field=Option("price_kind"),
+        )
+    if rule.provider is None:
+        return
+    provider = named_provider(prices, rule.provider)
+    offered = sorted({offer.kind for offer in prices.offers if _sells(offer, provider)})
+    if rule.kind not in offered:
+        raise RoofcastError(
+            f"{provider} has no {rule.kind} offers on the price list {prices.name}; it has {', '.join(offered)}",
+            field=Option("provider"),
+        )
+
+
+def market_price(prices: PriceProfile, *, hardware: str, rule: PriceRule) -> MarketPrice | None:
+    """What an hour of the accelerator costs by the rule; None where the list has no such offer.
+
+    Kinds are never mixed, so that options compare like with like.
+
+    Raises
+    ------
+    RoofcastError
+        The rule names a provider that the list does not hold.
+    """
+    return _market_price(Same(prices), hardware, rule)
+
+
+@lru_cache(maxsize=4096)
+def _market_price(held: Same[PriceProfile], hardware: str, rule: PriceRule) -> MarketPrice | None:
+    prices = held.held
+    provider = None if rule.provider is None else named_provider(prices, rule.provider)
+    found = [
+        offer
+        for offer in prices.offers
+        if offer.hardware == hardware and offer.kind == rule.kind and _sells(offer, provider)
+    ]
+    if not found:
+        return None
+    current = [offer for offer in found if prices.is_current(offer)]
+    usable = current or found
+    usable = [offer for offer in usable if offer.provider_kind != "index"] or usable
+    named = provider is not None and provider not in provider_kinds()
+    each = sorted(usable if named else _one_each(usable), key=_hourly)
+    middle = _listed(each, prices=prices)
+    taken, offer, per_hour = _taken(found, each, middle, rule=rule)
+    counted = [offer] if offer is not None else middle
+    return MarketPrice(
+        hardware=hardware,
+        kind=rule.kind,
+        per_hour=per_hour,
+        taken=taken,
+        provider=f"median of {len(middle)} providers" if offer is None else offer.provider,
+        date=max(item.date for item in counted),
+        source="; ".join(dict.fromkeys(item.source for item in counted)),
+        low=_hourly(each[0]),
+        median=median(map(_hourly, middle)),
+        high=_hourly(each[-1]),
+        low_provider=each[0].provider,
+        high_provider=each[-1].provider,
+        providers=len(each),
+        of_median=len(middle),
+        left_out=len(found) - len(usable),
+        oldest=min(item.date for item in counted),
+        outdated=not all(map(prices.is_current, counted)),
+    )
+
+
+def _sells(offer: OfferSpec, provider: str | None) -> bool:
+    return offer.per_hour is not None and (provider is None or provider in (offer.provider, offer.provider_kind))
+
+
+def _hourly(offer: OfferSpec) -> float:
+    return offer.per_hour or 0.0
+
+
+def _one_each(offers: Iterable[OfferSpec]) -> list[OfferSpec]:
+    """The cheapest offer of every provider; of one that sells its own and others' machines, of each."""
+    cheapest: dict[tuple[str, ProviderKind | None], OfferSpec] = {}
+    for offer in sorted(offers, key=_hourly):
+        cheapest.setdefault((offer.provider, offer.provider_kind), offer)
+    return list(cheapest.values())
+
+
+def _listed(offers: Sequence[OfferSpec], *, prices: PriceProfile) -> Sequence[OfferSpec]:
+    count = Counter(offer.provider for offer in prices.offers if offer.kind != "purchase")
+    listed = [offer for offer in offers if count[offer.provider] >= _LISTED_OFFERS]
+    return listed if len(listed) >= _FEWEST_PROVIDERS else offers
+
+
+def _taken(
+    found: Sequence[OfferSpec], each: Sequence[OfferSpec], middle: Sequence[OfferSpec], *, rule: PriceRule
+) -> tuple[str, OfferSpec | None, float]:
+    """What is taken, whose offer it is (None for a median), and what it costs."""
+    marked = [offer for offer in found if offer.default] if rule.of is None else []
+    if marked:
+        offer = min(marked, key=_hourly)
+        return "marked", offer, _hourly(offer)
+    if len(each) == 1:
+        return "only", each[0], _hourly(each[0])
+    match rule.of:
+        case "low":
+            return "low", each[0], _hourly(each[0])
+        case "high":
+            return "high", each[-1], _hourly(each[-1])
+    if len(middle) == 1:
+        return "median", middle[0], _hourly(middle[0])
+    return "median", None, median(map(_hourly, middle))

@@ -72,6 +72,8 @@ _PLAN_FLAGS = (
     "utilization",
     "spares",
     "price_kind",
+    "price_of",
+    "provider",
     "growth",
     "horizon",
     "lead_time",

@@ -15,6 +15,7 @@ from simulator.errors import RoofcastError
 from simulator.phases.memory import cache_room
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
+from simulator.planner.money.market import provider_kinds
 from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
 from simulator.planner.studies.growth import DEFAULT_HORIZON_MONTHS, DEFAULT_LEAD_TIME_DAYS
 from simulator.planner.workload_presets import WorkloadPreset
@@ -35,6 +36,9 @@ _HELP = {
     "tpot_p95_s": f"{glossary.TPOT} {glossary.PERCENTILE}",
 }
 _LARGEST_RATE = 100_000.0
+_MEDIAN, _ANYBODY = "median", "all providers"
+_PRICES = {_MEDIAN: None, "lowest": "low", "highest": "high"}
+_SELLERS = {_ANYBODY: None, **{f"{kind}s": kind for kind in provider_kinds()}}
 _BASELINE = "plan_baseline"
 _NO_TARGET = "no target"
 _TARGETS = {_NO_TARGET: None, "99 %": 99.0, "99.9 %": 99.9, "99.99 %": 99.99}
@@ -58,7 +62,11 @@ def _policy_inputs() -> dict[str, object]:
     )
     kinds = ("on_demand", "reserved_1y", "reserved_3y", "spot")
     flags["price_kind"] = inputs.choice("Prices", kinds, key="price", default="on_demand", help=glossary.COST)
-    return flags
+    taken = _PRICES[
+        inputs.choice("Which of them", tuple(_PRICES), key="price_of", default=_MEDIAN, help=glossary.PRICE_OF)
+    ]
+    seller = _SELLERS[inputs.choice("Sold by", tuple(_SELLERS), key="seller", default=_ANYBODY, help=glossary.SELLER)]
+    return flags | ({"price_of": taken} if taken else {}) | ({"provider": seller} if seller else {})
 
 
 def _outlook_inputs() -> dict[str, object]:

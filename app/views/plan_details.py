@@ -22,7 +22,7 @@ from simulator.reports.content.document import Bullets, Paragraph, Section, Tabl
 from simulator.reports.content.quantities import count_text, price_text, range_text
 from simulator.reports.formats.text import table_cells
 from simulator.reports.report import charts_of, study_sections
-from simulator.reports.sections.answer import fleets_table, plan_figures
+from simulator.reports.sections.answer import fleets_table, plan_figures, price_blocks
 from simulator.reports.sections.cost import break_even_chart, owning_range_text, tco_waterfall_chart
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.performance import replica_load_chart
@@ -52,12 +52,15 @@ def _options(plan: CapacityPlan) -> None:
         hide_index=True,
         width="stretch",
         height="content" if len(frame) <= display.WHOLE_TABLE else "auto",
-        column_order=[name for name in frame.columns if name != "price"],
     )
     st.caption(
         f"Cheapest first at {plan.best.cost.kind.replace('_', ' ')} prices; latencies at the planned peak with the "
         "spares down."
     )
+    prices = Section(key="price_ranking", title="Prices and the ranking", blocks=price_blocks(plan))
+    if prices.blocks:
+        st.markdown(f"**{prices.title}**")
+        _section(prices, currency=plan.best.cost.currency)
 
 
 def _rejected(plan: CapacityPlan) -> None:

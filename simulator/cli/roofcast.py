@@ -8,6 +8,7 @@ import typer
 
 from simulator.cli.app import dashboard
 from simulator.cli.entry import print_version, run
+from simulator.cli.price_commands import prices_app
 from simulator.cli.record_commands import calibrate, demand, profiles_app, report, validate
 from simulator.cli.scenario_commands import capacity, compare, serve, simulate
 from simulator.cli.step_commands import crossover, mixers, model, retrieval, step
@@ -25,6 +26,7 @@ def roofcast(
 
 
 app.add_typer(profiles_app, name="profiles")
+app.add_typer(prices_app, name="prices")
 for command in (simulate, step, crossover, compare, retrieval, mixers, model, calibrate, validate, serve):
     app.command()(command)
 app.command("app")(dashboard)

@@ -171,3 +171,14 @@ def test_experts_are_spread_where_there_are_any() -> None:
 def test_kv_head_choices_divide_the_heads() -> None:
     assert kv_head_choices("llama-3.1-8b") == (1, 2, 4, 16, 32)
     assert kv_head_choices("deepseek-v3") == ()
+
+
+def test_the_price_controls_ask_what_the_flags_ask() -> None:
+    page = opened("plan", {"model": "llama-3.1-8b", "rps": "20", "price_of": "lowest", "seller": "hyperscalers"})
+    assert not page.exception
+    assert not page.error
+    from simulator.planner.plan import plan_capacity
+    from simulator.specs.question.plan import plan_spec
+
+    asked = {"model": "llama-3.1-8b", "rps": 20.0, "price_of": "low", "provider": "hyperscaler"}
+    assert plan_capacity(plan_spec(asked)).best.hardware in headline(page)

@@ -1,0 +1,138 @@
+"""``roofcast prices``: list the offers of a price list, compare them, and import a CSV of quotes."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simulator.cli.options.shared import AsJson, Force, Profiles
+from simulator.files import STANDARD_STREAM, write_text
+from simulator.specs.money.prices import OfferKind
+
+
+class Term(StrEnum):
+    """Kinds of price that are listed."""
+
+    ON_DEMAND = "on_demand"
+    RESERVED_1Y = "reserved_1y"
+    RESERVED_3Y = "reserved_3y"
+    SPOT = "spot"
+    CAPACITY_BLOCK = "capacity_block"
+    PURCHASE = "purchase"
+
+
+Prices = Annotated[str, typer.Option("--prices", metavar="NAME|FILE", help="Price list.")]
+Hardware = Annotated[list[str] | None, typer.Option("--hardware", help="Only these accelerators; repeatable.")]
+PriceKind = Annotated[Term | None, typer.Option("--price-kind", help="Only this term.")]
+Provider = Annotated[
+    str | None, typer.Option("--provider", help="Only this provider, or hyperscaler, specialist or marketplace.")
+]
+
+prices_app = typer.Typer(help="Prices: list offers, compare them, import a CSV of quotes.", no_args_is_help=True)
+
+
+@prices_app.command("list")
+def prices_list(
+    hardware: Hardware = None,
+    price_kind: PriceKind = None,
+    provider: Provider = None,
+    prices: Prices = "default",
+    as_json: AsJson = False,
+    profiles: Profiles = None,
+) -> None:
+    """List the offers of a price list: accelerator, term, provider, kind, region, price, date, source.
+
+    Example: roofcast prices list --hardware h100 --provider specialist
+    """
+    from simulator.reports.answers import prices as answers
+    from simulator.specs.loading import load_prices
+
+    found = load_prices(prices, profiles=profiles)
+    kind: OfferKind | None = price_kind.value if price_kind else None
+    asked = answers.asked_filter(found, hardware=hardware or (), kind=kind, provider=provider, profiles=profiles)
+    if as_json:
+        typer.echo(json.dumps(answers.offers_document(found, asked=asked, today=date.today())))
+    else:
+        typer.echo(answers.offers_text(found, asked=asked, today=date.today()), nl=False)
+
+
+@prices_app.command("compare")
+def prices_compare(
+    quotes: Annotated[
+        str | None,
+        typer.Argument(metavar="[QUOTES]", help="Quotes to set beside the list: a CSV as of import, or a price list."),
+    ] = None,
+    hardware: Hardware = None,
+    price_kind: PriceKind = None,
+    provider: Provider = None,
+    prices: Prices = "default",
+    as_json: AsJson = False,
+    profiles: Profiles = None,
+) -> None:
+    """Compare offers: low, median and high of each accelerator and term, and what a plan takes; or quotes with them.
+
+    Example: roofcast prices compare --hardware h100 --hardware mi300x --price-kind on_demand
+    """
+    from simulator.reports.answers import prices as answers
+    from simulator.specs.loading import load_prices
+    from simulator.specs.money.quotes import quoted_list
+
+    found = load_prices(prices, profiles=profiles)
+    beside = None if quotes is None else quoted_list(quotes, beside=found, profiles=profiles)
+    kind: OfferKind | None = price_kind.value if price_kind else None
+    asked = answers.asked_filter(
+        beside or found, hardware=hardware or (), kind=kind, provider=provider, profiles=profiles
+    )
+    if as_json:
+        typer.echo(json.dumps(answers.comparison_document(found, asked=asked, quotes=beside)))
+    else:
+        typer.echo(answers.comparison_text(found, asked=asked, quotes=beside), nl=False)
+
+
+@prices_app.command("import")
+def prices_import(
+    quotes: Annotated[str, typer.Argument(metavar="QUOTES.csv", help="One quote a row; the columns stand below.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help='YAML to write; "-" is stdout.')] = "-",
+    extends: Annotated[
+        str, typer.Option("--extends", metavar="NAME", help="Price list to take from what the quotes leave open.")
+    ] = "default",
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Keep the listed offers of the same accelerator and term beside the quotes."),
+    ] = False,
+    force: Force = False,
+    profiles: Profiles = None,
+) -> None:
+    """Turn a CSV of quotes into a price list for plan-capacity --prices; it extends the built-in one.
+
+    Example: roofcast prices import quotes.csv --out my-prices.yaml && plan-capacity --prices my-prices.yaml
+
+    Columns that are needed: accelerator (name or alias), provider, price,
+    term (on_demand, reserved_1y, reserved_3y, spot, capacity_block, purchase),
+    currency (ISO 4217), date (2026-11-21), unit (accelerator-hour,
+    accelerator-month, server-hour, server-month; purchases: accelerator, server).
+
+    Columns that may be left out: accelerators (of a server), region, source,
+    note, provider_kind (hyperscaler, specialist, marketplace).
+
+    Quotes replace the listed offers of the same accelerator and term, unless
+    --keep is given. A row that is refused is counted as in a spreadsheet, where
+    the headings are row 1.
+    """
+    from simulator.specs.loading import load_prices
+    from simulator.specs.money.quotes import price_list_text, read_quotes
+    from simulator.specs.uploads import upload_name
+
+    currency = load_prices(extends, profiles=profiles).currency
+    found = read_quotes(quotes, currency=currency, profiles=profiles)
+    name = upload_name(Path(quotes if out == STANDARD_STREAM else out).stem)
+    heading = f"quotes of {Path(quotes).name}, by roofcast prices import"
+    text = price_list_text(found, name=name, extends=extends, keep=keep, heading=heading)
+    write_text(text, out, force=force, flag="--out")
+    if out != STANDARD_STREAM:
+        typer.echo(f"roofcast: {len(found.offers)} quotes in {out}; plan-capacity --prices {out}", err=True)

@@ -1,0 +1,219 @@
+"""``roofcast prices``: the offers of a price list, their low, median and high, and quotes beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+
+from simulator.planner.money.market import (
+    RENTALS,
+    MarketPrice,
+    PriceRule,
+    check_rule,
+    market_price,
+    named_provider,
+)
+from simulator.reports.content.document import EMPTY, Block, Paragraph, Section, Table, columns, count, table
+from simulator.reports.content.quantities import price_text, signed_percent_text
+from simulator.reports.contract import SCHEMA_VERSION, Json
+from simulator.reports.formats.text import sections_text
+from simulator.reports.words.prices import taken_text
+from simulator.specs.loading import load_hardware
+from simulator.specs.money.prices import OfferKind, OfferSpec, PriceProfile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceFilter:
+    """Which offers to show; empty and None leave nothing out."""
+
+    hardware: tuple[str, ...] = ()
+    kind: OfferKind | None = None
+    provider: str | None = None
+
+
+def asked_filter(
+    prices: PriceProfile,
+    *,
+    hardware: Sequence[str],
+    kind: OfferKind | None,
+    provider: str | None,
+    profiles: str | None,
+) -> PriceFilter:
+    """A filter with names as profiles and the list spell them.
+
+    Raises
+    ------
+    RoofcastError, ProfileError
+        No accelerator, provider or kind of price is called so.
+    """
+    return PriceFilter(
+        hardware=tuple(load_hardware(name, profiles=profiles).name for name in hardware),
+        kind=kind,
+        provider=None if provider is None else named_provider(prices, provider),
+    )
+
+
+def _listed(prices: PriceProfile, asked: PriceFilter) -> list[OfferSpec]:
+    found = [
+        offer
+        for offer in prices.offers
+        if (not asked.hardware or offer.hardware in asked.hardware)
+        and asked.kind in (None, offer.kind)
+        and asked.provider in (None, offer.provider, offer.provider_kind)
+    ]
+    return sorted(found, key=lambda offer: (offer.hardware, offer.kind, offer.per_hour or offer.per_device or 0.0))
+
+
+def _age(offer_date: str, prices: PriceProfile, today: date) -> str:
+    limit = prices.stale_after_days
+    days = (today - date.fromisoformat(offer_date)).days
+    return "stale" if limit is not None and days > limit else ""
+
+
+def _empty(prices: PriceProfile) -> str:
+    return f"The price list {prices.name} has no such offer."
+
+
+def _head(prices: PriceProfile, *, said: str) -> Paragraph:
+    stale = "" if prices.stale_after_days is None else f"; stale after {prices.stale_after_days} days"
+    return Paragraph(text=f"Price list {prices.name} of {prices.date}, {prices.currency}{stale}. {said}")
+
+
+def _text(prices: PriceProfile, *blocks: Block) -> str:
+    return sections_text([Section(key="prices", title="", blocks=blocks)], currency=prices.currency)
+
+
+def offers_document(prices: PriceProfile, *, asked: PriceFilter, today: date) -> Json:
+    """``roofcast prices list --json``."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": prices.name,
+        "currency": prices.currency,
+        "date": prices.date,
+        "stale_after_days": prices.stale_after_days,
+        "offers": [
+            offer.model_dump(mode="json") | {"stale": bool(_age(offer.date, prices, today))}
+            for offer in _listed(prices, asked)
+        ],
+    }
+
+
+def offers_text(prices: PriceProfile, *, asked: PriceFilter, today: date) -> str:
+    """``roofcast prices list``."""
+    offers = _listed(prices, asked)
+    if not offers:
+        return f"{_empty(prices)}\n"
+    names = ("accelerator", "term", "provider", "kind of provider", "region", "price", "date", "age", "source")
+    rows = [
+        (
+            offer.hardware,
+            offer.kind,
+            offer.provider,
+            offer.provider_kind or EMPTY,
+            offer.region or EMPTY,
+            price_text(offer.per_hour or offer.per_device, prices.currency),
+            offer.date,
+            _age(offer.date, prices, today),
+            offer.source,
+        )
+        for offer in offers
+    ]
+    said = f"{len(offers)} offers; rentals per accelerator-hour, purchases per accelerator."
+    return _text(prices, _head(prices, said=said), table("offers", "", columns(*names, words=names), rows))
+
+
+def _market(prices: PriceProfile, asked: PriceFilter) -> list[MarketPrice]:
+    kinds = RENTALS if asked.kind is None else (asked.kind,)
+    for kind in kinds if asked.kind else ():
+        check_rule(prices, rule=PriceRule(kind=kind, provider=asked.provider))
+    names = asked.hardware or tuple(sorted({offer.hardware for offer in prices.offers}))
+    found = (
+        market_price(prices, hardware=name, rule=PriceRule(kind=kind, provider=asked.provider))
+        for name in names
+        for kind in kinds
+    )
+    return [price for price in found if price is not None]
+
+
+def comparison_document(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfile | None) -> Json:
+    """``roofcast prices compare --json``: low, median and high; with ``quotes``, each of them beside its median."""
+    document: Json = {"schema_version": SCHEMA_VERSION, "name": prices.name, "currency": prices.currency}
+    if quotes is None:
+        return document | {"prices": [asdict(price) for price in _market(prices, asked)]}
+    return document | {"quotes": [_beside(offer, prices) for offer in _rented(quotes, asked)]}
+
+
+def _rented(quotes: PriceProfile, asked: PriceFilter) -> list[OfferSpec]:
+    return [offer for offer in _listed(quotes, asked) if offer.per_hour is not None]
+
+
+def _beside(offer: OfferSpec, prices: PriceProfile) -> Json:
+    """A quote and the market of its accelerator and term; null where the list has none."""
+    market = market_price(prices, hardware=offer.hardware, rule=PriceRule(kind=offer.kind))
+    quoted = offer.per_hour or 0.0
+    return {
+        **offer.model_dump(mode="json", include={"hardware", "kind", "provider", "per_hour", "date"}),
+        "low": None if market is None else market.low,
+        "median": None if market is None else market.median,
+        "high": None if market is None else market.high,
+        "over_median": None if market is None else quoted / market.median - 1,
+    }
+
+
+def comparison_text(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfile | None) -> str:
+    """``roofcast prices compare``."""
+    if quotes is not None:
+        return _quotes_text(prices, asked=asked, quotes=quotes)
+    found = _market(prices, asked)
+    if not found:
+        return f"{_empty(prices)}\n"
+    return _text(
+        prices, _head(prices, said="Per accelerator-hour, one price a provider."), _market_table(found, prices)
+    )
+
+
+def _market_table(found: Sequence[MarketPrice], prices: PriceProfile) -> Table:
+    words = ("accelerator", "term", "lowest of", "highest of", "a plan takes", "newest")
+    ends = ("low", "lowest of", "median", "high", "highest of", "high/low")
+    return table(
+        "market",
+        "",
+        columns("accelerator", "term", *ends, "providers", "a plan takes", "newest", words=words),
+        [
+            (
+                item.hardware,
+                item.kind,
+                price_text(item.low, prices.currency),
+                item.low_provider,
+                price_text(item.median, prices.currency),
+                price_text(item.high, prices.currency),
+                item.high_provider,
+                f"{item.high / item.low:.1f}",
+                count(item.providers),
+                f"{price_text(item.per_hour, prices.currency)} {taken_text(item)}",
+                item.date,
+            )
+            for item in found
+        ],
+    )
+
+
+def _quotes_text(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfile) -> str:
+    offers = [(_beside(offer, prices), offer) for offer in _rented(quotes, asked)]
+    if not offers:
+        return f"{_empty(quotes)}\n"
+    names = ("accelerator", "term", "provider", "quote", "low", "median", "high", "against the median")
+    rows = [
+        (
+            offer.hardware,
+            offer.kind,
+            offer.provider,
+            price_text(offer.per_hour, prices.currency),
+            *(price_text(found[end], prices.currency) for end in ("low", "median", "high")),
+            EMPTY if found["over_median"] is None else signed_percent_text(found["over_median"]),
+        )
+        for found, offer in offers
+    ]
+    shown = table("quotes", "", columns(*names, words=("accelerator", "term", "provider")), rows)
+    return _text(prices, _head(prices, said="Quotes beside it, per accelerator-hour."), shown)

@@ -18,7 +18,6 @@ from simulator.reports.content.document import (
     columns,
     count,
     kilowatts,
-    money,
     price,
     row,
     seconds,
@@ -164,9 +163,9 @@ def price_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
                 CASES[case.name],
                 f"{case.hardware} {case.setup}",
                 count(case.devices),
-                money(case.cost_per_hour, digits=0),
+                price(case.cost_per_hour),
                 case.next_hardware or EMPTY,
-                money(case.next_cost_per_hour, digits=0),
+                price(case.next_cost_per_hour),
                 count(case.priced),
             )
             for case in found.cases

@@ -75,21 +75,22 @@ def _rival_text(rival: PriceRival, *, currency: str, first: bool) -> str:
     return f"{said} ({planned}): {lowest}" if rival.offered else f"{said} ({planned}); nobody asks less"
 
 
+def _limit_text(above: float, price: MarketPrice, *, currency: str) -> str:
+    """Up to which price the chosen accelerator stays the cheapest, and what is asked for it."""
+    low, high = price_text(price.low, currency), price_text(price.high, currency)
+    said = f"{price.hardware} is the cheapest up to {price_text(above, currency)} an hour"
+    if price.providers == 1:
+        return f"{said}; its only offer is {low} ({price.low_provider})"
+    if price.high <= above:
+        return f"{said}; all its offers are below that, {low} to {high}"
+    return f"{said}; its offers run from {low} ({price.low_provider}) to {high} ({price.high_provider})"
+
+
 def ranking_texts(found: PriceRanking, price: MarketPrice | None, *, currency: str) -> tuple[str, ...]:
     """Where another fleet becomes the cheapest, a sentence each without its stop."""
     lines = []
     if price is not None and found.loses_above is not None:
-        above = price_text(found.loses_above, currency)
-        ends = f"{price_text(price.low, currency)} to {price_text(price.high, currency)}"
-        if price.high <= found.loses_above:
-            lines.append(
-                f"{price.hardware} is the cheapest up to {above} an hour, and all its offers are below ({ends})"
-            )
-        else:
-            lines.append(
-                f"{price.hardware} is the cheapest up to {above} an hour; its offers run from {ends} "
-                f"({price.high_provider}), the others as planned"
-            )
+        lines.append(_limit_text(found.loses_above, price, currency=currency))
     lines += [_rival_text(item, currency=currency, first=place == 0) for place, item in enumerate(found.rivals)]
     return tuple(lines)
 

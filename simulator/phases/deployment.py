@@ -58,6 +58,7 @@ class EngineSettings:
     block_size_tokens: int
     prefix_caching: bool
     chunked_prefill: bool
+    prompt_gather_steps: int
     cpu_kv_offload: bool
     cpu_kv_offload_bytes: float | None
     cuda_graph_max_sequences: int
@@ -130,6 +131,7 @@ def _engine_settings(
         if spec.prefix_caching is None
         else spec.prefix_caching,
         chunked_prefill=limits.chunked_prefill,
+        prompt_gather_steps=profile.prompt_gather_steps,
         cpu_kv_offload=bool(spec.cpu_kv_offload),
         cpu_kv_offload_bytes=_offload_bytes(spec),
         cuda_graph_max_sequences=limits.cuda_graph_max_sequences,

@@ -47,7 +47,7 @@ def _check_fields(scenario: ScenarioSpec) -> None:
                 code="ignored_option",
                 hint="leave it out, or choose the kind that uses it",
             )
-    for field in IDLE_ENGINE_FIELDS if scenario.kind != "serve" else ():
+    for field in IDLE_ENGINE_FIELDS[scenario.kind]:
         if getattr(scenario.engine, field):
             raise RoofcastError(
                 f"has no effect under kind {scenario.kind}",

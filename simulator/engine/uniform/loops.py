@@ -95,6 +95,7 @@ def engines_of(replica: LoopReplica, *, work: LoopWork, rounds: LoopRounds | Non
         decodes_beside=engine.scheduler != "prefill_first",
         chunked=engine.chunked_prefill,
         ahead=engine.async_scheduling and engine.scheduler != "static",
+        gather_steps=engine.prompt_gather_steps if together else 0,
     )
     shared = shared_seconds(deployment, decode_tokens=verify) if together else None
     return [

@@ -37,6 +37,7 @@ class LoopPolicy:
         their own while there are any (SGLang)
     chunked : prompts are split over steps; whole ones wait until they fit beside what runs
     ahead : the next step is put together when the current one starts, not when it ends
+    gather_steps : steps that prompts wait until every rank has one to start
     """
 
     resident: int
@@ -44,6 +45,7 @@ class LoopPolicy:
     decodes_beside: bool = True
     chunked: bool = True
     ahead: bool = False
+    gather_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,7 @@ class Engine:
         self._ranks = [_Rank() for _ in range(ranks)]
         self._expert_s = expert_s
         self._idle = True
-        self._run = 0
+        self._run = self._held = 0
         self._start_s = self._last_start_s = 0.0
 
     def deliver(self, request: int, *, ready_s: float) -> None:
@@ -153,16 +155,28 @@ class Engine:
             self.event_s = max(now_s, min((rank.waiting[0][0] for rank in self._ranks if rank.waiting), default=inf))
             return
         self._start_s, self._run = now_s, 0
-        if not any(rank.prompts for rank in self._ranks):
+        holds = self._holds()
+        if holds or not any(rank.prompts for rank in self._ranks):
             self._run = min(rank.ending[0] - rank.step for rank in self._ranks if rank.ending)
+            if holds:
+                self._run = min(self._run, self.policy.gather_steps - self._held)
             for rank in self._ranks:
                 if rank.waiting and rank.running < self.policy.resident:
                     self._run = min(self._run, self._steps_until(rank.waiting[0][0]))
             self.event_s = now_s + self._run_s(self._run)
             return
+        self._held = 0
         for rank in self._ranks:
             self._compose(rank)
         self.event_s = now_s + self._step_s()
+
+    def _holds(self) -> bool:
+        """Whether prompts wait for those of other ranks: none has begun, some rank has none yet and some decodes."""
+        if self._held >= self.policy.gather_steps or len(self._ranks) == 1:
+            return False
+        heads = [rank.prompts[0][1] if rank.prompts else None for rank in self._ranks]
+        fresh = 0 in heads and None in heads and not any(heads)
+        return fresh and any(rank.running for rank in self._ranks)
 
     def _admit(self, seen_s: float) -> None:
         """Seat requests that have come by ``seen_s``, first come first served."""
@@ -273,6 +287,8 @@ class Engine:
         if self._idle:
             return started, done
         steps = max(1, self._run)
+        if self._run and any(rank.prompts for rank in self._ranks):
+            self._held += steps
         for rank in self._ranks:
             if self._run or rank.decodes:
                 self._advance(rank, steps, done)

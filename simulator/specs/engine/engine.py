@@ -231,6 +231,8 @@ class EngineProfile(Spec):
     ``runs_published_code``: speculation runs as its authors published it, without a serving engine's own drafting.
     ``side_stream_tokens``: up to that many tokens in a step, shared experts run on a stream beside the routed ones (0:
     never).
+    ``prompt_gather_steps``: steps that attention-data-parallel ranks let prompts wait until every rank has one, so that
+    one rank's prompts do not hold up all others at other times (0: a prompt starts at once).
     ``matrix_groups``: query heads per KV head whose decode attention has a matrix kernel (empty: all have one).
     ``recipe``: kernels that it runs where its library's tables were measured on others.
     ``releases``: what earlier versions had instead, by the version that ended them, oldest first.
@@ -260,6 +262,7 @@ class EngineProfile(Spec):
     side_stream_tokens: NonNegativeInt = 0
     matrix_groups: tuple[PositiveInt, ...] = ()
     recipe: KernelRecipe = KernelRecipe()
+    prompt_gather_steps: NonNegativeInt = 0
     cache_logged_on: tuple[str, ...] = ()
     overheads: EngineOverheads
     spread: EngineSpread

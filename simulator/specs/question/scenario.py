@@ -33,8 +33,14 @@ IDLE_FIELDS: dict[str, tuple[str, ...]] = {
     "offline": ("batch_size", "concurrency", "workload", *_LOOP_FIELDS, "disaggregation", "routing", "slo"),
     "serve": ("batch_size", "concurrency", "num_requests", *_LOOP_FIELDS),
 }
-# The same of the engine: only kind serve simulates a scheduler.
-IDLE_ENGINE_FIELDS = ("scheduler", "queue_order", "cpu_kv_offload", "cpu_kv_offload_bytes")
+# The same of the engine: a static batch has no scheduler, and only kind serve has a cache of many prompts.
+_SERVED = ("queue_order", "cpu_kv_offload", "cpu_kv_offload_bytes")
+IDLE_ENGINE_FIELDS: dict[str, tuple[str, ...]] = {
+    "batch": ("scheduler", *_SERVED),
+    "closed_loop": _SERVED,
+    "offline": _SERVED,
+    "serve": (),
+}
 
 
 class ScenarioSpec(Spec):

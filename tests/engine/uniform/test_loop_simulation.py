@@ -90,6 +90,18 @@ def test_the_slowest_rank_sets_the_pace() -> None:
     assert together.finish_s[1] > apart.finish_s[1] + 0.9
 
 
+def test_prompts_of_ranks_wait_for_each_other() -> None:
+    # The third request is sent at 4, when its rank has nobody else and the other rank decodes to the end.
+    asked = LoopDemand(isl_tokens=np.full(3, 10), osl_tokens=np.array([4, 40, 4]), at_once=2)
+    first_s = [
+        run(asked, LoopPolicy(resident=2, step_tokens=64, gather_steps=steps), ranks=2).first_token_s[2]
+        for steps in (0, 5, 1000)
+    ]
+    assert first_s[:2] == [5.0, 10.0]
+    # Nobody waits for a rank that will never have a prompt.
+    assert first_s[2] == 41.0
+
+
 def test_pools_pass_prompts_over_the_link() -> None:
     asked = demand(requests=2, at_once=2, isl=10, osl=4)
     clock, policy = StepClock(TABLES), LoopPolicy(resident=4, step_tokens=64)

@@ -151,6 +151,15 @@ def validate(
         list[str] | None, typer.Option("--library", help="Only this kernel library: vllm, sglang, trtllm, nccl, torch.")
     ] = None,
     part: Annotated[ValidationPart | None, typer.Option("--part", help="Only these errors.")] = None,
+    bench: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="RESULT.json", help="Your result of InferenceX, vLLM bench, GuideLLM, AIPerf."),
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="With --from: the model that was served.")] = None,
+    tp: Annotated[int, typer.Option("--tp", min=1, help="With --from: tensor-parallel size.")] = 1,
+    engine: Annotated[str, typer.Option("--engine", help="With --from: the engine that served.")] = "vllm",
+    weights: Annotated[str | None, typer.Option("--weights", help="With --from: format of the weights.")] = None,
+    kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="With --from: format of the KV cache.")] = None,
     as_json: AsJson = False,
     profiles: Profiles = None,
 ) -> None:
@@ -159,9 +168,32 @@ def validate(
     Example: roofcast validate --hardware h100 --library vllm
 
     Without --part both are printed, with --library the kernels. The runs are predicted anew from a source checkout:
-    python -m validation.end_to_end --data DIR
+    python -m validation.end_to_end --data DIR. With --from your own runs stand beside their predictions.
     """
     from simulator.api import measurements
+
+    if bench:
+        from simulator.api.replay import replay
+
+        if model is None or hardware is None:
+            missing = "--model" if model is None else "--hardware"
+            raise RoofcastError("is missing", field=missing, code="missing_field", hint="what the benchmark ran on")
+        replayed = replay(
+            bench,
+            model=model,
+            hardware=hardware,
+            tp_size=tp,
+            engine=engine,
+            weights=weights,
+            kv_cache=kv_cache,
+            profiles=profiles,
+        )
+        text = json.dumps(replayed.to_dict(), allow_nan=False) + "\n" if as_json else replayed.to_text()
+        typer.echo(text, nl=False)
+        return
+    idle = [name for name, value in {"--model": model, "--weights": weights, "--kv-cache": kv_cache}.items() if value]
+    if idle:
+        raise RoofcastError("has no effect without --from", field=idle[0], code="ignored_option")
 
     chosen = part or (ValidationPart.KERNELS if library else ValidationPart.ALL)
     found = measurements.scorecard(

@@ -16,7 +16,7 @@ from simulator.errors import RoofcastError
 from validation.commands import exit_code_of
 from validation.end_to_end.inferencex import TodayRun, load_inferencex
 from validation.end_to_end.score import markdown_table, predict, scores
-from validation.end_to_end.sources import TABLES, load_source, scenario_lines
+from validation.end_to_end.sources import ALL_TABLES, TABLES, load_source, scenario_lines
 from validation.end_to_end.speedups import SOURCES as GAIN_SOURCES
 from validation.end_to_end.speedups import speedup_table, speedups
 from validation.end_to_end.steps import groups_table, loop_parts, loops, steps_table
@@ -51,7 +51,7 @@ def main() -> int:
     """Score, print, and optionally write."""
     parser = argparse.ArgumentParser(prog="python -m validation.end_to_end", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds e2e/")
-    parser.add_argument("--source", action="append", choices=sorted(TABLES), help="only this source (repeatable)")
+    parser.add_argument("--source", action="append", choices=sorted(ALL_TABLES), help="only this source (repeatable)")
     parser.add_argument(
         "--today", action="store_true", help="InferenceX's closed loops instead: aggregated, without speculation"
     )

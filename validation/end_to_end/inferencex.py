@@ -47,6 +47,8 @@ _PREFILL_TOKENS = {
     ("tensorrt-llm", "nvidia", "openai/gpt-oss-120b"): 20000,
 }
 _SGLANG_PREFILL_TOKENS = 32768
+_SGLANG_STATIC_SHARE = 0.82
+"""As the DeepSeek-R1 recipes set --mem-fraction-static (from memory, verify)."""
 _LAYOUT = re.compile(r"tp(\d+) ep(\d+) dp_attention([01])")
 
 
@@ -118,6 +120,8 @@ def _scenario(row: Mapping[str, str]) -> dict[str, Any]:
     tokens = _PREFILL_TOKENS.get((engine, vendor, row["model"]))
     if engine == "sglang":
         tokens = _SGLANG_PREFILL_TOKENS
+        # Recipes give weights and cache a share of their own, which the engine would else derive from its step.
+        limits["gpu_memory_utilization"] = _SGLANG_STATIC_SHARE
     if tokens is not None:
         limits["max_num_batched_tokens"] = tokens
     return {

@@ -48,7 +48,11 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 
 def gather(
-    source: str, rows: Iterable[Row], *, scenario_of: Callable[[Row], dict[str, Any] | None]
+    source: str,
+    rows: Iterable[Row],
+    *,
+    scenario_of: Callable[[Row], dict[str, Any] | None],
+    metrics: Mapping[str, tuple[str, float]] = METRICS,
 ) -> tuple[MeasuredRun, ...]:
     """Group rows with equal scenarios into runs; repeated measurements of a metric count by their median.
 
@@ -57,11 +61,11 @@ def gather(
     grouped: dict[str, tuple[dict[str, Any], dict[str, list[float]]]] = {}
     for row in rows:
         scenario = scenario_of(row)
-        if scenario is None or row["metric"] not in METRICS:
+        if scenario is None or row["metric"] not in metrics:
             continue
         key = repr(sorted(scenario.items(), key=str))
         _, values = grouped.setdefault(key, (scenario, defaultdict(list)))
-        name, factor = METRICS[row["metric"]]
+        name, factor = metrics[row["metric"]]
         values[name].append(float(row["value"]) * factor)
     return tuple(
         MeasuredRun(

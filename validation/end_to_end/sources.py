@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from validation.end_to_end.h100_serving import H100_TABLES
 from validation.end_to_end.runs import MeasuredRun, Row, gather, read_rows
 from validation.end_to_end.technique_sources import gpt_fast, tinychat, torchao
 
@@ -200,12 +201,15 @@ TABLES: dict[str, tuple[str, Callable[[list[dict[str, str]]], tuple[MeasuredRun,
     "tinychat": ("tinychat_awq.csv", tinychat),
 }
 
+ALL_TABLES = {**TABLES, **H100_TABLES}
+"""With the sources of today, which are scored by name alone."""
+
 
 def load_source(name: str, data: Path) -> tuple[MeasuredRun, ...]:
-    """The runs of one source; ``data`` is the folder that holds e2e/ and serving/. Tables of the project's own have
-    whole paths."""
-    file, build = TABLES[name]
-    return build(read_rows(data / "e2e" / file))
+    """The runs of one source; ``data`` is the folder that holds e2e/, today/ and serving/. Tables of the project's own
+    have whole paths."""
+    file, build = ALL_TABLES[name]
+    return build(read_rows(data / ("e2e" if name in TABLES else "today") / file))
 
 
 def scenario_lines(runs: tuple[MeasuredRun, ...]) -> str:

@@ -27,6 +27,8 @@ from simulator.phases.tabulate import compile_steps, shared_seconds
 
 REQUESTS_PER_CLIENT = 10
 """Of a closed loop without a given number, as InferenceX sends them."""
+LEAST_ROUNDS = 4
+"""Of a loop that has a steady state between the first and the last."""
 ROUNDS = 5
 """Of everything queued at once without a given number: the first one starts in an empty engine, the others in a full
 one."""
@@ -144,12 +146,22 @@ def request_tpot_s(demand: LoopDemand, records: LoopRecords) -> np.ndarray:
 
 
 def steady_requests_per_s(demand: LoopDemand, records: LoopRecords) -> float:
-    """Answers per second between the end of the first round and the start of the last [1/s]; of short runs over all."""
-    ends_s = np.sort(records.finish_s)
-    first, last = demand.at_once - 1, demand.requests - demand.at_once - 1
-    if last - first < demand.at_once or ends_s[last] <= ends_s[first]:
-        return demand.requests / float(ends_s[-1])
-    return (last - first) / float(ends_s[last] - ends_s[first])
+    """Rate between the first round and the end of sending [1/s], over the whole of short runs.
+
+    From the tokens that the window generates, those of a request evenly between its first and its last: requests that
+    end in it are shorter than others where lengths vary.
+    """
+    whole = demand.requests / float(records.finish_s.max())
+    if demand.requests < LEAST_ROUNDS * demand.at_once:
+        return whole
+    start_s, end_s = float(records.sent_s[2 * demand.at_once - 1]), float(records.sent_s.max())
+    span_s = np.maximum(records.finish_s - records.first_token_s, np.finfo(float).tiny)
+    inside_s = np.minimum(records.finish_s, end_s) - np.maximum(records.first_token_s, start_s)
+    several = demand.osl_tokens > 1
+    tokens = float((demand.osl_tokens * np.clip(inside_s / span_s, 0.0, 1.0))[several].sum())
+    if end_s <= start_s or not several.all():
+        return whole
+    return tokens / float(demand.osl_tokens.mean()) / (end_s - start_s)
 
 
 def run_record(

@@ -1,4 +1,4 @@
-"""Measured serving runs from benchmark tools: vllm bench serve, GuideLLM and AIPerf, told apart by their fields."""
+"""Measured serving runs from benchmark tools: InferenceX, vllm bench serve, GuideLLM, AIPerf, told apart by fields."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from simulator.errors import Option, RoofcastError
 from simulator.specs.documents import read_json
 from simulator.units import MICRO, MILLI
 
-FORMATS = "vllm bench serve --save-result, guidellm benchmarks.json, aiperf profile_export_aiperf.json"
+FORMATS = (
+    "InferenceX results, vllm bench serve --save-result, guidellm benchmarks.json, aiperf profile_export_aiperf.json"
+)
+INFERENCEX_RANGE_RATIO = 0.8
+"""Its client draws lengths uniformly between that share of the nominal ones and the nominal ones."""
+INFERENCEX_REQUESTS_PER_CLIENT = 10
 FAILED_SHARE_AT_MOST = 0.05
 """Of the requests: those that fail leave room for the others, whose latencies then belong to a smaller load."""
+LEAST_LENGTHS = 3
+"""Of a list that tells how lengths vary."""
 UNITS_S = {"ms": MILLI, "milliseconds": MILLI, "s": 1.0, "sec": 1.0, "seconds": 1.0, "us": MICRO}
 
 
@@ -25,6 +33,8 @@ class ServingRun:
     tpot_s : (E2E - TTFT) / (OSL - 1), the definition of all three tools; requests : how many were answered
     request_rate_per_s : what the client sent, where arrivals did not wait for answers; else None
     concurrency : requests in flight, as set by the client or by Little's law from rate and latency
+    isl_cv, osl_cv : coefficients of variation of the lengths, None where the file does not tell
+    range_ratio : where lengths are nominal ones of which shorter ones are drawn, down to that share; else None
     """
 
     tool: str
@@ -37,6 +47,9 @@ class ServingRun:
     answered_per_s: float
     request_rate_per_s: float | None
     concurrency: float
+    isl_cv: float | None = None
+    osl_cv: float | None = None
+    range_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +82,22 @@ class _Reader:
         if value == 0:
             raise self.refuse(field, "is 0; must be positive")
         return value
+
+    def list_cv(self, field: str) -> float | None:
+        """Coefficient of variation of a list of lengths, None where there is none."""
+        values = self.find(field)
+        if not isinstance(values, list) or len(values) < LEAST_LENGTHS:
+            return None
+        known = [float(value) for value in values if isinstance(value, int | float) and value > 0]
+        return stdev(known) / mean(known) if len(known) >= LEAST_LENGTHS else None
+
+    def block_cv(self, block: str, *, deviation: str, center: str) -> float | None:
+        """The same from a block of statistics."""
+        return (
+            None
+            if self.find(f"{block}.{deviation}") is None
+            else (self.number(f"{block}.{deviation}") / self.positive(f"{block}.{center}"))
+        )
 
 
 def _checked(run: ServingRun, *, failed: float, answered: float) -> ServingRun:
@@ -119,6 +148,8 @@ def _vllm(reader: _Reader) -> ServingRun:
         answered_per_s=answered_per_s,
         request_rate_per_s=float(rate) if is_open and limit is None else None,
         concurrency=reader.positive("max_concurrency") if limit is not None else estimated,
+        isl_cv=reader.list_cv("input_lens"),
+        osl_cv=reader.list_cv("output_lens"),
     )
     failed = reader.number("failed") if reader.find("failed") is not None else 0.0
     return _checked(run, failed=failed, answered=answered)
@@ -139,6 +170,8 @@ def _guidellm(reader: _Reader) -> ServingRun:
         answered_per_s=reader.positive(per_s),
         request_rate_per_s=_guidellm_rate(reader),
         concurrency=reader.positive(metrics.format("request_concurrency")),
+        isl_cv=reader.block_cv("metrics.prompt_token_count.successful", deviation="std_dev", center="mean"),
+        osl_cv=reader.block_cv("metrics.output_token_count.successful", deviation="std_dev", center="mean"),
     )
     failed = reader.find("metrics.request_totals.errored") or 0.0
     return _checked(run, failed=float(failed), answered=answered)
@@ -183,9 +216,36 @@ def _aiperf(reader: _Reader) -> ServingRun:
         concurrency=reader.positive("input_config.loadgen.concurrency")
         if limit
         else _in_flight(answered_per_s=answered_per_s, ttft_s=ttft_s, tpot_s=tpot_s, osl_tokens=osl),
+        isl_cv=reader.block_cv("input_sequence_length", deviation="std", center="avg"),
+        osl_cv=reader.block_cv("output_sequence_length", deviation="std", center="avg"),
     )
     failed = reader.find("error_request_count.avg") or 0.0
     return _checked(run, failed=float(failed), answered=answered)
+
+
+def _inferencex(reader: _Reader) -> ServingRun:
+    """A result as InferenceX's process_result.py writes it: latencies in seconds, throughput of one accelerator (field
+    names from memory, verify)."""
+    isl, osl, clients = reader.positive("isl"), reader.positive("osl"), reader.positive("conc")
+    share = (1 + INFERENCEX_RANGE_RATIO) / 2
+    devices = 1.0
+    for field in ("tp", "pp"):
+        devices *= reader.positive(field) if reader.find(field) is not None else 1.0
+    total_per_s = reader.positive("tput_per_gpu") * devices
+    run = ServingRun(
+        tool="InferenceX",
+        path=reader.path,
+        isl_tokens=isl,
+        osl_tokens=osl,
+        ttft_s=reader.positive("mean_ttft"),
+        tpot_s=reader.positive("mean_tpot"),
+        requests=round(INFERENCEX_REQUESTS_PER_CLIENT * clients),
+        answered_per_s=total_per_s / (share * (isl + osl)),
+        request_rate_per_s=None,
+        concurrency=clients,
+        range_ratio=INFERENCEX_RANGE_RATIO,
+    )
+    return _checked(run, failed=0.0, answered=float(run.requests))
 
 
 def load_serving_runs(path: str | Path) -> tuple[ServingRun, ...]:
@@ -206,6 +266,8 @@ def load_serving_runs(path: str | Path) -> tuple[ServingRun, ...]:
         )
     if "time_to_first_token" in data and "request_throughput" in data:
         return (_aiperf(_Reader(data=data, path=name)),)
+    if "tput_per_gpu" in data or "conc" in data:
+        return (_inferencex(_Reader(data=data, path=name)),)
     if "mean_ttft_ms" in data or "total_input_tokens" in data:
         return (_vllm(_Reader(data=data, path=name)),)
     raise RoofcastError(f"{name} is of no known benchmark", field=Option("from"), code="unknown_format", hint=FORMATS)

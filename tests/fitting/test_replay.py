@@ -1,0 +1,63 @@
+"""Benchmark results as scenarios beside their measured values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.errors import RoofcastError
+from simulator.fitting.replay import UNKNOWN_CV, replay_results, run_scenario
+from simulator.specs.measured.serving_results import load_serving_runs
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "serving_results"
+WHERE = {"model": "llama-3.1-8b", "hardware": "h100"}
+INFERENCEX = {
+    "hw": "h100", "conc": 16, "model": "meta-llama/Llama-3.1-8B-Instruct", "framework": "vllm", "precision": "bf16",
+    "tp": 1, "isl": 1024, "osl": 1024, "tput_per_gpu": 3300.0, "mean_ttft": 0.12, "mean_tpot": 0.0085,
+}  # fmt: skip
+
+
+def written(folder: Path, data: dict[str, Any]) -> str:
+    path = folder / "result.json"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["vllm_bench", "guidellm", "aiperf"])
+def test_every_tool_s_result_is_a_scenario_beside_its_values(name: str) -> None:
+    found = replay_results([str(DATA / f"{name}.json")], **WHERE)[0]
+    assert found.scenario.kind == "closed_loop"
+    assert found.scenario.concurrency == 16
+    assert [value.metric for value in found.values] == ["ttft_s", "tpot_s", "output_tokens_per_s"]
+    for value in found.values:
+        assert value.measured > 0
+        assert value.interval is not None
+        assert value.interval[0] <= value.predicted <= value.interval[1]
+
+
+def test_a_result_of_inferencex_has_nominal_lengths(tmp_path: Path) -> None:
+    (found,) = replay_results([written(tmp_path, INFERENCEX)], **WHERE)
+    assert (found.scenario.isl_tokens, found.scenario.range_ratio, found.scenario.num_requests) == (1024, 0.8, 160)
+    # Input and output tokens per accelerator; half of them are generated.
+    assert found.values[2].measured == pytest.approx(1650, rel=0.12)
+
+
+def test_lengths_of_a_file_are_taken_over(tmp_path: Path) -> None:
+    data = json.loads((DATA / "vllm_bench.json").read_text("utf-8"))
+    plain = run_scenario(load_serving_runs(DATA / "vllm_bench.json")[0], identifier="x", **WHERE)
+    assert plain.isl_cv == UNKNOWN_CV
+    data |= {"input_lens": [400, 500, 600], "output_lens": [128, 128, 128]}
+    listed = run_scenario(load_serving_runs(written(tmp_path, data))[0], identifier="x", **WHERE)
+    assert listed.isl_cv == pytest.approx(0.2)
+    assert listed.osl_cv == 0
+
+
+@pytest.mark.parametrize("field", ["isl", "osl", "conc", "mean_tpot"])
+def test_a_result_without_lengths_or_concurrency_is_refused_by_field(field: str, tmp_path: Path) -> None:
+    broken = {name: value for name, value in INFERENCEX.items() if name != field}
+    with pytest.raises(RoofcastError) as caught:
+        replay_results([written(tmp_path, broken)], **WHERE)
+    assert caught.value.field == field

@@ -242,9 +242,12 @@ def run_intervals(scenario: ScenarioSpec, deployment: Deployment, run: UniformRu
     """80 % interval of each metric of a run, throughput of all replicas together."""
     if isinstance(run, ServedRun) and run.interval is not None:
         return _served_intervals(run.interval)
+    spread = deployment.engine.spread
+    if scenario.kind == "closed_loop" and spread.loops is not None:
+        spread = spread.model_copy(update={"tpot": spread.loops, "e2e": spread.loops})
     means = mean_intervals(
         run,
-        spread=deployment.engine.spread,
+        spread=spread,
         pace=pace_sigma(scenario.techniques.speculation),
         copies=_copies(scenario, run),
     )

@@ -157,6 +157,8 @@ class EngineSpread(Spec):
 
     ttft_tail : the same of the slowest first tokens (p99), upwards only: a busy host delays requests now and then, and
         never makes one early
+    loops : of time per token and throughput of closed loops on others' machines, releases and recipes, in place of
+        ``tpot`` and ``e2e``; None where none were measured
     steps : share of the spread of calibrated step times that is left in whole runs, because the overheads were fitted
         on whole runs and take up part of what the kernels' errors have in common
     """
@@ -165,6 +167,7 @@ class EngineSpread(Spec):
     tpot: NonNegativeFloat
     e2e: NonNegativeFloat
     ttft_tail: NonNegativeFloat = 0.0
+    loops: NonNegativeFloat | None = None
     steps: float = Field(default=1.0, gt=0, le=1)
 
 

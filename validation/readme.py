@@ -1,8 +1,8 @@
 """Blocks of the README that commands write: ``python -m validation.readme [--data DIR] [--check]``.
 
-``plan`` is the answer of the first command, ``kernels`` the held-out errors stored with the fits; with ``--data`` also
-``accuracy``, the end-to-end scorecard, and ``serving``, real runs under load. ``--check`` writes nothing and fails when
-a block is out of date.
+``plan`` is the answer of the first command, ``kernels`` the held-out errors stored with the fits, ``facts`` how many
+facts of the profiles are sourced, assumed and stale; with ``--data`` also ``accuracy``, the end-to-end scorecard, and
+``serving``, real runs under load. ``--check`` writes nothing and fails when a block is out of date.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from simulator.reports.tables.scorecard import kernel_table
 from validation.commands import exit_code_of
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source
+from validation.facts.summary import readme_line
 from validation.fit.serve_spread import serving_table
 from validation.writing import write_whole
 
@@ -51,6 +52,7 @@ def main() -> int:
     text = arguments.readme.read_text(encoding="utf-8")
     updated = replaced(text, block="plan", content=plan_answer())
     updated = replaced(updated, block="kernels", content=kernel_table())
+    updated = replaced(updated, block="facts", content=readme_line())
     if arguments.data:
         updated = replaced(updated, block="accuracy", content=accuracy_answer(arguments.data))
         updated = replaced(updated, block="serving", content=serving_table(arguments.data))

@@ -74,6 +74,9 @@ class TestLimits:
         assert "`max_gpus`" in error.message
         assert "`max_cost_per_hour`" in error.message
 
+    def test_the_gap_of_a_part_that_is_not_on_offer_is_searched_too(self) -> None:
+        assert "more than" in refused(hardware="vr200", max_gpus=8).message
+
     def test_racks_need_whole_servers(self) -> None:
         with pytest.raises(RoofcastError) as caught:
             planned(max_racks=10, round_to="device")

@@ -52,7 +52,12 @@ class GapScreen:
         wide = spec.search == "wide"
         self.question, self.overrun = question, overrun
         self._asked = platforms(spec)
-        self._all = platforms(spec.model_copy(update={"hardware": ()})) if spec.hardware else self._asked
+        self._all = self._asked
+        if spec.hardware:
+            # What is not on offer is searched where it is named, beside everything else.
+            offered = platforms(spec.model_copy(update={"hardware": ()}))
+            names = {item.hardware.name for item in offered}
+            self._all = (*offered, *(item for item in self._asked if item.hardware.name not in names))
         self._usual = {
             item.hardware.name: own_limits(asked_engine(spec), item, profiles=spec.profiles) for item in self._all
         }

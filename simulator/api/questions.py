@@ -48,6 +48,8 @@ class ScenarioFields(TypedDict, total=False):
     osl_cv: float
     ramp_s: float
     seed: int
+    images_per_request: float
+    image_pixels: int
     rate_per_s: float
     duration_s: float
     workload: Given
@@ -66,6 +68,8 @@ class PlanFields(TypedDict, total=False):
     osl_tokens: float
     isl_cv: float
     osl_cv: float
+    images_per_request: float
+    image_pixels: int
     trace: str
     peak_to_mean: float
     cache_hit: float

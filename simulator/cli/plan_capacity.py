@@ -41,6 +41,8 @@ def plan_capacity(
     peak_to_mean: options.PeakToMean = None,
     cache_hit: options.CacheHit = None,
     prefix_hit: options.PrefixHit = None,
+    images_per_request: options.Images = None,
+    image_pixels: options.ImagePixels = None,
     arrival_cv: options.ArrivalCv = None,
     headroom: options.Headroom = None,
     objective: options.Objective = None,
@@ -82,8 +84,7 @@ def plan_capacity(
         from simulator.api.planning import check_report_target
 
         check_report_target(report, force=force, flag="--report")
-    to_stdout = out == STANDARD_STREAM
-    text = _answered(context.params, workload=workload, form=form, explain=explain, to_stdout=to_stdout)
+    text = _answered(context.params, workload=workload, form=form, explain=explain, to_stdout=out == STANDARD_STREAM)
     write_text(text, out, force=force, flag="--out")
 
 

@@ -23,6 +23,7 @@ from simulator.operators.mla import mla_rows
 from simulator.operators.moe import mlp_rows, moe_rows
 from simulator.operators.recurrent import recurrent_rows
 from simulator.operators.step_shape import Array, StepShape, mixed_step, prefill_step
+from simulator.operators.vision import vision_rows
 from simulator.operators.work import Work
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import (
@@ -81,6 +82,8 @@ def operator_list(
         rows.append(stage_send(share))
     if first and model.extra_parameters:
         rows.append(held_only("unused", share=share, role="unused", parameters=model.extra_parameters))
+    if first:
+        rows += vision_rows(share, layer_rows=layer_rows)
     return tuple(rows)
 
 

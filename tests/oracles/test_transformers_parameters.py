@@ -43,6 +43,19 @@ CASES = (
     ("qwen3.5-35b-a3b", 4),
     ("qwen3-vl-4b", 2),
     ("qwen3-vl-30b-a3b", 2),
+    ("qwen2.5-vl-7b", 2),
+    ("qwen2.5-vl-32b", 2),
+    ("internvl3-8b", 2),
+    ("internvl3-38b", 2),
+    ("mistral-small-3.1-24b", 2),
+    ("ministral-3-8b", 2),
+    ("mistral-medium-3.5-128b", 2),
+    ("mistral-small-4-119b", 2),
+    ("pixtral-12b", 2),
+    ("pixtral-large", 2),
+    ("glm-4.1v-9b", 2),
+    ("glm-4.6v", 3),
+    ("exaone-4.5-33b", 4),
     ("gemma-7b", 2),
     ("gemma-2-9b", 2),
     ("gemma-3-1b", 6),
@@ -113,6 +126,8 @@ CASES = (
 
 # The same architecture under the name that transformers knows.
 RENAMED = {"kimi_k2": "deepseek_v3"}
+# These say nothing about the head, which their checkpoints store; transformers 5 ties it where nothing is said.
+UNTIED = ("internvl", "mistral3")
 
 
 def _cut(config: dict[str, Any], depth: int) -> dict[str, Any]:
@@ -144,6 +159,8 @@ def _settings(config: dict[str, Any]) -> Any:
         text = dict(plain["text_config"])
         text.pop("quantization_config", None)
         plain["text_config"] = {**text, "model_type": RENAMED.get(text["model_type"], text["model_type"])}
+    if model_type in UNTIED:
+        plain.setdefault("tie_word_embeddings", False)
     if model_type == "kimi_k25":
         tower = plain["vision_config"]
         plain["vision_config"] = {re.sub("^(vt|init)_", "", name): value for name, value in tower.items()}

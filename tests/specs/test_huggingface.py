@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import FileError, ProfileError, RoofcastError
+from simulator.operators.transformer import layer_rows
+from simulator.operators.vision import vision_parameters
 from simulator.specs.huggingface.registry import FAMILIES, read_config
 from simulator.specs.model.architecture import (
     AttentionSpec,
@@ -151,10 +153,11 @@ class TestMeaning:
             assert tables == [32 * 12, 0]
         assert all(layer.cross_attention is not None for layer in spec.layers)
 
-    def test_a_vision_tower_is_stored_and_told(self) -> None:
-        spec = load_model("Qwen/Qwen3-VL-8B-Instruct")
-        assert spec.extra_parameters == pytest.approx(0.58e9, rel=0.01)
-        assert "vision tower not simulated" in spec.notes
+    def test_a_vision_tower_is_stored_and_an_unknown_one_told(self) -> None:
+        vision = load_model("Qwen/Qwen3-VL-8B-Instruct").vision
+        assert vision is not None
+        assert vision_parameters(vision, layer_rows) == pytest.approx(0.58e9, rel=0.01)
+        assert "vision tower not simulated and not counted" in load_model("moonshotai/Kimi-K3").notes
 
     @given(depth=st.integers(1, 60), period=st.integers(1, 9))
     def test_every_layer_is_ordered_once(self, depth: int, period: int) -> None:

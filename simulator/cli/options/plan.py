@@ -65,6 +65,13 @@ ArrivalCv = Annotated[
         panel=DEMAND,
     ),
 ]
+Images = Annotated[
+    float | None,
+    option("--images-per-request", text="Pictures in a prompt; --isl counts their tokens too.", panel=DEMAND),
+]
+ImagePixels = Annotated[
+    int | None, option("--image-pixels", text="Width x height of a picture (1024 x 1024).", panel=DEMAND)
+]
 Headroom = Annotated[float | None, option("--headroom", text="Growth to keep free, such as 0.2.", panel=DEMAND)]
 Objective = Annotated[
     list[str] | None,

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from simulator.engine.events.simulation import Progress
 from simulator.engine.settings import Routing
 from simulator.errors import ProfileError, RoofcastError
+from simulator.operators.vision import with_pictures
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.loading import default_server_for, load_hardware
+from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.plan import ObjectiveSpec, parse_objectives
 from simulator.specs.question.scenario import (
@@ -99,6 +101,45 @@ def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None, *, p
     )
 
 
+def _model_of(scenario: ScenarioSpec, *, profiles: str | None) -> ModelSpec:
+    """The model, with the pictures of the prompts where there are any."""
+    model = load_model(scenario.model, profiles=profiles)
+    if scenario.images_per_request is None:
+        if scenario.image_pixels is not None:
+            raise RoofcastError(
+                "has no effect without images_per_request",
+                field="image_pixels",
+                code="ignored_option",
+                hint="say how many pictures a prompt holds",
+            )
+        return model
+    return with_pictures(
+        model,
+        images_per_request=scenario.images_per_request,
+        image_pixels=scenario.image_pixels,
+        prompt_tokens=_prompt_tokens(scenario),
+    )
+
+
+def _prompt_tokens(scenario: ScenarioSpec) -> float:
+    """Mean length of the prompts, where the scenario says it."""
+    workload = scenario.workload
+    if scenario.isl_tokens is not None:
+        # Uniform lengths reach from range_ratio times the nominal one to that.
+        return scenario.isl_tokens * (1.0 + (scenario.range_ratio or 1.0)) / 2.0
+    if workload is not None and not (workload.trace or workload.lengths_trace or workload.conversation):
+        if workload.isl_tokens is not None:
+            return float(workload.isl_tokens)
+        if workload.question_tokens is not None:
+            return float(workload.question_tokens + workload.system_prompt_tokens)
+    raise RoofcastError(
+        "needs prompts of a known mean length",
+        field="images_per_request",
+        code="missing_field",
+        hint="give isl_tokens in place of a trace or conversation",
+    )
+
+
 def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Deployment:
     """The replica that a scenario describes, its fields checked."""
     _check_fields(scenario)
@@ -108,7 +149,7 @@ def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Dep
         load_hardware(scenario.hardware, profiles=profiles), scenario.interconnect, profiles=profiles
     )
     return deploy(
-        model=load_model(scenario.model, profiles=profiles),
+        model=_model_of(scenario, profiles=profiles),
         hardware=hardware,
         parallelism=ParallelismSpec(
             tp_size=scenario.tp_size, pp_size=scenario.pp_size, ep_size=scenario.ep_size, dp_size=scenario.dp_size

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.assumptions import Assumption, ValueOrigin
+from simulator.operators.vision import with_pictures
 from simulator.planner.demand import read_demand, read_objectives
 from simulator.planner.fleet.availability import DEFAULT_SPARES
 from simulator.planner.fleet.records import Fleet
@@ -53,6 +54,13 @@ def resolve(spec: PlanSpec) -> Question:
     """
     model = load_model(DEFAULT_MODEL if spec.model is None else spec.model, profiles=spec.profiles)
     demand = read_demand(spec)
+    if spec.images_per_request is not None:
+        model = with_pictures(
+            model,
+            images_per_request=spec.images_per_request,
+            image_pixels=spec.image_pixels,
+            prompt_tokens=demand.mix.isl.mean_tokens,
+        )
     objectives, objective_source = read_objectives(spec)
     prices = load_prices(spec.prices or "default", profiles=spec.profiles)
     check_rule(prices, rule=plan_rule(spec))
@@ -70,6 +78,7 @@ def resolve(spec: PlanSpec) -> Question:
         assumptions=(
             Assumption(key="model", value=model.name, origin=_origin(spec.model)),
             *_checkpoint_assumption(model),
+            *_picture_assumption(spec, model),
             *demand.assumptions,
             objective_source,
             Assumption(key="utilization", value=utilization, origin=_origin(spec.utilization)),
@@ -100,6 +109,10 @@ def price_assumptions(fleet: Fleet) -> tuple[Assumption, ...]:
     return tuple(
         Assumption(key="price", value=price, origin=ValueOrigin.RULE, detail=cost.currency) for price in cost.prices
     )
+
+
+def _picture_assumption(spec: PlanSpec, model: ModelSpec) -> tuple[Assumption, ...]:
+    return () if spec.images_per_request is None else (Assumption(key="pictures", detail=model.notes[-1]),)
 
 
 def _quality_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:

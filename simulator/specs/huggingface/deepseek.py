@@ -26,6 +26,22 @@ def read_deepseek(fields: Fields) -> ModelSpec:
     return _deepseek(fields, mixers=(read_mla(fields),) * fields.depth("num_hidden_layers"))
 
 
+def read_mistral4(fields: Fields) -> ModelSpec:
+    """Mistral4Config: DeepSeek-V3's layers without a correction bias beside the router."""
+    fields.expect("topk_method", value=None, why="Mistral4's router has no bias")
+    fields.expect("sliding_window", value=None, why="latent attention sees every key")
+    read = read_deepseek(fields)
+    return read.model_copy(update={"layers": tuple(_uncorrected(layer) for layer in read.layers)})
+
+
+def _uncorrected(layer: LayerSpec) -> LayerSpec:
+    blocks = tuple(
+        block.model_copy(update={"correction_bias": False}) if isinstance(block, MoeSpec) else block
+        for block in layer.feed_forward
+    )
+    return layer.model_copy(update={"feed_forward": blocks})
+
+
 def read_deepseek_sparse(fields: Fields) -> ModelSpec:
     """DeepseekV32Config and GlmMoeDsaConfig: an indexer picks index_topk keys; some layers reuse the last choice."""
     depth = fields.depth("num_hidden_layers")

@@ -20,8 +20,8 @@ _TOKENS = (
     "forced_bos_token_id forced_eos_token_id image_token_id video_token_id audio_token_id boi_token_id eoi_token_id "
     "boa_token_id eoa_token_id eoa_token_index boi_token_index eoi_token_index image_token_index video_token_index "
     "vision_start_token_id vision_end_token_id vision_token_id ignore_index media_placeholder_token_id "
-    "image_placeholder video_placeholder pad_token bos_token eos_token mm_tokens_per_image "
-    "vision_soft_tokens_per_image use_unified_vision_chunk image_token video_token"
+    "image_start_token_id image_end_token_id video_start_token_id video_end_token_id "
+    "image_placeholder video_placeholder pad_token bos_token eos_token use_unified_vision_chunk image_token video_token"
 )
 _GENERATION = (
     "max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k "

@@ -35,9 +35,10 @@ def read_llama(fields: Fields) -> ModelSpec:
 def read_mistral(fields: Fields) -> ModelSpec:
     """MistralConfig: a sliding window on every layer where it is given; layer_types may mix (Ministral)."""
     trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size)
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, heads_default=32)
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     depth = trunk.num_hidden_layers
+    fields.costless("is_composition")
     window = fields.optional_size("sliding_window")
     default = (SLIDING if window else FULL,) * depth
     windows = windows_of_types(fields, depth=depth, window=window, default=default)

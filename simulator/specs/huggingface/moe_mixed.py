@@ -87,6 +87,7 @@ def read_glm4_moe(fields: Fields) -> ModelSpec:
     depth = trunk.num_hidden_layers
     bias = fields.flag("attention_bias", default=False)
     qk_norm = "head" if fields.flag("use_qk_norm", default=False) else "none"
+    fields.expect("qk_layernorm", value=qk_norm == "head", why="it repeats use_qk_norm")
     attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8, head_dim_default=128)
     attention = attention.model_copy(update={"qkv_bias": bias, "qk_norm": qk_norm})
     sparse = _routed(fields, shared_default=1)

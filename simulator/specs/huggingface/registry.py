@@ -10,11 +10,11 @@ from typing import Any
 
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
+from simulator.specs.model.architecture import ModelSpec, QuantizationSpec, VisionSpec
 from simulator.specs.model.precision import Dtype
 
 Reader = Callable[[Fields], ModelSpec]
-Tower = Callable[[Fields], int | None]
+Tower = Callable[[Fields], VisionSpec | None]
 
 _DTYPES = {"bfloat16": Dtype.BF16, "float16": Dtype.FP16, "float32": Dtype.FP32, "half": Dtype.FP16, "auto": Dtype.BF16}
 
@@ -24,13 +24,15 @@ class ModelFamily:
     """How one model_type is read; ``config_class`` is where its defaults are documented.
 
     Readers and towers stand as ``module.function`` of this folder and are imported when a configuration needs them.
-    ``tower`` counts the parameters of the vision part of a configuration that nests its text part. ``kv_cache`` is what
-    the released kernels of a quantized checkpoint cache where its configuration does not say.
+    ``tower`` reads the vision part of a configuration that nests its text part, or keeps it at the top (``flat``);
+    without ``read`` the text part's own model_type says how it is read. ``kv_cache`` is what the released kernels of a
+    quantized checkpoint cache where its configuration does not say.
     """
 
-    read: str
+    read: str = ""
     config_class: str
     tower: str | None = None
+    flat: bool = False
     tie_default: bool | None = None
     kv_cache: Dtype | None = None
 
@@ -44,18 +46,23 @@ def reader_at(place: str) -> Reader:
 
 @cache
 def tower_at(place: str) -> Tower:
-    """The count of a vision part at ``module.function``."""
+    """The reader of a vision part at ``module.function``."""
     found: Tower = _function_at(place)
     return found
 
 
 def _function_at(place: str) -> Any:
-    module, _, function = place.partition(".")
+    module, _, function = place.rpartition(".")
     return getattr(import_module(f"simulator.specs.huggingface.{module}"), function)
 
 
 def _family(read: str, config_class: str) -> ModelFamily:
     return ModelFamily(read=read, config_class=config_class)
+
+
+def _tower(name: str, config_class: str) -> ModelFamily:
+    """A configuration around a tower whose text part says itself how it is read."""
+    return ModelFamily(config_class=config_class, tower=f"vision.{name}")
 
 
 FAMILIES: Mapping[str, ModelFamily] = {
@@ -112,6 +119,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "minimax_m2": _family("moe_mixed.read_minimax_m2", "MiniMaxM2Config"),
     "minimax_m3": _family("moe_mixed.read_minimax_m3", "MiniMaxM3VLTextConfig"),
     "mistral": _family("llama_like.read_mistral", "MistralConfig"),
+    "mistral4": _family("deepseek.read_mistral4", "Mistral4Config"),
     "mixtral": _family("moe.read_mixtral", "MixtralConfig"),
     "mpt": _family("classic.read_mpt", "MptConfig"),
     "nemotron-nas": _family("llama_like.read_nemotron_nas", "DeciLMConfig"),
@@ -134,35 +142,61 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "step3p5": _family("moe_mixed.read_step3p7", "Step3p7TextConfig"),
     "step3p7": _family("moe_mixed.read_step3p7", "Step3p7TextConfig"),
     "t5": _family("encoder.read_t5", "T5Config"),
+    "exaone4_5_text": _family("dense_variants.read_exaone4", "Exaone4Config"),
+    "glm4v_text": _family("llama_like.read_glm4", "Glm4vTextConfig"),
+    "glm4v_moe_text": _family("moe_mixed.read_glm4_moe", "Glm4vMoeTextConfig"),
     # A text part inside a multimodal configuration: the reader is chosen by the nested model_type.
+    "exaone4_5": _tower("any_size.exaone_tower", "Exaone4_5_Config"),
+    "glm4v": _tower("any_size.glm_tower", "Glm4vConfig"),
+    "glm4v_moe": _tower("any_size.glm_tower", "Glm4vMoeConfig"),
+    "internvl": _tower("fixed_size.internvl_tower", "InternVLConfig"),
+    "llava": _tower("any_size.llava_tower", "LlavaConfig"),
+    "mistral3": _tower("any_size.mistral3_tower", "Mistral3Config"),
+    "qwen2_5_vl": ModelFamily(
+        read="llama_like.read_qwen2",
+        config_class="Qwen2_5_VLConfig",
+        tower="vision.any_size.qwen25_tower",
+        flat=True,
+        tie_default=False,
+    ),
     "gemma3": ModelFamily(
-        read="gemma.read_gemma3", config_class="Gemma3Config", tower="encoder.siglip_tower", tie_default=True
+        read="gemma.read_gemma3", config_class="Gemma3Config", tower="vision.fixed_size.siglip_tower", tie_default=True
     ),
     "gemma4": ModelFamily(
-        read="gemma.read_gemma4", config_class="Gemma4Config", tower="encoder.gemma4_tower", tie_default=True
+        read="gemma.read_gemma4", config_class="Gemma4Config", tower="vision.fixed_size.gemma4_tower", tie_default=True
     ),
-    "kimi_k25": ModelFamily(read="deepseek.read_deepseek", config_class="Kimi_K25Config", tower="encoder.kimi_tower"),
+    "kimi_k25": ModelFamily(
+        read="deepseek.read_deepseek", config_class="Kimi_K25Config", tower="vision.any_size.kimi_tower"
+    ),
     "kimi_k3": ModelFamily(
-        read="linear_attention.read_kimi_linear", config_class="KimiK3Config", tower="encoder.uncounted_tower"
+        read="linear_attention.read_kimi_linear", config_class="KimiK3Config", tower="vision.any_size.uncounted_tower"
     ),
-    "llama4": ModelFamily(read="moe_mixed.read_llama4", config_class="Llama4Config", tower="encoder.llama4_tower"),
+    "llama4": ModelFamily(
+        read="moe_mixed.read_llama4", config_class="Llama4Config", tower="vision.fixed_size.llama4_tower"
+    ),
     "qwen3_5": ModelFamily(
         read="linear_attention.read_qwen_hybrid",
         config_class="Qwen3_5Config",
-        tower="encoder.qwen_tower",
+        tower="vision.any_size.qwen_tower",
         tie_default=False,
     ),
     "qwen3_5_moe": ModelFamily(
         read="linear_attention.read_qwen_hybrid",
         config_class="Qwen3_5MoeConfig",
-        tower="encoder.qwen_tower",
+        tower="vision.any_size.qwen_tower",
         tie_default=False,
     ),
     "qwen3_vl": ModelFamily(
-        read="llama_like.read_qwen3", config_class="Qwen3VLConfig", tower="encoder.qwen_tower", tie_default=False
+        read="llama_like.read_qwen3",
+        config_class="Qwen3VLConfig",
+        tower="vision.any_size.qwen_tower",
+        tie_default=False,
     ),
     "qwen3_vl_moe": ModelFamily(
-        read="moe.read_qwen3_moe", config_class="Qwen3VLMoeConfig", tower="encoder.qwen_tower", tie_default=False
+        read="moe.read_qwen3_moe",
+        config_class="Qwen3VLMoeConfig",
+        tower="vision.any_size.qwen_tower",
+        tie_default=False,
     ),
 }
 
@@ -239,19 +273,34 @@ def _read_parts(fields: Fields, family: ModelFamily) -> tuple[ModelSpec, Fields 
     """The language model, and the section that held it where it was nested."""
     if family.tower is None:
         return reader_at(family.read)(fields), None
-    if not fields.has("text_config"):
-        raise fields.refusal("text_config", f"is missing: {family.config_class} nests the language model there")
     fields.expect("language_model_only", value=False, why="take the text configuration where the tower is left out")
-    stored = tower_at(family.tower)(fields) if fields.has("vision_config") else None
-    text = fields.section("text_config")
-    spec = reader_at(family.read)(text)
+    flat = family.flat and not fields.has("text_config")
+    if not flat and not fields.has("text_config"):
+        raise fields.refusal("text_config", f"is missing: {family.config_class} nests the language model there")
+    vision = tower_at(family.tower)(fields) if fields.has("vision_config") else None
+    text = None if flat else fields.section("text_config")
+    inner = fields if text is None else text
+    spec = reader_at(family.read or _text_family(fields).read)(inner)
     tied = fields.flag("tie_word_embeddings", default=spec.tie_word_embeddings)
-    if not fields.has("tie_word_embeddings") and family.tie_default is not None and not text.has("tie_word_embeddings"):
+    given = fields.has("tie_word_embeddings") or inner.has("tie_word_embeddings")
+    if not given and family.tie_default is not None:
         tied = family.tie_default
-    note = "vision tower not simulated" + (" and not counted" if stored is None else "")
-    return spec.model_copy(
-        update={"tie_word_embeddings": tied, "extra_parameters": stored or 0, "notes": (*spec.notes, note)}
-    ), text
+    notes = () if vision is not None else ("vision tower not simulated and not counted",)
+    changes = {"tie_word_embeddings": tied, "vision": vision, "notes": (*spec.notes, *notes)}
+    return spec.model_copy(update=changes), text
+
+
+def _text_family(fields: Fields) -> ModelFamily:
+    """How the nested language model is read, by its own model_type."""
+    model_type = fields.peek("text_config", "model_type")
+    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    if family is None or not family.read:
+        raise fields.refusal(
+            "text_config.model_type",
+            f"is {model_type!r}, which is not an architecture that is modelled",
+            hint=did_you_mean(str(model_type), FAMILIES),
+        )
+    return family
 
 
 def _dtype(fields: Fields, text: Fields | None) -> tuple[Dtype, tuple[str, ...]]:

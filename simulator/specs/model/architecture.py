@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from simulator.specs.base import Spec
 from simulator.specs.model.precision import Dtype
@@ -256,13 +256,59 @@ class EncoderSpec(Spec):
     final_norm: bool = True
 
 
+class ProjectionSpec(Spec):
+    """A product behind the layers of a picture encoder, once for each token that the language model sees."""
+
+    inputs: PositiveInt
+    outputs: PositiveInt
+    bias: bool = True
+
+
+class PicturesSpec(Spec):
+    """Pictures in the prompts of a question, never part of a checkpoint.
+
+    per_prompt_token : pictures (or tiles of them) in a prompt over its tokens; patches : of one picture or tile
+    tokens : that the language model sees of it
+    """
+
+    per_prompt_token: PositiveFloat
+    patches: PositiveFloat
+    tokens: PositiveFloat
+
+
+class VisionSpec(Spec):
+    """The encoder of pictures: patches through its own layers, then a projection to the language model's width.
+
+    ``sliding_window`` of a layer counts the patches of the squares that attend among themselves. ``merge`` x ``merge``
+    patches become one token. ``resolution`` says what becomes of a picture: it keeps its size, up to an edge of
+    ``image_size`` where that is given ("any"), is resized to that edge ("fixed"), or is cut into tiles of that edge and
+    joined by a small copy ("tiles"). ``tokens_per_image`` is the number that a fixed picture or tile is pooled to.
+    ``extra_parameters`` are positions, norms and other small weights.
+    """
+
+    hidden_size: PositiveInt
+    patch_size: PositiveInt
+    patch_inputs: PositiveInt
+    patch_bias: bool = True
+    norm: Literal["rms", "layer"] = "layer"
+    layers: tuple[LayerSpec, ...]
+    layer_order: tuple[NonNegativeInt, ...]
+    merge: PositiveInt = 1
+    projections: tuple[ProjectionSpec, ...] = ()
+    resolution: Literal["any", "fixed", "tiles"] = "any"
+    image_size: PositiveInt | None = None
+    tokens_per_image: PositiveInt | None = None
+    extra_parameters: NonNegativeInt = 0
+    pictures: PicturesSpec | None = None
+
+
 class ModelSpec(Spec):
     """A language model.
 
     ``layers`` holds the distinct blocks, ``layer_order`` which of them stands at each depth.
     ``position_embeddings`` and ``token_types`` count learned embedding rows. ``head_hidden_parameters`` are the
-    weights of a transform before the LM head, ``extra_parameters`` those of parts that no text token passes
-    (vision tower, prediction heads not used), stored and never multiplied. ``assumption`` says what was taken from the
+    weights of a transform before the LM head, ``extra_parameters`` those of parts that no token passes (audio towers,
+    prediction heads not used), stored and never multiplied. ``assumption`` says what was taken from the
     name of a checkpoint alone.
     """
 
@@ -274,6 +320,7 @@ class ModelSpec(Spec):
     layers: tuple[LayerSpec, ...]
     layer_order: tuple[NonNegativeInt, ...]
     encoder: EncoderSpec | None = None
+    vision: VisionSpec | None = None
     hyper_connections: HyperConnectionSpec | None = None
     tie_word_embeddings: bool = False
     norm: Literal["rms", "layer", "layer_no_bias", "none_affine"] = "rms"

@@ -73,6 +73,7 @@ class PlanSpec(Spec):
 
     rps : requests/s at the peak that is planned for, or their mean where ``peak_to_mean`` is given
     isl, osl, isl_cv, osl_cv : prompt and answer tokens, their coefficients of variation; ``trace`` measures them
+    images_per_request, image_pixels : pictures in a prompt and their width x height; ``isl`` counts their tokens too
     cache_hit : share of requests answered without an accelerator; prefix_hit : share of prompt tokens cached
     arrival_cv : burstiness of arrivals (1 Poisson); objectives : written ``ttft_p95: 2s`` in files
     utilization : highest share of a replica's saturation rate; headroom : growth kept free, as a fraction
@@ -105,6 +106,8 @@ class PlanSpec(Spec):
     osl: float | None = Field(default=None, ge=1, le=GIGA)
     isl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
     osl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
+    images_per_request: float | None = Field(default=None, gt=0, le=KILO)
+    image_pixels: PositiveInt | None = None
     trace: str | None = None
     peak_to_mean: float | None = Field(default=None, ge=1, le=KILO)
     cache_hit: float = Field(default=0.0, ge=0, lt=1)
@@ -226,6 +229,10 @@ class PlanSpec(Spec):
         if self.any_technique and (self.speculation or self.sparsity or self.dp):
             raise RoofcastError(
                 "contradicts `speculation`, `sparsity` and `dp`: give one or the other", field=Option("any_technique")
+            )
+        if self.image_pixels is not None and self.images_per_request is None:
+            raise RoofcastError(
+                "changes nothing without `images_per_request`", field=Option("image_pixels"), code="no_effect"
             )
         if self.weekend is not None and len(self.load_profile) == HOURS_PER_WEEK:
             raise RoofcastError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from simulator.errors import RoofcastError
 from simulator.specs.base import Spec
@@ -48,7 +48,8 @@ class ScenarioSpec(Spec):
 
     ``routing`` spreads the requests of kind serve over replicas: in turn (the default), to the one with fewest requests
     in it, or to the one that has most of the prompt in its prefix cache. ``slo`` lists objectives such as
-    "ttft-p95=2s", whose percentiles and goodput the result then reports.
+    "ttft-p95=2s", whose percentiles and goodput the result then reports. ``images_per_request`` pictures of
+    ``image_pixels`` (width x height) are in a prompt, whose length counts their tokens too.
     Of kind closed_loop: lengths are uniform between ``range_ratio`` times the nominal ones and those (1: identical
     requests, which run in waves), or log-normal around them with ``isl_cv`` and ``osl_cv``; clients start evenly over
     ``ramp_s``; ``seed`` orders the lengths.
@@ -77,6 +78,8 @@ class ScenarioSpec(Spec):
     osl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
     ramp_s: NonNegativeFloat | None = None
     seed: NonNegativeInt | None = None
+    images_per_request: PositiveFloat | None = None
+    image_pixels: PositiveInt | None = None
     workload: WorkloadSpec | None = Field(default=None)
     disaggregation: DisaggregationSpec | None = None
     routing: RoutingName | None = None

@@ -1,0 +1,161 @@
+"""Towers that resize a picture or cut it into tiles: InternVL, Llama 4, Gemma 3 and 4."""
+
+from __future__ import annotations
+
+import math
+
+from simulator.specs.huggingface.fields import Fields
+from simulator.specs.huggingface.layers import distinct, split_heads
+from simulator.specs.huggingface.vision.shapes import (
+    CHANNELS,
+    edge_of,
+    grid_of,
+    products,
+    shuffled_patches,
+    text_width,
+    tower_layer,
+)
+from simulator.specs.model.architecture import VisionSpec
+
+
+def internvl_tower(fields: Fields) -> VisionSpec:
+    """InternVLVisionModel: a class token, layer scales, tiles of one size, pixels shuffled before the projection."""
+    fields.costless("projector_hidden_act", "vision_feature_layer", "vision_feature_select_strategy")
+    width, merge = text_width(fields), shuffled_patches(fields, "downsample_ratio")
+    tokens = fields.size("image_seq_length", default=256)
+    vision = fields.section("vision_config")
+    hidden, heads = vision.size("hidden_size"), vision.size("num_attention_heads")
+    patch, edge = edge_of(vision, "patch_size"), edge_of(vision, "image_size")
+    rms = vision.text("norm_type", allowed=("layer_norm", "rms_norm"), default="layer_norm") == "rms_norm"
+    normed = vision.flag("use_qk_norm", default=False)
+    layer = tower_layer(
+        heads=heads,
+        head_dim=split_heads(vision, hidden, heads),
+        intermediate=vision.size("intermediate_size"),
+        bias=vision.flag("attention_bias", default=False),
+        o_bias=True,
+        mlp_bias=True,
+        extra=2 * hidden + (2 * hidden if normed else 0),
+    )
+    layers, order = distinct((layer,) * vision.depth("num_hidden_layers"))
+    positions = grid_of(vision, "image_size", edge=edge, patch=patch) + 1
+    positions = positions if vision.flag("use_absolute_position_embeddings", default=False) else 0
+    pooled = vision.flag("use_mean_pooling", default=True)
+    merged = hidden * merge**2
+    spec = VisionSpec(
+        hidden_size=hidden,
+        patch_size=patch,
+        patch_inputs=vision.size("num_channels", default=CHANNELS) * patch**2,
+        norm="rms" if rms else "layer",
+        layers=layers,
+        layer_order=order,
+        merge=merge,
+        projections=products(merged, width, width),
+        resolution="tiles",
+        image_size=edge,
+        tokens_per_image=tokens,
+        extra_parameters=hidden + positions * hidden + (0 if pooled else 2 * hidden) + 2 * merged,
+    )
+    vision.costless_rest()
+    return spec
+
+
+def llama4_tower(fields: Fields) -> VisionSpec:
+    """Llama4VisionModel and its projector: tiles, a class token, pixels shuffled into a quarter of the tokens."""
+    width = text_width(fields)
+    vision = fields.section("vision_config")
+    hidden, intermediate = vision.size("hidden_size"), vision.size("intermediate_size")
+    heads, patch = vision.size("num_attention_heads", default=16), vision.size("patch_size")
+    edge, merge = vision.size("image_size"), shuffled_patches(vision, "pixel_shuffle_ratio")
+    layers, order = distinct(
+        (tower_layer(heads=heads, head_dim=split_heads(vision, hidden, heads), intermediate=intermediate),)
+        * vision.depth("num_hidden_layers")
+    )
+    inner, outputs = vision.size("projector_input_dim"), vision.size("projector_output_dim")
+    positions = grid_of(vision, "image_size", edge=edge, patch=patch) + 1
+    spec = VisionSpec(
+        hidden_size=hidden,
+        patch_size=patch,
+        patch_inputs=vision.size("num_channels", default=CHANNELS) * patch**2,
+        patch_bias=False,
+        layers=layers,
+        layer_order=order,
+        merge=merge,
+        projections=(
+            *products(intermediate, inner, bias=False),
+            *products(outputs, outputs, bias=False),
+            *products(vision.size("vision_output_dim"), width, bias=False),
+        ),
+        resolution="tiles",
+        image_size=edge,
+        extra_parameters=hidden + positions * hidden + 2 * 2 * hidden,
+    )
+    vision.costless_rest()
+    return spec
+
+
+def siglip_tower(fields: Fields) -> VisionSpec:
+    """Gemma3's SigLIP tower and its projection: every picture becomes mm_tokens_per_image tokens."""
+    width = text_width(fields)
+    tokens = fields.optional_size("mm_tokens_per_image") or 256
+    vision = fields.section("vision_config")
+    hidden, heads = vision.size("hidden_size"), vision.size("num_attention_heads", default=16)
+    patch, edge = vision.size("patch_size"), vision.size("image_size")
+    vision.expect("vision_use_head", value=False, why="Gemma 3 runs its tower without the pooling head")
+    layer = tower_layer(
+        heads=heads, head_dim=split_heads(vision, hidden, heads), intermediate=vision.size("intermediate_size")
+    )
+    layers, order = distinct((layer,) * vision.depth("num_hidden_layers"))
+    positions = grid_of(vision, "image_size", edge=edge, patch=patch)
+    spec = VisionSpec(
+        hidden_size=hidden,
+        patch_size=patch,
+        patch_inputs=vision.size("num_channels", default=CHANNELS) * patch**2,
+        layers=layers,
+        layer_order=order,
+        merge=max(1, math.isqrt(positions // tokens)),
+        projections=products(hidden, width, bias=False),
+        resolution="fixed",
+        image_size=edge,
+        tokens_per_image=tokens,
+        extra_parameters=positions * hidden + 2 * hidden + hidden,
+    )
+    vision.costless_rest()
+    return spec
+
+
+def gemma4_tower(fields: Fields) -> VisionSpec:
+    """Gemma4VisionModel: gated blocks with four norms, pooled to a fixed number of tokens; no biases."""
+    width = text_width(fields)
+    fields.expect("audio_config", value=None, why="audio towers are not counted")
+    tokens = fields.optional_size("vision_soft_tokens_per_image") or 280
+    vision = fields.section("vision_config")
+    hidden, heads, head_dim = vision.size("hidden_size"), vision.size("num_attention_heads"), vision.size("head_dim")
+    plain = tower_layer(
+        heads=heads,
+        kv_heads=vision.size("num_key_value_heads"),
+        head_dim=head_dim,
+        gated=True,
+        bias=False,
+        intermediate=vision.size("intermediate_size"),
+        norms=4,
+        extra=2 * head_dim,
+    )
+    layers, order = distinct((plain,) * vision.depth("num_hidden_layers"))
+    patch = vision.size("patch_size")
+    spec = VisionSpec(
+        hidden_size=hidden,
+        patch_size=patch,
+        patch_inputs=CHANNELS * patch**2,
+        patch_bias=False,
+        norm="rms",
+        layers=layers,
+        layer_order=order,
+        merge=vision.size("pooling_kernel_size", default=3),
+        projections=products(hidden, width, bias=False),
+        resolution="fixed",
+        tokens_per_image=tokens,
+        extra_parameters=2 * vision.size("position_embedding_size") * hidden,
+    )
+    vision.costless_rest()
+    return spec

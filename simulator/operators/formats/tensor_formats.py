@@ -45,7 +45,7 @@ def model_roles(model: ModelSpec) -> frozenset[str]:
 QUANTISED_ROLES: frozenset[str] = frozenset({"attention", "mlp", "experts", "shared_expert", "mixer"})
 KV_DTYPES = (Dtype.FP32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.FP4, Dtype.INT8, Dtype.INT4)
 # Checkpoint methods whose kernels are not those of their dtypes -> scheme.
-BITSANDBYTES: Mapping[str, str] = {"llm.int8": "llm.int8", "bnb-nf4": "nf4"}
+OWN_KERNELS: Mapping[str, str] = {"llm.int8": "llm.int8", "bnb-nf4": "nf4", "bitnet": "bitnet"}
 PLAIN_DTYPES = (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP16)
 
 
@@ -207,9 +207,9 @@ def _multiplied(
 
 
 def _checkpoint_scheme(given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]) -> Scheme:
-    if given.method in BITSANDBYTES and precision.activations is None:
+    if given.method in OWN_KERNELS and precision.activations is None:
         notes.append(f"weights {given.method} from quantization_config")
-        return replace(scheme_named(BITSANDBYTES[given.method], plain=plain), unquantised=given.unquantized)
+        return replace(scheme_named(OWN_KERNELS[given.method], plain=plain), unquantised=given.unquantized)
     activations = precision.activations or given.activations
     if BITS[activations] >= BITS[Dtype.BF16]:
         activations = plain

@@ -81,6 +81,16 @@ def read_arcee(fields: Fields) -> ModelSpec:
     return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp)
 
 
+def read_bitnet(fields: Fields) -> ModelSpec:
+    """BitNetConfig: Llama with a norm before the output and before the down projection, over all their inputs."""
+    trunk = read_trunk(fields)
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
+    width = fields.size("intermediate_size")
+    mlp = MlpSpec(intermediate_size=width)
+    inner = attention.num_attention_heads * attention.head_dim + width
+    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, extra_parameters=inner)
+
+
 def read_apertus(fields: Fields) -> ModelSpec:
     """ApertusConfig: norms over heads, two matrices and xIELU, whose two learned numbers a layer are stored."""
     trunk = read_trunk(fields)

@@ -6,12 +6,12 @@ from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import Trunk, decoder, encoder, grouped_attention, read_trunk, split_heads
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 
-MASKED_LM = "BertForMaskedLM"
-BARE_ENCODER = "BertModel"
+MASKED_LM = ("BertForMaskedLM", "XLMRobertaForMaskedLM")
+BARE_ENCODER = ("BertModel", "XLMRobertaModel")
 
 
 def read_bert(fields: Fields) -> ModelSpec:
-    """BertConfig: norms behind the sublayers; with a masked-LM head the pooler is left out, as transformers does."""
+    """BertConfig, XLMRobertaConfig: norms behind the sublayers; a masked-LM head leaves the pooler out, as there."""
     trunk = read_trunk(fields)
     fields.expect("is_decoder", value=False, why="a causal BERT is not a published model")
     fields.expect("position_embedding_type", value="absolute", why="positions are learned rows")
@@ -47,10 +47,11 @@ def read_bert(fields: Fields) -> ModelSpec:
 
 def _has_masked_head(fields: Fields) -> bool:
     """The head that ``architectures`` names; BertModel where it names none."""
-    named = fields.raw("architectures") or [BARE_ENCODER]
-    if named not in ([MASKED_LM], [BARE_ENCODER]):
-        raise fields.refusal("architectures", f"is {named!r}, understood are {[MASKED_LM]} and {[BARE_ENCODER]}")
-    return named == [MASKED_LM]
+    named = fields.raw("architectures") or [BARE_ENCODER[0]]
+    understood = (*MASKED_LM, *BARE_ENCODER)
+    if not isinstance(named, list) or len(named) != 1 or named[0] not in understood:
+        raise fields.refusal("architectures", f"is {named!r}, understood is one of {', '.join(understood)}")
+    return named[0] in MASKED_LM
 
 
 def read_t5(fields: Fields) -> ModelSpec:

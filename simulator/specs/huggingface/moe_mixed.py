@@ -108,7 +108,7 @@ def read_mimo_v2(fields: Fields) -> ModelSpec:
     window = fields.size("sliding_window_size" if fields.has("sliding_window_size") else "sliding_window")
     fields.costless("sliding_window", "attention_chunk_size")
     full, swa = _mimo_attention(fields)
-    fields.costless("attention_value_scale", "swa_rope_theta", "topk_method")
+    fields.costless("attention_value_scale", "swa_rope_theta", "topk_method", "attention_projection_layout")
     slides = _mimo_sliding(fields, depth=depth)
     sparse = _routed(fields, shared_default=0)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))

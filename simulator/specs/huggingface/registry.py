@@ -81,6 +81,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "hy_v3": _family("moe_variants.read_hunyuan3", "HYV3Config"),
     "afmoe": _family("moe_variants.read_afmoe", "AfmoeConfig"),
     "laguna": _family("moe_variants.read_laguna", "LagunaConfig"),
+    "bitnet": _family("dense_variants.read_bitnet", "BitNetConfig"),
     "bert": _family("encoder.read_bert", "BertConfig"),
     "bloom": _family("classic.read_bloom", "BloomConfig"),
     "cohere": _family("llama_like.read_cohere", "CohereConfig"),
@@ -145,6 +146,8 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "exaone4_5_text": _family("dense_variants.read_exaone4", "Exaone4Config"),
     "glm4v_text": _family("llama_like.read_glm4", "Glm4vTextConfig"),
     "glm4v_moe_text": _family("moe_mixed.read_glm4_moe", "Glm4vMoeTextConfig"),
+    "mimo_v2": _family("moe_mixed.read_mimo_v2", "MiMoV2Config"),
+    "xlm-roberta": _family("encoder.read_bert", "XLMRobertaConfig"),
     # A text part inside a multimodal configuration: the reader is chosen by the nested model_type.
     "exaone4_5": _tower("any_size.exaone_tower", "Exaone4_5_Config"),
     "glm4v": _tower("any_size.glm_tower", "Glm4vConfig"),
@@ -152,6 +155,12 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "internvl": _tower("fixed_size.internvl_tower", "InternVLConfig"),
     "llava": _tower("any_size.llava_tower", "LlavaConfig"),
     "mistral3": _tower("any_size.mistral3_tower", "Mistral3Config"),
+    "mistral_large3": ModelFamily(
+        read="deepseek.read_mistral4",
+        config_class="MistralLarge3Config",
+        tower="vision.any_size.mistral_large3_tower",
+        flat=True,
+    ),
     "qwen2_5_vl": ModelFamily(
         read="llama_like.read_qwen2",
         config_class="Qwen2_5_VLConfig",

@@ -64,6 +64,7 @@ PRODUCTS = SIZE.layers * (
         ({"quant_method": "mxfp4"}, "mxfp4", Dtype.FP4, Dtype.BF16, 32),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", Dtype.FP4, Dtype.FP4, 16),
         ({"quant_algo": "FP8"}, "fp8", Dtype.FP8, Dtype.FP8, None),
+        ({"quant_method": "bitnet", "linear_class": "autobitlinear"}, "bitnet", Dtype.INT1, Dtype.INT8, None),
         ({"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}, "fp8_block", Dtype.FP8, Dtype.FP8, 128),
         ({"quant_algo": "W4A16_AWQ", "group_size": 128}, "awq", Dtype.INT4, Dtype.BF16, 128),
     ],

@@ -200,6 +200,17 @@ def _mxfp4(section: Fields, dtype: Dtype, model: ModelSpec) -> QuantizationSpec:
     return QuantizationSpec(method="mxfp4", weights=Dtype.FP4, activations=dtype, group_size=MX_GROUP, unquantized=kept)
 
 
+def _bitnet(section: Fields, dtype: Dtype, model: ModelSpec) -> QuantizationSpec:
+    section.text("linear_class", allowed=("autobitlinear", "bitlinear"), default="bitlinear")
+    section.text("quantization_mode", allowed=("offline", "online"), default="offline")
+    return QuantizationSpec(
+        method="bitnet",
+        weights=Dtype.INT1,
+        activations=Dtype.INT8,
+        unquantized=_with_head(_kept(section, ("modules_to_not_convert",), model=model)),
+    )
+
+
 _READERS: Mapping[str, Callable[[Fields, Dtype, ModelSpec], QuantizationSpec]] = {
     "fp8": _fp8,
     "compressed-tensors": _compressed_tensors,
@@ -208,6 +219,7 @@ _READERS: Mapping[str, Callable[[Fields, Dtype, ModelSpec], QuantizationSpec]] =
     "gptq": _weight_only,
     "awq": _weight_only,
     "bitsandbytes": _bitsandbytes,
+    "bitnet": _bitnet,
     "mxfp4": _mxfp4,
 }
 

@@ -143,6 +143,17 @@ def mistral3_tower(fields: Fields) -> VisionSpec:
     return _pixtral(fields, merge=merge, projections=projections, extra=hidden)
 
 
+def mistral_large3_tower(fields: Fields) -> VisionSpec:
+    """The same encoder and merger under the names of Mistral's params.json, beside the text fields."""
+    width, vision = text_width(fields), fields.section("vision_config")
+    vision.text("mm_projector_id", allowed=("patch_merge",))
+    merge, hidden = vision.size("spatial_merge_size"), vision.size("hidden_size")
+    bias = vision.flag("adapter_bias", default=False)
+    vision.costless_rest()
+    projections = (*products(hidden * merge**2, hidden, bias=False), *products(hidden, width, width, bias=bias))
+    return _pixtral(fields, merge=merge, projections=projections, extra=hidden)
+
+
 def llava_tower(fields: Fields) -> VisionSpec:
     """Pixtral's encoder behind Llava's projection, which keeps every patch as a token."""
     fields.costless("projector_hidden_act", "vision_feature_layer", "vision_feature_select_strategy")

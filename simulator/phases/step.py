@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.kernels.derived_gemm import SPARSE_ON_TENSOR_CORES
 from simulator.kernels.library import KernelLibrary
@@ -14,11 +15,12 @@ from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.transformer import model_flops
 from simulator.operators.work import ElementwiseShape, Family, GemmShape, Work
+from simulator.phases.bounds import BOUNDS, HOST, bound_indices
 from simulator.phases.deployment import Deployment
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import ModelSpec
 from simulator.techniques.applied import device_rows
 
-BOUNDS = ("compute", "memory", "network", "host")
 # A part below this share of a step cannot make the whole less well known than its main parts.
 PROVENANCE_SHARE = 0.05
 
@@ -44,6 +46,7 @@ class StepEstimate:
     rows : operator rows of all pipeline stages; their seconds and ``host_s`` add up to ``step_s``
     stage_s : time of each pipeline stage [stages, cases] [s]
     host_s : engine time that the device waits for [s]
+    outrun : whether the device finished before the host had issued the step, whose pace is then the host's
     model, step, replicas : what was computed, by as many attention-data-parallel ranks
     draft_s : time of a round of speculation outside this step [s]; None where the step is all there is
     """
@@ -51,10 +54,12 @@ class StepEstimate:
     rows: tuple[StepRow, ...]
     stage_s: Array
     host_s: Array
+    outrun: NDArray[np.bool_]
     model: ModelSpec
     step: StepShape
     replicas: int
     devices: int
+    hardware: AcceleratorSpec
     peak_flops_per_s: float
     peak_bytes_per_s: float
     draft_s: Array | None = None
@@ -142,13 +147,13 @@ class StepEstimate:
 
     @property
     def bound(self) -> tuple[str, ...]:
-        """What most of each case's time waits for: compute, memory, network or host."""
+        """What most of each case's time waits for: one of BOUNDS."""
         shares = np.zeros((len(BOUNDS), len(self.host_s)))
         for row in self.rows:
-            terms = np.stack((row.timing.compute_s, row.timing.memory_s, row.timing.network_s))
-            winner = np.argmax(terms, axis=0)
-            shares[winner, np.arange(len(winner))] += row.seconds
-        shares[BOUNDS.index("host")] += self.host_s
+            waits = bound_indices(row.work, row.timing, hardware=self.hardware)
+            shares[waits, np.arange(len(waits))] += row.seconds
+        shares[BOUNDS.index(HOST)] += self.host_s
+        shares[BOUNDS.index(HOST), self.outrun] = np.inf
         return tuple(BOUNDS[index] for index in np.argmax(shares, axis=0))
 
     @property
@@ -201,35 +206,37 @@ def _launches(row: StepRow) -> Array | float:
     return row.work.count * each * row.work.executed
 
 
-def _host_s(deployment: Deployment, step: StepShape, *, rows: Sequence[StepRow], device_s: Array) -> Array:
-    """Engine time that the device waits for [s].
+def _scheduling_s(deployment: Deployment, step: StepShape) -> Array:
+    """Engine time of a step whatever it launches [s]."""
+    overheads = deployment.engine.overheads
+    return overheads.step_s + overheads.step_per_sequence_s * (step.prefill_sequences + step.decode_sequences)
+
+
+def _issuing_s(deployment: Deployment, *, rows: Sequence[StepRow], device_s: Array) -> Array:
+    """What issuing the kernels of a step takes beyond the device's own time [s].
 
     Equation
     --------
-    t = step_s + step_per_sequence_s x b [+ max(0, launches x eager_launch_s - device time)]
+    t = max(0, launches x eager_launch_s - device time), nothing where a graph holds the launches
 
     Parameters
     ----------
     deployment : the engine's fitted overheads [s]
-    step : sequences b of the step [-]
     rows, device_s : kernels that the host launches, and what the device takes for them [s]
 
     Range of validity
     -----------------
-    The bracket holds for engines without CUDA graphs: the host runs ahead, so that only what exceeds the device's own
-    time shows. Leaves out work of the host that overlaps with the device.
+    Engines without CUDA graphs: the host runs ahead, so that only what exceeds the device's own time shows. Leaves out
+    work of the host that overlaps with the device.
 
     References
     ----------
     [Ansel2024]
     """
-    overheads = deployment.engine.overheads
-    sequences = step.prefill_sequences + step.decode_sequences
-    scheduling_s = overheads.step_s + overheads.step_per_sequence_s * sequences
     if not deployment.engine.issues_kernels:
-        return scheduling_s
-    issuing_s = overheads.eager_launch_s * sum(_launches(row) for row in rows)
-    return scheduling_s + np.maximum(issuing_s - device_s, 0.0)
+        return np.zeros_like(device_s)
+    launches = sum(_launches(row) for row in rows)
+    return np.maximum(deployment.engine.overheads.eager_launch_s * launches - device_s, 0.0)
 
 
 def estimate_step(deployment: Deployment, step: StepShape) -> StepEstimate:
@@ -291,14 +298,17 @@ def _estimate(
     stage_s = np.zeros((deployment.parallelism.pp_size, len(step.new_tokens)))
     for row in rows:
         stage_s[row.stage] += row.seconds
+    issuing_s = _issuing_s(deployment, rows=rows, device_s=stage_s.sum(axis=0))
     return StepEstimate(
         rows=rows,
         stage_s=stage_s,
-        host_s=_host_s(deployment, step, rows=rows, device_s=stage_s.sum(axis=0)),
+        host_s=_scheduling_s(deployment, step) + issuing_s,
+        outrun=issuing_s > 0,
         model=deployment.model,
         step=step,
         replicas=deployment.parallelism.dp_size,
         devices=deployment.parallelism.devices,
+        hardware=deployment.hardware,
         peak_flops_per_s=mfu_peak_flops_per_s(deployment),
         peak_bytes_per_s=deployment.hardware.memory_bytes_per_s,
     )

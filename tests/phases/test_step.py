@@ -89,9 +89,9 @@ def test_faster_memory_is_never_slower_and_decode_feels_it() -> None:
     assert quick_s[0] < 0.7 * slow_s[0]
 
 
-def test_long_prefill_is_compute_bound_and_single_decode_memory_bound() -> None:
+def test_long_prefill_waits_for_the_tensor_cores_and_single_decode_for_memory() -> None:
     replica = deployment("llama-3.1-8b")
-    assert estimate_step(replica, prefill_step(sequences=4, tokens=4096)).bound == ("compute",)
+    assert estimate_step(replica, prefill_step(sequences=4, tokens=4096)).bound == ("tensor core",)
     assert estimate_step(replica, decode_step(sequences=1, context=512)).bound == ("memory",)
 
 

@@ -177,9 +177,9 @@ class TestLimits:
     def test_objective_is_named(self) -> None:
         assert resource_text(planned(tpot_p95="30ms").best.limit).startswith("TPOT p95")
 
-    def test_long_prompts_wait_for_compute(self) -> None:
+    def test_long_prompts_wait_for_the_tensor_cores(self) -> None:
         best = planned(isl=6000, osl=20, ttft_p95="60s").best
-        assert resource_text(best.limit) == "compute"
+        assert resource_text(best.limit) == "tensor cores"
 
 
 class TestKinds:
@@ -189,7 +189,7 @@ class TestKinds:
         )
         assert plan.best.degraded.tpot_mean_s == 0
         assert plan.best.replica.capacity_per_s > 100
-        assert resource_text(plan.best.limit) == "compute"
+        assert resource_text(plan.best.limit) == "tensor cores"
 
     @pytest.mark.parametrize("model", ["codestral-mamba-7b", "mixtral-8x7b", "t5-11b", "gemma-3-12b", "qwen3-30b-a3b"])
     def test_every_kind_of_model_is_planned(self, model: str) -> None:

@@ -44,9 +44,11 @@ class Latencies:
 class Resource(StrEnum):
     """What a replica runs out of first."""
 
-    COMPUTE = "compute"
+    TENSOR_CORE = "tensor cores"
+    DEQUANTISATION = "dequantisation"
+    OCCUPANCY = "occupancy"
     MEMORY = "memory bandwidth"
-    NETWORK = "network"
+    LINK = "links"
     HOST = "host overhead"
     KV_MEMORY = "KV memory"
     BATCH_LIMIT = "batch limit"

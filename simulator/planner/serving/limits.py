@@ -9,16 +9,19 @@ import numpy as np
 from simulator.engine.lanes.load_curve import SlotLimit, lanes
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.kernels.timing import Provenance
+from simulator.phases.bounds import DEQUANTISATION, HOST, LINK, MEMORY, OCCUPANCY, TENSOR_CORE
 from simulator.planner.fleet.records import Limit, Replica, Resource
 from simulator.planner.records import Objective
 from simulator.planner.serving.replica import Part
 from simulator.techniques.speculation.pace_spread import pace_sigma
 
 _RESOURCES = {
-    "compute": Resource.COMPUTE,
-    "memory": Resource.MEMORY,
-    "network": Resource.NETWORK,
-    "host": Resource.HOST,
+    MEMORY: Resource.MEMORY,
+    TENSOR_CORE: Resource.TENSOR_CORE,
+    DEQUANTISATION: Resource.DEQUANTISATION,
+    OCCUPANCY: Resource.OCCUPANCY,
+    LINK: Resource.LINK,
+    HOST: Resource.HOST,
 }
 _SLOTS = {
     SlotLimit.KV_MEMORY: Resource.KV_MEMORY,
@@ -36,7 +39,7 @@ DEVIATE_80 = 1.2816
 class OperatingSteps:
     """The plain and the prompt-carrying step of a replica near its planned capacity.
 
-    bound : what most of the time waits for (compute, memory, network, host)
+    bound : what most of the time waits for, one of BOUNDS
     log_sigma : standard deviation of log(measured / predicted) of the mean step, errors of both taken as common, with
         that of the guesses which speculation has accepted where nobody gave it
     provenance : the word for how well the worse of the two is known

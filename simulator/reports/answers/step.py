@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulator.kernels.roofline import floor_seconds
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import CollectiveShape, ElementwiseShape, HostTransferShape
+from simulator.phases.bounds import BOUNDS, bound_indices
 from simulator.phases.one_step import OneStep
 from simulator.phases.step import StepRow
 from simulator.reports.content.quantities import joules_text, number_text, percent_text, range_text, seconds_text
@@ -13,7 +14,7 @@ from simulator.reports.formats.text import text_table
 from simulator.reports.words.assumptions import assumption_texts
 from simulator.units import GIGA, MEGA, MICRO
 
-COLUMNS = ("operator", "count", "GFLOP", "MB", "µs", "roofline µs", "known as")
+COLUMNS = ("operator", "count", "GFLOP", "MB", "µs", "roofline µs", "waits for", "known as")
 
 
 def _row(row: StepRow, step: OneStep) -> Json:
@@ -29,6 +30,7 @@ def _row(row: StepRow, step: OneStep) -> Json:
         "bytes": work.count * float(work.bytes[0]),
         "seconds": float(row.seconds[0]),
         "roofline_floor_s": floor_s,
+        "bound": BOUNDS[int(bound_indices(work, row.timing, hardware=step.deployment.hardware)[0])],
         "provenance": Provenance(int(row.timing.provenance[0])).label,
     }
 
@@ -150,6 +152,7 @@ def operator_rows(document: Json) -> list[tuple[str, ...]]:
             number_text(row["bytes"] / MEGA),
             number_text(row["seconds"] / MICRO),
             "-" if row["roofline_floor_s"] is None else number_text(row["roofline_floor_s"] / MICRO),
+            row["bound"],
             row["provenance"],
         )
         for row in sorted(document["operators"], key=lambda item: -item["seconds"])

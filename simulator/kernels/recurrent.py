@@ -172,7 +172,7 @@ def recurrent_timing(
     A recurrence that nobody measured takes the fit of another kind with its own bytes: assumed, and wider.
     """
     cases = recurrent_cases(shape)
-    machine = attention_machine(hardware, kernel_dtype(fit.format, hardware))
+    machine = attention_machine(hardware, kernel_dtype(fit, hardware))
     terms = recurrent_seconds(cases, machine=machine, parameters=fit.parameters, cold=cold)
     points = recurrent_points(cases)
     log_sigma, provenance = shape_confidence(fit, points, axes=RECURRENT_AXES)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.fitting.residuals import interval_sigma
-from simulator.kernels.attention.cases import AttentionMachine, attention_machine
+from simulator.kernels.attention.cases import MULTIPLIES_FP8, AttentionMachine, attention_machine
 from simulator.kernels.correction import Lattice, log_correction, shape_confidence
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
@@ -42,7 +42,7 @@ from validation.fit.corrected import (
 from validation.fit.files import fit_each, table_parser
 from validation.fit.lattice import fit_lattice
 from validation.fit.residuals import NOT_SCORED, regime_sigmas
-from validation.silicon.attention_tables import FORMATS, KernelRows, Phase, attention_rows, mla_rows
+from validation.silicon.attention_tables import KernelRows, Phase, attention_rows, mla_rows
 
 Array = NDArray[np.float64]
 
@@ -56,10 +56,12 @@ def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> tup
     Beside it the cross-validated error, which decides whether the fit is kept.
     """
     model = model_of(group)
-    machine = attention_machine(hardware, FORMATS[group.format][0])
+    machine = attention_machine(hardware, group.math)
     seen = part_of(group, ~group.rows["is_score"].to_numpy())
     traits = choose_traits(seen, machine=machine)
     _, parameters = fitted_physics(seen, machine=machine, traits=traits, count=SAMPLE, evaluations=EVALUATIONS)
+    if group.narrows_queries:
+        parameters[MULTIPLIES_FP8] = 1.0
     folded = cross_validate(seen, machine=machine, traits=traits)
     body = prepared(seen, machine=machine, traits=parameters)
     residual = np.log(seen.rows["seconds"].to_numpy() / body.seconds_of(parameters))

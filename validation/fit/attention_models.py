@@ -20,36 +20,44 @@ Array = NDArray[np.float64]
 
 PREFILL_BOUNDS: dict[str, Bound] = {
     "launch_s": Bound(low=1e-6, high=4e-5, start=8e-6),
-    "tensor_fraction": Bound(low=0.05, high=2.0, start=0.7),
-    "exponential_fraction": Bound(low=0.05, high=3.0, start=0.8),
+    "tensor_fraction": Bound(low=0.05, high=1.0, start=0.7),
+    "exponential_fraction": Bound(low=0.05, high=1.25, start=0.8),
     "overlap": Bound(low=1.0, high=12.0, start=3.0),
     "tile_cycles": Bound(low=10.0, high=20000.0, start=2000.0),
     "lone_factor": Bound(low=0.5, high=4.0, start=1.0),
-    "wave_quantisation": Bound(low=0.01, high=1.5, start=0.7),
+    "wave_quantisation": Bound(low=0.01, high=1.0, start=0.7),
     "memory_fraction": Bound(low=0.2, high=1.0, start=0.8),
     "l2_speedup": Bound(low=1.0, high=6.0, start=1.5),
-    "l2_fraction": Bound(low=0.2, high=1.5, start=0.5),
-    "append_passes": Bound(low=0.02, high=3.0, start=0.7),
     "token_cycles": Bound(low=1.0, high=5000.0, start=500.0),
     "droop": Bound(low=0.001, high=0.5, start=0.1),
-    "droop_s": Bound(low=1e-4, high=1e-1, start=2e-2),
 }
+"""What the tables identify. No kernel multiplies faster than the peak of its format; exponentials may pass the special
+function units by a quarter where a kernel also computes them as polynomials (flash-attention 4)."""
 
 DECODE_BOUNDS: dict[str, Bound] = {
     "launch_s": Bound(low=1e-6, high=4e-5, start=6e-6),
-    "tensor_fraction": Bound(low=0.02, high=2.0, start=0.4),
-    "unit_fraction": Bound(low=0.3, high=6.0, start=2.0),
-    "overlap": Bound(low=1.0, high=12.0, start=2.0),
+    "tensor_fraction": Bound(low=0.02, high=1.0, start=0.4),
     "part_cycles": Bound(low=50.0, high=20000.0, start=3000.0),
-    "block_cycles": Bound(low=1.0, high=3000.0, start=50.0),
-    "wave_quantisation": Bound(low=0.01, high=1.0, start=0.7),
-    "residency": Bound(low=1.0, high=4.0, start=1.2),
     "memory_fraction": Bound(low=0.3, high=1.0, start=0.9),
     "l2_speedup": Bound(low=1.0, high=6.0, start=2.0),
-    "l2_fraction": Bound(low=0.3, high=1.5, start=0.7),
     "merge_s": Bound(low=1e-8, high=1e-5, start=2e-6),
-    "token_cycles": Bound(low=1.0, high=10000.0, start=2000.0),
 }
+
+FIXED: dict[str, dict[str, float]] = {
+    "prefill": {"append_passes": 0.5, "l2_fraction": 0.45, "droop_s": 0.02},
+    "decode": {
+        "unit_fraction": 4.4,
+        "overlap": 2.0,
+        "block_cycles": 10.0,
+        "wave_quantisation": 1.0,
+        "residency": 1.5,
+        "l2_fraction": 0.6,
+        "token_cycles": 3000.0,
+    },
+}
+"""Shared by all kernels of a phase: medians of the fits that had them free, a third to two thirds of which stood at a
+bound. Fixing them moves the error on left-out layouts by less than a tenth, mostly down (six tables of five
+accelerators)."""
 
 LATENT_BOUNDS: dict[str, Bound] = {
     "launch_s": Bound(low=1e-6, high=4e-5, start=6e-6),
@@ -74,7 +82,7 @@ SPLIT_BOUNDS: dict[tuple[str, SplitRule], dict[str, Bound]] = {
 """Parameters that only kernels of this rule have; 0 for the others."""
 
 PREFILL_TRAITS: tuple[dict[str, float], ...] = tuple(
-    {"tile_rows": rows, "packs_group": packs, "split_rule": float(rule), "merge_s": 0.0}
+    FIXED["prefill"] | {"tile_rows": rows, "packs_group": packs, "split_rule": float(rule), "merge_s": 0.0}
     for rows, packs, rule in (
         (64.0, 0.0, SplitRule.OWN),
         (128.0, 0.0, SplitRule.OWN),
@@ -86,7 +94,7 @@ PREFILL_TRAITS: tuple[dict[str, float], ...] = tuple(
     )
 )
 DECODE_TRAITS: tuple[dict[str, float], ...] = tuple(
-    {"tile_rows": rows, "split_rule": float(rule), "swap_s": 0.0, "copy_s": 0.0}
+    FIXED["decode"] | {"tile_rows": rows, "split_rule": float(rule), "swap_s": 0.0, "copy_s": 0.0}
     for rows, rule in (
         (16.0, SplitRule.OWN),
         (64.0, SplitRule.OWN),

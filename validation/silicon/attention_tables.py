@@ -66,6 +66,16 @@ SIXTEEN_BIT_RUN = (("a100-sxm-80gb", "trtllm"), ("l40s", "trtllm"))
 """Latent tables whose rows of an 8-bit cache take the time of the 16-bit ones to 1 %, beyond the bandwidth that the
 8-bit bytes would need: the format was not in force."""
 
+NARROWING = {
+    "trtllm": ("h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm", "b300-sxm", "gb200", "gb300"),
+    "vllm": ("b200-sxm", "b300-sxm", "gb200", "gb300"),
+}
+"""Libraries and accelerators whose prefill narrows 16-bit queries to an 8-bit cache and multiplies FP8: TensorRT-LLM's
+rows of the two kinds of queries agree to 5 % there (27 to 79 % apart on L40S and RTX PRO 6000), and vLLM runs
+the same trtllm-gen kernels on Blackwell, at up to 1.3 times the 16-bit peak."""
+
+NARROWING_KERNELS = ("torch_flow", "torch_flow_flashinfer", "vllm_flashinfer_trtllmprefill")
+
 TRTLLM_GROUP = 32
 """Beyond this many query heads per KV head TensorRT-LLM decodes with a kernel that reads the keys once per query head;
 no model of ours has such a layout, and the two kernels do not share one fit."""
@@ -91,6 +101,18 @@ class KernelRows:
     def cases(self) -> AttentionCases:
         """The rows as the physics wants them."""
         return cases_of(self.rows, format=self.format, shared_kv=self.is_absorbed)
+
+    @property
+    def math(self) -> Dtype:
+        """Number format in which the kernel multiplies."""
+        return Dtype.FP8 if self.narrows_queries else FORMATS[self.format][0]
+
+    @property
+    def narrows_queries(self) -> bool:
+        """16-bit queries, an 8-bit cache, and a kernel that multiplies FP8 all the same (NARROWING)."""
+        if (self.phase, self.format) != ("prefill", "bf16_kvfp8") or self.kernel not in NARROWING_KERNELS:
+            return False
+        return self.hardware in NARROWING["vllm" if self.kernel.startswith("vllm") else "trtllm"]
 
     @property
     def is_absorbed(self) -> bool:

@@ -17,6 +17,7 @@ from simulator.errors import ProfileError, did_you_mean
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 
@@ -28,6 +29,10 @@ ACTIVATION_BYTES = 2.0
 
 EXPONENTIALS_PER_CLOCK = 16.0
 """Results per clock and SM of the special function units, compute capabilities 8.0 to 10.0 [CudaGuide2025]."""
+
+DOUBLED_EXPONENTIALS = ("blackwell-ultra",)
+"""Architectures with twice those units: 10.7 against 5 tera-exponentials/s (NVIDIA, "Inside NVIDIA Blackwell Ultra",
+2025-08; from memory, verify)."""
 
 FULL_SHARE = 0.8
 """A grid that fills this share of the slots does not split its keys [Dao2023]."""
@@ -100,9 +105,10 @@ def attention_machine(hardware: AcceleratorSpec, compute_dtype: Dtype) -> Attent
             code="unsupported_dtype",
             hint=did_you_mean(compute_dtype.value, [dtype.value for dtype in hardware.peak_flops_per_s]),
         )
+    per_clock = EXPONENTIALS_PER_CLOCK * (2.0 if hardware.architecture in DOUBLED_EXPONENTIALS else 1.0)
     return AttentionMachine(
         peak_flops_per_s=peak,
-        exponentials_per_s=EXPONENTIALS_PER_CLOCK * hardware.parallel_units * hardware.boost_clock_hz,
+        exponentials_per_s=per_clock * hardware.parallel_units * hardware.boost_clock_hz,
         memory_bytes_per_s=hardware.memory_bytes_per_s,
         l2_bytes=hardware.l2_bytes,
         compute_units=float(hardware.parallel_units),
@@ -110,11 +116,15 @@ def attention_machine(hardware: AcceleratorSpec, compute_dtype: Dtype) -> Attent
     )
 
 
-def kernel_dtype(format: str, hardware: AcceleratorSpec) -> Dtype:
-    """Number format in which the kernels of a fit multiply: what the fit says, whatever the GEMMs beside it use."""
-    if format == "fp8":
+def kernel_dtype(fit: KernelFit, hardware: AcceleratorSpec) -> Dtype:
+    """Number format in which the kernel of a fit multiplies: what the fit says, whatever the GEMMs beside it use."""
+    if fit.format == "fp8" or MULTIPLIES_FP8 in fit.parameters:
         return Dtype.FP8
     return Dtype.BF16 if Dtype.BF16 in hardware.peak_flops_per_s else Dtype.FP16
+
+
+MULTIPLIES_FP8 = "multiplies_fp8"
+"""Trait of kernels that narrow 16-bit queries to the format of their 8-bit cache."""
 
 
 def attention_cases(shape: AttentionShape) -> AttentionCases:

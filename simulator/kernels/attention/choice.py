@@ -9,6 +9,7 @@ from functools import lru_cache
 from math import log2
 from typing import NamedTuple
 
+from simulator.kernels.attention.cases import MULTIPLIES_FP8
 from simulator.operators.work import AttentionShape
 from simulator.specs.base import Same
 from simulator.specs.hardware.calibration import KernelFit
@@ -134,7 +135,7 @@ def _format_distance(fitted: str, asked: str) -> float:
 
 def _choice(fit: KernelFit, *, kernel: _Kernel) -> tuple[tuple[float, ...], AttentionChoice] | None:
     """How far ``fit`` is from the call, as a key to sort by; None where it is another kind of kernel."""
-    if kernel.v_head_dim == 0 or (fit.format == "fp8" and not kernel.has_fp8):
+    if kernel.v_head_dim == 0 or (not kernel.has_fp8 and (fit.format == "fp8" or MULTIPLIES_FP8 in fit.parameters)):
         return None
     extra = _format_distance(fit.format, kernel.format)
     if kernel.kv_dtype in FOUR_BIT:

@@ -206,7 +206,7 @@ def decode_attention_timing(
     still applies, because it compares measurement and physics under the same conditions.
     """
     cases = attention_cases(shape)
-    machine = attention_machine(hardware, kernel_dtype(fit.format, hardware))
+    machine = attention_machine(hardware, kernel_dtype(fit, hardware))
     grid = decode_grid_of(cases, machine=machine, parameters=fit.parameters)
     terms = decode_seconds(cases, grid=grid, machine=machine, parameters=fit.parameters, cold=cold)
     if shape.splits_keys:

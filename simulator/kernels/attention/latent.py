@@ -145,7 +145,7 @@ def latent_decode_timing(
     cold : see `latent_decode_seconds`.
     """
     cases = attention_cases(shape)
-    machine = attention_machine(hardware, kernel_dtype(fit.format, hardware))
+    machine = attention_machine(hardware, kernel_dtype(fit, hardware))
     grid = latent_grid_of(cases, machine=machine, parameters=fit.parameters)
     terms = latent_decode_seconds(cases, grid=grid, machine=machine, parameters=fit.parameters, cold=cold)
     points = decode_points(cases, grid)

@@ -212,7 +212,7 @@ def attention_timing(
     and its spread grows to that of the physics alone. cold : see ``prefill_seconds``.
     """
     cases = attention_cases(shape)
-    machine = attention_machine(hardware, kernel_dtype(fit.format, hardware))
+    machine = attention_machine(hardware, kernel_dtype(fit, hardware))
     grid = grid_of(cases, machine=machine, parameters=fit.parameters)
     terms = prefill_seconds(cases, grid=grid, machine=machine, parameters=fit.parameters, cold=cold)
     points = prefill_points(cases, grid)

@@ -16,7 +16,9 @@ from simulator.operators.work import (
     CollectiveShape,
     ElementwiseShape,
     GemmShape,
+    GroupedGemmShape,
     MatmulFormat,
+    MoeShape,
     Work,
 )
 from simulator.specs.engine.recipe import KernelRecipe
@@ -56,6 +58,8 @@ class EngineTraits:
     quantised_before : formats whose activations the kernel before a product narrows, by scales of the checkpoint
     replaced : kernels that stand in for the library's own
     fused : fits of all-reduces with the residual norm in them, up to ``fused_bytes`` by number of devices
+    launch_gap_s : device time between a kernel of a step and the next [s]
+    tuned_share : share of the rate of tuned kernels that products and experts reach [-]
     """
 
     collective_lag_s: float = 0.0
@@ -66,6 +70,8 @@ class EngineTraits:
     replaced: tuple[RecipeFits, ...] = ()
     fused: CollectiveFits | None = None
     fused_bytes: tuple[tuple[int, float], ...] = ()
+    launch_gap_s: float = 0.0
+    tuned_share: float = 1.0
 
     def kernel_of(self, weights: str, *, family: str) -> RecipeFits | None:
         """The fits that the engine's recipe names for a format."""
@@ -208,4 +214,25 @@ def in_step(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
         timing = replace(timing, seconds=np.where(beside, taken_s, timing.seconds))
     if isinstance(work.shape, AttentionShape):
         timing = _on_vector_units(timing, work.shape, traits=traits)
-    return without_idle(timing, work)
+    return without_idle(_as_launched(timing, work, traits=traits), work)
+
+
+def launches_of(work: Work) -> float:
+    """Kernels that one execution of a row launches [-]."""
+    match work.shape:
+        case ElementwiseShape(launches=launches):
+            return launches
+        case GemmShape(format=product):
+            return product.launches
+        case _:
+            return 1.0
+
+
+def _as_launched(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
+    """Products and experts at the engine's share of the tuned rate, and the gap before each kernel of the row."""
+    seconds = timing.seconds
+    if traits.tuned_share != 1.0 and isinstance(work.shape, GemmShape | MoeShape | GroupedGemmShape):
+        seconds = seconds / traits.tuned_share
+    if traits.launch_gap_s:
+        seconds = seconds + traits.launch_gap_s * launches_of(work)
+    return timing if seconds is timing.seconds else replace(timing, seconds=seconds)

@@ -27,11 +27,13 @@ from simulator.specs.profiles import list_profiles
 # What a user's own measurements (roofcast calibrate) are filed under: the harness runs torch's kernels.
 MEASURED_LIBRARY = "torch"
 # Libraries to fall back on where the asked one was not measured: their kernels are the closest relatives.
+# Every engine on AMD's accelerators takes most of its kernels from AITER, so that its tables are theirs.
 LIBRARY_ORDER: dict[str, tuple[str, ...]] = {
-    "vllm": ("vllm", "sglang", "trtllm", "torch"),
-    "sglang": ("sglang", "vllm", "trtllm", "torch"),
-    "trtllm": ("trtllm", "vllm", "sglang", "torch"),
-    "torch": ("torch", "vllm", "sglang"),
+    "vllm": ("vllm", "sglang", "trtllm", "aiter", "torch"),
+    "sglang": ("sglang", "vllm", "trtllm", "aiter", "torch"),
+    "trtllm": ("trtllm", "vllm", "sglang", "aiter", "torch"),
+    "aiter": ("aiter", "vllm", "sglang", "trtllm", "torch"),
+    "torch": ("torch", "vllm", "sglang", "aiter"),
 }
 
 
@@ -122,8 +124,12 @@ def _fit_set(
         if calibration_name(hardware.name, library=candidate, group=group) in known:
             relative = Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
             return FitSet(group=group, library=candidate, relative=relative, profiles=profiles)
-    for candidate in order:
-        available = _calibrated(candidate, group, profiles)
+    measured = [(candidate, _calibrated(candidate, group, profiles)) for candidate in order]
+    # Another vendor's kernels are farther away than another library's.
+    own_vendor = [
+        (candidate, tuple(spec for spec in specs if spec.vendor == hardware.vendor)) for candidate, specs in measured
+    ]
+    for candidate, available in (*own_vendor, *measured):
         if available:
             relative = calibrated_relative(hardware, available=available)
             return FitSet(group=group, library=candidate, relative=relative, profiles=profiles)

@@ -253,7 +253,7 @@ def gemm_timing(
             parameters=fit.parameters,
             weight_bytes=shape.format.weight_bits / BITS_PER_BYTE,
             activation_bytes=shape.format.activation_bits / BITS_PER_BYTE,
-            quantises=shape.format.quantises_activations,
+            quantises=shape.format.quantises_activations and fit.includes_quantisation,
             batch=shape.batch,
             cold=cold,
         )

@@ -203,9 +203,10 @@ class KernelLibrary:
             timing = fits.transferred(
                 gemm_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit), cold=True)
             )
+        contained = found is not None and found[1].includes_quantisation
         if shape.format.quantises_activations and shape.format.name in self.traits.quantised_before:
-            return timing if found is None else self._without_quantising(timing, shape, library=found[0].library)
-        passes = passes_of(shape.format, contained=found is not None)
+            return self._without_quantising(timing, shape, library=found[0].library) if found and contained else timing
+        passes = passes_of(shape.format, contained=contained)
         return timing if passes is None else with_passes(timing, self.memory_pass(pass_shape(shape, passes)))
 
     def _without_quantising(self, timing: Timing, shape: GemmShape, *, library: str) -> Timing:
@@ -246,11 +247,13 @@ class KernelLibrary:
                 return self._measured_experts(narrowed, *named)
         found = find_experts(self.moe, shape=shape, fmt=name)
         if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
-            return self._measured_experts(shape, *found)
-        timing = derived_experts(shape, hardware=self.hardware, library=self.library, plain=self.moe)
-        if timing is None:
-            return self._roofline(work, family="gemm", fmt=name)
-        passes = passes_of(shape.format, contained=False)
+            timing, contained = self._measured_experts(shape, *found), found[1].includes_quantisation
+        else:
+            derived = derived_experts(shape, hardware=self.hardware, library=self.library, plain=self.moe)
+            if derived is None:
+                return self._roofline(work, family="gemm", fmt=name)
+            timing, contained = derived, False
+        passes = passes_of(shape.format, contained=contained)
         return timing if passes is None else with_passes(timing, self.memory_pass(expert_pass_shape(shape, passes)))
 
     def _measured_experts(self, shape: MoeShape, fits: FitSet, fit: KernelFit) -> Timing:

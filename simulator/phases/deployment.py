@@ -216,6 +216,8 @@ def _traits(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits:
     traits = EngineTraits(
         collective_lag_s=profile.overheads.collective_lag_s,
         side_stream_tokens=profile.side_stream_tokens,
+        launch_gap_s=profile.overheads.launch_gap_s,
+        tuned_share=profile.overheads.tuned_share,
     )
     if not profile.matrix_groups:
         return traits
@@ -250,7 +252,8 @@ def deploy(
     model, plan = applied.model, applied.plan
     check_parallelism(model, parallelism)
     _check_math(plan, hardware)
-    profile = load_engine(spec.name, profiles=profiles).at(spec.version).on_host(hardware.host_speed)
+    profile = load_engine(spec.name, profiles=profiles).at(spec.version)
+    profile = profile.on_vendor(hardware.vendor).on_host(hardware.host_speed)
     limits = profile.limits(spec, hardware=hardware, parallelism=parallelism)
     settings = _engine_settings(spec, profile=profile, limits=limits, model=model)
     check_on_engine(

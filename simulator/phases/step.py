@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.derived_gemm import SPARSE_ON_TENSOR_CORES
+from simulator.kernels.engine_traits import launches_of
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.transformer import model_flops
-from simulator.operators.work import ElementwiseShape, Family, GemmShape, Work
+from simulator.operators.work import Family, Work
 from simulator.phases.bounds import BOUNDS, HOST, bound_indices
 from simulator.phases.deployment import Deployment
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -196,14 +197,7 @@ def mfu_peak_flops_per_s(deployment: Deployment) -> float:
 
 def _launches(row: StepRow) -> Array | float:
     """Kernels that one row launches in a step."""
-    match row.work.shape:
-        case ElementwiseShape(launches=launches):
-            each = launches
-        case GemmShape(format=product):
-            each = product.launches
-        case _:
-            each = 1.0
-    return row.work.count * each * row.work.executed
+    return row.work.count * launches_of(row.work) * row.work.executed
 
 
 def _scheduling_s(deployment: Deployment, step: StepShape) -> Array:

@@ -46,7 +46,7 @@ def test_prompts_slow_down_and_decoding_alone_hardly_does() -> None:
     free = deploy(model=model, hardware=hardware.model_copy(update={"library_flops_per_s": {}}))
     prompts = prefill_step(sequences=4, tokens=4096)
     single = decode_step(sequences=1, context=1000.0)
-    assert estimate_step(lowered, prompts).step_s[0] > 1.2 * estimate_step(free, prompts).step_s[0]
+    assert estimate_step(lowered, prompts).step_s[0] > 1.05 * estimate_step(free, prompts).step_s[0]
     np.testing.assert_allclose(estimate_step(lowered, single).step_s, estimate_step(free, single).step_s, rtol=0.03)
 
 

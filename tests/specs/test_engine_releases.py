@@ -23,6 +23,6 @@ def test_a_profile_of_an_earlier_version_differs_in_overheads_and_what_it_lacked
     assert now.async_scheduling
     assert not then.async_scheduling
     assert now.side_stream_tokens > then.side_stream_tokens == 0
-    changed = {"overheads", "async_scheduling", "spread", "side_stream_tokens", "recipe"}
+    changed = {"overheads", "async_scheduling", "spread", "side_stream_tokens", "recipe", "vendors"}
     assert now.model_dump(exclude=changed) == then.model_dump(exclude=changed)
     assert load_engine("vllm").at("0.15.1") == load_engine("vllm").at(None) == now

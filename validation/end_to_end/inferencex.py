@@ -112,7 +112,7 @@ def _scenario(row: Mapping[str, str]) -> dict[str, Any]:
     concurrency = int(row["batch_or_concurrency"])
     engine, vendor = row["engine"], "amd" if row["hardware"].startswith("MI") else "nvidia"
     limits: dict[str, Any] = {
-        "name": "vllm" if engine == "atom" else engine,
+        "name": engine,
         "prefix_caching": False,
         "max_num_seqs": max(concurrency, 256),
         "max_model_len": int(row["isl"]) + int(row["osl"]) + 256,
@@ -162,5 +162,5 @@ def _precision(row: Mapping[str, str]) -> dict[str, str]:
     if row["hardware"] == "H200 SXM" and row["engine"] == "sglang":
         found["kv_cache"] = "bf16"
     if weights == "mxfp4" and row["hardware"] in _FP4_CHIPS and "gpt-oss" not in row["model"]:
-        found["kv_cache"] = "fp8"
+        found = {"scheme": "mxfp4-w4a4", "kv_cache": "fp8"}
     return found

@@ -125,6 +125,7 @@ def write_fits(
     split: str,
     directory: Path,
     kept: Kept | None = None,
+    source: str = SOURCE,
 ) -> None:
     """Write the calibration of one accelerator and library with its lattices; nothing where nothing was fitted.
 
@@ -138,7 +139,7 @@ def write_fits(
         library=library,
         library_version=version,
         date=datetime.now(UTC).date().isoformat(),
-        source=f"{SOURCE}, {split}",
+        source=f"{source}, {split}",
         fits=(*(kept.fits if kept else ()), *(item.fit for item in fitted)),
     )
     arrays: dict[str, NDArray[np.generic]] = dict(kept.arrays) if kept else {}

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.correction import Lattice
+from simulator.specs.base import Source
 from simulator.specs.documents import read_yaml, validate
-from simulator.specs.engine.engine import EngineFits
+from simulator.specs.engine.engine import EngineFit, EngineFits
 from simulator.specs.hardware.calibration import CalibrationSpec
 from simulator.specs.profiles import profile_root
 from simulator.specs.writing import json_yaml_text, yaml_text
@@ -79,6 +80,31 @@ def write_engine_fits(
         fitted = {"releases": {**fits.releases, release: before.model_copy(update=fitted)}}
     dated = {**fitted, "date": datetime.now(UTC).date().isoformat()}
     write_whole(path, yaml_text(fits.model_copy(update=dated), heading=HEADING))
+    return path
+
+
+def write_vendor_fits(
+    engine: str, *, vendor: str, overheads: Mapping[str, float], spread: float, note: str, directory: Path | None = None
+) -> Path:
+    """Put numbers fitted on a vendor's accelerators into an engine's file; overheads not fitted are the engine's own.
+
+    spread : log-sigma of whole runs under numbers that they had no part in
+    """
+    path = (directory or calibration_directory() / "engines") / f"{engine}.yaml"
+    fits = validate(EngineFits, read_yaml(path), where=str(path))
+    today = datetime.now(UTC).date().isoformat()
+    source = Source(
+        source=f"InferenceX (database dump of 2026-07-20), closed loops on {vendor}; validation/fit/vendor_engines.py",
+        date=today,
+        note=note,
+    )
+    fit = EngineFit(
+        overheads=fits.overheads.model_copy(update=_rounded(overheads, digits=4)),
+        spread=fits.spread.model_copy(update=dict.fromkeys(("ttft", "tpot", "e2e"), round(spread, 3))),
+        sources={"overheads": source, "spread": source.model_copy(update={"note": "of TPOT; that of TTFT is assumed"})},
+    )
+    changed = {"vendors": {**fits.vendors, vendor: fit}, "date": today}
+    write_whole(path, yaml_text(fits.model_copy(update=changed), heading=HEADING))
     return path
 
 

@@ -76,6 +76,22 @@ NOTES = {("vllm", "bfloat16"): UNINITIALISED, ("vllm", "fp8"): CONSTANT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """How a table was measured and how densely.
+
+    cold : weights came from memory in every repetition, because the loop went through more copies than a cache holds
+    octaves : every shape has token counts of its own, so that the correction varies smoothly over whole octaves of m
+    """
+
+    cold: bool = False
+    octaves: bool = False
+
+
+COMMON_GRID = Sweep()
+"""Weights that may stay in L2, and the same m for every shape."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A way to fit the correction: its prior, and how firmly outliers are set aside."""
 
@@ -84,11 +100,11 @@ class Candidate:
     outlier: float = 2.0
     rounds: int = 3
 
-    @property
-    def prior(self) -> tuple[Smoothness, ...]:
-        """Rows of different m are corrected separately: the tile a library picks jumps between neighbouring m, and
-        every shape was measured at the same m."""
-        return (Smoothness(lengths=(0.003, self.length, self.length), noise=self.noise),)
+    def prior(self, sweep: Sweep) -> tuple[Smoothness, ...]:
+        """Rows of different m are corrected separately where every shape was measured at the same m: the tile a library
+        picks jumps between neighbouring m."""
+        along_m = 1.0 if sweep.octaves else 0.003
+        return (Smoothness(lengths=(along_m, self.length, self.length), noise=self.noise),)
 
 
 CANDIDATES = (
@@ -110,7 +126,12 @@ def gemm_rows(table: pd.DataFrame, *, gemm_dtype: str) -> pd.DataFrame:
 
 
 def physics_seconds(
-    rows: pd.DataFrame, *, hardware: AcceleratorSpec, format: MatmulFormat, parameters: Mapping[str, float]
+    rows: pd.DataFrame,
+    *,
+    hardware: AcceleratorSpec,
+    format: MatmulFormat,
+    parameters: Mapping[str, float],
+    sweep: Sweep = COMMON_GRID,
 ) -> Array:
     """``gemm_seconds`` of every row, in chunks that stay in cache."""
     machine = gemm_machine(hardware, format)
@@ -123,35 +144,50 @@ def physics_seconds(
             weight_bytes=format.weight_bits / BITS_PER_BYTE,
             activation_bytes=format.activation_bits / BITS_PER_BYTE,
             quantises=format.quantises_activations,
+            cold=sweep.cold,
         ).seconds
         for start in range(0, len(rows), CHUNK)
     ]
     return np.concatenate(parts)
 
 
+def correction_nodes(points: Array, *, sweep: Sweep) -> tuple[Array, ...]:
+    """Nodes at every size that was measured; of m at whole octaves where the shapes share no grid."""
+    nodes = [np.unique(points[:, axis]) for axis in range(len(AXES))]
+    if sweep.octaves:
+        nodes[0] = np.arange(np.floor(nodes[0][0]), np.ceil(nodes[0][-1]) + 1.0)
+    return tuple(nodes)
+
+
 def fit_format(
-    rows: pd.DataFrame, *, hardware: AcceleratorSpec, format: MatmulFormat, file: str, note: str = ""
+    rows: pd.DataFrame,
+    *,
+    hardware: AcceleratorSpec,
+    format: MatmulFormat,
+    file: str,
+    note: str = "",
+    sweep: Sweep = COMMON_GRID,
 ) -> Fitted:
     """Physics, then the prior chosen by cross-validation inside the fit part, then the correction; scored last."""
     seen = rows[~rows["is_score"]].reset_index(drop=True)
     sample = seen.iloc[stratified_sample(np.log2(seen["m"].to_numpy(dtype=float)), count=5000)]
     bounds = BOUNDS | (QUANTISE_BOUNDS if format.quantises_activations else {})
     parameters = fit_parameters(
-        lambda trial: physics_seconds(sample, hardware=hardware, format=format, parameters=trial),
+        lambda trial: physics_seconds(sample, hardware=hardware, format=format, parameters=trial, sweep=sweep),
         sample["seconds"].to_numpy(),
         bounds=bounds,
     )
-    physics = physics_seconds(seen, hardware=hardware, format=format, parameters=parameters)
+    physics = physics_seconds(seen, hardware=hardware, format=format, parameters=parameters, sweep=sweep)
     residual = np.log(seen["seconds"].to_numpy() / physics)
     points = log2_coordinates(*(seen[axis] for axis in AXES))
-    nodes = tuple(np.unique(points[:, axis]) for axis in range(len(AXES)))
-    best, held_out = choose_candidate(points, residual, seen["fold"].to_numpy(), nodes=nodes)
+    nodes = correction_nodes(points, sweep=sweep)
+    best, held_out = choose_candidate(points, residual, seen["fold"].to_numpy(), nodes=nodes, sweep=sweep)
     lattice = fit_lattice(
         points,
         residual,
         axes=AXES,
         nodes=nodes,
-        prior=best.prior,
+        prior=best.prior(sweep),
         outlier=best.outlier,
         rounds=best.rounds,
         reach=REACH_OCTAVES,
@@ -172,13 +208,13 @@ def fit_format(
         draft,
         lattice=lattice,
         measured=rows["seconds"].to_numpy(),
-        predicted=predict(rows, fit=draft, hardware=hardware, format=format, lattice=lattice),
+        predicted=predict(rows, fit=draft, hardware=hardware, format=format, lattice=lattice, sweep=sweep),
         is_score=rows["is_score"].to_numpy(),
     )
 
 
 def choose_candidate(
-    points: Array, residual: Array, fold: NDArray[np.int64], *, nodes: tuple[Array, ...]
+    points: Array, residual: Array, fold: NDArray[np.int64], *, nodes: tuple[Array, ...], sweep: Sweep
 ) -> tuple[Candidate, Array]:
     """The candidate with the smallest held-out error over the folds, and its held-out corrections."""
     trials = []
@@ -189,7 +225,7 @@ def choose_candidate(
             fold,
             axes=AXES,
             nodes=nodes,
-            prior=candidate.prior,
+            prior=candidate.prior(sweep),
             outlier=candidate.outlier,
             rounds=candidate.rounds,
         )
@@ -199,11 +235,17 @@ def choose_candidate(
 
 
 def predict(
-    rows: pd.DataFrame, *, fit: KernelFit, hardware: AcceleratorSpec, format: MatmulFormat, lattice: Lattice | None
+    rows: pd.DataFrame,
+    *,
+    fit: KernelFit,
+    hardware: AcceleratorSpec,
+    format: MatmulFormat,
+    lattice: Lattice | None,
+    sweep: Sweep = COMMON_GRID,
 ) -> Predicted:
     """Every row as ``gemm_timing`` prices it."""
     points = log2_coordinates(*(rows[axis] for axis in AXES))
-    physics_s = physics_seconds(rows, hardware=hardware, format=format, parameters=fit.parameters)
+    physics_s = physics_seconds(rows, hardware=hardware, format=format, parameters=fit.parameters, sweep=sweep)
     log_sigma, _ = shape_confidence(fit, points, axes=AXES)
     return Predicted(
         seconds=physics_s * np.exp(log_correction(lattice, points)), log_sigma=log_sigma, physics_s=physics_s

@@ -32,6 +32,7 @@ from validation.fit.moe_rows import (
 )
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
 from validation.fit.residuals import NOT_SCORED, regime_sigmas
+from validation.silicon.amd_tables import CHIP, CHIPS
 from validation.silicon.formats import EXPERT_FORMATS
 
 Array = NDArray[np.float64]
@@ -68,6 +69,8 @@ def physics_seconds(
     rows: pd.DataFrame, *, hardware: AcceleratorSpec, format: MatmulFormat, parameters: Mapping[str, float]
 ) -> Array:
     """``moe_seconds`` of every row."""
+    if CHIP in rows:
+        return _on_chips(rows, format=format, parameters=parameters)
     seconds = np.zeros(len(rows))
     gated = rows["is_gated"].to_numpy(dtype=bool)
     for is_gated in (True, False):
@@ -81,6 +84,18 @@ def physics_seconds(
                 activation_bytes=format.activation_bits / BITS_PER_BYTE,
                 gated=is_gated,
             ).seconds
+    return seconds
+
+
+def _on_chips(rows: pd.DataFrame, *, format: MatmulFormat, parameters: Mapping[str, float]) -> Array:
+    """Rows of several chips of one architecture, each on its own facts; a compute unit's bandwidth is the same."""
+    seconds = np.zeros(len(rows))
+    chips = rows[CHIP].to_numpy()
+    for name in sorted(set(chips)):
+        chosen, chip = chips == name, CHIPS[name]
+        own = {**parameters, "unit_bandwidth": parameters["unit_bandwidth"] * chip.active_share}
+        part = rows[chosen].drop(columns=[CHIP])
+        seconds[chosen] = physics_seconds(part, hardware=chip.facts(), format=format, parameters=own)
     return seconds
 
 

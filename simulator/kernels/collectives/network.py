@@ -118,7 +118,7 @@ def _timing(priced: _PricedCollective, *, busy: NDArray[np.bool_], wire_s: Array
 def _wire_s(operation: Collective, message: Array, *, participants: int, link: LinkSpec) -> Array:
     """The floor: a ring's traffic at the link's full bandwidth [s]."""
     wire = wire_factor("ring_simple", operation=operation, participants=participants)
-    floor: Array = wire * message / link.bytes_per_s_per_direction
+    floor: Array = wire * message / link.reached_bytes_per_s(participants)
     return floor
 
 
@@ -153,7 +153,7 @@ def _within_domain(
             operation=operation,
             message_bytes=message[chosen],
             participants=participants,
-            bytes_per_s=link.bytes_per_s_per_direction,
+            bytes_per_s=link.reached_bytes_per_s(participants),
         )
         beyond = _octaves_beyond(fit, message=message[chosen], participants=participants)
         log_sigma[chosen] = fit.error.log_sigma * (1 + beyond)

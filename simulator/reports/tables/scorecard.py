@@ -26,7 +26,7 @@ GROUPS: tuple[CalibrationGroup, ...] = (
     "elementwise",
     "roofline",
 )
-LIBRARIES = ("vllm", "sglang", "trtllm", "nccl", "torch")
+LIBRARIES = ("vllm", "sglang", "trtllm", "aiter", "nccl", "torch")
 README_FAMILIES = ("gemm", "prefill_attention", "decode_attention", "moe", "recurrent", "all_reduce")
 
 

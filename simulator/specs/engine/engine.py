@@ -126,6 +126,10 @@ class EngineOverheads(Spec):
         cut a chain of guesses; build a tree with its mask, walk it, compact the cache [s]
     vector_elements_per_clock : numbers of the cache that the vector units of a compute unit take in per clock, where
         decode attention has no matrix kernel
+    launch_gap_s : device time between a kernel of a step and the next, beyond what kernels cost back to back in a
+        benchmark's loop [s]
+    tuned_share : share of the rate of tuned kernels that products and experts reach in the engine, with the kernels
+        that it finds for shapes which nobody tuned
     host_speed : speed of one thread of the hosts on which these times were taken; that of an H100 server is 1
     """
 
@@ -141,15 +145,21 @@ class EngineOverheads(Spec):
     speculation_chain_s: NonNegativeFloat = 0.0
     speculation_tree_s: NonNegativeFloat = 0.0
     vector_elements_per_clock: NonNegativeFloat = 0.0
+    launch_gap_s: NonNegativeFloat = 0.0
+    tuned_share: float = Field(default=1.0, gt=0, le=1)
     host_speed: PositiveFloat = 1.0
 
     def on_host(self, host_speed: float) -> EngineOverheads:
-        """The same software on a host whose threads run at ``host_speed``: its times are inverse to it."""
+        """The same software on a host whose threads run at ``host_speed``: its own times are inverse to it."""
         if host_speed == self.host_speed:
             return self
         slower = self.host_speed / host_speed
-        times = {name: getattr(self, name) * slower for name in type(self).model_fields if name.endswith("_s")}
+        times = {name: getattr(self, name) * slower for name in type(self).model_fields if name in HOST_TIMES}
         return self.model_copy(update={**times, "host_speed": host_speed})
+
+
+HOST_TIMES = tuple(name for name in EngineOverheads.model_fields if name.endswith("_s") and name != "launch_gap_s")
+"""Overheads that a faster host shortens."""
 
 
 class EngineSpread(Spec):
@@ -184,6 +194,7 @@ class EngineFits(Spec):
 
     cache_logged_on : accelerators on which the memory plan was compared with the engine's own logs
     releases : those of earlier releases, by the version that ended them
+    vendors : those on the accelerators of a vendor whose kernels the engine takes from elsewhere
     """
 
     engine: str
@@ -193,6 +204,7 @@ class EngineFits(Spec):
     spread: EngineSpread
     sources: dict[str, Source]
     releases: dict[str, EngineFit] = Field(default_factory=dict)
+    vendors: dict[str, EngineFit] = Field(default_factory=dict)
 
 
 class EngineRelease(EngineFit):
@@ -241,6 +253,7 @@ class EngineProfile(Spec):
     ``releases``: what earlier versions had instead, by the version that ended them, oldest first.
     ``rules``: limits that a release takes on some devices in place of the profile's, by release; the profile's
     ``version`` is among them. A release without rules takes those of the nearest one.
+    ``vendors``: the fits on accelerators of other vendors, where runs there were measured.
     """
 
     name: str
@@ -272,6 +285,7 @@ class EngineProfile(Spec):
     sources: dict[str, Source]
     releases: dict[str, EngineRelease] = Field(default_factory=dict)
     rules: dict[str, tuple[LimitRule, ...]] = Field(default_factory=dict)
+    vendors: dict[str, EngineFit] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -298,10 +312,16 @@ class EngineProfile(Spec):
             "matrix_groups": release.matrix_groups,
             "recipe": release.recipe,
             "spread": release.spread,
+            "vendors": {},
         }
         if release.cuda_graph_max_sequences is not None:
             changed["cuda_graph_max_sequences"] = release.cuda_graph_max_sequences
         return self.model_copy(update=changed)
+
+    def on_vendor(self, vendor: str) -> EngineProfile:
+        """The profile with the fits on accelerators of ``vendor``, where there are any of its own release."""
+        fit = self.vendors.get(vendor)
+        return self if fit is None else self.model_copy(update={"overheads": fit.overheads, "spread": fit.spread})
 
     def on_host(self, host_speed: float) -> EngineProfile:
         """The profile on a host of another speed."""

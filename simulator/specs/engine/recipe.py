@@ -8,7 +8,7 @@ from pydantic import PositiveFloat
 
 from simulator.specs.base import Spec
 
-KernelLibraryName = Literal["vllm", "sglang", "trtllm", "torch"]
+KernelLibraryName = Literal["vllm", "sglang", "trtllm", "aiter", "torch"]
 
 
 class TableKernel(Spec):

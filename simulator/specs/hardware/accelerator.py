@@ -28,6 +28,13 @@ class LinkSpec(Spec):
     kind: str
     bytes_per_s_per_direction: PositiveFloat
     domain_size: PositiveInt = Field(default=1, description="devices that reach each other over this link")
+    mesh: bool = Field(default=False, description="each pair has a link of its own, and no switch joins their rates")
+
+    def reached_bytes_per_s(self, participants: int) -> float:
+        """Rate of one device among ``participants`` of a domain: on a mesh, of its links to those alone."""
+        if not self.mesh or participants >= self.domain_size:
+            return self.bytes_per_s_per_direction
+        return self.bytes_per_s_per_direction * (participants - 1) / (self.domain_size - 1)
 
 
 class AcceleratorSpec(Spec):

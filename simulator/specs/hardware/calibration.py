@@ -70,6 +70,7 @@ class KernelFit(Spec):
         ("mla", "d64", "nccl", "custom", "kda")
     parameters : of the physics, bounded and meaningful; box : fitted range of each coordinate
     physics_log_sigma : spread of log(measured / physics) without the correction, which is what is left far from data
+    includes_quantisation : whether the pass that quantises the activations was timed with the kernel
     """
 
     family: str
@@ -81,6 +82,7 @@ class KernelFit(Spec):
     box: dict[str, tuple[float, float]]
     error: FitError
     physics_log_sigma: PositiveFloat | None = None
+    includes_quantisation: bool = True
     regimes: tuple[RegimeSigma, ...] = ()
     note: str = ""
 

@@ -1,0 +1,80 @@
+"""Accelerators of another vendor: its own kernels before a foreign relative's, its links, what its engines add."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.kernels.collectives.network import collective_timing
+from simulator.kernels.fits import collective_fits, fit_set
+from simulator.operators.step_shape import decode_step
+from simulator.operators.work import Collective, CollectiveShape
+from simulator.phases.deployment import deploy
+from simulator.phases.step import estimate_step
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec, load_engine
+from simulator.specs.loading import load_hardware
+from simulator.specs.model.loading import load_model
+
+
+@pytest.mark.parametrize(("name", "measured"), [("mi300x", "mi300x"), ("mi325x", "mi300x"), ("mi355x", "mi355x")])
+def test_an_architecture_takes_its_own_kernels(name: str, measured: str) -> None:
+    for group in ("gemm", "moe"):
+        fits = fit_set(load_hardware(name), library="vllm", group=group)
+        assert fits is not None
+        assert (fits.library, fits.relative.name) == ("aiter", measured)
+        # What is quantised before the product is priced beside it.
+        assert not any(fit.includes_quantisation for fit in fits.fits)
+
+
+def test_nvidia_takes_none_of_another_vendors_kernels() -> None:
+    for name in ("h100-sxm-80gb", "t4", "h20-96gb"):
+        fits = fit_set(load_hardware(name), library="vllm", group="gemm")
+        assert fits is not None
+        assert fits.library == "vllm"
+
+
+def test_on_a_mesh_fewer_devices_have_fewer_links() -> None:
+    link = load_hardware("mi300x").scale_up
+    rates = [link.reached_bytes_per_s(participants) for participants in (2, 4, 8)]
+    assert rates == [pytest.approx(link.bytes_per_s_per_direction * peers / 7) for peers in (1, 3, 7)]
+    switched = load_hardware("h100-sxm-80gb").scale_up
+    assert switched.reached_bytes_per_s(2) == switched.bytes_per_s_per_direction
+
+
+def test_all_reduce_on_amd_is_what_rccl_takes() -> None:
+    """RCCL tests on eight MI300X: 28.2 us for 1 MiB, 804 us for 128 MiB."""
+    hardware = load_hardware("mi300x")
+    chosen = collective_fits(hardware, library="vllm")
+    for message_bytes, measured_s in ((2**20, 28.2e-6), (2**27, 804e-6)):
+        shape = CollectiveShape(operation=Collective.ALL_REDUCE, message_bytes=message_bytes, participants=8)
+        timing = collective_timing(shape, hardware=hardware, fits=chosen.fits, relative=chosen.relative)
+        assert timing.seconds[0] == pytest.approx(measured_s, rel=0.1)
+
+
+def test_an_engine_has_numbers_of_its_own_on_another_vendor() -> None:
+    profile = load_engine("vllm")
+    there = profile.on_vendor("amd")
+    assert there.overheads == profile.vendors["amd"].overheads != profile.overheads
+    assert profile.on_vendor("nvidia") is profile
+    assert not profile.at("0.5").vendors
+
+
+def test_gaps_between_kernels_do_not_depend_on_the_host() -> None:
+    overheads = load_engine("sglang").on_vendor("amd").overheads
+    slow = overheads.on_host(0.5)
+    assert slow.launch_gap_s == overheads.launch_gap_s > 0
+    assert slow.prompt_token_s == pytest.approx(2 * overheads.prompt_token_s)
+
+
+def test_more_kernels_pay_more_gaps_and_untuned_shapes_run_slower() -> None:
+    """A step under SGLang's numbers on AMD is longer than its kernels alone by one gap a kernel and the lost rate."""
+    replica = deploy(
+        model=load_model("llama-3.1-8b"),
+        hardware=load_hardware("mi300x"),
+        parallelism=ParallelismSpec(tp_size=1),
+        engine=EngineSpec(name="sglang"),
+    )
+    traits = replica.kernels.traits
+    step = estimate_step(replica, decode_step(sequences=1, context=1000))
+    assert traits.launch_gap_s > 0
+    assert float(step.step_s[0]) > sum(row.work.count * traits.launch_gap_s for row in step.rows)

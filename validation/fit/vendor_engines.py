@@ -1,0 +1,182 @@
+"""Fit what an engine adds to a step on another vendor's accelerators, to closed loops that InferenceX measured there.
+
+``python -m validation.fit.vendor_engines --data DIR [--vendor amd] [--every N] [--write]``: Gauss-Newton on the log of
+TPOT and throughput, outliers weighing less, over aggregated runs without speculation. Three numbers an engine: device
+time between kernels, host time per running sequence, and the share of the tuned kernels' rate. Printed beside the
+errors of all runs are those of every model, or of every accelerator where an engine ran but one model, under numbers
+that were fitted without it. ``--write`` puts them into the vendor's part of hardware_profiles/calibration/engines/.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.engine.runs.answers import run_of
+from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
+from simulator.engine.runs.served_run import ServedRun
+from simulator.errors import RoofcastError
+from simulator.kernels.timing import DEVIATE, LEVEL
+from simulator.phases.deployment import Deployment
+from simulator.specs.documents import validate
+from simulator.specs.loading import load_hardware
+from simulator.specs.question.scenario import ScenarioSpec
+from validation.end_to_end.inferencex import TodayRun, load_inferencex
+from validation.fit.files import write_vendor_fits
+from validation.fit.robust import robust_step
+
+Array = NDArray[np.float64]
+METRICS = ("tpot_s", "total_tokens_per_s")
+ROUNDS = 2
+OUTLIER = 0.1
+"""Errors beyond this count linearly [Huber1964]: some rows are odd in ways that no engine constant explains."""
+SCALES: Mapping[str, float] = {"launch_gap_s": 2e-6, "step_per_sequence_s": 1e-5, "slowness": 0.05}
+LOWEST: Mapping[str, float] = {"launch_gap_s": 0.0, "step_per_sequence_s": 0.0, "slowness": 1.0}
+"""``slowness`` is the inverse of ``tuned_share``: times are linear in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A measured run with its replica, built once."""
+
+    today: TodayRun
+    scenario: ScenarioSpec
+    deployment: Deployment
+
+
+def cases_of(data: Path, *, vendor: str, every: int) -> dict[str, list[Case]]:
+    """Every n-th run on the vendor's accelerators, by engine; runs that are refused are left out."""
+    found: dict[str, list[Case]] = {}
+    runs = [item for item in load_inferencex(data) if item.speculation == "none"]
+    own = [item for item in runs if load_hardware(str(item.run.scenario["hardware"])).vendor == vendor]
+    for item in own[::every]:
+        scenario = validate(ScenarioSpec, item.run.scenario, where=item.run.source)
+        try:
+            deployment = deployment_of(scenario)
+            run_of(scenario, deployment, options=ServeOptions())
+        except RoofcastError:
+            continue
+        found.setdefault(item.engine, []).append(Case(today=item, scenario=scenario, deployment=deployment))
+    return found
+
+
+def _with(deployment: Deployment, values: Mapping[str, float]) -> Deployment:
+    """The replica with these numbers on its own host."""
+    given = {"tuned_share": 1.0 / values["slowness"], **{name: values[name] for name in SCALES if name != "slowness"}}
+    overheads = deployment.engine.overheads.model_copy(update=given)
+    traits = replace(deployment.kernels.traits, launch_gap_s=overheads.launch_gap_s, tuned_share=overheads.tuned_share)
+    engine = replace(deployment.engine, overheads=overheads)
+    return replace(deployment, engine=engine, kernels=replace(deployment.kernels, traits=traits))
+
+
+def log_errors(cases: Sequence[Case], values: Mapping[str, float]) -> Array:
+    """log(predicted / measured) of every metric of every case, shape (cases, metrics)."""
+    errors = []
+    for case in cases:
+        run = run_of(case.scenario, _with(case.deployment, values), options=ServeOptions())
+        assert not isinstance(run, ServedRun), "a closed loop is no served load"
+        errors.append([float(np.log(getattr(run, name) / case.today.run.measured[name])) for name in METRICS])
+    return np.array(errors)
+
+
+def _moved(here: Array, slopes: Array, values: Mapping[str, float]) -> dict[str, float]:
+    """The numbers that make the linearised errors smallest."""
+    low = np.array([(LOWEST[name] - values[name]) / scale for name, scale in SCALES.items()])
+    step = robust_step(here.ravel(), slopes.reshape(-1, len(SCALES)), low=low, outlier=OUTLIER)
+    return {
+        name: max(values[name] + move * scale, LOWEST[name])
+        for (name, scale), move in zip(SCALES.items(), step, strict=True)
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """Numbers of all runs; the errors of every run under them, and under those that its group had no part in."""
+
+    values: Mapping[str, float]
+    seen: Array
+    held_out: Array
+    left_out: str
+
+
+def fit(cases: Sequence[Case]) -> Fitted:
+    """Fit on all cases, and once more without each model, or each accelerator where there is one model."""
+    values: dict[str, float] = {"launch_gap_s": 3e-6, "step_per_sequence_s": 1e-5, "slowness": 1.1}
+    for _ in range(ROUNDS):
+        here, slopes = _linearised(cases, values)
+        before, values = values, _moved(here, slopes, values)
+    models = {case.today.model for case in cases}
+    left_out = "model" if len(models) > 1 else "hardware"
+    owners = np.array([getattr(case.today, left_out) for case in cases])
+    held_out = np.zeros_like(here)
+    for owner in sorted(set(owners)):
+        seen = owners != owner
+        without = _moved(here[seen], slopes[seen], before) if seen.any() else values
+        held_out[~seen] = log_errors([case for case, used in zip(cases, seen, strict=True) if not used], without)
+    return Fitted(values=values, seen=log_errors(cases, values), held_out=held_out, left_out=left_out)
+
+
+def _linearised(cases: Sequence[Case], values: Mapping[str, float]) -> tuple[Array, Array]:
+    """Errors at ``values``, and their slopes per scaled number."""
+    here = log_errors(cases, values)
+    slopes = [log_errors(cases, {**values, name: values[name] + scale}) - here for name, scale in SCALES.items()]
+    return here, np.stack(slopes, axis=-1)
+
+
+def report(engine: str, cases: Sequence[Case], fitted: Fitted) -> None:
+    """Numbers, then errors by accelerator and model: of the fit, and with the group left out."""
+    values = ", ".join(f"{name} {value:.4g}" for name, value in fitted.values.items())
+    print(f"{engine}: {values}; held out by {fitted.left_out}", flush=True)
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for place, case in enumerate(cases):
+        groups.setdefault((case.today.hardware, case.today.model, case.today.weights), []).append(place)
+    for (hardware, model, weights), places in sorted(groups.items()):
+        parts = [f"  {hardware:8s} {model.split('/')[-1]:24s} {weights:6s} {len(places):4d}"]
+        for title, errors in (("fit", fitted.seen), ("held out", fitted.held_out)):
+            for column, metric in enumerate(METRICS):
+                signed = np.expm1(errors[places, column])
+                parts.append(f"{title} {metric.split('_')[0]} {signed.mean():+.1%}/{np.abs(signed).mean():.1%}")
+        print("  ".join(parts), flush=True)
+    everything = np.abs(np.expm1(fitted.held_out)).mean(axis=0)
+    print(f"  held out, mean: TPOT {everything[0]:.1%}, tokens/s {everything[1]:.1%}", flush=True)
+
+
+def spread_of(fitted: Fitted) -> float:
+    """The log-sigma whose 80 % interval holds that share of the held-out TPOTs."""
+    return float(np.quantile(np.abs(fitted.held_out[:, 0]), LEVEL) / DEVIATE)
+
+
+def main() -> None:
+    """Fit, print, and optionally write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder that holds today/")
+    parser.add_argument("--vendor", default="amd")
+    parser.add_argument("--engine", nargs="*", help="only these")
+    parser.add_argument("--every", type=int, default=1, help="every n-th run")
+    parser.add_argument("--write", action="store_true", help="update the fits of each engine")
+    arguments = parser.parse_args()
+    for engine, cases in cases_of(arguments.data, vendor=arguments.vendor, every=arguments.every).items():
+        if arguments.engine and engine not in arguments.engine:
+            continue
+        fitted = fit(cases)
+        report(engine, cases, fitted)
+        if arguments.write:
+            values = {name: value for name, value in fitted.values.items() if name != "slowness"}
+            errors = np.abs(np.expm1(fitted.held_out)).mean(axis=0)
+            write_vendor_fits(
+                engine,
+                vendor=arguments.vendor,
+                overheads={**values, "tuned_share": 1.0 / fitted.values["slowness"]},
+                spread=spread_of(fitted),
+                note=f"Three numbers for all models. Leave one {fitted.left_out} out: TPOT {errors[0]:.1%}, tokens/s "
+                f"{errors[1]:.1%}. The other overheads are those of the engine elsewhere.",
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -141,8 +141,8 @@ def derived_experts(shape: MoeShape, *, hardware: AcceleratorSpec, library: str,
 
     Leaves out the 16-bit product over outlier columns.
     """
-    family = format_family(shape.format, library=library)
     found = find_experts(plain, shape=shape, fmt=Dtype.BF16.value)
+    family = format_family(shape.format, library=found[0].library if found else library)
     if family is None or found is None:
         return None
     fits, fit = found

@@ -42,7 +42,7 @@ def prefill(name: str) -> StepEstimate:
 @pytest.mark.parametrize("fit", load_power_fits().fits, ids=lambda fit: fit.architectures[0])
 def test_shares_are_fractions_with_a_known_error(fit: object) -> None:
     for name in ("base", "compute", "memory"):
-        assert 0 <= getattr(fit, name) <= 1.5, name
+        assert 0 <= getattr(fit, name) <= 4.0, name
     assert fit.points > 0  # type: ignore[attr-defined]
     assert 0 < fit.fit_mape < 0.5  # type: ignore[attr-defined]
 

@@ -17,7 +17,7 @@ from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import load_hardware
 from validation.fit.corrected import Fitted, report, write_fits
 from validation.fit.files import calibration_directory
-from validation.fit.gemm import Sweep
+from validation.fit.gemm import BOUNDS, Sweep
 from validation.fit.gemm import fit_format as fit_products
 from validation.fit.moe import fit_format as fit_experts
 from validation.fit.moe_rows import KernelGroup
@@ -60,7 +60,9 @@ def fit_gemm(fmt: str, *chips: str, data: Path, hardware: AcceleratorSpec, file:
     rows = gemm_rows(data, chip=chip, fmt=fmt)
     fitted = fit_products(rows, hardware=chip.facts(), format=FORMATS[fmt], file=file, sweep=SWEEP)
     parameters = dict(fitted.fit.parameters)
-    parameters["unit_bandwidth"] *= hardware.compute_units / chip.compute_units
+    carried = parameters["unit_bandwidth"] * hardware.compute_units / chip.compute_units
+    # At the bound of the search no compute unit waits for its own feed.
+    parameters["unit_bandwidth"] = min(carried, BOUNDS["unit_bandwidth"].high)
     return replace(fitted, fit=fitted.fit.model_copy(update={"parameters": parameters})), len(rows)
 
 

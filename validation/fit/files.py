@@ -100,7 +100,7 @@ def write_vendor_fits(
     )
     fit = EngineFit(
         overheads=fits.overheads.model_copy(update=_rounded(overheads, digits=4)),
-        spread=fits.spread.model_copy(update=dict.fromkeys(("ttft", "tpot", "e2e"), round(spread, 3))),
+        spread=fits.spread.model_copy(update=dict.fromkeys(("ttft", "tpot", "e2e", "loops"), round(spread, 3))),
         sources={"overheads": source, "spread": source.model_copy(update={"note": "of TPOT; that of TTFT is assumed"})},
     )
     changed = {"vendors": {**fits.vendors, vendor: fit}, "date": today}

@@ -1,15 +1,17 @@
-"""Fit how much of the power range a busy device draws: ``python -m validation.fit.power --data DIR --tables DIR``.
+"""Fit how much of the power range a busy device draws: ``python -m validation.fit.power --data DIR [--every N]``.
 
 Measured: the Splitwise A100 runs give, relative to TDP, an average that their long decode phase sets and a peak that
-their prompt phase sets where it lasts longer than a sampling period. On B200, watts stand beside vLLM's attention
-kernels, one head layout in five held out. Writes hardware_profiles/calibration/power.yaml.
+their prompt phase sets where it lasts longer than a sampling period. InferenceX's closed loops give joules per token:
+times the tokens per second of the same deployment they are the watts of an accelerator, at the MFU and MBU that the
+measured speed implies. Printed are errors with each model left out, and with the accelerator's own runs left out.
+Writes hardware_profiles/calibration/power.yaml.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,31 +21,42 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 from simulator.engine.runs.answers import answer
+from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.steps import PhaseEstimate
+from simulator.errors import RoofcastError
 from simulator.specs.documents import validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.power import PowerFit, PowerFits
 from simulator.specs.loading import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
+from validation.end_to_end.inferencex import load_inferencex
 from validation.end_to_end.runs import read_rows
 from validation.end_to_end.sources import splitwise
-from validation.fit.power_rows import VERSION, PowerRows, decode_power, prefill_power
-from validation.silicon.tables import SOURCE, tables_root
 from validation.writing import write_whole
 
 Array = NDArray[np.float64]
-DATE = "2026-11-21"
+DATE = "2026-11-22"
+ENERGY, SPEED = "energy_per_output_token_j", "total_tokens_per_s"
 POWER_NOTE = re.compile(r"peak_power=([0-9.]+) average_power=([0-9.]+)")
 # Shorter prompt phases fall between two samples of the power counter.
 SAMPLED_PREFILL_S = 0.25
 # Longer prompts keep the average low for reasons that the notes do not give; longer outputs ended early.
 MAX_ISL, OSL = 2048, 128
-HIGHEST = 1.5
-"""Of a share: what exceeds 1 together is cut off at TDP."""
-DRAM_J_PER_BYTE = 3.92e-12 * 8
-"""Of HBM2, the array and its interface alone [OConnor2017]: no fit may put a byte below it."""
+HIGHEST = 4.0
+"""Of a share: what exceeds 1 together is cut off at TDP, where the clock falls long before the peak rate is reached."""
 ROUNDS, SMALLEST_MISS = 20, 0.02
 """Of the reweighting that turns squares into absolute deviations."""
+LOOPS: Mapping[str, tuple[str, ...]] = {
+    "hopper": ("h200-sxm-141gb",),
+    "blackwell": ("b200-sxm",),
+    "cdna4": ("mi355x",),
+}
+STANDS_FOR: Mapping[str, tuple[str, ...]] = {
+    "hopper": ("hopper",),
+    "blackwell": ("blackwell", "blackwell-ultra", "blackwell-rtx"),
+    "cdna4": ("cdna4", "cdna3", "cdna2"),
+}
+"""Architectures that a fit serves: those whose watts nobody published take the nearest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +66,7 @@ class Draw:
     share: float
     mfu: float
     mbu: float
+    model: str = ""
 
 
 def _draw(phase: PhaseEstimate, *, relative_power: float, hardware: AcceleratorSpec) -> Draw:
@@ -78,42 +92,112 @@ def draws(rows: list[dict[str, str]]) -> Iterator[Draw]:
             yield _draw(result.run.prefill, relative_power=float(found.group(1)), hardware=hardware)
 
 
+def loop_draws(data: Path, *, hardware_names: tuple[str, ...], every: int) -> Iterator[Draw]:
+    """One draw per closed loop whose joules were recorded; what cannot be run is left out."""
+    runs = [
+        item
+        for item in load_inferencex(data)
+        if item.run.scenario["hardware"] in hardware_names
+        and item.speculation == "none"
+        and {ENERGY, SPEED} <= item.run.measured.keys()
+    ]
+    for item in runs[::every]:
+        try:
+            result = answer(validate(ScenarioSpec, item.run.scenario, where=item.run.source))
+        except RoofcastError:
+            continue
+        assert isinstance(result.run, UniformRun), "a closed loop is no served load"
+        hardware, measured = result.deployment.hardware, item.run.measured
+        speed = measured[SPEED] / result.total_tokens_per_s
+        devices = result.deployment.parallelism.devices * result.scenario.replicas
+        output_tokens_per_s = result.output_tokens_per_s * speed
+        watts = measured[ENERGY] * output_tokens_per_s / devices
+        phases = [phase for phase in (result.run.prefill, result.run.decode) if phase is not None]
+        total_s = sum(phase.total_s for phase in phases)
+        mfu, mbu = (
+            speed * sum(phase.total_s * phase.mean(getattr(phase.estimate, name)) for phase in phases) / total_s
+            for name in ("mfu", "mbu")
+        )
+        share = (watts - hardware.idle_w) / (hardware.tdp_w - hardware.idle_w)
+        yield Draw(share=min(1.0, share), mfu=mfu, mbu=mbu, model=item.model)
+
+
+def _features(known: Sequence[Draw]) -> tuple[Array, Array]:
+    features = np.array([[1.0, draw.mfu, draw.mbu] for draw in known])
+    return features, np.array([draw.share for draw in known])
+
+
+def absolute_deviations(known: Sequence[Draw]) -> Array:
+    """Shares with the least relative deviations; those that would pass TDP count as TDP."""
+    features, shares = _features(known)
+    parameters = np.array([0.3, 1.0, 0.5])
+    for _ in range(ROUNDS):
+        predicted = features @ parameters
+        clipped = (shares >= 1.0) & (predicted >= 1.0)
+        miss = np.maximum(np.abs(predicted / shares - 1.0), SMALLEST_MISS)
+        weights = np.where(clipped, 0.0, 1.0 / np.sqrt(miss) / shares)
+        parameters = lsq_linear(features * weights[:, None], shares * weights, bounds=(0.0, HIGHEST)).x
+    return parameters
+
+
+def watt_errors(known: Sequence[Draw], parameters: Array, *, hardware: AcceleratorSpec) -> Array:
+    """Relative errors of the predicted watts."""
+    features, shares = _features(known)
+    span = hardware.tdp_w - hardware.idle_w
+    predicted = hardware.idle_w + span * np.minimum(1.0, features @ parameters)
+    errors: Array = predicted / (hardware.idle_w + span * shares) - 1.0
+    return errors
+
+
+def fit_loops(data: Path, *, every: int) -> list[PowerFit]:
+    """One fit an architecture, each scored with every model left out in turn."""
+    known = {name: list(loop_draws(data, hardware_names=chips, every=every)) for name, chips in LOOPS.items()}
+    found = []
+    for name, draws_here in known.items():
+        hardware = load_hardware(LOOPS[name][0])
+        parameters = absolute_deviations(draws_here)
+        models = sorted({draw.model for draw in draws_here})
+        held_out = [
+            watt_errors(
+                [draw for draw in draws_here if draw.model == model],
+                absolute_deviations([draw for draw in draws_here if draw.model != model]),
+                hardware=hardware,
+            )
+            for model in models
+        ]
+        others = [draw for other, some in known.items() if other != name for draw in some]
+        foreign = watt_errors(draws_here, absolute_deviations(others), hardware=hardware)
+        fit_errors = watt_errors(draws_here, parameters, hardware=hardware)
+        score = float(np.abs(np.concatenate(held_out)).mean())
+        print(
+            f"{name}: {parameters.round(3)} of {len(draws_here)} runs: fit {np.abs(fit_errors).mean():.1%}, one model "
+            f"left out {score:.1%} ({', '.join(f'{errors.mean():+.1%}' for errors in held_out)}), fitted on other "
+            f"accelerators {np.abs(foreign).mean():.1%}"
+        )
+        found.append(
+            _named(
+                parameters,
+                architectures=STANDS_FOR[name],
+                fit_mape=float(np.abs(fit_errors).mean()),
+                score_mape=score,
+                points=len(draws_here),
+                source=f"InferenceX (database dump of 2026-07-20), {LOOPS[name][0]}: joules per output token times "
+                "tokens/s of the same closed loops; score: watts with each model left out",
+            )
+        )
+    return found
+
+
 def fit_power(known: list[Draw]) -> PowerFit:
     """Non-negative least squares of the shares; the error is that of the shares' own scale."""
-    features = np.array([[1.0, draw.mfu, draw.mbu] for draw in known])
-    shares = np.array([draw.share for draw in known])
-    parameters = lsq_linear(features, shares, bounds=(0.0, HIGHEST)).x
+    features, shares = _features(known)
+    parameters = lsq_linear(features, shares, bounds=(0.0, 1.5)).x
     return _named(
         parameters,
         architectures=("ampere",),
         fit_mape=_share_error(features, shares, parameters),
         points=len(known),
         source="Splitwise A100 profile (splitwise-sim data/perf_model.csv, commit 8f99e7dc): average and peak power",
-    )
-
-
-def fit_kernels(phases: tuple[PowerRows, ...], *, hardware: AcceleratorSpec) -> PowerFit:
-    """Least absolute deviations over kernels, each phase weighing the same; scored on the head layouts held out.
-
-    The counter lags behind short kernels and hides what bytes cost: their share is kept above the DRAM's own.
-    """
-    least = (0.0, 0.0, DRAM_J_PER_BYTE * hardware.memory_bytes_per_s / (hardware.tdp_w - hardware.idle_w))
-    seen = np.concatenate([rows.features[~rows.held_out] for rows in phases])
-    shares = np.concatenate([rows.share[~rows.held_out] for rows in phases])
-    each = np.concatenate([np.full((~rows.held_out).sum(), 1 / (~rows.held_out).sum()) for rows in phases])
-    parameters = np.array([0.5, 0.5, 0.5])
-    for _ in range(ROUNDS):
-        miss = np.maximum(np.abs(seen @ parameters - shares), SMALLEST_MISS)
-        weights = np.sqrt(each / miss)
-        parameters = lsq_linear(seen * weights[:, None], shares * weights, bounds=(least, HIGHEST)).x
-    held = [(rows.features[rows.held_out], rows.share[rows.held_out]) for rows in phases]
-    return _named(
-        parameters,
-        architectures=("blackwell", "blackwell-ultra", "blackwell-rtx"),
-        fit_mape=_share_error(seen, shares, parameters),
-        score_mape=float(np.mean([_share_error(features, known, parameters) for features, known in held])),
-        points=len(shares),
-        source=f"B200 attention kernels of vLLM {VERSION} with measured watts ({SOURCE})",
     )
 
 
@@ -148,17 +232,12 @@ def _named(
 def main() -> None:
     """Fit and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder that holds e2e/")
-    parser.add_argument("--tables", type=Path, help="folder of the silicon tables (default: the installed package's)")
+    parser.add_argument("--data", type=Path, required=True, help="folder that holds e2e/ and today/")
+    parser.add_argument("--every", type=int, default=1, help="every n-th closed loop")
     parser.add_argument("--output", type=Path, default=Path("hardware_profiles/calibration/power.yaml"))
     arguments = parser.parse_args()
-    root, b200 = tables_root(arguments.tables), load_hardware("b200-sxm")
-    fits = PowerFits(
-        fits=(
-            fit_power(list(draws(read_rows(arguments.data / "e2e" / "splitwise_a100.csv")))),
-            fit_kernels((prefill_power(root, hardware=b200), decode_power(root, hardware=b200)), hardware=b200),
-        )
-    )
+    splitwise_rows = read_rows(arguments.data / "e2e" / "splitwise_a100.csv")
+    fits = PowerFits(fits=(fit_power(list(draws(splitwise_rows))), *fit_loops(arguments.data, every=arguments.every)))
     write_whole(arguments.output, yaml.safe_dump(fits.model_dump(mode="json"), sort_keys=False))
     for fit in fits.fits:
         print(fit)

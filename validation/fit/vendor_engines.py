@@ -31,7 +31,7 @@ from validation.fit.files import write_vendor_fits
 from validation.fit.robust import robust_step
 
 Array = NDArray[np.float64]
-METRICS = ("tpot_s", "total_tokens_per_s")
+METRICS = ("tpot_p50_s", "total_tokens_per_s")
 ROUNDS = 2
 OUTLIER = 0.1
 """Errors beyond this count linearly [Huber1964]: some rows are odd in ways that no engine constant explains."""
@@ -74,13 +74,29 @@ def _with(deployment: Deployment, values: Mapping[str, float]) -> Deployment:
     return replace(deployment, engine=engine, kernels=replace(deployment.kernels, traits=traits))
 
 
+def own_errors(cases: Sequence[Case]) -> Array:
+    """`log_errors` under the numbers that the engines have."""
+    return np.concatenate([log_errors([case], _now(case.deployment)) for case in cases])
+
+
+def _now(deployment: Deployment) -> dict[str, float]:
+    overheads = deployment.engine.overheads
+    kept = {name: float(getattr(overheads, name)) for name in SCALES if name != "slowness"}
+    return {**kept, "slowness": 1.0 / overheads.tuned_share}
+
+
 def log_errors(cases: Sequence[Case], values: Mapping[str, float]) -> Array:
     """log(predicted / measured) of every metric of every case, shape (cases, metrics)."""
     errors = []
     for case in cases:
         run = run_of(case.scenario, _with(case.deployment, values), options=ServeOptions())
         assert not isinstance(run, ServedRun), "a closed loop is no served load"
-        errors.append([float(np.log(getattr(run, name) / case.today.run.measured[name])) for name in METRICS])
+        assert run.spread is not None, "a closed loop knows its requests"
+        assert run.spread.tpot is not None, "every answer has several tokens"
+        ranks = case.scenario.dp_size / run.ranks
+        predicted = (run.spread.tpot.p50_s, run.total_tokens_per_s * ranks)
+        measured = [case.today.run.measured[name] for name in METRICS]
+        errors.append([float(np.log(ours / theirs)) for ours, theirs in zip(predicted, measured, strict=True)])
     return np.array(errors)
 
 

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping
 
+from simulator.reports.words.flags import flag_of
 from simulator.specs.question.scenario import ScenarioSpec
 
 
@@ -13,7 +14,7 @@ def plan_command(flags: Mapping[str, object]) -> str:
     """``plan-capacity`` with the flags of the page."""
     words = ["plan-capacity"]
     for name, value in flags.items():
-        flag = f"--{name.replace('_', '-')}"
+        flag = flag_of(name)
         if value is True:
             words.append(flag)
             continue

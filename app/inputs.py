@@ -55,12 +55,12 @@ _SHARED = (
     "osl_tokens",
     "techniques",
 )
-# Flags of a plan that a shared baseline may set.
+# Fields of a plan that a shared baseline may set; addresses that were shared earlier have the short words.
 _PLAN_FLAGS = (
     "model",
-    "rps",
-    "isl",
-    "osl",
+    *("rate_per_s", "rps"),
+    *("isl_tokens", "isl"),
+    *("osl_tokens", "osl"),
     "ttft_p95",
     "tpot_p95",
     "hardware",

@@ -110,7 +110,7 @@ def _outlook_inputs() -> dict[str, object]:
 def _demand_inputs(preset: WorkloadPreset) -> dict[str, object]:
     """Rate, lengths and objectives."""
     flags: dict[str, object] = {}
-    flags["rps"] = inputs.number(
+    flags["rate_per_s"] = inputs.number(
         "Requests per second at peak",
         key="rps",
         low=0.01,
@@ -119,7 +119,7 @@ def _demand_inputs(preset: WorkloadPreset) -> dict[str, object]:
         step=10.0,
         help="The rate that the fleet must carry.",
     )
-    flags["isl"], flags["osl"] = inputs.length_inputs(preset)
+    flags["isl_tokens"], flags["osl_tokens"] = inputs.length_inputs(preset)
     left, right = st.columns(2)
     with left:
         flags["ttft_p95"] = inputs.number(

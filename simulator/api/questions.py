@@ -217,7 +217,7 @@ def plan_question(question: PlanSpec | Given | str | None, fields: Given) -> Pla
     for text in written_objectives(given.pop("objectives")) if _in_words(given.get("objectives")) else ():
         name, _, value = text.partition("=")
         given[name] = value
-    named = {spelled(name, PlanSpec.model_fields): _listed(value) for name, value in given.items()}
+    named = {name: _listed(value) for name, value in given.items()}
     return plan_spec(named, workload=question if isinstance(question, str) else None)
 
 
@@ -230,19 +230,3 @@ def _in_words(objectives: object) -> bool:
 
 def _listed(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
-
-
-_SHORT = {
-    "rate_per_s": "rps",
-    "isl_tokens": "isl",
-    "osl_tokens": "osl",
-    "tp_size": "tp",
-    "pp_size": "pp",
-    "dp_size": "dp",
-    "ep_size": "ep",
-}
-
-
-def spelled(name: str, known: Mapping[str, object]) -> str:
-    """The specification's name of a field."""
-    return name if name in known else _SHORT.get(name, name)

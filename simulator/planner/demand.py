@@ -100,7 +100,7 @@ def given_shape(spec: PlanSpec) -> np.ndarray | None:
             f"its busiest hour is {found:.3g} times its mean, more than `peak_to_mean` {spec.peak_to_mean:g} allows",
             field=Option("load_profile"),
             code="contradiction",
-            hint="leave `peak_to_mean` out: `rps` is then the peak",
+            hint="leave `peak_to_mean` out: `rate_per_s` is then the peak",
         )
     return shape
 
@@ -136,7 +136,7 @@ def _assumed_day(spec: PlanSpec, *, busy: float) -> tuple[tuple[float, ...], str
             f"the week's peak is at least {1 / busy:.3g} times its mean, `peak_to_mean` is {spec.peak_to_mean:g}",
             field=Option("weekend"),
             code="contradiction",
-            hint="leave `peak_to_mean` out: `rps` is then the peak",
+            hint="leave `peak_to_mean` out: `rate_per_s` is then the peak",
         )
     source = f"assumed: raised cosine over the day with the given peak over mean of {spec.peak_to_mean:g}"
     if mean < _NARROWEST:
@@ -153,7 +153,7 @@ DEFAULT_OBJECTIVES = (
     Objective(metric=LatencyMetric.TPOT, percentile=95.0, bound_s=0.2),
 )
 # What a trace says about the shape of a demand; where one of these is given, it is no longer the trace's.
-_SHAPED_BY = ("isl", "osl", "isl_cv", "osl_cv", "prefix_hit", "arrival_cv", "peak_to_mean")
+_SHAPED_BY = ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv", "prefix_hit", "arrival_cv", "peak_to_mean")
 
 
 def replays_trace(spec: PlanSpec) -> bool:
@@ -182,21 +182,21 @@ def _first(*options: tuple[float | None, ValueOrigin, object]) -> _Sourced:
 
 
 def _rate(spec: PlanSpec, trace: TraceSummary | None) -> _Sourced:
-    if spec.rps is None and trace is None:
+    if spec.rate_per_s is None and trace is None:
         raise RoofcastError(
             "a request rate is needed",
-            field=Option("rps"),
+            field=Option("rate_per_s"),
             code="missing",
-            hint="`rps` 1000, or `trace` FILE for its own rate",
+            hint="`rate_per_s` 1000, or `trace` FILE for its own rate",
         )
     return _first(
-        (spec.rps, ValueOrigin.GIVEN, None), (trace.mean_rate_per_s if trace else None, ValueOrigin.TRACE, None)
+        (spec.rate_per_s, ValueOrigin.GIVEN, None), (trace.mean_rate_per_s if trace else None, ValueOrigin.TRACE, None)
     )
 
 
 def _of_profile(spec: PlanSpec, rate: _Sourced) -> tuple[_Sourced, _Sourced | None]:
     """The mean under the given peak and the peak over it, where the hours of a day or a week are given as well."""
-    if not spec.load_profile or spec.rps is None or spec.peak_to_mean is not None or spec.trace is not None:
+    if not spec.load_profile or spec.rate_per_s is None or spec.peak_to_mean is not None or spec.trace is not None:
         return rate, None
 
     shape = given_shape(spec)
@@ -253,8 +253,12 @@ def read_demand(spec: PlanSpec) -> Demand:
         (trace.peak_to_mean if trace else None, ValueOrigin.MEASURED, read.name),
         (1.0, ValueOrigin.DEFAULT, None),
     )
-    isl = _lengths("isl", spec.isl, spec.isl_cv, read=read, own=trace.isl if trace else None, usual=CHAT_ISL)
-    osl = _lengths("osl", spec.osl, spec.osl_cv, read=read, own=trace.osl if trace else None, usual=CHAT_OSL)
+    isl = _lengths(
+        "isl_tokens", spec.isl_tokens, spec.isl_cv, read=read, own=trace.isl if trace else None, usual=CHAT_ISL
+    )
+    osl = _lengths(
+        "osl_tokens", spec.osl_tokens, spec.osl_cv, read=read, own=trace.osl if trace else None, usual=CHAT_OSL
+    )
     prefix = _first((spec.prefix_hit, ValueOrigin.GIVEN, None), (0.0, ValueOrigin.DEFAULT, read.prefix_hit))
     arrival_cv = _first((spec.arrival_cv, ValueOrigin.GIVEN, None), (1.0, ValueOrigin.DEFAULT, read.arrival_cv))
     mix = RequestMix(
@@ -264,7 +268,7 @@ def read_demand(spec: PlanSpec) -> Demand:
         arrival_cv=arrival_cv.value,
     )
     assumptions = (
-        rate.of("rps"),
+        rate.of("rate_per_s"),
         peak.of("peak_to_mean"),
         Assumption(key="cache_hit", value=spec.cache_hit, origin=_given(spec, "cache_hit")),
         isl.assumption,

@@ -106,6 +106,18 @@ LINKS: Mapping[str, str] = {
 """Other names of a link between devices."""
 
 
+SHORT_FIELDS: Mapping[str, str] = {
+    "rps": "rate_per_s",
+    "isl": "isl_tokens",
+    "osl": "osl_tokens",
+    "tp": "tp_size",
+    "pp": "pp_size",
+    "dp": "dp_size",
+    "ep": "ep_size",
+    "batch": "batch_size",
+}
+"""Short words of the command line, and the fields of plans and scenarios that they stand for. Files take both."""
+
 _GENERATION = re.compile(r"[- ]?(gen|v)?[- ]?\d[\d.]*(-?x\d+)?$|-?x\d+$")
 
 

@@ -59,7 +59,7 @@ def test_nothing_is_added_that_was_not_asked_for(capsys: pytest.CaptureFixture[s
 
 def test_json_holds_every_study_and_the_question(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(answered(capsys, "--json", *STUDIES))
-    assert document["inputs"]["rps"] == 100
+    assert document["inputs"]["rate_per_s"] == 100
     assert document["inputs"]["stock"] == ["a100=16"]
     assert document["growth"]["months"][0]["devices"][1] == document["plan"]["devices"]
     assert document["resilience"]["availability"]["present_spares"] == document["plan"]["spare_replicas"]

@@ -80,7 +80,7 @@ def test_files_that_exist_need_force_and_a_bad_folder_is_io(
         ("{", "not valid JSON"),
         ('{"schema_version": "1.0", "error": {"message": "too small"}}', "too small"),
         ('{"schema_version": "1.0", "plan": {}}', "which question"),
-        ('{"rsp": 3}', "did you mean rps"),
+        ('{"rate_per_h": 3}', "did you mean rate_per_s"),
     ],
 )
 def test_what_is_no_plan_is_refused_in_one_line(
@@ -178,7 +178,7 @@ def test_demand_writes_a_workload_that_plans(tmp_path: Path, capsys: pytest.Capt
     assert "# 200 requests" in text
     assert "SHA-256" in text
     spec = plan_spec({"model": "llama-3.1-8b", "hardware": ("h100",)}, workload=target)
-    assert (spec.rps, spec.isl, spec.osl) == (13.3, 512.0, 128.0)
+    assert (spec.rate_per_s, spec.isl_tokens, spec.osl_tokens) == (13.3, 512.0, 128.0)
     assert plan_fleet(spec).best.devices >= 1
     assert roof("demand", str(RESULTS / "guidellm.json"), "--out", str(target)) == 5
     assert "--force" in capsys.readouterr().err
@@ -188,7 +188,7 @@ def test_demand_as_json_and_its_refusals(tmp_path: Path, capsys: pytest.CaptureF
     assert roof("demand", str(RESULTS / "aiperf.json"), "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema_version"] == "1.0"
-    assert document["workload"]["rps"] == pytest.approx(13.3)
+    assert document["workload"]["rate_per_s"] == pytest.approx(13.3)
     assert roof("demand", str(tmp_path / "none")) == 5
     assert roof("demand", str(RESULTS / "aiperf.json"), "--over", "soon") == 2
     assert "a duration above zero" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from simulator.planner.demand import CHAT_ISL, DEFAULT_OBJECTIVES, read_demand, 
 from simulator.reports.words.plan_inputs import plan_input
 from simulator.reports.words.warnings import warning_texts
 from simulator.specs.question.plan import duration_s, plan_spec
+from simulator.specs.spellings import SHORT_FIELDS
 from simulator.traffic.recorded.traces import read_trace, summarise
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
@@ -98,7 +99,7 @@ class TestSpec:
             "rps: 20\nisl: 500\nttft-p95: 2s\ntpot_p99: 50ms\nhardware: h100\nlatency-p90: 9\ntp: [4, 8]\n",
         )
         spec = plan_spec({}, workload=path)
-        assert (spec.rps, spec.isl, spec.hardware, spec.tp) == (20, 500, ("h100",), (4, 8))
+        assert (spec.rate_per_s, spec.isl_tokens, spec.hardware, spec.tp_size) == (20, 500, ("h100",), (4, 8))
         assert [(item.metric, item.percentile, item.bound_s) for item in spec.objectives] == [
             ("ttft", 95, 2.0),
             ("tpot", 99, 0.05),
@@ -108,7 +109,7 @@ class TestSpec:
     def test_flags_win_over_the_file(self, tmp_path: Path) -> None:
         path = written(tmp_path, "w.yaml", "rps: 20\nisl: 500\n")
         spec = plan_spec({"rps": 40.0}, workload=path)
-        assert (spec.rps, spec.isl) == (40.0, 500)
+        assert (spec.rate_per_s, spec.isl_tokens) == (40.0, 500)
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -132,7 +133,7 @@ class TestSpec:
     def test_out_of_range_names_the_field(self, field: str, value: object) -> None:
         with pytest.raises(RoofcastError) as caught:
             plan_spec({field: value})
-        assert caught.value.field.startswith(field)
+        assert caught.value.field.startswith(SHORT_FIELDS.get(field, field))
         assert caught.value.exit_code == 2
 
     @pytest.mark.parametrize(
@@ -140,8 +141,9 @@ class TestSpec:
         [
             ("rps: [1\n", "not valid YAML"),
             ("- 1\n", "must hold a mapping"),
-            ("rsp: 5\n", "did you mean rps"),
+            ("rate_per_h: 5\n", "did you mean rate_per_s"),
             ("rps: 5\nttft-p95: soon\n", "ttft-p95"),
+            ("rps: 5\nrate_per_s: 6\n", "given twice"),
         ],
     )
     def test_malformed_workload(self, tmp_path: Path, text: str, reason: str) -> None:
@@ -154,9 +156,9 @@ class TestDemand:
         demand = read_demand(plan_spec({"rps": 10}))
         assert demand.mix.isl == CHAT_ISL
         said = {item.key: plan_input(item) for item in demand.assumptions}
-        assert said["rps"].source == "given"
-        assert said["isl"].origin is ValueOrigin.DEFAULT
-        assert "Azure" in said["isl"].source
+        assert said["rate_per_s"].source == "given"
+        assert said["isl_tokens"].origin is ValueOrigin.DEFAULT
+        assert "Azure" in said["isl_tokens"].source
 
     def test_planned_rate_by_hand(self) -> None:
         demand = read_demand(plan_spec({"rps": 1000, "cache_hit": 0.2, "peak_to_mean": 1.5, "headroom": 0.1}))
@@ -212,5 +214,5 @@ class TestWhatATraceLeavesOut:
 
     def test_long_prompts_are_not_shown_in_powers_of_ten(self) -> None:
         demand = read_demand(plan_spec({"rps": 1, "isl": 12_035.1}))
-        (shown,) = [plan_input(item).value for item in demand.assumptions if item.key == "isl"]
+        (shown,) = [plan_input(item).value for item in demand.assumptions if item.key == "isl_tokens"]
         assert shown.startswith("12,035 tokens")

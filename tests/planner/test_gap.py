@@ -134,9 +134,9 @@ class TestContradictions:
         ("fields", "words"),
         [
             ({"max_racks": 1, "round_to": "device"}, ("`max_racks`", "`round_to` device")),
-            ({"max_gpus": 4, "tp": 8}, ("`max_gpus`", "`tp` 8", "8 GPUs")),
-            ({"max_gpus": 4, "tp": 2, "spares": 2}, ("`max_gpus`", "`tp` 2", "`spares` 2", "6 GPUs")),
-            ({"max_gpus": 4, "tp": 2, "pp": 4}, ("`pp` 4", "8 GPUs")),
+            ({"max_gpus": 4, "tp": 8}, ("`max_gpus`", "`tp_size` 8", "8 GPUs")),
+            ({"max_gpus": 4, "tp": 2, "spares": 2}, ("`max_gpus`", "`tp_size` 2", "`spares` 2", "6 GPUs")),
+            ({"max_gpus": 4, "tp": 2, "pp": 4}, ("`pp_size` 4", "8 GPUs")),
         ],
     )
     def test_both_sides_are_named_and_nothing_is_searched(
@@ -217,7 +217,7 @@ def test_a_pinned_question_keeps_what_was_asked_and_drops_its_studies() -> None:
     candidate = try_platform(question, platform).sized[0].evaluated.candidate
     pinned = pinned_spec(question, candidate, texts=(), keeps_limits=False)
     assert (pinned.cache_hit, pinned.max_gpus, pinned.uncertainty, pinned.draws) == (0.25, None, False, None)
-    assert pinned.tp == (candidate.parallelism.tp_size,)
+    assert pinned.tp_size == (candidate.parallelism.tp_size,)
 
 
 def test_where_formats_are_searched_a_step_has_the_quality_of_its_fleet() -> None:

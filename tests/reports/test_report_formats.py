@@ -200,7 +200,7 @@ def test_json_follows_its_schema() -> None:
 def test_json_names_its_question_and_its_results() -> None:
     found = document()
     assert found["schema_version"] == "1.0"
-    assert found["inputs"]["rps"] == 40.0
+    assert found["inputs"]["rate_per_s"] == 40.0
     assert len(found["input_sha256"]) == 64
     assert found["finance"]["results"]["owning_annual"] == pytest.approx(found["totals"]["owning_annual"])
 

@@ -18,15 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 # Fields that one repeatable flag asks for under another name.
 OTHER_FLAGS = {"objectives": "objective"}
-SHORT = {
-    "rate_per_s": "rps",
-    "isl_tokens": "isl",
-    "osl_tokens": "osl",
-    "tp_size": "tp",
-    "pp_size": "pp",
-    "dp_size": "dp",
-    "ep_size": "ep",
-}
 
 
 @pytest.mark.parametrize("field", list(TechniquesSpec.model_fields))
@@ -45,8 +36,7 @@ def test_every_kernel_family_has_a_name_and_a_colour(family: Family) -> None:
 def test_every_field_of_a_plan_has_a_flag(field: str) -> None:
     command = typer.main.get_command(plan_capacity.app)
     known = {parameter.name for parameter in command.params}
-    name = OTHER_FLAGS.get(field, field)
-    assert name in known or SHORT.get(name) in known
+    assert OTHER_FLAGS.get(field, field) in known
 
 
 def test_files_and_tests_that_the_guide_names_exist() -> None:

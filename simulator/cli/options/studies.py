@@ -106,11 +106,11 @@ def technique_axes(
             panel=SEARCH,
         ),
     ] = None,
-    dp: Annotated[
+    dp_size: Annotated[
         list[int] | None,
         option("--dp", text="Ranks of data-parallel attention to compare, for models with experts.", panel=SEARCH),
     ] = None,
-    ep: Annotated[
+    ep_size: Annotated[
         list[int] | None,
         option("--ep", text="Devices that share the experts to compare: 1, or tp x dp; repeatable.", panel=SEARCH),
     ] = None,

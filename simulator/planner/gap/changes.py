@@ -86,12 +86,12 @@ class GapChange:
                 limits = _open("max_num_seqs", "max_num_batched_tokens")
                 return tuple(replace(item, value=value) for item in limits if (value := getattr(engine, item.field)))
             case "parallelism":
-                tp = FieldValue(field="tp", value=parallelism.tp_size)
-                return tp, FieldValue(field="pp", value=parallelism.pp_size)
+                tp = FieldValue(field="tp_size", value=parallelism.tp_size)
+                return tp, FieldValue(field="pp_size", value=parallelism.pp_size)
             case "experts":
-                return (FieldValue(field="ep", value=parallelism.ep_size),)
+                return (FieldValue(field="ep_size", value=parallelism.ep_size),)
             case "ranks":
-                return (FieldValue(field="dp", value=parallelism.dp_size),)
+                return (FieldValue(field="dp_size", value=parallelism.dp_size),)
         return self.given
 
     def is_in(self, candidate: Candidate) -> bool:
@@ -135,12 +135,14 @@ def _rank_changes(question: Question) -> list[GapChange]:
     spec, found = question.spec, list[GapChange]()
     if not has_experts(question.model):
         return found
-    if not spec.ep and spec.search != "wide":
+    if not spec.ep_size and spec.search != "wide":
         state = GapState(spread_experts=True)
-        found.append(_change(question, kind="experts", name="expert parallelism", given=_open("ep"), state=state))
-    if not spec.dp and not spec.ep:
+        found.append(_change(question, kind="experts", name="expert parallelism", given=_open("ep_size"), state=state))
+    if not spec.dp_size and not spec.ep_size:
         state = GapState(ranks=(1, *USUAL_DP_SIZES))
-        found.append(_change(question, kind="ranks", name="data-parallel attention", given=_open("dp"), state=state))
+        found.append(
+            _change(question, kind="ranks", name="data-parallel attention", given=_open("dp_size"), state=state)
+        )
     return found
 
 
@@ -173,9 +175,11 @@ def _freed_changes(question: Question) -> list[GapChange]:
     if spec.hardware:
         state = GapState(any_hardware=True)
         found.append(_change(question, kind="hardware", name="other hardware", given=_open("hardware"), state=state))
-    if spec.search != "wide" or spec.tp or spec.pp:
+    if spec.search != "wide" or spec.tp_size or spec.pp_size:
         state = GapState(any_degrees=True)
-        found.append(_change(question, kind="parallelism", name="other degrees", given=_open("tp", "pp"), state=state))
+        found.append(
+            _change(question, kind="parallelism", name="other degrees", given=_open("tp_size", "pp_size"), state=state)
+        )
     if _fixes_limits(spec):
         state, given = GapState(any_limits=True), _open("max_num_seqs", "max_num_batched_tokens")
         found.append(_change(question, kind="fixed_limits", name="other engine limits", given=given, state=state))

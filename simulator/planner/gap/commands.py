@@ -50,10 +50,10 @@ def pinned_spec(question: Question, candidate: Candidate, *, texts: tuple[str, .
     asked = tuple(text for name in TEXTS for text in getattr(spec, name) if text != NONE)
     pinned: dict[str, Any] = {
         "hardware": (candidate.platform.hardware.name,),
-        "tp": (parallelism.tp_size,),
-        "pp": (parallelism.pp_size,) if parallelism.pp_size > 1 else (),
-        "dp": (parallelism.dp_size,) if parallelism.dp_size > 1 else (),
-        "ep": (parallelism.ep_size,) if parallelism.ep_size > 1 else (),
+        "tp_size": (parallelism.tp_size,),
+        "pp_size": (parallelism.pp_size,) if parallelism.pp_size > 1 else (),
+        "dp_size": (parallelism.dp_size,) if parallelism.dp_size > 1 else (),
+        "ep_size": (parallelism.ep_size,) if parallelism.ep_size > 1 else (),
         "weights": () if precision.weights is None else (precision.weights,),
         "kv_cache": () if precision.kv_cache is None else (precision.kv_cache,),
         "activations": precision.activations,

@@ -117,11 +117,11 @@ class GapScreen:
         """Ways to spread one replica in a state."""
         spec = self.question.spec
         if state.any_degrees:
-            spec = spec.model_copy(update={"tp": (), "pp": (), "search": "wide"})
+            spec = spec.model_copy(update={"tp_size": (), "pp_size": (), "search": "wide"})
         if state.ranks is not None:
-            spec = spec.model_copy(update={"dp": state.ranks})
+            spec = spec.model_copy(update={"dp_size": state.ranks})
         found = parallelisms(spec, model=self.question.model)
-        if state.spread_experts or spec.ep or self.question.spec.search == "wide":
+        if state.spread_experts or spec.ep_size or self.question.spec.search == "wide":
             return found
         # Without ranks of attention, experts are spread only where that was asked for.
         return tuple(item for item in found if item.ep_size == 1 or item.dp_size > 1)

@@ -43,8 +43,10 @@ def single_changes(question: Question) -> tuple[Change, ...]:
         for dtype in SMALLER_FORMATS
         if dtype not in spec.weights
     ]
-    if spec.tp:
-        changes.append(Change(name="other degrees", field="tp", value=(), spec=spec.model_copy(update={"tp": ()})))
+    if spec.tp_size:
+        changes.append(
+            Change(name="other degrees", field="tp_size", value=(), spec=spec.model_copy(update={"tp_size": ()}))
+        )
     if spec.hardware:
         changes.append(
             Change(name="other hardware", field="hardware", value=None, spec=spec.model_copy(update={"hardware": ()}))

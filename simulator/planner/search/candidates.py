@@ -63,8 +63,8 @@ def has_experts(model: ModelSpec) -> bool:
 
 def dp_sizes(spec: PlanSpec, *, model: ModelSpec) -> tuple[int, ...]:
     """Ranks of data-parallel attention to compare; one where nobody asks, or no experts would be shared by them."""
-    if spec.dp:
-        return tuple(sorted(set(spec.dp)))
+    if spec.dp_size:
+        return tuple(sorted(set(spec.dp_size)))
     return (1, *USUAL_DP_SIZES) if spec.any_technique and has_experts(model) else (1,)
 
 
@@ -198,8 +198,8 @@ def _engines(spec: PlanSpec) -> tuple[EngineSpec, ...]:
 
 def tp_sizes(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: bool = False) -> tuple[int, ...]:
     """Tensor-parallel degrees to try on a platform: those asked for, or powers of two within one link domain."""
-    if spec.tp:
-        return tuple(sorted(set(spec.tp)))
+    if spec.tp_size:
+        return tuple(sorted(set(spec.tp_size)))
     allowed = allowed_tp_sizes(model)
     return tuple(
         size
@@ -211,33 +211,33 @@ def tp_sizes(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: boo
 def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
     """Refuse a degree that this model never allows, whatever the hardware."""
     allowed = allowed_tp_sizes(model)
-    for size in spec.tp:
+    for size in spec.tp_size:
         if size not in allowed:
             known = ", ".join(str(value) for value in allowed)
             raise RoofcastError(
                 f"{size} does not divide the heads of {model.name}; allowed: {known}",
-                field=Option("tp"),
+                field=Option("tp_size"),
                 code="unsupported_parallelism",
             )
-    if max(spec.dp, default=1) > 1 and not has_experts(model):
+    if max(spec.dp_size, default=1) > 1 and not has_experts(model):
         raise RoofcastError(
             f"{model.name} has no experts for ranks of data-parallel attention to share: more replicas are the same",
-            field=Option("dp"),
+            field=Option("dp_size"),
             code="no_effect",
             hint="leave it out",
         )
-    if max(spec.ep, default=1) > 1 and not has_experts(model):
+    if max(spec.ep_size, default=1) > 1 and not has_experts(model):
         raise RoofcastError(
             f"{model.name} has no experts to spread over devices",
-            field=Option("ep"),
+            field=Option("ep_size"),
             code="no_effect",
             hint="leave it out",
         )
-    if spec.pp:
+    if spec.pp_size:
         try:
-            check_degrees(model, ParallelismSpec(pp_size=min(spec.pp)))
+            check_degrees(model, ParallelismSpec(pp_size=min(spec.pp_size)))
         except RoofcastError as error:
-            raise RoofcastError(error.message, field=Option("pp"), code=error.code, hint=error.hint) from None
+            raise RoofcastError(error.message, field=Option("pp_size"), code=error.code, hint=error.hint) from None
 
 
 def check_precision(spec: PlanSpec, *, model: ModelSpec) -> None:
@@ -268,14 +268,14 @@ def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: b
         )
         for tp_size, pp_size, dp_size, ep_size, precision, techniques, engine in product(
             tp_sizes(spec, model=model, platform=platform, large=large),
-            sorted(set(spec.pp)) or (1,),
+            sorted(set(spec.pp_size)) or (1,),
             dp_sizes(spec, model=model),
-            sorted(set(spec.ep)) or (None,),
+            sorted(set(spec.ep_size)) or (None,),
             _precisions(spec),
             technique_choices(spec),
             _engines(spec),
         )
-        if spec.dp or dp_size == 1 or tp_size * dp_size <= platform.linked_devices
+        if spec.dp_size or dp_size == 1 or tp_size * dp_size <= platform.linked_devices
     )
 
 

@@ -124,10 +124,10 @@ def try_pools(question: Question, platform: Platform) -> Trial:
             "answers of one token leave nothing to decode",
             field=Option("serving"),
             code="no_effect",
-            hint="`osl` above 1",
+            hint="`osl_tokens` above 1",
         )
     trial = _try_pairs(question, candidates(spec, model=model, platform=platform))
-    if not trial.sized and not spec.tp and trial.all_too_small:
+    if not trial.sized and not spec.tp_size and trial.all_too_small:
         larger = _try_pairs(question, candidates(spec, model=model, platform=platform, large=True))
         return trial.with_more(larger)
     return trial

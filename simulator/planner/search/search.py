@@ -83,18 +83,18 @@ def _try_replicas(question: Question, platform: Platform) -> Trial:
     spec, model = question.spec, question.model
     tried = candidates(spec, model=model, platform=platform)
     trial = _evaluate(question, tried)
-    if not trial.sized and not spec.tp and trial.all_too_small:
+    if not trial.sized and not spec.tp_size and trial.all_too_small:
         larger = candidates(spec, model=model, platform=platform, large=True)
         tried, trial = tried + larger, trial.with_more(_evaluate(question, larger))
-    if not trial.sized and spec.hardware and not spec.pp and trial.all_too_small:
+    if not trial.sized and spec.hardware and not spec.pp_size and trial.all_too_small:
         depths = tuple(depth for depth in PIPELINE_DEPTHS if depth <= model.num_hidden_layers)
-        deeper = spec.model_copy(update={"pp": depths, "tp": _largest_tp(tried, spec)})
+        deeper = spec.model_copy(update={"pp_size": depths, "tp_size": _largest_tp(tried, spec)})
         trial = trial.with_more(_evaluate(question, candidates(deeper, model=model, platform=platform)))
     return trial
 
 
 def _largest_tp(tried: Sequence[Candidate], spec: PlanSpec) -> tuple[int, ...]:
-    return spec.tp or (max((candidate.parallelism.tp_size for candidate in tried), default=1),)
+    return spec.tp_size or (max((candidate.parallelism.tp_size for candidate in tried), default=1),)
 
 
 def evaluate_all(question: Question, tried: Sequence[Candidate]) -> Trial:
@@ -140,5 +140,7 @@ def _evaluate(question: Question, tried: Sequence[Candidate]) -> Trial:
         sized.append(size(outcome, demand=question.demand, spec=question.spec, prices=question.prices))
         per_device = outcome.replica.capacity_per_s / outcome.replica.devices
         declines = outcome.replica.binding is None and per_device < best.get(family, 0.0)
-        best[family] = float("inf") if declines and not question.spec.tp else max(per_device, best.get(family, 0.0))
+        best[family] = (
+            float("inf") if declines and not question.spec.tp_size else max(per_device, best.get(family, 0.0))
+        )
     return Trial(sized=tuple(sized), rejections=tuple(rejections))

@@ -83,16 +83,16 @@ class SearchSpace:
 def parallelisms(spec: PlanSpec, *, model: ModelSpec) -> tuple[ParallelismSpec, ...]:
     """Tensor x pipeline degrees; with experts, those spread over the tensor-parallel ranks as well."""
     allowed = allowed_tp_sizes(model)
-    tensor = sorted(set(spec.tp)) or [size for size in USUAL_TP_SIZES if size in allowed]
+    tensor = sorted(set(spec.tp_size)) or [size for size in USUAL_TP_SIZES if size in allowed]
     usual_depths = WIDE_PP_SIZES if spec.search == "wide" else (1,)
-    depths = [size for size in sorted(set(spec.pp)) or usual_depths if size <= model.num_hidden_layers]
+    depths = [size for size in sorted(set(spec.pp_size)) or usual_depths if size <= model.num_hidden_layers]
     ranks = dp_sizes(spec, model=model)
     found = [
         spread(model, tp_size=tp, pp_size=pp, dp_size=dp, ep_size=ep)
-        for tp, pp, dp, ep in product(tensor, depths, ranks, sorted(set(spec.ep)) or (None,))
-        if dp == 1 or spec.dp or tp * dp <= max(USUAL_TP_SIZES)
+        for tp, pp, dp, ep in product(tensor, depths, ranks, sorted(set(spec.ep_size)) or (None,))
+        if dp == 1 or spec.dp_size or tp * dp <= max(USUAL_TP_SIZES)
     ]
-    if has_experts(model) and not spec.ep:
+    if has_experts(model) and not spec.ep_size:
         found += [
             ParallelismSpec(tp_size=tp, pp_size=pp, ep_size=tp)
             for tp, pp, dp in product(tensor, depths, ranks)

@@ -65,9 +65,9 @@ def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | Non
     if limit is not None and tokens > limit:
         raise RoofcastError(
             f"a mean request of {tokens:.0f} tokens is longer than the {limit} positions of {model.name}",
-            field=Option("isl"),
+            field=Option("isl_tokens"),
             code="context_too_long",
-            hint="shorten `isl` and `osl`, or plan for a model with a longer context",
+            hint="shorten `isl_tokens` and `osl_tokens`, or plan for a model with a longer context",
         )
 
 

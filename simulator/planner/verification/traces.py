@@ -147,7 +147,7 @@ class TraceCheck:
         if not shares:
             raise RoofcastError(
                 "too few requests to replay",
-                field=Option("rps"),
+                field=Option("rate_per_s"),
                 code="nothing_finished",
                 hint="`peak_to_mean` plans without",
             )

@@ -21,7 +21,7 @@ _CACHED_AT_MOST = 0.99
 
 def workload_fields(demand: RecordedDemand) -> dict[str, float]:
     """The fields of a workload file that are numbers, in the units of plan-capacity's flags."""
-    fields: dict[str, float] = {"rps": demand.rate_per_s}
+    fields: dict[str, float] = {"rate_per_s": demand.rate_per_s}
     shape = demand.load_profile
     hourly = max(shape) * len(shape) / sum(shape) if shape else 1.0
     if demand.peak_to_mean is not None:
@@ -35,7 +35,7 @@ def workload_fields(demand: RecordedDemand) -> dict[str, float]:
 
 
 def _spread(name: str, spread: Spread) -> dict[str, float]:
-    found = {name: max(1.0, spread.mean)}
+    found = {f"{name}_tokens": max(1.0, spread.mean)}
     if spread.cv is not None:
         found[f"{name}_cv"] = min(spread.cv, LARGEST_CV)
     return found

@@ -7,14 +7,15 @@ from collections.abc import Iterable
 
 from simulator.errors import Option, RoofcastError
 from simulator.planner.plan_warnings import FieldValue
+from simulator.specs.question.plan import option_word
 
 NAMED = re.compile(r"`([a-z0-9_]+)`")
 """A field that an error names, in the middle of its sentence."""
 
 
 def flag_of(field: str) -> str:
-    """``--max-gpus`` of ``max_gpus``: options are spelled as the fields that they fill."""
-    return "--" + field.replace("_", "-")
+    """``--max-gpus`` of ``max_gpus``, ``--tp`` of ``tp_size``: options are spelled as the fields that they fill."""
+    return option_word(field)
 
 
 def flag_text(item: FieldValue) -> str:

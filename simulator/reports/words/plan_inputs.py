@@ -20,11 +20,11 @@ from simulator.units import KILO, bound_text, percent_text, plain_text
 _NAMES: Mapping[str, str] = MappingProxyType(
     {
         "model": "model",
-        "rps": "request rate",
+        "rate_per_s": "request rate",
         "peak_to_mean": "peak over mean",
         "cache_hit": "answered from cache",
-        "isl": "prompt length",
-        "osl": "answer length",
+        "isl_tokens": "prompt length",
+        "osl_tokens": "answer length",
         "prefix_hit": "prompt tokens in prefix cache",
         "arrival_cv": "burstiness of arrivals (cv)",
         "headroom": "headroom for growth",
@@ -40,7 +40,7 @@ _NAMES: Mapping[str, str] = MappingProxyType(
 _CHAT = "default: mean of the Azure 2023 conversation trace"
 _DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
-        "peak_to_mean": f"{flag_of('rps')} is taken as the peak; {flag_of('peak_to_mean')} plans above a mean",
+        "peak_to_mean": f"{flag_of('rate_per_s')} is taken as the peak; {flag_of('peak_to_mean')} plans above a mean",
         "objectives": "bounds of MLPerf Inference llama2-70b Server, at p95",
         "utilization": "the objectives decide, up to where the steady state was checked",
         "spares": "N+1",
@@ -64,7 +64,7 @@ class PlanInput:
 
 def _value(item: Assumption) -> str:
     match item.key, item.value:
-        case "rps", float(rate):
+        case "rate_per_s", float(rate):
             return f"{plain_text(rate, digits=6)} requests/s"
         case "peak_to_mean", float(peak):
             return f"{peak:.3g}"
@@ -72,7 +72,7 @@ def _value(item: Assumption) -> str:
             return percent_text(share)
         case "arrival_cv", float(variation):
             return f"{variation:g}"
-        case (("isl" | "osl"), LengthDistribution() as lengths):
+        case (("isl_tokens" | "osl_tokens"), LengthDistribution() as lengths):
             return _lengths(lengths)
         case "objectives", tuple(objectives):
             return ", ".join(f"{o.name} <= {bound_text(o.bound_s)}" for o in objectives if isinstance(o, Objective))
@@ -135,7 +135,7 @@ def _burstiness_source(found: TraceFound | None) -> str:
 
 def _source(item: Assumption) -> str:
     match item.key, item.origin, item.detail:
-        case (("isl" | "osl"), _, LengthOrigins() as found):
+        case (("isl_tokens" | "osl_tokens"), _, LengthOrigins() as found):
             return _lengths_source(found)
         case "prefix_hit", ValueOrigin.DEFAULT, found:
             return _prefix_source(found.value if isinstance(found, TraceFound) else None)
@@ -143,7 +143,7 @@ def _source(item: Assumption) -> str:
             return _burstiness_source(found if isinstance(found, TraceFound) else None)
         case "price", _, _:
             return f"price list; {price_switch_text()}"
-        case "rps", ValueOrigin.RULE, float(peak):
+        case "rate_per_s", ValueOrigin.RULE, float(peak):
             return f"mean of {flag_of('load_profile')} under the given peak of {plain_text(peak)}"
         case "peak_to_mean", ValueOrigin.MEASURED, TraceName() as name:
             return f"busiest minute over mean of the {_trace(name)}"

@@ -41,7 +41,7 @@ from simulator.specs.question.plan_values import (
 )
 from simulator.specs.question.plan_values import duration_s as duration_s
 from simulator.specs.question.workload import LARGEST_CV
-from simulator.specs.spellings import number_word
+from simulator.specs.spellings import SHORT_FIELDS, number_word
 from simulator.units import GIGA, KILO
 
 _OBJECTIVE = re.compile(r"(ttft|tpot|e2e|latency)_p([0-9]+(?:\.[0-9]+)?)")
@@ -51,7 +51,7 @@ TEXTS = ("speculation", "sparsity", "kv_policy", "weight_offload")
 NONE = "none"
 """The text that compares with the technique left out."""
 _LISTS = (
-    *("hardware", "weights", "kv_cache", "tp", "pp", "dp", "ep", "max_num_seqs", "stock"),
+    *("hardware", "weights", "kv_cache", "tp_size", "pp_size", "dp_size", "ep_size", "max_num_seqs", "stock"),
     *(*TEXTS, "serving", "kv_allocation"),
 )
 
@@ -71,9 +71,11 @@ class ObjectiveSpec(Spec):
 class PlanSpec(Spec):
     """Every question that plan-capacity answers; ``None`` and empty mean the documented default.
 
-    rps : requests/s at the peak that is planned for, or their mean where ``peak_to_mean`` is given
-    isl, osl, isl_cv, osl_cv : prompt and answer tokens, their coefficients of variation; ``trace`` measures them
-    images_per_request, image_pixels : pictures in a prompt and their width x height; ``isl`` counts their tokens too
+    rate_per_s : requests/s at the peak that is planned for, or their mean where ``peak_to_mean`` is given
+    isl_tokens, osl_tokens, isl_cv, osl_cv : prompt and answer tokens, their coefficients of variation; ``trace``
+        measures them
+    images_per_request, image_pixels : pictures in a prompt and their width x height; ``isl_tokens`` counts their
+        tokens too
     cache_hit : share of requests answered without an accelerator; prefix_hit : share of prompt tokens cached
     arrival_cv : burstiness of arrivals (1 Poisson); objectives : written ``ttft_p95: 2s`` in files
     utilization : highest share of a replica's saturation rate; headroom : growth kept free, as a fraction
@@ -84,7 +86,7 @@ class PlanSpec(Spec):
     speculation, sparsity, kv_policy : what-ifs to compare, as text (``eagle:k=4``, ``2:4``, ``h2o:1024``, ``none``)
     weight_offload : shares of the layers' weights in host memory to compare; kv_allocation : of the cache, in blocks
         as it fills (paged), or room for the longest request at once
-    dp : ranks of data-parallel attention to compare, for models with experts; ep : ranks that share the experts
+    dp_size : ranks of data-parallel attention to compare, for models with experts; ep_size : that share the experts
     max_quality_loss : largest published loss of answers that is allowed, as a fraction; what is unknown is refused
     price_kind, price_of : the term, and which of the providers' prices of it (what the list marks, or the median)
     provider : one provider's prices, by its name, or those of one kind of provider
@@ -99,11 +101,11 @@ class PlanSpec(Spec):
     demand_sigma : standard deviation of log(demand / forecast)
     """
 
-    rps: float | None = Field(default=None, gt=0, le=GIGA)
+    rate_per_s: float | None = Field(default=None, gt=0, le=GIGA)
     model: str | None = None
     hardware: tuple[str, ...] = ()
-    isl: float | None = Field(default=None, ge=1, le=GIGA)
-    osl: float | None = Field(default=None, ge=1, le=GIGA)
+    isl_tokens: float | None = Field(default=None, ge=1, le=GIGA)
+    osl_tokens: float | None = Field(default=None, ge=1, le=GIGA)
     isl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
     osl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
     images_per_request: float | None = Field(default=None, gt=0, le=KILO)
@@ -118,10 +120,10 @@ class PlanSpec(Spec):
     kv_cache: tuple[CacheDtype, ...] = ()
     activations: NumberFormat | None = None
     scheme: str | None = None
-    tp: tuple[PositiveInt, ...] = ()
-    pp: tuple[PositiveInt, ...] = ()
-    dp: tuple[PositiveInt, ...] = ()
-    ep: tuple[PositiveInt, ...] = ()
+    tp_size: tuple[PositiveInt, ...] = ()
+    pp_size: tuple[PositiveInt, ...] = ()
+    dp_size: tuple[PositiveInt, ...] = ()
+    ep_size: tuple[PositiveInt, ...] = ()
     speculation: tuple[str, ...] = ()
     sparsity: tuple[str, ...] = ()
     kv_policy: tuple[str, ...] = ()
@@ -226,9 +228,10 @@ class PlanSpec(Spec):
                 field=Option("max_quality_loss"),
                 code="no_effect",
             )
-        if self.any_technique and (self.speculation or self.sparsity or self.dp):
+        if self.any_technique and (self.speculation or self.sparsity or self.dp_size):
             raise RoofcastError(
-                "contradicts `speculation`, `sparsity` and `dp`: give one or the other", field=Option("any_technique")
+                "contradicts `speculation`, `sparsity` and `dp_size`: give one or the other",
+                field=Option("any_technique"),
             )
         if self.image_pixels is not None and self.images_per_request is None:
             raise RoofcastError(
@@ -249,11 +252,13 @@ class PlanSpec(Spec):
 
 
 def _normalised(data: Mapping[Any, Any]) -> dict[str, Any]:
-    """Flag spelling to field names, ``ttft-p95`` keys to objectives, single values to lists where lists are allowed."""
+    """Field names for flags and short words, objectives for ``ttft-p95`` keys, lists of one where lists are allowed."""
     fields: dict[str, Any] = {}
     objectives: list[object] = []
     for key, value in data.items():
-        name = str(key).replace("-", "_")
+        name = _field_name(key)
+        if value is not None and fields.get(name) is not None:
+            raise RoofcastError("is given twice, under two names", field=name, code="contradiction")
         match = _OBJECTIVE.fullmatch(name)
         if match:
             metric = "e2e" if match[1] == "latency" else match[1]
@@ -267,6 +272,12 @@ def _normalised(data: Mapping[Any, Any]) -> dict[str, Any]:
     return fields
 
 
+def _field_name(key: object) -> str:
+    """``tp_size`` of ``tp``, ``max_num_seqs`` of ``max-num-seqs``."""
+    name = str(key).replace("-", "_")
+    return SHORT_FIELDS.get(name, name) if SHORT_FIELDS.get(name) in PlanSpec.model_fields else name
+
+
 def _bound_s(key: object, value: object) -> float:
     try:
         return duration_s(value)
@@ -275,13 +286,16 @@ def _bound_s(key: object, value: object) -> float:
 
 
 def _checked(fields: Mapping[str, object], *, where: str = "") -> PlanSpec:
-    """Refusals of a list name the value and not its index, because flags have no numbers."""
+    """Refusals of a list name the list and not the index in it, because flags have no numbers."""
     try:
         return validate(PlanSpec, fields, where=where)
     except RoofcastError as error:
         name = error.field.partition(".")[0]
         if name in _LISTS:
             error.field = name
+        # A file is reported as it is written, everything else as the field that an option may have filled.
+        if not where and error.field in PlanSpec.model_fields:
+            error.field = Option(error.field)
         raise
 
 
@@ -312,8 +326,16 @@ _JOINED = ("load_profile",)
 """Lists that are one flag with commas; all others repeat theirs."""
 
 
+_SHORT_OF = {field: word for word, field in SHORT_FIELDS.items()}
+
+
+def option_word(field: str) -> str:
+    """The option that fills a field: ``--tp`` of ``tp_size``, ``--max-gpus`` of ``max_gpus``."""
+    return "--" + _SHORT_OF.get(field, field).replace("_", "-")
+
+
 def _words(name: str, value: object) -> list[str]:
-    flag = "--" + name.replace("_", "-")
+    flag = option_word(name)
     if isinstance(value, bool):
         return [flag] if value else []
     if isinstance(value, tuple):
@@ -333,7 +355,7 @@ def plan_command(spec: PlanSpec) -> str:
         if name == "objectives":
             words += [word for item in value for word in _objective(item)]
         elif name in _JOINED:
-            words += ["--" + name.replace("_", "-"), ",".join(f"{item:.12g}" for item in value)] if value else []
+            words += [option_word(name), ",".join(f"{item:.12g}" for item in value)] if value else []
         else:
             words += _words(name, value)
     return shlex.join(words)

@@ -15,6 +15,7 @@ from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import mixed_schemes, technique_value
+from simulator.specs.spellings import SHORT_FIELDS
 
 FLAG = Option("with")
 # Objects whose fields may be written without their name, in the order in which they are looked through.
@@ -38,7 +39,6 @@ WHOLE = (
 """Fields of the scenario itself that a comparison may change; the model and the lengths are what is compared."""
 ABSENT = ("none", "null")
 """Takes a field back to what it is without being given."""
-SHORT = {"tp": "tp_size", "pp": "pp_size", "ep": "ep_size", "dp": "dp_size", "batch": "batch_size"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def _plain(name: str, text: str) -> Any:
 
 def _home(name: str) -> tuple[str, str]:
     """Which object a bare field name belongs to."""
-    field = SHORT.get(name, name)
+    field = SHORT_FIELDS.get(name, name)
     if field == "engine":
         return "engine", "name"
     if field in WHOLE:

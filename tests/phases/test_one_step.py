@@ -27,7 +27,7 @@ def test_a_pass_holds_its_step_energy_and_memory(phase: str) -> None:
     found = one_step(replica(), phase=phase, batch_size=4, context_tokens=512)
     assert found.estimate.step_s.shape == (1,)
     watts = found.energy.total_j / float(found.estimate.step_s[0])
-    assert load_hardware("h100").idle_w <= watts <= load_hardware("h100").tdp_w
+    assert load_hardware("h100").idle_w <= watts <= load_hardware("h100").tdp_w * (1 + 1e-9)
     assert found.memory == memory_plan(replica())
 
 

@@ -11,7 +11,7 @@ from simulator.specs.model.precision import Dtype
 from simulator.units import TERA
 
 
-@pytest.mark.parametrize(("name", "source"), [("a100", "power fit:"), ("h100", "power fit of ampere:")])
+@pytest.mark.parametrize(("name", "source"), [("a100", "power fit:"), ("l40s", "power fit of ampere:")])
 def test_energy_of_single_operations_names_the_fit_it_comes_from(name: str, source: str) -> None:
     spec = load_hardware(name)
     rows = {row[0]: row for row in hardware_facts(spec)}

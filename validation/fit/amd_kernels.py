@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
+from simulator.fitting.residuals import fit_error, interval_sigma
+from simulator.operators.work import MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import load_hardware
 from validation.fit.corrected import Fitted, report, write_fits
 from validation.fit.files import calibration_directory
-from validation.fit.gemm import BOUNDS, Sweep
+from validation.fit.gemm import BOUNDS, Sweep, predict
 from validation.fit.gemm import fit_format as fit_products
 from validation.fit.moe import fit_format as fit_experts
 from validation.fit.moe_rows import KernelGroup
@@ -27,6 +30,8 @@ LIBRARY = "aiter"
 VERSION = "commit e4048607"
 SWEEP = Sweep(cold=True, octaves=True)
 """Rates above the memory's own are no more than a handful of 40,000: the tuner's loop rotates its operands."""
+
+FEWEST_CORRECTED = 300
 
 MEASURED: dict[str, dict[str, tuple[tuple[str, ...], ...]]] = {
     "gemm": {
@@ -59,11 +64,29 @@ def fit_gemm(fmt: str, *chips: str, data: Path, hardware: AcceleratorSpec, file:
     chip = CHIPS[name]
     rows = gemm_rows(data, chip=chip, fmt=fmt)
     fitted = fit_products(rows, hardware=chip.facts(), format=FORMATS[fmt], file=file, sweep=SWEEP)
+    if len(rows) < FEWEST_CORRECTED:
+        fitted = _uncorrected(fitted, rows, hardware=chip.facts(), format=FORMATS[fmt])
     parameters = dict(fitted.fit.parameters)
     carried = parameters["unit_bandwidth"] * hardware.compute_units / chip.compute_units
     # At the bound of the search no compute unit waits for its own feed.
     parameters["unit_bandwidth"] = min(carried, BOUNDS["unit_bandwidth"].high)
     return replace(fitted, fit=fitted.fit.model_copy(update={"parameters": parameters})), len(rows)
+
+
+def _uncorrected(fitted: Fitted, rows: pd.DataFrame, *, hardware: AcceleratorSpec, format: MatmulFormat) -> Fitted:
+    """The physics alone: a correction between few rows would follow their noise from one m to the next."""
+    plain = fitted.fit.model_copy(update={"correction": None, "regimes": ()})
+    predicted = predict(rows, fit=plain, hardware=hardware, format=format, lattice=None, sweep=SWEEP)
+    seen = ~rows["is_score"].to_numpy()
+    residual = np.log(rows["seconds"].to_numpy() / predicted.seconds)
+    sigma = interval_sigma(residual[seen])
+    error = fit_error(
+        rows["seconds"].to_numpy(),
+        predicted.seconds,
+        log_sigma=np.full(len(rows), sigma),
+        is_score=rows["is_score"].to_numpy(),
+    )
+    return replace(fitted, fit=plain.model_copy(update={"error": error, "physics_log_sigma": None}))
 
 
 def fit_moe(fmt: str, *chips: str, data: Path, hardware: AcceleratorSpec, file: str) -> tuple[Fitted, int]:

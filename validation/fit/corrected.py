@@ -31,8 +31,7 @@ class Fitted:
     @property
     def key(self) -> str:
         """Name of the lattice's arrays beside the calibration."""
-        assert self.fit.correction is not None, "every corrected fit names its lattice"
-        return self.fit.correction.key
+        return self.fit.correction.key if self.fit.correction else f"{self.fit.family}.{self.fit.format}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,5 +143,6 @@ def write_fits(
     )
     arrays: dict[str, NDArray[np.generic]] = dict(kept.arrays) if kept else {}
     for item in fitted:
-        arrays |= lattice_arrays(item.lattice, key=item.key)
+        if item.fit.correction is not None:
+            arrays |= lattice_arrays(item.lattice, key=item.key)
     write_calibration(calibration, group=group, arrays=arrays, directory=directory)

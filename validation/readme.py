@@ -1,8 +1,9 @@
 """Blocks of the README that commands write: ``python -m validation.readme [--data DIR] [--check]``.
 
 ``plan`` is the answer of the first command, ``kernels`` the held-out errors stored with the fits, ``facts`` how many
-facts of the profiles are sourced, assumed and stale; with ``--data`` also ``accuracy``, the end-to-end scorecard, and
-``serving``, real runs under load. ``--check`` writes nothing and fails when a block is out of date.
+facts of the profiles are sourced, assumed and stale; with ``--data`` also ``accuracy``, the end-to-end scorecard,
+``serving``, real runs under load, and ``today``, closed loops of today's models. ``--check`` writes nothing and fails
+when a block is out of date.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from simulator.reports.tables.scorecard import kernel_table
 from validation.commands import exit_code_of
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source
+from validation.end_to_end.today import readme_table
 from validation.facts.summary import readme_line
 from validation.fit.serve_spread import serving_table
 from validation.writing import write_whole
@@ -56,6 +58,7 @@ def main() -> int:
     if arguments.data:
         updated = replaced(updated, block="accuracy", content=accuracy_answer(arguments.data))
         updated = replaced(updated, block="serving", content=serving_table(arguments.data))
+        updated = replaced(updated, block="today", content=readme_table(arguments.data))
     if arguments.check:
         if updated != text:
             print("README.md is out of date: run python -m validation.readme --data DIR", file=sys.stderr)

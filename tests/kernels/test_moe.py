@@ -41,7 +41,7 @@ PARAMETERS = {
     "memory_fraction": 0.8,
     "unit_bandwidth": 4.0,
     "overlap": 3.0,
-    "pass_fraction": 0.4,
+    "pass_speedup": 0.4,
     "pair_s": 1e-12,
 }
 

@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 PREFILL_BOUNDS: dict[str, Bound] = {
     "launch_s": Bound(low=1e-6, high=4e-5, start=8e-6),
     "tensor_fraction": Bound(low=0.05, high=1.0, start=0.7),
-    "exponential_fraction": Bound(low=0.05, high=1.25, start=0.8),
+    "exponential_rate": Bound(low=0.05, high=1.25, start=0.8),
     "overlap": Bound(low=1.0, high=12.0, start=3.0),
     "tile_cycles": Bound(low=10.0, high=20000.0, start=2000.0),
     "lone_factor": Bound(low=0.5, high=4.0, start=1.0),
@@ -44,14 +44,14 @@ DECODE_BOUNDS: dict[str, Bound] = {
 }
 
 FIXED: dict[str, dict[str, float]] = {
-    "prefill": {"append_passes": 0.5, "l2_fraction": 0.45, "droop_s": 0.02},
+    "prefill": {"append_passes": 0.5, "l2_reach": 0.45, "droop_s": 0.02},
     "decode": {
-        "unit_fraction": 4.4,
+        "unit_shares": 4.4,
         "overlap": 2.0,
         "block_cycles": 10.0,
         "wave_quantisation": 1.0,
         "residency": 1.5,
-        "l2_fraction": 0.6,
+        "l2_reach": 0.6,
         "token_cycles": 3000.0,
     },
 }

@@ -50,7 +50,7 @@ BOUNDS: dict[str, Bound] = {
     "memory_fraction": Bound(low=0.2, high=1.0, start=0.8),
     "unit_bandwidth": Bound(low=0.5, high=20.0, start=4.0),
     "overlap": Bound(low=1.2, high=12.0, start=4.0),
-    "pass_fraction": Bound(low=0.05, high=3.0, start=0.6),
+    "pass_speedup": Bound(low=0.05, high=3.0, start=0.6),
     "pair_s": Bound(low=1e-13, high=1e-8, start=1e-11),
 }
 

@@ -131,8 +131,8 @@ def decode_seconds(
     cases : sequences, query and cached tokens, heads [-], head widths [-], element sizes [bytes]
     grid : tiles, key blocks and candidate splits, from `decode_grid` [-]
     machine : tensor peak [FLOP/s], bandwidth [bytes/s], L2 [bytes], clock [Hz], compute units [-]
-    parameters : of the fit; unit_fraction of an even share of the bandwidth feeds a unit, l2_speedup times that while
-        the cache of one call stays in L2
+    parameters : of the fit; a unit is fed by unit_shares even shares of the bandwidth, l2_speedup times that while the
+        cache of one call stays in the l2_reach of the L2
     cold : the cache comes from HBM, as in a serving step; the benchmark repeats one call and finds it in L2
 
     Range of validity
@@ -147,10 +147,10 @@ def decode_seconds(
     kv_bytes = cases.sequences * cases.num_kv_heads * grid.keys * cases.kv_width * cases.kv_element_bytes
     hot = np.zeros(len(kv_bytes))
     if not cold:
-        hot = l2_hit_share(kv_bytes, l2_bytes=p["l2_fraction"] * machine.l2_bytes, sharpness=L2_SHARPNESS)
+        hot = l2_hit_share(kv_bytes, l2_bytes=p["l2_reach"] * machine.l2_bytes, sharpness=L2_SHARPNESS)
     lift = 1.0 + (p["l2_speedup"] - 1.0) * hot
     streamed = kv_bytes / (p["memory_fraction"] * machine.memory_bytes_per_s * lift)
-    unit_bytes_per_s = p["unit_fraction"] * machine.memory_bytes_per_s / machine.compute_units * lift
+    unit_bytes_per_s = p["unit_shares"] * machine.memory_bytes_per_s / machine.compute_units * lift
     feed = KEY_BLOCK * cases.kv_width * cases.kv_element_bytes / unit_bytes_per_s
     unit_flops_per_s = p["tensor_fraction"] * machine.peak_flops_per_s / machine.compute_units
     multiply = 2.0 * p["tile_rows"] * KEY_BLOCK * (cases.head_dim + cases.v_head_dim) / unit_flops_per_s

@@ -126,8 +126,9 @@ def prefill_seconds(
     cases : sequences, query and cached tokens, heads [-], head widths dk and dv [-], element sizes [bytes]
     grid : tiles, their key blocks and splits, from `prefill_grid` [-]
     machine : tensor peak [FLOP/s], exponentials [1/s], bandwidth [bytes/s], L2 [bytes], clock [Hz]
-    parameters : of the fit; names with _fraction are shares of datasheet rates [-]; ``droop`` is the loss of clock of
-        calls longer than droop_s [s]
+    parameters : of the fit; names with _fraction are shares of datasheet rates [-]; exponential_rate is over that of
+        the special function units, above 1 with polynomials beside them; l2_reach is over the size of the L2;
+        ``droop`` is the loss of clock of calls longer than droop_s [s]
     cold : the cached context is read from HBM whatever its size
 
     Range of validity
@@ -141,7 +142,7 @@ def prefill_seconds(
     p = parameters
     rows = grid.rows
     unit_flops_per_s = p["tensor_fraction"] * machine.peak_flops_per_s / machine.compute_units
-    unit_exponentials_per_s = p["exponential_fraction"] * machine.exponentials_per_s / machine.compute_units
+    unit_exponentials_per_s = p["exponential_rate"] * machine.exponentials_per_s / machine.compute_units
     tensor = 2.0 * rows * KEY_BLOCK * (cases.head_dim + cases.v_head_dim) / unit_flops_per_s
     block = smooth_maximum(tensor, rows * KEY_BLOCK / unit_exponentials_per_s, sharpness=p["overlap"])
     start = p["tile_cycles"] / machine.clock_hz
@@ -173,7 +174,7 @@ def _traffic_seconds(
     cached = cases.sequences * cases.context_tokens * per_token * cases.kv_element_bytes
     slow = p["memory_fraction"] * machine.memory_bytes_per_s
     working_set = queries + new + tokens * per_token * ACTIVATION_BYTES + cached
-    hot = l2_hit_share(working_set, l2_bytes=p["l2_fraction"] * machine.l2_bytes)
+    hot = l2_hit_share(working_set, l2_bytes=p["l2_reach"] * machine.l2_bytes)
     fast = slow * (1.0 + (p["l2_speedup"] - 1.0) * hot)
     seconds = (queries + new) / fast + cached / (slow if cold else fast)
     return seconds, fast

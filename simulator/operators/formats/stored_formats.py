@@ -116,12 +116,15 @@ def bitnet() -> MatmulFormat:
     return MatmulFormat(name="w1.58a8", weight_bits=2, activation_bits=8, math=Dtype.INT8, quantises_activations=True)
 
 
+def _multiplied_in_blocks(name: str, *, number_bits: int, per: int, math: Dtype) -> MatmulFormat:
+    """Weights and activations alike, an 8-bit scale per ``per`` numbers, multiplied as they are stored."""
+    bits = number_bits + 8 / per
+    return MatmulFormat(name=name, weight_bits=bits, activation_bits=bits, math=math, quantises_activations=True)
+
+
 def nvfp4() -> MatmulFormat:
     """An 8-bit scale per 16 numbers [NVIDIA2025]."""
-    bits = 4 + 8 / 16
-    return MatmulFormat(
-        name="nvfp4", weight_bits=bits, activation_bits=bits, math=Dtype.FP4, quantises_activations=True
-    )
+    return _multiplied_in_blocks("nvfp4", number_bits=4, per=16, math=Dtype.FP4)
 
 
 def mxfp4(plain: Dtype) -> MatmulFormat:
@@ -131,10 +134,7 @@ def mxfp4(plain: Dtype) -> MatmulFormat:
 
 def mxfp4_both() -> MatmulFormat:
     """MXFP4 weights and activations, multiplied as they are stored (AMD's Quark checkpoints) [OCP2023]."""
-    bits = 4 + 8 / 32
-    return MatmulFormat(
-        name="mxfp4_w4a4", weight_bits=bits, activation_bits=bits, math=Dtype.FP4, quantises_activations=True
-    )
+    return _multiplied_in_blocks("mxfp4_w4a4", number_bits=4, per=32, math=Dtype.FP4)
 
 
 def nvfp4_weights(plain: Dtype) -> MatmulFormat:
@@ -144,10 +144,7 @@ def nvfp4_weights(plain: Dtype) -> MatmulFormat:
 
 def mxfp8() -> MatmulFormat:
     """FP8 with an 8-bit scale per 32 numbers [OCP2023]."""
-    bits = 8 + 8 / 32
-    return MatmulFormat(
-        name="mxfp8", weight_bits=bits, activation_bits=bits, math=Dtype.FP8, quantises_activations=True
-    )
+    return _multiplied_in_blocks("mxfp8", number_bits=8, per=32, math=Dtype.FP8)
 
 
 def codebooks(count: int, *, bits: int, group: int, plain: Dtype) -> MatmulFormat:

@@ -18,7 +18,16 @@ from simulator.engine.lanes.load_curve import LoadCurve
 from simulator.engine.lanes.occupancy import LaneState, lane_states
 from simulator.engine.lanes.queueing import arrivals_after_one, window_factor
 from simulator.engine.lanes.rows import HIGHEST_LOAD, LaneRows, rows_of_one
-from simulator.engine.lanes.samples import SAMPLES, Draw, compound_s, delayed_s, normal, sampled_lengths, uniform
+from simulator.engine.lanes.samples import (
+    SAMPLES,
+    Draw,
+    company_correlation,
+    compound_s,
+    delayed_s,
+    normal,
+    sampled_lengths,
+    uniform,
+)
 from simulator.traffic.lengths import Array
 
 _EPSILON = float(np.finfo(np.float64).eps)
@@ -107,19 +116,30 @@ def sampled_requests(lane: LaneState) -> RequestSamples:
     return RequestSamples(ttft_s=arrivals.ttft_s, tpot_s=tpot_s, decode_s=steps * tpot_s)
 
 
-def _sequences_met(lane: LaneState, *, decode_steps: Array) -> Array:
+def _prompt_variance(lane: LaneState) -> Array:
+    """Squared coefficient of variation of what one prompt adds to the steps, per rate."""
+    added_s = lane.costs.added_by_s(sampled_lengths(lane.rows.mix).new_tokens)
+    variance: Array = added_s.var(axis=1) / np.maximum(added_s.mean(axis=1), _TINY) ** 2
+    return variance
+
+
+def _sequences_met(lane: LaneState, *, decode_steps: Array, prompt_variance: Array) -> Array:
     """Sequences that decode beside each sampled request, itself included, averaged over its stay.
 
     Those that join in one batch with it stay with it; occupancy averaged over a stay varies less the longer it is.
+    Who arrives meanwhile is company for the rest of it, so that occupancy goes with the prompts that come (see
+    ``company_correlation``), as far as their number decides what they add.
     """
     occupancy = lane.occupancy
     # Crowding slows departures, so that a full lane stays full for longer than one mean stay.
     slowing = (occupancy.mean / np.maximum(np.maximum(occupancy.variance, occupancy.mean), _TINY))[:, None]
     stays = slowing * decode_steps / lane.rows.mix.decode_steps
     deviation = np.sqrt(occupancy.variance[:, None] * window_factor(stays))
+    common = company_correlation(lane.rows.mix) / np.sqrt(1 + prompt_variance[:, None])
+    noise = common * normal(Draw.LATER_PROMPTS) + np.sqrt(1 - common**2) * normal(Draw.OCCUPANCY)
     slots = lane.rows.slots[:, None]
     mean = np.minimum((occupancy.mean + lane.dispersion)[:, None], slots)
-    met: Array = mean + deviation * normal(Draw.OCCUPANCY)
+    met: Array = mean + deviation * noise
     np.maximum(met, 1.0, out=met)
     np.minimum(met, slots, out=met)
     return met
@@ -139,7 +159,8 @@ def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
     """
     rows, rates = lane.rows, lane.rates_per_s[:, None]
     lanes, mix = rows.lanes, rows.mix
-    met = _sequences_met(lane, decode_steps=decode_steps)
+    prompt_variance = _prompt_variance(lane)
+    met = _sequences_met(lane, decode_steps=decode_steps, prompt_variance=prompt_variance)
     plain_s, prefill_s, full_s = rows.at_each(met, lanes.decode_s, lanes.prefill_s, lanes.full_prompt_s)
     fullest_s = full_s * np.maximum(rows.batched_tokens[:, None] - met, 1.0) / mix.new_prompt_tokens
     load = np.minimum(rates * prefill_s, HIGHEST_LOAD)
@@ -150,7 +171,7 @@ def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
         Draw.LATER_PROMPTS,
         none=np.exp(-rates * exposed_s),
         mean_s=load * exposed_s / (1 - load),
-        variance=rates * exposed_s * prefill_s**2 * (1 + mix.isl.cv**2) / (1 - load) ** 3,
+        variance=rates * exposed_s * prefill_s**2 * (1 + prompt_variance[:, None]) / (1 - load) ** 3,
     )
     tpot_s: Array = np.minimum(plain_s + added_s / decode_steps, np.maximum(fullest_s, plain_s))
     return tpot_s

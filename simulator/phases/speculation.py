@@ -125,8 +125,8 @@ def _draft_model(target: ModelSpec, spec: SpeculationSpec, *, profiles: str | No
         except RoofcastError as error:
             error.field = f"{FIELD}.draft_model"
             raise
-    usual = next((draft for start, draft in USUAL_DRAFTS if target.name.startswith(start)), None)
-    if usual is None or usual == target.name:
+    usual = next((draft for start, draft in USUAL_DRAFTS if target.profile.startswith(start)), None)
+    if usual is None or usual == target.profile:
         raise RoofcastError(
             f"{target.name} has no usual draft model; method {spec.method} needs one",
             field=f"{FIELD}.draft_model",

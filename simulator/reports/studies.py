@@ -21,10 +21,8 @@ from simulator.planner.money.tco_sensitivity import owning_bars
 from simulator.planner.plan import completed
 from simulator.planner.serving.replica_load import LatencyRange, ReplicaLoad, latency_range, replica_load
 from simulator.specs.loading import load_prices
-from simulator.specs.model.loading import read_profile
 from simulator.specs.money.ownership import OwnershipProfile, load_ownership
 from simulator.specs.money.prices import PriceProfile
-from simulator.specs.profiles import find_profile
 from simulator.specs.question.plan import PlanSpec
 from simulator.version import __version__
 
@@ -54,12 +52,16 @@ class Studies:
     created: str
     version: str
     input_hash: str
-    model_id: str
 
     @property
     def spec(self) -> PlanSpec:
         """The question."""
         return self.plan.spec
+
+    @property
+    def model_id(self) -> str:
+        """What the engines load."""
+        return _checkpoint(self.plan)
 
     @property
     def illustrates_growth(self) -> bool:
@@ -78,9 +80,9 @@ def input_hash(spec: PlanSpec) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _model_id(spec: PlanSpec, name: str) -> str:
-    path = find_profile("models", name, profiles=spec.profiles)
-    return (read_profile(path).huggingface_id if path is not None else None) or name
+def _checkpoint(plan: CapacityPlan) -> str:
+    model = plan.best.replica.deployment.model
+    return model.checkpoint or model.name
 
 
 def gather(
@@ -107,8 +109,6 @@ def gather(
     fleet, mix = plan.best, plan.demand.mix
     deployment = fleet.replica.deployment
     sequences = max(1, round(fleet.replica.at_capacity.mean_sequences / lanes(deployment)))
-    name = deployment.model.name
-    model_id = _model_id(spec, name)
     cost = total_cost(plan, prices=prices, ownership=owning)
     return Studies(
         plan=plan,
@@ -126,11 +126,14 @@ def gather(
         ),
         parameters=parameter_counts(deployment.model),
         handoff=launch_handoff(
-            fleet, model_id=model_id, scheme=fleet.scheme, demand=plan.demand, objectives=plan.objectives
+            fleet,
+            model_id=_checkpoint(plan),
+            scheme=fleet.scheme,
+            demand=plan.demand,
+            objectives=plan.objectives,
         ),
         command=command,
         created=created or datetime.now(UTC).date().isoformat(),
         version=__version__,
         input_hash=input_hash(spec),
-        model_id=model_id,
     )

@@ -119,6 +119,14 @@ def test_every_listed_id_is_modelled(spelling: str) -> None:
     assert load_model(spelling.upper()) == load_model(spelling.lower())
 
 
+@pytest.mark.parametrize(("spelling", "checkpoint"), [("deepseek-r1", "deepseek-ai/DeepSeek-R1"),
+    ("llama-3.3-70b", "meta-llama/Llama-3.3-70B-Instruct"), ("vicuna-13b", "lmsys/vicuna-13b-v1.3"),
+    ("llama-3.1-70b", "meta-llama/Llama-3.1-70B-Instruct"), ("gpt2-small", "openai-community/gpt2"),
+    ("codestral-22b", "mistralai/Codestral-22B-v0.1"), ("gpt-3", "gpt-3")])  # fmt: skip
+def test_a_name_without_a_publisher_stands_for_one_checkpoint(spelling: str, checkpoint: str) -> None:
+    assert load_model(spelling).checkpoint == checkpoint
+
+
 def test_the_index_holds_exactly_the_other_spellings() -> None:
     index = yaml.safe_load((ROOT / "aliases.yaml").read_text(encoding="utf-8"))
     expected: dict[str, str] = {}
@@ -142,7 +150,7 @@ def test_quantized_checkpoints_differ_from_their_base_only_in_quantization() -> 
         base, quantized = load_model(name), load_model(f"{name}-fp8")
         assert base.quantization is None
         assert quantized.quantization is not None
-        blank = {"name": "", "notes": (), "quantization": None, "dtype": base.dtype}
+        blank = {"name": "", "profile": "", "checkpoint": "", "notes": (), "quantization": None, "dtype": base.dtype}
         assert base.model_copy(update=blank) == quantized.model_copy(update=blank)
 
 

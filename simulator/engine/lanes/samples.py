@@ -94,7 +94,7 @@ def normal(draw: Draw) -> Array:
 def compound_s(draw: Draw, *, none: Array, mean_s: Array, variance: Array) -> Array:
     """Zero with probability ``none``, else log-normal, with this mean and variance in all [s]."""
     some = np.maximum(1 - none, _EPSILON)
-    conditional_s = np.maximum(mean_s / some, _TINY)
+    conditional_s = np.maximum(mean_s / some, np.sqrt(_TINY))  # its square is a number still
     log_variance = np.log(np.maximum((variance + mean_s**2) / (some * conditional_s**2), 1.0))
     place = np.clip((uniform(draw) - none) / some, 1 / (2 * SAMPLES), 1 - 1 / (2 * SAMPLES))
     size_s = conditional_s * np.exp(np.sqrt(log_variance) * _normal_deviate(place) - log_variance / 2)

@@ -36,7 +36,7 @@ def _compressed(model: ModelSpec, precision: PrecisionSpec, techniques: Techniqu
     except RoofcastError:
         return AnswerQuality(loss=None, note="quality unknown")
     compression = compression_of(scheme=precision.scheme, plan=plan, techniques=techniques)
-    found = published_quality(model.name, compression)
+    found = published_quality(model.profile, compression)
     if found.is_lossless:
         return AnswerQuality(loss=0.0, note=UNCHANGED)
     return AnswerQuality(loss=found.loss, note=found.sentence)

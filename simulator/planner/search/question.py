@@ -76,7 +76,7 @@ def resolve(spec: PlanSpec) -> Question:
         policy=Policy(utilization=utilization, profiles=spec.profiles, max_quality_loss=spec.max_quality_loss),
         prices=prices,
         assumptions=(
-            Assumption(key="model", value=model.name, origin=_origin(spec.model)),
+            Assumption(key="model", value=model.name, origin=_origin(spec.model), detail=model.profile or None),
             *_checkpoint_assumption(model),
             *_picture_assumption(spec, model),
             *demand.assumptions,

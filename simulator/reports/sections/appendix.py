@@ -34,6 +34,7 @@ from simulator.specs.base import Source
 from simulator.specs.engine.engine import load_engine
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.hardware.calibration import CalibrationGroup, load_calibration
+from simulator.specs.model.architecture import ModelSpec
 
 _ASSUMED = "assumed"
 _UNITS = {"flops_per_s": "FLOP/s", "bytes_per_s": "B/s", "bytes": "B", "_hz": "Hz", "_w": "W"}
@@ -176,13 +177,17 @@ def reproduce_table(*lines: tuple[str, str], command: str, created: str, version
 def _profiles(studies: Studies) -> Table:
     fleet = studies.plan.best
     hardware = fleet.replica.deployment.hardware
-    engine = fleet.replica.deployment.engine
+    engine, model = fleet.replica.deployment.engine, fleet.replica.deployment.model
     rows = [
         ("accelerator", hardware.name, hardware.facts_date),
         ("price list", studies.prices.name, studies.prices.date),
         ("ownership", studies.ownership.name, studies.ownership.date),
         ("engine", f"{engine.name} {engine.version}", "overheads fitted on measured runs"),
-        ("model", f"{fleet.replica.deployment.model.name} ({studies.model_id})", "the published configuration"),
+        (
+            "model",
+            f"{model.name} ({studies.model_id})",
+            _configuration(model),
+        ),
     ]
     if fleet.server is not None:
         newest = max(source.date for source in fleet.server.sources.values())
@@ -190,6 +195,12 @@ def _profiles(studies: Studies) -> Table:
     names = ("Profile", "Name", "Newest figure")
     note = "roofcast profiles show NAME prints every figure with its source and date."
     return table("profiles", "Profiles", columns(*names, words=names), rows, note=note)
+
+
+def _configuration(model: ModelSpec) -> str:
+    if model.profile in ("", model.name):
+        return "the published configuration"
+    return f"the configuration of {model.profile}, which it shares"
 
 
 def appendix_section(studies: Studies) -> Section:

@@ -135,6 +135,8 @@ def _burstiness_source(found: TraceFound | None) -> str:
 
 def _source(item: Assumption) -> str:
     match item.key, item.origin, item.detail:
+        case "model", origin, str(profile) if profile != item.value:
+            return f"{origin}; it has the configuration of {profile}"
         case (("isl_tokens" | "osl_tokens"), _, LengthOrigins() as found):
             return _lengths_source(found)
         case "prefix_hit", ValueOrigin.DEFAULT, found:

@@ -309,10 +309,13 @@ class ModelSpec(Spec):
     ``position_embeddings`` and ``token_types`` count learned embedding rows. ``head_hidden_parameters`` are the
     weights of a transform before the LM head, ``extra_parameters`` those of parts that no token passes (audio towers,
     prediction heads not used), stored and never multiplied. ``assumption`` says what was taken from the
-    name of a checkpoint alone.
+    name of a checkpoint alone. ``name`` is what was asked for, ``profile`` the built-in configuration that it
+    shares, ``checkpoint`` what an engine loads; of a configuration of one's own these two are empty.
     """
 
     name: str
+    profile: str = ""
+    checkpoint: str = ""
     model_type: str
     hidden_size: PositiveInt
     vocab_size: PositiveInt

@@ -73,7 +73,7 @@ MXFP4_BOTH_PUBLISHERS = ("amd",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedCheckpoint:
-    """A Hub name taken apart: ``bases`` are the names under which the base model may be known, likeliest first."""
+    """A Hub name taken apart: ``name`` as written; ``bases``: what its base may be known as, likeliest first."""
 
     name: str
     publisher: str
@@ -90,7 +90,7 @@ def named_checkpoint(text: str) -> NamedCheckpoint | None:
             base = match["base"]
             owned = (f"{publisher}/{base}",) if publisher else ()
             return NamedCheckpoint(
-                name=tail, publisher=publisher, bases=(*owned, base), format=_of_publisher(found, publisher)
+                name=text.strip(), publisher=publisher, bases=(*owned, base), format=_of_publisher(found, publisher)
             )
     return None
 
@@ -123,6 +123,7 @@ def quantized_as_named(base: ModelSpec, *, checkpoint: NamedCheckpoint) -> Model
     return base.model_copy(
         update={
             "name": checkpoint.name,
+            "checkpoint": checkpoint.name,
             "quantization": quantization,
             "notes": (*base.notes, note),
             "assumption": note,

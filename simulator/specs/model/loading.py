@@ -67,6 +67,30 @@ class ModelProfile(Spec):
         ids = (self.huggingface_id,) if self.huggingface_id else ()
         return (self.name, *ids, *self.aliases)
 
+    def spelled(self, wanted: str) -> str:
+        """The spelling that ``wanted`` is in any case."""
+        return next(name for name in self.spellings if plain_word(name) == plain_word(wanted))
+
+    def checkpoint(self, spelling: str) -> str:
+        """The Hugging Face id that one of the spellings stands for; the spelling itself where none was published.
+
+        A name without a publisher is the id that ends in it, then one that begins so behind the publisher
+        (``llama-3.3-70b``), then the profile's own.
+        """
+        own = self.huggingface_id or spelling
+        if "/" in spelling or spelling == self.name:
+            return spelling if "/" in spelling else own
+        ids = [name for name in self.spellings if "/" in name]
+        bare = _bare(spelling)
+        ended = (name for name in ids if _bare(name) == bare)
+        begun = (name for name in ids if _bare(name).startswith(bare))
+        return next(ended, next(begun, own))
+
+
+def _bare(name: str) -> str:
+    """Letters and digits behind the publisher."""
+    return "".join(character for character in plain_word(name).rpartition("/")[2] if character.isalnum())
+
 
 def load_model(name_or_path: str | Path, *, profiles: str | Path | None = None) -> ModelSpec:
     """A model by profile name or Hugging Face id (any case), or from a config.json, its folder or a profile file.
@@ -87,7 +111,7 @@ def load_model(name_or_path: str | Path, *, profiles: str | Path | None = None) 
         return _from_path(Path(text).expanduser())
     path = _find(text, profiles=profiles)
     if path is not None:
-        return _from_profile(path, path.stat().st_mtime_ns)
+        return _from_profile(path, path.stat().st_mtime_ns, text)
     if Path(text).exists():
         return _from_path(Path(text))
     quantized = _named_after_its_base(text, profiles=profiles)
@@ -143,7 +167,7 @@ def _from_path(path: Path) -> ModelSpec:
     if not path.is_file():
         raise FileError(f"{path} does not exist", field="model", hint="give a config.json, its folder or a model name")
     if path.suffix.lower() in _SUFFIXES:
-        return _from_profile(path, path.stat().st_mtime_ns)
+        return _from_profile(path, path.stat().st_mtime_ns, path.stem)
     config = read_json(path)
     named = config.get("_name_or_path")
     folder = path.resolve().parent.name if path.name == CONFIG_FILE else path.stem
@@ -151,18 +175,23 @@ def _from_path(path: Path) -> ModelSpec:
 
 
 @lru_cache(maxsize=256)
-def _from_profile(path: Path, modified_ns: int) -> ModelSpec:
-    """Specs are frozen, so one object may serve everybody; ``modified_ns`` retires it when the file changes."""
+def _from_profile(path: Path, modified_ns: int, wanted: str) -> ModelSpec:
+    """The profile under one of its spellings.
+
+    Specs are frozen, so one object may serve everybody; ``modified_ns`` retires it when the file changes.
+    """
     profile = read_profile(path)
+    name = profile.spelled(wanted)
     try:
-        spec = read_config(profile.config, name=profile.name)
+        spec = read_config(profile.config, name=name)
     except RoofcastError as error:
         raise ProfileError(
             f"{error.message} in {path.name}", field=f"config.{error.field}", code=error.code, hint=error.hint
         ) from None
     quantization = profile.quantization or spec.quantization
     notes = (*spec.notes, profile.note) if profile.note else spec.notes
-    return spec.model_copy(update={"quantization": quantization, "notes": notes})
+    names = {"profile": profile.name, "checkpoint": profile.checkpoint(name)}
+    return spec.model_copy(update={**names, "quantization": quantization, "notes": notes})
 
 
 def _find(text: str, *, profiles: str | Path | None) -> Path | None:
@@ -193,7 +222,7 @@ def _named_after_its_base(text: str, *, profiles: str | Path | None) -> ModelSpe
 
     checkpoint = named_checkpoint(text)
     assert checkpoint is not None
-    return quantized_as_named(_from_profile(base, base.stat().st_mtime_ns), checkpoint=checkpoint)
+    return quantized_as_named(_from_profile(base, base.stat().st_mtime_ns, base.stem), checkpoint=checkpoint)
 
 
 def _base_of(text: str, *, profiles: str | Path | None) -> Path | None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
+from simulator.api.questions import ServedFields, served_spec
 from simulator.api.results import Answer, Document
 from simulator.errors import FileError, RoofcastError
 from simulator.fitting.engine_calibration import EngineCalibration, calibrate_engine
 from simulator.fitting.kernel_calibration import KernelCalibration, calibrate_kernels
-from simulator.specs.engine.engine import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from simulator.reports.answers.validation import Scorecard
@@ -75,20 +75,16 @@ def calibrate(
     *,
     hardware: str | None = None,
     results: Sequence[str] = (),
-    model: str | None = None,
-    tp_size: int = 1,
-    engine: str = DEFAULT_ENGINE,
-    weights: str | None = None,
-    kv_cache: str | None = None,
     only: Sequence[str] = (),
     out: str | None = None,
     profiles: str | None = None,
     force: bool = False,
+    **served: Unpack[ServedFields],
 ) -> CalibrationAnswer:
     """Fit your own measurements: kernels of an accelerator, or the overheads of an engine: ``roofcast calibrate``.
 
     measured : the CSV of ``python -m validation.measure``; or
-    results : vLLM bench, GuideLLM or AIPerf results of ``model`` served with ``tp_size``, ``engine`` and formats
+    results : vLLM bench, GuideLLM or AIPerf results; the keywords say what served them
     only : families ("gemm") or families and formats ("gemm/bf16") to fit
     out : folder to write profiles into, for ``profiles=`` of every function; None writes nothing
 
@@ -99,8 +95,7 @@ def calibrate(
     FileError
         A profile exists and ``force`` is not given.
     """
-    served = {"--model": model, "--weights": weights, "--kv-cache": kv_cache, "--tp": tp_size if tp_size > 1 else None}
-    _check_calibration(measured, hardware, results, served)
+    _check_calibration(measured, hardware, results, idle=tuple(served))
     assert hardware is not None, "checked"
     found: KernelCalibration | EngineCalibration
     if measured is not None:
@@ -108,28 +103,18 @@ def calibrate(
         return CalibrationAnswer(found, _written(found, out=out, force=force))
     if only:
         raise RoofcastError("has no effect with --from", field="--only", code="ignored_option")
-    found = calibrate_engine(
-        results,
-        model=model or "",
-        hardware=hardware,
-        tp_size=tp_size,
-        engine=engine,
-        weights=weights,
-        kv_cache=kv_cache,
-        profiles=profiles,
-    )
+    found = calibrate_engine(results, served=served_spec(hardware, served), profiles=profiles)
     return CalibrationAnswer(found, _written(found, out=out, force=force))
 
 
 def _check_calibration(
-    measured: str | None, hardware: str | None, results: Sequence[str], served: Mapping[str, object]
+    measured: str | None, hardware: str | None, results: Sequence[str], *, idle: Sequence[str]
 ) -> None:
     """Refuse both kinds of calibration at once and neither, what is missing, and what changes nothing."""
-    idle = [name for name, value in served.items() if value is not None]
     if idle and not results:
-        raise RoofcastError("has no effect without --from", field=idle[0], code="ignored_option")
-    if results and served["--model"] is None:
-        raise _missing("--model", "what the benchmark ran on")
+        raise RoofcastError(
+            "has no effect without --from", field=f"--{idle[0].replace('_', '-')}", code="ignored_option"
+        )
     if results and hardware is None:
         raise _missing("--hardware", "what the benchmark ran on")
     if (measured is None) == (not results):
@@ -153,7 +138,8 @@ def _written(found: KernelCalibration | EngineCalibration, *, out: str | None, f
 
     if out is None:
         return ()
-    profiles = found.profiles if isinstance(found, KernelCalibration) else (found.profile,)
+    own = () if isinstance(found, KernelCalibration) or found.profile is None else (found.profile,)
+    profiles = found.profiles if isinstance(found, KernelCalibration) else own
     texts = [(Path(out) / profile.path, profile.text) for profile in profiles]
     write_new_texts(texts, force=force, flag="--out")
     # A profile looked up before it was written is remembered as missing.

@@ -10,6 +10,7 @@ from simulator.errors import RoofcastError
 if TYPE_CHECKING:
     from datetime import date
 
+    from simulator.specs.measured.served import ServedSpec
     from simulator.specs.question.plan import PlanSpec
     from simulator.specs.question.scenario import ScenarioSpec
 
@@ -139,8 +140,28 @@ class PlanFields(TypedDict, total=False):
     verify: bool
 
 
+class ServedFields(TypedDict, total=False):
+    """The replica behind a benchmark; fields of its ``precision`` and limits of its engine stand beside the others."""
+
+    model: str
+    tp_size: int
+    pp_size: int
+    ep_size: int
+    dp_size: int
+    weights: str
+    kv_cache: str
+    scheme: str
+    engine: str
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    gpu_memory_utilization: float
+    system_prompt_tokens: int
+
+
 DEFAULT_DURATION_S = 600.0
 _PRECISION = ("weights", "activations", "kv_cache", "scheme")
+_LIMITS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "gpu_memory_utilization")
 
 
 def written_objectives(given: object) -> tuple[str, ...]:
@@ -230,3 +251,15 @@ def _in_words(objectives: object) -> bool:
 
 def _listed(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
+
+
+def served_spec(hardware: str, fields: Given) -> ServedSpec:
+    """The replica that answered a benchmark."""
+    from simulator.specs.documents import validate
+    from simulator.specs.measured.served import ServedSpec
+
+    given = {name: value for name, value in fields.items() if value is not None}
+    engine = {"name": given.pop("engine", None), **{name: given.pop(name) for name in _LIMITS if name in given}}
+    precision = {name: given.pop(name) for name in _PRECISION if name in given}
+    parts = {"engine": engine, **({"precision": precision} if precision else {})}
+    return validate(ServedSpec, {"hardware": hardware, **given, **parts}, where="")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
+from simulator.api.questions import ServedFields, served_spec
 from simulator.api.results import Answer, Document
 from simulator.fitting.replay import ReplayedRun, replay_results
-from simulator.specs.engine.engine import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from simulator.reports.charts.chart import Chart
@@ -52,33 +52,15 @@ class ReplayAnswer(Answer):
 
 
 def replay(
-    results: Sequence[str],
-    *,
-    model: str,
-    hardware: str,
-    tp_size: int = 1,
-    engine: str = DEFAULT_ENGINE,
-    weights: str | None = None,
-    kv_cache: str | None = None,
-    profiles: str | None = None,
+    results: Sequence[str], *, hardware: str, profiles: str | None = None, **served: Unpack[ServedFields]
 ) -> ReplayAnswer:
     """Import benchmark results as scenarios and predict them: ``roofcast validate --from``.
 
-    results : files of InferenceX, vLLM bench, GuideLLM or AIPerf; the other arguments say what ran
+    results : files of InferenceX, vLLM bench, GuideLLM or AIPerf; the keywords say what served them
 
     Raises
     ------
     RoofcastError
         A file is of no known kind, lacks lengths or a load, or the deployment is refused.
     """
-    runs = replay_results(
-        results,
-        model=model,
-        hardware=hardware,
-        tp_size=tp_size,
-        engine=engine,
-        weights=weights,
-        kv_cache=kv_cache,
-        profiles=profiles,
-    )
-    return ReplayAnswer(runs)
+    return ReplayAnswer(replay_results(results, served=served_spec(hardware, served), profiles=profiles))

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli.options.shared import AsJson, Force, Profiles
+from simulator.cli.options.served import served_group, served_of
+from simulator.cli.options.shared import AsJson, Force, Profiles, grouped
 from simulator.errors import RoofcastError
 from simulator.files import write_text
 
@@ -102,7 +103,9 @@ def demand(
     write_text(text, out, force=force, flag="--out")
 
 
+@grouped(served_group)
 def calibrate(
+    context: typer.Context,
     measured: Annotated[
         str | None, typer.Argument(metavar="[MEASURED.csv]", help="Kernels, from python -m validation.measure.")
     ] = None,
@@ -110,11 +113,6 @@ def calibrate(
     bench: Annotated[
         list[str] | None, typer.Option("--from", metavar="RESULT.json", help="vLLM bench, GuideLLM or AIPerf result.")
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="With --from: the model that was served.")] = None,
-    tp: Annotated[int, typer.Option("--tp", min=1, help="With --from: tensor-parallel size.")] = 1,
-    engine: Annotated[str, typer.Option("--engine", help="With --from: the engine that served.")] = "vllm",
-    weights: Annotated[str | None, typer.Option("--weights", help="With --from: format of the weights.")] = None,
-    kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="With --from: format of the KV cache.")] = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="FAMILY[/FORMAT]", help="Fit these families alone.")
     ] = None,
@@ -125,6 +123,8 @@ def calibrate(
     """Fit your own measurements: kernels of an accelerator, or the overheads of an engine.
 
     Example: roofcast calibrate measured.csv --hardware l4 --out my-profiles
+
+    With --from, options that say how the engine was started take its defaults where they are left out.
     """
     from simulator.api import measurements
 
@@ -132,20 +132,18 @@ def calibrate(
         measured,
         hardware=hardware,
         results=bench or (),
-        model=model,
-        tp_size=tp,
-        engine=engine,
-        weights=weights,
-        kv_cache=kv_cache,
         only=only or (),
         out=out,
         profiles=profiles,
         force=force,
+        **served_of(context.params),
     )
     typer.echo(found.to_text(), nl=False)
 
 
+@grouped(served_group)
 def validate(
+    context: typer.Context,
     hardware: Annotated[str | None, typer.Option("--hardware", help="Only this accelerator.")] = None,
     library: Annotated[
         list[str] | None, typer.Option("--library", help="Only this kernel library: vllm, sglang, trtllm, nccl, torch.")
@@ -155,11 +153,6 @@ def validate(
         list[str] | None,
         typer.Option("--from", metavar="RESULT.json", help="Your result of InferenceX, vLLM bench, GuideLLM, AIPerf."),
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="With --from: the model that was served.")] = None,
-    tp: Annotated[int, typer.Option("--tp", min=1, help="With --from: tensor-parallel size.")] = 1,
-    engine: Annotated[str, typer.Option("--engine", help="With --from: the engine that served.")] = "vllm",
-    weights: Annotated[str | None, typer.Option("--weights", help="With --from: format of the weights.")] = None,
-    kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="With --from: format of the KV cache.")] = None,
     as_json: AsJson = False,
     profiles: Profiles = None,
 ) -> None:
@@ -175,26 +168,18 @@ def validate(
     if bench:
         from simulator.api.replay import replay
 
-        if model is None or hardware is None:
-            missing = "--model" if model is None else "--hardware"
-            raise RoofcastError("is missing", field=missing, code="missing_field", hint="what the benchmark ran on")
-        replayed = replay(
-            bench,
-            model=model,
-            hardware=hardware,
-            tp_size=tp,
-            engine=engine,
-            weights=weights,
-            kv_cache=kv_cache,
-            profiles=profiles,
-        )
+        if hardware is None:
+            raise RoofcastError(
+                "is missing", field="--hardware", code="missing_field", hint="what the benchmark ran on"
+            )
+        replayed = replay(bench, hardware=hardware, profiles=profiles, **served_of(context.params))
         text = json.dumps(replayed.to_dict(), allow_nan=False) + "\n" if as_json else replayed.to_text()
         typer.echo(text, nl=False)
         return
-    idle = [name for name, value in {"--model": model, "--weights": weights, "--kv-cache": kv_cache}.items() if value]
-    if idle:
-        raise RoofcastError("has no effect without --from", field=idle[0], code="ignored_option")
-
+    if idle := tuple(served_of(context.params)):
+        raise RoofcastError(
+            "has no effect without --from", field=f"--{idle[0].replace('_', '-')}", code="ignored_option"
+        )
     chosen = part or (ValidationPart.KERNELS if library else ValidationPart.ALL)
     found = measurements.scorecard(
         hardware=hardware,

@@ -7,27 +7,29 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from simulator.fitting.engine_overheads import OverheadFit, fit_overheads
+from simulator.engine.runs.scenario_setup import deployment_of
+from simulator.fitting.engine_overheads import MeasuredRun, OverheadFit, fit_overheads
 from simulator.fitting.profile_text import HEADING, ProfileText
-from simulator.phases.deployment import Deployment, deploy
+from simulator.fitting.replay import run_scenario
+from simulator.phases.deployment import Deployment
 from simulator.specs.base import Source
-from simulator.specs.documents import validate
-from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import DEFAULT_ENGINE, EngineProfile, EngineSpec, load_engine
-from simulator.specs.loading import load_hardware
+from simulator.specs.engine.engine import EngineProfile, load_engine
+from simulator.specs.measured.served import ServedSpec
 from simulator.specs.measured.serving_results import load_serving_runs
-from simulator.specs.model.loading import load_model
-from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.writing import yaml_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCalibration:
-    """The overheads of ``engine``, the errors of every run before and after, and what to write."""
+    """The overheads of ``engine``, the errors of every run before and after, and what to write.
+
+    profile : None where the overheads in force stay
+    """
 
     engine: str
     fit: OverheadFit
-    profile: ProfileText
+    profile: ProfileText | None
 
 
 def _fitted_profile(
@@ -47,41 +49,34 @@ def _fitted_profile(
     return profile.model_copy(update={"overheads": overheads, "sources": {**profile.sources, "overheads": source}})
 
 
-def calibrate_engine(
-    files: Sequence[str],
-    *,
-    model: str,
-    hardware: str,
-    tp_size: int = 1,
-    engine: str = DEFAULT_ENGINE,
-    weights: str | None = None,
-    kv_cache: str | None = None,
-    profiles: str | None = None,
-) -> EngineCalibration:
-    """Fit an engine's time per step and per request to benchmark results.
+def calibrate_engine(files: Sequence[str], *, served: ServedSpec, profiles: str | None = None) -> EngineCalibration:
+    """Fit an engine's time per step and per request to results of vLLM bench, GuideLLM or AIPerf.
 
-    Parameters
-    ----------
-    files : results of vLLM bench, GuideLLM or AIPerf; model, hardware, tp_size, engine : what ran
-    weights, kv_cache : number formats; None leaves them as the checkpoint has them
-    profiles : directory of profiles read beside the built-in ones
+    served : the replica that answered; profiles : directory of profiles read beside the built-in ones
 
     Raises
     ------
     RoofcastError
         A run is overloaded, or faster than the kernels alone, so that its overheads cannot be told.
     """
-    runs = tuple(run for name in files for run in load_serving_runs(name))
-    profile = load_engine(engine, profiles=profiles)
-    served = deploy(
-        model=load_model(model, profiles=profiles),
-        hardware=load_hardware(hardware, profiles=profiles),
-        parallelism=ParallelismSpec(tp_size=tp_size),
-        precision=validate(PrecisionSpec, {"weights": weights, "kv_cache": kv_cache}, where=""),
-        engine=validate(EngineSpec, {"name": engine}, where=""),
-        profiles=profiles,
+    runs = tuple(
+        MeasuredRun(run=run, scenario=run_scenario(run, identifier=name, served=served, unknown_cv=0.0))
+        for name in files
+        for run in load_serving_runs(name)
     )
-    fit = fit_overheads(served, runs=runs)
-    fitted = _fitted_profile(profile, fit, files=files, served=served, what=f"{model} on {hardware}, tp {tp_size}")
+    scenario = runs[0].scenario
+    replica = deployment_of(scenario, profiles=profiles)
+    fit = fit_overheads(replica, runs=runs)
+    profile = load_engine(served.engine.name, profiles=profiles)
+    if not fit.changed:
+        return EngineCalibration(engine=profile.name, fit=fit, profile=None)
+    fitted = _fitted_profile(profile, fit, files=files, served=replica, what=_replica_text(scenario))
     text = ProfileText(path=f"engines/{profile.name}.yaml", text=yaml_text(fitted, heading=HEADING))
     return EngineCalibration(engine=profile.name, fit=fit, profile=text)
+
+
+def _replica_text(scenario: ScenarioSpec) -> str:
+    """``llama-3.1-70b on h100, tp 4``, other degrees where they are not 1."""
+    sizes = {"pp": scenario.pp_size, "dp": scenario.dp_size, "ep": scenario.ep_size}
+    degrees = [f"tp {scenario.tp_size}", *(f"{name} {size}" for name, size in sizes.items() if size > 1)]
+    return f"{scenario.model} on {scenario.hardware}, {', '.join(degrees)}"

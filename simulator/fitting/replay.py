@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.engine.runs.answers import answer, run_intervals
+from simulator.errors import RoofcastError
 from simulator.kernels.timing import Range
 from simulator.specs.documents import validate
-from simulator.specs.engine.engine import DEFAULT_ENGINE
+from simulator.specs.measured.served import ServedSpec
 from simulator.specs.measured.serving_results import ServingRun, load_serving_runs
 from simulator.specs.question.scenario import ScenarioSpec
 
 UNKNOWN_CV = 0.064
 """Spread of lengths of which a file has means alone: that of a uniform draw between 0.8 and 1.0 of the nominal ones."""
-REQUESTS = 400
-"""Of open arrivals that are simulated."""
+REQUESTS = 2000
+"""Of open arrivals that are simulated where the file does not hold them: enough for means under long answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,68 +44,70 @@ class ReplayedRun:
     values: tuple[ReplayedValue, ...]
 
 
-def _load(run: ServingRun) -> dict[str, Any]:
+def _open_load(run: ServingRun, *, served: ServedSpec, rate_per_s: float, spread: dict[str, float]) -> dict[str, Any]:
+    """Arrivals that wait for no answer: the file's own requests where it holds them, else as many drawn like them."""
+    shared = {"system_prompt_tokens": served.system_prompt_tokens, "timeout_s": None}
+    if run.has_requests:
+        return {"kind": "serve", "workload": {"arrival": "trace", "trace": run.path, **shared}}
+    stage = {"rate_per_s": rate_per_s, "duration_s": min(run.requests, REQUESTS) / rate_per_s}
+    gaps = {"arrival": "poisson"} if run.gap_cv == 1 else {"arrival": "gamma", "burstiness": run.gap_cv}
+    lengths = {"isl_tokens": max(1, round(run.isl_tokens)), "osl_tokens": max(2, round(run.osl_tokens)), **spread}
+    return {"kind": "serve", "workload": {"stages": [stage], **gaps, **lengths, **shared}}
+
+
+def _load(run: ServingRun, *, served: ServedSpec, unknown_cv: float) -> dict[str, Any]:
     """The scenario's fields that say what clients sent."""
-    isl, osl = max(1, round(run.isl_tokens)), max(2, round(run.osl_tokens))
-    rate = run.request_rate_per_s
     spread = {
-        "isl_cv": UNKNOWN_CV if run.isl_cv is None else run.isl_cv,
-        "osl_cv": UNKNOWN_CV if run.osl_cv is None else run.osl_cv,
+        "isl_cv": unknown_cv if run.isl_cv is None else run.isl_cv,
+        "osl_cv": unknown_cv if run.osl_cv is None else run.osl_cv,
     }
-    if rate is not None:
-        stage = {"rate_per_s": rate, "duration_s": min(run.requests, REQUESTS) / rate}
-        return {"kind": "serve", "workload": {"stages": [stage], "isl_tokens": isl, "osl_tokens": osl, **spread}}
+    if run.request_rate_per_s is not None:
+        return _open_load(run, served=served, rate_per_s=run.request_rate_per_s, spread=spread)
+    if served.system_prompt_tokens:
+        raise RoofcastError(
+            f"{served.system_prompt_tokens} has no effect on a closed loop, whose prompts are all new",
+            field="system_prompt_tokens",
+            code="ignored_option",
+            hint="leave it out, or run the benchmark at a request rate",
+        )
     return {
         "kind": "closed_loop",
         "concurrency": max(1, round(run.concurrency)),
         "num_requests": run.requests,
-        "isl_tokens": isl,
-        "osl_tokens": osl,
+        "isl_tokens": max(1, round(run.isl_tokens)),
+        "osl_tokens": max(2, round(run.osl_tokens)),
         **({"range_ratio": run.range_ratio} if run.range_ratio is not None else spread),
     }
 
 
 def run_scenario(
-    run: ServingRun,
-    *,
-    identifier: str,
-    model: str,
-    hardware: str,
-    tp_size: int = 1,
-    engine: str = DEFAULT_ENGINE,
-    weights: str | None = None,
-    kv_cache: str | None = None,
+    run: ServingRun, *, identifier: str, served: ServedSpec, unknown_cv: float = UNKNOWN_CV
 ) -> ScenarioSpec:
-    """The scenario of a measured run on a deployment that its file does not describe."""
+    """The scenario of a measured run on the replica that served it.
+
+    unknown_cv : spread of lengths of which the file has means alone
+
+    Raises
+    ------
+    RoofcastError
+        Neither the file nor ``served`` names the model, or a field of the replica is refused.
+    """
+    model = served.model or run.model
+    if model is None:
+        raise RoofcastError(
+            f"is missing: {run.path} does not name it", field="model", code="missing_field", hint="what was served"
+        )
     fields = {
         "id": identifier,
+        **served.model_dump(exclude_unset=True, exclude={"system_prompt_tokens"}),
         "model": model,
-        "hardware": hardware,
-        "tp_size": tp_size,
-        "engine": {"name": engine},
-        "precision": {"weights": weights, "kv_cache": kv_cache},
-        **_load(run),
+        **_load(run, served=served, unknown_cv=unknown_cv),
     }
     return validate(ScenarioSpec, fields, where=run.path)
 
 
-def replay_results(
-    files: Sequence[str],
-    *,
-    model: str,
-    hardware: str,
-    tp_size: int = 1,
-    engine: str = DEFAULT_ENGINE,
-    weights: str | None = None,
-    kv_cache: str | None = None,
-    profiles: str | None = None,
-) -> tuple[ReplayedRun, ...]:
-    """Every run of benchmark result files beside its prediction.
-
-    Parameters
-    ----------
-    files : results of InferenceX, vLLM bench, GuideLLM or AIPerf; model, hardware, tp_size, engine : what ran
-    weights, kv_cache : number formats; None leaves them as the checkpoint has them
+def replay_results(files: Sequence[str], *, served: ServedSpec, profiles: str | None = None) -> tuple[ReplayedRun, ...]:
+    """Every run of benchmark result files (InferenceX, vLLM bench, GuideLLM, AIPerf) beside its prediction.
 
     Raises
     ------
@@ -114,16 +117,7 @@ def replay_results(
     found = []
     for name in files:
         for place, run in enumerate(load_serving_runs(name)):
-            scenario = run_scenario(
-                run,
-                identifier=f"{name}#{place}",
-                model=model,
-                hardware=hardware,
-                tp_size=tp_size,
-                engine=engine,
-                weights=weights,
-                kv_cache=kv_cache,
-            )
+            scenario = run_scenario(run, identifier=f"{name}#{place}", served=served)
             found.append(ReplayedRun(run=run, scenario=scenario, values=_values(run, scenario, profiles=profiles)))
     return tuple(found)
 

@@ -58,7 +58,7 @@ def _prompts(
 
 
 def _trace_requests(workload: WorkloadSpec, trace: RequestTrace, *, block_size_tokens: int) -> Requests:
-    """The trace as recorded, or scaled to each stage's rate; prompts share the blocks whose hashes are equal."""
+    """The trace as recorded, or scaled to each stage's rate."""
     times, stages = trace.arrival_s, None
     source = np.arange(len(times))
     stage_end_s = None
@@ -69,18 +69,45 @@ def _trace_requests(workload: WorkloadSpec, trace: RequestTrace, *, block_size_t
         times = np.concatenate([start + offsets for start, (offsets, _) in zip(starts_s, parts, strict=True)])
         source = np.concatenate([chosen for _, chosen in parts])
         stages = np.repeat(np.arange(len(parts)), [len(chosen) for _, chosen in parts])
-    lists = None
-    if trace.hashes is not None:
-        lists = hashed_prompts(trace.hashes, hash_block_tokens=HASH_BLOCK_TOKENS, block_size_tokens=block_size_tokens)
+    lists = _trace_prefixes(workload, trace, block_size_tokens=block_size_tokens)
     return make_requests(
         arrival_s=times,
         prompt_tokens=trace.isl_tokens[source].astype(np.int64),
         output_tokens=trace.osl_tokens[source].astype(np.int64),
         stage=stages,
         stage_end_s=stage_end_s,
-        prefix_list=None if lists is None else source,
+        # The system prompt is one list for all; hashes are a list for each request.
+        prefix_list=None if lists is None else source if trace.hashes is not None else np.zeros_like(source),
         list_start=None if lists is None else lists.list_start,
         block_ids=None if lists is None else lists.block_ids,
+    )
+
+
+def _trace_prefixes(workload: WorkloadSpec, trace: RequestTrace, *, block_size_tokens: int) -> PrefixLists | None:
+    """What the prompts of a trace share: what its hashes say, else a system prompt."""
+    if trace.hashes is not None:
+        if workload.system_prompt_tokens:
+            raise RoofcastError(
+                "has no effect beside a trace whose hashes say what prompts share",
+                field="workload.system_prompt_tokens",
+                code="ignored_option",
+                hint="leave it out",
+            )
+        return hashed_prompts(trace.hashes, hash_block_tokens=HASH_BLOCK_TOKENS, block_size_tokens=block_size_tokens)
+    if not workload.system_prompt_tokens:
+        return None
+    shortest = int(trace.isl_tokens.min())
+    if workload.system_prompt_tokens >= shortest:
+        raise RoofcastError(
+            f"{workload.system_prompt_tokens} leaves no question in the trace's shortest prompt of {shortest} tokens",
+            field="workload.system_prompt_tokens",
+        )
+    return grouped_prompts(
+        groups=1,
+        prompts_per_group=None,
+        system_tokens=workload.system_prompt_tokens,
+        prompt_tokens=trace.isl_tokens.astype(np.int64),
+        block_size_tokens=block_size_tokens,
     )
 
 

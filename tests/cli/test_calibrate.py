@@ -239,7 +239,6 @@ def test_what_no_overhead_explains_is_refused(
         ((), "measured.csv"),
         (("m.csv",), "--hardware"),
         (("m.csv", "--hardware", "h100", "--model", "llama-3.1-8b"), "--model"),
-        (("--from", "b.json", "--hardware", "h100"), "--model"),
         (("--from", "b.json", "--hardware", "h100", "--model", "llama-3.1-8b", "--only", "gemm"), "--only"),
         (("m.csv", "--from", "b.json", "--hardware", "h100", "--model", "llama-3.1-8b"), "measured.csv"),
     ],

@@ -22,6 +22,7 @@ from simulator.kernels.library import kernel_library
 from simulator.phases.deployment import deploy
 from simulator.specs.loading import load_hardware
 from simulator.specs.measured.kernel_times import REQUIRED_COLUMNS, MeasuredKernel, load_measurements
+from simulator.specs.measured.served import ServedSpec
 from simulator.specs.model.loading import load_model
 
 RESULTS = Path(__file__).resolve().parents[1] / "data" / "serving_results"
@@ -173,7 +174,8 @@ def test_an_engine_profile_holds_the_fitted_overheads_and_leaves_the_others(tmp_
     data |= {"mean_ttft_ms": result.ttft_s * 1e3 + 5.0, "mean_tpot_ms": result.tpot_s * 1e3 + 2.0}
     bench = tmp_path / "bench.json"
     bench.write_text(json.dumps(data))
-    found = calibrate_engine([str(bench)], model="llama-3.1-8b", hardware="h100")
+    found = calibrate_engine([str(bench)], served=ServedSpec(model="llama-3.1-8b", hardware="h100"))
+    assert found.profile is not None
     assert found.engine == "vllm"
     assert found.profile.path == "engines/vllm.yaml"
     assert found.fit.step_s > deployment.engine.overheads.step_s

@@ -10,9 +10,11 @@ import pytest
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.engine.uniform.loops import closed_loop
 from simulator.errors import RoofcastError
-from simulator.fitting.engine_overheads import fit_overheads
+from simulator.fitting.engine_overheads import MeasuredRun, fit_overheads
+from simulator.fitting.replay import run_scenario
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.loading import load_hardware
+from simulator.specs.measured.served import ServedSpec
 from simulator.specs.measured.serving_results import ServingRun
 from simulator.specs.model.loading import load_model
 
@@ -32,11 +34,11 @@ def slower(step_s: float, request_s: float) -> Deployment:
 
 def run_of(
     deployment: Deployment, *, concurrency: int, requests: int = 16, ttft: float = 1.0, tpot: float = 1.0
-) -> ServingRun:
+) -> MeasuredRun:
     """What a benchmark of closed-loop clients would have measured, perhaps with an error."""
     lengths = LoopLengths(isl_tokens=ISL, osl_tokens=OSL)
     result = closed_loop(deployment, concurrency=concurrency, lengths=lengths, num_requests=requests)
-    return ServingRun(
+    run = ServingRun(
         path="run.json",
         tool="vllm bench serve",
         requests=requests,
@@ -48,6 +50,8 @@ def run_of(
         ttft_s=result.ttft_s * ttft,
         tpot_s=result.tpot_s * tpot,
     )
+    served = ServedSpec(model="llama-3.1-8b", hardware="h100")
+    return MeasuredRun(run=run, scenario=run_scenario(run, identifier="x", served=served, unknown_cv=0.0))
 
 
 @pytest.mark.parametrize(("step_s", "request_s", "concurrency"), [(5e-4, 2e-3, 8), (4e-3, 3e-2, 1)])

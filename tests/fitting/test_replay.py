@@ -10,10 +10,11 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.fitting.replay import UNKNOWN_CV, replay_results, run_scenario
+from simulator.specs.measured.served import ServedSpec
 from simulator.specs.measured.serving_results import load_serving_runs
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "serving_results"
-WHERE = {"model": "llama-3.1-8b", "hardware": "h100"}
+WHERE = ServedSpec(model="llama-3.1-8b", hardware="h100")
 INFERENCEX = {
     "hw": "h100", "conc": 16, "model": "meta-llama/Llama-3.1-8B-Instruct", "framework": "vllm", "precision": "bf16",
     "tp": 1, "isl": 1024, "osl": 1024, "tput_per_gpu": 3300.0, "mean_ttft": 0.12, "mean_tpot": 0.0085,
@@ -28,7 +29,7 @@ def written(folder: Path, data: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("name", ["vllm_bench", "guidellm", "aiperf"])
 def test_every_tool_s_result_is_a_scenario_beside_its_values(name: str) -> None:
-    found = replay_results([str(DATA / f"{name}.json")], **WHERE)[0]
+    found = replay_results([str(DATA / f"{name}.json")], served=WHERE)[0]
     assert found.scenario.kind == "closed_loop"
     assert found.scenario.concurrency == 16
     assert [value.metric for value in found.values] == ["ttft_s", "tpot_s", "output_tokens_per_s"]
@@ -39,7 +40,7 @@ def test_every_tool_s_result_is_a_scenario_beside_its_values(name: str) -> None:
 
 
 def test_a_result_of_inferencex_has_nominal_lengths(tmp_path: Path) -> None:
-    (found,) = replay_results([written(tmp_path, INFERENCEX)], **WHERE)
+    (found,) = replay_results([written(tmp_path, INFERENCEX)], served=WHERE)
     assert (found.scenario.isl_tokens, found.scenario.range_ratio, found.scenario.num_requests) == (1024, 0.8, 160)
     # Input and output tokens per accelerator; half of them are generated.
     assert found.values[2].measured == pytest.approx(1650, rel=0.12)
@@ -47,10 +48,10 @@ def test_a_result_of_inferencex_has_nominal_lengths(tmp_path: Path) -> None:
 
 def test_lengths_of_a_file_are_taken_over(tmp_path: Path) -> None:
     data = json.loads((DATA / "vllm_bench.json").read_text("utf-8"))
-    plain = run_scenario(load_serving_runs(DATA / "vllm_bench.json")[0], identifier="x", **WHERE)
+    plain = run_scenario(load_serving_runs(DATA / "vllm_bench.json")[0], identifier="x", served=WHERE)
     assert plain.isl_cv == UNKNOWN_CV
     data |= {"input_lens": [400, 500, 600], "output_lens": [128, 128, 128]}
-    listed = run_scenario(load_serving_runs(written(tmp_path, data))[0], identifier="x", **WHERE)
+    listed = run_scenario(load_serving_runs(written(tmp_path, data))[0], identifier="x", served=WHERE)
     assert listed.isl_cv == pytest.approx(0.2)
     assert listed.osl_cv == 0
 
@@ -59,5 +60,5 @@ def test_lengths_of_a_file_are_taken_over(tmp_path: Path) -> None:
 def test_a_result_without_lengths_or_concurrency_is_refused_by_field(field: str, tmp_path: Path) -> None:
     broken = {name: value for name, value in INFERENCEX.items() if name != field}
     with pytest.raises(RoofcastError) as caught:
-        replay_results([written(tmp_path, broken)], **WHERE)
+        replay_results([written(tmp_path, broken)], served=WHERE)
     assert caught.value.field == field

@@ -106,6 +106,9 @@ def engine_calibration_text(found: EngineCalibration, *, written: Sequence[Path]
             f"TPOT {run.tpot_s / MILLI:.4g} ms, off by {_change(item.tpot_before, item.tpot_after)}"
         )
     fit = found.fit
+    if not fit.changed:
+        kept = f"step_s {fit.step_s / MILLI:.4g} ms and request_s {fit.request_s / MILLI:.4g} ms stay"
+        return "\n".join([*lines, f"{found.engine}: no change needed: {kept}, nothing written"]) + "\n"
     lines += [
         "(errors on the runs that were fitted; two numbers for all of them)",
         f"{found.engine}: step_s {fit.step_s / MILLI:.4g} ms, request_s {fit.request_s / MILLI:.4g} ms",
@@ -121,6 +124,7 @@ def engine_calibration_document(found: EngineCalibration) -> Json:
         "engine": found.engine,
         "step_s": found.fit.step_s,
         "request_s": found.fit.request_s,
+        "changed": found.fit.changed,
         "runs": [
             {
                 "tool": item.run.tool,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, TypeGuard
 
 from simulator.errors import Option, RoofcastError
 from simulator.specs.documents import read_json
@@ -16,6 +16,8 @@ from simulator.units import MICRO, MILLI
 FORMATS = (
     "InferenceX results, vllm bench serve --save-result, guidellm benchmarks.json, aiperf profile_export_aiperf.json"
 )
+VLLM_REQUEST_FIELDS = ("start_times", "input_lens", "output_lens")
+"""Lists of every request in a result that was saved in detail."""
 INFERENCEX_RANGE_RATIO = 0.8
 """Its client draws lengths uniformly between that share of the nominal ones and the nominal ones."""
 INFERENCEX_REQUESTS_PER_CLIENT = 10
@@ -35,6 +37,10 @@ class ServingRun:
     concurrency : requests in flight, as set by the client or by Little's law from rate and latency
     isl_cv, osl_cv : coefficients of variation of the lengths, None where the file does not tell
     range_ratio : where lengths are nominal ones of which shorter ones are drawn, down to that share; else None
+    gap_cv : coefficient of variation of the gaps between open arrivals, 1 for Poisson
+    longest_osl_tokens : of one answer, None where the file does not tell
+    has_requests : whether the file holds every request's start and lengths, so that it can be replayed as a trace
+    model : what the file calls the model, None where it does not
     """
 
     tool: str
@@ -50,6 +56,14 @@ class ServingRun:
     isl_cv: float | None = None
     osl_cv: float | None = None
     range_ratio: float | None = None
+    gap_cv: float = 1.0
+    longest_osl_tokens: float | None = None
+    has_requests: bool = False
+    model: str | None = None
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +87,7 @@ class _Reader:
         value = self.find(field)
         if value is None:
             raise self.refuse(field, "is missing", code="missing_field")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        if not _is_number(value) or not math.isfinite(value) or value < 0:
             raise self.refuse(field, f"{value!r}; allowed: finite numbers of at least 0")
         return float(value)
 
@@ -83,13 +97,23 @@ class _Reader:
             raise self.refuse(field, "is 0; must be positive")
         return value
 
+    def lengths(self, field: str) -> list[float]:
+        """The positive numbers of a list of lengths, none where there are too few to tell how lengths vary."""
+        values = self.find(field)
+        known = (
+            [float(value) for value in values if _is_number(value) and value > 0] if isinstance(values, list) else []
+        )
+        return known if len(known) >= LEAST_LENGTHS else []
+
     def list_cv(self, field: str) -> float | None:
         """Coefficient of variation of a list of lengths, None where there is none."""
-        values = self.find(field)
-        if not isinstance(values, list) or len(values) < LEAST_LENGTHS:
-            return None
-        known = [float(value) for value in values if isinstance(value, int | float) and value > 0]
-        return stdev(known) / mean(known) if len(known) >= LEAST_LENGTHS else None
+        known = self.lengths(field)
+        return stdev(known) / mean(known) if known else None
+
+    def word(self, field: str) -> str | None:
+        """A text that is not empty."""
+        value = self.find(field)
+        return value if isinstance(value, str) and value else None
 
     def block_cv(self, block: str, *, deviation: str, center: str) -> float | None:
         """The same from a block of statistics."""
@@ -127,7 +151,7 @@ def _vllm(reader: _Reader) -> ServingRun:
     ttft_s, tpot_s = reader.positive("mean_ttft_ms") * MILLI, reader.positive("mean_tpot_ms") * MILLI
     answered_per_s = answered / reader.positive("duration")
     rate = reader.find("request_rate")
-    is_open = isinstance(rate, int | float) and not isinstance(rate, bool) and math.isfinite(rate)
+    is_open = _is_number(rate) and math.isfinite(rate)
     limit = reader.find("max_concurrency")
     if not is_open and limit is None:
         raise reader.refuse(
@@ -137,6 +161,8 @@ def _vllm(reader: _Reader) -> ServingRun:
             hint="run with --max-concurrency or a finite --request-rate",
         )
     estimated = _in_flight(answered_per_s=answered_per_s, ttft_s=ttft_s, tpot_s=tpot_s, osl_tokens=osl)
+    # Gaps are gamma, and burstiness is their shape: 1 over the square of their coefficient of variation.
+    shape = reader.positive("burstiness") if reader.find("burstiness") is not None else 1.0
     run = ServingRun(
         tool="vllm bench serve",
         path=reader.path,
@@ -150,6 +176,10 @@ def _vllm(reader: _Reader) -> ServingRun:
         concurrency=reader.positive("max_concurrency") if limit is not None else estimated,
         isl_cv=reader.list_cv("input_lens"),
         osl_cv=reader.list_cv("output_lens"),
+        gap_cv=shape**-0.5,
+        longest_osl_tokens=max(reader.lengths("output_lens"), default=None),
+        has_requests=all(isinstance(reader.find(field), list) for field in VLLM_REQUEST_FIELDS),
+        model=reader.word("model_id"),
     )
     failed = reader.number("failed") if reader.find("failed") is not None else 0.0
     return _checked(run, failed=failed, answered=answered)

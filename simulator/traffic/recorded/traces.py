@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import FileError, RoofcastError
+from simulator.specs.measured.serving_results import VLLM_REQUEST_FIELDS
 from simulator.traffic.lengths import Array
 from simulator.traffic.requests import LARGEST_TOKENS
 from simulator.units import MILLI, SECONDS_PER_MINUTE
@@ -33,7 +34,6 @@ from simulator.units import MILLI, SECONDS_PER_MINUTE
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 BURSTGPT_COLUMNS = ("Timestamp", "Request tokens", "Response tokens")
 MOONCAKE_FIELDS = ("timestamp", "input_length", "output_length")
-VLLM_FIELDS = ("start_times", "input_lens", "output_lens")
 HASH_BLOCK_TOKENS = 512
 """Prompt tokens that one hash of a Mooncake trace stands for [Qin2024]."""
 _MICROSECOND_DIGITS = 6
@@ -64,7 +64,7 @@ def trace_rows(text: str, *, path: object) -> list[TraceRow]:
         head = json.loads(first)
     except json.JSONDecodeError:
         head = None
-    if isinstance(head, dict) and not any(field in head for field in VLLM_FIELDS):
+    if isinstance(head, dict) and not any(field in head for field in VLLM_REQUEST_FIELDS):
         return _mooncake_rows(text, path=path)
     try:
         whole = head if head is not None and len(text.split("\n", 1)) == 1 else json.loads(text)
@@ -192,15 +192,17 @@ def _hashes(record: dict[str, Any], *, isl_tokens: float, path: object, where: s
 
 
 def _vllm_rows(record: Any, *, path: object) -> list[TraceRow]:
-    missing = [name for name in VLLM_FIELDS if not isinstance(record, dict) or not isinstance(record.get(name), list)]
+    missing = [
+        name for name in VLLM_REQUEST_FIELDS if not isinstance(record, dict) or not isinstance(record.get(name), list)
+    ]
     if missing:
         reason = f"the list {missing[0]} is missing (older versions of vllm bench serve do not save it)"
         raise malformed(path, where="result", reason=reason)
-    sizes = {len(record[name]) for name in VLLM_FIELDS}
+    sizes = {len(record[name]) for name in VLLM_REQUEST_FIELDS}
     if len(sizes) > 1:
-        raise malformed(path, where="result", reason=f"{', '.join(VLLM_FIELDS)} differ in length")
+        raise malformed(path, where="result", reason=f"{', '.join(VLLM_REQUEST_FIELDS)} differ in length")
     rows = []
-    for place, (at_s, isl, osl) in enumerate(zip(*(record[name] for name in VLLM_FIELDS), strict=True)):
+    for place, (at_s, isl, osl) in enumerate(zip(*(record[name] for name in VLLM_REQUEST_FIELDS), strict=True)):
         where = f"request {place}"
         if _tokens(osl, path=path, where=where, field="output_lens", least=0) == 0:
             continue

@@ -6,7 +6,7 @@ How demand is spread over the hours of a day or a week, and what that says of it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import cos, pi
+from math import cos, inf, pi
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -237,8 +237,8 @@ def _read_trace(spec: PlanSpec) -> _Traced:
     )
 
 
-def read_demand(spec: PlanSpec) -> Demand:
-    """Demand of a plan. Every value that was not given is listed with its source.
+def read_demand(spec: PlanSpec, *, context_tokens: float = inf) -> Demand:
+    """Demand of a plan, in requests that fit a context. Every value that was not given is listed with its source.
 
     Raises
     ------
@@ -266,13 +266,13 @@ def read_demand(spec: PlanSpec) -> Demand:
         osl=osl.lengths,
         prefix_hit_fraction=prefix.value,
         arrival_cv=arrival_cv.value,
-    )
+    ).within(context_tokens)
     assumptions = (
         rate.of("rate_per_s"),
         peak.of("peak_to_mean"),
         Assumption(key="cache_hit", value=spec.cache_hit, origin=_given(spec, "cache_hit")),
-        isl.assumption,
-        osl.assumption,
+        isl.assumption(mix.isl),
+        osl.assumption(mix.osl),
         prefix.of("prefix_hit"),
         arrival_cv.of("arrival_cv"),
         Assumption(key="headroom", value=spec.headroom, origin=_given(spec, "headroom")),
@@ -294,10 +294,17 @@ def _given(spec: PlanSpec, field: str) -> ValueOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lengths:
-    """Lengths of prompts or answers, and the assumption that they are."""
+    """Lengths of prompts or answers, and where they come from."""
 
+    key: str
     lengths: LengthDistribution
-    assumption: Assumption
+    origins: LengthOrigins
+
+    def assumption(self, lengths: LengthDistribution) -> Assumption:
+        """That they are ``lengths``, once they end at the context."""
+        found = self.origins
+        origin = found.mean if found.mean is found.cv else ValueOrigin.GIVEN
+        return Assumption(key=self.key, value=lengths, origin=origin, detail=found)
 
 
 def _lengths(
@@ -319,10 +326,11 @@ def _lengths(
         (own.cv if own else None, ValueOrigin.TRACE, None),
         (usual.cv, ValueOrigin.DEFAULT, None),
     )
-    lengths = LengthDistribution(mean_tokens=first.value, cv=second.value)
-    origin = first.origin if first.origin is second.origin else ValueOrigin.GIVEN
-    detail = LengthOrigins(mean=first.origin, cv=second.origin, trace=read.name)
-    return _Lengths(lengths=lengths, assumption=Assumption(key=key, value=lengths, origin=origin, detail=detail))
+    return _Lengths(
+        key=key,
+        lengths=LengthDistribution(mean_tokens=first.value, cv=second.value),
+        origins=LengthOrigins(mean=first.origin, cv=second.origin, trace=read.name),
+    )
 
 
 def read_objectives(spec: PlanSpec) -> tuple[tuple[Objective, ...], Assumption]:

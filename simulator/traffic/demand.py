@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 
 from simulator.errors import RoofcastError
@@ -36,14 +38,15 @@ def _mean_prompt_tokens(workload: WorkloadSpec) -> int:
 
 
 def _prompts(
-    workload: WorkloadSpec, *, count: int, block_size_tokens: int, rng: np.random.Generator
+    workload: WorkloadSpec, *, count: int, block_size_tokens: int, context_tokens: float, rng: np.random.Generator
 ) -> tuple[Ints, Ints, PrefixLists]:
     """Length and prefix list of each request, and the lists. Requests cycle through the distinct prompts in order."""
     system = workload.system_prompt_tokens
     question = _mean_prompt_tokens(workload) - system
     groups, per_group = workload.prompt_groups or 1, workload.prompts_per_group
     distinct = count if per_group is None else groups * per_group
-    lengths = system + whole_lengths(question, cv=workload.isl_cv, count=distinct, rng=rng)
+    longest = context_tokens - system - (workload.osl_tokens or 0)
+    lengths = system + whole_lengths(question, cv=workload.isl_cv, count=distinct, rng=rng, longest_tokens=longest)
     lists = grouped_prompts(
         groups=groups,
         prompts_per_group=per_group,
@@ -152,8 +155,21 @@ def _refuse_idle_fields(workload: WorkloadSpec) -> None:
         _refuse(workload, ("isl_tokens", "prompts_per_group"), reason="a turn's prompt follows from those before it")
 
 
-def build_requests(workload: WorkloadSpec, *, block_size_tokens: int) -> Requests:
-    """All requests of a workload in arrival order; the same seed gives the same requests."""
+def _answers(workload: WorkloadSpec, prompts: Ints, *, context_tokens: float, rng: np.random.Generator) -> Ints:
+    """Answer lengths beside these prompts; where lengths vary, an answer ends with the context."""
+    mean, cv = workload.osl_tokens or 1, workload.osl_cv
+    longest = context_tokens - _mean_prompt_tokens(workload)
+    answers = whole_lengths(mean, cv=cv, count=len(prompts), rng=rng, longest_tokens=longest)
+    if context_tokens == inf or (cv == 0 and workload.isl_cv == 0):
+        return answers
+    return np.maximum(np.minimum(answers, int(context_tokens) - prompts), 1)
+
+
+def build_requests(workload: WorkloadSpec, *, block_size_tokens: int, context_tokens: float = inf) -> Requests:
+    """All requests of a workload in arrival order; the same seed gives the same requests.
+
+    context_tokens : where drawn lengths end, see ``LengthDistribution``; those of a trace and equal ones stay
+    """
     _refuse_idle_fields(workload)
     check_workload_size(workload, block_size_tokens=block_size_tokens)
     if workload.trace is not None:
@@ -176,11 +192,13 @@ def build_requests(workload: WorkloadSpec, *, block_size_tokens: int) -> Request
             rng=rng,
         )
     count = len(arrival_s)
-    prompts, prefix_list, lists = _prompts(workload, count=count, block_size_tokens=block_size_tokens, rng=rng)
+    prompts, prefix_list, lists = _prompts(
+        workload, count=count, block_size_tokens=block_size_tokens, context_tokens=context_tokens, rng=rng
+    )
     return make_requests(
         arrival_s=arrival_s,
         prompt_tokens=prompts,
-        output_tokens=whole_lengths(workload.osl_tokens, cv=workload.osl_cv, count=count, rng=rng),
+        output_tokens=_answers(workload, prompts, context_tokens=context_tokens, rng=rng),
         stage=stage,
         stage_end_s=stage_end_s,
         prefix_list=prefix_list,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from math import erfc, exp, inf, log, log1p, sqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -16,33 +17,125 @@ DIMENSIONS = 11
 _GENERATOR = 13
 
 
+_NEGLIGIBLE = 1e-3
+"""Share of the second moment beyond the longest length below which nothing is cut; percentiles cannot tell."""
+_DEEPEST = -35.0
+"""Furthest left that a cut may lie, in standard deviations: the probabilities there still are numbers."""
+_BISECTIONS = 60
+_DEVIATES = np.linspace(-8.0, 8.0, 1025)
+"""Standard normal deviates at which a cut distribution is tabulated; all requests lie between the ends."""
+
+
+def _cdf(deviate: float) -> float:
+    """Standard normal distribution function, with full precision in its left tail."""
+    return erfc(-deviate / sqrt(2)) / 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthDistribution:
     """Token counts with a mean and a coefficient of variation, log-normal where they vary.
 
     mean_tokens : at least 1; cv : standard deviation over mean, 0 for a fixed length
+    longest_tokens : no length is beyond it; uncut_cv : of the log-normal that was cut there and renormalised, with its
+    mean kept, None where there is nothing to cut
     """
 
     mean_tokens: float
     cv: float = 0.0
+    longest_tokens: float = inf
+    uncut_cv: float | None = None
+
+    def within(self, longest_tokens: float) -> LengthDistribution:
+        """The same mean without lengths beyond ``longest_tokens``: cut and renormalised, so less varied."""
+        cv = self.cv if self.uncut_cv is None else self.uncut_cv
+        whole = LengthDistribution(mean_tokens=self.mean_tokens, cv=cv, longest_tokens=longest_tokens)
+        if cv == 0 or 1 - whole.partial_moment(2, below=longest_tokens) / whole.moment(2) < _NEGLIGIBLE:
+            return whole
+        cut = replace(whole, uncut_cv=cv)
+        if self.mean_tokens >= longest_tokens or cut._location is None:
+            return replace(cut, cv=0.0)
+        return replace(cut, cv=sqrt(max(cut.moment(2) / self.mean_tokens**2 - 1, 0.0)))
+
+    @property
+    def _location(self) -> float | None:
+        """Mean of the logarithm before the cut; None where only equal lengths have so large a mean."""
+        if self.uncut_cv is None:
+            return log(self.mean_tokens) - log1p(self.cv**2) / 2
+        return _cut_location(self.mean_tokens / self.longest_tokens, sigma=self._sigma, longest=self.longest_tokens)
+
+    @property
+    def _sigma(self) -> float:
+        return sqrt(log1p((self.cv if self.uncut_cv is None else self.uncut_cv) ** 2))
 
     def moment(self, order: int) -> float:
-        """E[X^order] of the log-normal, m^k (1 + cv^2)^(k (k - 1) / 2) [tokens^order]."""
+        """E[X^order], of the whole log-normal m^k (1 + cv^2)^(k (k - 1) / 2) [tokens^order]."""
+        if self.uncut_cv is not None and self.cv > 0:
+            return self.partial_moment(order, below=self.longest_tokens)
         return float(self.mean_tokens**order * (1 + self.cv**2) ** (order * (order - 1) / 2))
+
+    def partial_moment(self, order: int, *, below: float) -> float:
+        """E[X^order; X < below], of lengths that vary [tokens^order].
+
+        References
+        ----------
+        [Johnson1994] section 14.3, partial moments of the log-normal.
+        """
+        location, sigma = self._location, self._sigma
+        assert location is not None, "the lengths vary"
+        if below <= 0:
+            return 0.0
+        end, last = (
+            inf if tokens == inf else (log(tokens) - location) / sigma
+            for tokens in (min(below, self.longest_tokens), self.longest_tokens)
+        )
+        kept = 1.0 if self.uncut_cv is None else _cdf(last)
+        return exp(order * location + (order * sigma) ** 2 / 2) * _cdf(end - order * sigma) / kept
 
     def at(self, normal: Array) -> Array:
         """Lengths at standard normal deviates, at least one token [tokens]."""
+        if self.uncut_cv is not None and self.cv > 0:
+            lengths: Array = np.interp(normal, _DEVIATES, _cut_lengths(self))
+            return np.maximum(lengths, 1.0)
         log_variance = np.log1p(self.cv**2)
-        lengths: Array = self.mean_tokens * np.exp(np.sqrt(log_variance) * normal - log_variance / 2)
-        return np.maximum(lengths, 1.0)
+        lengths = self.mean_tokens * np.exp(np.sqrt(log_variance) * normal - log_variance / 2)
+        return np.clip(lengths, 1.0, max(self.longest_tokens, self.mean_tokens))
 
 
-def whole_lengths(mean_tokens: float, *, cv: float, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Whole token counts, log-normal around the mean where they vary [tokens]."""
+@lru_cache(maxsize=256)
+def _cut_location(share: float, *, sigma: float, longest: float) -> float | None:
+    """Mean of the logarithm of a log-normal that has, cut at ``longest``, a mean of that share of it."""
+    low, high = log(share * longest) - sigma**2 / 2, log(longest) - _DEEPEST * sigma
+
+    def mean_of(location: float) -> float:
+        edge = (log(longest) - location) / sigma
+        return exp(location + sigma**2 / 2 - log(longest)) * _cdf(edge - sigma) / _cdf(edge)
+
+    if mean_of(high) < share:
+        return None
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mean_of(middle) < share else (low, middle)
+    return (low + high) / 2
+
+
+@lru_cache(maxsize=64)
+def _cut_lengths(lengths: LengthDistribution) -> Array:
+    """Lengths of a cut log-normal at the tabulated deviates [tokens]."""
+    location, sigma = lengths._location, lengths._sigma
+    assert location is not None, "the lengths vary"
+    kept, inverse = _cdf((log(lengths.longest_tokens) - location) / sigma), NormalDist().inv_cdf
+    inside = np.array([inverse(_cdf(deviate) * kept) for deviate in _DEVIATES.tolist()])
+    return np.minimum(np.exp(location + sigma * inside), lengths.longest_tokens)
+
+
+def whole_lengths(
+    mean_tokens: float, *, cv: float, count: int, rng: np.random.Generator, longest_tokens: float = inf
+) -> NDArray[np.int64]:
+    """Whole token counts, log-normal around the mean where they vary, none beyond the longest [tokens]."""
     if cv == 0:
         return np.full(count, mean_tokens, dtype=np.int64)
-    drawn = LengthDistribution(mean_tokens=mean_tokens, cv=cv).at(rng.standard_normal(count))
-    return np.rint(drawn).astype(np.int64)
+    lengths = LengthDistribution(mean_tokens=mean_tokens, cv=cv).within(longest_tokens)
+    return np.rint(lengths.at(rng.standard_normal(count))).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +145,23 @@ class RequestMix:
     isl, osl : prompt and answer lengths; osl counts the first token
     prefix_hit_fraction : share of prompt tokens that are found in the prefix cache
     arrival_cv : coefficient of variation of the gaps between arrivals (1 for Poisson)
+    context_tokens : prompt and answer are together no longer, because the model's context ends there
     """
 
     isl: LengthDistribution
     osl: LengthDistribution
     prefix_hit_fraction: float = 0.0
     arrival_cv: float = 1.0
+    context_tokens: float = inf
+
+    def within(self, context_tokens: float) -> RequestMix:
+        """The same means in a context: prompts leave room for a mean answer, answers end where the context does."""
+        return replace(
+            self,
+            isl=self.isl.within(context_tokens - self.osl.mean_tokens),
+            osl=self.osl.within(context_tokens - self.isl.mean_tokens),
+            context_tokens=context_tokens,
+        )
 
     @property
     def new_prompt_tokens(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from math import inf
 from statistics import NormalDist
 
 import numpy as np
@@ -51,7 +52,7 @@ def _even_tokens(lengths: LengthDistribution, *, count: int, rng: np.random.Gene
 def requests_of_mix(
     mix: RequestMix, *, rate_per_s: float, count: int, seed: int, block_size_tokens: int = 16
 ) -> Requests:
-    """``count`` requests with gamma gaps of the mix's burstiness and log-normal lengths, the quantiles of their
+    """``count`` requests with gamma gaps of the mix's burstiness and lengths that are the quantiles of their
     distribution in random order; the same for the same seed.
 
     The share of prompt tokens that the mix finds in the prefix cache are whole blocks of one shared text (rounded),
@@ -61,6 +62,8 @@ def requests_of_mix(
     shape = 1 / mix.arrival_cv**2
     arrival_s = np.cumsum(rng.gamma(shape, 1 / (shape * rate_per_s), count))
     prompts, outputs = (_even_tokens(lengths, count=count, rng=rng) for lengths in (mix.isl, mix.osl))
+    if mix.context_tokens < inf:
+        outputs = np.maximum(np.minimum(outputs, int(mix.context_tokens) - prompts), 1)
     if mix.prefix_hit_fraction == 0:
         return make_requests(arrival_s=arrival_s, prompt_tokens=prompts, output_tokens=outputs)
     lists, starts, ids = _cached_prefixes(

@@ -57,6 +57,61 @@ def test_no_length_is_below_one_token(mean: float, cv: float) -> None:
     assert LengthDistribution(mean_tokens=mean, cv=cv).at(np.linspace(-5, 5, 101)).min() >= 1.0
 
 
+@FEW
+@given(share=st.floats(0.01, 0.98), cv=st.floats(0.05, 3.0))
+def test_cut_lengths_keep_the_mean_and_end_where_they_must(share: float, cv: float) -> None:
+    longest = 4096.0
+    lengths = LengthDistribution(mean_tokens=share * longest, cv=cv).within(longest)
+    assert lengths.mean_tokens == share * longest
+    assert lengths.cv <= cv * (1 + 1e-9)
+    assert lengths.moment(0) == pytest.approx(1.0, rel=1e-6)
+    assert lengths.moment(1) == pytest.approx(share * longest, rel=1e-6)
+    at = lengths.at(np.linspace(-8, 8, 2001))
+    assert at.max() <= longest
+    assert np.diff(at).min() > -1e-6
+
+
+@pytest.mark.parametrize(("mean", "cv"), [(120_000.0, 0.96), (60_000.0, 1.31), (9000.0, 2.15)])
+def test_moments_of_cut_lengths_by_drawing(mean: float, cv: float) -> None:
+    lengths = LengthDistribution(mean_tokens=mean, cv=cv).within(131_072)
+    drawn = lengths.at(np.random.default_rng(0).standard_normal(1_000_000))
+    assert lengths.uncut_cv == cv
+    assert drawn.mean() == pytest.approx(mean, rel=0.005)
+    assert drawn.std() / drawn.mean() == pytest.approx(lengths.cv, rel=0.01)
+    assert np.mean(drawn**3) == pytest.approx(lengths.moment(3), rel=0.02)
+    below = mean / 2
+    assert np.mean(drawn < below) == pytest.approx(lengths.partial_moment(0, below=below), abs=0.002)
+
+
+def test_what_no_context_reaches_is_not_cut() -> None:
+    chat = LengthDistribution(mean_tokens=1155.0, cv=0.96)
+    within = chat.within(131_072)
+    assert within.uncut_cv is None
+    assert within.cv == chat.cv
+    assert within.moment(2) == chat.moment(2)
+    assert within.at(np.array([9.0])) <= 131_072
+
+
+@pytest.mark.parametrize("mean", [131_072.0, 130_900.0])
+def test_requests_as_long_as_the_context_are_equal(mean: float) -> None:
+    lengths = LengthDistribution(mean_tokens=mean, cv=0.96).within(131_072)
+    assert (lengths.cv, lengths.uncut_cv) == (0.0, 0.96)
+    assert lengths.at(np.array([-3.0, 3.0])).tolist() == pytest.approx([mean, mean])
+
+
+def test_cutting_again_starts_from_the_whole_distribution() -> None:
+    whole = LengthDistribution(mean_tokens=3000.0, cv=1.0)
+    assert whole.within(5000).within(9000) == whole.within(9000)
+
+
+def test_prompt_and_answer_share_the_context() -> None:
+    long = mix(isl=LengthDistribution(mean_tokens=3000.0, cv=1.0), osl=LengthDistribution(mean_tokens=500.0, cv=1.5))
+    requests = requests_of_mix(long.within(4096), rate_per_s=1.0, count=4000, seed=0)
+    assert (requests.prompt_tokens + requests.output_tokens).max() <= 4096
+    assert requests.prompt_tokens.mean() == pytest.approx(3000, rel=0.02)
+    assert requests.output_tokens.mean() == pytest.approx(500, rel=0.1)
+
+
 def test_whole_lengths_are_whole_and_keep_the_mean() -> None:
     drawn = whole_lengths(500.0, cv=0.4, count=50_000, rng=np.random.default_rng(1))
     assert drawn.dtype == np.int64

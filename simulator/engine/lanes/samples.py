@@ -50,7 +50,9 @@ def sampled_lengths(mix: RequestMix) -> SampledLengths:
     if mix.decode_steps > 0:
         answers = mix.osl.at(normal(Draw.ANSWER))
         # Few points of a long tail miss its mean a little; scaling them back keeps Little's law exact.
-        steps = (answers - 1) * (mix.decode_steps / (answers - 1).mean())
+        steps = np.minimum(
+            (answers - 1) * (mix.decode_steps / (answers - 1).mean()), np.maximum(mix.context_tokens - prompts - 1, 0.0)
+        )
     return SampledLengths(
         prompt_tokens=prompts,
         new_tokens=np.maximum(prompts * (mix.new_prompt_tokens / mix.isl.mean_tokens), 1.0),

@@ -25,6 +25,7 @@ from simulator.engine.runs.results import (
 )
 from simulator.engine.runs.scenario_setup import (
     ServeOptions,
+    cut_assumptions,
     deployment_of,
     pool_deployments,
     scenario_options,
@@ -93,7 +94,7 @@ class ScenarioResult:
     run: UniformRun | ServedRun = field(metadata=INSIDE)
 
 
-def loop_lengths(scenario: ScenarioSpec) -> LoopLengths:
+def loop_lengths(scenario: ScenarioSpec, deployment: Deployment) -> LoopLengths:
     """How long the requests of a closed loop are."""
     varied = scenario.isl_cv is not None or scenario.osl_cv is not None
     return LoopLengths(
@@ -103,6 +104,7 @@ def loop_lengths(scenario: ScenarioSpec) -> LoopLengths:
         isl_cv=scenario.isl_cv or 0.0,
         osl_cv=scenario.osl_cv or 0.0,
         seed=scenario.seed or 0,
+        context_tokens=deployment.engine.max_model_len,
     )
 
 
@@ -146,7 +148,7 @@ def run_of(scenario: ScenarioSpec, deployment: Deployment, *, options: ServeOpti
             return closed_loop(
                 deployment,
                 concurrency=_shared(scenario, field="concurrency"),
-                lengths=loop_lengths(scenario),
+                lengths=loop_lengths(scenario, deployment),
                 num_requests=_shared(scenario, field="num_requests") if scenario.num_requests else None,
                 ramp_s=scenario.ramp_s or 0.0,
             )
@@ -197,6 +199,7 @@ def _assumptions(scenario: ScenarioSpec, deployment: Deployment, *, together: bo
             said.append(Assumption(key=name, value=getattr(scenario, name)))
     if scenario.kind == "closed_loop":
         said += _loop_assumptions(scenario)
+    said += cut_assumptions(scenario, context_tokens=deployment.engine.max_model_len)
     if scenario.workload is not None:
         said += _workload_assumptions(scenario.workload)
         if scenario.routing is None and scenario.replicas * scenario.dp_size > 1:
@@ -362,7 +365,7 @@ def _pools_loop(
         spec=spec,
         server=server_of(decode, profiles=profiles),
         concurrency=scenario.concurrency or 1,
-        lengths=loop_lengths(scenario),
+        lengths=loop_lengths(scenario, decode),
         num_requests=scenario.num_requests,
         ramp_s=scenario.ramp_s or 0.0,
     )

@@ -303,7 +303,8 @@ def sustained_rate(
         )
     workload = scenario.workload or WorkloadSpec()
     served = _served(scenario, options, profiles=profiles)
-    source = workload_source(workload, block_size_tokens=served.prefill.deployment.engine.block_size_tokens)
+    engine = served.prefill.deployment.engine
+    source = workload_source(workload, block_size_tokens=engine.block_size_tokens, context_tokens=engine.max_model_len)
     found = capacity_by_simulation(
         served,
         source=source,

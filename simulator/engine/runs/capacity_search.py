@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, exp, log, log2, sqrt
+from math import ceil, exp, inf, log, log2, sqrt
 
 import numpy as np
 
@@ -251,14 +251,14 @@ def _stages(workload: WorkloadSpec, count: int) -> tuple[StageSpec, ...]:
     )
 
 
-def workload_source(workload: WorkloadSpec, *, block_size_tokens: int) -> RequestSource:
+def workload_source(workload: WorkloadSpec, *, block_size_tokens: int, context_tokens: float = inf) -> RequestSource:
     """A function from (count, seed) to about ``count`` requests; those of a trace do not depend on the seed."""
     if workload.arrival == "trace" and workload.trace is None:
         raise RoofcastError("arrival trace needs the file", field="workload.trace", code="missing_field")
 
     def source(count: int, seed: int) -> Requests:
         staged = workload.model_copy(update={"stages": _stages(workload, count), "seed": seed})
-        return build_requests(staged, block_size_tokens=block_size_tokens)
+        return build_requests(staged, block_size_tokens=block_size_tokens, context_tokens=context_tokens)
 
     return source
 

@@ -76,7 +76,7 @@ def summary_of(stage: StageResult, metric: str) -> LatencySummary:
     raise RoofcastError(f"{metric!r} is not a latency; allowed: ttft, tpot, e2e", field="metric")
 
 
-def request_mix(workload: WorkloadSpec) -> RequestMix:
+def request_mix(workload: WorkloadSpec, deployment: Deployment) -> RequestMix:
     """The lengths of a workload as the steady state takes them; its system prompt counts as cached."""
     if workload.osl_tokens is None or (workload.isl_tokens is None and workload.question_tokens is None):
         raise RoofcastError(
@@ -93,7 +93,7 @@ def request_mix(workload: WorkloadSpec) -> RequestMix:
         osl=LengthDistribution(mean_tokens=float(workload.osl_tokens), cv=workload.osl_cv),
         prefix_hit_fraction=workload.system_prompt_tokens / isl,
         arrival_cv=workload.burstiness if workload.arrival == "gamma" else 1.0,
-    )
+    ).within(deployment.engine.max_model_len)
 
 
 def at_share(
@@ -131,7 +131,7 @@ def load_sweep(
     """
     if not 1 <= requests <= LARGEST_REQUESTS:
         raise RoofcastError(f"{requests}; allowed: 1 to {LARGEST_REQUESTS}", field="requests")
-    limit_per_s = saturation_rate_per_s(deployment, mix=request_mix(workload)) * replicas
+    limit_per_s = saturation_rate_per_s(deployment, mix=request_mix(workload, deployment)) * replicas
     if limit_per_s <= 0:
         raise InfeasibleError("the KV cache does not hold one request", field="workload", hint="shorter requests")
     points, tables = [], step_tables(deployment)
@@ -185,7 +185,7 @@ def load_result(
         return None
     count = replicas * lanes(deployment)
     rate_per_s = workload.stages[0].rate_per_s / count
-    curve = lane_curve(deployment, mix=request_mix(workload))
+    curve = lane_curve(deployment, mix=request_mix(workload, deployment))
     limit_per_s = saturation(curve).rate_per_s * count
     scales = np.exp(DEVIATE * step_log_sigma * np.array([-1.0, 0.0, 1.0]))
     state = steady_state(curve, rates_per_s=rate_per_s * scales)

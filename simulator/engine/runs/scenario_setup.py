@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from simulator.assumptions import Assumption, ValueOrigin
 from simulator.engine.events.simulation import Progress
 from simulator.engine.settings import Routing
 from simulator.errors import ProfileError, RoofcastError
@@ -24,6 +25,7 @@ from simulator.specs.question.scenario import (
 )
 from simulator.specs.spellings import link_word
 from simulator.techniques.kv_compression import check_budget
+from simulator.traffic.lengths import LengthDistribution, RequestMix
 
 _ROUTINGS: dict[RoutingName, Routing] = {
     "round_robin": Routing.ROUND_ROBIN,
@@ -222,3 +224,25 @@ def scenario_options(scenario: ScenarioSpec, options: ServeOptions) -> ServeOpti
         routing=routing_of(scenario),
         objectives=options.objectives or parse_objectives(scenario.slo or (), flag="slo"),
     )
+
+
+def cut_assumptions(scenario: ScenarioSpec, *, context_tokens: int) -> list[Assumption]:
+    """Of lengths that were drawn so long that they had to end at the context: how much they vary then."""
+    workload = scenario.workload
+    if workload is None:
+        isl, osl, place = scenario.isl_tokens, scenario.osl_tokens, ""
+        cvs = (scenario.isl_cv or 0.0, scenario.osl_cv or 0.0)
+    else:
+        isl, osl, place = workload.question_tokens or workload.isl_tokens, workload.osl_tokens, "workload."
+        cvs = (workload.isl_cv, workload.osl_cv)
+        context_tokens -= workload.system_prompt_tokens if workload.question_tokens else 0
+    if isl is None or osl is None:
+        return []
+    mix = RequestMix(
+        isl=LengthDistribution(mean_tokens=isl, cv=cvs[0]), osl=LengthDistribution(mean_tokens=osl, cv=cvs[1])
+    ).within(context_tokens)
+    return [
+        Assumption(key=f"{place}{name}", value=lengths, origin=ValueOrigin.RULE)
+        for name, lengths in (("isl_cv", mix.isl), ("osl_cv", mix.osl))
+        if lengths.uncut_cv is not None
+    ]

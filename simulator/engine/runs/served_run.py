@@ -11,7 +11,7 @@ from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeate
 from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.scenario_setup import ServeOptions, server_of
 from simulator.engine.runs.scheduling import Pool, kv_blocks_of, step_tables
-from simulator.engine.runs.serving import serve_workload
+from simulator.engine.runs.serving import requests_of, serve_workload
 from simulator.engine.settings import Routing
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
 from simulator.errors import RoofcastError
@@ -25,7 +25,6 @@ from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.traffic.demand import build_requests
 from simulator.units import percent_text
 
 
@@ -214,7 +213,7 @@ def disaggregated_run(
     check_workload(workload)
     server = server_of(decode, profiles=profiles)
     pools = serve_disaggregated(
-        build_requests(workload, block_size_tokens=prefill.engine.block_size_tokens),
+        requests_of(workload, prefill),
         prefill=Pool(deployment=prefill, replicas=spec.prefill_replicas),
         decode=Pool(deployment=decode, replicas=spec.decode_replicas),
         link=spec.link,
@@ -329,7 +328,7 @@ def _pools_interval(
             for part, sigma in zip(tables, sigmas, strict=True)
         )
         return serve_disaggregated(
-            build_requests(load, block_size_tokens=pools.prefill.deployment.engine.block_size_tokens),
+            requests_of(load, pools.prefill.deployment),
             prefill=replace(pools.prefill, tables=ahead),
             decode=replace(pools.decode, tables=after),
             link=spec.link,

@@ -80,7 +80,9 @@ def simulate_serving(
     requests : the workload's, where the caller has built them already
     """
     if requests is None:
-        requests = build_requests(workload, block_size_tokens=settings.block_size_tokens)
+        requests = build_requests(
+            workload, block_size_tokens=settings.block_size_tokens, context_tokens=settings.max_model_len
+        )
     run = simulate_requests(tables, requests=requests, settings=settings, trace_steps=trace_steps, progress=progress)
     return serve_result(
         # Later turns of conversations were sent when the answers before them had come.
@@ -91,6 +93,12 @@ def simulate_serving(
         timeout_s=settings.timeout_s,
         objectives=objectives,
     )
+
+
+def requests_of(workload: WorkloadSpec, deployment: Deployment) -> Requests:
+    """The requests of a workload in the deployment's blocks and context."""
+    engine = deployment.engine
+    return build_requests(workload, block_size_tokens=engine.block_size_tokens, context_tokens=engine.max_model_len)
 
 
 def serve_workload(
@@ -115,7 +123,7 @@ def serve_workload(
     (for intervals).
     """
     if kv_blocks is None and deployment.techniques.spec.kv_policy is not None:
-        requests = requests or build_requests(workload, block_size_tokens=deployment.engine.block_size_tokens)
+        requests = requests or requests_of(workload, deployment)
         kv_blocks = bounded_blocks(deployment, requests, blocks=kv_blocks_of(deployment))
     blocks = kv_blocks_of(deployment) if kv_blocks is None else kv_blocks
     settings = scheduler_settings(
@@ -127,7 +135,7 @@ def serve_workload(
         offload=host_offload(deployment, kv_blocks=blocks),
     )
     if deployment.speculation is not None:
-        requests = requests or build_requests(workload, block_size_tokens=settings.block_size_tokens)
+        requests = requests or requests_of(workload, deployment)
         settings = speculating(settings, deployment, requests, seed=workload.seed, scale=step_scale)
     if tables is None:
         tables = step_tables(deployment, scale=step_scale)

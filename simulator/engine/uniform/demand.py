@@ -7,6 +7,7 @@ started together drift apart and a new prompt meets a running batch; identical l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from statistics import NormalDist
 
 import numpy as np
@@ -25,7 +26,7 @@ class LoopLengths:
     isl_tokens, osl_tokens : nominal lengths; osl counts the first token
     range_ratio : lengths are uniform between that share of the nominal ones and the nominal ones, 1 for equal lengths
     isl_cv, osl_cv : in place of the range, coefficients of variation of log-normal lengths around the nominal ones
-    seed : of the order in which the lengths come
+    seed : of the order in which the lengths come; context_tokens : log-normal lengths end there
     """
 
     isl_tokens: int
@@ -34,6 +35,7 @@ class LoopLengths:
     isl_cv: float = 0.0
     osl_cv: float = 0.0
     seed: int = 0
+    context_tokens: float = inf
 
     @property
     def mean_isl_tokens(self) -> int:
@@ -57,16 +59,19 @@ class LoopLengths:
         """
         rng = np.random.default_rng(self.seed)
         isl, osl = (
-            self._lengths(nominal, cv=cv, levels=(rng.permutation(requests) + 0.5) / requests)
-            for nominal, cv in ((self.isl_tokens, self.isl_cv), (self.osl_tokens, self.osl_cv))
+            self._lengths(nominal, cv=cv, beside=beside, levels=(rng.permutation(requests) + 0.5) / requests)
+            for nominal, cv, beside in (
+                (self.isl_tokens, self.isl_cv, self.osl_tokens),
+                (self.osl_tokens, self.osl_cv, self.isl_tokens),
+            )
         )
         return isl, osl
 
-    def _lengths(self, nominal: int, *, cv: float, levels: Array) -> Counts:
+    def _lengths(self, nominal: int, *, cv: float, beside: int, levels: Array) -> Counts:
         if self.isl_cv or self.osl_cv:
             inverse = NormalDist().inv_cdf
             normal = np.array([inverse(level) for level in levels.tolist()])
-            lengths = LengthDistribution(mean_tokens=nominal, cv=cv).at(normal)
+            lengths = LengthDistribution(mean_tokens=nominal, cv=cv).within(self.context_tokens - beside).at(normal)
         else:
             lengths = nominal * (self.range_ratio + (1 - self.range_ratio) * levels)
         return np.maximum(np.rint(lengths), 1).astype(np.int64)

@@ -24,7 +24,8 @@ _SCALES = (1 - RELATIVE_END, 1 - RELATIVE_END / 2, 1.0, 1 + RELATIVE_END / 2, 1 
 
 def scaled_lengths(lengths: LengthDistribution, factor: float) -> LengthDistribution:
     """The same distribution, stretched; no request has less than one token."""
-    return LengthDistribution(mean_tokens=max(1.0, lengths.mean_tokens * factor), cv=lengths.cv)
+    mean_tokens = min(max(1.0, lengths.mean_tokens * factor), max(lengths.longest_tokens, lengths.mean_tokens))
+    return replace(lengths, mean_tokens=mean_tokens).within(lengths.longest_tokens)
 
 
 def capacity_per_s(

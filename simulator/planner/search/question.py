@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.operators.vision import with_pictures
@@ -53,7 +54,7 @@ def resolve(spec: PlanSpec) -> Question:
         A name is unknown, a value out of range, a file unreadable.
     """
     model = load_model(DEFAULT_MODEL if spec.model is None else spec.model, profiles=spec.profiles)
-    demand = read_demand(spec)
+    demand = read_demand(spec, context_tokens=spec.max_model_len or model.max_position_embeddings or inf)
     if spec.images_per_request is not None:
         model = with_pictures(
             model,

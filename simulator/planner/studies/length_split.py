@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import log, log1p, sqrt
-from statistics import NormalDist
+from math import sqrt
 from typing import ClassVar
 
 from simulator.errors import InfeasibleError, Option, RoofcastError
@@ -76,27 +75,13 @@ _ACCELERATORS = 6
 
 
 def truncated_lengths(lengths: LengthDistribution, *, low: float, high: float) -> tuple[float, LengthDistribution]:
-    """Share of a log-normal in [low, high) and the lengths in it by their first two moments.
-
-    References
-    ----------
-    [Johnson1994] section 14.3, partial moments of the log-normal.
-    """
-    variance = log1p(lengths.cv**2)
-    sigma, mu = sqrt(variance), log(lengths.mean_tokens) - variance / 2
-    normal = NormalDist().cdf
-
-    def partial(order: int) -> float:
-        ends = [
-            (log(edge) - mu - order * variance) / sigma if 0 < edge < float("inf") else (-1 if edge <= 0 else 1) * 40.0
-            for edge in (low, high)
-        ]
-        return lengths.moment(order) * (normal(ends[1]) - normal(ends[0]))
-
-    share = partial(0)
-    mean = partial(1) / share
-    spread = max(partial(2) / share - mean**2, 0.0)
-    return share, LengthDistribution(mean_tokens=max(mean, 1.0), cv=sqrt(spread) / mean)
+    """Share of lengths that vary in [low, high), and the lengths in it by their first two moments."""
+    share, first, second = (
+        lengths.partial_moment(order, below=high) - lengths.partial_moment(order, below=low) for order in (0, 1, 2)
+    )
+    mean = first / share
+    spread = max(second / share - mean**2, 0.0)
+    return share, LengthDistribution(mean_tokens=max(mean, 1.0), cv=sqrt(spread) / mean).within(lengths.longest_tokens)
 
 
 def _part(demand: Demand, *, low: float, high: float) -> Demand:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.specs.engine.limits import LimitRule, LimitSource
+from simulator.traffic.lengths import LengthDistribution
 from simulator.units import plain_text
 
 _DEFAULTS: Mapping[str, str] = MappingProxyType(
@@ -33,11 +34,22 @@ def _ignore_eos(item: Assumption) -> str:
     return f"{item.key} = {item.value}: answers are as long as osl_tokens and osl_cv say"
 
 
+def cut_text(lengths: LengthDistribution) -> str:
+    """``cv 0.08: log-normal of cv 0.96, cut at 130,861 tokens ...``."""
+    end = f"{lengths.longest_tokens:,.0f} tokens, the context less the mean of the other length"
+    return f"cv {lengths.cv:.2f}: log-normal of cv {lengths.uncut_cv:.2f}, cut at {end}, and renormalised"
+
+
+def _cut(item: Assumption) -> str:
+    return f"{item.key}: {cut_text(item.value)}" if isinstance(item.value, LengthDistribution) else _plainly(item)
+
+
 _SENTENCES: Mapping[str, Callable[[Assumption], str]] = MappingProxyType(
     {
         "engine.cpu_kv_offload_bytes": _offload,
         "engine.name": _engine_name,
         "workload.ignore_eos": _ignore_eos,
+        **{f"{place}{name}": _cut for place in ("", "workload.") for name in ("isl_cv", "osl_cv")},
     }
 )
 

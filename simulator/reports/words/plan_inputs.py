@@ -10,7 +10,7 @@ from simulator.assumptions import Assumption, ValueOrigin
 from simulator.planner.input_origins import LengthOrigins, SparesWanted, TraceFound, TraceName
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import Objective
-from simulator.reports.words.assumptions import assumption_text, source_text
+from simulator.reports.words.assumptions import assumption_text, cut_text, source_text
 from simulator.reports.words.flags import flag_of
 from simulator.reports.words.prices import price_source_text, price_switch_text
 from simulator.specs.money.prices import PriceProfile
@@ -93,8 +93,10 @@ def _value(item: Assumption) -> str:
 
 def _lengths(lengths: LengthDistribution) -> str:
     digits = 0 if lengths.mean_tokens >= KILO or lengths.mean_tokens == round(lengths.mean_tokens, 0) else 1
-    shown = f"{lengths.mean_tokens:,.{digits}f} tokens on average, cv {lengths.cv:.2f}"
-    return f"{shown}, log-normal" if lengths.cv > 0 else shown
+    shown = f"{lengths.mean_tokens:,.{digits}f} tokens on average"
+    if lengths.uncut_cv is not None:
+        return f"{shown}, {cut_text(lengths)}"
+    return f"{shown}, cv {lengths.cv:.2f}" + (", log-normal" if lengths.cv > 0 else "")
 
 
 def _spares(wanted: SparesWanted) -> str:

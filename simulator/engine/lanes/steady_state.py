@@ -119,7 +119,7 @@ def sampled_requests(lane: LaneState) -> RequestSamples:
 def _prompt_variance(lane: LaneState) -> Array:
     """Squared coefficient of variation of what one prompt adds to the steps, per rate."""
     added_s = lane.costs.added_by_s(sampled_lengths(lane.rows.mix).new_tokens)
-    variance: Array = added_s.var(axis=1) / np.maximum(added_s.mean(axis=1), _TINY) ** 2
+    variance: Array = (added_s / np.maximum(added_s.mean(axis=1), _TINY)[:, None]).var(axis=1)
     return variance
 
 

@@ -59,7 +59,10 @@ _SUFFIXES: tuple[tuple[str, CheckpointFormat], ...] = (
     (r"fp8-dynamic|fp8-static(-pertensor)?|fp8", _FP8),
     (r"(unsloth-)?bnb-4bit", _NF4),
 )
-_NAMES = tuple((re.compile(rf"(?P<base>.+?)-({words})"), found) for words, found in _SUFFIXES)
+_EDITION = r"(-preview|-v\d+)?"
+"""What publishers put behind the format when they quantize a model again."""
+
+_NAMES = tuple((re.compile(rf"(?P<base>.+?)-({words}){_EDITION}"), found) for words, found in _SUFFIXES)
 
 BLOCK_PUBLISHERS = ("qwen", "zai-org", "stepfun-ai", "deepseek-ai", "minimaxai")
 """Their checkpoints named FP8 hold blocks of 128 x 128, as those do that have a profile here."""

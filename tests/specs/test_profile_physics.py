@@ -11,7 +11,7 @@ from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, kv_layout
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.step_shape import StepShape, decode_step, prefill_step
-from simulator.operators.transformer import operator_list, parameter_counts, stored_bytes, total_flops
+from simulator.operators.transformer import is_encoder_only, operator_list, parameter_counts, stored_bytes, total_flops
 from simulator.operators.work import CollectiveShape, GemmShape, MoeShape, Work
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import ModelSpec
@@ -19,7 +19,7 @@ from simulator.specs.model.loading import list_models, load_model
 from simulator.specs.model.precision import PrecisionSpec
 
 NAMES = list_models()[::5]
-DECODERS = tuple(name for name in NAMES if load_model(name).has_lm_head and load_model(name).encoder is None)
+DECODERS = tuple(name for name in NAMES if load_model(name).encoder is None and not is_encoder_only(load_model(name)))
 
 
 @cache

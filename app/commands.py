@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from dataclasses import fields
 
 from simulator.reports.words.flags import flag_of
+from simulator.specs.measured.validation_rows import RunChoice
 from simulator.specs.question.scenario import ScenarioSpec
 
 
@@ -42,6 +44,17 @@ def step_command(scenario: ScenarioSpec, *, phase: str, batch: int, context: int
     if scenario.precision.scheme is not None:
         words.extend(("--scheme", scenario.precision.scheme))
     return shlex.join([*words, "--json"])
+
+
+def today_command(choice: RunChoice) -> str:
+    """The scorecard of today's closed loops that the page shows."""
+    given = [
+        word
+        for item in fields(choice)
+        if getattr(choice, item.name) is not None
+        for word in (f"--{item.name}", getattr(choice, item.name))
+    ]
+    return shlex.join(["roofcast", "validate", "--today", *given, "--json"])
 
 
 def validate_command(hardware: str) -> str:

@@ -14,11 +14,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from simulator.api.scored_runs import today
+from simulator.reports.answers.today import today_markdown
 from simulator.reports.tables.scorecard import kernel_table
 from validation.commands import exit_code_of
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source
-from validation.end_to_end.today import readme_table
 from validation.facts.summary import readme_line
 from validation.fit.serve_spread import serving_table
 from validation.writing import write_whole
@@ -58,7 +59,7 @@ def main() -> int:
     if arguments.data:
         updated = replaced(updated, block="accuracy", content=accuracy_answer(arguments.data))
         updated = replaced(updated, block="serving", content=serving_table(arguments.data))
-        updated = replaced(updated, block="today", content=readme_table(arguments.data))
+        updated = replaced(updated, block="today", content=today_markdown(today().card.rows))
     if arguments.check:
         if updated != text:
             print("README.md is out of date: run python -m validation.readme --data DIR", file=sys.stderr)

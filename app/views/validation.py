@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import pandas as pd
 import streamlit as st
 
 from app import display, glossary, inputs
-from app.commands import validate_command
+from app.commands import today_command, validate_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
+from simulator.reports.answers.validation import predicted_words
 from simulator.reports.charts.validation import (
+    MetricKind,
     coverage_by_source_chart,
     error_by_source_chart,
-    is_time,
+    metric_kind,
     validation_scatter_chart,
 )
-from simulator.reports.content.quantities import count_text, percent_text
+from simulator.reports.content.quantities import count_text, counted_text, percent_text
 from simulator.reports.tables.validation import (
+    DEPLOYMENT_COLUMNS,
     KERNEL_COLUMNS,
     KNOWN_COLUMNS,
     PROVENANCE_COLUMNS,
     RUN_COLUMNS,
     SOURCE_COLUMNS,
-    ValidationSummary,
+    deployment_rows,
     kernel_rows,
     known_rows,
     provenance_rows,
@@ -34,11 +37,16 @@ from simulator.reports.tables.validation import (
     validation_summary,
 )
 from simulator.specs.hardware.calibration import calibrated_hardware
-from simulator.specs.measured.validation_rows import ValidationRow, load_validation_rows, load_validation_table
+from simulator.specs.measured.validation_rows import (
+    RunChoice,
+    ValidationRow,
+    load_validation_rows,
+    load_validation_table,
+)
+from simulator.specs.measured.whole_runs import load_today_runs
 
 _ALL = "all"
-_VIEWS = ("By source", "Every run", "Kernels", "What is calibrated")
-_KINDS = {"Latency": True, "Throughput": False}
+_VIEWS = ("By deployment", "By source", "Every run", "Kernels", "What is calibrated")
 
 
 def _table(rows: Sequence[tuple[str, ...]], columns: tuple[str, ...]) -> None:
@@ -46,21 +54,42 @@ def _table(rows: Sequence[tuple[str, ...]], columns: tuple[str, ...]) -> None:
     st.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch", height=tall)
 
 
-def _filtered(rows: tuple[ValidationRow, ...]) -> list[ValidationRow]:
-    sources = (_ALL, *dict.fromkeys(row.source for row in rows))
-    hardware = (_ALL, *sorted({row.hardware for row in rows}))
-    left, middle, right = st.columns([2, 2, 1])
-    with left:
-        source = inputs.choice("Source", sources, key="source", default=_ALL, help="Who measured.")
-    with middle:
-        device = inputs.choice("Accelerator", hardware, key="measured_on", default=_ALL, help="What was measured.")
-    with right:
-        kind = inputs.choice("Kind", tuple(_KINDS), key="kind", default="Latency", help="Times or token rates.")
-    return [
-        row
-        for row in rows
-        if source in (_ALL, row.source) and device in (_ALL, row.hardware) and is_time(row.metric) == _KINDS[kind]
-    ]
+def _chosen(label: str, values: Iterable[str], *, key: str, help: str) -> str | None:
+    """One of the values, or None for all."""
+    found = inputs.choice(label, (_ALL, *values), key=key, default=_ALL, help=help)
+    return None if found == _ALL else found
+
+
+def _choice(rows: Sequence[ValidationRow]) -> tuple[str | None, MetricKind, RunChoice]:
+    """Who measured, what kind of metric, and which runs; every figure of the page is of these alone."""
+    first, second = st.columns([2, 2, 1]), st.columns(3)
+    with first[0]:
+        source = _chosen("Source", dict.fromkeys(row.source for row in rows), key="source", help="Who measured.")
+    with first[1]:
+        hardware = _chosen(
+            "Accelerator", sorted({row.hardware for row in rows}), key="measured_on", help="What was measured."
+        )
+    with first[2]:
+        kind = inputs.choice(
+            "Kind", tuple(MetricKind), key="kind", default=MetricKind.LATENCY, help="Times, token rates or joules."
+        )
+    with second[0]:
+        engine = _chosen("Engine", sorted({row.engine for row in rows}), key="measured_engine", help="What served.")
+    with second[1]:
+        model = _chosen("Model", sorted({row.model for row in rows}), key="measured_model", help="What was served.")
+    with second[2]:
+        mode = _chosen("Mode", sorted({row.mode for row in rows}), key="measured_mode", help=glossary.MODE)
+    return source, MetricKind(kind), RunChoice(hardware=hardware, engine=engine, model=model, mode=mode)
+
+
+def _filtered(
+    rows: Sequence[ValidationRow], source: str | None, kind: MetricKind, choice: RunChoice
+) -> list[ValidationRow]:
+    try:
+        found = choice.of(rows)
+    except RoofcastError:
+        return []
+    return [row for row in found if source in (None, row.source) and metric_kind(row.metric) is kind]
 
 
 def _kernels() -> None:
@@ -73,7 +102,15 @@ def _kernels() -> None:
     display.reproduce(validate_command(name))
 
 
-def _figures(summary: ValidationSummary) -> None:
+def _figures(shown: Sequence[ValidationRow]) -> None:
+    """The answer and its figures."""
+    summary, stored = validation_summary(shown), load_validation_table()
+    display.headline(
+        f"Half of {count_text(summary.runs)} measurements are met within {percent_text(summary.median_error)}",
+        provenance="measured",
+        detail=f"{counted_text(summary.sources, 'source')}, whole runs from the first token to the last; "
+        f"{predicted_words(stored)}",
+    )
     coverage = "–" if summary.coverage is None else percent_text(summary.coverage)
     display.figures(
         [
@@ -86,6 +123,12 @@ def _figures(summary: ValidationSummary) -> None:
         ],
         provenance="measured",
     )
+
+
+def _by_deployment(shown: Sequence[ValidationRow], choice: RunChoice) -> None:
+    _table(deployment_rows(shown), DEPLOYMENT_COLUMNS)
+    if {row.source for row in shown} == {load_today_runs().origin.source}:
+        display.reproduce(today_command(choice))
 
 
 def _by_source(rows: Sequence[ValidationRow]) -> None:
@@ -106,16 +149,19 @@ def _known(rows: Sequence[ValidationRow]) -> None:
 
 
 @st.fragment
-def _details(rows: Sequence[ValidationRow], shown: Sequence[ValidationRow]) -> None:
+def _details(shown: Sequence[ValidationRow], choice: RunChoice) -> None:
+    """Tables below the chart, redrawn by themselves."""
     match display.view("Details", _VIEWS, key="details"):
+        case "By source":
+            _by_source(shown)
         case "Every run":
             _table(run_rows(shown), RUN_COLUMNS)
         case "Kernels":
             _kernels()
         case "What is calibrated":
-            _known(rows)
+            _known(shown)
         case _:
-            _by_source(rows)
+            _by_deployment(shown, choice)
 
 
 def page() -> None:
@@ -125,17 +171,11 @@ def page() -> None:
     except RoofcastError as error:
         display.refusal(error)
         return
-    summary, stored = validation_summary(rows), load_validation_table()
-    display.headline(
-        f"Half of {count_text(summary.runs)} measurements are met within {percent_text(summary.median_error)}",
-        provenance="measured",
-        detail=f"{summary.sources} sources, whole runs from the first token to the last; predicted on {stored.date} "
-        f"by roofcast {stored.version}",
-    )
-    _figures(summary)
-    shown = _filtered(rows)
-    if shown:
-        display.chart(validation_scatter_chart(shown), key="scatter", provenance="measured", height=480)
-    else:
-        st.caption("Nothing was measured with this choice.")
-    _details(rows, shown)
+    source, kind, choice = _choice(rows)
+    shown = _filtered(rows, source, kind, choice)
+    if not shown:
+        display.headline("Nothing was measured with this choice", detail="Set one of the fields above to all.")
+        return
+    _figures(shown)
+    display.chart(validation_scatter_chart(shown), key="scatter", provenance="measured", height=480)
+    _details(shown, choice)

@@ -1,4 +1,4 @@
-"""The commands about documents and records: ``report``, ``demand``, ``calibrate``, ``validate``, ``profiles``."""
+"""The commands about documents and records: ``report``, ``demand``, ``calibrate``, ``profiles``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,6 @@ from simulator.cli.options.served import served_group, served_of
 from simulator.cli.options.shared import AsJson, Force, Profiles, grouped
 from simulator.errors import RoofcastError
 from simulator.files import write_text
-
-
-class ValidationPart(StrEnum):
-    """What ``roofcast validate`` scores."""
-
-    ALL = "all"
-    KERNELS = "kernels"
-    END_TO_END = "end-to-end"
 
 
 class ProfileSection(StrEnum):
@@ -139,56 +131,6 @@ def calibrate(
         **served_of(context.params),
     )
     typer.echo(found.to_text(), nl=False)
-
-
-@grouped(served_group)
-def validate(
-    context: typer.Context,
-    hardware: Annotated[str | None, typer.Option("--hardware", help="Only this accelerator.")] = None,
-    library: Annotated[
-        list[str] | None, typer.Option("--library", help="Only this kernel library: vllm, sglang, trtllm, nccl, torch.")
-    ] = None,
-    part: Annotated[ValidationPart | None, typer.Option("--part", help="Only these errors.")] = None,
-    bench: Annotated[
-        list[str] | None,
-        typer.Option("--from", metavar="RESULT.json", help="Your result of InferenceX, vLLM bench, GuideLLM, AIPerf."),
-    ] = None,
-    as_json: AsJson = False,
-    profiles: Profiles = None,
-) -> None:
-    """Print the scorecards: kernel fits on shapes that they never saw, and whole runs that others measured.
-
-    Example: roofcast validate --hardware h100 --library vllm
-
-    Without --part both are printed, with --library the kernels. The runs are predicted anew from a source checkout:
-    python -m validation.end_to_end --data DIR. With --from your own runs stand beside their predictions.
-    """
-    from simulator.api import measurements
-
-    if bench:
-        from simulator.api.replay import replay
-
-        if hardware is None:
-            raise RoofcastError(
-                "is missing", field="--hardware", code="missing_field", hint="what the benchmark ran on"
-            )
-        replayed = replay(bench, hardware=hardware, profiles=profiles, **served_of(context.params))
-        text = json.dumps(replayed.to_dict(), allow_nan=False) + "\n" if as_json else replayed.to_text()
-        typer.echo(text, nl=False)
-        return
-    if idle := tuple(served_of(context.params)):
-        raise RoofcastError(
-            "has no effect without --from", field=f"--{idle[0].replace('_', '-')}", code="ignored_option"
-        )
-    chosen = part or (ValidationPart.KERNELS if library else ValidationPart.ALL)
-    found = measurements.scorecard(
-        hardware=hardware,
-        libraries=library or (),
-        kernels=chosen is not ValidationPart.END_TO_END,
-        end_to_end=chosen is not ValidationPart.KERNELS,
-        profiles=profiles,
-    )
-    typer.echo(json.dumps(found.to_dict(), allow_nan=False) + "\n" if as_json else found.to_text(), nl=False)
 
 
 profiles_app = typer.Typer(help="Hardware, server, price, engine and model profiles.", no_args_is_help=True)

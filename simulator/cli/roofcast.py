@@ -9,9 +9,10 @@ import typer
 from simulator.cli.app import dashboard
 from simulator.cli.entry import print_version, run
 from simulator.cli.price_commands import prices_app
-from simulator.cli.record_commands import calibrate, demand, profiles_app, report, validate
+from simulator.cli.record_commands import calibrate, demand, profiles_app, report
 from simulator.cli.scenario_commands import capacity, compare, serve, simulate
 from simulator.cli.step_commands import crossover, mixers, model, retrieval, step
+from simulator.cli.validate_command import validate
 
 app = typer.Typer(name="roofcast", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 

@@ -158,6 +158,27 @@ def test_validation_equals_the_command_line() -> None:
     assert list(shown["points"]) == [count_text(item["points"]) for item in fitted]
 
 
+def test_a_filter_of_validation_changes_every_figure() -> None:
+    whole = opened("validation")
+    query = {
+        "source": "inferencex",
+        "measured_on": "mi300x",
+        "measured_engine": "vllm",
+        "measured_model": "gpt-oss-120b",
+    }
+    page = opened("validation", query)
+    assert not page.exception
+    assert headline(page) != headline(whole)
+    assert all(metrics(page)[label] != text for label, text in metrics(whole).items())
+    (line,) = page.dataframe[0].value.itertuples(index=False)
+    assert line[:4] == ("mi300x", "vllm", "MoE", "aggregated")
+    assert int(line[4]) == int(metrics(page)["Measured values"])
+    runs = opened("validation", {**query, "details": "Every run"}).dataframe[0].value
+    assert len(runs) == int(line[4])
+    assert set(runs["accelerator"]) == {"mi300x"}
+    assert all("TP" in text for text in runs["deployment"])
+
+
 def test_risks_equal_the_command_line() -> None:
     page = opened("plan", {"gpus": "h100-sxm-80gb", "rps": "50", "view": "Risk"})
     (document,) = printed(page)

@@ -53,6 +53,14 @@ def test_libraries_may_be_named_more_than_once(capsys):
         (("--hardware", "h100", "--library", "torch"), 2, ("h100-sxm-80gb", "torch")),
         (("--part", "end-to-end", "--library", "vllm"), 2, ("--library", "no effect on end-to-end")),
         (("--part", "end-to-end", "--hardware", "l4"), 2, ("no end-to-end run on l4", "a100-sxm-40gb")),
+        (("--mode", "aggregated"), 2, ("--mode", "no effect without --today")),
+        (("--anew",), 2, ("--anew", "no effect without --today")),
+        (("--model", "m"), 2, ("--model", "no effect without --from")),
+        (("--today", "--part", "kernels"), 2, ("--part", "no effect with --today")),
+        (("--today", "--tp", "2"), 2, ("--tp", "no effect with --today")),
+        (("--from", "r.json", "--today"), 2, ("--today", "no effect with --from")),
+        (("--today", "--hardware", "l4"), 2, ("--hardware", "no run with 'l4'", "b200-sxm")),
+        (("--today", "--mode", "aggregate"), 2, ("--mode", "did you mean aggregated")),
         (("--part", "kernels", "--hardware", "a100-sxm-40gb"), 2, ("no kernel of a100-sxm-40gb",)),
         (("--part", "fleet"), 2, ("--part", "end-to-end")),
     ],
@@ -95,15 +103,15 @@ def test_both_parts_say_when_and_by_what_they_were_predicted(capsys):
     assert code == 0
     assert "Kernels: mean error" in out
     assert f"predicted on {table.date} by roofcast {table.version}" in out
-    assert any(line.startswith("tensorrt-llm") and " h100 " in line for line in out.splitlines()), "an alias is found"
+    assert any(line.startswith("tensorrt-llm") and " h100-sxm-80gb " in line for line in out.splitlines())
 
 
 def test_an_accelerator_measured_in_one_way_only_says_what_is_missing(capsys):
     _, whole_runs, _ = answered(capsys, "--hardware", "a100-sxm-40gb")
     assert "Kernels: none of a100-sxm-40gb was measured" in whole_runs
     assert "argonne" in whole_runs
-    _, kernels_only, _ = answered(capsys, "--hardware", "b200")
-    assert "End to end: no run on b200-sxm is stored" in kernels_only
+    _, kernels_only, _ = answered(capsys, "--hardware", "gb200")
+    assert "End to end: no run on gb200 is stored" in kernels_only
 
 
 def test_a_library_asks_for_kernels_alone(capsys):

@@ -29,7 +29,12 @@ def plan() -> CapacityPlan:
 def _row(source: str, *, measured: float, predicted: float, low: float = nan, high: float = nan) -> ValidationRow:
     return ValidationRow(
         source=source,
+        run="1",
         hardware="h100-sxm-80gb",
+        engine="vllm",
+        model="m",
+        model_class="dense",
+        mode="aggregated",
         deployment="a",
         load="b",
         metric="tpot_s",
@@ -97,7 +102,7 @@ def test_stored_runs_draw_and_add_up() -> None:
 
 @pytest.mark.parametrize(("metric", "word"), [
     ("ttft_s", "TTFT"), ("ttft_p99_s", "TTFT p99"), ("e2e_mean_s", "end to end mean"),
-    ("output_tokens_per_s", "output tokens/s"), ("odd_thing", "odd thing"),
+    ("output_tokens_per_s", "output tokens/s"), ("odd_thing", "odd thing"), ("total_tokens_per_s", "tokens/s"),
 ])  # fmt: skip
 def test_metrics_are_said_in_words(metric: str, word: str) -> None:
     assert metric_word(metric) == word

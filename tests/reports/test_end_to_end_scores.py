@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.reports.tables.scorecard import COLUMNS, end_to_end_lines, end_to_end_scores, score_cells
+from simulator.reports.tables.scorecard import COLUMNS, end_to_end_lines, end_to_end_scores, error_score, score_cells
 from simulator.specs.measured.validation_rows import ValidationRow
 
 
@@ -17,7 +17,8 @@ def row(
     predicted: float, *, measured: float = 1.0, low: float = math.nan, high: float = math.nan, metric: str = "e2e_s"
 ) -> ValidationRow:
     return ValidationRow(
-        source="s", hardware="h", deployment="d", load="l", metric=metric, measured=measured, predicted=predicted,
+        source="s", run="1", engine="vllm", model="m", model_class="dense", mode="aggregated",
+        hardware="h", deployment="d", load="l", metric=metric, measured=measured, predicted=predicted,
         low=low, high=high, provenance="calibrated",
     )  # fmt: skip
 
@@ -25,13 +26,13 @@ def row(
 def test_hand_numbers() -> None:
     rows = [row(1.1, low=0.9, high=1.3), row(0.8, low=0.7, high=0.9), row(1.5), row(2.0, metric="ttft_s")]
     first, second = end_to_end_scores(rows)
-    assert (first.metric, first.runs) == ("e2e_s", 3)
-    assert first.mean == pytest.approx(0.8 / 3)
-    assert first.median == pytest.approx(0.2)
-    assert first.p95 == pytest.approx(np.quantile([0.1, 0.2, 0.5], 0.95))
-    assert first.bias == pytest.approx(0.4 / 3)
-    assert first.coverage == 0.5
-    assert (second.mean, second.coverage) == (1.0, None)
+    assert (first.metric, first.score.runs) == ("e2e_s", 3)
+    assert first.score.mean == pytest.approx(0.8 / 3)
+    assert first.score.median == pytest.approx(0.2)
+    assert first.score.p95 == pytest.approx(np.quantile([0.1, 0.2, 0.5], 0.95))
+    assert first.score.bias == pytest.approx(0.4 / 3)
+    assert first.score.coverage == 0.5
+    assert (second.score.mean, second.score.coverage) == (1.0, None)
     assert score_cells(second)[-2:] == ("+100.0 %", "-")
 
 
@@ -43,8 +44,8 @@ def test_lines_have_a_heading() -> None:
 
 @given(st.lists(st.floats(0.05, 20), min_size=1, max_size=30))
 def test_bias_is_within_the_mean_error_and_order_does_not_matter(predicted: list[float]) -> None:
-    (score,) = end_to_end_scores([row(value) for value in predicted])
-    (turned,) = end_to_end_scores([row(value) for value in reversed(predicted)])
+    score = error_score([row(value) for value in predicted])
+    turned = error_score([row(value) for value in reversed(predicted)])
     assert abs(score.bias) <= score.mean + 1e-12
     assert score.median <= score.p95 + 1e-12
     assert turned.mean == pytest.approx(score.mean)

@@ -7,11 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from simulator.errors import FileError
+from simulator.errors import FileError, RoofcastError
 from simulator.specs.measured import validation_rows
-from simulator.specs.measured.validation_rows import load_validation_rows, load_validation_table, validation_heading
+from simulator.specs.measured.validation_rows import (
+    RunChoice,
+    RunFacts,
+    load_validation_rows,
+    load_validation_table,
+    validation_heading,
+)
 
-COLUMNS = "source,hardware,deployment,load,metric,measured,predicted,low,high,provenance\n"
+COLUMNS = (
+    "source,run,hardware,engine,model,model_class,mode,deployment,load,metric,measured,predicted,low,high,provenance\n"
+)
 
 
 @pytest.fixture
@@ -31,10 +39,11 @@ def test_the_shipped_table_says_when_and_by_what() -> None:
 
 
 def test_a_heading_and_a_row_come_back(stored: Path) -> None:
-    row = "a,h100,m,batch 1,e2e_s,2.0,2.2,1.9,2.5,calibrated\nb,l4,m,serve,ttft_s,1.0,0.5,,,assumed\n"
-    stored.write_text(validation_heading(date="2026-12-24", version="1.2.3") + COLUMNS + row)
+    row = "a,1,h100,vllm,m,dense,aggregated,m TP1,batch 1,e2e_s,2.0,2.2,1.9,2.5,calibrated\n"
+    bare = "b,2,l4,sglang,Big-7B,MoE,disaggregated,Big-7B,serve,ttft_s,1.0,0.5,,,assumed\n"
+    stored.write_text(validation_heading(date="2026-12-24", version="1.2.3", digest="0ff") + COLUMNS + row + bare)
     table = validation_rows.load_validation_table()
-    assert (table.date, table.version) == ("2026-12-24", "1.2.3")
+    assert (table.date, table.version, table.is_current) == ("2026-12-24", "1.2.3", False)
     first, second = table.rows
     assert first.error == pytest.approx(0.1)
     assert first.is_covered is True
@@ -51,3 +60,31 @@ def test_a_file_that_does_not_say_when_is_refused(stored: Path, text: str) -> No
 def test_a_missing_file_is_refused(stored: Path) -> None:
     with pytest.raises(FileError, match="cannot be read"):
         validation_rows.load_validation_table()
+
+
+def test_the_digest_is_of_what_predicts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    library_digest = validation_rows.library_digest.__wrapped__
+    files = dict(validation_rows._predicting_files())
+    assert {"operators/moe.py", "engine/runs/answers.py", "hardware_profiles/h100-sxm-80gb.yaml"} <= files.keys()
+    assert "hardware_profiles/calibration/h100-sxm-80gb--vllm.gemm.npz" in files
+    assert not any("validation" in name or "prices/" in name for name in files)
+    before = library_digest()
+    changed = tmp_path / "moe.py"
+    changed.write_bytes(files["operators/moe.py"].read_bytes() + b"#")
+    monkeypatch.setattr(validation_rows, "_predicting_files", lambda: (files | {"operators/moe.py": changed}).items())
+    assert library_digest() != before
+
+
+def test_runs_are_chosen_by_name_and_by_part_of_the_model(stored: Path) -> None:
+    rows = [
+        RunFacts(
+            source="s", run=str(place), hardware="h100", engine=engine, model=model, model_class="dense",
+            mode="aggregated", deployment="d", load="l",
+        )
+        for place, (engine, model) in enumerate([("vllm", "Big-7B"), ("vllm", "Big-7B-Instruct"), ("atom", "Small")])
+    ]  # fmt: skip
+    assert RunChoice().of(rows) == rows
+    assert RunChoice(model="org/big-7b").of(rows) == rows[:1]
+    assert RunChoice(model="big", engine="VLLM").of(rows) == rows[:2]
+    with pytest.raises(RoofcastError, match=r"--model: .*measured: Small"):
+        RunChoice(engine="atom", model="big").of(rows)

@@ -41,9 +41,9 @@ def test_rows_without_a_scenario_are_left_out() -> None:
 
 def test_errors_bias_and_coverage() -> None:
     (row,) = scores([prediction(1.0, 1.1, 0.9, 1.3), prediction(2.0, 1.0, 0.8, 1.2)])
-    assert row.mean == pytest.approx(0.3)
-    assert row.bias == pytest.approx(-0.2)
-    assert row.coverage == 0.5
+    assert row.score.mean == pytest.approx(0.3)
+    assert row.score.bias == pytest.approx(-0.2)
+    assert row.score.coverage == 0.5
     assert "30.0 %" in markdown_table([row])
 
 

@@ -1,16 +1,16 @@
-"""What a measured run is, and the table format that all end-to-end sources share."""
+"""The table format that all end-to-end sources share, read as measured runs."""
 
 from __future__ import annotations
 
 import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from simulator.errors import FileError
+from simulator.specs.measured.whole_runs import WholeRun as MeasuredRun
 from simulator.units import MILLI
 
 # Metric and unit of the tables -> name and factor of the contract's result.
@@ -21,18 +21,6 @@ METRICS: dict[str, tuple[str, float]] = {
     "output_tok_s": ("output_tokens_per_s", 1.0),
     "throughput_tok_s": ("total_tokens_per_s", 1.0),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRun:
-    """One deployment and load, with everything that was measured of it.
-
-    scenario : the contract's scenario object; measured : result field -> value in SI units
-    """
-
-    source: str
-    scenario: Mapping[str, Any]
-    measured: Mapping[str, float]
 
 
 Row = Mapping[str, str]

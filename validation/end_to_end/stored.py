@@ -1,7 +1,8 @@
 """``python -m validation.end_to_end.stored --data DIR``: keep every predicted and measured value for the dashboard.
 
-Writes ``hardware_profiles/validation/end_to_end.csv``, for an installed package to show its errors. ``--check``
-writes nothing and fails when a stored prediction differs from today's by more than a percent.
+Writes ``hardware_profiles/validation/end_to_end.csv``, for an installed package to show its errors, and
+``today.jsonl``, the closed loops that it can predict anew. ``--check`` writes nothing and fails when a stored
+prediction differs from today's by more than a percent.
 """
 
 from __future__ import annotations
@@ -12,63 +13,28 @@ import io
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import astuple, fields
+from dataclasses import asdict, astuple, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-from simulator.engine.runs.answers import answer
-from simulator.errors import RoofcastError
-from simulator.reports.contract import result_object
-from simulator.specs.documents import validate
+from simulator.api.scored_runs import predicted_rows, run_facts
 from simulator.specs.measured.validation_rows import (
     ValidationRow,
+    library_digest,
     load_validation_rows,
     validation_file,
     validation_heading,
 )
-from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.measured.whole_runs import PackedRuns, RunsOrigin, packed_text, runs_file
 from simulator.version import __version__
 from validation.commands import exit_code_of
-from validation.end_to_end.runs import MeasuredRun
+from validation.end_to_end.inferencex import load_inferencex
 from validation.end_to_end.serving import METRICS, deployment_of, load_serving, predicted_stages, stage_metric
 from validation.end_to_end.sources import TABLES, load_source
+from validation.end_to_end.today import thinned
 from validation.writing import write_whole
 
 TOLERANCE = 0.01
-
-
-def _load(scenario: ScenarioSpec) -> str:
-    """What was asked of the deployment, in a few words."""
-    many = scenario.batch_size or scenario.concurrency
-    lengths = f"{scenario.isl_tokens} in, {scenario.osl_tokens} out"
-    return f"{scenario.kind.replace('_', ' ')} {many or ''}: {lengths}".replace(" :", ":")
-
-
-def _deployment(scenario: ScenarioSpec) -> str:
-    weights = f", {scenario.precision.weights.value}" if scenario.precision.weights else ""
-    return f"{scenario.model.rsplit('/', maxsplit=1)[-1]}, TP{scenario.tp_size}{weights}"
-
-
-def _rows(run: MeasuredRun) -> Iterator[ValidationRow]:
-    try:
-        scenario = validate(ScenarioSpec, run.scenario, where=run.source)
-        result = result_object(answer(scenario))
-    except RoofcastError:
-        return
-    for metric, measured in run.measured.items():
-        low, high = result["interval"].get(metric, (math.nan, math.nan))
-        yield ValidationRow(
-            source=run.source,
-            hardware=scenario.hardware,
-            deployment=_deployment(scenario),
-            load=_load(scenario),
-            metric=metric,
-            measured=measured,
-            predicted=result[metric],
-            low=low,
-            high=high,
-            provenance=result["provenance"],
-        )
 
 
 def _serving_rows(data: Path) -> Iterator[ValidationRow]:
@@ -78,12 +44,10 @@ def _serving_rows(data: Path) -> Iterator[ValidationRow]:
         stages = predicted_stages(run, deployment_of(run))
         rates = run.scenario.workload.stages if run.scenario.workload else ()
         for measured, stage, asked in zip(run.stages, stages, rates, strict=True):
+            facts = run_facts(run.scenario, source="vllm under load", load=f"serve at {asked.rate_per_s:g}/s")
             for metric in METRICS:
                 yield ValidationRow(
-                    source="vllm under load",
-                    hardware=run.scenario.hardware,
-                    deployment=_deployment(run.scenario),
-                    load=f"serve at {asked.rate_per_s:g}/s",
+                    **asdict(facts),
                     metric=metric,
                     measured=measured[metric],
                     predicted=stage_metric(stage, metric),
@@ -93,16 +57,36 @@ def _serving_rows(data: Path) -> Iterator[ValidationRow]:
                 )
 
 
-def all_rows(data: Path) -> list[ValidationRow]:
+TODAY_EVERY = 3
+TODAY_ORIGIN = RunsOrigin(
+    source="inferencex",
+    published="SemiAnalysisAI/InferenceX via MQubeAI/InferenceX-PCA-demo",
+    revision="db9a587dcc329fce417d79d2d2790be0da22a6b0",
+    date="2026-07-20",
+    fitted="Fitted to runs of this source, with models left out in turn: the routing skew, three numbers for each "
+    "engine on AMD, power, the width of intervals; not fitted to them: NVIDIA's kernels and host times",
+    selection="every third run of each accelerator, engine, model, weight format and mode, in the order of the table",
+)
+
+
+def today_runs(data: Path) -> PackedRuns:
+    """The sample of InferenceX that the package holds."""
+    plain = [item for item in load_inferencex(data) if item.speculation == "none"]
+    return PackedRuns(origin=TODAY_ORIGIN, runs=tuple(item.run for item in thinned(plain, every=TODAY_EVERY)))
+
+
+def all_rows(data: Path, *, today: PackedRuns) -> list[ValidationRow]:
     """Every measured value below ``data`` that a scenario expresses, with its prediction."""
-    runs = (run for name in sorted(TABLES) for run in load_source(name, data))
-    return [*(row for run in runs for row in _rows(run)), *_serving_rows(data)]
+    runs = [run for name in sorted(TABLES) for run in load_source(name, data)]
+    return [*predicted_rows(runs), *_serving_rows(data), *predicted_rows(today.runs)]
 
 
 def as_csv(rows: list[ValidationRow]) -> str:
     """The rows as text under today's date; figures with four digits, more than any measurement has."""
     stream = io.StringIO()
-    stream.write(validation_heading(date=datetime.now(UTC).date().isoformat(), version=__version__))
+    stream.write(
+        validation_heading(date=datetime.now(UTC).date().isoformat(), version=__version__, digest=library_digest())
+    )
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([field.name for field in fields(ValidationRow)])
     for row in rows:
@@ -115,7 +99,7 @@ def as_csv(rows: list[ValidationRow]) -> str:
 
 def differing(stored: tuple[ValidationRow, ...], now: list[ValidationRow]) -> int:
     """How many stored predictions are not today's; all of them where rows came or went."""
-    if [(row.source, row.load, row.metric) for row in stored] != [(row.source, row.load, row.metric) for row in now]:
+    if [(row.source, row.run, row.metric) for row in stored] != [(row.source, row.run, row.metric) for row in now]:
         return max(len(stored), len(now))
     return sum(abs(old.predicted / new.predicted - 1) > TOLERANCE for old, new in zip(stored, now, strict=True))
 
@@ -126,7 +110,8 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder that holds e2e/ and serving/")
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    rows = all_rows(arguments.data)
+    today = today_runs(arguments.data)
+    rows = all_rows(arguments.data, today=today)
     if arguments.check:
         changed = differing(load_validation_rows(), rows)
         if changed:
@@ -135,6 +120,7 @@ def main() -> int:
     target = validation_file()
     target.parent.mkdir(exist_ok=True)
     write_whole(target, as_csv(rows))
+    write_whole(runs_file(), packed_text(today.origin, today.runs))
     return 0
 
 

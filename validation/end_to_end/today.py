@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.units import percent_text
-from validation.end_to_end.inferencex import TodayRun, load_inferencex
+from validation.end_to_end.inferencex import TodayRun
 from validation.end_to_end.score import Prediction, predict
 
 
@@ -102,31 +101,3 @@ def today_table(scores: Iterable[DeploymentScore]) -> str:
         for score in scores
     ]
     return "\n".join(lines) + "\n"
-
-
-README_METRICS = ("tpot_p50_s", "total_tokens_per_s", "energy_per_output_token_j")
-README_EVERY = 3
-"""Runs of a deployment that the README's table leaves to the command."""
-
-
-def readme_table(data: Path) -> str:
-    """The README's table: every third run without speculation, a row for each accelerator, engine and model."""
-    plain = [item for item in load_inferencex(data) if item.speculation == "none"]
-    found = deployment_scores(predict_today(thinned(plain, every=README_EVERY)))
-    rows: dict[tuple[str, str, str], dict[str, DeploymentScore]] = {}
-    for score in found:
-        rows.setdefault((score.hardware, score.engine, score.model), {})[score.metric] = score
-    lines = [
-        "| accelerator | engine | model | runs | TPOT | tokens/s | J/token | in 80 % |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for (hardware, engine, model), by_metric in rows.items():
-        cells = [_bias_and_error(by_metric.get(metric)) for metric in README_METRICS]
-        first = by_metric[README_METRICS[0]]
-        inside = "" if first.coverage is None else percent_text(first.coverage)
-        lines.append(f"| {hardware} | {engine} | {model} | {first.count} | {' | '.join(cells)} | {inside} |")
-    return "\n".join(lines) + "\n"
-
-
-def _bias_and_error(score: DeploymentScore | None) -> str:
-    return "-" if score is None else f"{100 * score.median:+.0f} / {100 * score.mean_absolute:.0f} %"

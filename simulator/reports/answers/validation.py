@@ -21,7 +21,7 @@ from simulator.reports.tables.scorecard import (
 from simulator.specs.hardware.calibration import calibrated_hardware
 from simulator.specs.hardware.transfer import TransferRow, load_transfer_table
 from simulator.specs.loading import load_hardware
-from simulator.specs.measured.validation_rows import ValidationRow, load_validation_table
+from simulator.specs.measured.validation_rows import ValidationRow, ValidationTable, load_validation_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ def scorecard(
         hardware=name,
         kernels=_kernels(name, libraries=libraries, profiles=profiles) if kernels else None,
         left_out=[row for row in load_transfer_table().nearest if name in (None, row.target)] if kernels else [],
-        runs=end_to_end_scores(_runs(name, profiles=profiles)) if end_to_end else None,
+        runs=end_to_end_scores(_runs(name)) if end_to_end else None,
     )
     if not found.kernels and not found.runs:
         if not kernels:
@@ -82,13 +82,9 @@ def _kernels(name: str | None, *, libraries: Sequence[str], profiles: str | None
     ]
 
 
-def _runs(name: str | None, *, profiles: str | None) -> list[ValidationRow]:
-    """The stored runs on one accelerator, whose name in the table may be an alias."""
-    rows = load_validation_table().rows
-    if name is None:
-        return list(rows)
-    same = {item for item in {row.hardware for row in rows} if load_hardware(item, profiles=profiles).name == name}
-    return [row for row in rows if row.hardware in same]
+def _runs(name: str | None) -> list[ValidationRow]:
+    """The stored runs on one accelerator, or on all."""
+    return [row for row in load_validation_table().rows if name in (None, row.hardware)]
 
 
 def _refuse_runs(name: str | None) -> None:
@@ -140,13 +136,18 @@ def scorecard_text(found: Scorecard) -> str:
 
 
 def _end_to_end_heading(runs: Sequence[EndToEndScore]) -> list[str]:
-    table = load_validation_table()
     return [
-        f"End to end: errors of {sum(row.runs for row in runs)} values that others published or measured, "
-        f"predicted on {table.date} by roofcast {table.version}",
+        f"End to end: errors of {sum(row.score.runs for row in runs)} values that others published or measured, "
+        f"{predicted_words(load_validation_table())}",
         "(bias: positive where the prediction is higher; engine overheads were fitted on some of these runs, "
         "all of vllm under load among them: roofcast profiles show ENGINE names which)",
     ]
+
+
+def predicted_words(table: ValidationTable) -> str:
+    """When and by what the stored rows were predicted."""
+    made = f"predicted on {table.date} by roofcast {table.version}"
+    return made if table.is_current else f"{made}, which has changed since"
 
 
 def scorecard_document(found: Scorecard) -> Json:
@@ -160,6 +161,10 @@ def scorecard_document(found: Scorecard) -> Json:
         document["end_to_end"] = {
             "date": table.date,
             "version": table.version,
-            "scores": [asdict(row) for row in found.runs],
+            "is_current": table.is_current,
+            "scores": [
+                {"source": row.source, "hardware": row.hardware, "metric": row.metric, **asdict(row.score)}
+                for row in found.runs
+            ],
         }
     return document

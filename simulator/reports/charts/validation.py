@@ -6,11 +6,12 @@ Predicted against measured, run by run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 import numpy as np
 
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
-from simulator.reports.content.quantities import percent_text, rate_text, seconds_text, signed_percent_text
+from simulator.reports.content.quantities import joules_text, percent_text, rate_text, seconds_text, signed_percent_text
 from simulator.specs.measured.validation_rows import ValidationRow, coverage
 
 _INNER = (0.1, 0.5, 0.9)
@@ -87,26 +88,49 @@ _BAND = 0.2
 """Half width of the band around the diagonal, as a fraction."""
 
 
-def is_time(metric: str) -> bool:
-    """Whether a metric is a time; the others are token rates."""
-    return metric.endswith("_s") and not metric.endswith("_per_s")
+class MetricKind(StrEnum):
+    """What can be drawn on one axis."""
+
+    LATENCY = "Latency"
+    THROUGHPUT = "Throughput"
+    ENERGY = "Energy"
+
+
+_AXES = {
+    MetricKind.LATENCY: ("s", "time"),
+    MetricKind.THROUGHPUT: ("tokens/s", "throughput"),
+    MetricKind.ENERGY: ("J/token", "energy"),
+}
+
+
+def metric_kind(metric: str) -> MetricKind:
+    """A time, a token rate, or joules per token."""
+    if metric.endswith("_j"):
+        return MetricKind.ENERGY
+    return MetricKind.THROUGHPUT if metric.endswith("_per_s") else MetricKind.LATENCY
 
 
 def value_text(value: float, metric: str) -> str:
-    """A time or a token rate in words."""
-    return seconds_text(value) if is_time(metric) else rate_text(value, "tok")
+    """A time, a token rate or an energy in words."""
+    match metric_kind(metric):
+        case MetricKind.LATENCY:
+            return seconds_text(value)
+        case MetricKind.THROUGHPUT:
+            return rate_text(value, "tok")
+        case MetricKind.ENERGY:
+            return joules_text(value)
 
 
 def _label(row: ValidationRow) -> str:
     return (
-        f"{row.deployment} on {row.hardware}, {row.load}: measured {value_text(row.measured, row.metric)}, "
+        f"{row.deployment} on {row.hardware}, {row.engine}, {row.mode}, {row.load}: "
+        f"measured {value_text(row.measured, row.metric)}, "
         f"predicted {value_text(row.predicted, row.metric)} ({signed_percent_text(row.error)}), {row.provenance}"
     )
 
 
 def validation_scatter_chart(rows: Sequence[ValidationRow]) -> Chart:
-    """Points of one kind of metric (all times, or all rates) by source, with the diagonal and a band of 20 %."""
-    times = is_time(rows[0].metric)
+    """Points of one kind of metric by source, with the diagonal and a band of 20 %."""
     values = [value for row in rows for value in (row.measured, row.predicted)]
     ends = (min(values) / 2, max(values) * 2)
     inside = sum(abs(row.error) <= _BAND for row in rows) / len(rows)
@@ -131,7 +155,7 @@ def validation_scatter_chart(rows: Sequence[ValidationRow]) -> Chart:
         )
         for place, source in enumerate(sources)
     ]
-    unit, what = ("s", "time") if times else ("tokens/s", "throughput")
+    unit, what = _AXES[metric_kind(rows[0].metric)]
     return Chart(
         key="validation_scatter",
         title=f"{percent_text(inside)} of {len(rows):,} values lie within 20 %",
@@ -139,7 +163,7 @@ def validation_scatter_chart(rows: Sequence[ValidationRow]) -> Chart:
         y=Axis(title=f"Predicted {what}", unit=unit, log=True),
         series=(band, diagonal, *scatter),
         caption=(
-            "Published measurements as their authors report them. Host overheads were fitted on the vLLM runs and on "
-            "every third TensorRT-LLM row of H100; nothing else here was used in a fit."
+            "Published measurements as their authors report them. Fitted on some: host overheads on vLLM's runs "
+            "and every third TensorRT-LLM row of H100; routing skew, AMD's engines, power and widths on InferenceX."
         ),
     )

@@ -198,16 +198,13 @@ class Predicted(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndToEndScore:
-    """Errors of one group of runs, as fractions.
+class ErrorScore:
+    """Errors of some values, as fractions.
 
     mean, median, p95 : of the absolute relative error; bias : mean signed error, positive where predictions are high
-    coverage : share of measured values inside the 80 % interval, None where no run of the group has one
+    coverage : share of measured values inside the 80 % interval, None where no value has one
     """
 
-    source: str
-    hardware: str
-    metric: str
     runs: int
     mean: float
     median: float
@@ -216,25 +213,22 @@ class EndToEndScore:
     coverage: float | None
 
 
-def end_to_end_scores(predictions: Iterable[Predicted]) -> list[EndToEndScore]:
-    """One row per source, hardware and metric, sorted."""
-    groups: dict[tuple[str, str, str], list[Predicted]] = defaultdict(list)
-    for item in predictions:
-        groups[(item.source, item.hardware, item.metric)].append(item)
-    return [
-        _score(items, source=source, hardware=hardware, metric=metric)
-        for (source, hardware, metric), items in sorted(groups.items())
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndToEndScore:
+    """Errors of one metric of a source on one accelerator."""
+
+    source: str
+    hardware: str
+    metric: str
+    score: ErrorScore
 
 
-def _score(items: Sequence[Predicted], *, source: str, hardware: str, metric: str) -> EndToEndScore:
+def error_score(items: Sequence[Predicted]) -> ErrorScore:
+    """What is said of the errors of at least one value."""
     errors = np.array([item.error for item in items])
     sizes = np.abs(errors)
     covered = [item.is_covered for item in items if item.is_covered is not None]
-    return EndToEndScore(
-        source=source,
-        hardware=hardware,
-        metric=metric,
+    return ErrorScore(
         runs=len(items),
         mean=float(sizes.mean()),
         median=float(np.median(sizes)),
@@ -244,18 +238,29 @@ def _score(items: Sequence[Predicted], *, source: str, hardware: str, metric: st
     )
 
 
+def end_to_end_scores(predictions: Iterable[Predicted]) -> list[EndToEndScore]:
+    """One row per source, hardware and metric, sorted."""
+    groups: dict[tuple[str, str, str], list[Predicted]] = defaultdict(list)
+    for item in predictions:
+        groups[(item.source, item.hardware, item.metric)].append(item)
+    return [
+        EndToEndScore(source=source, hardware=hardware, metric=metric, score=error_score(items))
+        for (source, hardware, metric), items in sorted(groups.items())
+    ]
+
+
 def score_cells(row: EndToEndScore) -> tuple[str, ...]:
     """One score in the order of COLUMNS, percent."""
     return (
         row.source,
         row.hardware,
         row.metric,
-        str(row.runs),
-        f"{100 * row.mean:.1f} %",
-        f"{100 * row.median:.1f} %",
-        f"{100 * row.p95:.1f} %",
-        f"{100 * row.bias:+.1f} %",
-        "-" if row.coverage is None else f"{100 * row.coverage:.0f} %",
+        str(row.score.runs),
+        _percent(row.score.mean),
+        _percent(row.score.median),
+        _percent(row.score.p95),
+        _percent(row.score.bias, pattern="+.1f"),
+        _percent(row.score.coverage, pattern=".0f"),
     )
 
 

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
 
 from simulator.kernels.timing import Provenance
 from simulator.reports.charts.validation import value_text
 from simulator.reports.content.quantities import percent_text
-from simulator.reports.tables.scorecard import KernelScore, kernel_scores
+from simulator.reports.tables.scorecard import KernelScore, error_score, kernel_scores
 from simulator.specs.hardware.calibration import calibrated_hardware
 from simulator.specs.loading import list_hardware
-from simulator.specs.measured.validation_rows import ValidationRow, coverage
+from simulator.specs.measured.validation_rows import ValidationRow
 
 SOURCE_COLUMNS = ("source", "metric", "runs", "mean error", "median", "bias", "in 80 % interval")
-RUN_COLUMNS = ("source", "accelerator", "deployment", "load", "metric", "measured", "predicted", "error")
+DEPLOYMENT_COLUMNS = (
+    *("accelerator", "engine", "models", "mode"),
+    *("values", "mean error", "median", "bias", "in 80 % interval"),
+)
+RUN_COLUMNS = (
+    "source",
+    "accelerator",
+    "engine",
+    "mode",
+    "deployment",
+    "load",
+    "metric",
+    "measured",
+    "predicted",
+    "error",
+)
 KERNEL_COLUMNS = ("family", "format", "mean error", "bias", "in 80 % interval", "points")
 PROVENANCE_COLUMNS = ("how it is known", "runs", "mean error", "median", "bias", "in 80 % interval")
 KNOWN_COLUMNS = ("accelerator", "how its kernels are known")
@@ -34,65 +49,71 @@ class ValidationSummary:
 
 def validation_summary(rows: Sequence[ValidationRow]) -> ValidationSummary:
     """Errors of all rows, and the share of those with an interval that it covers."""
-    errors = [abs(row.error) for row in rows]
+    score = error_score(rows)
     return ValidationSummary(
-        runs=len(rows),
+        runs=score.runs,
         sources=len({row.source for row in rows}),
-        median_error=median(errors),
-        mean_error=fmean(errors),
-        coverage=coverage(rows),
+        median_error=score.median,
+        mean_error=score.mean,
+        coverage=score.coverage,
     )
 
 
-_WORDS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end", "output_tokens": "output tokens/s"}
+_WORDS = {
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "e2e": "end to end",
+    "output_tokens": "output tokens/s",
+    "total_tokens": "tokens/s",
+}
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
 
 def metric_word(metric: str) -> str:
     """``ttft_p95_s`` as people say it: ``TTFT p95``; a name that is not known loses its underscores and its unit."""
-    stem = metric.removesuffix("_per_s").removesuffix("_s")
+    stem = metric.removesuffix("_per_s").removesuffix("_s").removesuffix("_j")
     name, _, statistic = stem.rpartition("_") if stem.endswith(_STATISTICS) else (stem, "", "")
     return f"{_WORDS.get(name, name.replace('_', ' '))} {statistic}".rstrip()
 
 
-def _coverage(rows: Sequence[ValidationRow]) -> str:
-    share = coverage(rows)
-    return "–" if share is None else percent_text(share)
-
-
 def source_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
     """One line per source and metric, in the order of SOURCE_COLUMNS."""
-    groups: dict[tuple[str, str], list[ValidationRow]] = {}
+    found = _grouped(rows, key=lambda row: (row.source, row.metric))
+    return [(source, metric_word(metric), *_score(items)) for (source, metric), items in found]
+
+
+def deployment_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
+    """One line per accelerator, engine, class of model and mode, in the order of DEPLOYMENT_COLUMNS."""
+    found = _grouped(rows, key=lambda row: (row.hardware, row.engine, row.model_class, row.mode))
+    return [(*names, *_score(items)) for names, items in found]
+
+
+def _grouped(
+    rows: Sequence[ValidationRow], *, key: Callable[[ValidationRow], tuple[str, ...]]
+) -> list[tuple[tuple[str, ...], list[ValidationRow]]]:
+    groups: dict[tuple[str, ...], list[ValidationRow]] = defaultdict(list)
     for row in rows:
-        groups.setdefault((row.source, row.metric), []).append(row)
-    return [
-        (
-            source,
-            metric_word(metric),
-            *_score(items),
-        )
-        for (source, metric), items in sorted(groups.items())
-    ]
+        groups[key(row)].append(row)
+    return sorted(groups.items())
 
 
 def _score(rows: Sequence[ValidationRow]) -> tuple[str, ...]:
     """Runs, mean and median of the absolute error, bias and coverage of some rows."""
+    score = error_score(rows)
     return (
-        str(len(rows)),
-        percent_text(fmean(abs(row.error) for row in rows)),
-        percent_text(median(abs(row.error) for row in rows)),
-        f"{100 * fmean(row.error for row in rows):+.1f} %",
-        _coverage(rows),
+        str(score.runs),
+        percent_text(score.mean),
+        percent_text(score.median),
+        f"{100 * score.bias:+.1f} %",
+        _percent(score.coverage),
     )
 
 
 def provenance_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
     """One line per provenance that predictions had, the best known first, in the order of PROVENANCE_COLUMNS."""
-    groups: dict[str, list[ValidationRow]] = {}
-    for row in rows:
-        groups.setdefault(row.provenance, []).append(row)
-    ordered = sorted(groups.items(), key=lambda item: Provenance[item[0].upper()])
-    return [(provenance, *_score(items)) for provenance, items in ordered]
+    found = _grouped(rows, key=lambda row: (row.provenance,))
+    ordered = sorted(found, key=lambda item: Provenance[item[0][0].upper()])
+    return [(*names, *_score(items)) for names, items in ordered]
 
 
 def run_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
@@ -101,6 +122,8 @@ def run_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
         (
             row.source,
             row.hardware,
+            row.engine,
+            row.mode,
             row.deployment,
             row.load,
             metric_word(row.metric),

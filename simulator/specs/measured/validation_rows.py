@@ -1,30 +1,45 @@
-"""Measured values of whole runs beside their predictions, as stored with the package."""
+"""Measured values of whole runs beside their predictions, as stored with the package, and what predicted them."""
 
 from __future__ import annotations
 
 import csv
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
+from typing import TypeVar
 
-from simulator.errors import FileError
+from simulator.errors import FileError, Option, RoofcastError, did_you_mean
 from simulator.specs.profiles import profile_root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationRow:
-    """One measured value and its prediction, SI units.
+class RunFacts:
+    """What ran, in the words that runs are chosen by.
 
-    low, high : ends of the 80 % interval, NaN where none is stated; load : what was asked, in words
+    run : identifier of the scenario; model_class : dense, MoE and the like
+    mode : aggregated or disaggregated, and how it speculates
+    deployment, load : what ran and what was asked of it, in words
     """
 
     source: str
+    run: str
     hardware: str
+    engine: str
+    model: str
+    model_class: str
+    mode: str
     deployment: str
     load: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationRow(RunFacts):
+    """One measured value and its prediction, SI units; low, high : the 80 % interval, NaN where none is stated."""
+
     metric: str
     measured: float
     predicted: float
@@ -49,13 +64,96 @@ def coverage(rows: Iterable[ValidationRow]) -> float | None:
     return sum(covered) / len(covered) if covered else None
 
 
+RunT = TypeVar("RunT", bound=RunFacts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChoice:
+    """Which runs count; None takes any. ``model`` may be a part of the name; case does not matter."""
+
+    hardware: str | None = None
+    engine: str | None = None
+    model: str | None = None
+    mode: str | None = None
+
+    def of(self, runs: Sequence[RunT]) -> list[RunT]:
+        """The chosen runs, or rows of runs.
+
+        Raises
+        ------
+        RoofcastError
+            None has what is asked for; it names what was measured of it.
+        """
+        kept = list(runs)
+        for item in fields(self):
+            name, wanted = item.name, getattr(self, item.name)
+            if wanted is None:
+                continue
+            measured = sorted({getattr(run, name) for run in kept})
+            same = _meant(wanted, measured, part=name == "model")
+            kept = [run for run in kept if getattr(run, name) in same]
+            if not kept:
+                raise RoofcastError(
+                    f"no run with {wanted!r} was measured; measured: {', '.join(measured)}",
+                    field=Option(name),
+                    code="not_measured",
+                    hint=did_you_mean(wanted, measured),
+                )
+        return kept
+
+
+def _meant(wanted: str, measured: Iterable[str], *, part: bool) -> set[str]:
+    """The values of that name; of parts of a name all that hold it, where none is it."""
+    asked = wanted.lower().rsplit("/", maxsplit=1)[-1]
+    whole = {value for value in measured if value.lower() == asked}
+    return whole or {value for value in measured if part and asked in value.lower()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationTable:
-    """All stored rows, in the order of their sources, and when and by which version they were predicted."""
+    """All stored rows, in the order of their sources, and when and by what they were predicted."""
 
     date: str
     version: str
+    digest: str
     rows: tuple[ValidationRow, ...]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this library, with these profiles, is what predicted them."""
+        return self.digest == library_digest()
+
+
+_PREDICTING = ("specs", "operators", "techniques", "kernels", "phases", "traffic", "engine")
+_FIGURES = (".yaml", ".npz", ".csv")
+# Measured runs and prices enter no prediction of a run.
+_IDLE_FOLDERS = ("validation", "prices")
+_IDLE_SPECS = ("measured", "money")
+
+
+@lru_cache(maxsize=1)
+def library_digest() -> str:
+    """Of all that a prediction of a run is made of: the layers up to the engine, the profiles and the fits."""
+    found = blake2b(digest_size=8)
+    for name, path in sorted(_predicting_files()):
+        found.update(name.encode("utf-8"))
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def _predicting_files() -> Iterator[tuple[str, Path]]:
+    package = Path(__file__).resolve().parents[2]
+    for layer in _PREDICTING:
+        for path in (package / layer).rglob("*.py"):
+            inside = path.relative_to(package)
+            if layer != "specs" or inside.parts[1] not in _IDLE_SPECS:
+                yield inside.as_posix(), path
+    for kind in ("hardware_profiles", "model_profiles"):
+        root = profile_root(kind)
+        for path in root.rglob("*"):
+            inside = path.relative_to(root)
+            if path.suffix in _FIGURES and inside.parts[0] not in _IDLE_FOLDERS:
+                yield f"{kind}/{inside.as_posix()}", path
 
 
 _NUMBERS = ("measured", "predicted", "low", "high")
@@ -66,34 +164,24 @@ def validation_file() -> Path:
     return profile_root("hardware_profiles") / "validation" / "end_to_end.csv"
 
 
-_HEADING = "# predicted on {date} by roofcast {version}"
-_HEADING_PATTERN = re.compile(r"# predicted on (\S+) by roofcast (\S+)\s*")
+_HEADING = "# predicted on {date} by roofcast {version} ({digest})"
+_HEADING_PATTERN = re.compile(r"# predicted on (\S+) by roofcast (\S+) \((\w+)\)\s*")
 
 
-def validation_heading(*, date: str, version: str) -> str:
+def validation_heading(*, date: str, version: str, digest: str) -> str:
     """The first line of the file, which says when and by what it was predicted."""
-    return _HEADING.format(date=date, version=version) + "\n"
+    return _HEADING.format(date=date, version=version, digest=digest) + "\n"
 
 
 def _row(cells: dict[str, str]) -> ValidationRow:
     numbers = {name: float(cells[name]) if cells[name] else math.nan for name in _NUMBERS}
-    return ValidationRow(
-        source=cells["source"],
-        hardware=cells["hardware"],
-        deployment=cells["deployment"],
-        load=cells["load"],
-        metric=cells["metric"],
-        measured=numbers["measured"],
-        predicted=numbers["predicted"],
-        low=numbers["low"],
-        high=numbers["high"],
-        provenance=cells["provenance"],
-    )
+    words = {item.name: cells[item.name] for item in fields(ValidationRow) if item.name not in numbers}
+    return ValidationRow(**words, **numbers)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=1)
 def load_validation_table() -> ValidationTable:
-    """The stored rows with their date and version."""
+    """The stored rows with their date, version and digest."""
     path = validation_file()
     try:
         with path.open(encoding="utf-8", newline="") as stream:
@@ -103,7 +191,7 @@ def load_validation_table() -> ValidationTable:
             rows = tuple(_row(cells) for cells in csv.DictReader(stream))
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}", hint="reinstall roofcast") from error
-    return ValidationTable(date=heading[1], version=heading[2], rows=rows)
+    return ValidationTable(date=heading[1], version=heading[2], digest=heading[3], rows=rows)
 
 
 def load_validation_rows() -> tuple[ValidationRow, ...]:

@@ -302,6 +302,15 @@ class VisionSpec(Spec):
     pictures: PicturesSpec | None = None
 
 
+_CLASS_WORDS = {
+    "mla": "MLA",
+    "compressed": "compressed attention",
+    "mamba": "recurrent",
+    "mamba2": "recurrent",
+    "gated_delta": "recurrent",
+}
+
+
 class ModelSpec(Spec):
     """A language model.
 
@@ -348,6 +357,14 @@ class ModelSpec(Spec):
         if any(index >= len(self.layers) for index in self.layer_order):
             raise ValueError("layer_order names a layer that layers does not hold")
         return self
+
+    @cached_property
+    def model_class(self) -> str:
+        """What its layers are made of: dense or MoE, then latent or compressed attention, recurrence."""
+        kinds = {part.kind for layer in self.layers for part in (layer.mixer, *layer.feed_forward) if part is not None}
+        words = ["MoE" if "moe" in kinds else "dense"]
+        words += [word for kind, word in _CLASS_WORDS.items() if kind in kinds]
+        return ", ".join(dict.fromkeys(words))
 
     @property
     def num_hidden_layers(self) -> int:

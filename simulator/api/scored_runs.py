@@ -1,0 +1,196 @@
+"""Packed measured runs beside what is predicted of them now, and how wrong that is: ``roofcast validate --today``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from simulator.api.results import Answer, Document
+from simulator.engine.runs.answers import answer
+from simulator.errors import RoofcastError
+from simulator.specs.documents import validate
+from simulator.specs.loading import load_hardware
+from simulator.specs.measured.validation_rows import RunChoice, RunFacts, ValidationRow, load_validation_table
+from simulator.specs.measured.whole_runs import WholeRun, load_today_runs
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.scenario import ScenarioSpec
+
+if TYPE_CHECKING:
+    from simulator.reports.answers.today import TodayCard
+    from simulator.reports.charts.chart import Chart
+
+Report = Callable[[int, int], None]
+"""Called with (done, of how many)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TodayAnswer(Answer):
+    """Errors by accelerator, engine, class of model and mode, and every run with its scenario."""
+
+    card: TodayCard
+
+    def to_dict(self) -> Document:
+        """The document of ``roofcast validate --today --json``."""
+        from simulator.reports.answers.today import today_document
+
+        return today_document(self.card)
+
+    def to_text(self) -> str:
+        """What ``roofcast validate --today`` prints."""
+        from simulator.reports.answers.today import today_text
+
+        return today_text(self.card)
+
+    def rows(self) -> list[Document]:
+        """One row a measured value."""
+        return list(self.to_dict()["values"])
+
+    def chart(self) -> Chart:
+        """Measured against predicted times."""
+        from simulator.reports.charts.validation import MetricKind, metric_kind, validation_scatter_chart
+
+        return validation_scatter_chart(
+            [row for row in self.card.rows if metric_kind(row.metric) is MetricKind.LATENCY]
+        )
+
+
+def today(
+    choice: RunChoice | None = None,
+    *,
+    anew: bool = False,
+    every: int = 1,
+    profiles: str | None = None,
+    report: Report | None = None,
+) -> TodayAnswer:
+    """Closed loops of today's models on today's accelerators, measured and predicted: ``roofcast validate --today``.
+
+    The stored predictions count only where this very library made them; else, with ``anew`` or with profiles of your
+    own, each run is predicted now.
+
+    Parameters
+    ----------
+    choice : which runs; None takes all; every : each n-th of them
+    report : called with the number of runs done and of all
+
+    Raises
+    ------
+    RoofcastError
+        Nothing was measured with this choice.
+    """
+    from simulator.reports.answers.today import TodayCard
+
+    packed, table = load_today_runs(), load_validation_table()
+    runs = {str(run.scenario["id"]): run for run in packed.runs}
+    facts = [run_facts(_scenario(run), source=run.source) for run in packed.runs]
+    names = [item.run for item in (choice or RunChoice()).of(facts)][::every]
+    wanted = {name: runs[name] for name in names}
+    is_stored = table.is_current and not anew and profiles is None
+    if is_stored:
+        rows = [row for row in table.rows if row.source == packed.origin.source and row.run in wanted]
+    else:
+        rows = predicted_rows(list(wanted.values()), profiles=profiles, report=report)
+    return TodayAnswer(
+        TodayCard(
+            origin=packed.origin,
+            predicted_on=table.date if is_stored else None,
+            rows=tuple(rows),
+            scenarios={name: run.scenario for name, run in wanted.items()},
+        )
+    )
+
+
+def _scenario(run: WholeRun) -> ScenarioSpec:
+    return validate(ScenarioSpec, run.scenario, where=run.source)
+
+
+def predicted_rows(
+    runs: Sequence[WholeRun], *, profiles: str | None = None, report: Report | None = None
+) -> list[ValidationRow]:
+    """Every measured value of ``runs`` beside its prediction, made now; a refused run has no rows."""
+    found: list[ValidationRow] = []
+    for done, run in enumerate(runs, start=1):
+        try:
+            found += run_rows(run, profiles=profiles)
+        except RoofcastError:
+            continue
+        finally:
+            if report is not None:
+                report(done, len(runs))
+    return found
+
+
+def run_rows(run: WholeRun, *, profiles: str | None = None) -> list[ValidationRow]:
+    """The values of one run beside their predictions.
+
+    Raises
+    ------
+    RoofcastError
+        The scenario is refused.
+    """
+    from simulator.reports.contract import result_object
+
+    scenario = _scenario(run)
+    facts, result = run_facts(scenario, source=run.source), result_object(answer(scenario, profiles=profiles))
+    rows = []
+    for metric, measured in run.measured.items():
+        low, high = result["interval"].get(metric, (math.nan, math.nan))
+        rows.append(
+            ValidationRow(
+                **asdict(facts),
+                metric=metric,
+                measured=measured,
+                predicted=result[metric],
+                low=low,
+                high=high,
+                provenance=result["provenance"],
+            )
+        )
+    return rows
+
+
+def run_facts(scenario: ScenarioSpec, *, source: str, load: str | None = None) -> RunFacts:
+    """What ran, in the words that rows are chosen by."""
+    return RunFacts(
+        source=source,
+        run=str(scenario.id),
+        hardware=load_hardware(scenario.hardware).name,
+        engine=scenario.engine.name,
+        model=scenario.model.rsplit("/", maxsplit=1)[-1],
+        model_class=load_model(scenario.model).model_class,
+        mode=mode_of(scenario),
+        deployment=deployment_words(scenario),
+        load=load or load_words(scenario),
+    )
+
+
+def mode_of(scenario: ScenarioSpec) -> str:
+    """Whether prompts have replicas of their own, and how it speculates."""
+    shape = "aggregated" if scenario.disaggregation is None else "disaggregated"
+    speculation = scenario.techniques.speculation
+    return shape if speculation is None else f"{shape}, {speculation.method}"
+
+
+def load_words(scenario: ScenarioSpec) -> str:
+    """What was asked of the deployment."""
+    many = scenario.batch_size or scenario.concurrency
+    lengths = f"{scenario.isl_tokens} in, {scenario.osl_tokens} out"
+    return f"{scenario.kind.replace('_', ' ')} {many or ''}: {lengths}".replace(" :", ":")
+
+
+def deployment_words(scenario: ScenarioSpec) -> str:
+    """The model, its parallel degrees, its pools and its number formats."""
+    degrees = {"TP": scenario.tp_size, "PP": scenario.pp_size, "EP": scenario.ep_size, "DP": scenario.dp_size}
+    parallel = " ".join(f"{name}{size}" for name, size in degrees.items() if size > 1) or "TP1"
+    pools = scenario.disaggregation
+    precision = scenario.precision
+    weights = precision.weights.value if precision.weights else None
+    parts = (
+        scenario.model.rsplit("/", maxsplit=1)[-1],
+        parallel,
+        f"{pools.prefill_replicas} prefill + {pools.decode_replicas} decode" if pools else None,
+        precision.scheme or weights,
+        f"{precision.kv_cache.value} cache" if precision.kv_cache else None,
+    )
+    return ", ".join(part for part in parts if part)

@@ -1,0 +1,123 @@
+"""``roofcast validate``: how wrong kernels, whole runs, today's closed loops and a user's own runs come out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simulator.cli.options.served import served_group, served_of
+from simulator.cli.options.shared import AsJson, Profiles, grouped
+from simulator.errors import Option, RoofcastError
+
+if TYPE_CHECKING:
+    from simulator.api.questions import ServedFields
+    from simulator.api.results import Answer
+
+
+class ValidationPart(StrEnum):
+    """What ``roofcast validate`` scores."""
+
+    ALL = "all"
+    KERNELS = "kernels"
+    END_TO_END = "end-to-end"
+
+
+CHOICES = ("hardware", "engine", "model", "mode")
+"""Options that choose among today's runs."""
+
+
+@grouped(served_group)
+def validate(
+    context: typer.Context,
+    hardware: Annotated[str | None, typer.Option("--hardware", help="Only this accelerator.")] = None,
+    today: Annotated[bool, typer.Option("--today", help="Closed loops of today's models on today's chips.")] = False,
+    mode: Annotated[
+        str | None, typer.Option("--mode", help="With --today: aggregated, disaggregated, or how it speculates.")
+    ] = None,
+    every: Annotated[int, typer.Option("--every", min=1, help="With --today: each n-th run.")] = 1,
+    anew: Annotated[bool, typer.Option("--anew", help="With --today: predict each run now.")] = False,
+    library: Annotated[
+        list[str] | None, typer.Option("--library", help="Only this kernel library: vllm, sglang, trtllm, nccl, torch.")
+    ] = None,
+    part: Annotated[ValidationPart | None, typer.Option("--part", help="Only these errors.")] = None,
+    bench: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="RESULT.json", help="Your result of InferenceX, vLLM bench, GuideLLM, AIPerf."),
+    ] = None,
+    as_json: AsJson = False,
+    profiles: Profiles = None,
+) -> None:
+    """Print the scorecards: kernel fits on shapes that they never saw, and whole runs that others measured.
+
+    Example: roofcast validate --today --hardware b200 --engine vllm
+
+    Without --part both are printed, with --library the kernels. --today scores by accelerator, engine, class of model
+    and mode, and predicts each run now where the library has changed since it was stored (seconds to minutes); other
+    runs are predicted anew from a source checkout: python -m validation.end_to_end --data DIR. With --from your own
+    runs stand beside their predictions. --model and --engine choose with --today too.
+    """
+    sampled = {"mode": mode, "anew": anew, "every": every > 1}
+    stored = {"library": library, "part": part}
+    served = served_of(context.params)
+    found: Answer
+    if bench:
+        _refuse_idle({"today": today, **sampled, **stored}, beside="with --from")
+        found = _replayed(bench, hardware=hardware, served=served, profiles=profiles)
+    elif today:
+        chosen = {name: context.params[name] for name in CHOICES}
+        idle = {name: value for name, value in served.items() if name not in CHOICES}
+        _refuse_idle({**idle, **stored}, beside="with --today")
+        found = _today(chosen, anew=anew, every=every, profiles=profiles)
+    else:
+        _refuse_idle(sampled, beside="without --today")
+        _refuse_idle(served, beside="without --from")
+        found = _scorecard(part, hardware=hardware, libraries=library or (), profiles=profiles)
+    typer.echo(json.dumps(found.to_dict(), allow_nan=False) + "\n" if as_json else found.to_text(), nl=False)
+
+
+def _refuse_idle(given: Mapping[str, object], *, beside: str) -> None:
+    for name, value in given.items():
+        if value:
+            raise RoofcastError(
+                f"has no effect {beside}", field=Option(name), code="ignored_option", hint="leave it out"
+            )
+
+
+def _replayed(results: Sequence[str], *, hardware: str | None, served: ServedFields, profiles: str | None) -> Answer:
+    from simulator.api.replay import replay
+
+    if hardware is None:
+        raise RoofcastError("is missing", field="--hardware", code="missing_field", hint="what the benchmark ran on")
+    return replay(results, hardware=hardware, profiles=profiles, **served)
+
+
+def _today(chosen: Mapping[str, str | None], *, anew: bool, every: int, profiles: str | None) -> Answer:
+    from simulator.api import scored_runs
+    from simulator.cli.progress import progress_bar
+    from simulator.specs.loading import load_hardware
+    from simulator.specs.measured.validation_rows import RunChoice
+
+    hardware = chosen["hardware"]
+    name = load_hardware(hardware, profiles=profiles).name if hardware else None
+    choice = RunChoice(**{**chosen, "hardware": name})
+    with progress_bar("predicting") as progress:
+        return scored_runs.today(choice, anew=anew, every=every, profiles=profiles, report=progress)
+
+
+def _scorecard(
+    part: ValidationPart | None, *, hardware: str | None, libraries: Sequence[str], profiles: str | None
+) -> Answer:
+    from simulator.api import measurements
+
+    chosen = part or (ValidationPart.KERNELS if libraries else ValidationPart.ALL)
+    return measurements.scorecard(
+        hardware=hardware,
+        libraries=libraries,
+        kernels=chosen is not ValidationPart.END_TO_END,
+        end_to_end=chosen is not ValidationPart.KERNELS,
+        profiles=profiles,
+    )

@@ -1,0 +1,135 @@
+"""``roofcast validate --today``: errors by accelerator, engine, class of model and mode, and every run behind them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simulator.reports.content.quantities import percent_text
+from simulator.reports.contract import SCHEMA_VERSION, Json, finite
+from simulator.reports.formats.text import text_table
+from simulator.reports.tables.scorecard import ErrorScore, error_score
+from simulator.specs.measured.validation_rows import ValidationRow
+from simulator.specs.measured.whole_runs import RunsOrigin
+
+METRICS = {"tpot_p50_s": "TPOT", "total_tokens_per_s": "tokens/s", "energy_per_output_token_j": "J/token"}
+COLUMNS = ("accelerator", "engine", "models", "mode", "runs", *METRICS.values(), "in 80 %")
+ALL = "all"
+EXPLANATION = "mean absolute error (bias: mean signed error, positive where predictions are high)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TodayScore:
+    """Errors of one accelerator, engine, class of model and mode; "all" stands for every one.
+
+    metrics : by metric; together : of all values at once, whose coverage is that of the group
+    """
+
+    hardware: str
+    engine: str
+    model_class: str
+    mode: str
+    runs: int
+    metrics: Mapping[str, ErrorScore]
+    together: ErrorScore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TodayCard:
+    """Rows of the chosen runs with the scenario of each; ``predicted_on`` is None where they were predicted now."""
+
+    origin: RunsOrigin
+    predicted_on: str | None
+    rows: tuple[ValidationRow, ...]
+    scenarios: Mapping[str, Mapping[str, Any]]
+
+
+def today_scores(rows: Sequence[ValidationRow]) -> list[TodayScore]:
+    """One score for each accelerator as a whole, then one per engine, class and mode on it."""
+    groups: dict[tuple[str, ...], list[ValidationRow]] = defaultdict(list)
+    for row in rows:
+        groups[row.hardware, ALL, ALL, ALL].append(row)
+        groups[row.hardware, row.engine, row.model_class, row.mode].append(row)
+    return [_score(key, groups[key]) for key in sorted(groups, key=_wholes_first)]
+
+
+def _wholes_first(key: tuple[str, ...]) -> tuple[object, ...]:
+    return key[0], key[1] != ALL, key[1:]
+
+
+def _score(key: tuple[str, ...], rows: Sequence[ValidationRow]) -> TodayScore:
+    by_metric: dict[str, list[ValidationRow]] = defaultdict(list)
+    for row in rows:
+        by_metric[row.metric].append(row)
+    hardware, engine, model_class, mode = key
+    return TodayScore(
+        hardware=hardware,
+        engine=engine,
+        model_class=model_class,
+        mode=mode,
+        runs=len({(row.source, row.run) for row in rows}),
+        metrics={metric: error_score(items) for metric, items in by_metric.items()},
+        together=error_score(rows),
+    )
+
+
+def score_row(score: TodayScore) -> tuple[str, ...]:
+    """One score in the order of COLUMNS."""
+    coverage = score.together.coverage
+    return (
+        score.hardware,
+        score.engine,
+        score.model_class,
+        score.mode,
+        str(score.runs),
+        *(_error(score.metrics.get(metric)) for metric in METRICS),
+        "-" if coverage is None else percent_text(coverage),
+    )
+
+
+def _error(score: ErrorScore | None) -> str:
+    return "-" if score is None else f"{100 * score.mean:.0f} % ({round(100 * score.bias) + 0:+} %)"
+
+
+def today_text(card: TodayCard) -> str:
+    """The scores as a table under what they are."""
+    runs, predicted = len(card.scenarios), len({row.run for row in card.rows})
+    when = f"on {card.predicted_on} by this very library" if card.predicted_on else "now"
+    origin = card.origin
+    lines = [
+        f"{predicted} of {runs} closed loops of today's models ({origin.source}, {origin.date}), predicted {when}",
+        f"({EXPLANATION}; the last column: measured values inside the 80 % interval)",
+        "",
+        text_table(COLUMNS, [score_row(score) for score in today_scores(card.rows)]),
+        "",
+        f"{origin.published}; {origin.selection}",
+        origin.fitted,
+    ]
+    if predicted < runs:
+        lines.append(f"{runs - predicted} runs are refused: roofcast simulate says why, --json holds their scenarios")
+    return "\n".join(lines) + "\n"
+
+
+def today_markdown(rows: Sequence[ValidationRow]) -> str:
+    """The scores as the README shows them."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+    lines += ["| " + " | ".join(score_row(score)) + " |" for score in today_scores(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def today_document(card: TodayCard) -> Json:
+    """The scores, every value, and the scenario of every run as ``roofcast simulate`` takes it."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "origin": asdict(card.origin),
+        "predicted_on": card.predicted_on,
+        "scores": [asdict(score) for score in today_scores(card.rows)],
+        "values": [
+            {name: finite(value) if isinstance(value, float) else value for name, value in asdict(row).items()}
+            | {"error": row.error}
+            for row in card.rows
+        ],
+        "scenarios": list(card.scenarios.values()),
+    }

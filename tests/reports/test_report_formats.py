@@ -36,7 +36,7 @@ from simulator.reports.content.document import (
     number,
     seconds,
 )
-from simulator.reports.formats.csv_focus import COLUMNS
+from simulator.reports.formats.csv_focus import COLUMNS, SCENARIOS, cost_files, file_name, scenario_name
 from simulator.reports.formats.files import (
     ALL_FORMATS,
     ReportFormat,
@@ -141,24 +141,29 @@ def test_the_workbook_shows_every_headline_number() -> None:
 def test_csv_months_add_up_to_the_years_of_every_scenario() -> None:
     billed: dict[str, float] = defaultdict(float)
     effective: dict[str, float] = defaultdict(float)
-    for row in csv.DictReader(StringIO(text_of(ReportFormat.CSV))):
-        billed[row["SubAccountId"]] += float(row["BilledCost"])
-        effective[row["SubAccountId"]] += float(row["EffectiveCost"])
+    for name, text in cost_files(studied()).items():
+        for row in csv.DictReader(StringIO(text)):
+            assert name == f"costs-{row['SubAccountId']}.csv", "a file never holds two alternatives"
+            billed[row["SubAccountId"]] += float(row["BilledCost"])
+            effective[row["SubAccountId"]] += float(row["EffectiveCost"])
     cost = studied().cost
     assert cost.owning is not None
     for item in cost.renting:
-        assert billed[f"rent-{item.kind}"] == pytest.approx(item.annual, abs=CENT)
+        assert billed[scenario_name(item.kind)] == pytest.approx(item.annual, abs=CENT)
     assert billed["own"] == pytest.approx(cost.owning.capex_total + cost.owning.opex_total, abs=CENT)
     assert effective["own"] == pytest.approx(cost.owning.depreciation_per_year + cost.owning.opex_total, abs=CENT)
 
 
 def test_csv_has_the_columns_of_focus_and_months_without_gaps() -> None:
-    rows = list(csv.DictReader(StringIO(text_of(ReportFormat.CSV))))
+    files = cost_files(studied())
+    rows = list(csv.DictReader(StringIO(files["costs-rent-on-demand.csv"])))
     assert tuple(rows[0]) == COLUMNS
     assert {"BilledCost", "EffectiveCost", "ListCost", "ContractedCost", "ChargePeriodStart", "Tags"} <= set(COLUMNS)
-    own = [row for row in rows if row["SubAccountId"] == "rent-on_demand"]
-    assert len(own) == 12
-    assert all(before["ChargePeriodEnd"] == after["ChargePeriodStart"] for before, after in itertools.pairwise(own))
+    assert len(rows) == 12
+    assert all(before["ChargePeriodEnd"] == after["ChargePeriodStart"] for before, after in itertools.pairwise(rows))
+    assert rows[0]["ChargePeriodStart"] == "2026-12-01T00:00:00Z"
+    own = list(csv.DictReader(StringIO(files["costs-own.csv"])))
+    assert own[0]["ChargePeriodStart"][:10] >= studied().arrival.isoformat(), "nothing is billed before it is in use"
     assert all(row["BillingCurrency"] == "USD" for row in rows)
 
 
@@ -274,8 +279,11 @@ def test_cells_read_as_people_expect(cell: Cell, shown: str) -> None:
 
 def test_all_files_are_written_and_nothing_else(tmp_path: Path) -> None:
     paths = write_reports(studied().plan, folder=str(tmp_path / "new" / "r"), command="c", force=False, created=CREATED)
-    assert sorted(path.name for path in paths) == sorted(file_names(ALL_FORMATS))
-    assert sorted(path.name for path in (tmp_path / "new" / "r").iterdir()) == sorted(file_names(ALL_FORMATS))
+    written = {path.name for path in paths}
+    assert written <= set(file_names(ALL_FORMATS))
+    assert set(file_names(ALL_FORMATS)) - written <= {name for name in map(file_name, SCENARIOS)}
+    assert {name for name in written if name.endswith(".csv")} == set(cost_files(studied()))
+    assert {path.name for path in (tmp_path / "new" / "r").iterdir()} == written
     assert date.fromisoformat(CREATED)
 
 

@@ -1,18 +1,20 @@
-"""The cost of a year, month by month, in the columns of the FinOps cost and usage specification (FOCUS 1.2).
+"""The cost of a fleet's first year, month by month, in the columns of the FinOps cost specification (FOCUS 1.2).
 
-Every way to pay is a scenario of its own, named in SubAccountId: filter one, never add several. Figures are a forecast,
-so that BilledCost is what would be billed.
+Every way to pay is a file of its own, named in SubAccountId too: nothing adds up alternatives. Months start when that
+way's fleet is in use. Figures are a forecast, so that BilledCost is what would be billed.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from io import StringIO
 
+from simulator.planner.money.tco import RENTALS
+from simulator.planner.money.tco_records import Renting, RentKind
 from simulator.reports.studies import Studies
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 from simulator.units import HOURS_PER_MONTH, KILO
@@ -41,7 +43,7 @@ COLUMNS = (
     "SubAccountId",
     "Tags",
 )
-_PRICING = {"on_demand": "Standard", "spot": "Dynamic", "reserved_1y": "Committed", "reserved_3y": "Committed"}
+_PRICING = {"spot": "Dynamic", "reserved_1y": "Committed", "reserved_3y": "Committed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,24 +68,21 @@ def _month(start: date, months: int) -> date:
     return date(place // MONTHS_PER_YEAR, place % MONTHS_PER_YEAR + 1, 1)
 
 
-def _renting(studies: Studies) -> Iterator[_Charge]:
-    devices = studies.cost.devices
-    for item in studies.cost.renting:
-        monthly = item.annual / MONTHS_PER_YEAR
-        hours = devices * HOURS_PER_MONTH
-        yield _Charge(
-            scenario=f"rent-{item.kind}",
-            category="Usage",
-            description=f"{devices} accelerators, all hours",
-            service="Accelerator hours",
-            provider=item.offer.provider,
-            pricing=_PRICING[item.kind],
-            billed=monthly,
-            effective=monthly,
-            quantity=hours,
-            unit="Device-Hours",
-            unit_price=item.offer.per_hour or 0.0,
-        )
+def _rented(item: Renting, *, devices: int) -> _Charge:
+    monthly = item.annual / MONTHS_PER_YEAR
+    return _Charge(
+        scenario=scenario_name(item.kind),
+        category="Usage",
+        description=f"{devices} accelerators, all hours",
+        service="Accelerator hours",
+        provider=item.offer.provider,
+        pricing=_PRICING.get(item.kind, "Standard"),
+        billed=monthly,
+        effective=monthly,
+        quantity=devices * HOURS_PER_MONTH,
+        unit="Device-Hours",
+        unit_price=item.offer.per_hour,
+    )
 
 
 def _owning(studies: Studies, *, month: int) -> Iterator[_Charge]:
@@ -109,7 +108,7 @@ def _owned(studies: Studies, category: str, name: str, basis: str, *, billed: fl
     power_kwh = studies.energy.facility_kwh / MONTHS_PER_YEAR
     electricity = name == "electricity"
     return _Charge(
-        scenario="own",
+        scenario=OWNED,
         category=category,
         description=f"{name}: {basis}",
         service=name.capitalize(),
@@ -155,14 +154,41 @@ def _row(charge: _Charge, studies: Studies, *, start: date, end: date) -> tuple[
     )
 
 
-def report_csv(studies: Studies) -> str:
-    """Twelve months from the first of the month after the report, one row per charge, month and scenario."""
-    first = _month(date.fromisoformat(studies.created).replace(day=1), 1)
+def scenario_name(kind: RentKind) -> str:
+    """``rent-1y`` of a kind of renting."""
+    return f"rent-{kind.removeprefix('reserved_').replace('_', '-')}"
+
+
+OWNED = "own"
+SCENARIOS = (*map(scenario_name, RENTALS), OWNED)
+"""Every alternative that may have a file."""
+
+
+def file_name(scenario: str) -> str:
+    """Of an alternative's costs."""
+    return f"costs-{scenario}.csv"
+
+
+def _year(studies: Studies, in_use: date, months: Sequence[tuple[_Charge, ...]]) -> str:
+    """The charges of whole months, from the first day of one on which the fleet is in use."""
+    first = in_use if in_use.day == 1 else _month(in_use, 1)
     stream = StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for month in range(MONTHS_PER_YEAR):
+    for month, charges in enumerate(months):
         start, end = _month(first, month), _month(first, month + 1)
-        for charge in (*_renting(studies), *_owning(studies, month=month)):
+        for charge in charges:
             writer.writerow(_row(charge, studies, start=start, end=end))
     return stream.getvalue()
+
+
+def cost_files(studies: Studies) -> dict[str, str]:
+    """A file of each way to pay by its name: renting from the start of the plan, owning from the day of arrival."""
+    found = {}
+    for item in studies.cost.renting:
+        charges = [(_rented(item, devices=studies.cost.devices),)] * MONTHS_PER_YEAR
+        found[file_name(scenario_name(item.kind))] = _year(studies, studies.start, charges)
+    if studies.cost.owning is not None:
+        owned = [tuple(_owning(studies, month=month)) for month in range(MONTHS_PER_YEAR)]
+        found[file_name(OWNED)] = _year(studies, studies.arrival, owned)
+    return found

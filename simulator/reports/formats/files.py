@@ -17,6 +17,7 @@ from simulator.errors import FileError, InfeasibleError, MissingPackageError, Ro
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import GapError
 from simulator.reports.content.document import Block, Paragraph, Report, Section, SignOff, Tone
+from simulator.reports.formats.csv_focus import SCENARIOS, file_name
 from simulator.reports.report import build_report, numbered
 from simulator.reports.sections.appendix import reproduce_table
 from simulator.reports.sections.gap import gap_sections
@@ -46,10 +47,10 @@ _NAMES = {
     ReportFormat.PDF: "report.pdf",
     ReportFormat.XLSX: "report.xlsx",
     ReportFormat.MD: "report.md",
-    ReportFormat.CSV: "costs.csv",
     ReportFormat.JSON: "report.json",
 }
 _HANDOFF_NAMES = ("launch-vllm.sh", "launch-sglang.sh", "launch-tensorrt-llm.sh", "kubernetes.yaml", "verify.sh")
+_SEVERAL = {ReportFormat.HANDOFF: _HANDOFF_NAMES, ReportFormat.CSV: tuple(map(file_name, SCENARIOS))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +94,8 @@ def check_packages(formats: tuple[ReportFormat, ...]) -> None:
 
 
 def file_names(formats: tuple[ReportFormat, ...]) -> tuple[str, ...]:
-    """The files that these formats write."""
-    return tuple(
-        name for item in formats for name in (_HANDOFF_NAMES if item is ReportFormat.HANDOFF else (_NAMES[item],))
-    )
+    """The files that these formats may write."""
+    return tuple(name for item in formats for name in _SEVERAL.get(item, ()) or (_NAMES[item],))
 
 
 def render(report: Report, studies: Studies, form: ReportFormat) -> tuple[Rendered, ...]:
@@ -119,9 +118,9 @@ def render(report: Report, studies: Studies, form: ReportFormat) -> tuple[Render
 
             data = report_markdown(report).encode()
         case ReportFormat.CSV:
-            from simulator.reports.formats.csv_focus import report_csv
+            from simulator.reports.formats.csv_focus import cost_files
 
-            data = report_csv(studies).encode()
+            return tuple(Rendered(name=name, data=text.encode()) for name, text in cost_files(studies).items())
         case ReportFormat.JSON:
             from simulator.reports.formats.json_document import report_json
 

@@ -17,7 +17,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import provider_kinds
 from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
-from simulator.planner.studies.growth import DEFAULT_HORIZON_MONTHS, DEFAULT_LEAD_TIME_DAYS
+from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
 from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.quantities import count_text, range_text
@@ -26,6 +26,7 @@ from simulator.reports.sections.options import plan_options_chart
 from simulator.reports.words.limits import detail_text, resource_text
 from simulator.reports.words.warnings import warning_texts
 from simulator.specs.loading import list_hardware
+from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS
 
 _HELP = {
     "devices": "All accelerators to obtain: replicas, spares and those that only fill up servers.",
@@ -36,7 +37,8 @@ _HELP = {
     "tpot_p95_s": f"{glossary.TPOT} {glossary.PERCENTILE}",
 }
 _LARGEST_RATE = 100_000.0
-_MEDIAN, _ANYBODY = "median", "all providers"
+_CHEAPEST, _MEDIAN, _ANYBODY = "cheapest to keep", "median", "all providers"
+_TERMS = {_CHEAPEST: None, **{kind: kind for kind in ("on_demand", "reserved_1y", "reserved_3y", "spot")}}
 _PRICES = {_MEDIAN: None, "lowest": "low", "highest": "high"}
 _SELLERS = {_ANYBODY: None, **{f"{kind}s": kind for kind in provider_kinds()}}
 _BASELINE = "plan_baseline"
@@ -60,13 +62,13 @@ def _policy_inputs() -> dict[str, object]:
     flags["spares"] = int(
         st.number_input("Spare replicas", 0, 20, 1, key="spares", bind="query-params", help=glossary.SPARES)
     )
-    kinds = ("on_demand", "reserved_1y", "reserved_3y", "spot")
-    flags["price_kind"] = inputs.choice("Prices", kinds, key="price", default="on_demand", help=glossary.COST)
+    term = _TERMS[inputs.choice("Term", tuple(_TERMS), key="price", default=_CHEAPEST, help=glossary.COST)]
     taken = _PRICES[
         inputs.choice("Which of them", tuple(_PRICES), key="price_of", default=_MEDIAN, help=glossary.PRICE_OF)
     ]
     seller = _SELLERS[inputs.choice("Sold by", tuple(_SELLERS), key="seller", default=_ANYBODY, help=glossary.SELLER)]
-    return flags | ({"price_of": taken} if taken else {}) | ({"provider": seller} if seller else {})
+    given = {"price_kind": term, "price_of": taken, "provider": seller}
+    return flags | {name: value for name, value in given.items() if value}
 
 
 def _outlook_inputs() -> dict[str, object]:

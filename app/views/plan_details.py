@@ -29,6 +29,7 @@ from simulator.reports.sections.performance import replica_load_chart
 from simulator.reports.words.derivation import explanation, nearest_rejections
 from simulator.reports.words.flags import flagged
 from simulator.reports.words.plan_inputs import plan_input
+from simulator.reports.words.prices import terms_text
 from simulator.specs.question.plan import PlanSpec, plan_spec
 
 _DRAWN = "with step times and demand drawn together"
@@ -54,7 +55,7 @@ def _options(plan: CapacityPlan) -> None:
         height="content" if len(frame) <= display.WHOLE_TABLE else "auto",
     )
     st.caption(
-        f"Cheapest first at {plan.best.cost.kind.replace('_', ' ')} prices; latencies at the planned peak with the "
+        f"Cheapest first at prices {terms_text(plan.best.cost.terms)}; latencies at the planned peak with the "
         "spares down."
     )
     prices = Section(key="price_ranking", title="Prices and the ranking", blocks=price_blocks(plan))

@@ -243,7 +243,7 @@ def compare(
     /,
     *,
     changes: Sequence[str],
-    price_kind: OfferKind = "on_demand",
+    price_kind: OfferKind | None = None,
     profiles: str | None = None,
     progress: Progress | None = None,
     **fields: Unpack[ScenarioFields],

@@ -225,7 +225,10 @@ def compare(
             help='One change: weights=fp8, sparsity=2:4, "weights=int4 scheme=gptq-g128", tp_size=2; repeatable.',
         ),
     ],
-    price_kind: Annotated[PriceKind, typer.Option("--price-kind", help="Which price.")] = PriceKind.ON_DEMAND,
+    price_kind: Annotated[
+        PriceKind | None,
+        typer.Option("--price-kind", help="Term (cheapest of on demand and a year's commitment).", show_default=False),
+    ] = None,
     output: Output = "-",
     as_json: AsJson = False,
     force: Force = False,
@@ -249,5 +252,11 @@ def compare(
         parse_change(text)
     spec = read_scenario(scenario, command="roofcast compare", kinds=get_args(Kind))
     with progress_bar("comparing") as progress:
-        found = api.compare(spec, changes=changes, price_kind=price_kind.value, profiles=profiles, progress=progress)
+        found = api.compare(
+            spec,
+            changes=changes,
+            price_kind=None if price_kind is None else price_kind.value,
+            profiles=profiles,
+            progress=progress,
+        )
     write_text(one_line(found.to_dict()) if as_json else found.to_text(), output, force=force)

@@ -72,15 +72,16 @@ class TechniqueStep:
 
 
 def run_cost(
-    result: ScenarioResult, *, price_kind: OfferKind = "on_demand", prices: str = "default", profiles: str | None = None
+    result: ScenarioResult, *, price_kind: OfferKind | None = None, prices: str = "default", profiles: str | None = None
 ) -> RunCost:
     """Price a scenario that runs all the time at its throughput."""
     listed = load_prices(prices, profiles=profiles)
-    price = market_price(listed, hardware=result.deployment.hardware.name, rule=PriceRule(kind=price_kind))
+    rule = PriceRule(kind=price_kind)
+    price = market_price(listed, hardware=result.deployment.hardware.name, rule=rule)
     if price is None:
         return RunCost(
             currency=listed.currency,
-            offer=f"no {price_kind} price is known",
+            offer=f"no price is known {' or '.join(rule.terms)}",
             per_hour=None,
             per_million_output_tokens=None,
             per_million_tokens=None,
@@ -100,7 +101,7 @@ def run_cost(
 def what_if(
     scenario: ScenarioSpec,
     *,
-    price_kind: OfferKind = "on_demand",
+    price_kind: OfferKind | None = None,
     profiles: str | None = None,
     options: ServeOptions | None = None,
 ) -> WhatIf:
@@ -287,7 +288,7 @@ def compare(
     scenario: ScenarioSpec,
     changes: Sequence[ScenarioChange],
     *,
-    price_kind: OfferKind = "on_demand",
+    price_kind: OfferKind | None = None,
     profiles: str | None = None,
     progress: Progress | None = None,
 ) -> Comparison:

@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from simulator.traffic.recorded.traces import LengthSummary, TraceSummary
 
 
-# A raised cosine with its peak in the early afternoon and nights at two fifths of it. Assumed, not measured: chat
-# services of one region look like this, global ones are flatter; ``load_profile`` gives your own.
+# A raised cosine with its peak in the early afternoon. Assumed, not measured, and only where a peak over the mean says
+# that hours differ: chat services of one region look like this; ``load_profile`` gives your own.
 _PEAK_HOUR = 14
-_TROUGH = 0.4
-PROFILE_SOURCE = "default, assumed: raised cosine over the day, night at 40 % of the peak"
+FLAT_SOURCE = "flat: the rate of every hour, as no peak over the mean and no load profile is given"
 _STEPS = 60
 # Rounding of numbers that people type, not a difference of two loads.
 _SAME = 0.01
@@ -46,7 +45,7 @@ def _raised_cosine(power: float = 1.0) -> np.ndarray:
     return raised
 
 
-def default_profile(mean: float = (1 + _TROUGH) / 2) -> tuple[float, ...]:
+def day_profile(mean: float) -> tuple[float, ...]:
     """A day whose mean is that share of its peak: a higher night down to half, a narrower peak below.
 
     Raises
@@ -108,8 +107,8 @@ def given_shape(spec: PlanSpec) -> np.ndarray | None:
 def load_shape(spec: PlanSpec) -> tuple[np.ndarray, str]:
     """Demand by hour over its peak, of a day or a week, and where the shape comes from.
 
-    Without a profile the assumed day has the peak over the mean that was given, so that rented hours and served tokens
-    belong to one load.
+    Without a profile the assumed day has the peak over the mean that was given, and is flat without one, so that rented
+    hours, served tokens and energy belong to one load.
 
     Raises
     ------
@@ -129,7 +128,7 @@ def load_shape(spec: PlanSpec) -> tuple[np.ndarray, str]:
 def _assumed_day(spec: PlanSpec, *, busy: float) -> tuple[tuple[float, ...], str]:
     """A weekday, and where it comes from; ``busy`` is the mean day over a weekday."""
     if spec.peak_to_mean is None:
-        return default_profile(), PROFILE_SOURCE
+        return (1.0,) * HOURS_PER_DAY, FLAT_SOURCE
     mean = 1 / (spec.peak_to_mean * busy)
     if mean > 1 + _SAME:
         raise RoofcastError(
@@ -141,7 +140,7 @@ def _assumed_day(spec: PlanSpec, *, busy: float) -> tuple[tuple[float, ...], str
     source = f"assumed: raised cosine over the day with the given peak over mean of {spec.peak_to_mean:g}"
     if mean < _NARROWEST:
         source += f", of which a day shows {1 / (_NARROWEST * busy):.3g} at most: the rest is in bursts"
-    return default_profile(min(1.0, max(mean, _NARROWEST))), source
+    return day_profile(min(1.0, max(mean, _NARROWEST))), source
 
 
 # Means and coefficients of variation over the 19,366 requests of AzureLLMInferenceTrace2023_conv.csv [Patel2024a].
@@ -196,11 +195,11 @@ def _rate(spec: PlanSpec, trace: TraceSummary | None) -> _Sourced:
 
 def _of_profile(spec: PlanSpec, rate: _Sourced) -> tuple[_Sourced, _Sourced | None]:
     """The mean under the given peak and the peak over it, where the hours of a day or a week are given as well."""
-    if not spec.load_profile or spec.rate_per_s is None or spec.peak_to_mean is not None or spec.trace is not None:
+    hours = spec.load_profile or spec.weekend is not None
+    if not hours or spec.rate_per_s is None or spec.peak_to_mean is not None or spec.trace is not None:
         return rate, None
 
-    shape = given_shape(spec)
-    found = peak_over_mean(shape) if shape is not None else 1.0
+    found = peak_over_mean(load_shape(spec)[0])
     mean = _Sourced(value=rate.value / found, origin=ValueOrigin.RULE, detail=rate.value)
     return mean, _Sourced(value=found, origin=ValueOrigin.RULE)
 

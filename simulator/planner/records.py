@@ -36,6 +36,11 @@ class Demand:
         """Peak rate that accelerators must sustain, headroom included [1/s]."""
         return self.served_mean_rate_per_s * self.peak_to_mean * (1 + self.headroom_fraction)
 
+    @property
+    def mean_load(self) -> float:
+        """Mean rate over the planned one: the one load of tokens, energy and rented hours."""
+        return self.served_mean_rate_per_s / self.planned_rate_per_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:

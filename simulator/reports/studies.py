@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 from simulator.engine.lanes.load_curve import lanes
 from simulator.operators.step_shape import decode_step, prefill_step
@@ -20,6 +20,7 @@ from simulator.planner.money.tco_records import OwningBar, TotalCost
 from simulator.planner.money.tco_sensitivity import owning_bars
 from simulator.planner.plan import completed
 from simulator.planner.serving.replica_load import LatencyRange, ReplicaLoad, latency_range, replica_load
+from simulator.planner.studies.growth import Growth
 from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import OwnershipProfile, load_ownership
 from simulator.specs.money.prices import PriceProfile
@@ -67,6 +68,17 @@ class Studies:
     def illustrates_growth(self) -> bool:
         """Whether the growth is an assumption of the report, for want of a given one."""
         return self.plan.spec.growth is None
+
+    @property
+    def start(self) -> date:
+        """The day from which accelerators that are rented serve."""
+        return self.spec.start or date.fromisoformat(self.created)
+
+    @property
+    def arrival(self) -> date:
+        """The day on which what is bought at the start is in use."""
+        growth = self.plan.study(Growth)
+        return self.start if growth is None else date.fromisoformat(growth.arrival)
 
     @property
     def currency(self) -> str:

@@ -97,7 +97,7 @@ def test_a_gap_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("--budget", "1"), 3, "--max-cost-per-hour"),
         (("--max-power-kw", "1"), 3, "nearest"),
-        (("--horizon", "12"), 2, "changes nothing without --growth"),
+        (("--horizon", "12", "--price-kind", "spot"), 2, "changes nothing without --growth"),
         (("--growth", "quickly"), 2, "5%/month"),
         (("--any-precision", "--scheme", "awq"), 2, "contradicts"),
         (("--stock", "h100"), 2, "HARDWARE=COUNT"),

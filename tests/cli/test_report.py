@@ -10,7 +10,9 @@ import yaml
 
 from simulator.cli import plan_capacity, roofcast
 from simulator.cli.entry import run
+from simulator.planner.money.tco import spare_accelerators
 from simulator.planner.plan import plan_capacity as plan_fleet
+from simulator.specs.money.ownership import load_ownership
 from simulator.specs.question.plan import plan_command, plan_spec
 
 QUESTION = ["--rps", "40", "--model", "llama-3.1-8b", "--hardware", "h100", "--ttft-p95", "2s"]
@@ -36,7 +38,9 @@ def test_a_plan_document_becomes_a_report_with_its_totals(
     assert roof("report", str(plan_file), "--out", str(out), "--format", "json,csv,md") == 0
     captured = capsys.readouterr()
     assert captured.err == ""
-    assert captured.out.splitlines() == [str(out / name) for name in ("report.md", "costs.csv", "report.json")]
+    names = [Path(line).name for line in captured.out.splitlines()]
+    assert (names[0], names[-1]) == ("report.md", "report.json")
+    assert {"costs-rent-planned.csv", "costs-own.csv"} <= set(names)
     plan, report = json.loads(plan_file.read_text()), json.loads((out / "report.json").read_text())
     assert report["totals"]["devices"] == plan["plan"]["devices"]
     assert report["totals"]["cost_per_hour"] == plan["plan"]["cost"]["per_hour"]
@@ -100,7 +104,7 @@ def test_plan_capacity_writes_the_report_beside_its_answer(tmp_path: Path, capsy
     assert plan_capacity.main(words) == 0
     captured = capsys.readouterr()
     plan, report = json.loads(captured.out), json.loads((tmp_path / "r" / "report.json").read_text())
-    assert "11 files in" in captured.err
+    assert "16 files in" in captured.err, "a cost file for each of six ways to pay"
     assert report["totals"]["devices"] == plan["plan"]["devices"]
     assert plan_capacity.main(words) == 5
     assert capsys.readouterr().out == ""
@@ -228,10 +232,11 @@ def test_a_price_list_in_euros_from_end_to_end(tmp_path: Path, capsys: pytest.Ca
     report = json.loads((tmp_path / "r" / "report.json").read_text())
     totals, devices = report["totals"], report["totals"]["devices"]
     assert totals["cost_per_hour"] == pytest.approx(2.0 * devices)
-    # By hand: servers 30,000 each, 15 % network, 3 % storage, 2 % spare parts, 5 % integration on it all.
-    assert totals["capex"] == pytest.approx(30_000 * devices * 1.2 * 1.05)
+    # By hand: servers 30,000 each, 15 % network, 3 % storage, accelerators on the shelf, 5 % integration on it all.
+    shelf = spare_accelerators(devices, ownership=load_ownership())
+    assert totals["capex"] == pytest.approx(30_000 * (devices * 1.18 + shelf) * 1.05)
     assert "EUR" in (tmp_path / "r" / "report.md").read_text()
-    for name in ("report.md", "costs.csv", "report.html"):
+    for name in ("report.md", "costs-own.csv", "report.html"):
         assert "USD" not in (tmp_path / "r" / name).read_text()
 
 

@@ -21,7 +21,7 @@ from simulator.specs.question.plan import plan_spec
 
 LISTED = load_prices()
 H100 = "h100-sxm-80gb"
-DEFAULT = PriceRule()
+DEFAULT = PriceRule(kind="on_demand")
 
 
 def offer(
@@ -62,8 +62,34 @@ def test_the_default_is_the_median_of_one_price_a_provider() -> None:
     assert sorted([3.20, 3.90, 3.99, 4.50, 6.155, 6.88, 10.0, 11.06, 12.29])[4] == found.per_hour
     assert (found.taken, found.of_median, found.providers) == ("median", 9, 9)
     assert (found.low_provider, found.high_provider) == ("Hyperstack", "Azure")
-    assert taken_text(found) == "median of 9"
+    assert taken_text(found) == "on demand, median of 9"
     assert "9 run from $3.20 (Hyperstack) to $12.29 (Azure)" in price_source_text(found, currency="USD")
+
+
+def test_without_a_term_each_provider_counts_with_its_cheapest_lasting_one() -> None:
+    """H100 of the shipped list by hand: Hyperstack and AWS sell a year for less, the others on demand alone."""
+    found = taken(LISTED, PriceRule())
+    assert sorted([2.72, 3.90, 3.99, 4.50, 6.155, 4.334, 10.0, 11.06, 12.29])[4] == found.per_hour
+    assert (found.terms, found.low, found.low_provider) == (("on_demand",), 2.72, "Hyperstack")
+    longer = taken(LISTED, PriceRule(horizon_months=36))
+    assert (longer.low, longer.per_hour) == (2.72, 4.5), "AWS asks 2.972 for three years, and nobody else moves"
+    assert taken(LISTED, PriceRule(horizon_months=11)) == taken(LISTED)
+
+
+@given(st.integers(1, 60), st.integers(1, 60))
+def test_a_longer_horizon_never_costs_more(one: int, other: int) -> None:
+    short, long = sorted((one, other))
+    for hardware in {offer.hardware for offer in LISTED.offers if offer.provider_kind != "index"}:
+        found = market_price(LISTED, hardware=hardware, rule=PriceRule(horizon_months=short))
+        longer = market_price(LISTED, hardware=hardware, rule=PriceRule(horizon_months=long))
+        assert found is None or (longer is not None and longer.low <= found.low)
+
+
+def test_what_is_sold_on_a_commitment_alone_has_a_price() -> None:
+    found = market_price(LISTED, hardware="mi350x", rule=PriceRule())
+    assert found is not None
+    assert found.terms == ("reserved_1y",)
+    assert market_price(LISTED, hardware="mi350x", rule=DEFAULT) is None
 
 
 def test_a_provider_with_one_offer_on_the_list_moves_the_ends_and_not_the_median() -> None:
@@ -89,20 +115,20 @@ def test_stale_offers_and_indexes_count_where_nothing_else_does() -> None:
 def test_a_marked_offer_wins_until_another_is_asked_for() -> None:
     prices = listed(offer(2.0, "a"), offer(3.0, "b"), offer(9.0, "mine", marked=True))
     assert (taken(prices).per_hour, taken(prices).taken) == (9.0, "marked")
-    assert taken(prices, PriceRule(of="median")).per_hour == 3.0
-    assert taken(prices, PriceRule(of="low")).per_hour == 2.0
+    assert taken(prices, PriceRule(kind="on_demand", of="median")).per_hour == 3.0
+    assert taken(prices, PriceRule(kind="on_demand", of="low")).per_hour == 2.0
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 50), st.sampled_from("abcdef")), min_size=1, max_size=20))
 def test_the_median_lies_between_the_ends_and_no_provider_counts_twice(drawn: list[tuple[float, str]]) -> None:
     prices = listed(*(offer(price, provider) for price, provider in drawn))
-    found = {of: taken(prices, PriceRule(of=of)).per_hour for of in get_args(PriceOf)}
+    found = {of: taken(prices, PriceRule(kind="on_demand", of=of)).per_hour for of in get_args(PriceOf)}
     assert found["low"] <= found["median"] <= found["high"]
     assert taken(prices).providers == len({provider for _, provider in drawn})
     again = listed(*prices.offers, *(offer(price + 1, provider) for price, provider in drawn))
     # A dearer offer of the same provider changes nothing, except that everybody now has two on the list.
     assert taken(again).providers == taken(prices).providers
-    assert taken(again, PriceRule(of="low")).per_hour == found["low"]
+    assert taken(again, PriceRule(kind="on_demand", of="low")).per_hour == found["low"]
 
 
 @pytest.mark.parametrize(("text", "name"), [("aws", "AWS"), ("Oracle", "Oracle Cloud"), ("Specialist", "specialist")])
@@ -111,10 +137,10 @@ def test_providers_are_named_as_people_do(text: str, name: str) -> None:
 
 
 def test_one_provider_prices_with_its_own_offers() -> None:
-    found = taken(LISTED, PriceRule(provider="lambda"))
+    found = taken(LISTED, PriceRule(kind="on_demand", provider="lambda"))
     assert (found.per_hour, found.low, found.high) == (pytest.approx(4.14), 3.99, 4.29)
-    hyperscalers = taken(LISTED, PriceRule(provider="hyperscaler"))
-    assert hyperscalers.per_hour > taken(LISTED, PriceRule(provider="specialist")).per_hour
+    hyperscalers = taken(LISTED, PriceRule(kind="on_demand", provider="hyperscaler"))
+    assert hyperscalers.per_hour > taken(LISTED, PriceRule(kind="on_demand", provider="specialist")).per_hour
 
 
 @pytest.mark.parametrize(
@@ -133,7 +159,7 @@ def test_a_rule_that_prices_nothing_is_refused(rule: PriceRule, said: str) -> No
 
 @pytest.mark.parametrize("hardware", ["b300-sxm", "gb200", "gb300", "mi355x", "mi325x", "h100-pcie-80gb"])
 def test_what_is_sold_today_has_an_on_demand_price_of_today(hardware: str) -> None:
-    found = market_price(LISTED, hardware=hardware, rule=PriceRule())
+    found = market_price(LISTED, hardware=hardware, rule=DEFAULT)
     assert found is not None
     assert not found.outdated
 

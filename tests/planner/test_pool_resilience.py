@@ -71,10 +71,8 @@ def test_prompts_pay_for_the_devices_that_compute_them() -> None:
     share = fleet.prefill.devices / (fleet.prefill.devices + (fleet.replicas + fleet.spares) * fleet.replica.devices)
     assert fleet.prompt_share == pytest.approx(share)
     prices, ownership = load_prices(), load_ownership()
-    renting = next(
-        item for item in total_cost(plan(), prices=prices, ownership=ownership).renting if item.kind == "on_demand"
-    )
-    # The plan's own price of tokens is that of renting on demand.
+    renting = total_cost(plan(), prices=prices, ownership=ownership).rent
+    assert renting is not None
     assert renting.per_million_input_tokens == pytest.approx(fleet.cost.per_million_input_tokens)
     assert renting.per_million_output_tokens == pytest.approx(fleet.cost.per_million_output_tokens)
     assert plan().study(RentalMix) is not None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.demand import default_profile, load_shape, peak_over_mean
+from simulator.planner.demand import day_profile, load_shape, peak_over_mean
 from simulator.planner.fleet.availability import enough_up, replica_unavailability, spares_for
 from simulator.planner.fleet.fleet import Sized, pack
 from simulator.planner.fleet.resizing import ResizedPart, Resizer, resizer
@@ -272,7 +272,7 @@ class TestGrowth:
 
 class TestRental:
     def test_the_mix_costs_no_more_than_the_peak_all_day(self) -> None:
-        plan = planned(rental=True)
+        plan = planned(rental=True, peak_to_mean=1.5)
         assert plan.study(RentalMix) is not None
         assert plan.study(RentalMix).per_month < plan.study(RentalMix).flat_per_month
         assert (
@@ -287,7 +287,7 @@ class TestRental:
         plan = planned(rental=True, load_profile=",".join(["1"] * 24))
         assert plan.study(RentalMix) is not None
         (share,) = plan.study(RentalMix).shares
-        assert share.kind == "reserved_3y"
+        assert share.kind == "planned"
         assert share.mean_devices == plan.best.devices
 
     def test_one_busy_hour_is_rented_by_the_hour(self) -> None:
@@ -295,7 +295,7 @@ class TestRental:
         assert plan.study(RentalMix) is not None
         by_kind = {share.kind: share for share in plan.study(RentalMix).shares}
         # Nothing asked for is served by one replica and its spare, in a whole server; they run all day.
-        assert by_kind["reserved_3y"].devices == 8
+        assert by_kind["planned"].devices == 8
         assert by_kind["on_demand"].mean_devices == pytest.approx(by_kind["on_demand"].devices / 24)
 
     def test_the_bill_over_the_tokens_of_a_year_is_the_price_of_tokens(self) -> None:
@@ -334,8 +334,9 @@ class TestRental:
         )
         assert week.study(RentalMix).devices[:24] == day.study(RentalMix).devices
         assert week.study(RentalMix).profile[5 * 24] == pytest.approx(0.4 * day.study(RentalMix).profile[0])
-        assert week.study(RentalMix).per_month < day.study(RentalMix).per_month
-        assert week.best.cost == day.best.cost
+        assert week.study(RentalMix).per_month <= day.study(RentalMix).per_month
+        assert week.best.cost.per_hour == day.best.cost.per_hour
+        assert week.demand.mean_load == pytest.approx((5 + 2 * 0.4) / 7)
 
     def test_a_weekend_keeps_the_given_peak_over_mean(self) -> None:
         shape, _ = load_shape(plan_spec({"rps": 1.0, "rental": True, "peak_to_mean": 2.0, "weekend": 0.5}))
@@ -344,11 +345,11 @@ class TestRental:
             load_shape(plan_spec({"rps": 1.0, "rental": True, "peak_to_mean": 1.05, "weekend": 0.0}))
 
     def test_a_week_of_five_busy_days_by_hand(self) -> None:
-        # Weekdays are used 5/7 of the time: above 1.30/3.00, so all but the floor's devices are reserved too.
+        # Weekdays are used 5/7 of the time, below 4.50/6.155 of H100: all but the floor's devices are paid by the hour.
         hours = ",".join(["1"] * 120 + ["0"] * 48)
         plan = planned(rental=True, load_profile=hours)
         assert plan.study(RentalMix) is not None
-        assert {share.kind for share in plan.study(RentalMix).shares} == {"reserved_3y"}
+        assert {share.kind for share in plan.study(RentalMix).shares} <= {"planned", "on_demand", "spot"}
         assert plan.demand.peak_to_mean == pytest.approx(7 / 5)
         # 2.5 of 7 days stay below it: on demand for 2.5/7 of the time, paid for just that.
         hours = ",".join(["1"] * 60 + ["0"] * 108)
@@ -369,8 +370,13 @@ class TestRental:
         with pytest.raises(RoofcastError, match="busiest hour is 24 times its mean, more than `peak_to_mean` 2 allows"):
             planned(rental=True, peak_to_mean=2.0, load_profile=",".join(["0"] * 23 + ["1"]))
 
-    def test_default_day(self) -> None:
-        day = default_profile()
+    def test_without_a_peak_over_the_mean_every_hour_is_the_same(self) -> None:
+        shape, source = load_shape(plan_spec({"rps": 1.0}))
+        assert set(shape) == {1.0}
+        assert source.startswith("flat")
+
+    def test_a_day_of_a_mean_of_seven_tenths_has_nights_at_two_fifths(self) -> None:
+        day = day_profile(0.7)
         assert len(day) == 24
         assert max(day) == 1.0
         assert min(day) == pytest.approx(0.4)
@@ -444,7 +450,7 @@ def resizer_sigma(plan: CapacityPlan) -> float:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"horizon": 12}, "--horizon: changes nothing without --growth"),
+        ({"horizon": 12, "price_kind": "spot"}, "--horizon: changes nothing without --growth"),
         ({"growth": "fast"}, "5%/month"),
         ({"growth": "5%/week"}, "allowed: month, year"),
         ({"growth": "5%/month", "horizon": 121}, "120"),
@@ -460,11 +466,9 @@ def resizer_sigma(plan: CapacityPlan) -> float:
         ({"load_profile": ",".join(["1"] * 23 + ["nan"]), "rental": True}, "hour 23 must be a number of at least 0"),
         ({"load_profile": ",".join(["1"] * 23 + ["x"]), "rental": True}, "hour 23 is no number"),
         ({"load_profile": ",".join(["0"] * 168), "rental": True}, "some hour has to be above 0"),
-        ({"weekend": 0.5}, "without --rental"),
         ({"startup": "4min"}, "without --resilience"),
         ({"autoscaler_lag": "0s", "resilience": True}, "a duration above zero"),
         ({"weekend": 0.5, "rental": True, "load_profile": ",".join(["1"] * 168)}, "contradicts --load-profile"),
-        ({"load_profile": ",".join(["1"] * 24)}, "without --rental"),
         ({"server_spares": 1, "spares": 1}, "contradicts --spares"),
         ({"any_precision": True, "weights": "fp8"}, "contradicts --weights"),
         ({"stock": ("h100",)}, "HARDWARE=COUNT"),

@@ -17,7 +17,7 @@ def studied(kind: str) -> Studies:
     return gather(plan_capacity(plan_spec(question)), command="plan-capacity", complete=False)
 
 
-@pytest.mark.parametrize(("kind", "word"), [("on_demand", "on-demand"), ("reserved_1y", "1-year")])
+@pytest.mark.parametrize(("kind", "word"), [("on_demand", "on demand"), ("reserved_1y", "1 year")])
 def test_the_price_risk_is_of_the_kind_of_price_that_the_plan_uses(kind: str, word: str) -> None:
     found = studied(kind)
     offers = found.prices.offers

@@ -139,7 +139,12 @@ def price_options(
     ] = None,
     price_kind: Annotated[
         str | None,
-        option("--price-kind", text="Term: on_demand, reserved_1y, reserved_3y, spot or capacity_block.", panel=PRICES),
+        option(
+            "--price-kind",
+            text="Term: on_demand, reserved_1y, reserved_3y, spot or capacity_block (cheapest of on demand and the "
+            "commitments within --horizon).",
+            panel=PRICES,
+        ),
     ] = None,
     price_of: Annotated[
         str | None,

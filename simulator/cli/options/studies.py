@@ -134,7 +134,9 @@ def growth_options(
         str | None,
         option("--ownership", text="Figures of owning for the report: a name or a YAML file.", panel=FLEET),
     ] = None,
-    horizon: Annotated[str | None, option("--horizon", text="Months to look ahead (24).", panel=GROWTH)] = None,
+    horizon: Annotated[
+        str | None, option("--horizon", text="Months to look ahead and to commit for (24).", panel=GROWTH)
+    ] = None,
     start: Annotated[
         str | None, option("--start", text="First day of the forecast (today).", panel=GROWTH, metavar="DATE")
     ] = None,

@@ -13,6 +13,7 @@ from simulator.phases.memory import MemoryPlan
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import Objective
 from simulator.specs.hardware.accelerator import ServerSpec
+from simulator.specs.money.prices import OfferKind
 from simulator.traffic.lengths import Array
 
 Role = Literal["", "prefill", "decode"]
@@ -105,12 +106,13 @@ class Replica:
 class FleetCost:
     """Money per time and per token in ``currency``; ``None`` where no price is known.
 
-    kind, offer : of price (on_demand, reserved_3y, ...) and who offers it when; prices : of each kind of accelerator
+    terms, offer : of the price (on_demand, reserved_3y, ...) and who offers it when; prices : of each kind of
+    accelerator
     per_hour : of all accelerators in whole servers; input and output shares divide it by the time each takes
     """
 
     currency: str
-    kind: str
+    terms: tuple[OfferKind, ...]
     per_device_hour: float | None
     offer: str
     per_hour: float | None
@@ -119,6 +121,11 @@ class FleetCost:
     per_million_input_tokens: float | None
     per_million_output_tokens_all_in: float | None
     prices: tuple[MarketPrice, ...]
+
+    @property
+    def kind(self) -> str:
+        """The terms in one word: ``reserved_1y``, ``on_demand or reserved_1y``, ``unknown`` without a price."""
+        return " or ".join(self.terms) or "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

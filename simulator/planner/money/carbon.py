@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.money.tco import token_year
+from simulator.planner.money.tco import mean_power_w, token_year
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import PriceProfile
 from simulator.units import HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR
@@ -13,7 +13,7 @@ from simulator.units import HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyCarbon:
-    """A year of the fleet at its expected power.
+    """A year of the fleet at the mean power of its demand (`mean_power_w`).
 
     it_kwh, facility_kwh : of the machines, and at the meter (times PUE)
     j_per_output_token, j_per_token : at the meter, per generated token and per token in or out
@@ -40,7 +40,7 @@ def energy_and_carbon(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ow
     """
     fleet = plan.best
     tokens = token_year(plan.demand, prompt_share=fleet.prompt_share)
-    it_kwh = fleet.typical_w * HOURS_PER_YEAR / KILO
+    it_kwh = mean_power_w(fleet, mean_load=plan.demand.mean_load) * HOURS_PER_YEAR / KILO
     facility_kwh = it_kwh * prices.pue
     joules = facility_kwh * KILO * SECONDS_PER_HOUR
     location_kg = facility_kwh * ownership.grid_location_kg_per_kwh.value

@@ -23,7 +23,7 @@ def fleet_cost(
     if len(priced) < len(bill):
         return FleetCost(
             currency=prices.currency,
-            kind="unknown",
+            terms=(),
             per_device_hour=None,
             offer="unknown price",
             per_hour=None,
@@ -40,7 +40,7 @@ def fleet_cost(
     single = len(priced) == 1
     return FleetCost(
         currency=prices.currency,
-        kind=priced[-1][0].kind,
+        terms=tuple(dict.fromkeys(term for price, _ in priced for term in price.terms)),
         per_device_hour=priced[0][0].per_hour if single else per_hour / sum(devices for _, devices in priced),
         offer=" + ".join(dict.fromkeys(str(price) for price, _ in priced)),
         per_hour=per_hour,

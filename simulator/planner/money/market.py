@@ -1,26 +1,33 @@
-"""What an accelerator-hour costs on a price list: one price a provider, and their low, median and high.
+"""What an accelerator-hour costs on a price list: the term, one price a provider, and their low, median and high.
 
-The rule of a plan. A provider counts once, with its cheapest offer of the accelerator and term: that is what it would
-be paid. Offers that were stale on the day of the list and surveys of what others take count only where nothing else
-is known. The median is over providers of which the list holds two offers or more, of whatever accelerator: a lone
-number is no price list; where fewer than two such providers are left, over all. Low and high are over all.
+The rule of a plan. A fleet runs around the clock, so that a commitment is paid for hours that are used. A provider
+counts once, with its cheapest offer of the accelerator, on demand or a commitment that ends within the horizon: that
+is what it would be paid. Offers that were stale on the day of the list and surveys of what others take count only where
+nothing else is known. The median is over providers of which the list holds two offers or more, of whatever accelerator:
+a lone number is no price list; where fewer than two such providers are left, over all. Low and high are over all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
+from types import MappingProxyType
 from typing import get_args
 
 from simulator.errors import Option, RoofcastError, did_you_mean
 from simulator.specs.base import Same
 from simulator.specs.money.prices import OfferKind, OfferSpec, PriceOf, PriceProfile, ProviderKind
 from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, MONTHS_PER_YEAR
 
 RENTALS: tuple[OfferKind, ...] = ("on_demand", "reserved_1y", "reserved_3y", "spot", "capacity_block")
+COMMITMENT_MONTHS: Mapping[OfferKind, int] = MappingProxyType(
+    {"reserved_1y": MONTHS_PER_YEAR, "reserved_3y": 3 * MONTHS_PER_YEAR}
+)
+"""How long each commitment binds [months]."""
 _LISTED_OFFERS = 2
 """Offers of a provider from which on the list holds its prices, and not one number."""
 _FEWEST_PROVIDERS = 2
@@ -30,33 +37,44 @@ _FEWEST_PROVIDERS = 2
 class PriceRule:
     """Which of the listed prices to take.
 
+    kind : the term; None takes of each provider the cheapest of on demand and commitments within ``horizon_months``
     of : low, median or high of the providers; None takes the offer that the list marks, or the median without one
     provider : the name of one, or a kind of provider, that others are left out for
     """
 
-    kind: OfferKind = "on_demand"
+    kind: OfferKind | None = None
     of: PriceOf | None = None
     provider: str | None = None
+    horizon_months: int = DEFAULT_HORIZON_MONTHS
+
+    @property
+    def terms(self) -> tuple[OfferKind, ...]:
+        """The terms that may be taken, those that bind least first."""
+        if self.kind is not None:
+            return (self.kind,)
+        return ("on_demand", *(kind for kind, months in COMMITMENT_MONTHS.items() if months <= self.horizon_months))
 
     def __str__(self) -> str:
         which = "median" if self.of is None else self.of
         whose = "one price a provider" if self.provider is None else self.provider
-        return f"{self.kind}, {which} of {whose}"
+        term = self.kind or "cheapest of " + " and ".join(self.terms)
+        return f"{term}, {which} of {whose}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketPrice:
     """What an accelerator-hour costs, and the offers that say so, in the currency of the list.
 
+    terms : of the offers that make the price, one or the two in the middle
     taken : low, median, high, ``only`` for a lone offer, ``marked`` for the list's own choice
     provider : who asks ``per_hour``, or how many providers it is the median of; date : of the newest of those offers
     low, median, high : over the providers; low_provider, high_provider : who asks them
     providers : of low and high; of_median : of the median; left_out : offers that do not count; oldest : date of those
-    that do; outdated : they were stale on the day of the list
+    that do; outdated : they were stale on the day of the list; surveyed : indexes, as nobody's own offer is listed
     """
 
     hardware: str
-    kind: OfferKind
+    terms: tuple[OfferKind, ...]
     per_hour: float
     taken: str
     provider: str
@@ -72,6 +90,12 @@ class MarketPrice:
     left_out: int
     oldest: str
     outdated: bool
+    surveyed: bool
+
+    @property
+    def kind(self) -> str:
+        """The term, or the two of a median between them: ``on_demand or reserved_1y``."""
+        return " or ".join(self.terms)
 
     def __str__(self) -> str:
         return f"{self.provider}, {self.kind}, {self.date}"
@@ -79,7 +103,12 @@ class MarketPrice:
 
 def plan_rule(spec: PlanSpec) -> PriceRule:
     """The rule that a plan's question asks for."""
-    return PriceRule(kind=spec.price_kind, of=spec.price_of, provider=spec.provider)
+    return PriceRule(
+        kind=spec.price_kind,
+        of=spec.price_of,
+        provider=spec.provider,
+        horizon_months=spec.horizon or DEFAULT_HORIZON_MONTHS,
+    )
 
 
 def provider_kinds() -> tuple[ProviderKind, ...]:
@@ -128,26 +157,25 @@ def check_rule(prices: PriceProfile, *, rule: PriceRule) -> None:
             "a purchase price is not a price per hour; allowed: " + ", ".join(RENTALS), field=Option("price_kind")
         )
     known = sorted({offer.kind for offer in prices.offers})
-    if rule.kind not in known:
+    if not {*rule.terms} & {*known}:
         raise RoofcastError(
-            f"the price list {prices.name} holds no {rule.kind} offers; it has {', '.join(known)}",
+            f"the price list {prices.name} holds no {' or '.join(rule.terms)} offers; it has {', '.join(known)}",
             field=Option("price_kind"),
         )
     if rule.provider is None:
         return
     provider = named_provider(prices, rule.provider)
     offered = sorted({offer.kind for offer in prices.offers if _sells(offer, provider)})
-    if rule.kind not in offered:
+    if not {*rule.terms} & {*offered}:
         raise RoofcastError(
-            f"{provider} has no {rule.kind} offers on the price list {prices.name}; it has {', '.join(offered)}",
+            f"{provider} has no {' or '.join(rule.terms)} offers on the price list {prices.name}; "
+            f"it has {', '.join(offered)}",
             field=Option("provider"),
         )
 
 
 def market_price(prices: PriceProfile, *, hardware: str, rule: PriceRule) -> MarketPrice | None:
     """What an hour of the accelerator costs by the rule; None where the list has no such offer.
-
-    Kinds are never mixed, so that options compare like with like.
 
     Raises
     ------
@@ -160,25 +188,17 @@ def market_price(prices: PriceProfile, *, hardware: str, rule: PriceRule) -> Mar
 @lru_cache(maxsize=4096)
 def _market_price(held: Same[PriceProfile], hardware: str, rule: PriceRule) -> MarketPrice | None:
     prices = held.held
-    provider = None if rule.provider is None else named_provider(prices, rule.provider)
-    found = [
-        offer
-        for offer in prices.offers
-        if offer.hardware == hardware and offer.kind == rule.kind and _sells(offer, provider)
-    ]
+    found = _asked(prices, hardware, rule)
     if not found:
         return None
-    current = [offer for offer in found if prices.is_current(offer)]
-    usable = current or found
-    usable = [offer for offer in usable if offer.provider_kind != "index"] or usable
-    named = provider is not None and provider not in provider_kinds()
-    each = sorted(usable if named else _one_each(usable), key=_hourly)
+    usable = _usable(found, prices)
+    each = _sorted(usable, prices, rule)
     middle = _listed(each, prices=prices)
     taken, offer, per_hour = _taken(found, each, middle, rule=rule)
     counted = [offer] if offer is not None else middle
     return MarketPrice(
         hardware=hardware,
-        kind=rule.kind,
+        terms=tuple(dict.fromkeys(item.kind for item in ([offer] if offer is not None else _middle(middle)))),
         per_hour=per_hour,
         taken=taken,
         provider=f"median of {len(middle)} providers" if offer is None else offer.provider,
@@ -194,7 +214,32 @@ def _market_price(held: Same[PriceProfile], hardware: str, rule: PriceRule) -> M
         left_out=len(found) - len(usable),
         oldest=min(item.date for item in counted),
         outdated=not all(map(prices.is_current, counted)),
+        surveyed=all(item.provider_kind == "index" for item in counted),
     )
+
+
+def offers_of(prices: PriceProfile, *, hardware: str, rule: PriceRule) -> tuple[OfferSpec, ...]:
+    """The offers that a price by the rule rests on, one a provider, the cheapest first."""
+    return tuple(_sorted(_usable(_asked(prices, hardware, rule), prices), prices, rule))
+
+
+def _asked(prices: PriceProfile, hardware: str, rule: PriceRule) -> list[OfferSpec]:
+    """Every offer of the accelerator at the rule's terms, of whom the rule asks."""
+    provider = None if rule.provider is None else named_provider(prices, rule.provider)
+    of_terms = (offer for offer in prices.offers if offer.hardware == hardware and offer.kind in rule.terms)
+    return [offer for offer in of_terms if _sells(offer, provider)]
+
+
+def _usable(offers: Sequence[OfferSpec], prices: PriceProfile) -> Sequence[OfferSpec]:
+    """Own quotes before all others; then those of today and of sellers; old ones and indexes where nothing else is."""
+    usable = [offer for offer in offers if offer.quote] or offers
+    usable = [offer for offer in usable if prices.is_current(offer)] or usable
+    return [offer for offer in usable if offer.provider_kind != "index"] or usable
+
+
+def _sorted(offers: Sequence[OfferSpec], prices: PriceProfile, rule: PriceRule) -> list[OfferSpec]:
+    named = rule.provider is not None and named_provider(prices, rule.provider) not in provider_kinds()
+    return sorted(offers if named and rule.kind else _one_each(offers), key=_hourly)
 
 
 def _sells(offer: OfferSpec, provider: str | None) -> bool:
@@ -217,6 +262,11 @@ def _listed(offers: Sequence[OfferSpec], *, prices: PriceProfile) -> Sequence[Of
     count = Counter(offer.provider for offer in prices.offers if offer.kind != "purchase")
     listed = [offer for offer in offers if count[offer.provider] >= _LISTED_OFFERS]
     return listed if len(listed) >= _FEWEST_PROVIDERS else offers
+
+
+def _middle(offers: Sequence[OfferSpec]) -> Sequence[OfferSpec]:
+    """The offer whose price is the median, or the two that it lies between."""
+    return offers[(len(offers) - 1) // 2 : len(offers) // 2 + 1]
 
 
 def _taken(

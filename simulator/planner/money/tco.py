@@ -7,21 +7,22 @@ its year. Amounts are not rounded: reports round what they show.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil, sqrt
 
 from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import PriceRule, market_price, plan_rule
-from simulator.planner.money.tco_records import CostLine, Owning, Renting, TokenYear, TotalCost, cash_flows
+from simulator.planner.money.tco_records import CostLine, Owning, Renting, RentKind, TokenYear, TotalCost, cash_flows
 from simulator.planner.records import Demand
 from simulator.specs.loading import list_hardware
 from simulator.specs.money.ownership import OwnershipProfile
-from simulator.specs.money.prices import OfferKind, OfferSpec, PriceProfile, same_currency
+from simulator.specs.money.prices import OfferSpec, PriceProfile, same_currency
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
-from simulator.units import HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR, percent_text
+from simulator.units import DAYS_PER_YEAR, HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR, percent_text
 
-RENTALS: tuple[OfferKind, ...] = ("on_demand", "reserved_1y", "reserved_3y", "spot")
-"""Kinds of renting that a fleet can stay on; a capacity block ends after days."""
+RENTALS: tuple[RentKind, ...] = ("planned", "on_demand", "reserved_1y", "reserved_3y", "spot")
+"""The plan's own price and every term that a fleet can stay on; a capacity block ends after days."""
 
 
 def annuity_factor(rate: float, years: int) -> float:
@@ -43,29 +44,47 @@ def token_year(demand: Demand, *, prompt_share: float) -> TokenYear:
         input_millions=requests * demand.mix.isl.mean_tokens / MEGA,
         output_millions=requests * demand.mix.osl.mean_tokens / MEGA,
         prompt_share=prompt_share,
+        mean_load=demand.mean_load,
     )
 
 
-def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
-    """The purchase price to plan with: the one the list marks, or else the median of whole servers, the dearer of two.
+def dynamic_w(fleet: Fleet) -> float:
+    """What accelerators draw less when idle than at the planned load [W].
 
-    Bare cards count where no server has a price.
+    Of their range from idle to TDP the share that the expected power is of the nameplate; hosts, fans and switches draw
+    the same all day.
+    """
+    specs = {pool.hardware: pool.replica.deployment.hardware for pool in fleet.pools}
+    ranges = ((item, specs[item.hardware]) for item in fleet.housing)
+    return sum(item.devices * (spec.tdp_w - spec.idle_w) * item.typical_w / item.maximum_w for item, spec in ranges)
+
+
+def mean_power_w(fleet: Fleet, *, mean_load: float) -> float:
+    """Power of a fleet that runs around the clock, over all hours of its demand [W]."""
+    return fleet.typical_w - dynamic_w(fleet) * (1 - mean_load)
+
+
+def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
+    """The purchase price to plan with: the one the list marks, or the median of quotes or of all, the dearer of two.
+
+    Cards and modules alone are no price of a fleet, unless somebody quoted them.
 
     Raises
     ------
     ProfileError
-        The list has none for this accelerator.
+        The list has none for this accelerator with its server.
     """
     offers = [offer for offer in prices.offers if offer.hardware == hardware and offer.per_device is not None]
+    quotes = [offer for offer in offers if offer.quote or offer.default]
+    offers = quotes or [offer for offer in offers if offer.server_included]
     if not offers:
         raise ProfileError(
-            f"the price list {prices.name} holds no purchase price of {hardware}",
+            f"the price list {prices.name} holds no purchase price of {hardware} with its server",
             field="offers",
             code="missing_price",
             hint="add an offer of kind purchase with per_device to your price list (`prices` FILE)",
         )
-    marked = [offer for offer in offers if offer.default]
-    usable = marked or [offer for offer in offers if offer.server_included] or offers
+    usable = [offer for offer in offers if offer.default] or offers
     return sorted(usable, key=lambda item: item.per_device or 0.0)[len(usable) // 2]
 
 
@@ -75,14 +94,17 @@ def _capex(fleet: Fleet, *, offer: OfferSpec, ownership: OwnershipProfile, curre
     shares = (
         ("network", ownership.network_fraction.value),
         ("storage", ownership.storage_fraction.value),
-        ("spare parts", ownership.spare_parts_fraction.value),
     )
+    shelf = spare_accelerators(fleet.devices, ownership=ownership)
+    failing = ownership.failures_per_device_year.value * fleet.devices
+    kept = f"{shelf} accelerators: {failing:,.1f} fail a year, {ownership.replacement_days.value:g} days to replace one"
     bought = [
         CostLine(name="servers", amount=servers, basis=f"{fleet.devices} x {price:,.2f} {currency} ({offer.provider})"),
         *(
             CostLine(name=name, amount=servers * share, basis=f"{percent_text(share)} of servers")
             for name, share in shares
         ),
+        CostLine(name="spare parts", amount=shelf * price, basis=kept),
     ]
     share = ownership.integration_fraction.value
     everything = sum(line.amount for line in bought)
@@ -90,20 +112,39 @@ def _capex(fleet: Fleet, *, offer: OfferSpec, ownership: OwnershipProfile, curre
     return (*bought, CostLine(name="integration", amount=everything * share, basis=basis))
 
 
-def _opex(fleet: Fleet, *, prices: PriceProfile, ownership: OwnershipProfile, servers: float) -> tuple[CostLine, ...]:
-    """Electricity of the expected power at the meter, space per nameplate power, and people per server."""
-    kwh = fleet.typical_w * prices.pue * HOURS_PER_YEAR / KILO
+def spare_accelerators(devices: int, *, ownership: OwnershipProfile) -> int:
+    """Accelerators on the shelf: those that fail while one is replaced, and a safety stock for more of them.
+
+    m + z sqrt(m), rounded up, with m = devices x failures a year x days to replace one / 365: a Poisson number of
+    failures with the stock covering the share of months that z stands for, by the normal approximation.
+
+    References
+    ----------
+    [Silver2017] section 6.7, "Safety stock based on a probability of no stockout".
+    """
+    years = ownership.replacement_days.value / DAYS_PER_YEAR
+    mean = devices * ownership.failures_per_device_year.value * years
+    return ceil(mean + ownership.spare_stock_factor.value * sqrt(mean))
+
+
+def _opex(
+    fleet: Fleet, *, prices: PriceProfile, ownership: OwnershipProfile, servers: float, mean_load: float
+) -> tuple[CostLine, ...]:
+    """Electricity of the mean power at the meter, space per nameplate power, and people per server."""
+    power_w = mean_power_w(fleet, mean_load=mean_load)
+    kwh = power_w * prices.pue * HOURS_PER_YEAR / KILO
     space_kw = fleet.maximum_w / KILO
     # Of single devices nobody says how many share a host: one a replica is the most there can be.
     machines = fleet.servers if fleet.servers is not None else fleet.replicas + fleet.spares
     machine = "servers" if fleet.servers is not None else "replicas, a host each,"
     support, licence = ownership.support_fraction_per_year.value, ownership.licence_per_device_year.value
     colocation = ownership.colocation_per_kw_month.value
+    people = max(ownership.staff_minimum_fte.value, machines / ownership.servers_per_fte.value)
     return (
         CostLine(
             name="electricity",
             amount=kwh * prices.power_per_kwh,
-            basis=f"{fleet.typical_w / KILO:,.1f} kW x PUE {prices.pue:g} x 8,760 h x {prices.power_per_kwh:g} a kWh",
+            basis=f"{power_w / KILO:,.1f} kW x PUE {prices.pue:g} x 8,760 h x {prices.power_per_kwh:g} a kWh",
         ),
         CostLine(
             name="colocation",
@@ -114,8 +155,9 @@ def _opex(fleet: Fleet, *, prices: PriceProfile, ownership: OwnershipProfile, se
         CostLine(name="licences", amount=fleet.devices * licence, basis=f"{fleet.devices} x {licence:,.0f}"),
         CostLine(
             name="staff",
-            amount=machines / ownership.servers_per_fte.value * ownership.staff_per_fte_year.value,
-            basis=f"{machines} {machine} / {ownership.servers_per_fte.value:g} a person",
+            amount=people * ownership.staff_per_fte_year.value,
+            basis=f"{people:.3g} people for {machines} {machine} at {ownership.servers_per_fte.value:g} a person, "
+            f"{ownership.staff_minimum_fte.value:g} at least",
         ),
     )
 
@@ -142,7 +184,7 @@ def owning_cost(
     same_currency(prices.currency, ownership.currency, first_name="the price list", second_name="the ownership profile")
     offer = offer or purchase_offer(prices, hardware=fleet.hardware)
     capex = _capex(fleet, offer=offer, ownership=ownership, currency=prices.currency)
-    opex = _opex(fleet, prices=prices, ownership=ownership, servers=capex[0].amount)
+    opex = _opex(fleet, prices=prices, ownership=ownership, servers=capex[0].amount, mean_load=tokens.mean_load)
     years, rate = int(ownership.depreciation_years.value), ownership.discount_rate.value
     residual = capex[0].amount * ownership.residual_fraction.value
     paid, yearly = sum(line.amount for line in capex), sum(line.amount for line in opex)
@@ -165,72 +207,49 @@ def owning_cost(
     )
 
 
-def implied_offer(
-    fleet: Fleet, *, tokens: TokenYear, prices: PriceProfile, ownership: OwnershipProfile
-) -> OfferSpec | None:
-    """The purchase price at which the ownership figures come to the published cost of owning an accelerator-hour.
+def break_even_price(
+    fleet: Fleet,
+    *,
+    rent: Renting,
+    tokens: TokenYear,
+    prices: PriceProfile,
+    ownership: OwnershipProfile,
+) -> float | None:
+    """Price of an accelerator with its share of a server at which owning is worth what the rent is; None below zero.
 
-    An estimate for accelerators whose price nobody publishes; None where no cost of owning is published either. The
-    cost is linear in the price, so that two prices give the line. It reflects the largest buyers: others pay more.
+    The present value of owning is linear in the price, so that two prices give the line.
     """
-    published = ownership.owning_reference_per_device_hour.get(fleet.hardware)
-    if published is None:
-        return None
 
-    def at(price: float) -> OfferSpec:
-        return OfferSpec(
-            hardware=fleet.hardware,
-            kind="purchase",
-            provider="estimate, no published price",
-            per_device=price,
-            date=published.date,
-            source=published.source,
-            note=f"implied by the published cost of owning, {published.value:g} {ownership.currency} an "
-            "accelerator-hour for the largest buyers; get a quote",
+    def value(price: float) -> float:
+        offer = OfferSpec(
+            hardware=fleet.hardware, kind="purchase", provider="", per_device=price, date=prices.date, source=""
         )
+        found = owning_cost(fleet, tokens=tokens, prices=prices, ownership=ownership, offer=offer)
+        return found.present_value
 
-    def cost(price: float) -> float:
-        found = owning_cost(fleet, tokens=tokens, prices=prices, ownership=ownership, offer=at(price))
-        return found.per_device_hour
-
-    one, two = cost(1.0), cost(2.0)
-    price = 1 + (published.value - one) / (two - one)
-    return at(price) if price > 0 else None
-
-
-def _owning(
-    fleet: Fleet, *, tokens: TokenYear, prices: PriceProfile, ownership: OwnershipProfile
-) -> tuple[Owning | None, str]:
-    """Owning and "", or None and why it has no price."""
-    try:
-        return owning_cost(fleet, tokens=tokens, prices=prices, ownership=ownership), ""
-    except ProfileError as error:
-        if error.code != "missing_price":
-            raise
-        reason = str(error)
-    offer = implied_offer(fleet, tokens=tokens, prices=prices, ownership=ownership)
-    if offer is None:
-        return None, reason
-    estimate = owning_cost(fleet, tokens=tokens, prices=prices, ownership=ownership, offer=offer)
-    return replace(estimate, estimated=True), ""
+    one, two = value(1.0), value(2.0)
+    price = 1 + (rent.present_value - one) / (two - one)
+    return price if price > 0 else None
 
 
 def _renting(
     fleet: Fleet,
     *,
+    kind: RentKind,
     rule: PriceRule,
     tokens: TokenYear,
     prices: PriceProfile,
     ownership: OwnershipProfile,
     owning: Owning | None,
 ) -> Renting | None:
-    offer = market_price(prices, hardware=fleet.hardware, rule=rule)
+    asked = rule if kind == "planned" else replace(rule, kind=kind)
+    offer = market_price(prices, hardware=fleet.hardware, rule=asked)
     if offer is None:
         return None
     annual = fleet.devices * offer.per_hour * HOURS_PER_YEAR * (1 + ownership.cloud_extra_fraction.value)
     years = int(ownership.depreciation_years.value)
     return Renting(
-        kind=rule.kind,
+        kind=kind,
         offer=offer,
         annual=annual,
         total=annual * years,
@@ -258,20 +277,29 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
     fleet = plan.best
     same_currency(prices.currency, ownership.currency, first_name="the price list", second_name="the ownership profile")
     tokens = token_year(plan.demand, prompt_share=fleet.prompt_share)
-    owning, reason = _owning(fleet, tokens=tokens, prices=prices, ownership=ownership)
+    owning, reason = None, ""
+    try:
+        owning = owning_cost(fleet, tokens=tokens, prices=prices, ownership=ownership)
+    except ProfileError as error:
+        if error.code != "missing_price":
+            raise
+        reason = str(error)
+    # A term that was asked for is the plan's price already.
+    terms = RENTALS if plan.spec.price_kind is None else RENTALS[1:]
     found = (
         _renting(
             fleet,
-            rule=replace(plan_rule(plan.spec), kind=kind),
+            kind=kind,
+            rule=plan_rule(plan.spec),
             tokens=tokens,
             prices=prices,
             ownership=ownership,
             owning=owning,
         )
-        for kind in RENTALS
+        for kind in terms
     )
     renting = tuple(item for item in found if item is not None)
-    if not renting and (owning is None or owning.estimated):
+    if not renting and owning is None:
         raise ProfileError(
             f"the price list {prices.name} holds no price of {fleet.hardware} at all",
             field="offers",
@@ -279,6 +307,10 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
             hint="add an offer to a list of your own, extends: default keeps these, and name it with `prices` FILE"
             + _strangers(prices),
         )
+    rent = next((item for item in renting if item.kind == (plan.spec.price_kind or "planned")), None)
+    even = None
+    if rent is not None:
+        even = break_even_price(fleet, rent=rent, tokens=tokens, prices=prices, ownership=ownership)
     return TotalCost(
         currency=prices.currency,
         devices=fleet.devices,
@@ -286,5 +318,7 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
         owning=owning,
         owning_unpriced=reason,
         renting=renting,
+        rent=rent,
+        break_even_price=even,
         flows=cash_flows(owning, renting, years=int(ownership.depreciation_years.value)),
     )

@@ -6,10 +6,13 @@ Cash by year: owned, with its capital at the start and its residual at the end, 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from simulator.planner.money.market import MarketPrice
 from simulator.specs.money.prices import OfferKind, OfferSpec
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
+
+RentKind = OfferKind | Literal["planned"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +26,15 @@ class CostLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenYear:
-    """Tokens that the mean demand asks for in a year, in millions, and the share of time that prompts take."""
+    """Tokens that the mean demand asks for in a year, in millions, and the share of time that prompts take.
+
+    mean_load : mean demand over the planned one
+    """
 
     input_millions: float
     output_millions: float
     prompt_share: float
+    mean_load: float
 
     def input_price(self, cost_per_year: float) -> float:
         """Money per million input tokens, by the share of time that prompts take."""
@@ -42,7 +49,7 @@ class TokenYear:
 class Owning:
     """Buying the fleet: ``capex`` at the start, ``opex`` each year, ``residual`` back at the end of ``years``.
 
-    offer : whose price; estimated : no price of the accelerator is published, the offer is implied (`implied_offer`)
+    offer : whose price
     present_value : capex + discounted opex - discounted residual
     annual : the same every year with the same present value (equivalent annual cost)
     depreciation_per_year : straight line to the residual; per_device_hour : annual over devices and hours
@@ -60,7 +67,11 @@ class Owning:
     per_device_hour: float
     per_million_input_tokens: float
     per_million_output_tokens: float
-    estimated: bool = False
+
+    @property
+    def quoted(self) -> bool:
+        """Somebody quoted the price to the owner of the list; published ones only say what to expect."""
+        return self.offer.quote or self.offer.default
 
     @property
     def capex_total(self) -> float:
@@ -96,11 +107,12 @@ class Owning:
 class Renting:
     """Renting all devices all hours of the year at one kind of price.
 
+    kind : the term, or ``planned`` for the plan's own price, whatever terms it is made of
     break_even : share of the hours above which owning is cheaper than renting by the hour at this price; above 1 owning
     never is; None where owning is not priced
     """
 
-    kind: OfferKind
+    kind: RentKind
     offer: MarketPrice
     annual: float
     total: float
@@ -136,7 +148,11 @@ class YearFlow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalCost:
-    """What the fleet costs in every way that has a price. ``owning`` is None, with the reason, where none has."""
+    """What the fleet costs in every way that has a price. ``owning`` is None, with the reason, where none has.
+
+    rent : what the plan is charged with, one of ``renting``; None where it has no price
+    break_even_price : of an accelerator with its share of a server, below which owning costs less than that rent
+    """
 
     currency: str
     devices: int
@@ -144,6 +160,8 @@ class TotalCost:
     owning: Owning | None
     owning_unpriced: str
     renting: tuple[Renting, ...]
+    rent: Renting | None
+    break_even_price: float | None
     flows: tuple[YearFlow, ...]
 
     @property
@@ -152,15 +170,9 @@ class TotalCost:
         return len(self.flows) - 1
 
     @property
-    def cheapest_rent(self) -> Renting | None:
-        """The rent that stays, of the least present value; None where none is priced."""
-        lasting = (item for item in self.renting if item.kind != "spot")
-        return min(lasting, key=lambda item: item.present_value, default=None)
-
-    @property
     def owning_saves(self) -> float | None:
-        """Present value of the cheapest lasting rent above that of owning; None where one of them is not priced."""
-        rent = self.cheapest_rent
+        """Present value of the plan's rent above that of owning; None where one of them is not priced."""
+        rent = self.rent
         return None if rent is None or self.owning is None else rent.present_value - self.owning.present_value
 
 

@@ -11,7 +11,7 @@ from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.search.question import Question
-from simulator.specs.question.plan_values import MONTHS_PER_YEAR
+from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, MONTHS_PER_YEAR
 from simulator.units import GIGA, KILO, percent_text
 
 
@@ -78,7 +78,6 @@ class Growth(Study):
         return ([now] + [step.devices_after for step in self.steps if step.date <= day])[-1]
 
 
-DEFAULT_HORIZON_MONTHS = 24
 # Of published lead times of 3 to 12 months for accelerators: assumed, set your own with --lead-time.
 DEFAULT_LEAD_TIME_DAYS = 180
 LEAD_TIME_SOURCE = "assumed; published lead times are 3 to 12 months"

@@ -12,7 +12,7 @@ from simulator.planner.demand import load_shape
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.fleet.resizing import Resizer, resizer
-from simulator.planner.money.market import market_price, plan_rule
+from simulator.planner.money.market import MarketPrice, market_price, plan_rule
 from simulator.planner.money.tco import token_year
 from simulator.planner.search.question import Question
 from simulator.specs.money.prices import OfferKind
@@ -63,23 +63,24 @@ class RentalMix(Study):
         return "week" if len(self.profile) > HOURS_PER_DAY else "day"
 
 
-_RESERVED: tuple[OfferKind, ...] = ("reserved_3y", "reserved_1y")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Price:
-    kind: OfferKind
-    per_hour: float
+class _Prices:
+    """Of an accelerator: the cheapest lasting one, which is paid for all hours, and those by the hour."""
+
+    lasting: MarketPrice
+    on_demand: MarketPrice | None
+    spot: MarketPrice | None
 
 
-def _prices(question: Question, hardware: str) -> dict[OfferKind, _Price]:
-    found: dict[OfferKind, _Price] = {}
-    kinds: tuple[OfferKind, ...] = ("on_demand", "spot", *_RESERVED)
-    for kind in kinds:
-        price = market_price(question.prices, hardware=hardware, rule=replace(plan_rule(question.spec), kind=kind))
-        if price is not None:
-            found[kind] = _Price(kind=kind, per_hour=price.per_hour)
-    return found
+def _prices(question: Question, hardware: str) -> _Prices | None:
+    """None where nothing lasting is offered."""
+    rule = plan_rule(question.spec)
+
+    def found(kind: OfferKind | None) -> MarketPrice | None:
+        return market_price(question.prices, hardware=hardware, rule=replace(rule, kind=kind))
+
+    lasting = found(None)
+    return None if lasting is None else _Prices(lasting=lasting, on_demand=found("on_demand"), spot=found("spot"))
 
 
 def _layer_shares(devices: np.ndarray) -> np.ndarray:
@@ -102,23 +103,18 @@ def _share(kind: str, price: float, used: np.ndarray, *, all_hours: bool) -> Ren
     )
 
 
-def _shares(used: np.ndarray, prices: dict[OfferKind, _Price], *, spot_devices: int) -> tuple[RentalShare, ...]:
-    """Each device the cheapest way for its share of the time: reserved is paid always, the others by the hour."""
-    reserved = min((prices[kind] for kind in _RESERVED if kind in prices), key=lambda item: item.per_hour, default=None)
-    hourly = prices.get("on_demand")
-    if hourly is None or reserved is None:
-        only = hourly or reserved
-        assert only is not None, "the caller checks that something is offered"
-        found = [_share(only.kind, only.per_hour, used, all_hours=only is reserved)]
-        return tuple(item for item in found if item is not None)
-    keep = used * hourly.per_hour >= reserved.per_hour
+def _shares(used: np.ndarray, prices: _Prices, *, spot_devices: int) -> tuple[RentalShare, ...]:
+    """Each device the cheapest way for its share of the time: kept ones are paid always, the others by the hour."""
+    lasting, hourly, spot = prices.lasting, prices.on_demand, prices.spot
+    keep = np.ones(len(used), dtype=bool) if hourly is None else used * hourly.per_hour >= lasting.per_hour
     elastic = used[~keep]
-    spot = prices.get("spot")
     # The devices that are used least go on spot, as many as the fleet can lose at once.
-    on_spot = min(spot_devices, len(elastic)) if spot is not None and spot.per_hour < hourly.per_hour else 0
+    cheaper = spot is not None and hourly is not None and spot.per_hour < hourly.per_hour
+    on_spot = min(spot_devices, len(elastic)) if cheaper else 0
+    hourly_used = elastic[: len(elastic) - on_spot]
     parts = [
-        _share(reserved.kind, reserved.per_hour, used[keep], all_hours=True),
-        _share("on_demand", hourly.per_hour, elastic[: len(elastic) - on_spot], all_hours=False),
+        _share("planned", lasting.per_hour, used[keep], all_hours=True),
+        _share("on_demand", hourly.per_hour, hourly_used, all_hours=False) if hourly else None,
         _share("spot", spot.per_hour, elastic[len(elastic) - on_spot :], all_hours=False) if spot and on_spot else None,
     ]
     return tuple(item for item in parts if item is not None)
@@ -131,9 +127,10 @@ def _needed(fleet: Resizer, rates_per_s: np.ndarray) -> np.ndarray:
 def rental_of(question: Question, sized: Sized, *, fleet: Fleet) -> RentalMix | None:
     """Cheapest mix of the offers that the price list has for the chosen accelerator; None where it has none.
 
-    A device that is used a share u of the time is worth reserving from u >= reserved price / on-demand price on. Spot
-    devices can be taken away, so only as many as the spares cover. The comparison is the planned peak rented around
-    the clock. Left out: minimum terms, ramp-up time, spot interruptions beyond the spares.
+    A device that is used a share u of the time is worth keeping from u >= lasting price / on-demand price on, where the
+    lasting price is the cheapest of on demand and the commitments within the horizon, as of the plan. Spot devices can
+    be taken away, so only as many as the spares cover. The comparison is the planned peak rented around the clock. Left
+    out: minimum terms, ramp-up time, spot interruptions beyond the spares.
 
     fleet : the same as ``sized``, completed
 
@@ -144,17 +141,18 @@ def rental_of(question: Question, sized: Sized, *, fleet: Fleet) -> RentalMix | 
     """
     hardware = sized.evaluated.candidate.platform.hardware.name
     prices = _prices(question, hardware)
-    shape, source = load_shape(question.spec)
-    if not any(kind in prices for kind in ("on_demand", *_RESERVED)):
+    if prices is None:
         return None
+    shape, source = load_shape(question.spec)
     resized = resizer(sized)
     devices = _needed(resized, question.demand.planned_rate_per_s * shape)
     spot_devices = resized.spare_devices
     shares = _shares(_layer_shares(devices), prices, spot_devices=spot_devices)
-    flat = prices.get(question.spec.price_kind) or next(iter(prices.values()))
-    missing = [kind for kind in ("on_demand", "spot", *_RESERVED) if kind not in prices]
+    flat = market_price(question.prices, hardware=hardware, rule=plan_rule(question.spec)) or prices.lasting
+    offered = {"on demand": prices.on_demand, "spot": prices.spot}
+    missing = [name for name, price in offered.items() if price is None]
     notes = [f"the price list has no {' and no '.join(missing)} offer for {hardware}"] if missing else []
-    if "spot" in prices:
+    if prices.spot is not None:
         notes.append(f"spot is used for at most {spot_devices} devices, which the spares can replace")
     per_month = sum(share.per_month for share in shares)
     tokens = token_year(question.demand, prompt_share=fleet.prompt_share)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
 from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.fleet.fleet import Sized, fleet_power, housed, size, spares_of
-from simulator.planner.money.tco import annuity_factor, purchase_offer
+from simulator.planner.money.tco import annuity_factor, purchase_offer, spare_accelerators
 from simulator.planner.search.candidates import Platform, platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms
@@ -342,16 +342,18 @@ class StockMoney:
 
 def _capital(shares: tuple[FleetShare, ...], *, prices: PriceProfile, ownership: OwnershipProfile) -> float | None:
     """The lines of `tco.owning_cost` for the bought accelerators alone."""
-    try:
-        servers = sum(
-            share.bought * (purchase_offer(prices, hardware=share.hardware).per_device or 0.0)
-            for share in shares
-            if share.bought
-        )
-    except ProfileError:
-        return None
-    beside = (ownership.network_fraction, ownership.storage_fraction, ownership.spare_parts_fraction)
-    return servers * (1 + sum(item.value for item in beside)) * (1 + ownership.integration_fraction.value)
+    servers = shelf = 0.0
+    for share in shares:
+        if not share.bought:
+            continue
+        try:
+            price = purchase_offer(prices, hardware=share.hardware).per_device or 0.0
+        except ProfileError:
+            return None
+        servers += share.bought * price
+        shelf += spare_accelerators(share.bought, ownership=ownership) * price
+    beside = ownership.network_fraction.value + ownership.storage_fraction.value
+    return (servers * (1 + beside) + shelf) * (1 + ownership.integration_fraction.value)
 
 
 def stock_money(stock: StockPlan, *, prices: PriceProfile, ownership: OwnershipProfile) -> StockMoney:

@@ -10,6 +10,7 @@ from simulator.units import percent_text as percent_text
 
 UNKNOWN = "unknown"
 RENTAL_NAMES = {
+    "planned": "as planned",
     "on_demand": "on demand",
     "reserved_1y": "reserved 1 year",
     "reserved_3y": "reserved 3 years",

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from simulator.planner.money.tco import dynamic_w
 from simulator.reports.content.quantities import RENTAL_NAMES
 from simulator.reports.studies import Studies
+from simulator.reports.words.prices import terms_text
 from simulator.specs.money.ownership import SourcedFigure
 
 UNPRICED = '"not priced"'
@@ -95,6 +97,8 @@ def _plan_inputs(studies: Studies) -> list[InputLine]:
         ("devices_per_server", "accelerators of a server (0: single)", _per_server(studies), Form.COUNT, ""),
         ("typical_w_per_unit", "expected power of a server or device", fleet.typical_w / units, Form.NUMBER, "W"),
         ("maximum_w_per_unit", "nameplate power of a server or device", fleet.maximum_w / units, Form.NUMBER, "W"),
+        ("dynamic_w_per_unit", "of it between idle and the planned load", dynamic_w(fleet) / units, Form.NUMBER, "W"),
+        ("mean_load", "mean demand over the planned one", plan.demand.mean_load, Form.SHARE, ""),
         ("rack_units_per_server", "height of a server", server.rack_units if server else 0.0, Form.NUMBER, "U"),
         ("served_rate", "mean rate on accelerators", plan.demand.served_mean_rate_per_s, Form.NUMBER, "requests/s"),
         ("isl_tokens", "prompt tokens of a request", mix.isl.mean_tokens, Form.NUMBER, "tokens"),
@@ -128,11 +132,11 @@ def _price_inputs(studies: Studies) -> list[InputLine]:
             if owning
             else "enter a quote",
             date=owning.offer.date if owning else "",
-            assumed=owning is None or owning.estimated,
+            assumed=owning is None or not owning.quoted,
         ),
         InputLine(
             name="plan_rate",
-            label=f"device-hour of the plan, {RENTAL_NAMES.get(fleet.cost.kind, fleet.cost.kind)}",
+            label=f"device-hour of the plan, {terms_text(fleet.cost.terms)}",
             value=fleet.cost.per_device_hour or 0.0,
             form=Form.FINE,
             unit=prices.currency,
@@ -170,13 +174,16 @@ def inputs_of(studies: Studies) -> tuple[InputLine, ...]:
         *_price_inputs(studies),
         _figure("network_fraction", "network, of servers", own.network_fraction, Form.SHARE),
         _figure("storage_fraction", "storage, of servers", own.storage_fraction, Form.SHARE),
-        _figure("spare_parts_fraction", "spare parts, of servers", own.spare_parts_fraction, Form.SHARE),
+        _figure("failures_per_year", "failures of an accelerator a year", own.failures_per_device_year, Form.FINE),
+        _figure("replacement_days", "days to replace an accelerator", own.replacement_days, Form.NUMBER, "days"),
+        _figure("spare_stock_factor", "safety stock, standard deviations", own.spare_stock_factor, Form.FINE),
         _figure("integration_fraction", "integration, of everything bought", own.integration_fraction, Form.SHARE),
         _figure("support_fraction", "support a year, of servers", own.support_fraction_per_year, Form.SHARE),
         _figure("licence_per_device", "licence of a device a year", own.licence_per_device_year, Form.MONEY, money),
         _figure("colocation_per_kw", "colocation of a kW a month", own.colocation_per_kw_month, Form.MONEY, money),
         _figure("staff_per_fte", "one person a year", own.staff_per_fte_year, Form.MONEY, money),
         _figure("servers_per_fte", "servers one person looks after", own.servers_per_fte, Form.NUMBER),
+        _figure("staff_minimum", "people, at least", own.staff_minimum_fte, Form.NUMBER),
         _figure("depreciation_years", "years of depreciation", own.depreciation_years, Form.COUNT, "years"),
         _figure("residual_fraction", "residual, of servers", own.residual_fraction, Form.SHARE),
         _figure("discount_rate", "cost of capital", own.discount_rate, Form.SHARE),

@@ -6,7 +6,7 @@ The arithmetic of renting, energy and rooms as formulas over named inputs, with 
 from __future__ import annotations
 
 from simulator.planner.money.facilities import BTU_PER_HOUR_PER_TON, BTU_PER_HOUR_PER_W
-from simulator.planner.money.tco import annuity_factor
+from simulator.planner.money.tco import annuity_factor, mean_power_w, spare_accelerators
 from simulator.reports.content.quantities import RENTAL_NAMES
 from simulator.reports.formats.finance_inputs import UNPRICED, Form, FormulaLine, Group, line, priced
 from simulator.reports.studies import Studies
@@ -77,7 +77,7 @@ def energy_group(studies: Studies) -> Group:
     return Group(
         title="Energy and carbon",
         lines=(
-            line("it_kwh", "machines [kWh a year]", "typical_kw*8760", energy.it_kwh, Form.NUMBER),
+            line("it_kwh", "machines [kWh a year]", "mean_kw*8760", energy.it_kwh, Form.NUMBER),
             line("facility_kwh", "at the meter [kWh a year]", "it_kwh*pue_ratio", energy.facility_kwh, Form.NUMBER),
             line(
                 "j_per_output_token",
@@ -139,6 +139,7 @@ def rooms_group(studies: Studies) -> Group:
 def _fleet_group(studies: Studies) -> Group:
     fleet = studies.plan.best
     per_server = "IF(devices_per_server>0,{},{})"
+    failing = "devices*failures_per_year*replacement_days/365"
     return Group(
         title="Fleet",
         lines=(
@@ -157,6 +158,20 @@ def _fleet_group(studies: Studies) -> Group:
                 Form.NUMBER,
             ),
             line(
+                "mean_kw",
+                "mean power over the hours of the demand [kW]",
+                per_server.format("servers", "devices") + "*(typical_w_per_unit-dynamic_w_per_unit*(1-mean_load))/1000",
+                mean_power_w(fleet, mean_load=studies.plan.demand.mean_load) / KILO,
+                Form.NUMBER,
+            ),
+            line(
+                "spare_devices",
+                "accelerators on the shelf",
+                f"ROUNDUP({failing}+spare_stock_factor*({failing})^0.5,0)",
+                float(spare_accelerators(fleet.devices, ownership=studies.ownership)),
+                Form.COUNT,
+            ),
+            line(
                 "nameplate_kw",
                 "nameplate power [kW]",
                 per_server.format("servers", "devices") + "*maximum_w_per_unit/1000",
@@ -169,12 +184,12 @@ def _fleet_group(studies: Studies) -> Group:
 
 def _capital_group(studies: Studies) -> Group:
     owning = studies.cost.owning
-    bought = "capex_servers*(1+network_fraction+storage_fraction+spare_parts_fraction)"
+    bought = "(capex_servers*(1+network_fraction+storage_fraction)+capex_spare_parts)"
     formulas = (
         ("capex_servers", "devices*purchase_price"),
         ("capex_network", "capex_servers*network_fraction"),
         ("capex_storage", "capex_servers*storage_fraction"),
-        ("capex_spare_parts", "capex_servers*spare_parts_fraction"),
+        ("capex_spare_parts", "spare_devices*purchase_price"),
         ("capex_integration", f"{bought}*integration_fraction"),
     )
     amounts = [line.amount for line in owning.capex] if owning else [None] * len(formulas)
@@ -189,13 +204,15 @@ def _capital_group(studies: Studies) -> Group:
 
 
 def _operation_group(studies: Studies) -> Group:
-    owning = studies.cost.owning
+    owning, fleet = studies.cost.owning, studies.plan.best
+    # Of single devices one host a replica, as `tco` counts them.
+    machines = "servers" if fleet.servers is not None else f"{fleet.replicas + fleet.spares}"
     formulas = (
-        ("opex_electricity", "typical_kw*pue_ratio*8760*power_per_kwh"),
+        ("opex_electricity", "mean_kw*pue_ratio*8760*power_per_kwh"),
         ("opex_colocation", "nameplate_kw*colocation_per_kw*12"),
         ("opex_support", "capex_servers*support_fraction"),
         ("opex_licences", "devices*licence_per_device"),
-        ("opex_staff", "servers/servers_per_fte*staff_per_fte"),
+        ("opex_staff", f"MAX(staff_minimum,{machines}/servers_per_fte)*staff_per_fte"),
     )
     amounts = [line.amount for line in owning.opex] if owning else [None] * len(formulas)
     lines = [

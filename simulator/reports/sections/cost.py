@@ -52,13 +52,16 @@ _FIGURE_NAMES = {
     "discount_rate": "cost of capital, a year",
     "network_fraction": "network, of servers",
     "storage_fraction": "storage, of servers",
-    "spare_parts_fraction": "spare parts, of servers",
+    "failures_per_device_year": "failures of an accelerator a year",
+    "replacement_days": "days to replace one",
+    "spare_stock_factor": "safety stock, standard deviations",
     "integration_fraction": "integration, of everything bought",
     "support_fraction_per_year": "support a year, of servers",
     "licence_per_device_year": "licences of an accelerator a year",
     "colocation_per_kw_month": "colocation of a kW a month",
     "staff_per_fte_year": "one person a year",
     "servers_per_fte": "servers one person looks after",
+    "staff_minimum_fte": "people, at least",
     "cloud_extra_fraction": "cloud extras, of the rate",
     "grid_location_kg_per_kwh": "grid, kg CO2e/kWh",
     "grid_market_kg_per_kwh": "contracts, kg CO2e/kWh",
@@ -185,28 +188,37 @@ def _inputs(studies: Studies) -> Table:
     )
 
 
+def buying_text(cost: TotalCost) -> str:
+    """Below which purchase price owning pays, and what is asked: a quote decides, a published price does not."""
+    rent, even, owning = cost.rent, cost.break_even_price, cost.owning
+    if rent is None:
+        return "Without a price of renting there is nothing to compare owning with."
+    if even is None:
+        return f"Owning does not pay at any purchase price over {cost.years} years: its operation alone costs the rent."
+    limit = f"Owning pays below {cost.currency} {even:,.0f} an accelerator with its share of a server"
+    if owning is None:
+        return f"{limit}; nobody lists that price: get a quote."
+    asked, saves = owning.offer.per_device or 0.0, cost.owning_saves or 0.0
+    worth = f"{cost.currency} {abs(saves):,.0f} of present value over {cost.years} years"
+    if owning.quoted:
+        return (
+            f"{limit}; the quote of {asked:,.0f} ({owning.offer.provider}) {'saves' if saves > 0 else 'loses'} {worth}."
+        )
+    side = "below that: get quotes before committing to a rent" if saves > 0 else "above that"
+    return f"{limit}; the published price of {asked:,.0f} ({owning.offer.provider}) is {side}."
+
+
 def _lead(studies: Studies) -> Paragraph:
-    cost = studies.cost
-    if cost.owning is None:
-        return Paragraph(text=f"Owning is not priced: {flagged(cost.owning_unpriced)}.", tone=Tone.MISSING)
-    rent, saves = cost.cheapest_rent, cost.owning_saves
-    if rent is None or saves is None:
-        return Paragraph(text="Renting is not priced: the price list has no hourly offer.", tone=Tone.MISSING)
-    better = "owning" if saves > 0 else f"renting {RENTAL_NAMES[rent.kind]}"
-    return Paragraph(
-        text=f"Over {cost.years} years {better} is cheaper by {studies.currency} {abs(saves):,.0f} of present value, "
-        "commitments compared with owning at full-time use.",
-        tone=Tone.LEAD,
-    )
+    return Paragraph(text=buying_text(studies.cost), tone=Tone.LEAD)
 
 
 def cost_section(studies: Studies) -> Section:
     """Capital, operation, present value, renting, break-even, cash flow, tokens."""
     cost, owning = studies.cost, studies.cost.owning
     blocks: list[Block] = [_lead(studies)]
-    if owning is not None:
-        if owning.estimated:
-            blocks.append(Paragraph(text=f"Estimated purchase price: {owning.offer.note}.", tone=Tone.WARNING))
+    if owning is None:
+        blocks.append(Paragraph(text=f"Owning is not priced: {flagged(cost.owning_unpriced)}.", tone=Tone.MISSING))
+    else:
         facts = (
             fact("capex_total", "capital, at the start", money(owning.capex_total)),
             fact("opex_per_year", "operation, a year", money(owning.opex_total)),
@@ -264,7 +276,9 @@ def rental_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
 
 def price_note(owning: Owning | None) -> str:
     """What a reader of a chart with owning in it has to know of the purchase price."""
-    return f" The purchase price is an estimate: {owning.offer.note}." if owning and owning.estimated else ""
+    if owning is None or owning.quoted:
+        return ""
+    return f" The purchase price is no quote: {owning.offer.provider}, {owning.offer.date}."
 
 
 def owning_range_text(owning: Owning, *, fleet: Fleet, currency: str) -> str:

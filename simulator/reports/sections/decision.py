@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulator.planner.money.market import plan_rule
 from simulator.planner.money.tco_records import Owning, TotalCost
 from simulator.planner.studies.growth import CapacityStep, Growth
 from simulator.planner.studies.stock import StockPlan
@@ -31,6 +32,7 @@ from simulator.reports.sections.answer import sentence
 from simulator.reports.sections.cost import price_note
 from simulator.reports.sections.risks import confidence, top_risks
 from simulator.reports.studies import Studies
+from simulator.reports.words.prices import terms_text
 from simulator.units import KILO, bound_text
 
 
@@ -60,14 +62,13 @@ def _equipment(studies: Studies) -> Facts:
 def _money(studies: Studies) -> Facts:
     """What the plan is charged with (its own kind of price), and what owning would take."""
     fleet, owning, cost = studies.plan.best, studies.cost.owning, studies.plan.best.cost
-    kind = RENTAL_NAMES.get(studies.spec.price_kind, studies.spec.price_kind)
+    kind = terms_text(cost.terms or plan_rule(studies.spec).terms)
     offer, ends = f"no such price in the list {studies.prices.name}", ""
     if cost.per_hour is not None:
         low, high = fleet.ends_of(cost.per_hour)
         offer, ends = f"price of {cost.offer}", f"80 %: {low:,.0f} to {high:,.0f}"
     tokens_in, tokens_out = cost.per_million_input_tokens, cost.per_million_output_tokens
-    estimated = Origin.ASSUMED if owning and owning.estimated else Origin.NONE
-    capital = money(owning.capex_total if owning else None, digits=0, origin=estimated)
+    capital = money(owning.capex_total if owning else None, digits=0)
     split = "split by the time that prompts take"
     facts = (
         fact("cost_per_hour", f"an hour, rented {kind}", money(cost.per_hour), ends),
@@ -82,8 +83,7 @@ def _money(studies: Studies) -> Facts:
 def _owned(owning: Owning | None) -> str:
     if owning is None:
         return "no purchase price known"
-    monthly = f"{owning.monthly:,.0f} a month all in"
-    return f"{monthly}; price estimated" if owning.estimated else monthly
+    return f"{owning.monthly:,.0f} a month all in{'' if owning.quoted else '; no quote'}"
 
 
 def _choice(studies: Studies) -> Table:

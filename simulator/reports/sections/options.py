@@ -32,6 +32,7 @@ from simulator.reports.sections.stock import stock_blocks, stock_money_blocks
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import nearest_rejections
 from simulator.reports.words.flags import flagged
+from simulator.reports.words.prices import terms_text
 from simulator.units import KILO
 
 _SHOWN = 14
@@ -274,7 +275,7 @@ def plan_options_chart(plan: CapacityPlan) -> Chart:
         ),
         caption=(
             "Best setup of each accelerator, spares and whole servers included; "
-            f"{plan.best.cost.kind.replace('_', ' ')} prices. Whiskers: 80 % interval."
+            f"prices {terms_text(plan.best.cost.terms)}. Whiskers: 80 % interval."
         ),
     )
 

@@ -27,19 +27,12 @@ from simulator.reports.content.quantities import percent_text
 from simulator.reports.sections.uncertainty import breaks_text, drawn_blocks
 from simulator.reports.studies import Studies
 from simulator.reports.words.plan_inputs import plan_input
+from simulator.reports.words.prices import terms_text
 from simulator.reports.words.warnings import warning_text
 
 _GOOD_SPREAD, _FAIR_SPREAD = 0.25, 0.6
 _ORDER = ("measured", "calibrated", "extrapolated", "assumed")
 _FAR_PRICES = 2.0
-_KINDS = {
-    "on_demand": "on-demand",
-    "reserved_1y": "1-year",
-    "reserved_3y": "3-year",
-    "spot": "spot",
-    "capacity_block": "capacity-block",
-    "purchase": "",
-}
 _SURE = 0.9
 
 
@@ -67,11 +60,13 @@ def confidence(studies: Studies) -> Grade:
 
 
 def _price_risk(studies: Studies) -> str | None:
-    kind, hardware = studies.spec.price_kind, studies.plan.best.hardware
-    price = market_price(studies.prices, hardware=hardware, rule=plan_rule(studies.spec))
+    hardware = studies.plan.best.hardware
+    rule = plan_rule(studies.spec)
+    terms = terms_text(rule.terms)
+    price = market_price(studies.prices, hardware=hardware, rule=rule)
     if price is None:
         return (
-            f"Price: the price list {studies.prices.name} has no {_KINDS[kind]} price of {studies.plan.best.hardware}, "
+            f"Price: the price list {studies.prices.name} has no {terms} price of {studies.plan.best.hardware}, "
             "so that nothing here says what it costs to rent. Obtain a quote and plan again with it (--prices)."
         )
     if price.high < _FAR_PRICES * price.low:
@@ -80,7 +75,7 @@ def _price_risk(studies: Studies) -> str | None:
     found = studies.plan.price_ranking
     choice = "" if found is None or found.steady else " At other prices another accelerator wins (section 4)."
     return (
-        f"Price: published {_KINDS[kind]} prices of {hardware} run from {ends}; the plan takes {price.per_hour:,.2f}. "
+        f"Price: published {terms} prices of {hardware} run from {ends}; the plan takes {price.per_hour:,.2f}. "
         f"Obtain a quote before signing.{choice}"
     )
 
@@ -115,8 +110,6 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
         )
     if fleet.spares == 0:
         found.append("Failure: there is no spare replica; losing one puts the others above their planned load.")
-    if studies.cost.owning is not None and studies.cost.owning.estimated:
-        found.append("Purchase price: nobody publishes one; the estimate is of the largest buyers. Get a quote.")
     found.extend(_warned(item) for item in plan.warnings if not isinstance(item, AnswersMayDiffer | NotConfirmed))
     return tuple(found)
 

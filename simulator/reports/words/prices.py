@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.money.price_ranking import PriceRanking, PriceRival
 from simulator.reports.content.quantities import counted_text, price_text
 from simulator.reports.words.flags import flag_of
+from simulator.specs.money.prices import OfferKind
 
+TERMS: Mapping[OfferKind, str] = MappingProxyType(
+    {
+        "on_demand": "on demand",
+        "reserved_1y": "1 year",
+        "reserved_3y": "3 years",
+        "spot": "spot",
+        "capacity_block": "capacity block",
+    }
+)
 CASES: Mapping[str, str] = MappingProxyType(
     {
         "planned": "as planned",
@@ -23,22 +33,31 @@ CASES: Mapping[str, str] = MappingProxyType(
 )
 
 
+def terms_text(terms: Sequence[OfferKind]) -> str:
+    """``on demand``, ``1 year``, or both of a median between them."""
+    return " or ".join(TERMS[kind] for kind in terms)
+
+
 def taken_text(price: MarketPrice) -> str:
-    """``median of 6``, ``low of 9``, ``Oracle Cloud only``: what was taken, for a column of a table."""
+    """``1 year, median of 6``, ``on demand, Oracle Cloud``: what was taken, for a column of a table."""
     old = ", old" if price.outdated else ""
+    return f"{terms_text(price.terms)}, {_whose(price)}{old}"
+
+
+def _whose(price: MarketPrice) -> str:
     match price.taken:
         case "median" if price.of_median > 1:
-            return f"median of {price.of_median}{old}"
+            return f"median of {price.of_median}"
         case "low" | "high":
-            return f"{price.taken} of {price.providers}{old}"
+            return f"{price.taken} of {price.providers}"
         case "marked":
-            return f"{price.provider}{old}"
-    return f"{price.provider} only{old}"
+            return price.provider
+    return f"{price.provider} only"
 
 
 def price_source_text(price: MarketPrice, *, currency: str) -> str:
     """What was taken, between which ends, from how many offers of which days."""
-    said = f"{price_text(price.per_hour, currency)} an hour ({price.kind}): "
+    said = f"{price_text(price.per_hour, currency)} an hour ({terms_text(price.terms)}): "
     match price.taken:
         case "only":
             said += f"{price.provider}, the only offer"

@@ -51,9 +51,11 @@ class OwnershipProfile(Spec):
     """Figures of total cost, facilities and carbon, in ``currency``, SI units and fractions.
 
     depreciation_years : life in the books and horizon of the comparison; residual_fraction : of the server price, then
-    network_, storage_, spare_parts_fraction : of the server price; integration_fraction : of everything bought
+    network_, storage_fraction : of the server price; integration_fraction : of everything bought
+    failures_per_device_year, replacement_days, spare_stock_factor : of spare accelerators, `tco.spare_accelerators`
     support_fraction_per_year : of the server price; licence_per_device_year, colocation_per_kw_month : money
     staff_per_fte_year : cost of one full-time person; servers_per_fte : servers one looks after
+    staff_minimum_fte : people of the smallest fleet
     cloud_extra_fraction : storage, traffic and support on top of a rental rate
     grid_location_kg_per_kwh, grid_market_kg_per_kwh : of the grid, and of the contracts in place [kg CO2e/kWh]
     embodied_kg_per_device : emissions of making one accelerator with its share of the board [kg CO2e]
@@ -71,13 +73,16 @@ class OwnershipProfile(Spec):
     discount_rate: Share
     network_fraction: SourcedFigure
     storage_fraction: SourcedFigure
-    spare_parts_fraction: SourcedFigure
+    failures_per_device_year: SourcedFigure
+    replacement_days: Positive
+    spare_stock_factor: SourcedFigure
     integration_fraction: SourcedFigure
     support_fraction_per_year: SourcedFigure
     licence_per_device_year: SourcedFigure
     colocation_per_kw_month: SourcedFigure
     staff_per_fte_year: SourcedFigure
     servers_per_fte: Positive
+    staff_minimum_fte: SourcedFigure
     cloud_extra_fraction: SourcedFigure
     grid_location_kg_per_kwh: SourcedFigure
     grid_market_kg_per_kwh: SourcedFigure

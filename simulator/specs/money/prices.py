@@ -115,6 +115,7 @@ class OfferSpec(Spec):
 
     kind : the term; a capacity block is rented ahead for days, and paid then
     region : where it is offered, as the provider calls it; empty where one price holds everywhere or none is stated
+    quote : made to the owner of the list, who wrote it into a list that extends another; comes before all others
     default : the one to plan with, whatever others ask: a contract of one's own
     server_included : a purchase price covers the accelerator's share of its server, not the card alone
     """
@@ -128,6 +129,7 @@ class OfferSpec(Spec):
     per_device: PositiveFloat | None = None
     date: Annotated[str, AfterValidator(iso_date)]
     source: str
+    quote: bool = False
     default: bool = False
     server_included: bool = True
     note: str = ""
@@ -189,7 +191,7 @@ class PriceProfile(Spec):
             raise ValueError(f"extends a list in {base['currency']}, itself in {currency}: nothing is converted")
         replaced = {(offer.get("hardware"), offer.get("kind")) for offer in own if isinstance(offer, Mapping)}
         kept = [offer for offer in base["offers"] if (offer["hardware"], offer["kind"]) not in replaced]
-        return {**base, **fields, "offers": [*own, *kept]}
+        return {**base, **fields, "offers": [*({"quote": True, **offer} for offer in own), *kept]}
 
 
 def _canonical(offers: Sequence[Any]) -> list[Any]:

@@ -88,7 +88,8 @@ class PlanSpec(Spec):
         as it fills (paged), or room for the longest request at once
     dp_size : ranks of data-parallel attention to compare, for models with experts; ep_size : that share the experts
     max_quality_loss : largest published loss of answers that is allowed, as a fraction; what is unknown is refused
-    price_kind, price_of : the term, and which of the providers' prices of it (what the list marks, or the median)
+    price_kind, price_of : the term (by default the cheapest of on demand and commitments within ``horizon``), and
+        which of the providers' prices of it (what the list marks, or the median)
     provider : one provider's prices, by its name, or those of one kind of provider
     ownership : figures of owning for the report, by name or file
     max_* : limits of the whole fleet; stock : ``h100=64``, accelerators that exist; server_spares : in whole servers
@@ -96,7 +97,8 @@ class PlanSpec(Spec):
     availability : percent of time with enough replicas up; mtbf_hours : of one accelerator; mttr_hours : of a replica
     startup : from the start of a replica's process to its first answer; autoscaler_lag : from a ramp to that start [s]
     ramp : growth of the rate that is planned for, as a share of it [1/s]; growth : of demand [1/month]
-    horizon : months; lead_time : days from order to use; load_profile : relative demand by hour of a day or a week
+    horizon : months of growth, and the longest commitment to a rental; lead_time : days from order to use
+    load_profile : relative demand by hour of a day or a week
     weekend : demand of Saturday and Sunday over that of a weekday
     demand_sigma : standard deviation of log(demand / forecast)
     """
@@ -140,7 +142,7 @@ class PlanSpec(Spec):
     max_gpus: PositiveInt | None = None
     round_to: Literal["server", "device"] = "server"
     prices: str | None = None
-    price_kind: OfferKind = "on_demand"
+    price_kind: OfferKind | None = None
     price_of: PriceOf | None = None
     provider: str | None = None
     ownership: str | None = None
@@ -201,11 +203,9 @@ class PlanSpec(Spec):
     def _changes_something(self) -> PlanSpec:
         """An option of a study that was not asked for changes nothing, and is refused."""
         for option, asked, needs in (
-            ("horizon", self.growth is not None, "growth"),
+            ("horizon", self.growth is not None or self.price_kind is None, "growth"),
             ("lead_time", self.growth is not None, "growth"),
             ("start", self.growth is not None, "growth"),
-            ("load_profile", self.rental, "rental"),
-            ("weekend", self.rental, "rental"),
             ("draws", self.uncertainty, "uncertainty"),
             ("seed", self.uncertainty, "uncertainty"),
             ("demand_sigma", self.uncertainty, "uncertainty"),

@@ -7,6 +7,8 @@ import re
 from simulator.units import MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE, percent_text
 
 MONTHS_PER_YEAR = 12
+DEFAULT_HORIZON_MONTHS = 24
+"""How far a plan looks ahead: growth is forecast and a rental committed to for no longer [months]. Chosen."""
 HOURS_PER_DAY = 24
 DAYS_PER_WEEK = 7
 WEEKDAYS = 5

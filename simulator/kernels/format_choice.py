@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from simulator.errors import RoofcastError, did_you_mean
 from simulator.kernels.derived_gemm import dequantise_seconds, derived_gemm_timing, derived_machine, with_family
 from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.moe import EXPERT_PARALLEL, NOT_GATED_EXPERTS, moe_timing
-from simulator.kernels.timing import Provenance, Timing
+from simulator.kernels.timing import Provenance, Timing, chosen
 from simulator.operators.step_shape import Array
 from simulator.operators.work import ActivationPasses, ElementwiseShape, GemmShape, MatmulFormat, MoeShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -31,6 +32,10 @@ STAND_IN_EXPERTS = {"fp8": "fp8_block"}
 # batch. Tuned, the same kernel stands in the table of block-scaled experts that are spread over ranks.
 UNTUNED_EXPERTS = {("vllm", "h100-sxm-80gb", "fp8"), ("vllm", "h200-sxm-141gb", "fp8")}
 WIDE_BYTES = 2.0
+# Weights and activations of the same widths: what a library reaches with the measured one, it is not known to exceed
+# with the other.
+SAME_WIDTHS = {"int8": Dtype.FP8, "fp8": Dtype.INT8}
+Multiplied = TypeVar("Multiplied", GemmShape, MoeShape)
 
 
 def find(fits: FitSet | None, *, family: str, fmt: str, variant: str = "") -> tuple[FitSet, KernelFit] | None:
@@ -88,6 +93,24 @@ def runs_measured_kernel(format: MatmulFormat, *, library: str) -> bool:
         return True
     own = load_format_kernels().default(library=library, fmt=format.name)
     return own is not None and own.name == format.kernel
+
+
+def peer_of(shape: Multiplied, *, hardware: AcceleratorSpec) -> Multiplied | None:
+    """The same product in the format of the same widths that the device multiplies at least as fast, or None.
+
+    None for a named kernel too, which has figures of its own.
+    """
+    format, peaks = shape.format, hardware.peak_flops_per_s
+    peer = SAME_WIDTHS.get(format.name)
+    if peer is None or format.kernel or peaks.get(peer, 0.0) < peaks.get(format.math, 0.0):
+        return None
+    return replace(shape, format=replace(format, name=peer.value, math=peer))
+
+
+def no_faster_than(peer: Timing, derived: Timing) -> Timing:
+    """``derived`` where it takes at least as long as ``peer``, whose times stand elsewhere; known as it was."""
+    slower = chosen(peer.seconds > derived.seconds, peer, derived)
+    return replace(slower, log_sigma=derived.log_sigma, provenance=derived.provenance)
 
 
 def passes_of(format: MatmulFormat, *, contained: bool) -> ActivationPasses | None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from simulator.kernels.attention.cases import MEASURED_KV_HEADS
-from simulator.kernels.attention.choice import choose_attention_fit
+from simulator.kernels.attention.choice import attention_family, choose_attention_fit
 from simulator.kernels.attention.decode import decode_attention_timing
 from simulator.kernels.attention.latent import LATENT_MODEL, latent_decode_timing
 from simulator.kernels.attention.prefill import attention_timing
@@ -38,8 +38,10 @@ from simulator.kernels.format_choice import (
     expert_pass_shape,
     find,
     find_experts,
+    no_faster_than,
     pass_shape,
     passes_of,
+    peer_of,
     runs_measured_kernel,
     shared_products,
     with_passes,
@@ -48,7 +50,7 @@ from simulator.kernels.gemm import gemm_timing
 from simulator.kernels.memory import elementwise_timing, host_transfer_timing
 from simulator.kernels.moe import moe_timing
 from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
-from simulator.kernels.roofline import fitted_timing
+from simulator.kernels.roofline import fitted_timing, user_timing
 from simulator.kernels.step_rows import price_rows
 from simulator.kernels.timing import Provenance, Timing, chosen, widened
 from simulator.operators.work import (
@@ -183,7 +185,7 @@ class KernelLibrary:
             return timing
         user = self._user_fit(self.gemm, family="gemm", fmt=shape.format.name)
         if user is not None:
-            return self._by_user(work, user)
+            return user_timing(work, hardware=self.hardware, fit=user)
         return self._roofline(work, family="gemm", fmt=shape.format.name)
 
     def product(self, shape: GemmShape) -> Timing | None:
@@ -207,7 +209,10 @@ class KernelLibrary:
         if shape.format.quantises_activations and shape.format.name in self.traits.quantised_before:
             return self._without_quantising(timing, shape, library=found[0].library) if found and contained else timing
         passes = passes_of(shape.format, contained=contained)
-        return timing if passes is None else with_passes(timing, self.memory_pass(pass_shape(shape, passes)))
+        timing = timing if passes is None else with_passes(timing, self.memory_pass(pass_shape(shape, passes)))
+        peer = peer_of(shape, hardware=self.hardware) if found is None else None
+        measured = self.product(peer) if peer is not None and self._product_fit(peer) is not None else None
+        return timing if measured is None else no_faster_than(measured, timing)
 
     def _without_quantising(self, timing: Timing, shape: GemmShape, *, library: str) -> Timing:
         """A measured product less the passes that its table ran before it, and that the kernel before it does on the
@@ -254,7 +259,11 @@ class KernelLibrary:
                 return self._roofline(work, family="gemm", fmt=name)
             timing, contained = derived, False
         passes = passes_of(shape.format, contained=contained)
-        return timing if passes is None else with_passes(timing, self.memory_pass(expert_pass_shape(shape, passes)))
+        timing = timing if passes is None else with_passes(timing, self.memory_pass(expert_pass_shape(shape, passes)))
+        peer = peer_of(shape, hardware=self.hardware) if found is None else None
+        if peer is None or find_experts(self.moe, shape=peer, fmt=peer.format.name) is None:
+            return timing
+        return no_faster_than(self._moe(work, peer), timing)
 
     def _measured_experts(self, shape: MoeShape, fits: FitSet, fit: KernelFit) -> Timing:
         return fits.transferred(moe_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
@@ -263,10 +272,10 @@ class KernelLibrary:
         timing = self.attention_call(shape)
         if timing is not None:
             return timing
-        family = _attention_family(shape)
+        family = attention_family(shape)
         user = self._user_fit(self.attention, family=family, fmt=shape.kv_dtype.value)
         if user is not None:
-            return self._by_user(work, user)
+            return user_timing(work, hardware=self.hardware, fit=user)
         return self._roofline(work, family=family, fmt=STAND_IN_FORMAT)
 
     def attention_call(self, shape: AttentionShape) -> Timing | None:
@@ -274,7 +283,7 @@ class KernelLibrary:
 
         None where nobody measured its kernel, or where the user's own three parameters price it.
         """
-        if self._user_fit(self.attention, family=_attention_family(shape), fmt=shape.kv_dtype.value) is not None:
+        if self._user_fit(self.attention, family=attention_family(shape), fmt=shape.kv_dtype.value) is not None:
             return None
         fits = self._attention_fits(shape)
         has_fp8 = Dtype.FP8 in self.hardware.peak_flops_per_s
@@ -308,13 +317,6 @@ class KernelLibrary:
             shape, hardware=self.hardware, fit=fit, relative=fits.relative if fits and fit else None
         )
 
-    def _by_user(self, work: Work, fit: KernelFit) -> Timing:
-        """Price by the user's own fit: measured inside the sizes that were measured, calibrated beyond them."""
-        timing = fitted_timing(work, hardware=self.hardware, fit=fit)
-        low, high = fit.box.get("bytes", (np.inf, -np.inf))
-        inside = (work.bytes >= low) & (work.bytes <= high)
-        return replace(timing, provenance=np.where(inside, Provenance.MEASURED, timing.provenance).astype(np.float64))
-
     def _roofline(self, work: Work, *, family: str, fmt: str) -> Timing:
         """Three parameters of this family and format, or of the same family in bf16 with a wider spread."""
         found = find(self.roofline, family=family, fmt=fmt)
@@ -335,10 +337,6 @@ _ATTENTION_MODELS = {
     "tiled_prefill_attention": attention_timing,
 }
 """Model of a fit -> what prices a call by it."""
-
-
-def _attention_family(shape: AttentionShape) -> str:
-    return "decode_attention" if shape.is_decode else "prefill_attention"
 
 
 def _beyond(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -109,6 +109,14 @@ def fitted_timing(
         provenance=provenance,
     )
     return roofline_timing(work, hardware=hardware, parameters=parameters)
+
+
+def user_timing(work: Work, *, hardware: AcceleratorSpec, fit: KernelFit) -> Timing:
+    """By the user's own fit: measured inside the sizes that were measured, calibrated beyond them."""
+    timing = fitted_timing(work, hardware=hardware, fit=fit)
+    low, high = fit.box.get("bytes", (np.inf, -np.inf))
+    inside = (work.bytes >= low) & (work.bytes <= high)
+    return replace(timing, provenance=np.where(inside, Provenance.MEASURED, timing.provenance).astype(np.float64))
 
 
 def floor_seconds(work: Work, *, hardware: AcceleratorSpec) -> Array:

@@ -45,7 +45,8 @@ def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
     """Matrix peaks at which large products reach their published throughput [FLOP/s].
 
     A relative's fits carry over how much of its peak a relative's library reaches. Where it is published that this
-    accelerator's own reaches less, its peaks are lowered in that ratio, for every kernel; never raised. Valid for
+    accelerator's own reaches less, its peaks are lowered in that ratio, for every kernel; never raised. A format of at
+    most 16 bits of which nothing is published is lowered like the published one nearest to it in width. Valid for
     large products; small ones are bound by memory and launches, which stay those of the relative.
 
     References
@@ -60,7 +61,19 @@ def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
         if (peak, reached) not in found:
             found[peak, reached] = _explaining_peak(library, dtype, peak=peak, reached=reached)
         peaks[dtype] = found[peak, reached]
+    for dtype in peaks.keys() - hardware.library_flops_per_s.keys():
+        near = _nearest_published(dtype, hardware)
+        if near is not None:
+            peaks[dtype] *= peaks[near] / hardware.peak_flops_per_s[near]
     return peaks
+
+
+def _nearest_published(dtype: Dtype, hardware: AcceleratorSpec) -> Dtype | None:
+    """The published format nearest in width to a format that matrix units multiply; of two as near, the narrower."""
+    if BITS[dtype] > BITS[Dtype.BF16]:
+        return None
+    order = sorted(hardware.library_flops_per_s, key=lambda item: (abs(BITS[item] - BITS[dtype]), BITS[item]))
+    return order[0] if order else None
 
 
 def _explaining_peak(library: KernelLibrary, dtype: Dtype, *, peak: float, reached: float) -> float:

@@ -8,6 +8,7 @@ import pytest
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.sustained import SIDE, large_product, sustained_peaks, with_sustained_rates
 from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.work import GemmShape, MatmulFormat
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -37,6 +38,37 @@ def test_peaks_are_lowered_only_and_only_where_something_is_known() -> None:
     assert sustained_peaks(library(fast)) == hardware.peak_flops_per_s
     measured = library(load_hardware("h100"))
     assert with_sustained_rates(measured) is measured
+
+
+def test_what_is_not_published_is_lowered_like_the_format_nearest_to_it_in_width() -> None:
+    hardware = load_hardware("mi300x")
+    peaks = sustained_peaks(library(hardware))
+    assert peaks[Dtype.INT8] == pytest.approx(peaks[Dtype.FP8])
+    assert peaks[Dtype.INT8] < hardware.peak_flops_per_s[Dtype.INT8]
+    assert peaks[Dtype.FP32] == hardware.peak_flops_per_s[Dtype.FP32]
+
+
+@pytest.mark.parametrize("name", ["mi300x", "mi355x", "b200-sxm", "l4"])
+def test_a_format_that_nobody_measured_is_no_faster_than_a_measured_one_of_its_widths_and_peak(name: str) -> None:
+    kernels = with_sustained_rates(library(load_hardware(name)))
+    for rows in (1.0, 16.0, 256.0, 4096.0):
+        both = [
+            kernels.product(
+                GemmShape(
+                    m=np.full(1, rows),
+                    n=14336.0,
+                    k=8192.0,
+                    format=MatmulFormat(
+                        name=dtype.value, weight_bits=8, activation_bits=8, math=dtype, quantises_activations=True
+                    ),
+                )
+            )
+            for dtype in (Dtype.INT8, Dtype.FP8)
+        ]
+        unmeasured, measured = both
+        assert unmeasured is not None
+        assert measured is not None
+        assert unmeasured.seconds[0] >= measured.seconds[0]
 
 
 def test_prompts_slow_down_and_decoding_alone_hardly_does() -> None:

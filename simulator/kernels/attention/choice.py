@@ -91,6 +91,11 @@ class _Kernel(NamedTuple):
         return "fp8" if self.compute_dtype in EIGHT_BIT else "bf16_kvfp8"
 
 
+def attention_family(shape: AttentionShape) -> str:
+    """The family of kernels that a call belongs to."""
+    return "decode_attention" if shape.is_decode else "prefill_attention"
+
+
 def choose_attention_fit(
     fits: Iterable[KernelFit], *, shape: AttentionShape, has_fp8: bool = True
 ) -> AttentionChoice | None:

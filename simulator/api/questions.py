@@ -95,6 +95,7 @@ class PlanFields(TypedDict, total=False):
     max_num_batched_tokens: int
     max_model_len: int
     gpu_memory_utilization: float
+    confidence: int
     utilization: float
     headroom: float
     spares: int

@@ -58,6 +58,7 @@ def plan_capacity(
     max_num_batched_tokens: options.MaxBatchedTokens = None,
     max_model_len: options.MaxModelLen = None,
     gpu_memory_utilization: options.MemoryShare = None,
+    confidence: options.Confidence = None,
     utilization: options.Utilization = None,
     spares: options.Spares = None,
     max_gpus: options.MaxGpus = None,

@@ -129,7 +129,7 @@ class TestStates:
 
 class TestCapacity:
     def test_objectives_hold_at_capacity_and_fail_beyond(self) -> None:
-        asked = question(objectives=({"metric": "ttft", "percentile": 95, "bound_s": 0.2},))
+        asked = question(objectives=({"metric": "ttft", "percentile": 95, "bound_s": 0.2},), confidence=50)
         found = pair(asked)
         at, beyond = seen(
             found,

@@ -9,7 +9,7 @@ from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, load_curve,
 from simulator.engine.lanes.rows import lane_rows, stack
 from simulator.engine.lanes.steady_state import LatencyMetric, steady_state, steady_states
 from simulator.planner.records import Objective
-from simulator.planner.serving.replica import (
+from simulator.planner.serving.capacity import (
     UNLOADED_SHARE,
     Capacity,
     Missed,

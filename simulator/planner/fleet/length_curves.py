@@ -14,7 +14,6 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.reasons import Rejection
 from simulator.planner.search.candidates import Candidate, Platform
 from simulator.planner.search.question import Question
-from simulator.planner.serving.replica import Policy
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 
 RELATIVE_END = 0.2
@@ -39,7 +38,7 @@ def capacity_per_s(
     """Of the same replica under another mix, highest load or on changed kernels, 0 where it cannot serve [1/s]."""
     policy, shape = question.policy, sized.evaluated
     if utilization is not None:
-        policy = Policy(utilization=utilization, profiles=policy.profiles)
+        policy = replace(policy, utilization=utilization)
     outcome = shape.again(
         candidate or shape.candidate,
         model=question.model,

@@ -81,6 +81,7 @@ class Replica:
     """One copy of the model, what it sustains and what holds it back.
 
     saturation_per_s : highest rate it keeps up with; capacity_per_s : planned for, within objectives and utilisation
+    step_margin : how many times as long as predicted steps may take for capacity_per_s to hold
     binding : index of the objective that holds capacity below the target utilisation, or None
     """
 
@@ -91,10 +92,16 @@ class Replica:
     saturated_sequences: float
     saturation_per_s: float
     capacity_per_s: float
+    step_margin: float
     utilization: float
     binding: int | None
     unloaded: Latencies
     at_capacity: Latencies
+
+    @property
+    def predicted_per_s(self) -> float:
+        """About what it carries where steps take what was predicted [1/s]."""
+        return self.capacity_per_s * self.step_margin
 
     @property
     def devices(self) -> int:

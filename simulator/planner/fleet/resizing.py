@@ -52,16 +52,25 @@ class ResizedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resizer:
-    """What turns rates into devices and money for the replicas of a fleet; log_sigma : spread of their step times."""
+    """What turns rates into devices and money for the replicas of a fleet.
+
+    log_sigma : spread of their step times; step_margin : how many times as long as predicted those may take
+    """
 
     parts: tuple[ResizedPart, ...]
     price_per_hour: float | None
     log_sigma: float
+    step_margin: float = 1.0
 
     @property
     def capacity_per_s(self) -> float:
         """Of a replica of the last part [1/s]."""
         return self.parts[-1].capacity_per_s
+
+    def pace(self, deviates: Array) -> Array:
+        """Capacity over the planned one where steps are slower than predicted by so many standard deviations."""
+        share: Array = self.step_margin * np.exp(-self.log_sigma * deviates)
+        return share
 
     @property
     def spare_devices(self) -> int:
@@ -142,4 +151,5 @@ def resizer(sized: Sized) -> Resizer:
         parts=tuple(parts),
         price_per_hour=sized.cost.per_device_hour,
         log_sigma=operating_steps(sized.evaluated.parts[-1]).log_sigma,
+        step_margin=sized.evaluated.replica.step_margin,
     )

@@ -9,7 +9,7 @@ from simulator.planner.gap.records import MissedBound
 from simulator.planner.reasons import Rejection
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import evaluate_all
-from simulator.planner.serving.replica import UNLOADED_SHARE
+from simulator.planner.serving.capacity import UNLOADED_SHARE
 from simulator.planner.serving.shapes import Shape
 from simulator.units import MILLI
 

@@ -86,6 +86,9 @@ class Path:
             end = self._screen.exact(_joined(rest))
             if rest and end is not None and self._screen.overrun.holds(end):
                 self.taken = self._again(rest) or self.taken
+        # In their old order, those that remain may hold the limits before the last of them.
+        while len(self.taken) > 1 and self._screen.overrun.holds(self.taken[-2].item):
+            self.taken.pop()
 
     def _again(self, changes: Sequence[GapChange]) -> list[Taken] | None:
         """The same path with other changes; None where the first fleets of it do not serve."""

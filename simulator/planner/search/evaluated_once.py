@@ -42,7 +42,7 @@ def _key(part: object) -> Hashable:
 class _Asked:
     """A candidate and what is asked of it; keeps profiles alive, so that nothing else takes their place in memory.
 
-    policy : without its highest load where ``objectives`` is None, which asks for the load curve only
+    policy : without its highest load and margin where ``objectives`` is None, which asks for the load curve only
     """
 
     candidate: Candidate
@@ -93,7 +93,7 @@ def _prepare(asked: list[_Asked]) -> list[Prepared | Rejection]:
 def _evaluate(asked: list[_Asked]) -> list[Aggregated | Rejection]:
     first = asked[0]
     assert first.objectives is not None
-    unloaded = replace(first.policy, utilization=0.0)
+    unloaded = replace(first.policy, utilization=0.0, deviate=0.0)
     prepared = _PREPARED.get([replace(item, objectives=None, policy=unloaded) for item in asked], _prepare)
     return evaluate_prepared(prepared, objectives=first.objectives, policy=first.policy)
 

@@ -10,6 +10,7 @@ from simulator.planner.fleet.fleet import Sized, Trial, size
 from simulator.planner.reasons import Rejection, not_deployable
 from simulator.planner.search.candidates import Candidate, Platform, candidates
 from simulator.planner.search.question import Question
+from simulator.planner.serving.capacity import Capacity, Missed
 from simulator.planner.serving.disaggregated import (
     Pair,
     PoolReplica,
@@ -20,7 +21,7 @@ from simulator.planner.serving.disaggregated import (
     prefill_capacity,
     prefill_replica,
 )
-from simulator.planner.serving.replica import Capacity, Missed, missed_objective
+from simulator.planner.serving.replica import missed_objective
 from simulator.planner.serving.shapes import replicas_for
 
 # Pairs of a platform and number format that are worked out in full and shown.

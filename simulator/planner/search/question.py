@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from statistics import NormalDist
 
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.operators.vision import with_pictures
@@ -74,7 +75,12 @@ def resolve(spec: PlanSpec) -> Question:
         model=model,
         demand=demand,
         objectives=objectives,
-        policy=Policy(utilization=utilization, profiles=spec.profiles, max_quality_loss=spec.max_quality_loss),
+        policy=Policy(
+            utilization=utilization,
+            deviate=NormalDist().inv_cdf(spec.confidence / 100),
+            profiles=spec.profiles,
+            max_quality_loss=spec.max_quality_loss,
+        ),
         prices=prices,
         assumptions=(
             Assumption(key="model", value=model.name, origin=_origin(spec.model), detail=model.profile or None),
@@ -83,6 +89,11 @@ def resolve(spec: PlanSpec) -> Question:
             *demand.assumptions,
             objective_source,
             Assumption(key="utilization", value=utilization, origin=_origin(spec.utilization)),
+            Assumption(
+                key="confidence",
+                value=spec.confidence,
+                origin=ValueOrigin.GIVEN if "confidence" in spec.model_fields_set else ValueOrigin.DEFAULT,
+            ),
             _spares_assumption(spec),
             *_quality_assumption(spec),
             *_hardware_assumption(spec),

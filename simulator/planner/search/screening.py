@@ -21,6 +21,7 @@ from simulator.engine.lanes.queueing import (
     window_factor,
 )
 from simulator.engine.lanes.rows import carrying_prompts
+from simulator.engine.lanes.samples import company_correlation
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.planner.records import Objective
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
@@ -111,7 +112,10 @@ def _lanes(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, *, mix: Reques
     slope = np.gradient(np.log(step_s), np.log(nodes), axis=2)
     crowding = slope**2 * window_factor(np.ones(1)) / nodes
     spells = share * (1 - share) * window_factor(decodes * step_s / relaxation_s)
-    tpot_cv2 = crowding + spells * (step_s * (1 / decode_s - 1 / prompt_step_s)) ** 2
+    in_spells = spells * (step_s * (1 / decode_s - 1 / prompt_step_s)) ** 2
+    # Who comes meanwhile is company for the rest of the stay (see ``company_correlation``).
+    common = float(company_correlation(mix).mean()) / np.sqrt(1 + mix.isl.cv**2)
+    tpot_cv2 = crowding + in_spells + 2 * common * np.sqrt(crowding * in_spells)
     stay_s = decodes * step_s
     return _Lanes(
         nodes=nodes,

@@ -31,6 +31,8 @@ from simulator.planner.fleet.records import Transfer
 from simulator.planner.reasons import InPrefillPool, Rejection, not_deployable
 from simulator.planner.records import Objective
 from simulator.planner.search.candidates import Candidate
+from simulator.planner.serving.capacity import Capacity, Missed, StatesOf, capacity_within, excess_of, worst_of
+from simulator.planner.serving.limits import step_margin
 from simulator.planner.serving.pool_states import (
     Link,
     both_pools,
@@ -41,21 +43,7 @@ from simulator.planner.serving.pool_states import (
     prefill_state,
     rows_at,
 )
-from simulator.planner.serving.replica import (
-    Capacity,
-    Missed,
-    Part,
-    Policy,
-    Prepared,
-    StatesOf,
-    capacity_within,
-    deployed,
-    excess_of,
-    missed_objective,
-    part_of,
-    prepare,
-    worst_of,
-)
+from simulator.planner.serving.replica import Part, Policy, Prepared, deployed, missed_objective, part_of, prepare
 from simulator.planner.serving.replica_curve import bounded_limits, with_bubbles
 from simulator.planner.serving.shapes import Counts, Shape
 from simulator.specs.model.architecture import ModelSpec
@@ -129,10 +117,16 @@ class Disaggregated(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolReplica:
-    """A replica of one pool, priced, and the rate that saturates a lane of it."""
+    """A replica of one pool, priced, and the rate that saturates a lane of it; both with the margin of the plan."""
 
     found: Prepared
     limit: Saturation
+
+    @property
+    def as_predicted(self) -> PoolReplica:
+        """The same without a margin."""
+        found = self.found.slowed(1 / self.found.step_margin)
+        return PoolReplica(found=found, limit=saturation(found.curve))
 
     @property
     def devices(self) -> int:
@@ -183,8 +177,7 @@ def prefill_replica(
     found = prepare(candidate if drafts else without_guesses(candidate), model=model, mix=own, policy=policy)
     if isinstance(found, Rejection):
         return found
-    found = _drafted_prompts(found) if drafts else found
-    return PoolReplica(found=found, limit=saturation(found.curve))
+    return _with_margin(_drafted_prompts(found) if drafts else found, policy)
 
 
 def decode_replica(
@@ -194,8 +187,12 @@ def decode_replica(
     found = prepare(candidate, model=model, mix=decode_mix(mix), policy=policy)
     if isinstance(found, Rejection):
         return found
-    found = replace(found, curve=decode_curve(found.curve))
-    return PoolReplica(found=found, limit=saturation(found.curve))
+    return _with_margin(replace(found, curve=decode_curve(found.curve)), policy)
+
+
+def _with_margin(found: Prepared, policy: Policy) -> PoolReplica:
+    slow = found.slowed(step_margin(found, saturation(found.curve), policy))
+    return PoolReplica(found=slow, limit=saturation(slow.curve))
 
 
 def link_of(prefill: PoolReplica, decode: PoolReplica) -> Link:
@@ -336,7 +333,11 @@ def evaluate_pair(
     held = _together(pair, first, second, objectives=objectives)
     if isinstance(held, Missed):
         return missed_objective(candidate, held)
-    ahead, after = held
+    slow, pair = pair, replace(pair, prefill=pair.prefill.as_predicted, decode=pair.decode.as_predicted)
+    ahead, after = (
+        replace(found, state=states(found.state.rates_per_s))
+        for found, states in zip(held, (pair.prefill_states, pair.decode_states), strict=True)
+    )
     prefill = replace(pair.prefill.limit, rate_per_s=pair.prefill_saturation_per_s)
     seen, seen_by_prefill = (both_pools(ahead.state, after.state, of_prefill=place) for place in (False, True))
     return Disaggregated(
@@ -346,6 +347,7 @@ def evaluate_pair(
             limit=prefill,
             capacity=replace(ahead, state=seen_by_prefill),
             objectives=objectives,
+            step_margin=slow.prefill.found.step_margin,
             role="prefill",
         ),
         decode=part_of(
@@ -353,6 +355,7 @@ def evaluate_pair(
             limit=pair.decode.limit,
             capacity=replace(after, state=seen),
             objectives=objectives,
+            step_margin=slow.decode.found.step_margin,
             role="decode",
         ),
         link=pair.link,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import exp
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import SlotLimit, lanes
+from simulator.engine.lanes.load_curve import LoadCurve, Saturation, SlotLimit, lanes
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.kernels.timing import Provenance
 from simulator.phases.bounds import DEQUANTISATION, HOST, LINK, MEMORY, OCCUPANCY, TENSOR_CORE
+from simulator.phases.step import StepEstimate
 from simulator.planner.fleet.records import Limit, Replica, Resource
 from simulator.planner.records import Objective
-from simulator.planner.serving.replica import Part
+from simulator.planner.serving.replica import Part, Policy, Prepared
+from simulator.specs.question.techniques import SpeculationSpec
 from simulator.techniques.speculation.pace_spread import pace_sigma
 
 _RESOURCES = {
@@ -50,28 +53,61 @@ class OperatingSteps:
     provenance: str
 
 
-def _known_pace(part: Part) -> Provenance:
+def _known_pace(speculation: SpeculationSpec | None) -> Provenance:
     """How well the tokens of a step are known: an acceptance that nobody gave is assumed."""
-    speculation = part.candidate.techniques.speculation
     given = speculation is None or speculation.acceptance is not None or speculation.accepted_tokens is not None
     return Provenance.MEASURED if given else Provenance.ASSUMED
 
 
-def operating_steps(part: Part) -> OperatingSteps:
-    """Look up a replica's two kinds of step at the priced batch nearest to its planned one."""
-    curve, steps, at = part.curve, part.steps, part.replica.at_capacity
-    sequences = at.mean_sequences / lanes(part.replica.deployment)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Nearest:
+    """The priced steps nearest to a replica's batch: places of the plain and of the prompt-carrying one."""
+
+    plain: int
+    prompts: int
+    prompt_share: float
+
+    def log_sigma(self, steps: StepEstimate, speculation: SpeculationSpec | None) -> float:
+        """Standard deviation of log(measured / predicted) of the mean step."""
+        sigma, share = steps.log_sigma, self.prompt_share
+        kernels = (1 - share) * sigma[self.plain] + share * sigma[self.prompts]
+        return float(np.hypot(kernels, (1 - share) * pace_sigma(speculation)))
+
+
+def _nearest(curve: LoadCurve, *, sequences: float, prompt_share: float, limit: SlotLimit) -> _Nearest:
     plain = int(np.argmin(np.abs(curve.nodes - max(1.0, sequences))))
     # Where prompts saturate the token budget, full steps are what counts; otherwise those with the usual company.
-    kind = 2 if part.replica.slot_limit is SlotLimit.TOKEN_BUDGET else 1
-    prompts = plain + kind * len(curve.nodes)
-    sigma = steps.log_sigma
-    kernels = (1 - at.prompt_share) * sigma[plain] + at.prompt_share * sigma[prompts]
-    pace = (1 - at.prompt_share) * pace_sigma(part.candidate.techniques.speculation)
+    kind = 2 if limit is SlotLimit.TOKEN_BUDGET else 1
+    return _Nearest(plain=plain, prompts=plain + kind * len(curve.nodes), prompt_share=prompt_share)
+
+
+def saturated_log_sigma(found: Prepared, limit: Saturation) -> float:
+    """Spread of the steps of a candidate whose lanes are full, before it is known how far they are loaded."""
+    prefill_s = float(np.interp(limit.sequences, np.arange(found.curve.slots + 1), found.curve.prefill_s))
+    share = min(limit.rate_per_s * prefill_s, 1.0) if found.curve.mix.decode_steps > 0 else 1.0
+    near = _nearest(found.curve, sequences=limit.sequences, prompt_share=share, limit=limit.limit)
+    return near.log_sigma(found.steps, found.candidate.techniques.speculation)
+
+
+def step_margin(found: Prepared, limit: Saturation, policy: Policy) -> float:
+    """How many times as long as predicted the steps of a candidate may take while its capacity holds."""
+    return exp(policy.deviate * saturated_log_sigma(found, limit)) if policy.deviate else 1.0
+
+
+def operating_steps(part: Part) -> OperatingSteps:
+    """Look up a replica's two kinds of step at the priced batch nearest to its planned one."""
+    steps, at, speculation = part.steps, part.replica.at_capacity, part.candidate.techniques.speculation
+    near = _nearest(
+        part.curve,
+        sequences=at.mean_sequences / lanes(part.replica.deployment),
+        prompt_share=at.prompt_share,
+        limit=part.replica.slot_limit,
+    )
+    worst = max(int(steps.provenance[[near.plain, near.prompts]].max()), _known_pace(speculation))
     return OperatingSteps(
-        bound=steps.bound[prompts if at.prompt_share >= 1 / 2 else plain],
-        log_sigma=float(np.hypot(kernels, pace)),
-        provenance=Provenance(max(int(steps.provenance[[plain, prompts]].max()), _known_pace(part))).label,
+        bound=steps.bound[near.prompts if at.prompt_share >= 1 / 2 else near.plain],
+        log_sigma=near.log_sigma(steps, speculation),
+        provenance=Provenance(worst).label,
     )
 
 

@@ -1,15 +1,13 @@
 """One kind of replica: can it serve at all, and how much within its memory, its context length and its objectives.
 
-Up to which rate a lane holds its objectives is searched on its load curve; a refusal says by how much it misses.
+A refusal says by how much it misses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-
-import numpy as np
 
 from simulator.engine.lanes.load_curve import (
     LoadCurve,
@@ -18,8 +16,7 @@ from simulator.engine.lanes.load_curve import (
     kv_tokens_for_one,
     lanes,
 )
-from simulator.engine.lanes.pricing import Places
-from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState, rows_of
+from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState
 from simulator.errors import Option, RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
@@ -37,16 +34,21 @@ from simulator.planner.reasons import (
 )
 from simulator.planner.records import Objective
 from simulator.planner.search.candidates import Candidate
+from simulator.planner.serving.capacity import Capacity, Missed
 from simulator.planner.serving.replica_curve import replica_curves
 from simulator.specs.model.architecture import ModelSpec
-from simulator.traffic.lengths import Array, RequestMix
+from simulator.traffic.lengths import RequestMix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How far a replica may be loaded."""
+    """How far a replica may be loaded.
+
+    deviate : standard deviations of their logarithm by which steps may be slower than predicted while objectives hold
+    """
 
     utilization: float
+    deviate: float = 0.0
     profiles: str | None = None
     max_quality_loss: float | None = None
 
@@ -92,13 +94,23 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A candidate that fits, with what one lane of it costs for a mix of requests."""
+    """A candidate that fits, with what one lane of it costs for a mix of requests.
+
+    step_margin : how many times as long as in ``steps`` the steps of ``curve`` take
+    """
 
     candidate: Candidate
     deployment: Deployment
     memory: MemoryPlan
     curve: LoadCurve
     steps: StepEstimate
+    step_margin: float = 1.0
+
+    def slowed(self, factor: float) -> Prepared:
+        """The same with steps that take ``factor`` times as long."""
+        if factor == 1.0:
+            return self
+        return replace(self, curve=self.curve.slowed(factor), step_margin=self.step_margin * factor)
 
 
 def prepare(candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: Policy) -> Prepared | Rejection:
@@ -175,9 +187,13 @@ def part_of(
     limit: Saturation,
     capacity: Capacity,
     objectives: tuple[Objective, ...],
+    step_margin: float = 1.0,
     role: Role = "",
 ) -> Part:
-    """The replica of a prepared candidate; ``capacity.state`` is what its requests see idle and at capacity."""
+    """The replica of a prepared candidate; ``capacity.state`` is what its requests see idle and at capacity.
+
+    step_margin : how many times as long as predicted its steps may take for ``capacity`` to hold
+    """
     count = lanes(found.deployment)
     unloaded, at_capacity = lane_latencies(
         capacity.state, objectives=objectives, saturation_per_s=limit.rate_per_s, count=count
@@ -190,18 +206,13 @@ def part_of(
         saturated_sequences=limit.sequences * count,
         saturation_per_s=limit.rate_per_s * count,
         capacity_per_s=capacity.rate_per_s * count,
+        step_margin=step_margin,
         utilization=capacity.rate_per_s / limit.rate_per_s,
         binding=capacity.binding,
         unloaded=unloaded,
         at_capacity=at_capacity,
     )
     return Part(candidate=found.candidate, replica=replica, curve=found.curve, steps=found.steps, role=role)
-
-
-# An idle replica is asked at this share of its saturation rate: no queue, one request at a time.
-UNLOADED_SHARE = 0.001
-_SEARCH_POINTS = 16
-_SEARCH_ROUNDS = 2
 
 
 def _latencies(
@@ -225,117 +236,6 @@ def _latencies(
             slot_wait_probability=float(state.slot_wait_probability[index]),
             load=float(rate / saturation_per_s),
         )
-
-
-def excess_of(state: SteadyState, objectives: tuple[Objective, ...]) -> Array:
-    """Measured over bound, per objective and rate [objectives, rates]; at most 1 where it holds."""
-    return np.array([state.percentile_s(item.metric, item.percentile) / item.bound_s for item in objectives])
-
-
-StatesOf = Callable[[Array], SteadyState]
-"""A lane's steady state at each of several arrival rates."""
-
-LaneStatesOf = Callable[[Places, Array], SteadyState]
-"""Steady states of lanes, named by their places in ascending order, each at its arrival rate."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
-    """Highest rate of a lane [1/s], the objective that fails next; ``state`` holds two rates: idle and the capacity."""
-
-    rate_per_s: float
-    binding: int | None
-    state: SteadyState
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missed:
-    """The objective that even an idle lane misses, and its measured value over its bound."""
-
-    objective: Objective
-    excess: float
-
-
-def worst_of(excess: Array, objectives: tuple[Objective, ...]) -> Missed:
-    """The objective with the largest of ``excess`` [objectives]."""
-    worst = int(np.argmax(excess))
-    return Missed(objective=objectives[worst], excess=float(excess[worst]))
-
-
-@dataclass(slots=True, kw_only=True)
-class _Range:
-    """Between which rates a lane's capacity lies: the objectives hold at the first and do not at the second."""
-
-    lane: int
-    low: float
-    high: float
-    holds: tuple[SteadyState, int]
-    excess: Array
-
-    def narrow(self, rate: float, *, state: SteadyState, row: int, excess: Array) -> bool:
-        """Move the end that a rate in between replaces; whether it is the first."""
-        if (excess <= 1).all():
-            self.low, self.holds = rate, (state, row)
-            return True
-        self.high, self.excess = rate, excess
-        return False
-
-
-def _narrow_all(states: LaneStatesOf, ranges: Sequence[_Range], *, objectives: tuple[Objective, ...]) -> None:
-    """Bring every range down to two neighbours of _SEARCH_POINTS evenly spaced rates, by bisection side by side."""
-    rates = [np.linspace(item.low, item.high, _SEARCH_POINTS) for item in ranges]
-    places = [(0, _SEARCH_POINTS - 1)] * len(ranges)
-    while True:
-        open_ = [index for index, (low, high) in enumerate(places) if high - low > 1]
-        if not open_:
-            return
-        middles = [sum(places[index]) // 2 for index in open_]
-        asked = np.array([rates[index][middle] for index, middle in zip(open_, middles, strict=True)])
-        state = states(np.array([ranges[index].lane for index in open_], dtype=np.intp), asked)
-        excess = excess_of(state, objectives)
-        for row, (index, middle) in enumerate(zip(open_, middles, strict=True)):
-            low, high = places[index]
-            held = ranges[index].narrow(float(asked[row]), state=state, row=row, excess=excess[:, row])
-            places[index] = (middle, high) if held else (low, middle)
-
-
-def capacities_within(
-    states: LaneStatesOf, *, saturation_per_s: Array, objectives: tuple[Objective, ...], utilization: float
-) -> list[Capacity | Missed]:
-    """``capacity_within`` of several lanes, one for each of ``saturation_per_s``: looked for side by side."""
-    ends = np.array([UNLOADED_SHARE, utilization]) * saturation_per_s[:, None]
-    state = states(np.repeat(np.arange(len(ends)), 2), ends.ravel())
-    found: list[Capacity | Missed] = []
-    ranges: list[_Range] = []
-    excess = excess_of(state, objectives) if objectives else np.zeros((0, ends.size))
-    for lane, (idle, full) in enumerate(np.moveaxis(excess.reshape(-1, *ends.shape), 0, -1)):
-        if (idle > 1).any():
-            found.append(worst_of(idle, objectives))
-            continue
-        both = rows_of((state, 2 * lane), (state, 2 * lane + 1))
-        found.append(Capacity(rate_per_s=float(ends[lane, 1]), binding=None, state=both))
-        if (full > 1).any():
-            low, high = ends[lane].tolist()
-            ranges.append(_Range(lane=lane, low=low, high=high, holds=(state, 2 * lane), excess=full))
-    for _ in range(_SEARCH_ROUNDS if ranges else 0):
-        _narrow_all(states, ranges, objectives=objectives)
-    for item in ranges:
-        both = rows_of((state, 2 * item.lane), item.holds)
-        found[item.lane] = Capacity(rate_per_s=item.low, binding=int(np.argmax(item.excess)), state=both)
-    return found
-
-
-def capacity_within(
-    states: StatesOf, *, saturation_per_s: float, objectives: tuple[Objective, ...], utilization: float
-) -> Capacity | Missed:
-    """Rate of one lane within the objectives and the target utilisation, or the objective that even idling misses."""
-    (found,) = capacities_within(
-        lambda _, rates: states(rates),
-        saturation_per_s=np.array([saturation_per_s]),
-        objectives=objectives,
-        utilization=utilization,
-    )
-    return found
 
 
 def lane_latencies(

@@ -13,24 +13,16 @@ from sys import float_info
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import lanes, saturation
+from simulator.engine.lanes.load_curve import LoadCurve, lanes, saturation
 from simulator.engine.lanes.rows import lane_rows, stack
-from simulator.engine.lanes.steady_state import SteadyState, steady_state, steady_states
+from simulator.engine.lanes.steady_state import SteadyState, rows_of, steady_state, steady_states
 from simulator.planner.fleet.records import Latencies, Replica, Transfer
 from simulator.planner.reasons import Rejection
 from simulator.planner.records import Objective
 from simulator.planner.search.candidates import Candidate
-from simulator.planner.serving.replica import (
-    Missed,
-    Part,
-    Policy,
-    Prepared,
-    capacities_within,
-    lane_latencies,
-    missed_objective,
-    part_of,
-    prepare,
-)
+from simulator.planner.serving.capacity import Capacity, Missed, capacities_within
+from simulator.planner.serving.limits import step_margin
+from simulator.planner.serving.replica import Part, Policy, Prepared, lane_latencies, missed_objective, part_of, prepare
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import Array, RequestMix
 
@@ -250,15 +242,35 @@ def evaluate_prepared(
 def _evaluated(
     found: Sequence[Prepared], *, objectives: tuple[Objective, ...], policy: Policy
 ) -> Iterator[Aggregated | Rejection]:
-    lanes_of, limits = stack([item.curve for item in found]), [saturation(item.curve) for item in found]
+    limits = [saturation(item.curve) for item in found]
+    slow = [item.slowed(step_margin(item, limit, policy)) for item, limit in zip(found, limits, strict=True)]
+    lanes_of = stack([item.curve for item in slow])
     capacities = capacities_within(
         lambda of, rates: steady_states(lane_rows(lanes_of, of=of, rates_per_s=rates)),
-        saturation_per_s=np.array([limit.rate_per_s for limit in limits]),
+        saturation_per_s=np.array(
+            [limit.rate_per_s / item.step_margin for item, limit in zip(slow, limits, strict=True)]
+        ),
         objectives=objectives,
         utilization=policy.utilization,
     )
-    for item, limit, capacity in zip(found, limits, capacities, strict=True):
+    pairs = zip(found, capacities, strict=True)
+    held = [(item.curve, capacity) for item, capacity in pairs if isinstance(capacity, Capacity)]
+    states = _as_predicted(held)
+    for item, limit, slowed, capacity in zip(found, limits, slow, capacities, strict=True):
         if isinstance(capacity, Missed):
             yield missed_objective(item.candidate, capacity)
-        else:
-            yield Aggregated(part=part_of(item, limit=limit, capacity=capacity, objectives=objectives))
+            continue
+        seen = replace(capacity, state=next(states))
+        part = part_of(item, limit=limit, capacity=seen, objectives=objectives, step_margin=slowed.step_margin)
+        yield Aggregated(part=part)
+
+
+def _as_predicted(found: Sequence[tuple[LoadCurve, Capacity]]) -> Iterator[SteadyState]:
+    """Idle and at its capacity, what requests of every lane see while steps take what was predicted."""
+    if not found:
+        return
+    rates = np.concatenate([capacity.state.rates_per_s for _, capacity in found])
+    of = np.repeat(np.arange(len(found)), 2)
+    state = steady_states(lane_rows(stack([curve for curve, _ in found]), of=of, rates_per_s=rates))
+    for place in range(len(found)):
+        yield rows_of((state, 2 * place), (state, 2 * place + 1))

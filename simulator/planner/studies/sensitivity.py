@@ -17,7 +17,7 @@ from simulator.planner.fleet.length_curves import (
 from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.search.question import Question
-from simulator.planner.serving.limits import DEVIATE_80, operating_steps
+from simulator.planner.serving.limits import DEVIATE_80
 from simulator.units import percent_text
 
 
@@ -184,7 +184,7 @@ def _demand_pairs(fleet: _Fleet) -> list[_Pair]:
 
 
 def _supply_pairs(fleet: _Fleet) -> list[_Pair]:
-    capacity, used = fleet.resizer.capacity_per_s, fleet.question.policy.utilization
+    capacity, used = fleet.resizer.capacity_per_s * fleet.resizer.step_margin, fleet.question.policy.utilization
     factor = exp(DEVIATE_80 * fleet.resizer.log_sigma)
     looser, tighter = min(used + SHARE_END, _LARGEST_UTILIZATION), max(used - SHARE_END, SHARE_END)
     faster = fleet.end(f"x {1 / factor:.2f}", capacity=capacity * factor)
@@ -225,12 +225,12 @@ def breaks_first(question: Question, sized: Sized) -> tuple[BreaksFirst, ...]:
     that is a tangent, not a prediction.
     """
     rate = question.demand.planned_rate_per_s
-    own, *others = resizer(sized).slacks(rate, replicas=sized.replicas)
+    kept = resizer(sized)
+    own, *others = kept.slacks(rate, replicas=sized.replicas)
     slack = min([own, *others])
     up = 1 + RELATIVE_END
-    sigma = operating_steps(sized.evaluated.parts[-1]).log_sigma
     curves = (("prompt length", prompt_curve(question, sized)), ("answer length", answer_curve(question, sized)))
-    found = [("request rate", slack - 1), ("step time", slack - 1)]
+    found = [("request rate", slack - 1), ("step time", slack * kept.step_margin - 1)]
     for name, curve in curves:
         less = curve.share(up)
         elasticity = -log(less) / log(up) if 0 < less < 1 else 0.0
@@ -240,7 +240,7 @@ def breaks_first(question: Question, sized: Sized) -> tuple[BreaksFirst, ...]:
     lost = (slack - 1) / slack
     details = {
         "request rate": "more requests at the peak",
-        "step time": f"slower steps (80 % interval: {percent_text(exp(DEVIATE_80 * sigma) - 1)})",
+        "step time": f"slower steps (80 % interval: {percent_text(exp(DEVIATE_80 * kept.log_sigma) - 1)})",
         "prompt length": "longer prompts",
         "answer length": "longer answers",
         "replicas": f"of the replicas{' of a pool' if others else ''} lost beyond the spares",

@@ -91,7 +91,7 @@ def _regrets(compared: Sequence[Sized], costs: Array) -> tuple[Regret, ...]:
 
 def _drawn_devices(fleet: Resizer, *, rates_per_s: Array, deviates: Array) -> Array:
     """Devices of a fleet sized for each draw: its own log-normal factor on all its step times."""
-    return fleet.devices_for(rates_per_s, capacity_factor=np.exp(-fleet.log_sigma * deviates))
+    return fleet.devices_for(rates_per_s, capacity_factor=fleet.pace(deviates))
 
 
 def uncertainty_of(question: Question, ranked: Sequence[Sized]) -> Uncertainty:
@@ -114,7 +114,7 @@ def uncertainty_of(question: Question, ranked: Sequence[Sized]) -> Uncertainty:
         [_drawn_devices(fleet, rates_per_s=rates, deviates=row) for fleet, row in zip(fleets, deviates, strict=True)]
     )
     best, price = fleets[0], fleets[0].price_per_hour
-    paces = np.exp(-best.log_sigma * deviates[0])
+    paces = best.pace(deviates[0])
     priced = [fleet.price_per_hour for fleet in fleets]
     regrets: tuple[Regret, ...] = ()
     if price is not None and len(compared) > 1:

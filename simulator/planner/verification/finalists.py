@@ -193,6 +193,8 @@ def check_fleet(question: Question, sized: Sized) -> Checked:
         )
     if replays_trace(question.spec):
         needed, at = _replayed(question, sized, at)
+        # Replayed as predicted: the margin for slower steps comes on top, in the same proportion.
+        needed = None if needed is None else ceil(needed * sized.evaluated.replica.step_margin)
     else:
         needed = smallest_that_holds(at, planned=planned, fewer=False)
     verdict, kept = Verdict.MISSES, sized

@@ -29,6 +29,7 @@ _NAMES: Mapping[str, str] = MappingProxyType(
         "arrival_cv": "burstiness of arrivals (cv)",
         "headroom": "headroom for growth",
         "objectives": "objectives",
+        "confidence": "confidence",
         "utilization": "highest load of a replica",
         "spares": "spare replicas",
         "max_quality_loss": "loss of answer quality, at most",
@@ -42,6 +43,7 @@ _DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "peak_to_mean": f"{flag_of('rate_per_s')} is taken as the peak; {flag_of('peak_to_mean')} plans above a mean",
         "objectives": "bounds of MLPerf Inference llama2-70b Server, at p95",
+        "confidence": f"{flag_of('confidence')} 50 plans for the times as predicted",
         "utilization": "the objectives decide, up to where the steady state was checked",
         "spares": "N+1",
         "hardware": "all that are on offer; announced parts and desktop computers where "
@@ -76,6 +78,8 @@ def _value(item: Assumption) -> str:
             return _lengths(lengths)
         case "objectives", tuple(objectives):
             return ", ".join(f"{o.name} <= {bound_text(o.bound_s)}" for o in objectives if isinstance(o, Objective))
+        case "confidence", int(percent):
+            return f"objectives hold in {percent} % of draws of the step times"
         case "utilization", float(load):
             return f"{percent_text(load)} of the rate that saturates it"
         case "spares", SparesWanted() as wanted:

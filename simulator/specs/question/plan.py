@@ -78,6 +78,7 @@ class PlanSpec(Spec):
         tokens too
     cache_hit : share of requests answered without an accelerator; prefix_hit : share of prompt tokens cached
     arrival_cv : burstiness of arrivals (1 Poisson); objectives : written ``ttft_p95: 2s`` in files
+    confidence : percent of draws of the step times in which the fleet holds its objectives; 50 plans as predicted
     utilization : highest share of a replica's saturation rate; headroom : growth kept free, as a fraction
     spares : replicas beyond the needed ones; round_to : whole servers, or single accelerators
     search : "wide" varies pipeline depths and engine limits too; any_precision : number formats as well
@@ -136,6 +137,7 @@ class PlanSpec(Spec):
     max_num_batched_tokens: PositiveInt | None = None
     max_model_len: PositiveInt | None = None
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    confidence: Literal[50, 80, 90] = 80
     utilization: float | None = Field(default=None, gt=0, lt=1)
     headroom: float = Field(default=0.0, ge=0, le=KILO)
     spares: NonNegativeInt | None = None

@@ -305,7 +305,7 @@ def with_speculation(deployment: Deployment, *, profiles: str | None = None) -> 
         formats=deployment.plan,
         hardware=deployment.hardware,
         kernels=deployment.kernels,
-        tp_size=deployment.parallelism.tp_size,
+        parallelism=deployment.parallelism,
         profiles=profiles,
     )
     heads = prediction_heads(plan, runs_published_code=engine.runs_published_code)

@@ -102,10 +102,12 @@ def round_draft_s(deployment: Deployment, *, sequences: ArrayLike, context: Arra
     is_tree = plan.bookkeeping is Bookkeeping.TREE
     seconds += overheads.speculation_tree_s if is_tree else overheads.speculation_chain_s
     if speculation.draft is not None:
-        # The i-th pass attends to i guesses more.
-        ends = contexts + plan.draft_width * (plan.k + 1) / 2
-        step = decode_step(sequences=counts, context=ends, tokens=plan.draft_width)
-        seconds += plan.k * _pass_s(speculation.draft, step, on_cpu=plan.draft_device == "cpu")
+        on_cpu = plan.draft_device == "cpu"
+        for passes, width in ((1, plan.first_width), (plan.k - 1, plan.draft_width)):
+            # The i-th pass attends to i guesses more.
+            ends = contexts + width * (plan.k + 1) / 2
+            step = decode_step(sequences=counts, context=ends, tokens=width)
+            seconds += passes * _pass_s(speculation.draft, step, on_cpu=on_cpu)
         if plan.draft_device == "cpu":
             link = deployment.hardware.host_link.bytes_per_s_per_direction
             seconds += 2 * overheads.eager_launch_s + counts * plan.k * TOKEN_BYTES / link

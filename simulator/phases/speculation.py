@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simulator.errors import RoofcastError
@@ -51,7 +51,7 @@ class Draft:
 
     def weights_bytes(self, plan: SpeculationPlan) -> float:
         """Weights of a device that the target does not hold already [bytes]."""
-        return _drafter_bytes(self.techniques, self.parallelism, plan.drafter)
+        return _drafter_bytes(self.techniques, self.parallelism, is_layer=plan.drafter is not Drafter.MODEL)
 
     def kv_bytes_per_token(self) -> float:
         """Cache of a device [bytes/token]."""
@@ -73,10 +73,10 @@ def speculation_notes(model: ModelSpec) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def _drafter_bytes(techniques: AppliedTechniques, parallelism: ParallelismSpec, drafter: Drafter) -> float:
+def _drafter_bytes(techniques: AppliedTechniques, parallelism: ParallelismSpec, *, is_layer: bool) -> float:
     """Whatever the accelerator: searches ask again and again."""
     rows = device_rows(techniques, parallelism=parallelism, step=prefill_step(sequences=1, tokens=1))
-    shared = SHARED_ROLES if drafter is Drafter.LAYER else frozenset()
+    shared = SHARED_ROLES if is_layer else frozenset()
     return stored_bytes(tuple(row for row in rows if row.role not in shared))
 
 
@@ -88,13 +88,16 @@ def draft_of(
     formats: PrecisionPlan,
     hardware: AcceleratorSpec,
     kernels: KernelLibrary,
-    tp_size: int,
+    parallelism: ParallelismSpec,
     profiles: str | None,
 ) -> Draft | None:
-    """The drafter of the target ``model`` on ``tp_size`` devices, where it has weights outside the forward pass."""
+    """The drafter of the target ``model`` spread by ``parallelism``, where it has weights outside the forward pass."""
+    if plan.drafter is Drafter.PREDICTION:
+        return _prediction_layer(model, formats=formats, hardware=hardware, kernels=kernels, parallelism=parallelism)
     if plan.drafter not in (Drafter.MODEL, Drafter.LAYER):
         return None
     is_layer = plan.drafter is Drafter.LAYER and spec.draft_model is None
+    tp_size = parallelism.tp_size
     target = formats.activation_dtype
     math = target if target in (Dtype.BF16, Dtype.FP16) else Dtype.BF16
     draft = draft_layer_model(model) if is_layer else _draft_model(model, spec, profiles=profiles)
@@ -115,6 +118,42 @@ def draft_of(
         kernels=kernels,
         techniques=with_rule(applied, join_features) if is_layer else applied,
         notes=tuple(notes),
+    )
+
+
+# Checkpoints in these formats keep their prediction layers in 16 bit: engines load them so (SGLang's
+# models/deepseek_nextn.py drops the quantization of modelopt_fp4 there; from memory, verify).
+_PLAIN_PREDICTION = frozenset({"nvfp4"})
+
+
+def _prediction_layer(
+    model: ModelSpec,
+    *,
+    formats: PrecisionPlan,
+    hardware: AcceleratorSpec,
+    kernels: KernelLibrary,
+    parallelism: ParallelismSpec,
+) -> Draft:
+    """The checkpoint's prediction layer: a decoder layer in the target's formats, spread as the target's layers are."""
+    if formats.linear.name in _PLAIN_PREDICTION:
+        formats = replace(
+            formats,
+            weights=formats.activation_dtype,
+            activations=formats.activation_dtype,
+            linear=formats.plain,
+            quantised_roles=frozenset(),
+            role_formats=(),
+        )
+    layer = draft_layer_model(model)
+    applied = AppliedTechniques(spec=TechniquesSpec(), model=layer, plan=formats)
+    return Draft(
+        model=layer,
+        hardware=hardware,
+        parallelism=parallelism.model_copy(update={"pp_size": 1}),
+        plan=formats,
+        kernels=kernels,
+        techniques=with_rule(applied, join_features),
+        notes=(),
     )
 
 

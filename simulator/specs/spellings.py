@@ -102,6 +102,8 @@ LINKS: Mapping[str, str] = {
     "if": "xgmi",
     "pci": "pcie",
     "pci-express": "pcie",
+    "ib": "infiniband",
+    "roce": "ethernet",
 }
 """Other names of a link between devices."""
 
@@ -118,7 +120,7 @@ SHORT_FIELDS: Mapping[str, str] = {
 }
 """Short words of the command line, and the fields of plans and scenarios that they stand for. Files take both."""
 
-_GENERATION = re.compile(r"[- ]?(gen|v)?[- ]?\d[\d.]*(-?x\d+)?$|-?x\d+$")
+_GENERATION = re.compile(r"[- ]?(gen|v)?[- ]?\d[\d.]*g?(-?x\d+)?$|-?x\d+$")
 
 
 def plain_word(text: str) -> str:

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from simulator.engine.runs.answers import answer
-from simulator.engine.runs.disaggregation import serve_disaggregated, transfer_ends_s, transfer_link
+from simulator.engine.runs.disaggregation import serve_disaggregated, token_transfer_s, transfer_ends_s, transfer_link
 from simulator.engine.runs.scheduling import Pool
+from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
-from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
+from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec, TransferOrder
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import default_server_for, load_hardware
 from simulator.specs.model.loading import load_model
@@ -124,6 +125,57 @@ def test_the_link_is_the_fastest_that_reaches_or_the_named_one() -> None:
     assert caught.value.field == "disaggregation.link"
 
 
+def test_a_link_goes_by_its_own_name_too() -> None:
+    server = default_server_for("h100-sxm-80gb")
+    asked = pools(4, 4)
+    for name, place in (("NVLink4", "scale_up"), ("infiniband", "nic")):
+        assert transfer_link(*asked, link=name, server=server) == transfer_link(*asked, link=place, server=server)
+
+
+def test_layer_by_layer_only_what_outlasts_the_prompt_shows() -> None:
+    """A fast link hides all but the last layer's cache behind the prompt, a slow one what the prompt takes."""
+    pair = pools()
+    layers = pair[0].deployment.model.num_hidden_layers
+
+    def token_s(bytes_per_s: float, transfer: TransferOrder) -> float:
+        return token_transfer_s(*pair, link_bytes_per_s=bytes_per_s, transfer=transfer, prompt_tokens=1000)
+
+    fast, slow = 1e12, 1e8
+    assert token_s(fast, "layer_wise") == pytest.approx(token_s(fast, "after_prefill") / layers)
+    assert 0 < token_s(slow, "layer_wise") < token_s(slow, "after_prefill")
+
+
+def loop(**fields: Any) -> ScenarioSpec:
+    return scenario(kind="closed_loop", workload=None, concurrency=16, isl_tokens=1000, osl_tokens=100, **fields)
+
+
+def test_each_pool_of_a_loop_has_degrees_of_its_own() -> None:
+    pools_of = {"prefill_replicas": 1, "decode_replicas": 1, "prefill_tp_size": 2, "decode_dp_size": 2}
+    run = answer(loop(model="qwen3-30b-a3b", disaggregation={**pools_of, "decode_ep_size": 2})).run
+    assert isinstance(run, UniformRun)
+    assert run.pools is not None
+    assert run.pools.prefill.parallelism == ParallelismSpec(tp_size=2)
+    assert run.ranks == 2
+
+
+def test_the_decode_pool_of_a_loop_speculates() -> None:
+    """Rounds are as many times fewer as they yield tokens, and the prompt passes the drafter too."""
+    guesses = {"speculation": {"method": "eagle", "k": 3, "acceptance": 0.7}}
+    plain, guessed = answer(loop()), answer(loop(techniques=guesses))
+    assert plain.tpot_s is not None
+    assert guessed.tpot_s is not None
+    assert 1 / 2.533 < guessed.tpot_s / plain.tpot_s < 0.8
+    assert guessed.ttft_s > plain.ttft_s
+    served = answer(scenario(techniques=guesses)).overall
+    without = answer(scenario()).overall
+    assert served is not None
+    assert without is not None
+    assert served.tpot.mean_s < 0.8 * without.tpot.mean_s
+
+
+POOLS = {"prefill_replicas": 1, "decode_replicas": 2, "decode_tp_size": 2}
+
+
 def scenario(**fields: Any) -> ScenarioSpec:
     return ScenarioSpec.model_validate(
         {
@@ -132,7 +184,7 @@ def scenario(**fields: Any) -> ScenarioSpec:
             "model": "llama-3.1-8b",
             "hardware": "h100",
             "engine": {"max_model_len": 4096},
-            "disaggregation": {"prefill_replicas": 1, "decode_replicas": 2, "decode_tp_size": 2},
+            "disaggregation": POOLS,
             "workload": {"stages": [{"rate_per_s": 4, "duration_s": 30}], "isl_tokens": 1000, "osl_tokens": 100},
             **fields,
         }
@@ -152,7 +204,10 @@ def test_a_scenario_names_its_pools() -> None:
     [
         ({"replicas": 2}, "replicas"),
         ({"kind": "offline", "workload": None, "isl_tokens": 10, "osl_tokens": 10}, "disaggregation"),
-        ({"techniques": {"speculation": {"method": "eagle", "k": 3, "acceptance": 0.7}}}, "disaggregation"),
+        ({"disaggregation": {**POOLS, "link": "roce"}}, "disaggregation.link"),
+        ({"disaggregation": {**POOLS, "devices": 4}}, "disaggregation.devices"),
+        ({"disaggregation": {**POOLS, "decode_tp_size": 3}}, "tp_size"),
+        ({"techniques": {"speculation": {"method": "eagle", "acceptance": 1.2}}}, "techniques.speculation.acceptance"),
     ],
 )
 def test_what_pools_do_not_go_with_is_refused(fields: dict[str, Any], field: str) -> None:

@@ -13,7 +13,7 @@ from simulator.cli.roofcast import app
 from simulator.engine.runs.capacity import capacity_by_simulation
 from simulator.engine.runs.capacity_search import SimulatedCapacity, workload_source
 from simulator.engine.runs.disaggregation import ServedPools, served_pools
-from simulator.errors import InfeasibleError, RoofcastError
+from simulator.errors import InfeasibleError
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
@@ -82,17 +82,21 @@ def test_slower_steps_carry_less() -> None:
     assert slow < 0.85 * found(1, 1).rate_per_s
 
 
-def test_speculation_before_the_pools_is_refused() -> None:
+def test_guesses_of_the_decode_pool_carry_more_within_a_tpot() -> None:
     from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 
     guessing = deploy(
         model=load_model("llama-3.1-8b"),
         hardware=load_hardware("h100"),
-        techniques=TechniquesSpec(speculation=SpeculationSpec(method="ngram")),
+        techniques=TechniquesSpec(speculation=SpeculationSpec(method="eagle", k=2, acceptance=0.8)),
         engine=EngineSpec(max_model_len=8192),
     )
-    with pytest.raises(RoofcastError, match="not modelled"):
-        served_pools(guessing, DEPLOYMENT, spec=DisaggregationSpec(prefill_replicas=1, decode_replicas=1), server=None)
+    spec = DisaggregationSpec(prefill_replicas=2, decode_replicas=1)
+    pools = served_pools(guessing, guessing, spec=spec, server=None)
+    tight = ObjectiveSpec(metric="tpot", percentile=95, bound_s=0.008)
+    carried = capacity_by_simulation(pools, source=SOURCE, objectives=(tight,), seeds=1, requests=400).rate_per_s
+    plain = capacity_by_simulation(served(2, 1), source=SOURCE, objectives=(tight,), seeds=1, requests=400).rate_per_s
+    assert carried > 1.2 * plain
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from simulator.kernels.library import kernel_library
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.transformer import parameter_counts
 from simulator.phases.speculation import Draft, draft_of, prediction_heads, speculation_notes
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
@@ -27,7 +28,7 @@ def draft(spec: SpeculationSpec, *, tp_size: int = 1) -> Draft | None:
         formats=precision_plan(TARGET, PrecisionSpec()),
         hardware=H100,
         kernels=kernel_library(H100, library="vllm"),
-        tp_size=tp_size,
+        parallelism=ParallelismSpec(tp_size=tp_size),
         profiles=None,
     )
 
@@ -42,6 +43,28 @@ def test_a_named_draft_holds_all_its_weights_and_a_layer_shares_the_vocabulary()
     assert eagle is not None
     eagle_plan = speculation_plan(eagle_spec, model=TARGET, framework=False)
     assert eagle.weights_bytes(eagle_plan) < 2 * parameter_counts(eagle.model).total
+
+
+@pytest.mark.parametrize(("weights", "each"), [("fp8", 1.0), ("nvfp4", 2.0)])
+def test_a_prediction_layer_is_spread_as_the_target_is_and_nvfp4_keeps_it_in_16_bit(weights: str, each: float) -> None:
+    target = load_model("deepseek-v3")
+    spec = SpeculationSpec(method="mtp")
+    plan = speculation_plan(spec, model=target, framework=False)
+    found = draft_of(
+        spec,
+        plan,
+        model=target,
+        formats=precision_plan(target, PrecisionSpec.model_validate({"weights": weights})),
+        hardware=H100,
+        kernels=kernel_library(H100, library="vllm"),
+        parallelism=ParallelismSpec(dp_size=8, ep_size=8, pp_size=2),
+        profiles=None,
+    )
+    assert found is not None
+    assert found.parallelism == ParallelismSpec(dp_size=8, ep_size=8)
+    # 11.5 thousand million parameters of the layer, its 256 experts in eight parts, attention whole on each rank.
+    experts = 3 * 7168 * 2048 * 256 / 8 * each
+    assert 1.0 < found.weights_bytes(plan) / experts < 1.4
 
 
 def small_spec() -> SpeculationSpec:

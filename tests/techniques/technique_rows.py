@@ -217,6 +217,12 @@ SPECULATION = (
     *(row(f"speculation, {method}", f"speculation={method}", TPOT, FASTER, **EAGER)
       for method in ("eagle", "eagle2", "medusa", "hydra", "ngram", "lookup", "llma", "rest", "lookahead",
                      "blockwise")),
+    row("EAGLE-3 on code", "speculation=eagle3:task=code", TPOT, FASTER, **GRAPHS,
+        techniques={"speculation": {"method": "eagle3", "task": "finance"}}),
+    row("multi-token prediction", "speculation=mtp", TPOT, FASTER, model="deepseek-v3", hardware="h200", tp_size=8,
+        batch_size=1),
+    row("multi-token prediction: its layer", "speculation=mtp", WEIGHTS, SLOWER, model="deepseek-v3", hardware="h200",
+        tp_size=8),
     row("acceptance", "speculation=eagle:k=4,acceptance=0.5", TPOT, SLOWER, **EAGER,
         techniques={"speculation": {"method": "eagle", "k": 4, "acceptance": 0.8}}),
     row("tree of guesses", "speculation=medusa:acceptance=0.6,tree=8/8/8", TPOT, FASTER, **EAGER,

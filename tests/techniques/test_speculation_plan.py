@@ -18,10 +18,12 @@ from simulator.techniques.speculation.methods import METHODS
 from simulator.techniques.speculation.scenario import SpeculationPlan, speculation_plan, with_run_length
 
 VICUNA = load_model("lmsys/vicuna-7b-v1.3")
+DEEPSEEK = load_model("deepseek-v3")
 
 
 def plan(framework: bool = True, **fields: Any) -> SpeculationPlan:
-    return speculation_plan(SpeculationSpec(**fields), model=VICUNA, framework=framework)
+    model = DEEPSEEK if fields["method"] == "mtp" else VICUNA
+    return speculation_plan(SpeculationSpec(**fields), model=model, framework=framework)
 
 
 def deployed(*, model: str = "vicuna-7b", engine: EngineName = "torch-eager", **fields: Any) -> Deployment:
@@ -48,6 +50,29 @@ def test_a_method_s_name_alone_is_enough(method: Any, framework: bool) -> None:
 def test_accepted_tokens_are_what_a_round_yields(method: Any) -> None:
     assert plan(method=method, accepted_tokens=2.3).mean_tokens == pytest.approx(2.3)
     assert plan(method=method, accepted_tokens=12.5).mean_tokens == pytest.approx(12.5)
+
+
+def test_prediction_layers_are_those_of_the_checkpoint() -> None:
+    with pytest.raises(RoofcastError, match="has none") as caught:
+        speculation_plan(SpeculationSpec(method="mtp"), model=VICUNA, framework=False)
+    assert caught.value.field == "techniques.speculation.method"
+
+
+def test_the_first_pass_over_features_takes_in_all_that_was_verified() -> None:
+    mtp, draft = plan(method="mtp", k=3), plan(False, method="draft", k=3)
+    assert (mtp.first_width, mtp.draft_width) == (4.0, 1.0)
+    assert (draft.first_width, draft.draft_width) == (1.0, 1.0)
+    assert with_run_length(mtp, k=1).first_width == 2.0
+
+
+def test_acceptance_of_a_kind_of_text() -> None:
+    code, finance, any_text = (plan(False, method="eagle3", k=9, task=task) for task in ("code", "finance", None))
+    assert finance.mean_tokens < any_text.mean_tokens < code.mean_tokens
+    assert len(code.acceptance) == 9
+    assert code.acceptance[8] == code.acceptance[6]
+    with pytest.raises(RoofcastError, match="belongs to eagle3") as caught:
+        plan(method="eagle", task="code")
+    assert caught.value.field == "techniques.speculation.task"
 
 
 def test_frameworks_verify_trees_and_serving_engines_chains() -> None:
@@ -173,6 +198,8 @@ def test_the_framework_s_schedule_drafts_what_pays() -> None:
 
 def test_mean_tokens_of_every_default_is_spec_benchs() -> None:
     for method, traits in METHODS.items():
+        if traits.tokens is None:
+            continue
         made = plan(False, method=method)
         assert made.mean_tokens == pytest.approx(traits.tokens), method
         assert np.ptp(made.acceptance) == 0

@@ -10,7 +10,7 @@ from simulator.errors import RoofcastError
 from simulator.specs.documents import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.__main__ import main
-from validation.end_to_end.inferencex import TodayRun, load_inferencex
+from validation.end_to_end.inferencex import TodayRun, load_disaggregated, load_inferencex
 from validation.end_to_end.today import thinned
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -19,7 +19,7 @@ NOTES = "config_id={}; mode={}; spec=none; tp{} ep{} dp_attention{}"
 
 
 def written(folder: Path, *rows: str) -> Path:
-    (folder / "today").mkdir()
+    (folder / "today").mkdir(parents=True)
     (folder / "today" / "inferencex.csv").write_text("\n".join((COLUMNS, *rows)) + "\n", encoding="utf-8")
     return folder
 
@@ -52,8 +52,42 @@ def test_tensorrt_llm_spreads_experts_whatever_its_label_says(tmp_path: Path) ->
     assert (found.run.scenario["tp_size"], found.run.scenario["ep_size"]) == (4, 4)
 
 
-def test_disaggregated_rows_are_left_to_a_loader_of_their_own(tmp_path: Path) -> None:
-    assert load_inferencex(written(tmp_path, row("tpot_ms", 5.0, mode="disagg"))) == ()
+def pools_row(prefill: str, decode: str, *, devices: int, gpus: int, engine: str = "dynamo-sglang") -> str:
+    names = ("tp", "ep", "dpattn")
+    first, second = (
+        f"{workers} workers x " + " ".join(map("".join, zip(names, degrees, strict=True)))
+        for workers, *degrees in (prefill.split(), decode.split())
+    )
+    notes = f"config_id=9; mode=disagg; spec=mtp; prefill {first} ({devices} GPUs); decode {second}"
+    model = "deepseek-ai/DeepSeek-R1-0528"
+    return f"MI355X,{gpus},{model},{engine},fp8,1,1,64,8192,1024,throughput_tok_s_per_gpu,100.0,{notes}"
+
+
+def test_disaggregated_rows_have_a_loader_of_their_own(tmp_path: Path) -> None:
+    folder = written(tmp_path, row("tpot_ms", 5.0, mode="disagg"), pools_row("2 4 1 0", "1 8 8 1", devices=8, gpus=16))
+    assert load_inferencex(folder) == ()
+    (found,) = load_disaggregated(folder)
+    assert (found.mode, found.speculation) == ("disaggregated", "mtp")
+    scenario = validate(ScenarioSpec, found.run.scenario, where="here")
+    assert scenario.engine.name == "sglang"
+    pools = scenario.disaggregation
+    assert pools is not None
+    assert (pools.prefill_replicas, pools.degrees("prefill")) == (2, {"tp_size": 4, "ep_size": 1})
+    assert (pools.decode_replicas, pools.degrees("decode")) == (1, {"dp_size": 8, "ep_size": 8})
+    assert found.run.measured == {"total_tokens_per_s": 1600.0}
+
+
+def test_workers_labelled_tp_1_beside_wider_experts_are_as_wide_as_those(tmp_path: Path) -> None:
+    (found,) = load_disaggregated(written(tmp_path, pools_row("1 1 8 1", "2 1 8 1", devices=8, gpus=10)))
+    assert found.run.measured == {"total_tokens_per_s": 2400.0}
+    assert load_disaggregated(written(tmp_path / "other", pools_row("1 1 1 1", "1 1 1 1", devices=4, gpus=5))) == ()
+
+
+def test_guesses_are_those_of_the_recipe_and_acceptance_the_librarys(tmp_path: Path) -> None:
+    rows = [row("tpot_ms", 5.0, engine=engine, layout=layout) for engine, layout in (("sglang", "8 1 0"),)]
+    (found,) = load_inferencex(written(tmp_path, *(one.replace("spec=none", "spec=mtp") for one in rows)))
+    assert found.mode == "mtp"
+    assert found.run.scenario["techniques"] == {"speculation": {"method": "mtp", "k": 2}}
 
 
 def test_a_row_without_a_layout_is_refused_by_field(tmp_path: Path) -> None:
@@ -71,6 +105,15 @@ def test_the_command_scores_them(
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("| inferencex | b200-sxm | `tpot_p50_s` | 1 |") for line in lines)
     assert any(line.startswith("| B200 SXM | all | all | `tpot_p50_s` | 1 |") for line in lines)
+
+
+def test_the_command_refuses_a_mode_that_no_row_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["end_to_end", "--data", str(tmp_path), "--today", "--mode", "mpt"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "choose from" in capsys.readouterr().err
 
 
 def test_a_thinned_table_keeps_some_of_every_deployment(runs: tuple[TodayRun, ...]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from simulator.errors import RoofcastError
 from validation.commands import exit_code_of
-from validation.end_to_end.inferencex import TodayRun, load_inferencex
+from validation.end_to_end.inferencex import MODES, TodayRun, load_disaggregated, load_inferencex
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import ALL_TABLES, TABLES, load_source, scenario_lines
 from validation.end_to_end.speedups import SOURCES as GAIN_SOURCES
@@ -24,13 +24,13 @@ from validation.end_to_end.today import deployment_scores, predict_today, thinne
 from validation.writing import write_whole
 
 
-def _chosen(items: Iterable[TodayRun], *, only: str, every: int) -> tuple[TodayRun, ...]:
-    """Runs without speculation whose accelerator, engine or model contains ``only``, thinned to every n-th."""
+def _chosen(data: Path, *, mode: str, only: str, every: int) -> tuple[TodayRun, ...]:
+    """Runs of a mode whose accelerator, engine or model contains ``only``, thinned to every n-th."""
+    items = load_disaggregated(data) if mode == "disaggregated" else load_inferencex(data)
     kept = [
         item
         for item in items
-        if item.speculation == "none"
-        and any(only.lower() in name.lower() for name in (item.hardware, item.engine, item.model))
+        if item.mode == mode and any(only.lower() in name.lower() for name in (item.hardware, item.engine, item.model))
     ]
     return thinned(kept, every=every)
 
@@ -56,6 +56,12 @@ def main() -> int:
         "--today", action="store_true", help="InferenceX's closed loops instead: aggregated, without speculation"
     )
     parser.add_argument(
+        "--mode",
+        choices=MODES,
+        default=MODES[0],
+        help="--today: aggregated, aggregated with multi-token prediction (mtp), or disaggregated with and without it",
+    )
+    parser.add_argument(
         "--steps", action="store_true", help="with --today: time per token by its parts, measured and predicted"
     )
     parser.add_argument("--every", type=int, default=1, help="--today: every n-th run of a deployment")
@@ -73,7 +79,7 @@ def main() -> int:
             print(f"inferencex: {count} deployments refused: {reason}", file=sys.stderr)
         return 0
     if arguments.today:
-        items = _chosen(load_inferencex(arguments.data), only=arguments.only, every=max(1, arguments.every))
+        items = _chosen(arguments.data, mode=arguments.mode, only=arguments.only, every=max(1, arguments.every))
         if not arguments.scenarios:
             return _score_today(items)
         runs = tuple(item.run for item in items)

@@ -17,7 +17,8 @@ from typing import Any
 
 from simulator.errors import RoofcastError
 from simulator.units import MILLI
-from validation.end_to_end.runs import MeasuredRun, read_rows
+from validation.end_to_end.layouts import degrees, disaggregation, pools_of, served_by
+from validation.end_to_end.runs import MeasuredRun, Row, read_rows
 
 TABLE = Path("today") / "inferencex.csv"
 
@@ -51,17 +52,31 @@ _SGLANG_STATIC_SHARE = 0.82
 """As the DeepSeek-R1 recipes set --mem-fraction-static (from memory, verify)."""
 _LAYOUT = re.compile(r"tp(\d+) ep(\d+) dp_attention([01])")
 
+# Guesses of the recipes with multi-token prediction (from memory, verify): three steps of one guess each, two in
+# SGLang's recipes for NVIDIA, one where TensorRT-LLM runs attention data parallelism.
+_GUESSES = 3
+_GUESSES_OF_ENGINE = {("sglang", "nvidia"): 2}
+_GUESSES_OF_RANKS = {"tensorrt-llm": 1}
+
+MODES = ("aggregated", "mtp", "disaggregated")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TodayRun:
-    """One aggregated deployment at one concurrency; ``speculation`` is none or mtp."""
+    """One deployment at one concurrency; ``pools`` is agg or disagg, ``speculation`` none or mtp."""
 
     run: MeasuredRun
     hardware: str
     engine: str
     model: str
     weights: str
+    pools: str
     speculation: str
+
+    @property
+    def mode(self) -> str:
+        """One of ``MODES``; disaggregated runs with and without speculation are one."""
+        return "disaggregated" if self.pools == "disagg" else "aggregated" if self.speculation == "none" else "mtp"
 
 
 def load_inferencex(data: Path) -> tuple[TodayRun, ...]:
@@ -74,7 +89,12 @@ def load_inferencex(data: Path) -> tuple[TodayRun, ...]:
     RoofcastError
         A row names an accelerator, an engine or a layout that the loader does not know.
     """
-    return tuple(_runs(read_rows(data / TABLE)))
+    return tuple(_runs(read_rows(data / TABLE), pools="agg"))
+
+
+def load_disaggregated(data: Path) -> tuple[TodayRun, ...]:
+    """All disaggregated runs whose pools the table says, otherwise as ``load_inferencex``."""
+    return tuple(_runs((row for row in read_rows(data / TABLE) if pools_of(row) is not None), pools="disagg"))
 
 
 def _note(row: Mapping[str, str], name: str) -> str:
@@ -84,15 +104,15 @@ def _note(row: Mapping[str, str], name: str) -> str:
     return found[1].strip()
 
 
-def _runs(rows: Iterable[Mapping[str, str]]) -> Iterable[TodayRun]:
+def _runs(rows: Iterable[Row], *, pools: str) -> Iterable[TodayRun]:
     grouped: dict[tuple[str, ...], dict[str, float]] = {}
-    first: dict[tuple[str, ...], Mapping[str, str]] = {}
+    first: dict[tuple[str, ...], Row] = {}
     for row in rows:
-        if _note(row, "mode") != "agg":
+        if _note(row, "mode") != pools:
             continue
         key = (_note(row, "config_id"), row["batch_or_concurrency"], row["isl"], row["osl"])
         name, factor = METRICS[row["metric"]]
-        per_device = int(row["n_gpus"]) if name == "total_tokens_per_s" else 1
+        per_device = _devices(row) if name == "total_tokens_per_s" else 1
         grouped.setdefault(key, {})[name] = float(row["value"]) * factor * per_device
         first.setdefault(key, row)
     for key, measured in grouped.items():
@@ -104,13 +124,24 @@ def _runs(rows: Iterable[Mapping[str, str]]) -> Iterable[TodayRun]:
             engine=row["engine"],
             model=row["model"],
             weights=row["weight_dtype"],
+            pools=pools,
             speculation=_note(row, "spec"),
         )
 
 
-def _scenario(row: Mapping[str, str]) -> dict[str, Any]:
+def _devices(row: Row) -> int:
+    """Accelerators of the run; counted from the pools, since the column takes some workers for one device."""
+    pools = pools_of(row)
+    return int(row["n_gpus"]) if pools is None else pools[0].devices + pools[1].devices
+
+
+def _vendor(row: Row) -> str:
+    return "amd" if row["hardware"].startswith("MI") else "nvidia"
+
+
+def _scenario(row: Row) -> dict[str, Any]:
     concurrency = int(row["batch_or_concurrency"])
-    engine, vendor = row["engine"], "amd" if row["hardware"].startswith("MI") else "nvidia"
+    engine, vendor = served_by(row["engine"]), _vendor(row)
     limits: dict[str, Any] = {
         "name": engine,
         "prefix_caching": False,
@@ -128,8 +159,9 @@ def _scenario(row: Mapping[str, str]) -> dict[str, Any]:
         "kind": "closed_loop",
         "model": row["model"],
         "hardware": HARDWARE[row["hardware"]],
-        **_layout(row),
-        "precision": _precision(row),
+        **_layout(row, engine=engine),
+        **_guesses(row, engine=engine),
+        "precision": _precision(row, engine=engine),
         "engine": limits,
         "concurrency": concurrency,
         "num_requests": REQUESTS_PER_SLOT * concurrency,
@@ -139,27 +171,38 @@ def _scenario(row: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _layout(row: Mapping[str, str]) -> dict[str, int]:
-    """Parallel degrees: attention data parallelism shards experts over the same devices."""
+def _layout(row: Row, *, engine: str) -> dict[str, Any]:
+    """Parallel degrees, of both pools where there are two."""
+    pools = pools_of(row)
+    has_experts = "Llama" not in row["model"]
+    if pools is not None:
+        return {"disaggregation": disaggregation(*pools, engine=engine)}
     found = _LAYOUT.search(row["notes"])
     if found is None:
         raise RoofcastError(f"a row of {TABLE} does not say its layout: {row['notes'][:80]}", field="notes")
     tp, ep, attention_dp = int(found[1]), int(found[2]), found[3] == "1"
-    has_experts = "Llama" not in row["model"]
-    if attention_dp:
-        return {"dp_size": tp, "ep_size": tp}
-    if row["engine"] == "tensorrt-llm" and has_experts:
-        return {"tp_size": tp, "ep_size": tp}
-    return {"tp_size": tp, "ep_size": ep}
+    return degrees(tp, ep, attention_dp=attention_dp, engine=engine, has_experts=has_experts)
 
 
-def _precision(row: Mapping[str, str]) -> dict[str, str]:
+def _guesses(row: Row, *, engine: str) -> dict[str, Any]:
+    """Multi-token prediction as the recipes run it; how often guesses are accepted is left to the library."""
+    if _note(row, "spec") == "none":
+        return {}
+    k = _GUESSES_OF_ENGINE.get((engine, _vendor(row)), _GUESSES)
+    pools = pools_of(row)
+    ranks = pools[1].attention_dp if pools is not None else "dp_attention1" in row["notes"]
+    if ranks:
+        k = _GUESSES_OF_RANKS.get(engine, k)
+    return {"techniques": {"speculation": {"method": "mtp", "k": k}}}
+
+
+def _precision(row: Row, *, engine: str) -> dict[str, str]:
     """Formats by the recipe: block formats multiply in their own format where the chip does."""
     weights = row["weight_dtype"]
     found = {"weights": weights}
     if row["model"] in _FP8_CACHE and weights != "mxfp4":
         found["kv_cache"] = "fp8"
-    if row["hardware"] == "H200 SXM" and row["engine"] == "sglang":
+    if row["hardware"] == "H200 SXM" and engine == "sglang":
         found["kv_cache"] = "bf16"
     if weights == "mxfp4" and row["hardware"] in _FP4_CHIPS and "gpt-oss" not in row["model"]:
         found = {"scheme": "mxfp4-w4a4", "kv_cache": "fp8"}

@@ -40,11 +40,11 @@ class DeploymentScore:
 
 
 def thinned(items: Sequence[TodayRun], *, every: int) -> tuple[TodayRun, ...]:
-    """Every ``every``-th run of each accelerator, engine, model and weight format, in the order of the table."""
+    """Every ``every``-th run of each accelerator, engine, model, weight format and mode, in the order of the table."""
     seen: dict[tuple[str, ...], int] = {}
     kept = []
     for item in items:
-        key = (item.hardware, item.engine, item.model, item.weights)
+        key = (item.hardware, item.engine, item.model, item.weights, item.mode, item.speculation)
         seen[key] = seen.get(key, -1) + 1
         if seen[key] % every == 0:
             kept.append(item)

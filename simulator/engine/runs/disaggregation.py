@@ -1,9 +1,8 @@
 """Prefill and decode in pools of their own: prompts in one, their KV cache over a link, answers in the other.
 
 Nothing flows back from the decode pool, so that the pools are simulated one after the other. The first token travels
-with the KV cache: clients see it when the transfer is complete. Left out: transfers layer by layer during the prefill,
-prefixes that the decode pool has already (all prompt tokens are sent), and prefill replicas that hold blocks until they
-are fetched.
+with the KV cache: clients see it when the transfer is complete. Left out: prefixes that the decode pool has already
+(all prompt tokens are sent), and prefill replicas that hold blocks until they are fetched.
 
 References
 ----------
@@ -13,7 +12,6 @@ References
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -23,14 +21,15 @@ from simulator.engine.runs.metrics import ServeResult, serve_result
 from simulator.engine.runs.scheduling import Pool, kv_blocks_of, scheduler_settings, speculating, step_tables
 from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.errors import RoofcastError
+from simulator.operators.step_shape import prefill_step
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
-from simulator.specs.engine.deployment import DisaggregationSpec
-from simulator.specs.hardware.accelerator import ServerSpec
+from simulator.phases.step import estimate_step
+from simulator.specs.engine.deployment import DisaggregationSpec, TransferOrder
+from simulator.specs.hardware.accelerator import LinkSpec, ServerSpec
 from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.spellings import link_word
 from simulator.traffic.requests import NO_PREFIX, NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests
-
-LinkName = Literal["scale_up", "nic"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +50,26 @@ class DisaggregatedResult:
     link_busy_fraction: float
 
 
-def transfer_link(
-    prefill: Pool, decode: Pool, *, link: LinkName | None, server: ServerSpec | None
-) -> tuple[str, float]:
+def _link_place(link: str | None, *, scale_up: LinkSpec, server: ServerSpec | None) -> str | None:
+    """``scale_up`` or ``nic`` for a link by its place or its own name, refused where the servers have no such link."""
+    if link is None or link in ("scale_up", "nic"):
+        return link
+    kinds = {link_word(scale_up.kind): "scale_up"} | ({} if server is None else {link_word(server.nic.kind): "nic"})
+    place = kinds.get(link_word(link))
+    if place is None:
+        raise RoofcastError(
+            f"{link!r} does not join these pools; their servers have {' and '.join(kinds)}",
+            field="disaggregation.link",
+            code="unsupported_option",
+            hint=f"scale_up, nic, {', '.join(kinds)}, or leave it out for the faster one that reaches",
+        )
+    return place
+
+
+def transfer_link(prefill: Pool, decode: Pool, *, link: str | None, server: ServerSpec | None) -> tuple[str, float]:
     """Name and bandwidth per device and direction [bytes/s] of the link between the pools."""
     scale_up = prefill.deployment.hardware.scale_up
+    link = _link_place(link, scale_up=scale_up, server=server)
     inside = prefill.devices + decode.devices <= scale_up.domain_size
     if link == "scale_up" and not inside:
         raise RoofcastError(
@@ -89,10 +103,48 @@ def transfer_ends_s(ready_s: Floats, duration_s: Floats, *, sender: Ints) -> Flo
     return ends_s
 
 
-def token_transfer_s(prefill: Pool, decode: Pool, *, link_bytes_per_s: float) -> float:
-    """Time to move one token's KV cache [s]: all devices at once, the side with more of it on each sets the pace."""
+def shown_transfer_s(transfer_s: float, *, prompt_s: float, layers: int) -> float:
+    """What of a cache's transfer is left when its prompt is done, sent layer by layer [s].
+
+    Equation
+    --------
+    s = max(t / L, t - p (L - 1) / L)
+
+    Parameters
+    ----------
+    transfer_s : the whole cache over the link t [s]
+    prompt_s : computation of the prompt p [s]
+    layers : layers L of equal time and equal cache [-]
+
+    Range of validity
+    -----------------
+    Each layer's cache sets out when the layer is done, so that the last one's is never hidden. Leaves out the set-up
+    of each transfer.
+
+    References
+    ----------
+    [Patel2024a] section 4.2, optimised KV-cache transfer.
+
+    Examples
+    --------
+    >>> shown_transfer_s(0.2, prompt_s=1.0, layers=10)
+    0.02
+    """
+    return max(transfer_s / layers, transfer_s - prompt_s * (layers - 1) / layers)
+
+
+def token_transfer_s(
+    prefill: Pool, decode: Pool, *, link_bytes_per_s: float, transfer: TransferOrder, prompt_tokens: int
+) -> float:
+    """Time that moving one token's KV cache adds to its prompt [s]: all devices at once, the side with more of it on
+    each sets the pace. ``prompt_tokens`` is the length at which the time of a prompt is taken."""
     each = (memory_plan(pool.deployment).kv_bytes_per_token for pool in (prefill, decode))
-    return max(each) / link_bytes_per_s
+    token_s = max(each) / link_bytes_per_s
+    if transfer == "after_prefill":
+        return token_s
+    prompt = estimate_step(prefill.deployment, prefill_step(sequences=1, tokens=prompt_tokens))
+    layers = prefill.deployment.model.num_hidden_layers
+    return shown_transfer_s(token_s, prompt_s=float(prompt.step_s[0]) / prompt_tokens, layers=layers)
 
 
 def _part(requests: Requests, chosen: Ints, *, arrival_s: Floats, output_tokens: Ints) -> Requests:
@@ -216,14 +268,12 @@ def _answers(requests: Requests, transfers: _Transfers, *, timeout_s: float | No
     )
 
 
-def check_pools(prefill: Deployment) -> None:
-    """Refuse what is not modelled: guesses of a pool that decodes nothing."""
-    if prefill.speculation is not None:
-        raise RoofcastError(
-            "speculation is not modelled in a disaggregated deployment",
-            field="disaggregation",
-            code="unsupported_option",
-        )
+def _second_run(decode: Pool, answers: Requests, *, settings: SchedulerSettings, trace_steps: int) -> SimulationRun:
+    """The decode pool's run of what has come over."""
+    if decode.deployment.speculation is not None:
+        settings = speculating(settings, decode.deployment, answers)
+    tables = decode.tables or step_tables(decode.deployment)
+    return simulate_requests(tables, requests=answers, settings=settings, trace_steps=trace_steps)
 
 
 def serve_disaggregated(
@@ -231,9 +281,10 @@ def serve_disaggregated(
     *,
     prefill: Pool,
     decode: Pool,
-    link: LinkName | None,
+    link: str | None,
     server: ServerSpec | None,
     timeout_s: float | None,
+    transfer: TransferOrder = "after_prefill",
     routing: Routing = Routing.ROUND_ROBIN,
     objectives: tuple[ObjectiveSpec, ...] = (),
     trace_steps: int = 0,
@@ -243,7 +294,6 @@ def serve_disaggregated(
     link : the link between them, None for scale-up where both fit one domain and the network elsewhere
     server : what says how fast the network is
     """
-    check_pools(prefill.deployment)
     if (requests.previous != NO_PREVIOUS).any():
         raise RoofcastError("conversations are not modelled", field="disaggregation", code="unsupported_option")
     link_name, link_bytes_per_s = transfer_link(prefill, decode, link=link, server=server)
@@ -257,15 +307,15 @@ def serve_disaggregated(
     prompts = _part(requests, taken, arrival_s=requests.arrival_s[taken], output_tokens=ones)
     tables = prefill.tables or step_tables(prefill.deployment)
     first = simulate_requests(tables, requests=prompts, settings=first_settings, trace_steps=trace_steps)
-    token_s = token_transfer_s(prefill, decode, link_bytes_per_s=link_bytes_per_s)
+    mean_prompt = max(1, round(float(np.mean(requests.prompt_tokens))))
+    token_s = token_transfer_s(
+        prefill, decode, link_bytes_per_s=link_bytes_per_s, transfer=transfer, prompt_tokens=mean_prompt
+    )
     transfers = _transfers(requests, taken, first.records, token_s=token_s)
     second = None
     if len(transfers.requests):
         answers = _answers(requests, transfers, timeout_s=timeout_s)
-        if decode.deployment.speculation is not None:
-            second_settings = speculating(second_settings, decode.deployment, answers)
-        tables = decode.tables or step_tables(decode.deployment)
-        second = simulate_requests(tables, requests=answers, settings=second_settings, trace_steps=trace_steps)
+        second = _second_run(decode, answers, settings=second_settings, trace_steps=trace_steps)
     run = _joined_run(requests, outcome, taken=taken, first=first, transfers=transfers, second=second)
     last_s = float(np.nanmax(run.records.finish_s, initial=0.0))
     prefill_s = max(last_s, float(requests.stage_end_s[-1])) * first_settings.replicas
@@ -296,9 +346,10 @@ class ServedPools:
 
     prefill: Pool
     decode: Pool
-    link: LinkName | None = None
+    link: str | None = None
     server: ServerSpec | None = None
     timeout_s: float | None = None
+    transfer: TransferOrder = "after_prefill"
     routing: Routing = Routing.ROUND_ROBIN
 
     def run(self, requests: Requests) -> ServeResult:
@@ -310,6 +361,7 @@ class ServedPools:
             link=self.link,
             server=self.server,
             timeout_s=self.timeout_s,
+            transfer=self.transfer,
             routing=self.routing,
         ).result
 
@@ -332,7 +384,6 @@ def served_pools(
     routing: Routing = Routing.ROUND_ROBIN,
 ) -> ServedPools:
     """Compile both pools once. Raises RoofcastError for what is not modelled or leaves no room for a cache."""
-    check_pools(prefill)
     for deployment in (prefill, decode):
         kv_blocks_of(deployment)
     return ServedPools(
@@ -341,5 +392,6 @@ def served_pools(
         link=spec.link,
         server=server,
         timeout_s=timeout_s,
+        transfer=spec.transfer,
         routing=routing,
     )

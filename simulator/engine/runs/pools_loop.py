@@ -7,9 +7,9 @@ from math import inf
 
 import numpy as np
 
-from simulator.engine.runs.disaggregation import check_pools, token_transfer_s, transfer_link
+from simulator.engine.runs.disaggregation import token_transfer_s, transfer_link
 from simulator.engine.runs.scheduling import Pool
-from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.demand import LoopDemand, LoopLengths
 from simulator.engine.uniform.loops import (
     REQUESTS_PER_CLIENT,
     LoopReplica,
@@ -22,7 +22,7 @@ from simulator.engine.uniform.loops import (
 from simulator.engine.uniform.record import PoolUse, UniformRun
 from simulator.engine.uniform.scheduler import Engine
 from simulator.engine.uniform.simulation import simulate_loop
-from simulator.engine.uniform.steps import PhaseEstimate, prefill_phase
+from simulator.engine.uniform.steps import PhaseEstimate, loop_rounds, prefill_phase, prompt_drafting
 from simulator.phases.deployment import Deployment
 from simulator.phases.power import average_power_w
 from simulator.specs.engine.deployment import DisaggregationSpec
@@ -37,6 +37,24 @@ def _share(at_once: int, *, replicas: int, deployment: Deployment) -> int:
 
 def _busy(engines: list[Engine], *, span_s: float) -> float:
     return min(sum(engine.busy_s for engine in engines) / (len(engines) * span_s), 1.0)
+
+
+def _prompt_engines(pool: Pool, *, demand: LoopDemand, lengths: LoopLengths) -> tuple[LoopReplica, list[Engine]]:
+    """Engines that compute prompts, through the drafter too where there is one."""
+    wanted = _share(demand.at_once, replicas=pool.replicas, deployment=pool.deployment)
+    replica = loop_replica(pool.deployment, wanted=wanted, lengths=lengths, prompts_only=True)
+    rounds = prompt_drafting(pool.deployment, demand=demand)
+    work = loop_work(demand, rounds=None, answers=False)
+    return replica, engines_of(replica, work=work, rounds=rounds, copies=pool.replicas)
+
+
+def _answer_engines(pool: Pool, *, demand: LoopDemand, lengths: LoopLengths) -> tuple[LoopReplica, list[Engine]]:
+    """Engines that go on with prompts that others have computed."""
+    wanted = _share(demand.at_once, replicas=pool.replicas, deployment=pool.deployment)
+    replica = loop_replica(pool.deployment, wanted=wanted, lengths=lengths)
+    rounds = loop_rounds(pool.deployment, demand=demand, resident=replica.resident)
+    work = loop_work(demand, rounds=rounds, computes=False)
+    return replica, engines_of(replica, work=work, rounds=rounds, copies=pool.replicas)
 
 
 def disaggregated_loop(
@@ -54,7 +72,6 @@ def disaggregated_loop(
 
     Throughput is that of both pools; a first token is seen when its cache has reached the decode pool.
     """
-    check_pools(prefill)
     pools = (
         Pool(deployment=prefill, replicas=spec.prefill_replicas),
         Pool(deployment=decode, replicas=spec.decode_replicas),
@@ -63,22 +80,10 @@ def disaggregated_loop(
     requests = num_requests or concurrency * REQUESTS_PER_CLIENT
     at_once = min(concurrency, requests)
     demand = loop_demand(prefill, lengths=lengths, requests=requests, at_once=at_once, ramp_s=ramp_s)
-    ahead, after = (
-        loop_replica(
-            pool.deployment,
-            wanted=_share(at_once, replicas=pool.replicas, deployment=pool.deployment),
-            lengths=lengths,
-            prompts_only=computes,
-        )
-        for pool, computes in zip(pools, (True, False), strict=True)
-    )
-    first = engines_of(
-        ahead, work=loop_work(demand, rounds=None, answers=False), rounds=None, copies=spec.prefill_replicas
-    )
-    second = engines_of(
-        after, work=loop_work(demand, rounds=None, computes=False), rounds=None, copies=spec.decode_replicas
-    )
-    token_s = token_transfer_s(*pools, link_bytes_per_s=link_bytes_per_s)
+    ahead, first = _prompt_engines(pools[0], demand=demand, lengths=lengths)
+    after, second = _answer_engines(pools[1], demand=demand, lengths=lengths)
+    isl = lengths.mean_isl_tokens
+    token_s = token_transfer_s(*pools, link_bytes_per_s=link_bytes_per_s, transfer=spec.transfer, prompt_tokens=isl)
     transfer_s = np.where(demand.osl_tokens > 1, demand.isl_tokens * token_s, inf)
     records = simulate_loop(demand, engines=first, decode=second, transfer_s=transfer_s.tolist())
     span_s = float(records.finish_s.max())

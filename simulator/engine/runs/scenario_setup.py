@@ -10,7 +10,7 @@ from simulator.engine.settings import Routing
 from simulator.errors import ProfileError, RoofcastError
 from simulator.operators.vision import with_pictures
 from simulator.phases.deployment import Deployment, deploy
-from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
+from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec, PoolName
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.loading import default_server_for, load_hardware
 from simulator.specs.model.architecture import ModelSpec
@@ -168,10 +168,19 @@ def pool_deployments(
 ) -> tuple[Deployment, Deployment]:
     """What one replica of the prefill pool and one of the decode pool runs."""
     _check_fields(scenario)
+    pools: tuple[PoolName, PoolName] = ("prefill", "decode")
     prefill, decode = (
-        deployment_of(scenario.model_copy(update={"tp_size": size or scenario.tp_size}), profiles=profiles)
-        for size in (spec.prefill_tp_size, spec.decode_tp_size)
+        deployment_of(scenario.model_copy(update=spec.degrees(pool)), profiles=profiles) for pool in pools
     )
+    first = spec.prefill_replicas * prefill.parallelism.devices
+    second = spec.decode_replicas * decode.parallelism.devices
+    if spec.devices is not None and first + second > spec.devices:
+        raise RoofcastError(
+            f"a prefill pool on {first} and a decode pool on {second} devices would share some of {spec.devices}",
+            field="disaggregation.devices",
+            code="contradiction",
+            hint=f"at least {first + second}, or fewer or smaller replicas",
+        )
     return prefill, decode
 
 

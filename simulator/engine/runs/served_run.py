@@ -219,6 +219,7 @@ def disaggregated_run(
         link=spec.link,
         server=server,
         timeout_s=workload.timeout_s,
+        transfer=spec.transfer,
         routing=options.routing,
         objectives=options.objectives,
         trace_steps=options.trace_steps,
@@ -334,6 +335,7 @@ def _pools_interval(
             link=spec.link,
             server=server,
             timeout_s=load.timeout_s,
+            transfer=spec.transfer,
             routing=routing,
         ).result
 

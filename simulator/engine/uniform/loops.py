@@ -55,7 +55,7 @@ def loop_replica(
     held = held_tokens(deployment, isl_tokens=isl, osl_tokens=osl)
     resident = resident_sequences(deployment, memory, wanted=wanted, tokens=held)
     step_tokens = max(deployment.engine.max_num_batched_tokens, resident + 1)
-    verify = 1 if deployment.speculation is None else deployment.speculation.plan.verify_tokens
+    verify = 1 if deployment.speculation is None or prompts_only else deployment.speculation.plan.verify_tokens
     if verify > 1:
         # Every running sequence verifies its guesses in every step, within the step's tokens.
         resident = max(1, min(resident, (step_tokens - 1) // verify))

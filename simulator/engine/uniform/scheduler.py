@@ -136,6 +136,11 @@ class Engine:
             self.event_s = self._start_s + self._run_s(self._run)
 
     @property
+    def ranks(self) -> int:
+        """How many step together."""
+        return len(self._ranks)
+
+    @property
     def load(self) -> int:
         """Requests that its ranks have."""
         return sum(rank.load for rank in self._ranks)

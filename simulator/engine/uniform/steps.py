@@ -196,14 +196,35 @@ def loop_rounds(deployment: Deployment, *, demand: LoopDemand, resident: int) ->
         return None
     plan = deployment.speculation.plan
     levels = (np.random.default_rng(0).permutation(demand.requests) + 0.5) / demand.requests
-    isl = max(1, round(float(demand.isl_tokens.mean())))
-    prompt = prefill_step(sequences=1, tokens=isl)
+    context_tokens = _mean_prompt(demand) + float(demand.osl_tokens.mean()) / 2
     return LoopRounds(
         needed=_rounds_of(np.array(plan.acceptance), tokens=demand.osl_tokens - 1, levels=levels),
         verify_tokens=plan.verify_tokens,
-        draft_s=draft_table(deployment, largest=resident, context_tokens=isl + float(demand.osl_tokens.mean()) / 2),
-        prompt_token_s=float(prompt_draft_s(deployment, prompt)[0]) / isl,
+        draft_s=draft_table(deployment, largest=resident, context_tokens=context_tokens),
+        prompt_token_s=_prompt_token_s(deployment, demand=demand),
     )
+
+
+def prompt_drafting(deployment: Deployment, *, demand: LoopDemand) -> LoopRounds | None:
+    """What a replica that computes prompts alone takes for the drafter's cache; None without speculation."""
+    if deployment.speculation is None:
+        return None
+    return LoopRounds(
+        needed=np.zeros(demand.requests, dtype=np.int64),
+        verify_tokens=1,
+        draft_s=np.zeros(1),
+        prompt_token_s=_prompt_token_s(deployment, demand=demand),
+    )
+
+
+def _mean_prompt(demand: LoopDemand) -> int:
+    return max(1, round(float(demand.isl_tokens.mean())))
+
+
+def _prompt_token_s(deployment: Deployment, *, demand: LoopDemand) -> float:
+    """Time of the drafter for one token of a mean prompt [s]."""
+    isl = _mean_prompt(demand)
+    return float(prompt_draft_s(deployment, prefill_step(sequences=1, tokens=isl))[0]) / isl
 
 
 _ROUND_LENGTHS = 9

@@ -30,17 +30,36 @@ class ParallelismSpec(Spec):
         return self.tp_size * self.pp_size * self.dp_size
 
 
+PoolName = Literal["prefill", "decode"]
+TransferOrder = Literal["after_prefill", "layer_wise"]
+
+
 class DisaggregationSpec(Spec):
     """Pools of a disaggregated deployment (kinds serve and closed_loop).
 
     A prompt is computed by one of ``prefill_replicas``, its KV cache moves over ``link``, and one of
-    ``decode_replicas`` goes on. ``link`` is "scale_up" (NVLink and the like: all pools inside one domain) or "nic" (the
-    server's network cards, shared evenly by its accelerators); by default the faster one that reaches.
-    ``prefill_tp_size`` and ``decode_tp_size`` replace the scenario's ``tp_size`` for one pool.
+    ``decode_replicas`` goes on. ``link`` is "scale_up" (NVLink and the like: all pools inside one domain), "nic" (the
+    server's network cards, shared evenly by its accelerators) or the name of one of the two (nvlink, infiniband, ...);
+    by default the faster one that reaches. ``transfer`` says when a cache sets out: when its prompt is done, or layer
+    by layer beside the prompt's computation. ``prefill_tp_size`` and the like replace the scenario's degree in that
+    pool. ``devices`` are the accelerators that there are; pools that need more would share some and are refused.
     """
 
     prefill_replicas: PositiveInt
     decode_replicas: PositiveInt
-    link: Literal["scale_up", "nic"] | None = None
+    link: str | None = None
+    transfer: TransferOrder = "after_prefill"
+    devices: PositiveInt | None = None
     prefill_tp_size: PositiveInt | None = None
+    prefill_pp_size: PositiveInt | None = None
+    prefill_ep_size: PositiveInt | None = None
+    prefill_dp_size: PositiveInt | None = None
     decode_tp_size: PositiveInt | None = None
+    decode_pp_size: PositiveInt | None = None
+    decode_ep_size: PositiveInt | None = None
+    decode_dp_size: PositiveInt | None = None
+
+    def degrees(self, pool: PoolName) -> dict[str, int]:
+        """Degrees of parallelism that one pool has of its own, by the scenario's names."""
+        own = {degree: getattr(self, f"{pool}_{degree}") for degree in ParallelismSpec.model_fields}
+        return {degree: size for degree, size in own.items() if size is not None}

@@ -6,7 +6,7 @@ DeepSeek-V4: attention over compressed keys, hyper-connections, experts in every
 from __future__ import annotations
 
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import choose, decoder, prediction_heads, read_experts, read_trunk, sparse_after
+from simulator.specs.huggingface.layers import choose, decoder, read_experts, read_trunk, sparse_after
 from simulator.specs.model.architecture import (
     CompressedAttentionSpec,
     HyperConnectionSpec,
@@ -95,8 +95,7 @@ def _deepseek(fields: Fields, *, mixers: tuple[MlaSpec, ...]) -> ModelSpec:
     layers = tuple(
         LayerSpec(mixer=mixer, feed_forward=feed_forward) for mixer, feed_forward in zip(mixers, blocks, strict=True)
     )
-    notes = prediction_heads(fields, "num_nextn_predict_layers")
-    return decoder(fields, trunk=trunk, layers=layers, notes=notes)
+    return decoder(fields, trunk=trunk, layers=layers)
 
 
 def read_routed_experts(fields: Fields) -> MoeSpec:
@@ -138,7 +137,7 @@ def read_deepseek_v4(fields: Fields) -> ModelSpec:
         LayerSpec(mixer=mixers[ratio], feed_forward=(by_id if by_table else experts,))
         for ratio, by_table in zip(ratios, hashed, strict=True)
     )
-    notes = (*NOTES, *prediction_heads(fields, "num_nextn_predict_layers"))
+    notes: tuple[str, ...] = NOTES
     if any(hashed):
         notes = (*notes, f"{sum(hashed)} layers route by token id, taken to reach experts as evenly as elsewhere")
     model = decoder(

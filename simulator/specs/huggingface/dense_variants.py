@@ -11,7 +11,6 @@ from simulator.specs.huggingface.layers import (
     decoder,
     every_nth_full,
     grouped_attention,
-    prediction_heads,
     read_attention,
     read_trunk,
     windows_of_types,
@@ -30,7 +29,6 @@ def _plain_stack(
     windows: tuple[int | None, ...] | None = None,
     extra_parameters: int = 0,
     tie_default: bool = False,
-    notes: tuple[str, ...] = (),
 ) -> ModelSpec:
     depth = trunk.num_hidden_layers
     layers = attention_layers(
@@ -39,7 +37,7 @@ def _plain_stack(
         feed_forwards=((mlp,),) * depth,
         extra_parameters=extra_parameters,
     )
-    return decoder(fields, trunk=trunk, layers=layers, tie_default=tie_default, notes=notes)
+    return decoder(fields, trunk=trunk, layers=layers, tie_default=tie_default)
 
 
 def read_exaone4(fields: Fields) -> ModelSpec:
@@ -55,10 +53,9 @@ def read_exaone4(fields: Fields) -> ModelSpec:
     elif window is not None and isinstance(pattern, int) and pattern > 0:
         default = every_nth_full(depth, pattern)
     windows = windows_of_types(fields, depth=depth, window=window, default=default)
-    notes = prediction_heads(fields, "num_nextn_predict_layers", "_num_mtp_layers")
     fields.costless("mtp_loss_scaling_factor", "mtp_share_layers")
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, windows=windows, notes=notes)
+    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, windows=windows)
 
 
 def read_olmo3(fields: Fields) -> ModelSpec:

@@ -206,12 +206,18 @@ def choose(is_sparse: Sequence[bool], *, sparse: MoeSpec, dense: MlpSpec) -> tup
     return tuple((sparse,) if chosen else (dense,) for chosen in is_sparse)
 
 
-def prediction_heads(fields: Fields, *names: str) -> tuple[str, ...]:
-    """A note about multi-token-prediction layers, which plain decoding neither loads nor runs."""
-    given = max((fields.count(name) for name in names), default=0)
-    if not given:
-        return ()
-    return (f"{given} multi-token-prediction layer(s) of the checkpoint are not counted and not run",)
+_PREDICTION_LAYERS = (
+    "num_nextn_predict_layers",
+    "num_mtp_layers",
+    "num_mtp_modules",
+    "mtp_num_hidden_layers",
+    "_num_mtp_layers",
+)
+
+
+def prediction_layers(fields: Fields) -> int:
+    """Multi-token-prediction layers behind the last layer, by whichever name a checkpoint gives their number."""
+    return max(fields.count(name) for name in _PREDICTION_LAYERS)
 
 
 Norm = Literal["rms", "layer", "layer_no_bias", "none_affine"]
@@ -237,6 +243,8 @@ def decoder(
     """A decoder-only model; ``tie_default`` is what the configuration class documents."""
     tied = fields.flag("tie_word_embeddings", default=tie_default)
     known, order = distinct(layers)
+    predicting = prediction_layers(fields)
+    unrun = f"{predicting} multi-token-prediction layer(s) of the checkpoint count and run with speculation mtp alone"
     return ModelSpec(
         name="unnamed",
         model_type="unnamed",
@@ -254,7 +262,8 @@ def decoder(
         final_norm=final_norm,
         per_layer_embedding_size=per_layer_embedding_size,
         extra_parameters=extra_parameters,
-        notes=notes,
+        num_nextn_predict_layers=predicting,
+        notes=(*notes, unrun) if predicting else notes,
     )
 
 

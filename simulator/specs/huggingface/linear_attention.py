@@ -8,7 +8,6 @@ from simulator.specs.huggingface.layers import (
     FULL,
     choose,
     decoder,
-    prediction_heads,
     read_attention,
     read_experts,
     read_trunk,
@@ -42,8 +41,7 @@ def read_qwen_hybrid(fields: Fields) -> ModelSpec:
         LayerSpec(mixer=attention if kind == FULL else delta, feed_forward=feed_forward)
         for kind, feed_forward in zip(types, _qwen_feed_forwards(fields, depth=depth), strict=True)
     )
-    notes = prediction_heads(fields, "mtp_num_hidden_layers")
-    return decoder(fields, trunk=trunk, layers=layers, notes=notes)
+    return decoder(fields, trunk=trunk, layers=layers)
 
 
 def _qwen_feed_forwards(fields: Fields, *, depth: int) -> tuple[tuple[FeedForward, ...], ...]:
@@ -79,9 +77,8 @@ def read_kimi_linear(fields: Fields) -> ModelSpec:
     experts, latent_norm = _kimi_experts(fields)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     blocks = choose(sparse_after(fields, depth=depth, first_default=1), sparse=experts, dense=dense)
-    notes = prediction_heads(fields, "num_nextn_predict_layers")
-    if fields.optional_size("attn_res_block_size"):
-        notes += ("attention residuals (attn_res_block_size) are neither counted nor simulated",)
+    uncounted = "attention residuals (attn_res_block_size) are neither counted nor simulated"
+    notes = (uncounted,) if fields.optional_size("attn_res_block_size") else ()
     layers = tuple(
         LayerSpec(
             mixer=delta if linear else mla,

@@ -12,7 +12,6 @@ from simulator.specs.huggingface.layers import (
     attention_layers,
     decoder,
     grouped_attention,
-    prediction_heads,
     qwen_windows,
     read_attention,
     read_trunk,
@@ -60,8 +59,7 @@ def read_qwen2(fields: Fields) -> ModelSpec:
 def read_mimo(fields: Fields) -> ModelSpec:
     """MiMoConfig (of the checkpoint): Qwen2 with one multi-token-prediction layer behind it."""
     fields.expect("attention_bias", value=True, why="MiMo is Qwen2, whose q, k and v carry biases")
-    notes = prediction_heads(fields, "num_nextn_predict_layers")
-    return read_qwen2(fields).model_copy(update={"notes": notes})
+    return read_qwen2(fields)
 
 
 def read_qwen3(fields: Fields, *, tie_default: bool = False) -> ModelSpec:

@@ -13,7 +13,6 @@ from simulator.specs.huggingface.layers import (
     choose,
     decoder,
     grouped_attention,
-    prediction_heads,
     read_attention,
     read_experts,
     read_trunk,
@@ -96,8 +95,7 @@ def read_glm4_moe(fields: Fields) -> ModelSpec:
     layers = attention_layers(
         attention, windows=(None,) * depth, feed_forwards=choose(chosen, sparse=sparse, dense=dense)
     )
-    notes = prediction_heads(fields, "num_nextn_predict_layers", "num_mtp_layers")
-    return decoder(fields, trunk=trunk, layers=layers, notes=notes)
+    return decoder(fields, trunk=trunk, layers=layers)
 
 
 def read_mimo_v2(fields: Fields) -> ModelSpec:
@@ -117,8 +115,7 @@ def read_mimo_v2(fields: Fields) -> ModelSpec:
         LayerSpec(mixer=with_window(swa, window) if slide else full, feed_forward=feed_forward)
         for slide, feed_forward in zip(slides, blocks, strict=True)
     )
-    notes = prediction_heads(fields, "num_nextn_predict_layers")
-    return decoder(fields, trunk=trunk, layers=layers, notes=notes)
+    return decoder(fields, trunk=trunk, layers=layers)
 
 
 def _mimo_sliding(fields: Fields, *, depth: int) -> tuple[bool, ...]:
@@ -167,8 +164,7 @@ def read_minimax_m2(fields: Fields) -> ModelSpec:
     fields.expect("sliding_window", value=None, why="MiniMaxM2Attention sees every key")
     fields.costless("use_mtp", "mtp_transformer_layers", "max_model_len", "shared_moe_mode", "mlp_intermediate_size")
     fields.costless("layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta")
-    notes = prediction_heads(fields, "num_mtp_modules")
-    return decoder(fields, trunk=trunk, layers=layers, notes=notes)
+    return decoder(fields, trunk=trunk, layers=layers)
 
 
 def _minimax_experts(fields: Fields, *, shared: int) -> MoeSpec:
@@ -196,10 +192,7 @@ def read_minimax_m3(fields: Fields) -> ModelSpec:
         LayerSpec(mixer=attention.model_copy(update={"indexer": indexer if picks else None}), feed_forward=feed_forward)
         for picks, feed_forward in zip(indexed, blocks, strict=True)
     )
-    notes = (
-        "the block indexer is priced as a token indexer over topk_blocks x block_size keys",
-        *prediction_heads(fields, "num_nextn_predict_layers", "num_mtp_modules"),
-    )
+    notes = ("the block indexer is priced as a token indexer over topk_blocks x block_size keys",)
     return decoder(fields, trunk=trunk, layers=layers, notes=notes)
 
 
@@ -248,5 +241,4 @@ def read_step3p7(fields: Fields) -> ModelSpec:
         LayerSpec(mixer=slides if kind == SLIDING else attention, feed_forward=feed_forward)
         for kind, feed_forward in zip(types, blocks, strict=True)
     )
-    notes = prediction_heads(fields, "num_nextn_predict_layers")
-    return decoder(fields, trunk=trunk, layers=layers, notes=notes)
+    return decoder(fields, trunk=trunk, layers=layers)

@@ -10,7 +10,6 @@ from simulator.specs.huggingface.layers import (
     choose,
     decoder,
     every_nth_full,
-    prediction_heads,
     read_attention,
     read_experts,
     read_trunk,
@@ -97,8 +96,7 @@ def read_hunyuan3(fields: Fields) -> ModelSpec:
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     blocks = choose(sparse_after(fields, depth=depth), sparse=sparse, dense=dense)
     layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=blocks)
-    notes = prediction_heads(fields, "num_nextn_predict_layers")
-    return decoder(fields, trunk=trunk, layers=layers, notes=notes)
+    return decoder(fields, trunk=trunk, layers=layers)
 
 
 def read_afmoe(fields: Fields) -> ModelSpec:

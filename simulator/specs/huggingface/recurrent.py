@@ -8,7 +8,6 @@ from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     Trunk,
     decoder,
-    prediction_heads,
     read_attention,
     read_experts,
     read_trunk,
@@ -144,8 +143,7 @@ def read_nemotron_h(fields: Fields) -> ModelSpec:
     fields.costless("mamba_ssm_cache_dtype", "use_mamba_kernels", "mamba_hidden_act", "mlp_hidden_act", "expand")
     fields.costless("time_step_rank", "mtp_hybrid_override_pattern", "mtp_layers_block_type")
     fields.costless("moe_shared_expert_overlap")
-    notes = prediction_heads(fields, "num_nextn_predict_layers")
-    return decoder(fields, trunk=trunk, layers=tuple(kinds[kind] for kind in blocks), notes=notes)
+    return decoder(fields, trunk=trunk, layers=tuple(kinds[kind] for kind in blocks))
 
 
 _UNUSED_WITHOUT = {

@@ -317,9 +317,10 @@ class ModelSpec(Spec):
     ``layers`` holds the distinct blocks, ``layer_order`` which of them stands at each depth.
     ``position_embeddings`` and ``token_types`` count learned embedding rows. ``head_hidden_parameters`` are the
     weights of a transform before the LM head, ``extra_parameters`` those of parts that no token passes (audio towers,
-    prediction heads not used), stored and never multiplied. ``assumption`` says what was taken from the
-    name of a checkpoint alone. ``name`` is what was asked for, ``profile`` the built-in configuration that it
-    shares, ``checkpoint`` what an engine loads; of a configuration of one's own these two are empty.
+    transforms of embeddings), stored and never multiplied. ``num_nextn_predict_layers`` count in no figure unless they
+    draft (speculation ``mtp``). ``assumption`` says what was taken from the name of a checkpoint alone. ``name`` is
+    what was asked for, ``profile`` the built-in configuration that it shares, ``checkpoint`` what an engine loads; of a
+    configuration of one's own these two are empty.
     """
 
     name: str
@@ -346,6 +347,7 @@ class ModelSpec(Spec):
     head_hidden_parameters: NonNegativeInt = 0
     per_layer_embedding_size: NonNegativeInt = 0
     extra_parameters: NonNegativeInt = 0
+    num_nextn_predict_layers: NonNegativeInt = 0
     max_position_embeddings: PositiveInt | None = None
     dtype: Dtype = Dtype.BF16
     quantization: QuantizationSpec | None = None

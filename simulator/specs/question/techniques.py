@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from simulator.specs.base import Spec
+from simulator.specs.model.acceptance import Task
 
 AdapterMethod = Literal["lora", "adapter", "prompt_tuning", "bitfit", "qlora"]
 
@@ -162,7 +163,19 @@ class SparsitySpec(Spec):
 
 
 SpeculationMethod = Literal[
-    "draft", "eagle", "eagle2", "medusa", "hydra", "ngram", "lookup", "llma", "rest", "lookahead", "blockwise"
+    "draft",
+    "mtp",
+    "eagle",
+    "eagle2",
+    "eagle3",
+    "medusa",
+    "hydra",
+    "ngram",
+    "lookup",
+    "llma",
+    "rest",
+    "lookahead",
+    "blockwise",
 ]
 DraftDevice = Literal["same", "other", "cpu"]
 
@@ -173,10 +186,13 @@ class SpeculationSpec(Spec):
     ``acceptance`` is the probability that a guess is accepted given that those before it were: one number or one per
     position; ``accepted_tokens`` is instead the mean number of tokens that a verify step yields, its own included.
     ``draft_model`` names the small model of method draft, ``draft_device`` where it runs: on the target's devices,
-    on others (``draft_hardware`` names them, by default of the target's kind) or on the host's CPU.
+    on others (``draft_hardware`` names them, by default of the target's kind) or on the host's CPU. Method mtp runs the
+    prediction layers that the checkpoint brings (num_nextn_predict_layers) ``k`` times.
     ``tree`` is the number of guesses verified at once, or the guesses per depth, or the paths of a tree of heads as
     Medusa writes them ([[0], [0, 0], [1], ...]). ``window`` and ``guesses`` are W and G of lookahead decoding, whose N
-    is k + 1. ``adaptive`` switches speculation off where it does not pay and shortens k where that is faster.
+    is k + 1. ``task`` is the kind of text that eagle3 guesses (chat, code, math, science or finance), which sets its
+    acceptance where none is given. ``adaptive`` switches speculation off where it does not pay and shortens k where it
+    is faster.
     """
 
     method: SpeculationMethod
@@ -189,6 +205,7 @@ class SpeculationSpec(Spec):
     tree: PositiveInt | tuple[PositiveInt, ...] | None = None
     window: PositiveInt | None = None
     guesses: PositiveInt | None = None
+    task: Task | None = None
     adaptive: bool = False
 
     @model_validator(mode="before")

@@ -1,4 +1,5 @@
-"""EAGLE's drafter as a model of its own: one layer of the target over its features, between its embedding and head.
+"""EAGLE's drafter, or a prediction layer, as a model of its own: one layer of the target over its features, between
+its embedding and head.
 
 Prediction heads on the target (Medusa, Hydra, blockwise): rows of its own operator list, in time and in memory.
 
@@ -32,7 +33,7 @@ def draft_layer_model(target: ModelSpec) -> ModelSpec:
     """
     if target.encoder is not None:
         raise RoofcastError(
-            f"eagle drafts with a decoder layer, and {target.name} has an encoder too",
+            f"eagle and mtp draft with a decoder layer, and {target.name} has an encoder too",
             field="techniques.speculation.method",
             code="contradiction",
             hint="method ngram works with every model that generates",
@@ -49,7 +50,7 @@ def draft_layer_model(target: ModelSpec) -> ModelSpec:
 
 
 def join_features(rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
-    """Rows with EAGLE's product that brings embedding and feature, side by side, back to hidden_size."""
+    """Rows with the product that brings embedding and feature, side by side, back to hidden_size."""
     share = context.share()
     hidden = context.model.hidden_size
     joined = linear(

@@ -19,10 +19,12 @@ from simulator.units import MILLI
 
 
 class Drafter(StrEnum):
-    """What drafts: a small model, one layer over the target's features, heads on the target, or a lookup."""
+    """What drafts: a small model, one layer over the target's features, prediction layers of the checkpoint itself,
+    heads on the target, or a lookup."""
 
     MODEL = "model"
     LAYER = "layer"
+    PREDICTION = "prediction"
     HEADS = "heads"
     HOST = "host"
     FORWARD = "forward"
@@ -41,14 +43,15 @@ class MethodTraits:
 
     k : longest run of guesses
     tree : guesses per depth, or their number, under the reference implementation; None verifies a chain of k
-    tokens : mean tokens per verify step where the scenario gives no acceptance (Vicuna-7B, Spec-Bench, greedy)
+    tokens : mean tokens per verify step where the scenario gives no acceptance (Vicuna-7B, Spec-Bench, greedy), None
+        where acceptance was fitted by position (hardware_profiles/calibration/acceptance.yaml)
     usual, measured : where ``k`` and ``tree``, and where ``tokens`` come from
     """
 
     drafter: Drafter
     bookkeeping: Bookkeeping
     k: int
-    tokens: float
+    tokens: float | None = None
     usual: str
     measured: str
     tree: int | tuple[int, ...] | None = None
@@ -70,6 +73,13 @@ METHODS: Mapping[SpeculationMethod, MethodTraits] = MappingProxyType(
             usual="5 draft tokens, where assisted generation of transformers starts",
             measured=f"{_MEASURED} SpS, A100",
         ),
+        "mtp": MethodTraits(
+            drafter=Drafter.PREDICTION,
+            bookkeeping=Bookkeeping.CHAIN,
+            k=3,
+            usual="3 guesses of one prediction layer, run once for each, as recipes of DeepSeek-R1 do",
+            measured="closed loops of DeepSeek-R1 with and without it (InferenceX)",
+        ),
         "eagle": MethodTraits(
             drafter=Drafter.LAYER,
             bookkeeping=Bookkeeping.TREE,
@@ -87,6 +97,13 @@ METHODS: Mapping[SpeculationMethod, MethodTraits] = MappingProxyType(
             tokens=4.36,
             usual="EAGLE-2's dynamic tree of 60 tokens, depth 6, with its root",
             measured=f"{_MEASURED} EAGLE2, RTX 3090",
+        ),
+        "eagle3": MethodTraits(
+            drafter=Drafter.LAYER,
+            bookkeeping=Bookkeeping.TREE,
+            k=3,
+            usual="3 steps of one guess each, the first set-up of SpecForge's table",
+            measured="accepted lengths of three models on SGLang (SpecForge)",
         ),
         "medusa": MethodTraits(
             drafter=Drafter.HEADS,

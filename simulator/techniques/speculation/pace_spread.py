@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from simulator.specs.model.acceptance import load_acceptance_fit
 from simulator.specs.question.techniques import SpeculationMethod, SpeculationSpec
 
 # Standard deviation of log(speed-up) over the six tasks of Spec-Bench (conversation, translation, summarization,
@@ -35,11 +36,15 @@ def method_sigma(method: SpeculationMethod) -> float:
     ----------
     [Xia2024]
     """
-    return _TASK_SIGMA[method]
+    fitted = load_acceptance_fit().methods.get(method)
+    return _TASK_SIGMA[method] if fitted is None else fitted.log_sigma
 
 
 def pace_sigma(speculation: SpeculationSpec | None) -> float:
-    """The same for a plan's speculation: 0 without it, and where its acceptance was given."""
-    if speculation is None or speculation.acceptance is not None or speculation.accepted_tokens is not None:
+    """The same for a plan's speculation: 0 without it, and where its acceptance or kind of text was given."""
+    if speculation is None:
+        return 0.0
+    given = (speculation.task, speculation.acceptance, speculation.accepted_tokens)
+    if any(value is not None for value in given):
         return 0.0
     return method_sigma(speculation.method)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -10,8 +11,9 @@ import numpy as np
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
 from simulator.operators.transformer import is_encoder_only
+from simulator.specs.model.acceptance import Task, load_acceptance_fit
 from simulator.specs.model.architecture import ModelSpec
-from simulator.specs.question.techniques import DraftDevice, SpeculationSpec
+from simulator.specs.question.techniques import DraftDevice, SpeculationMethod, SpeculationSpec
 from simulator.techniques.speculation.acceptance import any_child_accepted, mean_tokens, rate_of_mean, schedule_length
 from simulator.techniques.speculation.methods import (
     LOOKAHEAD_GUESSES,
@@ -31,7 +33,9 @@ class SpeculationPlan:
 
     k : longest run of guesses; acceptance : P(position i accepted | those before), one per position
     verify_tokens : tokens per sequence that the target's step scores, its own last one included
-    draft_width : tokens per sequence in each of the ``k`` steps of the drafter
+    first_width, draft_width : tokens per sequence in the first of the ``k`` passes of the drafter, and in the others: a
+        layer over the target's features first takes in all that the last step verified, whatever of it was accepted,
+        as the engines' graphs of fixed size do
     """
 
     method: str
@@ -40,6 +44,7 @@ class SpeculationPlan:
     k: int
     acceptance: tuple[float, ...]
     verify_tokens: int
+    first_width: float
     draft_width: float
     draft_device: DraftDevice
     assumptions: tuple[Assumption, ...]
@@ -70,6 +75,11 @@ def check_speculation(spec: SpeculationSpec, *, model: ModelSpec) -> None:
         if not 0.0 <= value <= 1.0:
             raise _refuse("acceptance", f"{value:g} is no probability; allowed: 0 to 1", code="out_of_range")
     traits = METHODS[spec.method]
+    if traits.drafter is Drafter.PREDICTION and not model.num_nextn_predict_layers:
+        raise _refuse(
+            "method", f"{spec.method} runs prediction layers of the checkpoint, and {model.name} has none "
+            "(num_nextn_predict_layers 0)", hint="method eagle drafts with a layer trained for the model",
+        )  # fmt: skip
     drafts = traits.drafter in (Drafter.MODEL, Drafter.LAYER)
     idle = {
         "draft_model": (spec.draft_model is not None and not drafts, "draft or eagle"),
@@ -78,6 +88,7 @@ def check_speculation(spec: SpeculationSpec, *, model: ModelSpec) -> None:
         "tree": (spec.tree is not None and traits.tree is None, "eagle, eagle2, medusa, hydra or rest"),
         "window": (spec.window is not None and spec.method != "lookahead", "lookahead"),
         "guesses": (spec.guesses is not None and spec.method != "lookahead", "lookahead"),
+        "task": (spec.task is not None and not _tasks(spec.method), "eagle3"),
     }
     for field, (is_idle, user) in idle.items():
         if is_idle:
@@ -119,6 +130,8 @@ def speculation_plan(spec: SpeculationSpec, *, model: ModelSpec, framework: bool
     k = _run_length(spec, traits=traits, tree=tree, framework=framework, said=said)
     acceptance = _acceptance(spec, traits=traits, k=k, is_chain=tree is None, said=said)
     verify = _verify_tokens(spec, traits=traits, tree=tree, k=k, framework=framework, said=said)
+    over_features = traits.drafter in (Drafter.LAYER, Drafter.PREDICTION)
+    width = max(1.0, (verify - 1) / k) if over_features else 1.0
     return SpeculationPlan(
         method=spec.method,
         drafter=traits.drafter,
@@ -126,7 +139,8 @@ def speculation_plan(spec: SpeculationSpec, *, model: ModelSpec, framework: bool
         k=k,
         acceptance=acceptance,
         verify_tokens=verify,
-        draft_width=max(1.0, (verify - 1) / k) if traits.drafter is Drafter.LAYER else 1.0,
+        first_width=float(verify) if over_features and tree is None else width,
+        draft_width=width,
         draft_device=spec.draft_device or "same",
         assumptions=tuple(said),
     )
@@ -165,13 +179,34 @@ def _run_length(
 def _mean_at(spec: SpeculationSpec, *, traits: MethodTraits, k: int) -> float:
     if spec.accepted_tokens is not None:
         return spec.accepted_tokens
-    return traits.tokens if spec.acceptance is None else mean_tokens(np.full(k, float(np.mean(spec.acceptance))))
+    if spec.acceptance is not None:
+        return mean_tokens(np.full(k, float(np.mean(spec.acceptance))))
+    return mean_tokens(np.array(_fitted(spec, k=k))) if traits.tokens is None else traits.tokens
+
+
+def _tasks(method: SpeculationMethod) -> Mapping[Task, tuple[float, ...]]:
+    """Fitted acceptance of a method by kind of text; empty where it is not known by text."""
+    fitted = load_acceptance_fit().methods.get(method)
+    return {} if fitted is None else fitted.tasks
+
+
+def _fitted(spec: SpeculationSpec, *, k: int) -> tuple[float, ...]:
+    """Fitted acceptance of ``k`` positions; those beyond the fit are accepted like its last one."""
+    fitted = load_acceptance_fit().methods[spec.method]
+    rates = fitted.rates if spec.task is None else fitted.tasks[spec.task]
+    return (*rates[:k], *(rates[-1],) * (k - len(rates)))
 
 
 def _acceptance(
     spec: SpeculationSpec, *, traits: MethodTraits, k: int, is_chain: bool, said: list[Assumption]
 ) -> tuple[float, ...]:
+    if spec.acceptance is None and spec.accepted_tokens is None and traits.tokens is None:
+        rates = _fitted(spec, k=k)
+        of_task = "" if spec.task is None else f", {spec.task}"
+        said.append(_assumed("acceptance", _listed(rates), detail=f"{traits.measured}{of_task}"))
+        return rates
     if spec.acceptance is None and spec.accepted_tokens is None:
+        assert traits.tokens is not None, "else it was fitted by position"
         rate = rate_of_mean(traits.tokens, k=traits.k)
         flattered = "; with its tree, a chain yields less" if is_chain and traits.tree is not None else ""
         said.append(_assumed("acceptance", f"{rate:.3f} a position", detail=f"{traits.measured}{flattered}"))
@@ -183,7 +218,7 @@ def _acceptance(
                 f"token allow 1 to {k + 1}", code="out_of_range", hint="raise k or check the figure",
             )  # fmt: skip
         return (rate_of_mean(spec.accepted_tokens, k=k),) * k
-    rates = np.broadcast_to(np.asarray(spec.acceptance, dtype=np.float64), (k,))
+    given = np.broadcast_to(np.asarray(spec.acceptance, dtype=np.float64), (k,))
     if isinstance(spec.tree, tuple):
         said.append(
             _assumed(
@@ -192,8 +227,15 @@ def _acceptance(
             )
         )
         nodes = np.array(spec.tree, dtype=np.float64)
-        rates = any_child_accepted(rates, children=nodes / np.append(1.0, nodes[:-1]))
-    return tuple(float(rate) for rate in rates)
+        given = any_child_accepted(given, children=nodes / np.append(1.0, nodes[:-1]))
+    return tuple(float(rate) for rate in given)
+
+
+def _listed(rates: tuple[float, ...]) -> str:
+    """Acceptance by position, in words."""
+    if len(set(rates)) == 1:
+        return f"{rates[0]:.3f} a position"
+    return " ".join(f"{rate:.2f}" for rate in rates) + " by position"
 
 
 def _verify_tokens(
@@ -232,5 +274,6 @@ def with_run_length(plan: SpeculationPlan, *, k: int) -> SpeculationPlan:
         k=k,
         acceptance=known + (plan.acceptance[-1],) * (k - len(known)),
         verify_tokens=1 + k,
+        first_width=1.0 + k if plan.first_width > 1.0 else 1.0,
         draft_width=1.0,
     )

@@ -16,7 +16,7 @@ from simulator.specs.huggingface.layers import (
     attention_layers,
     distinct,
     every_nth_full,
-    prediction_heads,
+    prediction_layers,
     read_attention,
     read_trunk,
     windows_of_types,
@@ -215,8 +215,7 @@ def test_one_block_stands_at_each_depth() -> None:
     assert {layer.norms for layer in layers} == {4}
 
 
-def test_prediction_layers_are_told_once_whichever_name_gives_them() -> None:
-    assert prediction_heads(fields(), "a", "b") == ()
-    assert prediction_heads(fields(a=0), "a", "b") == ()
-    (note,) = prediction_heads(fields(b=2), "a", "b")
-    assert note.startswith("2 ")
+@pytest.mark.parametrize("name", ["num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers"])
+def test_prediction_layers_are_counted_whichever_name_gives_them(name: str) -> None:
+    assert prediction_layers(fields()) == 0
+    assert prediction_layers(fields(**{name: 2})) == 2

@@ -61,6 +61,7 @@ _PLAN_FLAGS = (
     *("rate_per_s", "rps"),
     *("isl_tokens", "isl"),
     *("osl_tokens", "osl"),
+    "workload",
     "ttft_p95",
     "tpot_p95",
     "hardware",

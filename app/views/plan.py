@@ -17,6 +17,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import provider_kinds
 from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
+from simulator.planner.search.question import DEFAULT_UTILIZATION
 from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
 from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.charts.memory_stack import memory_stack_chart
@@ -48,17 +49,18 @@ _TARGETS = {_NO_TARGET: None, "99 %": 99.0, "99.9 %": 99.9, "99.99 %": 99.99}
 
 def _policy_inputs() -> dict[str, object]:
     flags: dict[str, object] = {**inputs.weights_input("weights")}
-    flags["utilization"] = st.slider(
+    load = st.slider(
         "Highest load of a replica",
         0.3,
         0.95,
-        0.8,
+        DEFAULT_UTILIZATION,
         0.05,
         format="percent",
         key="load",
         bind="query-params",
         help=glossary.UTILISATION,
     )
+    flags |= {} if load == DEFAULT_UTILIZATION else {"utilization": load}
     flags["spares"] = int(
         st.number_input("Spare replicas", 0, 20, 1, key="spares", bind="query-params", help=glossary.SPARES)
     )
@@ -121,7 +123,8 @@ def _demand_inputs(preset: WorkloadPreset) -> dict[str, object]:
         step=10.0,
         help="The rate that the fleet must carry.",
     )
-    flags["isl_tokens"], flags["osl_tokens"] = inputs.length_inputs(preset)
+    isl_tokens, osl_tokens = inputs.length_inputs(preset)
+    flags |= {"workload": preset.word, **preset.changed({"isl_tokens": isl_tokens, "osl_tokens": osl_tokens})}
     left, right = st.columns(2)
     with left:
         flags["ttft_p95"] = inputs.number(
@@ -150,7 +153,7 @@ def _inputs() -> dict[str, object]:
             flags["hardware"] = tuple(chosen)
         with st.expander("Lengths, formats, spares, prices"):
             isl_cv, osl_cv, prefix_hit = variation_inputs(preset, highest_prefix=0.99)
-            flags |= {"isl_cv": isl_cv, "osl_cv": osl_cv, "prefix_hit": prefix_hit}
+            flags |= preset.changed({"isl_cv": isl_cv, "osl_cv": osl_cv, "prefix_hit": prefix_hit})
             flags |= _policy_inputs()
         with st.expander("Growth and failures"):
             flags |= _outlook_inputs()

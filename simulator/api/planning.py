@@ -150,7 +150,7 @@ def report_files(
 ) -> tuple[Path, ...]:
     """Write the report of a plan that was answered in full."""
     from simulator.reports.formats.files import ALL_FORMATS, parse_formats, write_reports
-    from simulator.specs.question.plan import plan_command
+    from simulator.reports.words.plan_command import plan_command
 
     written = write_reports(
         found,

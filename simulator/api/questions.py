@@ -65,6 +65,7 @@ class PlanFields(TypedDict, total=False):
     rate_per_s: float
     model: str
     hardware: Texts
+    workload: str
     isl_tokens: float
     osl_tokens: float
     isl_cv: float

@@ -122,7 +122,7 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
 
     flags: dict[str, object] = {}
     for name, value in parameters.items():
-        if value is None or value == () or value is False:
+        if value is None or value == () or value is False or name == "workload":
             continue
         if name == "objective" and isinstance(value, list | tuple):
             flags.update(_objectives([str(item) for item in value]))

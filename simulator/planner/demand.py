@@ -18,13 +18,14 @@ from simulator.errors import Option, RoofcastError
 from simulator.planner.input_origins import LengthOrigins, TraceFound, TraceName
 from simulator.planner.plan_warnings import PlanWarning, TraceRepaired
 from simulator.planner.records import Demand, Objective
+from simulator.planner.workload_presets import CHAT, WorkloadPreset, nearest_preset, workload_preset
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DAYS_PER_WEEK, HOURS_PER_DAY, WEEKDAYS
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from simulator.units import percent_text
 
 if TYPE_CHECKING:
-    from simulator.traffic.recorded.traces import LengthSummary, TraceSummary
+    from simulator.traffic.recorded.traces import TraceSummary
 
 
 # A raised cosine with its peak in the early afternoon. Assumed, not measured, and only where a peak over the mean says
@@ -143,9 +144,6 @@ def _assumed_day(spec: PlanSpec, *, busy: float) -> tuple[tuple[float, ...], str
     return day_profile(min(1.0, max(mean, _NARROWEST))), source
 
 
-# Means and coefficients of variation over the 19,366 requests of AzureLLMInferenceTrace2023_conv.csv [Patel2024a].
-CHAT_ISL = LengthDistribution(mean_tokens=1155.0, cv=0.96)
-CHAT_OSL = LengthDistribution(mean_tokens=211.0, cv=0.77)
 # MLPerf Inference, llama2-70b, Server scenario: p99 TTFT 2 s and p99 TPOT 200 ms [MLPerf2024]. Held at p95 here.
 DEFAULT_OBJECTIVES = (
     Objective(metric=LatencyMetric.TTFT, percentile=95.0, bound_s=2.0),
@@ -252,13 +250,11 @@ def read_demand(spec: PlanSpec, *, context_tokens: float = inf) -> Demand:
         (trace.peak_to_mean if trace else None, ValueOrigin.MEASURED, read.name),
         (1.0, ValueOrigin.DEFAULT, None),
     )
-    isl = _lengths(
-        "isl_tokens", spec.isl_tokens, spec.isl_cv, read=read, own=trace.isl if trace else None, usual=CHAT_ISL
+    isl, osl = _lengths(spec, read)
+    prefix = _first(
+        (spec.prefix_hit, ValueOrigin.GIVEN, None),
+        (_workload(spec).prefix_hit, ValueOrigin.DEFAULT, read.prefix_hit or _named(spec)),
     )
-    osl = _lengths(
-        "osl_tokens", spec.osl_tokens, spec.osl_cv, read=read, own=trace.osl if trace else None, usual=CHAT_OSL
-    )
-    prefix = _first((spec.prefix_hit, ValueOrigin.GIVEN, None), (0.0, ValueOrigin.DEFAULT, read.prefix_hit))
     arrival_cv = _first((spec.arrival_cv, ValueOrigin.GIVEN, None), (1.0, ValueOrigin.DEFAULT, read.arrival_cv))
     mix = RequestMix(
         isl=isl.lengths,
@@ -306,30 +302,46 @@ class _Lengths:
         return Assumption(key=self.key, value=lengths, origin=origin, detail=found)
 
 
-def _lengths(
-    key: str,
-    mean: float | None,
-    cv: float | None,
-    *,
-    read: _Traced,
-    own: LengthSummary | None,
-    usual: LengthDistribution,
-) -> _Lengths:
-    first = _first(
-        (mean, ValueOrigin.GIVEN, None),
-        (own.mean if own else None, ValueOrigin.TRACE, None),
-        (usual.mean_tokens, ValueOrigin.DEFAULT, None),
+def _workload(spec: PlanSpec) -> WorkloadPreset:
+    """The kind of demand that was named, chat where none was."""
+    return CHAT if spec.workload is None else workload_preset(spec.workload)
+
+
+def _named(spec: PlanSpec) -> WorkloadPreset | None:
+    return None if spec.workload is None else _workload(spec)
+
+
+def _lengths(spec: PlanSpec, read: _Traced) -> tuple[_Lengths, _Lengths]:
+    """Lengths of prompts and of answers.
+
+    Means that are not given are those of the kind of demand. How much lengths vary follows what is served: of the kind
+    that was named, or of the one whose means are nearest to these.
+    """
+    workload, trace = _workload(spec), read.summary
+    means = tuple(
+        _first((given, ValueOrigin.GIVEN, None), (own, ValueOrigin.TRACE, None), (usual, ValueOrigin.DEFAULT, None))
+        for given, own, usual in (
+            (spec.isl_tokens, trace.isl.mean if trace else None, workload.isl_tokens),
+            (spec.osl_tokens, trace.osl.mean if trace else None, workload.osl_tokens),
+        )
     )
-    second = _first(
-        (cv, ValueOrigin.GIVEN, None),
-        (own.cv if own else None, ValueOrigin.TRACE, None),
-        (usual.cv, ValueOrigin.DEFAULT, None),
+    nearest = _named(spec) or nearest_preset(*(mean.value for mean in means))
+    cvs = tuple(
+        _first((given, ValueOrigin.GIVEN, None), (own, ValueOrigin.TRACE, None), (usual, ValueOrigin.DEFAULT, None))
+        for given, own, usual in (
+            (spec.isl_cv, trace.isl.cv if trace else None, nearest.isl_cv),
+            (spec.osl_cv, trace.osl.cv if trace else None, nearest.osl_cv),
+        )
     )
-    return _Lengths(
-        key=key,
-        lengths=LengthDistribution(mean_tokens=first.value, cv=second.value),
-        origins=LengthOrigins(mean=first.origin, cv=second.origin, trace=read.name),
+    isl, osl = (
+        _Lengths(
+            key=key,
+            lengths=LengthDistribution(mean_tokens=mean.value, cv=cv.value),
+            origins=LengthOrigins(mean=mean.origin, cv=cv.origin, trace=read.name, workload=workload, nearest=nearest),
+        )
+        for key, mean, cv in zip(("isl_tokens", "osl_tokens"), means, cvs, strict=True)
     )
+    return isl, osl
 
 
 def read_objectives(spec: PlanSpec) -> tuple[tuple[Objective, ...], Assumption]:

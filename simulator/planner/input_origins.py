@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.assumptions import ValueOrigin
+from simulator.planner.workload_presets import WorkloadPreset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +26,15 @@ class TraceFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthOrigins:
-    """Where the mean and the variation of lengths come from; ``trace`` where one of them is a trace's."""
+    """Where the mean and the variation of lengths come from: ``trace`` where one of them is a trace's; ``workload``
+    and ``nearest`` are the kinds of demand that stand for a mean and for a variation that are not given.
+    """
 
     mean: ValueOrigin
     cv: ValueOrigin
     trace: TraceName | None
+    workload: WorkloadPreset
+    nearest: WorkloadPreset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

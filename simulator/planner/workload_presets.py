@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import hypot, log
 
 from simulator.errors import RoofcastError, did_you_mean
+from simulator.specs.spellings import plain_word
 
 _OURS = "assumed as a starting point: replace it by your own trace"
 
@@ -30,6 +33,15 @@ class WorkloadPreset:
     rate_per_s: float
     source: str
     objective_source: str = _OURS
+
+    @property
+    def word(self) -> str:
+        """As it is written on command lines and in files: ``long-context``."""
+        return plain_word(self.name)
+
+    def changed(self, given: Mapping[str, float]) -> dict[str, float]:
+        """Of fields with their values, those that are not the preset's."""
+        return {name: value for name, value in given.items() if value != getattr(self, name)}
 
 
 # Lengths of chat, code and long context are measured ones [Patel2024a] [Qin2024]: means and coefficients of variation
@@ -114,13 +126,40 @@ PRESETS = (
         rate_per_s=10.0,
         source=_OURS,
     ),
+    WorkloadPreset(
+        name="Reasoning",
+        isl_tokens=1024,
+        osl_tokens=8192,
+        isl_cv=0.96,
+        osl_cv=0.77,
+        prefix_hit=0.0,
+        ttft_p95_s=2.0,
+        tpot_p95_s=0.05,
+        batch_size=32,
+        rate_per_s=10.0,
+        source="lengths of InferenceX's reasoning scenario, 1k / 8k; spread assumed, as of chat",
+    ),
 )
 PRESET_NAMES = tuple(preset.name for preset in PRESETS)
 
 
+CHAT = PRESETS[0]
+"""What a demand is where nothing is said of it."""
+
+
+def nearest_preset(isl_tokens: float, osl_tokens: float) -> WorkloadPreset:
+    """The preset whose mean lengths are nearest, by their ratios; chat unless another is nearer by a factor of two."""
+
+    def distance(item: WorkloadPreset) -> float:
+        return hypot(log(item.isl_tokens / isl_tokens), log(item.osl_tokens / osl_tokens))
+
+    nearest = min(PRESETS, key=distance)
+    return nearest if distance(nearest) < distance(CHAT) - log(2) else CHAT
+
+
 def workload_preset(name: str) -> WorkloadPreset:
-    """The preset of that name."""
+    """The preset of that name, or of its word."""
     for preset in PRESETS:
-        if preset.name == name:
+        if name in (preset.name, preset.word):
             return preset
     raise RoofcastError(f"{name!r} is not a preset", field="preset", hint=did_you_mean(name, PRESET_NAMES))

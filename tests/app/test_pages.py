@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from simulator.cli import plan_capacity
 from simulator.planner.workload_presets import PRESETS
 from simulator.reports.content.quantities import (
     bytes_text,
@@ -66,6 +69,16 @@ def test_every_preset_serves(preset: str) -> None:
     assert not page.exception
     (document,) = printed(page)
     assert document["overall"]["saturated"] or seconds_text(document["overall"]["ttft_p95_s"]) in headline(page)
+
+
+def test_the_first_page_and_the_shortest_command_plan_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    page = opened("plan", {})
+    assert plan_capacity.main(["--rps", "1000", "--model", "llama-3.1-70b", "--json"]) == 0
+    fleet = json.loads(capsys.readouterr().out)["plan"]
+    shown = metrics(page)
+    assert shown["GPUs"] == count_text(fleet["devices"])
+    assert fleet["hardware"] in headline(page)
+    assert shown["TTFT p95"] == seconds_text(fleet["degraded"]["ttft_p95_s"])
 
 
 def test_plan_equals_the_command_line() -> None:

@@ -12,8 +12,9 @@ from simulator.cli import plan_capacity, roofcast
 from simulator.cli.entry import run
 from simulator.planner.money.tco import spare_accelerators
 from simulator.planner.plan import plan_capacity as plan_fleet
+from simulator.reports.words.plan_command import plan_command
 from simulator.specs.money.ownership import load_ownership
-from simulator.specs.question.plan import plan_command, plan_spec
+from simulator.specs.question.plan import plan_spec
 
 QUESTION = ["--rps", "40", "--model", "llama-3.1-8b", "--hardware", "h100", "--ttft-p95", "2s"]
 RESULTS = Path(__file__).resolve().parents[1] / "data" / "serving_results"

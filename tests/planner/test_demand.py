@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simulator.assumptions import ValueOrigin
 from simulator.errors import FileError, ProfileError, RoofcastError
-from simulator.planner.demand import CHAT_ISL, DEFAULT_OBJECTIVES, read_demand, read_objectives
+from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand, read_objectives
+from simulator.planner.workload_presets import CHAT, PRESETS, WorkloadPreset
 from simulator.reports.words.plan_inputs import plan_input
 from simulator.reports.words.warnings import warning_texts
 from simulator.specs.question.plan import duration_s, plan_spec
@@ -154,11 +156,44 @@ class TestSpec:
 class TestDemand:
     def test_defaults_are_listed_with_their_source(self) -> None:
         demand = read_demand(plan_spec({"rps": 10}))
-        assert demand.mix.isl == CHAT_ISL
+        assert (demand.mix.isl.mean_tokens, demand.mix.isl.cv) == (CHAT.isl_tokens, CHAT.isl_cv)
         said = {item.key: plan_input(item) for item in demand.assumptions}
         assert said["rate_per_s"].source == "given"
         assert said["isl_tokens"].origin is ValueOrigin.DEFAULT
         assert "Azure" in said["isl_tokens"].source
+
+    @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.word)
+    def test_a_named_workload_gives_what_is_not_given(self, preset: WorkloadPreset) -> None:
+        mix = read_demand(plan_spec({"rps": 1}, workload=preset.name)).mix
+        assert (mix.isl.mean_tokens, mix.isl.cv) == (preset.isl_tokens, preset.isl_cv)
+        assert (mix.osl.mean_tokens, mix.osl.cv) == (preset.osl_tokens, preset.osl_cv)
+        assert mix.prefix_hit_fraction == preset.prefix_hit
+        own = read_demand(plan_spec({"rps": 1, "workload": preset.word, "isl": 99, "osl_cv": 0.1})).mix
+        assert (own.isl.mean_tokens, own.isl.cv) == (99, preset.isl_cv)
+        assert (own.osl.mean_tokens, own.osl.cv) == (preset.osl_tokens, 0.1)
+
+    @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.word)
+    def test_lengths_of_a_workload_vary_as_it_does(self, preset: WorkloadPreset) -> None:
+        demand = read_demand(plan_spec({"rps": 1, "isl": 1.05 * preset.isl_tokens, "osl": 0.95 * preset.osl_tokens}))
+        assert (demand.mix.isl.cv, demand.mix.osl.cv) == (preset.isl_cv, preset.osl_cv)
+        (said,) = [plan_input(item).source for item in demand.assumptions if item.key == "isl_tokens"]
+        assert said == f"mean given; cv default of {preset.word}: {preset.source}"
+
+    def test_no_prompt_is_longer_than_the_context(self) -> None:
+        demand = read_demand(plan_spec({"rps": 1, "isl": 120_000}), context_tokens=131_072)
+        isl = demand.mix.isl
+        assert isl.mean_tokens == 120_000
+        assert isl.at(np.array([1.645, 6.0])).max() <= 131_072 - demand.mix.osl.mean_tokens
+        (said,) = [plan_input(item).value for item in demand.assumptions if item.key == "isl_tokens"]
+        assert "cut at 130,861 tokens" in said
+        assert "renormalised" in said
+
+    def test_a_workload_is_a_kind_or_a_file(self, tmp_path: Path) -> None:
+        assert plan_spec({}, workload=written(tmp_path, "w.yaml", "rps: 5\nworkload: Long context\n")).workload == (
+            "long-context"
+        )
+        with pytest.raises(FileError, match="workload.*one of chat, code"):
+            plan_spec({}, workload="chatt")
 
     def test_planned_rate_by_hand(self) -> None:
         demand = read_demand(plan_spec({"rps": 1000, "cache_hit": 0.2, "peak_to_mean": 1.5, "headroom": 0.1}))

@@ -26,7 +26,8 @@ from simulator.planner.search.search import try_platform
 from simulator.planner.search.wide_search import screen_space
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.gap import gap_sections
-from simulator.specs.question.plan import plan_command, plan_spec
+from simulator.reports.words.plan_command import plan_command
+from simulator.specs.question.plan import plan_spec
 
 pytestmark = pytest.mark.usefixtures("few_accelerators")
 QUESTION: dict[str, object] = {"rps": 200, "model": "llama-3.1-8b", "hardware": ("h100",)}

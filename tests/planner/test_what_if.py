@@ -14,7 +14,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.serving.replica_load import latency_range
 from simulator.planner.workload_presets import PRESET_NAMES, PRESETS, workload_preset
 from simulator.specs.documents import validate
-from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan import WORKLOADS, plan_spec
 from simulator.specs.question.scenario import ScenarioSpec
 
 SCENARIO = validate(
@@ -70,7 +70,8 @@ def test_an_unknown_price_is_said_not_guessed() -> None:
 
 
 def test_presets_have_a_source_and_a_name() -> None:
-    assert len(set(PRESET_NAMES)) == len(PRESETS) == 6
+    assert len(set(PRESET_NAMES)) == len(PRESETS)
+    assert {preset.word for preset in PRESETS} == set(WORKLOADS)
     assert all(preset.source and preset.objective_source for preset in PRESETS)
     with pytest.raises(RoofcastError, match="not a preset"):
         workload_preset("chats")

@@ -16,7 +16,8 @@ from simulator.reports.content.document import Table
 from simulator.reports.formats.files import REFUSAL_NAMES, refusal_files, refusal_report
 from simulator.reports.studies import input_hash
 from simulator.reports.words.flags import flag_texts
-from simulator.specs.question.plan import PlanSpec, plan_command, plan_spec
+from simulator.reports.words.plan_command import plan_command
+from simulator.specs.question.plan import PlanSpec, plan_spec
 
 CREATED = "2026-11-21"
 

@@ -21,7 +21,6 @@ REGEX_CALLS = frozenset({"match", "fullmatch", "search", "findall", "finditer", 
 FLAGS_LEFT = {
     "specs/hardware/calibration.py": 2,  # the separator in names of calibration files
     "specs/measured/serving_results.py": 2,  # flags of the benchmark programs whose results it reads
-    "specs/question/plan.py": 3,  # the command line that asks a plan's question
     "traffic/recorded/prometheus.py": 1,  # a note of the demand, which no report words yet
 }
 """Constants with a flag that are still below the command line, by module. This list may only shrink."""

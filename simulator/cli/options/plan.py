@@ -48,7 +48,13 @@ Trace = Annotated[
     option("--trace", text="Lengths and peak from an Azure CSV or Mooncake JSONL.", panel=DEMAND, metavar="FILE"),
 ]
 Workload = Annotated[
-    str | None, option("--workload", text="YAML file with any of these options.", panel=DEMAND, metavar="FILE")
+    str | None,
+    option(
+        "--workload",
+        text="chat, code, rag, long-context, batch, agents or reasoning; or a YAML file with any of these options.",
+        panel=DEMAND,
+        metavar="KIND|FILE",
+    ),
 ]
 PeakToMean = Annotated[float | None, option("--peak-to-mean", text="Busiest over mean rate.", panel=DEMAND)]
 CacheHit = Annotated[

@@ -24,7 +24,8 @@ from simulator.reports.sections.gap import gap_sections
 from simulator.reports.studies import Studies, gather, input_hash
 from simulator.reports.tables.plan_document import error_document
 from simulator.reports.words.flags import flagged
-from simulator.specs.question.plan import PlanSpec, plan_command
+from simulator.reports.words.plan_command import plan_command
+from simulator.specs.question.plan import PlanSpec
 from simulator.version import __version__
 
 

@@ -21,9 +21,9 @@ from simulator.reports.words.assumptions import assumption_texts
 from simulator.reports.words.derivation import explanation
 from simulator.reports.words.flags import error_content, flag_of, flag_texts, flagged
 from simulator.reports.words.limits import detail_text, resource_text
+from simulator.reports.words.plan_command import plan_command
 from simulator.reports.words.plan_inputs import plan_input
 from simulator.reports.words.warnings import warning_texts
-from simulator.specs.question.plan import plan_command
 
 SCHEMA_VERSION = "1.1"
 _MEANS_AND_PERCENTILES = ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s", "ttft_p95_s", "tpot_p95_s", "e2e_p95_s")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from simulator.errors import Option, RoofcastError
 from simulator.planner.plan_warnings import FieldValue
-from simulator.specs.question.plan import option_word
+from simulator.reports.words.plan_command import option_word
 
 NAMED = re.compile(r"`([a-z0-9_]+)`")
 """A field that an error names, in the middle of its sentence."""

@@ -10,6 +10,7 @@ from simulator.assumptions import Assumption, ValueOrigin
 from simulator.planner.input_origins import LengthOrigins, SparesWanted, TraceFound, TraceName
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import Objective
+from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.words.assumptions import assumption_text, cut_text, source_text
 from simulator.reports.words.flags import flag_of
 from simulator.reports.words.prices import price_source_text, price_switch_text
@@ -38,7 +39,6 @@ _NAMES: Mapping[str, str] = MappingProxyType(
         "price": "price of the chosen accelerator",
     }
 )
-_CHAT = "default: mean of the Azure 2023 conversation trace"
 _DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "peak_to_mean": f"{flag_of('rate_per_s')} is taken as the peak; {flag_of('peak_to_mean')} plans above a mean",
@@ -116,13 +116,18 @@ def _trace(name: TraceName | None) -> str:
 
 def _lengths_source(found: LengthOrigins) -> str:
     texts = {ValueOrigin.GIVEN: "given", ValueOrigin.TRACE: _trace(found.trace)}
-    mean, cv = texts.get(found.mean, _CHAT), texts.get(found.cv, _CHAT)
+    mean, cv = (
+        texts.get(origin, f"default of {kind.word}: {kind.source}")
+        for origin, kind in ((found.mean, found.workload), (found.cv, found.nearest))
+    )
     return mean if mean == cv else f"mean {mean}; cv {cv}"
 
 
-def _prefix_source(found: float | None) -> str:
+def _prefix_source(found: object) -> str:
+    if isinstance(found, WorkloadPreset):
+        return f"default of {found.word}: {found.source}"
     said = "default: every prompt is new"
-    if not found:
+    if not isinstance(found, float) or not found:
         return said
     return (
         f"{said}; an endless cache would hit {percent_text(found)} of the trace's own: "
@@ -146,7 +151,7 @@ def _source(item: Assumption) -> str:
         case (("isl_tokens" | "osl_tokens"), _, LengthOrigins() as found):
             return _lengths_source(found)
         case "prefix_hit", ValueOrigin.DEFAULT, found:
-            return _prefix_source(found.value if isinstance(found, TraceFound) else None)
+            return _prefix_source(found.value if isinstance(found, TraceFound) else found)
         case "arrival_cv", ValueOrigin.DEFAULT, found:
             return _burstiness_source(found if isinstance(found, TraceFound) else None)
         case "price", _, _:

@@ -1,18 +1,15 @@
 """What a capacity plan is asked for: the flags of plan-capacity, as a record and as a YAML workload file.
 
-The command line that asks a plan's question: every field that was set, in the spelling of the flags.
-
 Objectives as they are written on command lines: ``ttft-p95=2s``.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -24,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from simulator.errors import Option, ProfileError, RoofcastError
+from simulator.errors import FileError, Option, ProfileError, RoofcastError
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.engine.engine import EngineName
@@ -41,7 +38,7 @@ from simulator.specs.question.plan_values import (
 )
 from simulator.specs.question.plan_values import duration_s as duration_s
 from simulator.specs.question.workload import LARGEST_CV
-from simulator.specs.spellings import SHORT_FIELDS, number_word
+from simulator.specs.spellings import SHORT_FIELDS, number_word, plain_word
 from simulator.units import GIGA, KILO
 
 _OBJECTIVE = re.compile(r"(ttft|tpot|e2e|latency)_p([0-9]+(?:\.[0-9]+)?)")
@@ -54,6 +51,15 @@ _LISTS = (
     *("hardware", "weights", "kv_cache", "tp_size", "pp_size", "dp_size", "ep_size", "max_num_seqs", "stock"),
     *(*TEXTS, "serving", "kv_allocation"),
 )
+
+
+WorkloadName = Literal["chat", "code", "rag", "long-context", "batch", "agents", "reasoning"]
+"""Kinds of demand with lengths of their own."""
+WORKLOADS: tuple[str, ...] = get_args(WorkloadName)
+
+
+def _word(value: object) -> object:
+    return plain_word(value) if isinstance(value, str) else value
 
 
 CacheDtype = Annotated[Dtype, BeforeValidator(lambda value: number_word(value) if isinstance(value, str) else value)]
@@ -72,6 +78,7 @@ class PlanSpec(Spec):
     """Every question that plan-capacity answers; ``None`` and empty mean the documented default.
 
     rate_per_s : requests/s at the peak that is planned for, or their mean where ``peak_to_mean`` is given
+    workload : the kind of demand, whose lengths, variation and cached share stand for what is not given
     isl_tokens, osl_tokens, isl_cv, osl_cv : prompt and answer tokens, their coefficients of variation; ``trace``
         measures them
     images_per_request, image_pixels : pictures in a prompt and their width x height; ``isl_tokens`` counts their
@@ -107,6 +114,7 @@ class PlanSpec(Spec):
     rate_per_s: float | None = Field(default=None, gt=0, le=GIGA)
     model: str | None = None
     hardware: tuple[str, ...] = ()
+    workload: Annotated[WorkloadName | None, BeforeValidator(_word)] = None
     isl_tokens: float | None = Field(default=None, ge=1, le=GIGA)
     osl_tokens: float | None = Field(default=None, ge=1, le=GIGA)
     isl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
@@ -302,7 +310,7 @@ def _checked(fields: Mapping[str, object], *, where: str = "") -> PlanSpec:
 
 
 def plan_spec(flags: Mapping[str, object], *, workload: str | Path | None = None) -> PlanSpec:
-    """Flags over the fields of a workload file, checked together.
+    """Flags over the fields of a workload file, checked together. ``workload`` : the file, or a kind of demand.
 
     Raises
     ------
@@ -315,56 +323,18 @@ def plan_spec(flags: Mapping[str, object], *, workload: str | Path | None = None
     given = _normalised(flags)
     if workload is None:
         return _checked(given)
+    if plain_word(str(workload)) in WORKLOADS:
+        return _checked({"workload": plain_word(str(workload)), **given})
     try:
         filed = _normalised(read_yaml(workload))
+    except FileError as error:
+        hint = f"{error.hint}; or one of {', '.join(WORKLOADS)}".removeprefix("; ")
+        raise FileError(error.message, field=Option("workload"), hint=hint) from None
     except ProfileError as error:
         raise RoofcastError(error.message, field=Option("workload"), hint=error.hint) from None
     # The file is checked alone first, so that a bad value is reported where it stands.
     _checked(filed, where=str(workload))
     return _checked({**filed, **given})
-
-
-_JOINED = ("load_profile",)
-"""Lists that are one flag with commas; all others repeat theirs."""
-
-
-_SHORT_OF = {field: word for word, field in SHORT_FIELDS.items()}
-
-
-def option_word(field: str) -> str:
-    """The option that fills a field: ``--tp`` of ``tp_size``, ``--max-gpus`` of ``max_gpus``."""
-    return "--" + _SHORT_OF.get(field, field).replace("_", "-")
-
-
-def _words(name: str, value: object) -> list[str]:
-    flag = option_word(name)
-    if isinstance(value, bool):
-        return [flag] if value else []
-    if isinstance(value, tuple):
-        return [word for item in value for word in _words(name, item)]
-    if isinstance(value, float):
-        return [flag, f"{value:.12g}"]
-    return [flag, str(getattr(value, "value", value))]
-
-
-def plan_command(spec: PlanSpec) -> str:
-    """``plan-capacity --rps 1000 --ttft-p95 2s``, quoted for a shell."""
-    words = ["plan-capacity"]
-    for name in type(spec).model_fields:
-        value = getattr(spec, name)
-        if name not in spec.model_fields_set or value is None:
-            continue
-        if name == "objectives":
-            words += [word for item in value for word in _objective(item)]
-        elif name in _JOINED:
-            words += [option_word(name), ",".join(f"{item:.12g}" for item in value)] if value else []
-        else:
-            words += _words(name, value)
-    return shlex.join(words)
-
-
-def _objective(item: ObjectiveSpec) -> list[str]:
-    return [f"--{item.metric}-p{item.percentile:g}", f"{item.bound_s:.12g}s"]
 
 
 _WRITTEN = re.compile(r"(ttft|tpot|e2e|latency)[-_]p([0-9]+(?:\.[0-9]+)?)\s*=\s*(.+)")

@@ -55,15 +55,15 @@ class ModelAnswer(Answer):
             key="model",
             title=f"{counts.model.name} at {counts.context_tokens} tokens",
             y=Axis(title="FLOPs", log=True),
-            names=("prompt", "next token"),
-            bars={"FLOPs": (counts.prefill_flops, counts.decode_flops_per_token)},
+            names=("prompt", "next token")[: 1 if counts.decode_flops_per_token is None else 2],
+            bars={"FLOPs": [counts.prefill_flops, *filter(None, [counts.decode_flops_per_token])]},
         )
 
 
 def count(
     config: str,
     *,
-    context_tokens: int = 4096,
+    context_tokens: int | None = None,
     kv_cache: str | None = None,
     fine_tune: Sequence[str] = (),
     optimizer: OptimizerState | None = None,
@@ -73,6 +73,7 @@ def count(
     """Parameters, FLOPs and KV bytes of a model; memory to fine-tune it: ``roofcast model``.
 
     config : a name, a Hugging Face id, a config.json or its folder; fine_tune : methods such as ``full``, ``lora:16``
+    context_tokens : by default 4,096, or all that the model takes where that is less
     """
     from simulator.operators.model_counts import model_counts
     from simulator.specs.question.techniques_text import FLAG

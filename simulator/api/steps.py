@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from simulator.api.questions import Given
 from simulator.api.results import Answer, Cells, Document
 from simulator.errors import RoofcastError
+from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.one_step import OneStep, check_phase, one_step
 from simulator.specs.documents import validate
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from simulator.engine.uniform.format_comparison import FormatComparison
     from simulator.reports.charts.chart import Chart
 
+DEFAULT_CONTEXT_TOKENS = 1024
 DEFAULT_FORMATS = "bf16,fp8,w8a8,gptq-g128"
 
 
@@ -86,9 +88,9 @@ def step(
     *,
     model: str,
     hardware: str = "h100",
-    phase: str = "decode",
+    phase: str | None = None,
     batch_size: int = 1,
-    context_tokens: int = 1024,
+    context_tokens: int | None = None,
     tp_size: int = 1,
     pp_size: int = 1,
     engine: str | None = None,
@@ -98,14 +100,17 @@ def step(
 ) -> StepAnswer:
     """One forward pass, operator by operator, beside the plain roofline: ``roofcast step``.
 
-    phase : decode, one token for each sequence after ``context_tokens``; or prefill, prompts of as many tokens
+    phase : decode, one token for each sequence after ``context_tokens``; or prefill, prompts of as many tokens, which
+        is all that an encoder does
+    context_tokens : by default 1,024, or all that the model takes where that is less
 
     Raises
     ------
     RoofcastError
         A name, a number format or a technique is unknown or changes nothing.
     """
-    check_phase(phase)
+    if phase is not None:
+        check_phase(phase)
     deployment = _deployment(
         model,
         hardware,
@@ -120,7 +125,15 @@ def step(
         else validate(TechniquesSpec, dict(techniques or {}), where=""),
         profiles=profiles,
     )
-    return StepAnswer(one_step(deployment, phase=phase, batch_size=batch_size, context_tokens=context_tokens))
+    spec = deployment.model
+    longest = spec.max_position_embeddings or DEFAULT_CONTEXT_TOKENS
+    found = one_step(
+        deployment,
+        phase=phase or ("prefill" if is_encoder_only(spec) else "decode"),
+        batch_size=batch_size,
+        context_tokens=context_tokens or min(DEFAULT_CONTEXT_TOKENS, longest),
+    )
+    return StepAnswer(found)
 
 
 @dataclass(frozen=True, slots=True)

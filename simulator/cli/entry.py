@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import typer
+from typer.core import TyperOption
 
 from simulator.errors import ExitCode, RoofcastError, did_you_mean
 from simulator.reports.words.flags import error_line
@@ -32,6 +34,31 @@ def _usage_line(error: typer.TyperException) -> str:
     return message
 
 
+def refuse_repeated(command: Any, words: Sequence[str]) -> None:
+    """Refuse an option that holds one value and is given more: the parser would keep the last in silence."""
+    options = [parameter for parameter in command.params if isinstance(parameter, TyperOption)]
+    taken = {name: option for option in options for name in (*option.opts, *option.secondary_opts)}
+    seen: set[str] = set()
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, _ = word.partition("=")
+        option = taken.get(name)
+        if option is None:
+            inner = getattr(command, "commands", {}).get(word)
+            if inner is not None:
+                return refuse_repeated(inner, rest)
+            if word == "--":
+                return None
+            continue
+        if str(option.name) in seen and not option.multiple and not option.is_flag:
+            raise RoofcastError("is given more than once and holds one value", field=name, hint="keep one of them")
+        seen.add(str(option.name))
+        if not equals and not option.is_flag:
+            del rest[:1]
+    return None
+
+
 def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) -> int:
     """Run ``app`` and return its exit code; with --debug among the arguments, errors raise instead."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -41,6 +68,7 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
     if not words:
         words = ["--help"]
     try:
+        refuse_repeated(command, words)
         code = command.main(args=words, prog_name=name, standalone_mode=False)
         return int(code) if isinstance(code, int) else int(ExitCode.OK)
     except RoofcastError as error:

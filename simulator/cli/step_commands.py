@@ -36,9 +36,12 @@ def step(
     hardware: Hardware = "h100",
     batch: Annotated[int, typer.Option("--batch", min=1, help="Sequences in the step.")] = 1,
     tokens: Annotated[
-        int, typer.Option("--context", min=1, help="Tokens attended to (decode) or prompt (prefill).")
-    ] = 1024,
-    phase: Annotated[str, typer.Option("--phase", help="prefill or decode.")] = "decode",
+        int | None,
+        typer.Option("--context", min=1, help="Tokens attended to (decode) or prompt (prefill): 1024, or the most."),
+    ] = None,
+    phase: Annotated[
+        str | None, typer.Option("--phase", help="prefill or decode; decode where the model generates.")
+    ] = None,
     tp: Tp = 1,
     pp: Annotated[int, typer.Option("--pp", min=1, help="Pipeline-parallel size.")] = 1,
     engine: Engine = None,
@@ -106,7 +109,9 @@ def model(
     config: Annotated[
         str, typer.Argument(metavar="CONFIG", help="Model name, Hugging Face id, config.json or its folder.")
     ],
-    context: Annotated[int, typer.Option("--context", min=1, help="Tokens for FLOPs and KV totals.")] = 4096,
+    context: Annotated[
+        int | None, typer.Option("--context", min=1, help="Tokens for FLOPs and KV totals (4096, or the model's most).")
+    ] = None,
     kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="Number format of the KV cache.")] = None,
     fine_tune: Annotated[
         list[str] | None,

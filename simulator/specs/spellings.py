@@ -21,13 +21,15 @@ DTYPES: Mapping[str, str] = {
     "float8": "fp8",
     "e4m3": "fp8",
     "fp8-e4m3": "fp8",
-    "fp8-e5m2": "fp8",
     "float8-e4m3fn": "fp8",
     "float4": "fp4",
     "e2m1": "fp4",
     "fp4-e2m1": "fp4",
 }
 """As torch, vLLM and checkpoints write number formats."""
+
+E5M2 = ("e5m2", "fp8-e5m2", "float8-e5m2")
+"""The format of gradients: caches are kept in it, in the bytes of E4M3, but no serving engine multiplies it."""
 
 METHODS = (
     "nvfp4", "mxfp4", "fp8-block", "mxfp8", "nf4", "awq", "gptq", "w4a16", "w8a16", "w8a8", "w4a8", "int3", "int2",

@@ -50,13 +50,21 @@ class RowRule(Protocol):
         ...
 
 
+class BatchNote(Protocol):
+    """A technique whose worth is another in each batch."""
+
+    def note(self, sequences: float) -> str:
+        """What it does in a batch of ``sequences``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedTechniques:
     """A deployment's model and formats after every technique, and the rules for its rows.
 
     rules : applied in their order to each device's operator list
     prefix_tokens : cached tokens that stand before every sequence (prompt tuning)
-    assumptions, notes : what was filled in, and what a reader should know
+    assumptions, notes : what was filled in, and what a reader should know; batch_notes : that depends on the batch
     """
 
     spec: TechniquesSpec
@@ -66,6 +74,11 @@ class AppliedTechniques:
     prefix_tokens: int = 0
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
+    batch_notes: tuple[BatchNote, ...] = ()
+
+    def notes_at(self, sequences: float) -> tuple[str, ...]:
+        """All notes, those on a batch for one of ``sequences``."""
+        return (*self.notes, *(note.note(sequences) for note in self.batch_notes))
 
 
 class Technique(Protocol):

@@ -19,6 +19,9 @@ FFT_FLOPS = 5.0
 GATES = 4.0
 """Gates of an LSTM, each with one product of the input and one of the state."""
 
+PROJECTIONS = 4.0
+"""Products of width x width around every other mixer: queries, keys (or gates), values, output."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthCost:
@@ -37,7 +40,9 @@ class LengthCost:
 def length_cost(
     kind: LayerKind, *, tokens: Array, width: float, head_dim: float = 128.0, element_bytes: float = 2.0
 ) -> LengthCost:
-    """FLOPs, dependence and state of a layer of ``width`` channels over ``tokens`` tokens, projections left out.
+    """FLOPs, dependence and state of a layer of ``width`` channels over ``tokens`` tokens, with its projections.
+
+    All but the LSTM, whose gates are its products, have projections of 8 N d^2, 8 d^2 per new token.
 
     attention : 2 N^2 d (causal, scores and values), 4 N d per new token, state 2 N d
     recurrent : LSTM, 16 N d^2 in N steps that wait for each other, state 2 d
@@ -53,9 +58,11 @@ def length_cost(
         raise RoofcastError(f"no layer kind {kind!r}; allowed: {', '.join(LAYER_KINDS)}", field="kind")
     n = np.asarray(tokens, dtype=np.float64)
     one = np.ones_like(n)
+    around = 2.0 * PROJECTIONS * width**2
     match kind:
         case "attention":
-            return LengthCost(prefill_flops=2.0 * n * (n + 1.0) * width, decode_flops=4.0 * (n + 1.0) * width,
+            return LengthCost(prefill_flops=2.0 * n * (n + 1.0) * width + n * around,
+                              decode_flops=4.0 * (n + 1.0) * width + around,
                               sequential_steps=one, state_bytes=2.0 * n * width * element_bytes)  # fmt: skip
         case "recurrent":
             step = 2.0 * 2.0 * GATES * width**2
@@ -64,9 +71,11 @@ def length_cost(
         case "convolution_fft":
             padded = 2.0 * n
             transforms = 3.0 * FFT_FLOPS * padded * np.log2(np.maximum(padded, 2.0))
-            return LengthCost(prefill_flops=(transforms + 6.0 * padded) * width, decode_flops=2.0 * (n + 1.0) * width,
+            return LengthCost(prefill_flops=(transforms + 6.0 * padded) * width + n * around,
+                              decode_flops=2.0 * (n + 1.0) * width + around,
                               sequential_steps=np.log2(np.maximum(padded, 2.0)),
                               state_bytes=n * width * element_bytes)  # fmt: skip
         case "linear_attention":
-            return LengthCost(prefill_flops=4.0 * n * width * head_dim, decode_flops=one * 4.0 * width * head_dim,
+            return LengthCost(prefill_flops=n * (4.0 * width * head_dim + around),
+                              decode_flops=one * (4.0 * width * head_dim + around),
                               sequential_steps=one, state_bytes=one * width * head_dim * element_bytes)  # fmt: skip

@@ -84,9 +84,8 @@ def contextual_sparsity(applied: AppliedTechniques, hardware: AcceleratorSpec) -
             code="contradiction",
             hint="use one of techniques.sparsity and techniques.contextual_sparsity",
         )
-    batch = float(union_fraction(spec.mlp_fraction, tokens=np.array([16.0]), correlation=spec.correlation)[0])
-    note = f"contextual sparsity: a batch of 16 tokens reads {percent_text(batch)} of the feed-forward neurons"
-    return with_rule(replace(applied, notes=(*applied.notes, note)), ContextualRows(spec=spec))
+    rule = ContextualRows(spec=spec)
+    return replace(with_rule(applied, rule), batch_notes=(*applied.batch_notes, rule))
 
 
 def _has_heads(mixer: object) -> bool:
@@ -102,6 +101,17 @@ class ContextualRows:
     """
 
     spec: ContextualSparsitySpec
+
+    def note(self, sequences: float) -> str:
+        """What the tokens of a decode step read together."""
+        spec = self.spec
+        tokens = np.array([max(1.0, sequences)])
+        heads, neurons = (
+            percent_text(float(union_fraction(share, tokens=tokens, correlation=spec.correlation)[0]))
+            for share in (spec.attention_fraction, spec.mlp_fraction)
+        )
+        who = "a token reads" if sequences <= 1 else f"a batch of {sequences:.0f} tokens reads"
+        return f"contextual sparsity: {who} {heads} of the heads and {neurons} of the feed-forward neurons"
 
     def __call__(self, rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
         """Rows with the needed share of heads and neurons, and the predictors' own."""

@@ -87,9 +87,6 @@ def _geometric(mean: float, *, layers: int) -> Array:
 OUTSIDE_ROLES = ("embedding", "lm_head", "unused", "pipeline")
 """Roles of rows outside the layers, which every token passes; so does the final norm."""
 
-SHOWN_BATCH = 32.0
-"""Batch of the example in the note."""
-
 
 def early_exit(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTechniques:
     """The scenario's ``early_exit`` on decode steps; prompts pass every layer, whose keys later tokens need.
@@ -102,12 +99,8 @@ def early_exit(applied: AppliedTechniques, hardware: AcceleratorSpec) -> Applied
         return applied
     _check(spec, model=applied.model, speculates=applied.spec.speculation is not None)
     shares = staying(spec, layers=applied.model.num_hidden_layers)
-    batch = float(executed_fraction(shares, np.full(1, SHOWN_BATCH))[0])
-    together = f", and a batch of {SHOWN_BATCH:.0f} runs {percent_text(batch)} of them until its last member leaves"
-    together = "" if spec.compacts else together
-    note = f"early exit: a token passes {percent_text(float(np.mean(shares)))} of the layers on average{together}"
     rule = ExitRows(shares=tuple(float(share) for share in shares), compacts=spec.compacts)
-    return replace(with_rule(applied, rule), notes=(*applied.notes, note))
+    return replace(with_rule(applied, rule), batch_notes=(*applied.batch_notes, rule))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +113,17 @@ class ExitRows:
 
     shares: tuple[float, ...]
     compacts: bool
+
+    def note(self, sequences: float) -> str:
+        """How deep a token goes, and how deep its batch has to."""
+        shares = np.array(self.shares)
+        alone = f"early exit: a token passes {percent_text(float(np.mean(shares)))} of the layers on average"
+        if self.compacts or sequences <= 1:
+            return alone
+        batch = float(executed_fraction(shares, np.full(1, sequences))[0])
+        return (
+            f"{alone}, and a batch of {sequences:.0f} runs {percent_text(batch)} of them until its last member leaves"
+        )
 
     def __call__(self, rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
         """Rows of the layers over the sequences that are left, with the expected share of executions.

@@ -54,7 +54,7 @@ def test_mixers_grow_as_their_order_says() -> None:
     for entry in found["layers"]:
         by_kind.setdefault(entry["kind"], []).append(entry)
     growth = {kind: long["prefill_flops"] / short["prefill_flops"] for kind, (short, long) in by_kind.items()}
-    assert growth["attention"] == pytest.approx(4, rel=0.01)
+    assert growth["attention"] == pytest.approx(4, rel=0.05)
     assert growth["recurrent"] == growth["linear_attention"] == 2
     assert 2 < growth["convolution_fft"] < 2.3
     assert by_kind["recurrent"][0]["state_bytes"] == by_kind["recurrent"][1]["state_bytes"]

@@ -171,3 +171,29 @@ def test_bad_input_is_one_line_with_the_contracts_exit_code(
     assert text in err
     assert len(err.strip().splitlines()) == 1
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (("step", "--model", "llama-3.1-8b", "--model", "llama-3.1-70b"), "--model"),
+        (("step", "--model=llama-3.1-8b", "-m", "llama-3.1-70b"), "-m"),
+        (("step", "-m", "llama-3.1-8b", "--batch", "1", "--batch=2"), "--batch"),
+        (("prices", "list", "--provider", "a", "--provider", "b"), "--provider"),
+    ],
+)
+def test_an_option_of_one_value_is_refused_twice(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], flag: str
+) -> None:
+    code, out, err = call(capsys, *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"roofcast: {flag}: is given more than once")
+
+
+def test_options_of_many_values_and_values_that_look_like_options_are_no_repeats(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(capsys, "mixers", "--tokens", "16", "--tokens", "32")[0] == 0
+    code, _, err = call(capsys, "step", "--model", "--model")
+    assert code != 0
+    assert "more than once" not in err

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from simulator.cli.roofcast import app
 from simulator.errors import RoofcastError
+from simulator.units import percent_text
 
 MODEL = ["--model", "llama-3.1-8b"]
 
@@ -99,3 +100,43 @@ def test_crossover_says_up_to_which_batch_speculation_pays() -> None:
 
 def test_crossover_without_speculation_says_nothing_of_it() -> None:
     assert all("speculation" not in entry for entry in document("crossover", *MODEL)["formats"])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("batch", [1, 3, 24])
+def test_notes_on_a_batch_are_those_of_the_batch_that_was_asked_for(batch: int) -> None:
+    exit_note, *_ = document("step", *MODEL, "--early-exit", "mean_fraction=0.6", "--batch", str(batch))["notes"]  # type: ignore[misc]
+    assert (f"a batch of {batch} runs" in exit_note) == (batch > 1)
+    flags = ("--contextual-sparsity", "attention=0.5,mlp=0.2,correlation=0", "--batch", str(batch))
+    chosen, *_ = document("step", "--model", "opt-6.7b", *flags)["notes"]  # type: ignore[misc]
+    shares = [1 - (1 - share) ** batch for share in (0.5, 0.2)]
+    assert f"{percent_text(shares[0])} of the heads and {percent_text(shares[1])} of the" in chosen
+    assert (f"a batch of {batch} tokens" in chosen) == (batch > 1)
+
+
+def test_a_model_that_does_not_fit_says_so_first() -> None:
+    large = ["--model", "opt-175b", "--hardware", "a6000"]
+    found = document("step", *large)
+    assert found["fits"] is False
+    first = CliRunner().invoke(app, ["step", *large]).stdout.splitlines()[0]
+    assert first.startswith("opt-175b does not fit a6000 at tp 1: a device is ")
+    assert document("step", *MODEL)["fits"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "words"),
+    [
+        (["--weights", "int1"], "precision.weights", "no kernel"),
+        (["--weights", "fp8_e5m2"], "precision.weights", "E4M3"),
+        (["--activations", "e5m2"], "precision.activations", "E4M3"),
+    ],
+)
+def test_formats_that_nothing_multiplies_are_refused(arguments: list[str], field: str, words: str) -> None:
+    with pytest.raises(RoofcastError) as caught:
+        document("step", *MODEL, *arguments)
+    assert caught.value.field == field
+    assert words in str(caught.value)
+    assert "None" not in str(caught.value)
+
+
+def test_a_cache_is_kept_in_either_eight_bit_float() -> None:
+    assert step_s("--kv-cache", "fp8_e5m2") == step_s("--kv-cache", "fp8")

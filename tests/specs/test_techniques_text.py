@@ -14,6 +14,7 @@ from simulator.specs.question.techniques_text import TechniquesText, mixed_schem
     [
         ("sparsity", "2:4", {"pattern": "2:4"}),
         ("sparsity", "2:4:method=wanda", {"pattern": "2:4", "method": "wanda"}),
+        ("sparsity", "2:4,method=wanda", {"pattern": "2:4", "method": "wanda"}),
         (
             "sparsity",
             "unstructured:0.6,compressed=true",

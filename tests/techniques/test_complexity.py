@@ -21,7 +21,8 @@ def growth(values: np.ndarray) -> float:
 
 
 def test_prefill_is_quadratic_linear_or_nearly_so() -> None:
-    assert growth(cost("attention").prefill_flops) == pytest.approx(4, rel=1e-3)
+    # (2 N + 8 d) N d with N of 16 and 32 times the width.
+    assert growth(cost("attention").prefill_flops) == pytest.approx(2 * (64 + 8) / (32 + 8), rel=1e-3)
     assert growth(cost("recurrent").prefill_flops) == 2
     assert growth(cost("linear_attention").prefill_flops) == 2
     assert 2.0 < growth(cost("convolution_fft").prefill_flops) < 2.2
@@ -29,7 +30,7 @@ def test_prefill_is_quadratic_linear_or_nearly_so() -> None:
 
 def test_a_token_costs_its_context_or_a_constant() -> None:
     for kind in ("attention", "convolution_fft"):
-        assert growth(cost(kind).decode_flops) == pytest.approx(2, rel=1e-3)
+        assert 1.5 < growth(cost(kind).decode_flops) < 2
         assert growth(cost(kind).state_bytes) == 2
     for kind in ("recurrent", "linear_attention"):
         assert growth(cost(kind).decode_flops) == growth(cost(kind).state_bytes) == 1
@@ -43,8 +44,11 @@ def test_only_a_recurrence_has_to_wait_for_every_token() -> None:
 
 def test_the_crossing_is_where_the_table_puts_it() -> None:
     """Recurrence does more work than attention until the sequence is as long as the layer is wide [Vaswani2017]."""
-    short = np.array([512.0])
-    assert length_cost("attention", tokens=short, width=1024).prefill_flops < cost("recurrent").prefill_flops[0]
+    at = np.array([512.0, 1024.0, 3 * 1024.0, 5 * 1024.0])
+    attention, recurrence = (length_cost(kind, tokens=at, width=1024) for kind in ("attention", "recurrent"))
+    assert list(attention.prefill_flops < recurrence.prefill_flops) == [True, True, True, False]
+    # 8 N d^2 of projections and 2 N^2 d of scores beside the 16 N d^2 of gates.
+    assert recurrence.prefill_flops[1] / attention.prefill_flops[1] == pytest.approx(1.6, rel=1e-3)
     million = {kind: cost(kind).prefill_flops[-1] for kind in LAYER_KINDS}
     assert million["attention"] > 100 * million["recurrent"]
     assert million["convolution_fft"] < million["recurrent"]

@@ -210,10 +210,10 @@ def test_late_interaction_stores_and_compares_less_or_more() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "prefill", "token"),
-    [("attention", 4.0, 2.0), ("recurrent", 2.0, 1.0), ("linear_attention", 2.0, 1.0), ("convolution_fft", 2.1, 2.0)],
+    [("attention", 4.0, 2.0), ("recurrent", 2.0, 1.0), ("linear_attention", 2.0, 1.0), ("convolution_fft", 2.06, 2.0)],
 )
 def test_complexity_of_every_kind_of_layer(kind: LayerKind, prefill: float, token: float) -> None:
-    cost = length_cost(kind, tokens=np.array([65536.0, 131072.0]), width=1024.0)
+    cost = length_cost(kind, tokens=np.array([65536.0, 131072.0]), width=64.0)
     assert cost.prefill_flops[1] / cost.prefill_flops[0] == pytest.approx(prefill, rel=0.02)
     assert cost.decode_flops[1] / cost.decode_flops[0] == pytest.approx(token, rel=0.02)
 

@@ -151,7 +151,7 @@ def test_contradictions_are_refused_by_field(fields: dict[str, Any], field: str,
 
 
 def test_models_that_do_not_fit_together_are_refused_naming_both() -> None:
-    with pytest.raises(RoofcastError, match=r"qwen2.5-0.5b has 151936 tokens and llama-7b 32000"):
+    with pytest.raises(RoofcastError, match=r"qwen2.5-0.5b has 151936 tokens and vicuna-7b 32000"):
         deployed(method="draft", draft_model="qwen2.5-0.5b")
     with pytest.raises(RoofcastError, match="bert-base is an encoder"):
         deployed(model="bert-base", method="ngram")

@@ -299,6 +299,11 @@ def _power_w(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | S
     )
 
 
+def _running(run: UniformRun | ServedRun) -> float:
+    """Sequences that decode at once, on average."""
+    return float(run.sequences) if isinstance(run, UniformRun) else max(1.0, run.result.overall.mean_batch)
+
+
 def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> ScenarioResult:
     uniform = run if isinstance(run, UniformRun) else None
     served = run if isinstance(run, ServedRun) else None
@@ -337,7 +342,7 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
         assumptions=_assumptions(scenario, deployment, together=_runs_together(scenario, run)),
         notes=(
             *deployment.model.notes,
-            *deployment.techniques.notes,
+            *deployment.techniques.notes_at(_running(run)),
             *run.notes,
             *_warnings(scenario, deployment, run),
         ),

@@ -190,6 +190,13 @@ def format_of_pair(
 
 
 def _contradiction(weights: Dtype, activations: Dtype | None) -> RoofcastError:
+    if activations is None:
+        return RoofcastError(
+            f"{weights} weights have no kernel that serving engines run",
+            field="precision.weights",
+            code="no_kernel",
+            hint="the fewest bits: the schemes bitnet (1.58 bits), rtn-2bit and aqlm-2x8",
+        )
     return RoofcastError(
         f"{weights} weights with {activations} activations have no kernel",
         field="precision.activations",

@@ -127,6 +127,7 @@ class FleetCost:
     per_million_output_tokens: float | None
     per_million_input_tokens: float | None
     per_million_output_tokens_all_in: float | None
+    per_million_requests: float | None
     prices: tuple[MarketPrice, ...]
 
     @property

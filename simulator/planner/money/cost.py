@@ -31,6 +31,7 @@ def fleet_cost(
             per_million_output_tokens=None,
             per_million_input_tokens=None,
             per_million_output_tokens_all_in=None,
+            per_million_requests=None,
             prices=(),
         )
     per_hour = sum(devices * price.per_hour for price, devices in priced)
@@ -48,5 +49,6 @@ def fleet_cost(
         per_million_output_tokens=per_hour * (1 - prompt_share) / output_millions,
         per_million_input_tokens=per_hour * prompt_share / input_millions,
         per_million_output_tokens_all_in=per_hour / output_millions,
+        per_million_requests=per_hour / requests_per_hour * MEGA,
         prices=tuple(price for price, _ in priced),
     )

@@ -18,6 +18,7 @@ from simulator.engine.lanes.load_curve import (
 )
 from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState
 from simulator.errors import Option, RoofcastError
+from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import StepEstimate
@@ -55,6 +56,14 @@ class Policy:
 
 def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | None) -> None:
     """Refuse requests that the model cannot take on any hardware."""
+    if is_encoder_only(model) and mix.osl.mean_tokens > 1:
+        raise RoofcastError(
+            f"{model.name} is an encoder, whose answer is its one pass: {mix.osl.mean_tokens:g} tokens cannot be "
+            "generated; allowed: 1",
+            field=Option("osl_tokens"),
+            code="no_decode",
+            hint=f"`osl_tokens` 1, and `isl_tokens` of at most {model.max_position_embeddings}",
+        )
     positions = model.max_position_embeddings
     if max_model_len is not None and positions is not None and max_model_len > positions:
         raise RoofcastError(

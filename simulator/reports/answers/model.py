@@ -83,14 +83,24 @@ def model_text(document: Json) -> str:
         f"parameters          {document['parameters'] / GIGA:.3f} billion, "
         f"{document['active_parameters'] / GIGA:.3f} billion active per token",
         f"prefill             {document['prefill_flops'] / TERA:.4g} TFLOP for {tokens} tokens",
-        f"decode              {document['decode_flops_per_token'] / GIGA:.4g} GFLOP per token at {tokens} tokens",
-        f"KV cache            {format_si(document['kv_bytes_per_token'], 'B')} per token "
-        f"({document['kv_cache_dtype']}), {format_si(document['kv_bytes_at_context'], 'B')} at {tokens} tokens",
+        *_generation_lines(document),
         *(f"note: {text}" for text in document["notes"]),
         *(f"assumed: {text}" for text in document["assumptions"]),
         *(_fine_tuning_lines(document["fine_tuning"]) if "fine_tuning" in document else ()),
     )
     return "\n".join(lines) + "\n"
+
+
+def _generation_lines(document: Json) -> tuple[str, ...]:
+    """What a generated token takes and leaves behind; an encoder generates none."""
+    tokens = document["context_tokens"]
+    if document["decode_flops_per_token"] is None:
+        return ("decode              none: an encoder answers with its one pass and keeps no KV cache",)
+    return (
+        f"decode              {document['decode_flops_per_token'] / GIGA:.4g} GFLOP per token at {tokens} tokens",
+        f"KV cache            {format_si(document['kv_bytes_per_token'], 'B')} per token "
+        f"({document['kv_cache_dtype']}), {format_si(document['kv_bytes_at_context'], 'B')} at {tokens} tokens",
+    )
 
 
 def _fine_tuning_lines(document: Json) -> list[str]:

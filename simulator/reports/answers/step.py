@@ -8,7 +8,14 @@ from simulator.operators.work import CollectiveShape, ElementwiseShape, HostTran
 from simulator.phases.bounds import BOUNDS, bound_indices
 from simulator.phases.one_step import OneStep
 from simulator.phases.step import StepRow
-from simulator.reports.content.quantities import joules_text, number_text, percent_text, range_text, seconds_text
+from simulator.reports.content.quantities import (
+    bytes_text,
+    joules_text,
+    number_text,
+    percent_text,
+    range_text,
+    seconds_text,
+)
 from simulator.reports.contract import SCHEMA_VERSION, Json, dump
 from simulator.reports.formats.text import text_table
 from simulator.reports.words.assumptions import assumption_texts
@@ -35,10 +42,11 @@ def _row(row: StepRow, step: OneStep) -> Json:
     }
 
 
-def _memory_notes(step: OneStep) -> tuple[str, ...]:
-    if step.memory.fits:
-        return ()
-    return (f"does not fit: a device is {step.memory.shortfall_bytes / GIGA:.1f} GB short; the times are as if it did",)
+def _too_large(document: Json, *, tp_size: int) -> str:
+    short = document["shortfall_bytes"]
+    why = f"a device is {bytes_text(short)} short" if short else "nothing is left for the KV cache"
+    where = f"{document['hardware']} at tp {tp_size}"
+    return f"{document['model']} does not fit {where}: {why}; the times below are as if it did"
 
 
 def _cache_notes(step: OneStep) -> tuple[str, ...]:
@@ -92,6 +100,8 @@ def step_document(step: OneStep) -> Json:
         "mfu": float(result.mfu[0]),
         "mbu": float(result.mbu[0]),
         "bound": result.bound[0],
+        "fits": step.memory.fits,
+        "shortfall_bytes": step.memory.shortfall_bytes,
         "provenance": Provenance(int(result.provenance[0])).label,
         "breakdown_s": {family: float(values[0]) for family, values in result.breakdown_s.items()},
         "energy_j": {
@@ -107,9 +117,8 @@ def step_document(step: OneStep) -> Json:
         "techniques": deployment.techniques.spec.model_dump(mode="json", exclude_none=True),
         "notes": [
             *deployment.model.notes,
-            *deployment.techniques.notes,
+            *deployment.techniques.notes_at(step.batch_size),
             *_speculation_notes(step),
-            *_memory_notes(step),
             *_cache_notes(step),
         ],
     }
@@ -119,6 +128,7 @@ def step_text(document: Json, *, tp_size: int) -> str:
     """The document as a sentence with a table."""
     between = range_text(document["interval"]["step_s"], seconds_text)
     lines = [
+        *([] if document["fits"] else [_too_large(document, tp_size=tp_size)]),
         f"{document['phase']} step of {document['model']} on {document['hardware']} "
         f"(tp {tp_size}, batch {document['batch']}, {document['context_tokens']} tokens): "
         f"{seconds_text(document['step_s'])} (80 % interval {between}), "

@@ -83,5 +83,5 @@ def mixers_text(document: Json) -> str:
         )
         for entry in document["layers"]
     ]
-    heading = f"one sequence in one layer of {document['width']:,} channels, projections left out"
+    heading = f"one sequence in one layer of {document['width']:,} channels with its projections"
     return f"{heading}\n\n{text_table(MIXER_COLUMNS, rows)}\n"

@@ -111,7 +111,8 @@ def replicas_text(fleet: Fleet) -> str:
 
 def fleets_table(fleets: Sequence[Fleet], *, note: str = "") -> Table:
     """Fleets that were sized for the same demand, one a row; latencies hold with the spares down."""
-    of_money = ("cost/h", "price", "per 1M out")
+    per_request = answers_at_once(fleets)
+    of_money = ("cost/h", "price", "per 1M requests" if per_request else "per 1M out")
     names = ("hardware", "setup", "GPUs", "80 %", "replicas", *of_money, "kW", "TTFT p95", "TPOT p95")
     return table(
         "fleets",
@@ -126,10 +127,10 @@ def fleets_table(fleets: Sequence[Fleet], *, note: str = "") -> Table:
                 replicas_text(fleet),
                 price(fleet.cost.per_hour),
                 hourly_text(fleet),
-                price(fleet.cost.per_million_output_tokens),
+                price(fleet.cost.per_million_requests if per_request else fleet.cost.per_million_output_tokens),
                 kilowatts(fleet.typical_w),
                 seconds(fleet.degraded.ttft_p95_s),
-                seconds(fleet.degraded.tpot_p95_s),
+                EMPTY if per_request else seconds(fleet.degraded.tpot_p95_s),
                 resource_text(fleet.limit),
                 fleet.provenance,
             )
@@ -137,6 +138,11 @@ def fleets_table(fleets: Sequence[Fleet], *, note: str = "") -> Table:
         ],
         note=note,
     )
+
+
+def answers_at_once(fleets: Sequence[Fleet]) -> bool:
+    """Whether nothing is decoded after the first token, so that money goes by the request."""
+    return all(fleet.degraded.tpot_p95_s == 0 for fleet in fleets)
 
 
 def hourly_text(fleet: Fleet) -> str:
@@ -202,10 +208,10 @@ def _cost(fleet: Fleet) -> tuple[PlanFigure, ...]:
         spread = "" if value is None else _range(share[0] * value, share[1] * value, text=money)
         return PlanFigure(key=key, label=label, value=value, text=money_text(value, cost.currency), interval=spread)
 
-    return (
-        figure("per_month", "Rent per month", cost.per_month),
-        figure("per_million_output_tokens", "Per 1M tokens out", cost.per_million_output_tokens),
-    )
+    month = figure("per_month", "Rent per month", cost.per_month)
+    if answers_at_once([fleet]):
+        return (month, figure("per_million_requests", "Per 1M requests", cost.per_million_requests))
+    return (month, figure("per_million_output_tokens", "Per 1M tokens out", cost.per_million_output_tokens))
 
 
 def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> tuple[PlanFigure, ...]:

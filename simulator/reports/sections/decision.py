@@ -75,6 +75,7 @@ def _money(studies: Studies) -> Facts:
         fact("cost_per_month", f"a month, rented {kind}", money(cost.per_month, digits=0), offer),
         fact("cost_per_million_input_tokens", "per million input tokens", money(tokens_in, digits=4), split),
         fact("cost_per_million_output_tokens", "per million output tokens", money(tokens_out, digits=4)),
+        fact("cost_per_million_requests", "per million requests", money(cost.per_million_requests, digits=2)),
         fact("capex", "capital if owned", capital, _owned(owning)),
     )
     return Facts(facts=facts)

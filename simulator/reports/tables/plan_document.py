@@ -275,6 +275,7 @@ def _csv_row(rank: int, fleet: Fleet) -> dict[str, object]:
         "currency": cost.currency,
         "cost_per_million_output_tokens": cost.per_million_output_tokens,
         "cost_per_million_input_tokens": cost.per_million_input_tokens,
+        "cost_per_million_requests": cost.per_million_requests,
         "power_typical_w": fleet.typical_w,
         "power_max_w": fleet.maximum_w,
         "ttft_p95_s": at.ttft_p95_s,

@@ -92,6 +92,7 @@ def model_headline(document: Json) -> str:
 def model_facts(document: Json) -> list[tuple[str, str]]:
     """What the configuration holds, in the order of MODEL_COLUMNS (``document`` of ``roofcast model``)."""
     context = f"{document['context_tokens']:,} tokens"
+    decode = document["decode_flops_per_token"]
     return [
         ("type", document["model_type"]),
         ("layers", count_text(document["num_hidden_layers"])),
@@ -99,7 +100,7 @@ def model_facts(document: Json) -> list[tuple[str, str]]:
         ("parameters", parameters_text(document["parameters"])),
         ("active per token", parameters_text(document["active_parameters"])),
         (f"prefill of {context}", format_si(document["prefill_flops"], "FLOP")),
-        (f"decode after {context}", f"{format_si(document['decode_flops_per_token'], 'FLOP')} per token"),
+        (f"decode after {context}", "none, an encoder" if decode is None else f"{format_si(decode, 'FLOP')} per token"),
         ("KV cache", f"{bytes_text(document['kv_bytes_per_token'])} per token ({document['kv_cache_dtype']})"),
         (f"KV cache of {context}", bytes_text(document["kv_bytes_at_context"])),
         ("recurrent state", f"{bytes_text(document['state_bytes_per_sequence'])} per sequence"),

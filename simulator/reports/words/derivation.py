@@ -132,7 +132,8 @@ def _cost_lines(fleet: Fleet) -> list[str]:
         f"cost: {fleet.devices} devices x {cost.per_device_hour:.4g} {cost.currency}/h ({cost.offer}) = "
         f"{cost.per_hour:,.2f} {cost.currency}/h; per million tokens at the mean rate "
         f"{cost.per_million_input_tokens:.3g} input and {cost.per_million_output_tokens:.3g} output (split by time), "
-        f"{cost.per_million_output_tokens_all_in:.3g} with all of it on the output"
+        f"{cost.per_million_output_tokens_all_in:.3g} with all of it on the output; "
+        f"{cost.per_million_requests:.3g} per million requests"
     ]
 
 

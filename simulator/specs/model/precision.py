@@ -7,10 +7,12 @@ from typing import Any
 
 from pydantic import field_validator, model_validator
 
+from simulator.errors import RoofcastError
 from simulator.specs.base import Spec
 from simulator.specs.spellings import (
     BLOCK_DTYPES,
     BLOCK_SCHEMES,
+    E5M2,
     METHODS,
     NOT_GIVEN,
     dtype_word,
@@ -80,6 +82,14 @@ class PrecisionSpec(Spec):
             given["weights"] = None
             given["scheme"] = weights if scheme is None else scheme
         for field in ("weights", "activations", "kv_cache"):
+            if isinstance(given.get(field), str) and plain_word(given[field]) in E5M2:
+                if field != "kv_cache":
+                    raise RoofcastError(
+                        f"no serving engine multiplies {given[field]}, a format of gradients and caches",
+                        field=f"precision.{field}",
+                        hint="fp8, which is E4M3",
+                    )
+                given[field] = "fp8"
             if isinstance(given.get(field), str):
                 given[field] = dtype_word(given[field])
         scheme = given.get("scheme")

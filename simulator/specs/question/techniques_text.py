@@ -45,7 +45,7 @@ _EXAMPLES = {
     "sequence_parallel": "true",
 }
 _PLAIN = ("attention", "fusion", "sequence_parallel")
-_PATTERN = re.compile(r"(\d+:\d+)(?::(.*))?")
+_PATTERN = re.compile(r"(\d+:\d+)(?:[:,](.*))?")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 

@@ -53,7 +53,7 @@ class ScenarioFields(TypedDict, total=False):
     image_pixels: int
     rate_per_s: float
     duration_s: float
-    workload: Given
+    workload: Given | str
     disaggregation: Given
     routing: str
     objectives: Given | list[str] | tuple[str, ...]
@@ -198,7 +198,29 @@ def _workload(fields: dict[str, Any]) -> None:
     if rate is None:
         raise RoofcastError("changes nothing without rate_per_s", field="duration_s", code="no_effect")
     stage = {"rate_per_s": rate, "duration_s": duration or DEFAULT_DURATION_S}
-    fields["workload"] = {**fields.get("workload", {}), "stages": [stage]}
+    workload = fields.get("workload", {})
+    if isinstance(workload, str) or not (workload or fields.keys() & {"isl_tokens", "osl_tokens"}):
+        workload = requests_of_kind(workload or None, fields)
+    fields["workload"] = {**workload, "stages": [stage]}
+
+
+def requests_of_kind(name: str | None, fields: dict[str, Any]) -> dict[str, Any]:
+    """The workload of a kind of demand, by default chat; lengths and variation are taken out of ``fields``.
+
+    Without a name they vary as those of the kind whose means are nearest, as in a plan.
+    """
+    from simulator.engine.runs.load_sweep import demand_of
+    from simulator.planner.workload_presets import kinds_of_demand
+
+    given = {key: fields.pop(key, None) for key in ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv")}
+    means, spread = kinds_of_demand(name, isl_tokens=given["isl_tokens"], osl_tokens=given["osl_tokens"])
+    own = {
+        **{key: getattr(means, key) for key in ("isl_tokens", "osl_tokens")},
+        **{key: getattr(spread, key) for key in ("isl_cv", "osl_cv")},
+    }
+    lengths = own | {key: value for key, value in given.items() if value is not None}
+    prefix = means.prefix_hit if name else 0.0
+    return demand_of(**lengths, prefix_hit_fraction=prefix).model_dump(mode="json", exclude_unset=True)
 
 
 def scenario_spec(scenario: ScenarioSpec | Given | None, fields: Given, *, kind: str | None = None) -> ScenarioSpec:

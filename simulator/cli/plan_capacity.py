@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
 
-from simulator.cli.entry import run
+from simulator.cli.entry import run, run_process
 from simulator.cli.options import plan as options
-from simulator.cli.options.plan import PlanOutput, spell_objectives
+from simulator.cli.options.help import PlanCommand
+from simulator.cli.options.plan import PlanOutput
 from simulator.cli.options.shared import grouped
 from simulator.cli.options.studies import growth_options, search_options, study_options, technique_axes
 from simulator.errors import FileError, InfeasibleError, RoofcastError
@@ -20,13 +19,11 @@ from simulator.files import STANDARD_STREAM, write_text
 from simulator.reports.words.warnings import warning_texts
 
 NAME = "plan-capacity"
-_COLLECT_EVERY = 200_000
-"""Allocations between garbage collections: enough for a plan to finish before the first."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command(name=NAME)
+@app.command(name=NAME, cls=PlanCommand)
 @grouped(options.price_options, search_options, technique_axes, study_options, growth_options)
 def plan_capacity(
     context: typer.Context,
@@ -70,12 +67,13 @@ def plan_capacity(
     out: options.Out = STANDARD_STREAM,
     report: options.Report = None,
     force: options.Force = False,
+    help_all: options.HelpAll = False,
     version: options.Version = False,
     debug: options.Debug = False,
 ) -> None:
     """How many GPUs carry a request rate, at what cost, and why.
 
-    Example: plan-capacity --rps 1000 --model llama-3.1-70b --ttft-p95 2s --tpot-p95 50ms
+    Example: roofcast plan --rps 1000 --model llama-3.1-70b --tpot-p95 50ms
     """
     form = _form(output, as_json=as_json, explain=explain)
     # The target is checked first: nothing is computed for an answer that cannot be written.
@@ -85,7 +83,7 @@ def plan_capacity(
         from simulator.api.planning import check_report_target
 
         check_report_target(report, force=force, flag="--report")
-    text = _answered(context.params, workload=workload, form=form, explain=explain, to_stdout=out == STANDARD_STREAM)
+    text = _answered(context, workload=workload, form=form, explain=explain, to_stdout=out == STANDARD_STREAM)
     write_text(text, out, force=force, flag="--out")
 
 
@@ -99,12 +97,10 @@ def _form(output: PlanOutput, *, as_json: bool, explain: bool) -> PlanOutput:
     return PlanOutput.JSON if as_json else output
 
 
-def _answered(
-    flags: Mapping[str, object], *, workload: str | None, form: PlanOutput, explain: bool, to_stdout: bool
-) -> str:
+def _answered(context: typer.Context, *, workload: str | None, form: PlanOutput, explain: bool, to_stdout: bool) -> str:
     """The plan as text; of a refusal, what belongs to stdout is printed before it goes on."""
     try:
-        return _answer(flags, workload=workload, form=form, explain=explain)
+        return _answer(context.params, workload=workload, form=form, explain=explain, program=context.command_path)
     except RoofcastError as error:
         if form is PlanOutput.JSON and to_stdout:
             from simulator.reports.tables.plan_document import error_document
@@ -115,7 +111,9 @@ def _answered(
         raise
 
 
-def _answer(parameters: Mapping[str, object], *, workload: str | None, form: PlanOutput, explain: bool) -> str:
+def _answer(
+    parameters: Mapping[str, object], *, workload: str | None, form: PlanOutput, explain: bool, program: str
+) -> str:
     """Plan, and put the plan into the form asked for. Imports wait until there is something to do."""
     from simulator.api import planning
     from simulator.specs.question.plan import PlanSpec, plan_spec
@@ -138,9 +136,9 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
         found = planning.reported_plan(spec, out=str(folder), force=bool(parameters.get("force")), flag="--report")
         plan = found.plan
         # Where the files went is no result of the plan and goes to stderr.
-        print(f"{NAME}: {len(found.files)} files in {folder}", file=sys.stderr)
+        print(f"{program}: {len(found.files)} files in {folder}", file=sys.stderr)
     for warning in warning_texts(plan.warnings):
-        print(f"{NAME}: warning: {warning}", file=sys.stderr)
+        print(f"{program}: warning: {warning}", file=sys.stderr)
     if form is PlanOutput.JSON:
         from simulator.reports.tables.plan_document import plan_document
 
@@ -152,7 +150,7 @@ def _answer(parameters: Mapping[str, object], *, workload: str | None, form: Pla
 
             left_out = ", ".join(study_titles(plan))
             if left_out:
-                print(f"{NAME}: warning: --output csv lists fleets alone, not: {left_out}", file=sys.stderr)
+                print(f"{program}: warning: --output csv lists fleets alone, not: {left_out}", file=sys.stderr)
             return plan_csv(plan)
         case PlanOutput.MD:
             from simulator.reports.plan_text import plan_markdown
@@ -197,23 +195,9 @@ def _objectives(texts: Sequence[str]) -> dict[str, object]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the console script; returns the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:
-        # A process that answers one question makes few cycles; looking for them takes a twentieth of its time.
-        gc.set_threshold(_COLLECT_EVERY)
-        # Nor has it use for plugins of pydantic, which are looked for among all installed packages.
-        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    try:
-        spelled = spell_objectives(words)
-    except RoofcastError as error:
-        print(f"{NAME}: {error}; try {NAME} --help", file=sys.stderr)
-        return int(error.exit_code)
-    try:
-        return run(app, name=NAME, arguments=spelled)
-    finally:
-        if arguments is None:
-            # Nor does what is left need looking through while the interpreter ends, which takes another twentieth.
-            gc.freeze()
+        return run_process(app, name=NAME)
+    return run(app, name=NAME, arguments=arguments)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def prices_compare(
 ) -> None:
     """Compare offers: low, median and high of each accelerator and term, and what a plan takes; or quotes with them.
 
-    Example: roofcast prices compare --hardware h100 --hardware mi300x --price-kind on_demand
+    Example: roofcast prices compare --hardware h100 --hardware mi300x
     """
     from simulator.reports.answers import prices as answers
     from simulator.specs.loading import load_prices
@@ -110,7 +110,7 @@ def prices_import(
 ) -> None:
     """Turn a CSV of quotes into a price list for plan-capacity --prices; it extends the built-in one.
 
-    Example: roofcast prices import quotes.csv --out my-prices.yaml && plan-capacity --prices my-prices.yaml
+    Example: roofcast prices import quotes.csv --out my-prices.yaml
 
     Columns that are needed: accelerator (name or alias), provider, price,
     term (on_demand, reserved_1y, reserved_3y, spot, capacity_block, purchase),

@@ -44,7 +44,7 @@ def report(
 ) -> None:
     """Write the report of a plan: decision, sizing, cost, carbon, risk and sources, for people who sign.
 
-    Example: plan-capacity --rps 1000 --json > plan.json && roofcast report plan.json --out report
+    Example: roofcast plan --rps 9 --json > plan.json; roofcast report plan.json
     """
     from simulator.api import planning
 
@@ -84,7 +84,7 @@ def demand(
 ) -> None:
     """Turn a recorded workload into a workload file for plan-capacity --workload.
 
-    Example: roofcast demand trace.csv --out workload.yaml && plan-capacity --workload workload.yaml
+    Example: roofcast demand trace.csv --out workload.yaml
     """
     from simulator.api import measurements
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
 
 from simulator.cli.app import dashboard
-from simulator.cli.entry import print_version, run
+from simulator.cli.entry import print_version, run_process
+from simulator.cli.options.help import PlanCommand, WideCommand
+from simulator.cli.plan_capacity import plan_capacity
 from simulator.cli.price_commands import prices_app
 from simulator.cli.record_commands import calibrate, demand, profiles_app, report
 from simulator.cli.scenario_commands import capacity, compare, serve, simulate
@@ -26,18 +29,26 @@ def roofcast(
     """Forecast LLM inference: latency, memory, throughput and fleets, from configuration files alone."""
 
 
-app.add_typer(profiles_app, name="profiles")
-app.add_typer(prices_app, name="prices")
-for command in (simulate, step, crossover, compare, retrieval, mixers, model, calibrate, validate, serve):
-    app.command()(command)
-app.command("app")(dashboard)
-for command in (capacity, report, demand):
-    app.command()(command)
+GROUPS: Mapping[str, tuple[Callable[..., None], ...]] = {
+    "Plan": (report, demand),
+    "Simulate": (serve, capacity, simulate, compare, step, crossover),
+    "Calibrate and validate": (calibrate, validate),
+    "Learn": (model, retrieval, mixers),
+}
+"""Commands by what their user is about to do."""
+
+app.command("plan", cls=PlanCommand, rich_help_panel="Plan")(plan_capacity)
+for panel, commands in GROUPS.items():
+    for command in commands:
+        app.command(cls=WideCommand, rich_help_panel=panel)(command)
+app.add_typer(prices_app, name="prices", rich_help_panel="Plan")
+app.add_typer(profiles_app, name="profiles", rich_help_panel="Learn")
+app.command("app", rich_help_panel="Plan")(dashboard)
 
 
 def main() -> None:
     """Entry point."""
-    raise SystemExit(run(app, name="roofcast"))
+    raise SystemExit(run_process(app, name="roofcast"))
 
 
 if __name__ == "__main__":

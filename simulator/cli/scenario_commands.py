@@ -12,14 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simulator.cli.options.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, grouped
-from simulator.errors import FileError
+from simulator.errors import FileError, RoofcastError
 from simulator.files import STANDARD_STREAM, check_target, write_bytes, write_text
 
 if TYPE_CHECKING:
     from simulator.engine.runs.metrics import ServeResult
     from simulator.specs.question.scenario import ScenarioSpec
+    from simulator.specs.question.scenario_file import ScenarioChanges
 
 Scenario = Annotated[str, typer.Argument(metavar="SCENARIO.yaml", help='Kind serve, YAML or JSON; "-" is stdin.')]
+GivenScenario = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="SCENARIO.yaml", help='Kind serve, YAML or JSON; "-" is stdin. Without it: --model, --hardware, --rate.'
+    ),
+]
 REQUESTS_FLAG, TRACE_FLAG = "--requests", "--trace"
 
 
@@ -54,11 +61,57 @@ def changes_group(
     """What replaces fields of the scenario."""
 
 
-def _read(source: str, options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
-    """The scenario of a file with the options of ``changes_group`` over it."""
-    from simulator.specs.question.scenario_file import ScenarioChanges, read_scenario
+def load_group(
+    workload: Annotated[
+        str | None,
+        typer.Option("--workload", help="chat, code, rag, long-context, batch, agents or reasoning, without a file."),
+    ] = None,
+    isl_tokens: Annotated[int | None, typer.Option("--isl", min=1, metavar="N", help="Mean prompt tokens.")] = None,
+    osl_tokens: Annotated[int | None, typer.Option("--osl", min=1, metavar="N", help="Mean answer tokens.")] = None,
+    isl_cv: Annotated[float | None, typer.Option("--isl-cv", min=0, metavar="X", help="Spread of prompts.")] = None,
+    osl_cv: Annotated[float | None, typer.Option("--osl-cv", min=0, metavar="X", help="Spread of answers.")] = None,
+) -> None:
+    """Requests of a load that no file describes."""
 
-    changes = ScenarioChanges(
+
+_LENGTHS = ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv")
+
+
+def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
+    """A served load of a model on an accelerator, from options alone; what stands for lengths is said on stderr."""
+    from simulator.api.questions import requests_of_kind, scenario_spec
+    from simulator.specs.question.scenario_file import with_what_ifs
+
+    missing = [f"--{name}" for name in ("model", "hardware", "rate") if options[name] is None]
+    if missing:
+        raise RoofcastError(
+            f"a scenario file is needed, or {' and '.join(missing)}",
+            field="SCENARIO",
+            code="missing_field",
+            hint=f"{command} --model llama-3.1-8b --hardware h100 --rate 8",
+        )
+    lengths = {name: options[name] for name in _LENGTHS}
+    workload = requests_of_kind(options["workload"], lengths) | (
+        {} if options["seed"] is None else {"seed": options["seed"]}
+    )
+    prompt = workload["system_prompt_tokens"] + workload["question_tokens"]
+    typer.echo(
+        f"{command}: prompts of {prompt:,} tokens (cv {workload['isl_cv']:g}), answers of {workload['osl_tokens']:,} "
+        f"(cv {workload['osl_cv']:g}); --workload, --isl and --osl say otherwise",
+        err=True,
+    )
+    names = {"model": "model", "hardware": "hardware", "tp": "tp_size", "replicas": "replicas", "routing": "routing"}
+    fields = {field: options[name] for name, field in names.items() if options[name] is not None}
+    fields |= {"rate_per_s": options["rate"]} | ({"duration_s": options["duration"]} if options["duration"] else {})
+    spec = scenario_spec(None, {**fields, "workload": workload}, kind="serve")
+    return with_what_ifs(spec, _changes(options))
+
+
+def _changes(options: Mapping[str, Any]) -> ScenarioChanges:
+    """The options of ``changes_group``."""
+    from simulator.specs.question.scenario_file import ScenarioChanges
+
+    return ScenarioChanges(
         model=options["model"],
         hardware=options["hardware"],
         tp_size=options["tp"],
@@ -69,7 +122,21 @@ def _read(source: str, options: Mapping[str, Any], *, command: str) -> ScenarioS
         routing=options["routing"],
         what_if=tuple(options["what_if"] or ()),
     )
-    return read_scenario(source, changes=changes, command=command)
+
+
+def _read(source: str, options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
+    """The scenario of a file with the options of ``changes_group`` over it."""
+    from simulator.specs.question.scenario_file import read_scenario
+
+    for name in ("workload", *_LENGTHS):
+        if options.get(name) is not None:
+            raise RoofcastError(
+                "changes nothing beside a scenario file",
+                field=f"--{name.removesuffix('_tokens').replace('_', '-')}",
+                code="no_effect",
+                hint="leave it out, or write it into the file's workload",
+            )
+    return read_scenario(source, changes=_changes(options), command=command)
 
 
 def one_line(document: dict[str, Any]) -> str:
@@ -111,10 +178,10 @@ def simulate(
         typer.echo(f"{counted_text(refused, 'scenario')} refused; see the error objects in the output", err=True)
 
 
-@grouped(changes_group)
+@grouped(load_group, changes_group)
 def serve(
     context: typer.Context,
-    scenario: Scenario,
+    scenario: GivenScenario = None,
     rate: Annotated[float | None, typer.Option("--rate", help="Requests/s, instead of the scenario's.")] = None,
     duration: Annotated[float | None, typer.Option("--duration", help="Seconds of load.")] = None,
     slo: Slo = None,
@@ -132,7 +199,7 @@ def serve(
 ) -> None:
     """Serve a workload step by step: percentiles under load, queue and KV pressure, goodput, intervals.
 
-    Example: roofcast serve scenario.yaml --slo ttft-p95=2s --slo tpot-p95=50ms --requests requests.csv
+    Example: roofcast serve --model llama-3.1-8b --hardware h100 --rate 8
     """
     from simulator import api
     from simulator.cli.progress import progress_bar
@@ -142,7 +209,12 @@ def serve(
         check_target(target, flag=flag, force=force)
     if requests is not None:
         check_request_format(Path(requests).suffix.lower(), flag=REQUESTS_FLAG)
-    spec = _read(scenario, context.params, command="roofcast serve")
+    command = "roofcast serve"
+    spec = (
+        _without_file(context.params, command=command)
+        if scenario is None
+        else _read(scenario, context.params, command=command)
+    )
     with progress_bar("simulating") as progress:
         found = api.serve(
             spec,
@@ -238,7 +310,7 @@ def compare(
 
     Values as in the options of roofcast step; FIELD=none takes one away; quotes join several fields to one change.
 
-    Example: roofcast compare base.yaml --with weights=fp8 --with kv_cache=fp8 --with speculation=eagle:k=4
+    Example: roofcast compare base.yaml --with weights=fp8 --with kv_cache=fp8
     """
     from typing import get_args
 

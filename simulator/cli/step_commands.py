@@ -34,23 +34,25 @@ def step(
     context: typer.Context,
     model: Model,
     hardware: Hardware = "h100",
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Sequences in the step.")] = 1,
+    batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Sequences in the step.")] = 1,
     tokens: Annotated[
         int | None,
-        typer.Option("--context", min=1, help="Tokens attended to (decode) or prompt (prefill): 1024, or the most."),
+        typer.Option(
+            "--context", min=1, metavar="N", help="Tokens attended to (decode) or prompt (prefill): 1024, or the most."
+        ),
     ] = None,
     phase: Annotated[
         str | None, typer.Option("--phase", help="prefill or decode; decode where the model generates.")
     ] = None,
     tp: Tp = 1,
-    pp: Annotated[int, typer.Option("--pp", min=1, help="Pipeline-parallel size.")] = 1,
+    pp: Annotated[int, typer.Option("--pp", min=1, metavar="N", help="Pipeline-parallel size.")] = 1,
     engine: Engine = None,
     as_json: AsJson = False,
     profiles: Profiles = None,
 ) -> None:
     """Price one forward pass, operator by operator, beside the plain roofline.
 
-    Example: roofcast step --model llama-3.1-8b --hardware h100 --batch 32 --scheme gptq-g128 --sparsity 2:4
+    Example: roofcast step --model llama-3.1-8b --hardware h100 --batch 32
     """
     from simulator.api import steps
 
@@ -88,7 +90,7 @@ def crossover(
 ) -> None:
     """Compare number formats over the batch: which decodes fastest, and where one overtakes another.
 
-    Example: roofcast crossover --model llama-3.1-8b --hardware a100 --formats bf16,w8a8,gptq-g128
+    Example: roofcast crossover --model llama-3.1-8b --hardware a100
     """
     from simulator.api import steps
 
@@ -128,7 +130,7 @@ def model(
 ) -> None:
     """Parameters, FLOPs and KV bytes of a model, counted on its own configuration; memory to fine-tune it.
 
-    Example: roofcast model ./config.json --fine-tune full --fine-tune lora:16 --fine-tune qlora:16
+    Example: roofcast model ./config.json --fine-tune lora:16
     """
     from simulator.api import models
 
@@ -157,7 +159,7 @@ def retrieval(
 ) -> None:
     """Compare late interaction (ColBERT, COIL) with one vector a document and with a cross encoder.
 
-    Example: roofcast retrieval --model bert-base --hardware a100 --documents 1000000 --document-tokens 180
+    Example: roofcast retrieval --model bert-base --hardware a100
     """
     from simulator.api import models
     from simulator.reports.answers.structures import RetrievalQuestion

@@ -18,7 +18,7 @@ from simulator.errors import Option, RoofcastError
 from simulator.planner.input_origins import LengthOrigins, TraceFound, TraceName
 from simulator.planner.plan_warnings import PlanWarning, TraceRepaired
 from simulator.planner.records import Demand, Objective
-from simulator.planner.workload_presets import CHAT, WorkloadPreset, nearest_preset, workload_preset
+from simulator.planner.workload_presets import kinds_of_demand, workload_preset
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DAYS_PER_WEEK, HOURS_PER_DAY, WEEKDAYS
 from simulator.traffic.lengths import LengthDistribution, RequestMix
@@ -251,9 +251,10 @@ def read_demand(spec: PlanSpec, *, context_tokens: float = inf) -> Demand:
         (1.0, ValueOrigin.DEFAULT, None),
     )
     isl, osl = _lengths(spec, read)
+    named = None if spec.workload is None else workload_preset(spec.workload)
     prefix = _first(
         (spec.prefix_hit, ValueOrigin.GIVEN, None),
-        (_workload(spec).prefix_hit, ValueOrigin.DEFAULT, read.prefix_hit or _named(spec)),
+        (named.prefix_hit if named else 0.0, ValueOrigin.DEFAULT, read.prefix_hit or named),
     )
     arrival_cv = _first((spec.arrival_cv, ValueOrigin.GIVEN, None), (1.0, ValueOrigin.DEFAULT, read.arrival_cv))
     mix = RequestMix(
@@ -302,22 +303,18 @@ class _Lengths:
         return Assumption(key=self.key, value=lengths, origin=origin, detail=found)
 
 
-def _workload(spec: PlanSpec) -> WorkloadPreset:
-    """The kind of demand that was named, chat where none was."""
-    return CHAT if spec.workload is None else workload_preset(spec.workload)
-
-
-def _named(spec: PlanSpec) -> WorkloadPreset | None:
-    return None if spec.workload is None else _workload(spec)
-
-
 def _lengths(spec: PlanSpec, read: _Traced) -> tuple[_Lengths, _Lengths]:
     """Lengths of prompts and of answers.
 
     Means that are not given are those of the kind of demand. How much lengths vary follows what is served: of the kind
     that was named, or of the one whose means are nearest to these.
     """
-    workload, trace = _workload(spec), read.summary
+    trace = read.summary
+    workload, nearest = kinds_of_demand(
+        spec.workload,
+        isl_tokens=spec.isl_tokens or (trace.isl.mean if trace else None),
+        osl_tokens=spec.osl_tokens or (trace.osl.mean if trace else None),
+    )
     means = tuple(
         _first((given, ValueOrigin.GIVEN, None), (own, ValueOrigin.TRACE, None), (usual, ValueOrigin.DEFAULT, None))
         for given, own, usual in (
@@ -325,7 +322,6 @@ def _lengths(spec: PlanSpec, read: _Traced) -> tuple[_Lengths, _Lengths]:
             (spec.osl_tokens, trace.osl.mean if trace else None, workload.osl_tokens),
         )
     )
-    nearest = _named(spec) or nearest_preset(*(mean.value for mean in means))
     cvs = tuple(
         _first((given, ValueOrigin.GIVEN, None), (own, ValueOrigin.TRACE, None), (usual, ValueOrigin.DEFAULT, None))
         for given, own, usual in (

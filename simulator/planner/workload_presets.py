@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import hypot, log
 
-from simulator.errors import RoofcastError, did_you_mean
+from simulator.errors import Option, RoofcastError, did_you_mean
 from simulator.specs.spellings import plain_word
 
 _OURS = "assumed as a starting point: replace it by your own trace"
@@ -157,9 +157,22 @@ def nearest_preset(isl_tokens: float, osl_tokens: float) -> WorkloadPreset:
     return nearest if distance(nearest) < distance(CHAT) - log(2) else CHAT
 
 
+def kinds_of_demand(
+    name: str | None, *, isl_tokens: float | None, osl_tokens: float | None
+) -> tuple[WorkloadPreset, WorkloadPreset]:
+    """Whose means, and whose variation, stand for what is not given: of the named kind, else of chat and of the kind
+    whose means are nearest.
+    """
+    if name is not None:
+        return workload_preset(name), workload_preset(name)
+    return CHAT, nearest_preset(isl_tokens or CHAT.isl_tokens, osl_tokens or CHAT.osl_tokens)
+
+
 def workload_preset(name: str) -> WorkloadPreset:
-    """The preset of that name, or of its word."""
-    for preset in PRESETS:
-        if name in (preset.name, preset.word):
-            return preset
-    raise RoofcastError(f"{name!r} is not a preset", field="preset", hint=did_you_mean(name, PRESET_NAMES))
+    """The preset of that name, in any spelling."""
+    words = {preset.word: preset for preset in PRESETS}
+    if plain_word(name) not in words:
+        raise RoofcastError(
+            f"{name!r} is no kind of demand", field=Option("workload"), hint=did_you_mean(plain_word(name), words)
+        )
+    return words[plain_word(name)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli.options.plan import spell_objectives
+from simulator.cli.options.objectives import spell_objectives
 from simulator.cli.plan_capacity import main
 from simulator.errors import RoofcastError
 
@@ -175,7 +175,11 @@ def test_one_legal_format_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["megatron-530b", "rtx-3090"], ["llama-3.1-8b", "l4", "--osl-cv", "10", "--tp", "1"]]
+    "words",
+    [
+        ["llama-3.1-8b", "l4", "--isl", "120000", "--tp", "1", "--pp", "2"],
+        ["llama-3.1-8b", "l4", "--isl", "60000", "--tp", "1", "--pp", "1"],
+    ],
 )
 @pytest.mark.usefixtures("few_accelerators")
 def test_a_cache_that_is_too_small_says_by_how_much(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
@@ -246,7 +250,7 @@ def test_unwritable_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 
 
 def test_help_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = Answer(capsys, "--help")
+    answer = Answer(capsys, "--help-all")
     assert answer.code == 0
     for option in ("--rps", "--ttft-p95", "--cache-hit", "--max-gpus", "--trace", "--explain", "--prices", "--json"):
         assert option in answer.out

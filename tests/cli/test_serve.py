@@ -145,9 +145,8 @@ def test_trace_is_a_chrome_trace(scenario: str, tmp_path: Path, capsys: pytest.C
 
 def test_a_request_that_never_fits_is_counted_not_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "long.yaml"
-    path.write_text(
-        SCENARIO.replace("isl_tokens: 300", "isl_tokens: 300\n  isl_cv: 1.0") + "engine: {max_model_len: 600}\n"
-    )
+    conversations = SCENARIO.replace("isl_tokens: 300", "question_tokens: 200\n  conversation: {turns_mean: 4}")
+    path.write_text(conversations + "engine: {max_model_len: 900}\n")
     code, out, _ = call(capsys, "serve", str(path), "--json", "--slo", "ttft-p99=2s")
     overall = json.loads(out)["overall"]
     assert code == 0
@@ -269,3 +268,41 @@ def test_an_acceptance_that_nobody_measured_is_said(
     code, out, _ = call(capsys, "serve", scenario, "--with", change)
     assert code == 0
     assert ("differ between tasks by 14 %" in out) is said
+
+
+def test_a_load_without_a_file_is_that_of_its_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--model", "llama-3.1-8b", "--hardware", "h100", "--rate", "6", "--duration", "20", "--json")
+    code, out, err = call(capsys, "serve", *asked)
+    assert code == 0
+    assert "prompts of 1,155 tokens (cv 0.96), answers of 211 (cv 0.77)" in err
+    path = tmp_path / "chat.yaml"
+    lengths = "isl_tokens: 1155\n  osl_tokens: 211\n  isl_cv: 0.96\n  osl_cv: 0.77"
+    path.write_text(SCENARIO.replace("isl_tokens: 300\n  osl_tokens: 40\n  osl_cv: 0.5", lengths))
+    filed = json.loads(call(capsys, "serve", str(path), "--json")[1])
+    found = json.loads(out)
+    assert found["overall"] == filed["overall"]
+    assert found["interval"] == filed["interval"]
+    _, out, err = call(capsys, "serve", *asked, "--isl", "4096", "--osl", "300", "--with", "weights=fp8")
+    assert "prompts of 4,096 tokens (cv 0.5), answers of 300 (cv 0.5)" in err
+    assert json.loads(out)["overall"]["ttft_mean_s"] > found["overall"]["ttft_mean_s"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", "llama-3.1-8b"], "a scenario file is needed, or --hardware and --rate"),
+        (["FILE", "--isl", "100"], "--isl: changes nothing beside a scenario file"),
+        (
+            ["--model", "llama-3.1-8b", "--hardware", "h100", "--rate", "1", "--workload", "chatt"],
+            "--workload: 'chatt' is no kind of demand (did you mean chat?)",
+        ),
+    ],
+)
+def test_a_load_is_a_file_or_options(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(SCENARIO)
+    code, _, err = call(capsys, "serve", *(str(path) if word == "FILE" else word for word in words))
+    assert code == 2
+    assert said in err

@@ -73,7 +73,7 @@ def test_presets_have_a_source_and_a_name() -> None:
     assert len(set(PRESET_NAMES)) == len(PRESETS)
     assert {preset.word for preset in PRESETS} == set(WORKLOADS)
     assert all(preset.source and preset.objective_source for preset in PRESETS)
-    with pytest.raises(RoofcastError, match="not a preset"):
+    with pytest.raises(RoofcastError, match="no kind of demand .did you mean chat"):
         workload_preset("chats")
 
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from simulator.cli.entry import print_version
-from simulator.errors import RoofcastError, did_you_mean
-
-METRICS = ("ttft", "tpot", "e2e", "latency")
-_PERCENTILE_FLAG = re.compile(r"--([a-z0-9]+)-p([0-9]+(?:\.[0-9]+)?)(?:=(.*))?")
+from simulator.cli.options.help import HELP_ALL, print_whole_help
 
 
 class PlanOutput(StrEnum):
@@ -28,24 +23,32 @@ class PlanOutput(StrEnum):
 DEMAND, LATENCY, REPLICA, FLEET, PRICES, OUTPUT = "Demand", "Latency", "Replica", "Fleet", "Prices", "Output"
 
 
-def option(*names: str, text: str, panel: str, metavar: str | None = None) -> object:
-    """An option of ``plan-capacity`` in its panel of the help."""
-    return typer.Option(*names, help=text, rich_help_panel=panel, metavar=metavar)
+def option(*names: str, text: str, panel: str, metavar: str | None = None, usual: bool = False) -> object:
+    """An option of a plan in its panel of the help; ``usual`` ones are in the short help too."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, metavar=metavar, hidden=not usual)
 
 
 Rps = Annotated[
-    float | None, option("--rps", text="Requests/s at the peak; their mean with --peak-to-mean.", panel=DEMAND)
+    float | None,
+    option("--rps", text="Requests/s at the peak; their mean with --peak-to-mean.", panel=DEMAND, usual=True),
 ]
 Model = Annotated[
-    str | None, option("--model", "-m", text="Name, Hugging Face id, config.json or its folder.", panel=DEMAND)
+    str | None,
+    option("--model", "-m", text="Name, Hugging Face id, config.json or its folder.", panel=DEMAND, usual=True),
 ]
-Isl = Annotated[float | None, option("--isl", text="Mean prompt tokens.", panel=DEMAND)]
-Osl = Annotated[float | None, option("--osl", text="Mean answer tokens, the first included.", panel=DEMAND)]
+Isl = Annotated[float | None, option("--isl", text="Mean prompt tokens.", panel=DEMAND, usual=True)]
+Osl = Annotated[float | None, option("--osl", text="Mean answer tokens, the first included.", panel=DEMAND, usual=True)]
 IslCv = Annotated[float | None, option("--isl-cv", text="Spread of prompt lengths (std / mean).", panel=DEMAND)]
 OslCv = Annotated[float | None, option("--osl-cv", text="Spread of answer lengths (std / mean).", panel=DEMAND)]
 Trace = Annotated[
     str | None,
-    option("--trace", text="Lengths and peak from an Azure CSV or Mooncake JSONL.", panel=DEMAND, metavar="FILE"),
+    option(
+        "--trace",
+        text="Lengths and peak from an Azure CSV or Mooncake JSONL.",
+        panel=DEMAND,
+        metavar="FILE",
+        usual=True,
+    ),
 ]
 Workload = Annotated[
     str | None,
@@ -54,14 +57,15 @@ Workload = Annotated[
         text="chat, code, rag, long-context, batch, agents or reasoning; or a YAML file with any of these options.",
         panel=DEMAND,
         metavar="KIND|FILE",
+        usual=True,
     ),
 ]
-PeakToMean = Annotated[float | None, option("--peak-to-mean", text="Busiest over mean rate.", panel=DEMAND)]
+PeakToMean = Annotated[float | None, option("--peak-to-mean", text="Busiest over mean rate.", panel=DEMAND, usual=True)]
 CacheHit = Annotated[
     float | None, option("--cache-hit", text="Share of requests answered without a GPU.", panel=DEMAND)
 ]
 PrefixHit = Annotated[
-    float | None, option("--prefix-hit", text="Share of prompt tokens in the prefix cache.", panel=DEMAND)
+    float | None, option("--prefix-hit", text="Share of prompt tokens in the prefix cache.", panel=DEMAND, usual=True)
 ]
 ArrivalCv = Annotated[
     float | None,
@@ -75,10 +79,10 @@ Images = Annotated[
     float | None,
     option("--images-per-request", text="Pictures in a prompt; --isl counts their tokens too.", panel=DEMAND),
 ]
-ImagePixels = Annotated[
-    int | None, option("--image-pixels", text="Width x height of a picture (1024 x 1024).", panel=DEMAND)
+ImagePixels = Annotated[int | None, option("--image-pixels", text="Width x height of a picture.", panel=DEMAND)]
+Headroom = Annotated[
+    float | None, option("--headroom", text="Growth to keep free, such as 0.2.", panel=DEMAND, usual=True)
 ]
-Headroom = Annotated[float | None, option("--headroom", text="Growth to keep free, such as 0.2.", panel=DEMAND)]
 Objective = Annotated[
     list[str] | None,
     option(
@@ -86,18 +90,21 @@ Objective = Annotated[
         text="A bound to hold, also written --ttft-p95 2s, --tpot-p99 50ms, --e2e-p90 8s, --latency-p95 3s.",
         panel=LATENCY,
         metavar="METRIC-pNN=TIME",
+        usual=True,
     ),
 ]
 Hardware = Annotated[
-    list[str] | None, option("--hardware", text="Accelerators to compare; repeatable. Default: all.", panel=REPLICA)
+    list[str] | None, option("--hardware", text="Accelerators to compare; repeatable.", panel=REPLICA, usual=True)
 ]
-Weights = Annotated[list[str] | None, option("--weights", text="Weight formats to compare; repeatable.", panel=REPLICA)]
+Weights = Annotated[
+    list[str] | None, option("--weights", text="Weight formats to compare; repeatable.", panel=REPLICA, usual=True)
+]
 Activations = Annotated[str | None, option("--activations", text="Format of the products.", panel=REPLICA)]
 KvCache = Annotated[list[str] | None, option("--kv-cache", text="KV-cache formats; repeatable.", panel=REPLICA)]
 Scheme = Annotated[str | None, option("--scheme", text="Quantization method, such as gptq-g128.", panel=REPLICA)]
-Tp = Annotated[list[int] | None, option("--tp", text="Tensor-parallel sizes; repeatable.", panel=REPLICA)]
+Tp = Annotated[list[int] | None, option("--tp", text="Tensor-parallel sizes; repeatable.", panel=REPLICA, usual=True)]
 Pp = Annotated[list[int] | None, option("--pp", text="Pipeline-parallel sizes; repeatable.", panel=REPLICA)]
-Engine = Annotated[str | None, option("--engine", text="Engine profile (vllm).", panel=REPLICA)]
+Engine = Annotated[str | None, option("--engine", text="Engine profile.", panel=REPLICA, usual=True)]
 MaxNumSeqs = Annotated[
     list[int] | None, option("--max-num-seqs", text="Batch limits to compare; repeatable.", panel=REPLICA)
 ]
@@ -118,32 +125,37 @@ Confidence = Annotated[
 ]
 Utilization = Annotated[
     float | None,
-    option(
-        "--utilization", text="Highest share of the saturation rate (what objectives allow, up to 0.9).", panel=FLEET
-    ),
+    option("--utilization", text="Highest share of the saturation rate.", panel=FLEET),
 ]
-Spares = Annotated[int | None, option("--spares", text="Spare replicas (1).", panel=FLEET)]
-MaxGpus = Annotated[int | None, option("--max-gpus", text="GPUs that may be used in all.", panel=FLEET)]
-RoundTo = Annotated[
-    str | None, option("--round-to", text="server (whole servers, the default) or device.", panel=FLEET)
-]
+Spares = Annotated[int | None, option("--spares", text="Spare replicas.", panel=FLEET, usual=True)]
+MaxGpus = Annotated[int | None, option("--max-gpus", text="GPUs that may be used in all.", panel=FLEET, usual=True)]
+RoundTo = Annotated[str | None, option("--round-to", text="server (whole servers) or device.", panel=FLEET)]
 Profiles = Annotated[
     str | None, option("--profiles", text="Your profiles; they override and extend.", panel=OUTPUT, metavar="DIR")
 ]
-Output = Annotated[PlanOutput, option("--output", text="Form of the answer.", panel=OUTPUT)]
+Output = Annotated[PlanOutput, option("--output", text="Form of the answer.", panel=OUTPUT, usual=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Same as --output json.", rich_help_panel=OUTPUT)]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Add the derivation and the refusals.", rich_help_panel=OUTPUT)
 ]
-Out = Annotated[str, option("--out", text='Write to a new file; "-" is stdout.', panel=OUTPUT, metavar="FILE")]
+Out = Annotated[
+    str, option("--out", text='Write to a new file; "-" is stdout.', panel=OUTPUT, metavar="FILE", usual=True)
+]
 Report = Annotated[
-    str | None, option("--report", text="Write the whole report into a folder.", panel=OUTPUT, metavar="DIR")
+    str | None,
+    option("--report", text="Write the whole report into a folder.", panel=OUTPUT, metavar="DIR", usual=True),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files of --out and --report.", rich_help_panel=OUTPUT)]
+HelpAll = Annotated[
+    bool,
+    typer.Option(HELP_ALL, callback=print_whole_help, is_eager=True, help="Every option, each with its default."),
+]
 Version = Annotated[
     bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and stop.")
 ]
-Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.", rich_help_panel=OUTPUT)]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show a traceback on errors.", rich_help_panel=OUTPUT, hidden=True)
+]
 
 
 def price_options(
@@ -162,7 +174,7 @@ def price_options(
     ] = None,
     price_of: Annotated[
         str | None,
-        option("--price-of", text="low, median or high of the providers' prices (median).", panel=PRICES),
+        option("--price-of", text="low, median or high of the providers' prices.", panel=PRICES),
     ] = None,
     provider: Annotated[
         str | None,
@@ -174,32 +186,3 @@ def price_options(
     ] = None,
 ) -> None:
     """Which prices the plan takes."""
-
-
-def spell_objectives(words: Sequence[str]) -> list[str]:
-    """Rewrite ``--ttft-p95 2s`` as ``--objective ttft-p95=2s``, so that every percentile is allowed.
-
-    Raises
-    ------
-    RoofcastError
-        The metric is unknown, or the time is missing.
-    """
-    spelled: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        bare = word.removeprefix("--").partition("=")[0]
-        if word.startswith("--") and bare in METRICS:
-            raise RoofcastError(f"unknown option --{bare}", code="usage", hint=f"did you mean --{bare}-p95?")
-        match = _PERCENTILE_FLAG.fullmatch(word)
-        if match is None:
-            spelled.append(word)
-            continue
-        if match[1] not in METRICS:
-            known = [f"--{metric}-p{match[2]}" for metric in METRICS]
-            raise RoofcastError(f"unknown option {word}", code="usage", hint=did_you_mean(word, known))
-        if match[3] is None and not rest:
-            raise RoofcastError("a time such as 2s or 500ms is needed", field=word, code="usage")
-        value = rest.pop(0) if match[3] is None else match[3]
-        spelled += ["--objective", f"{match[1]}-p{match[2]}={value}"]
-    return spelled

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 _PANEL = "What served (with --from)"
 
 
+def _whole(name: str, text: str) -> object:
+    """An option that takes a whole number from 1 on."""
+    return typer.Option(name, min=1, metavar="N", help=text, rich_help_panel=_PANEL)
+
+
 def served_group(
     model: Annotated[
         str | None,
@@ -20,15 +25,15 @@ def served_group(
             "--model", "-m", help="The model; without it the one that the file names.", rich_help_panel=_PANEL
         ),
     ] = None,
-    tp_size: Annotated[
-        int | None, typer.Option("--tp", min=1, help="Tensor-parallel size.", rich_help_panel=_PANEL)
-    ] = None,
-    pp_size: Annotated[int | None, typer.Option("--pp", min=1, help="Pipeline stages.", rich_help_panel=_PANEL)] = None,
+    tp_size: Annotated[int | None, _whole("--tp", "Tensor-parallel size.")] = None,
+    pp_size: Annotated[int | None, _whole("--pp", "Pipeline stages.")] = None,
     dp_size: Annotated[
-        int | None, typer.Option("--dp", min=1, help="Ranks of data-parallel attention.", rich_help_panel=_PANEL)
+        int | None,
+        _whole("--dp", "Ranks of data-parallel attention."),
     ] = None,
     ep_size: Annotated[
-        int | None, typer.Option("--ep", min=1, help="Devices that share the experts.", rich_help_panel=_PANEL)
+        int | None,
+        _whole("--ep", "Devices that share the experts."),
     ] = None,
     engine: Annotated[
         str | None, typer.Option("--engine", help="Engine profile (vllm).", rich_help_panel=_PANEL)
@@ -43,14 +48,16 @@ def served_group(
         str | None, typer.Option("--scheme", help="Quantization method, such as gptq-g128.", rich_help_panel=_PANEL)
     ] = None,
     max_num_seqs: Annotated[
-        int | None, typer.Option("--max-num-seqs", min=1, help="Batch limit of the engine.", rich_help_panel=_PANEL)
+        int | None,
+        _whole("--max-num-seqs", "Batch limit of the engine."),
     ] = None,
     max_num_batched_tokens: Annotated[
         int | None,
-        typer.Option("--max-num-batched-tokens", min=1, help="Token budget of a step.", rich_help_panel=_PANEL),
+        _whole("--max-num-batched-tokens", "Token budget of a step."),
     ] = None,
     max_model_len: Annotated[
-        int | None, typer.Option("--max-model-len", min=1, help="Longest request in tokens.", rich_help_panel=_PANEL)
+        int | None,
+        _whole("--max-model-len", "Longest request in tokens."),
     ] = None,
     gpu_memory_utilization: Annotated[
         float | None,
@@ -58,7 +65,7 @@ def served_group(
     ] = None,
     system_prompt_tokens: Annotated[
         int | None,
-        typer.Option("--system-prompt-tokens", min=1, help="That all prompts begin with.", rich_help_panel=_PANEL),
+        _whole("--system-prompt-tokens", "That all prompts begin with."),
     ] = None,
 ) -> None:
     """What answered the benchmark."""

@@ -10,7 +10,7 @@ import typer
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Model name, Hugging Face id, config.json or its folder.")]
 Hardware = Annotated[str, typer.Option("--hardware", help="Accelerator name, alias or YAML file.")]
-Tp = Annotated[int, typer.Option("--tp", min=1, help="Tensor-parallel size.")]
+Tp = Annotated[int, typer.Option("--tp", min=1, metavar="N", help="Tensor-parallel size.")]
 Engine = Annotated[str | None, typer.Option("--engine", help="Engine profile (vllm).")]
 Slo = Annotated[
     list[str] | None, typer.Option("--slo", metavar="METRIC-pNN=TIME", help="Bound to hold: ttft-p95=2s; repeatable.")

@@ -59,7 +59,7 @@ def search_options(
             "--stock",
             text="Accelerators that exist and serve first, such as h100=64; repeatable.",
             panel=LIMITS,
-            metavar="HARDWARE=COUNT",
+            metavar="KIND=COUNT",
         ),
     ] = None,
     explain_gap: Annotated[
@@ -128,19 +128,19 @@ def technique_axes(
 
 def growth_options(
     growth: Annotated[
-        str | None, option("--growth", text="Growth of demand, such as 5%/month or 80%/year.", panel=GROWTH)
+        str | None, option("--growth", text="Growth of demand, such as 5%/month or 80%/year.", panel=GROWTH, usual=True)
     ] = None,
     ownership: Annotated[
         str | None,
         option("--ownership", text="Figures of owning for the report: a name or a YAML file.", panel=FLEET),
     ] = None,
     horizon: Annotated[
-        str | None, option("--horizon", text="Months to look ahead and to commit for (24).", panel=GROWTH)
+        str | None, option("--horizon", text="Months to look ahead and to commit for.", panel=GROWTH)
     ] = None,
     start: Annotated[
-        str | None, option("--start", text="First day of the forecast (today).", panel=GROWTH, metavar="DATE")
+        str | None, option("--start", text="First day of the forecast.", panel=GROWTH, metavar="DATE")
     ] = None,
-    lead_time: Annotated[int | None, option("--lead-time", text="Days from order to use (180).", panel=GROWTH)] = None,
+    lead_time: Annotated[int | None, option("--lead-time", text="Days from order to use.", panel=GROWTH)] = None,
     rental: Annotated[
         bool, option("--rental", text="Cheapest mix of reserved, on-demand and spot over day or week.", panel=GROWTH)
     ] = False,
@@ -170,7 +170,7 @@ def study_options(
         float | None, option("--mtbf-hours", text="Hours between failures of one accelerator.", panel=RESILIENCE)
     ] = None,
     mttr_hours: Annotated[
-        float | None, option("--mttr-hours", text="Hours to repair a replica (24).", panel=RESILIENCE)
+        float | None, option("--mttr-hours", text="Hours to repair a replica.", panel=RESILIENCE)
     ] = None,
     ramp: Annotated[
         str | None, option("--ramp", text="Fastest growth of the rate, such as 10%/min of the peak.", panel=RESILIENCE)
@@ -179,18 +179,21 @@ def study_options(
         str | None, option("--startup", text="Start of a replica to its first answer, such as 4min.", panel=RESILIENCE)
     ] = None,
     autoscaler_lag: Annotated[
-        str | None, option("--autoscaler-lag", text="Ramp to the start of a replica (30s).", panel=RESILIENCE)
+        str | None, option("--autoscaler-lag", text="Ramp to the start of a replica.", panel=RESILIENCE)
     ] = None,
     uncertainty: Annotated[
-        bool, option("--uncertainty", text="P10/P50/P90, what moves the plan, what breaks first, regret.", panel=RISK)
+        bool,
+        option(
+            "--uncertainty", text="P10/P50/P90, what moves the plan, what breaks first, regret.", panel=RISK, usual=True
+        ),
     ] = False,
     demand_sigma: Annotated[
-        float | None, option("--demand-sigma", text="Spread of log(demand / forecast) (0.15).", panel=RISK)
+        float | None, option("--demand-sigma", text="Spread of log(demand / forecast).", panel=RISK)
     ] = None,
-    draws: Annotated[int | None, option("--draws", text="Draws of the Monte Carlo (4000).", panel=RISK)] = None,
-    seed: Annotated[int | None, option("--seed", text="Seed of the Monte Carlo (0).", panel=RISK)] = None,
+    draws: Annotated[int | None, option("--draws", text="Draws of the Monte Carlo.", panel=RISK)] = None,
+    seed: Annotated[int | None, option("--seed", text="Seed of the Monte Carlo.", panel=RISK)] = None,
     verify: Annotated[
-        bool, option("--verify", text="Simulate the best fleets before one is recommended.", panel=RISK)
+        bool, option("--verify", text="Simulate the best fleets before one is recommended.", panel=RISK, usual=True)
     ] = False,
 ) -> None:
     """Studies beside the plan."""

@@ -31,23 +31,27 @@ MixedOption = Annotated[
 ]
 SparsityOption = Annotated[
     str | None,
-    typer.Option("--sparsity", help="2:4, structured:fraction=0.25,target=heads, unstructured:0.6,compressed=true."),
+    typer.Option(
+        "--sparsity",
+        help="2:4, unstructured:0.6 (with ,compressed=true) or structured:fraction=0.25 (with ,target=heads).",
+    ),
 ]
 ContextualSparsityOption = Annotated[
     str | None, typer.Option("--contextual-sparsity", help="Share that a token needs: attention=0.5,mlp=0.2.")
 ]
 SpeculationOption = Annotated[
-    str | None, typer.Option("--speculation", help="eagle:k=4,acceptance=0.7 or ngram:k=5,accepted_tokens=2.1.")
+    str | None,
+    typer.Option("--speculation", help="eagle:k=4 or ngram:k=5, with ,acceptance=0.7 or ,accepted_tokens=2.1."),
 ]
 AttentionOption = Annotated[str | None, typer.Option("--attention", help="flash, standard or flash_decoding.")]
 KvPolicyOption = Annotated[str | None, typer.Option("--kv-policy", help="Bounded cache: h2o:1024, streaming:2048.")]
 AdaptersOption = Annotated[str | None, typer.Option("--adapters", help="lora:rank=16,count=8 or lora:16,merged=true.")]
 StructureOption = Annotated[
-    str | None, typer.Option("--structure", help="num_key_value_heads=1, moe.num_experts=8,moe.num_experts_per_tok=2.")
+    str | None, typer.Option("--structure", help="num_key_value_heads=1 or moe.num_experts=8, several with commas.")
 ]
-EarlyExitOption = Annotated[str | None, typer.Option("--early-exit", help="mean_fraction=0.6,compacts=true.")]
+EarlyExitOption = Annotated[str | None, typer.Option("--early-exit", help="mean_fraction=0.6 (with ,compacts=true).")]
 FusionOption = Annotated[
-    bool | None, typer.Option("--fusion/--no-fusion", help="Elementwise passes fused, or one kernel each.")
+    bool | None, typer.Option("--fusion/--no-fusion", help="Elementwise passes fused; --no-fusion: one kernel each.")
 ]
 WeightOffloadOption = Annotated[
     str | None, typer.Option("--weight-offload", help="Share of the layers' weights in host memory: 0.5.")

@@ -119,6 +119,11 @@ def read_scenario(
     name = "stdin" if source == STANDARD_STREAM else Path(source).stem
     changed = _changed(data, changes or ScenarioChanges())
     scenario = validate(ScenarioSpec, {"id": name, **changed, "kind": kind}, where=source)
+    return with_what_ifs(scenario, changes)
+
+
+def with_what_ifs(scenario: ScenarioSpec, changes: ScenarioChanges | None) -> ScenarioSpec:
+    """The scenario with its what-ifs, one after another."""
     for text in () if changes is None else changes.what_if:
         scenario = _what_if(scenario, text, changes=changes)
     return scenario

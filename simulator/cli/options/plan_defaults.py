@@ -1,0 +1,91 @@
+"""What stands for every option of a plan that is not given, as its help says it; values are the library's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from simulator.operators.vision import DEFAULT_IMAGE_PIXELS
+from simulator.planner.demand import DEFAULT_OBJECTIVES
+from simulator.planner.fleet.availability import DEFAULT_MTTR_HOURS, DEFAULT_SPARES
+from simulator.planner.search.question import DEFAULT_MODEL, DEFAULT_UTILIZATION
+from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
+from simulator.planner.studies.resilience import AUTOSCALER_LAG_S
+from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DEFAULT_DRAWS
+from simulator.planner.workload_presets import CHAT
+from simulator.specs.engine.engine import DEFAULT_ENGINE
+from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS
+from simulator.units import bound_text, percent_text
+
+_ENGINE = "the engine's own"
+_CHECKPOINT = "the checkpoint's"
+_SEARCHED = "searched"
+_NO_LIMIT = "no limit"
+
+_WORDS: Mapping[str, str] = {
+    "rate_per_s": "needed, or the trace's",
+    "workload": CHAT.word,
+    "isl_cv": "the kind of demand's; its lengths decide which",
+    "osl_cv": "the kind of demand's; its lengths decide which",
+    "trace": "none",
+    "peak_to_mean": "1: the rate is the peak",
+    "prefix_hit": "0, or the kind of demand's",
+    "images_per_request": "none",
+    "arrival_cv": "1",
+    "hardware": "all that are on offer",
+    **dict.fromkeys(("weights", "activations", "scheme"), _CHECKPOINT),
+    "kv_cache": "as the weights are served",
+    **dict.fromkeys(("tp_size", "pp_size"), _SEARCHED),
+    **dict.fromkeys(("dp_size", "ep_size"), "1"),
+    **dict.fromkeys(("max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization"), _ENGINE),
+    "max_model_len": "the model's",
+    **dict.fromkeys(("speculation", "sparsity", "kv_policy", "weight_offload"), "none"),
+    "kv_allocation": "paged",
+    "serving": "aggregated",
+    **dict.fromkeys(("max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks", "max_quality_loss"), _NO_LIMIT),
+    "stock": "none",
+    "prices": "the built-in list",
+    "price_kind": "the cheapest of on demand and commitments within the horizon",
+    "price_of": "median",
+    "provider": "all",
+    "ownership": "as the price list says",
+    "profiles": "the built-in ones alone",
+    "server_spares": "none",
+    "availability": "no target",
+    "mtbf_hours": "published, Llama 3's training",
+    "ramp": "5 % a minute, assumed",
+    "startup": "weights over the host link and a minute",
+    "growth": "none",
+    "start": "today",
+    "load_profile": "a raised cosine, assumed",
+    "weekend": "as weekdays",
+    "seed": "0",
+    "report": "none written",
+}
+
+
+def plan_defaults() -> Mapping[str, str]:
+    """By field or parameter, what its help says after "default"; flags that are off need no words."""
+    own = {
+        name: f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+        for name, field in PlanSpec.model_fields.items()
+        if isinstance(field.default, int | float | str) and not isinstance(field.default, bool)
+    }
+    return {
+        **own,
+        **_WORDS,
+        "model": DEFAULT_MODEL,
+        "isl_tokens": f"{CHAT.isl_tokens}, or the kind of demand's",
+        "osl_tokens": f"{CHAT.osl_tokens}, or the kind of demand's",
+        "image_pixels": str(DEFAULT_IMAGE_PIXELS),
+        "objective": ", ".join(f"{item.name} <= {bound_text(item.bound_s)}" for item in DEFAULT_OBJECTIVES),
+        "engine": DEFAULT_ENGINE,
+        "utilization": f"what objectives allow, up to {percent_text(DEFAULT_UTILIZATION)}",
+        "spares": str(DEFAULT_SPARES),
+        "mttr_hours": f"{DEFAULT_MTTR_HOURS:g}",
+        "autoscaler_lag": bound_text(AUTOSCALER_LAG_S),
+        "horizon": str(DEFAULT_HORIZON_MONTHS),
+        "lead_time": str(DEFAULT_LEAD_TIME_DAYS),
+        "draws": str(DEFAULT_DRAWS),
+        "demand_sigma": f"{DEFAULT_DEMAND_SIGMA:g}",
+    }

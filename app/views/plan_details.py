@@ -23,9 +23,10 @@ from simulator.reports.content.quantities import count_text, price_text, range_t
 from simulator.reports.formats.text import table_cells
 from simulator.reports.report import charts_of, study_sections
 from simulator.reports.sections.answer import fleets_table, plan_figures, price_blocks
-from simulator.reports.sections.cost import break_even_chart, owning_range_text, tco_waterfall_chart
+from simulator.reports.sections.cost import owning_range_text, tco_waterfall_chart
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.performance import replica_load_chart
+from simulator.reports.sections.ways_to_pay import break_even_chart
 from simulator.reports.words.derivation import explanation, nearest_rejections
 from simulator.reports.words.flags import flagged
 from simulator.reports.words.plan_inputs import plan_input

@@ -12,7 +12,13 @@ from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
 from simulator.specs.documents import validate
 from simulator.specs.loading import load_hardware
-from simulator.specs.measured.validation_rows import RunChoice, RunFacts, ValidationRow, load_validation_table
+from simulator.specs.measured.validation_rows import (
+    RunChoice,
+    RunFacts,
+    ValidationRow,
+    load_validation_table,
+    parallel_text,
+)
 from simulator.specs.measured.whole_runs import WholeRun, load_today_runs
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
@@ -160,6 +166,8 @@ def run_facts(scenario: ScenarioSpec, *, source: str, load: str | None = None) -
         model=scenario.model.rsplit("/", maxsplit=1)[-1],
         model_class=load_model(scenario.model).model_class,
         mode=mode_of(scenario),
+        parallel=parallel_words(scenario),
+        weights=scenario.precision.weights.value if scenario.precision.weights else "",
         deployment=deployment_words(scenario),
         load=load or load_words(scenario),
     )
@@ -179,16 +187,19 @@ def load_words(scenario: ScenarioSpec) -> str:
     return f"{scenario.kind.replace('_', ' ')} {many or ''}: {lengths}".replace(" :", ":")
 
 
+def parallel_words(ran: ScenarioSpec) -> str:
+    """The parallel degrees of a replica above one; ``TP1`` where there are none."""
+    return parallel_text(tp_size=ran.tp_size, pp_size=ran.pp_size, ep_size=ran.ep_size, dp_size=ran.dp_size)
+
+
 def deployment_words(scenario: ScenarioSpec) -> str:
     """The model, its parallel degrees, its pools and its number formats."""
-    degrees = {"TP": scenario.tp_size, "PP": scenario.pp_size, "EP": scenario.ep_size, "DP": scenario.dp_size}
-    parallel = " ".join(f"{name}{size}" for name, size in degrees.items() if size > 1) or "TP1"
     pools = scenario.disaggregation
     precision = scenario.precision
     weights = precision.weights.value if precision.weights else None
     parts = (
         scenario.model.rsplit("/", maxsplit=1)[-1],
-        parallel,
+        parallel_words(scenario),
         f"{pools.prefill_replicas} prefill + {pools.decode_replicas} decode" if pools else None,
         precision.scheme or weights,
         f"{precision.kv_cache.value} cache" if precision.kv_cache else None,

@@ -1,4 +1,4 @@
-"""What is said of a plan, in order: the thirteen sections of its report, and each study on its own.
+"""What is said of a plan, in order: the sections of its report, and each study on its own.
 
 The report in every format, the terminal's text and the dashboard take their tables and charts from these two lists.
 """
@@ -13,9 +13,12 @@ from simulator.planner.gap.records import Gap
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Block, Figure, Paragraph, Report, Section
 from simulator.reports.content.quantities import rate_text
+from simulator.reports.decide.acceptance import acceptance_section
+from simulator.reports.decide.decision import decision_section
+from simulator.reports.decide.evidence import evidence_section
+from simulator.reports.decide.risks import risk_section
 from simulator.reports.sections.appendix import appendix_section
 from simulator.reports.sections.cost import cost_section, rental_blocks
-from simulator.reports.sections.decision import decision_section
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.growth import growth_blocks, growth_section
 from simulator.reports.sections.inputs import software_section, workload_section
@@ -27,7 +30,6 @@ from simulator.reports.sections.performance import (
     verification_blocks,
 )
 from simulator.reports.sections.resilience import resilience_blocks
-from simulator.reports.sections.risks import risk_section
 from simulator.reports.sections.sites import energy_section, facilities_section
 from simulator.reports.sections.sizing import sizing_section
 from simulator.reports.sections.stock import stock_blocks
@@ -36,6 +38,8 @@ from simulator.reports.studies import Studies
 
 SECTIONS: tuple[Callable[[Studies], Section], ...] = (
     decision_section,
+    evidence_section,
+    acceptance_section,
     workload_section,
     software_section,
     options_section,
@@ -49,7 +53,7 @@ SECTIONS: tuple[Callable[[Studies], Section], ...] = (
     risk_section,
     appendix_section,
 )
-"""The parts of a report in the order that people who sign expect; their numbers follow from it."""
+"""The parts of a report: three pages to decide and sign by, then what they rest on; numbers follow from the order."""
 
 
 def build_report(studies: Studies) -> Report:

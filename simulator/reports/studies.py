@@ -130,7 +130,7 @@ def gather(
         energy=energy_and_carbon(plan, prices=prices, ownership=owning),
         rooms=facilities(fleet, ownership=owning),
         load=replica_load(fleet, rates_per_s=(fleet.at_peak.rate_per_s, fleet.degraded.rate_per_s)),
-        latencies=latency_range(fleet),
+        latencies=latency_range(fleet, objectives=plan.objectives),
         owning=tuple(owning_bars(plan, cost=cost, prices=prices, ownership=owning)),
         prefill=estimate_step(deployment, prefill_step(sequences=1, tokens=max(1, round(mix.isl.mean_tokens)))),
         decode=estimate_step(

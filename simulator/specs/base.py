@@ -5,6 +5,7 @@ An object as a key of a cache: what it is compared by is itself, not what it hol
 
 from __future__ import annotations
 
+import re
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -16,12 +17,27 @@ class Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+_RECALLED = re.compile(r"\bfrom (memory|knowledge)\b", re.IGNORECASE)
+ASSUMED = "assumed"
+"""The source of a figure that none states."""
+
+
+def is_recalled(citation: str) -> bool:
+    """Whether a citation says itself that it was written from memory and not read again."""
+    return _RECALLED.search(citation) is not None
+
+
 class Source(Spec):
     """Where a figure comes from: citation, the day it was read or published (ISO), and what to know about it."""
 
     source: str
     date: str
     note: str = ""
+
+    @property
+    def unsourced(self) -> bool:
+        """Assumed, or written from memory."""
+        return self.source == ASSUMED or is_recalled(self.source) or is_recalled(self.note)
 
 
 Held = TypeVar("Held")

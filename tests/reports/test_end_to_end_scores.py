@@ -18,8 +18,8 @@ def row(
 ) -> ValidationRow:
     return ValidationRow(
         source="s", run="1", engine="vllm", model="m", model_class="dense", mode="aggregated",
-        hardware="h", deployment="d", load="l", metric=metric, measured=measured, predicted=predicted,
-        low=low, high=high, provenance="calibrated",
+        parallel="TP1", weights="bf16", hardware="h", deployment="d", load="l", metric=metric,
+        measured=measured, predicted=predicted, low=low, high=high, provenance="calibrated",
     )  # fmt: skip
 
 

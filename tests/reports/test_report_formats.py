@@ -51,7 +51,9 @@ from tests.reports.report_cases import CREATED, rendered, studied, whole_report
 from tests.reports.spreadsheet import Workbook
 
 TITLES = (
-    "Decision summary",
+    "Decision",
+    "Evidence",
+    "Assumptions to accept, and sign-off",
     "Workload and objectives",
     "Model and software",
     "Options considered",
@@ -63,11 +65,11 @@ TITLES = (
     "Energy and carbon",
     "Growth and procurement",
     "Risk and uncertainty",
-    "Provenance and sign-off",
+    "Provenance",
 )
 CHARTS = {
     *("roofline", "load_latency", "memory_stack", "pareto", "cost_tornado", "tco_waterfall", "capacity_demand"),
-    *("break_even", "cash_flow", "present_value"),
+    *("break_even", "cash_flow"),
 }
 FACTS = whole_report().facts()
 NUMBERS = [fact for fact in FACTS if isinstance(fact.cell.value, int | float)]
@@ -109,9 +111,9 @@ def html_facts() -> list[tuple[str, str, str]]:
     return reader.found
 
 
-def test_thirteen_sections_in_the_binding_order() -> None:
+def test_the_pages_to_decide_by_come_first_and_all_parts_in_their_order() -> None:
     assert tuple(section.title for section in whole_report().sections) == TITLES
-    assert [section.number for section in whole_report().sections] == list(range(1, 14))
+    assert [section.number for section in whole_report().sections] == list(range(1, 1 + len(TITLES)))
 
 
 def test_headline_keys_are_unique_and_total_rows_exist() -> None:
@@ -204,7 +206,7 @@ def test_json_follows_its_schema() -> None:
 
 def test_json_names_its_question_and_its_results() -> None:
     found = document()
-    assert found["schema_version"] == "1.0"
+    assert found["schema_version"] == "1.1"
     assert found["inputs"]["rate_per_s"] == 40.0
     assert len(found["input_sha256"]) == 64
     assert found["finance"]["results"]["owning_annual"] == pytest.approx(found["totals"]["owning_annual"])
@@ -224,7 +226,8 @@ def test_a_report_carries_every_study_whether_or_not_it_was_asked_for() -> None:
     assert not any((asked.resilience, asked.rental, asked.uncertainty, asked.growth))
     assert None not in (held.study(Resilience), held.study(RentalMix), held.study(Uncertainty), held.study(Growth))
     tables = {block.key for section in whole_report().sections for block in section.blocks if isinstance(block, Table)}
-    studies = {"resilience", "degraded_cases", "tornado", "scenarios", "owning_sensitivity", "rental_mix", "quantiles"}
+    studies = {"resilience", "degraded_cases", "tornado", "scenarios", "owning_sensitivity", "quantiles"}
+    assert "nothing to mix by the hour" in text_of(ReportFormat.MD), "the load of this plan is flat"
     assert tables >= studies | {"regret", "demand_bands", "capacity_steps", "calibration_sources"}
     assert not any(
         block.tone is Tone.MISSING

@@ -6,8 +6,8 @@ import pytest
 
 from simulator.planner.plan import plan_capacity
 from simulator.reports.content.document import Facts, Table
-from simulator.reports.sections.decision import decision_section
-from simulator.reports.sections.risks import top_risks
+from simulator.reports.decide.decision import decision_section
+from simulator.reports.decide.risks import top_risks
 from simulator.reports.studies import Studies, gather
 from simulator.specs.question.plan import plan_spec
 

@@ -18,7 +18,8 @@ from simulator.specs.measured.validation_rows import (
 )
 
 COLUMNS = (
-    "source,run,hardware,engine,model,model_class,mode,deployment,load,metric,measured,predicted,low,high,provenance\n"
+    "source,run,hardware,engine,model,model_class,mode,parallel,weights,deployment,load,metric,measured,predicted,low,"
+    "high,provenance\n"
 )
 
 
@@ -39,8 +40,8 @@ def test_the_shipped_table_says_when_and_by_what() -> None:
 
 
 def test_a_heading_and_a_row_come_back(stored: Path) -> None:
-    row = "a,1,h100,vllm,m,dense,aggregated,m TP1,batch 1,e2e_s,2.0,2.2,1.9,2.5,calibrated\n"
-    bare = "b,2,l4,sglang,Big-7B,MoE,disaggregated,Big-7B,serve,ttft_s,1.0,0.5,,,assumed\n"
+    row = "a,1,h100,vllm,m,dense,aggregated,TP1,bf16,m TP1,batch 1,e2e_s,2.0,2.2,1.9,2.5,calibrated\n"
+    bare = "b,2,l4,sglang,Big-7B,MoE,disaggregated,TP8 EP8,,Big-7B,serve,ttft_s,1.0,0.5,,,assumed\n"
     stored.write_text(validation_heading(date="2026-12-24", version="1.2.3", digest="0ff") + COLUMNS + row + bare)
     table = validation_rows.load_validation_table()
     assert (table.date, table.version, table.is_current) == ("2026-12-24", "1.2.3", False)
@@ -79,12 +80,12 @@ def test_runs_are_chosen_by_name_and_by_part_of_the_model(stored: Path) -> None:
     rows = [
         RunFacts(
             source="s", run=str(place), hardware="h100", engine=engine, model=model, model_class="dense",
-            mode="aggregated", deployment="d", load="l",
+            mode="aggregated", parallel="TP1", weights="bf16", deployment="d", load="l",
         )
         for place, (engine, model) in enumerate([("vllm", "Big-7B"), ("vllm", "Big-7B-Instruct"), ("atom", "Small")])
     ]  # fmt: skip
     assert RunChoice().of(rows) == rows
     assert RunChoice(model="org/big-7b").of(rows) == rows[:1]
     assert RunChoice(model="big", engine="VLLM").of(rows) == rows[:2]
-    with pytest.raises(RoofcastError, match=r"--model: .*measured: Small"):
+    with pytest.raises(RoofcastError, match=r"model.*measured: Small"):
         RunChoice(engine="atom", model="big").of(rows)

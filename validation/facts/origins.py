@@ -9,11 +9,11 @@ from datetime import date
 from enum import StrEnum
 from pathlib import Path
 
+from simulator.specs.base import is_recalled
 from simulator.specs.documents import read_yaml
 from simulator.specs.profiles import profile_root
 
 FOLDERS = ("hardware", "servers", "engines", "prices", "ownership", "models")
-_RECALLED = re.compile(r"\bfrom (memory|knowledge)\b", re.IGNORECASE)
 _ADDRESS = re.compile(
     r"/|\.(com|org|net|io|ai|dev|cz|pt|top|blog)\b|arXiv|\d+\.\d+|DescribeInstanceTypes|nvidia-smi|XLA|computed"
 )
@@ -66,7 +66,7 @@ class Fact:
     @property
     def origin(self) -> Origin:
         """A recollection counts as one even where the source calls itself an assumption."""
-        if _RECALLED.search(f"{self.source} {self.note}"):
+        if is_recalled(f"{self.source} {self.note}"):
             return Origin.MEMORY
         if self.assumed or self.source.lower().startswith("assumed"):
             return Origin.ASSUMED

@@ -244,7 +244,8 @@ def _renting(
 ) -> Renting | None:
     asked = rule if kind == "planned" else replace(rule, kind=kind)
     offer = market_price(prices, hardware=fleet.hardware, rule=asked)
-    if offer is None:
+    # A survey sells nothing: it prices a plan where nobody's offer is known, and is no way to pay.
+    if offer is None or (offer.surveyed and kind != "planned"):
         return None
     annual = fleet.devices * offer.per_hour * HOURS_PER_YEAR * (1 + ownership.cloud_extra_fraction.value)
     years = int(ownership.depreciation_years.value)

@@ -170,6 +170,13 @@ class TotalCost:
         return len(self.flows) - 1
 
     @property
+    def buys(self) -> bool:
+        """Whether to buy: a quote saves, or nothing is rented. A published price decides nothing."""
+        if self.owning is None:
+            return False
+        return self.rent is None or (self.owning.quoted and (self.owning_saves or 0.0) > 0)
+
+    @property
     def owning_saves(self) -> float | None:
         """Present value of the plan's rent above that of owning; None where one of them is not priced."""
         rent = self.rent

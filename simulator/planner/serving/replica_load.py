@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
 
@@ -10,6 +11,7 @@ import numpy as np
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.operators.step_shape import Array
 from simulator.planner.fleet.records import Fleet
+from simulator.planner.records import Objective
 from simulator.planner.serving.limits import DEVIATE_80
 
 _POINTS = 40
@@ -101,10 +103,14 @@ def replica_load(fleet: Fleet, *, rates_per_s: tuple[float, ...] = ()) -> Replic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyRange:
-    """The 80 % intervals (low, high) of a fleet's p95 latencies with its spares down [s]; high may be infinite."""
+    """The 80 % intervals (low, high) of a fleet's p95 latencies with its spares down [s]; high may be infinite.
+
+    objectives_s : of the objectives that were asked for, in their order
+    """
 
     ttft_p95_s: tuple[float, float]
     tpot_p95_s: tuple[float, float]
+    objectives_s: tuple[tuple[float, float], ...] = ()
 
 
 def load_range(load: float, *, fleet: Fleet) -> tuple[float, float]:
@@ -113,7 +119,7 @@ def load_range(load: float, *, fleet: Fleet) -> tuple[float, float]:
     return load / spread, load * spread
 
 
-def latency_range(fleet: Fleet) -> LatencyRange:
+def latency_range(fleet: Fleet, *, objectives: Sequence[Objective] = ()) -> LatencyRange:
     """What this very fleet would show where its steps take as long as the ends of their 80 % interval say.
 
     Steps that all take s times as long make a replica at rate r one at rate s r whose clock runs s times slower, so
@@ -125,8 +131,12 @@ def latency_range(fleet: Fleet) -> LatencyRange:
     counts = tuple(pool.replicas for pool in fleet.pools)
     state = fleet.serving.sweep(fleet.degraded.rate_per_s * scales, counts=counts)
 
-    def ends(metric: LatencyMetric) -> tuple[float, float]:
-        low_s, high_s = state.percentile_s(metric, 95.0) * scales
+    def ends(metric: LatencyMetric, percentile: float = 95.0) -> tuple[float, float]:
+        low_s, high_s = state.percentile_s(metric, percentile) * scales
         return float(low_s), float(high_s)
 
-    return LatencyRange(ttft_p95_s=ends(LatencyMetric.TTFT), tpot_p95_s=ends(LatencyMetric.TPOT))
+    return LatencyRange(
+        ttft_p95_s=ends(LatencyMetric.TTFT),
+        tpot_p95_s=ends(LatencyMetric.TPOT),
+        objectives_s=tuple(ends(item.metric, item.percentile) for item in objectives),
+    )

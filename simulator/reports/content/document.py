@@ -14,7 +14,7 @@ from simulator.reports.charts.chart import Chart
 from simulator.reports.content.quantities import number_text, percent_text, seconds_text
 from simulator.units import KILO
 
-REPORT_SCHEMA_VERSION = "1.0"
+REPORT_SCHEMA_VERSION = "1.1"
 """Of a report as a JSON document."""
 
 

@@ -51,7 +51,12 @@ _NAMES = {
     ReportFormat.JSON: "report.json",
 }
 _HANDOFF_NAMES = ("launch-vllm.sh", "launch-sglang.sh", "launch-tensorrt-llm.sh", "kubernetes.yaml", "verify.sh")
-_SEVERAL = {ReportFormat.HANDOFF: _HANDOFF_NAMES, ReportFormat.CSV: tuple(map(file_name, SCENARIOS))}
+_SUMMARY = "summary.pdf"
+_SEVERAL = {
+    ReportFormat.PDF: (_NAMES[ReportFormat.PDF], _SUMMARY),
+    ReportFormat.HANDOFF: _HANDOFF_NAMES,
+    ReportFormat.CSV: tuple(map(file_name, SCENARIOS)),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +112,11 @@ def render(report: Report, studies: Studies, form: ReportFormat) -> tuple[Render
 
             data = report_html(report).encode()
         case ReportFormat.PDF:
+            from simulator.reports.decide.summary import summary_report
             from simulator.reports.formats.pdf import report_pdf
 
-            data = report_pdf(report)
+            summary = Rendered(name=_SUMMARY, data=report_pdf(summary_report(studies)))
+            return Rendered(name=_NAMES[form], data=report_pdf(report)), summary
         case ReportFormat.XLSX:
             from simulator.reports.formats.xlsx import report_xlsx
 

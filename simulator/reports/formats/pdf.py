@@ -5,6 +5,7 @@ A report as Typst markup, the layout of the PDF. Text goes in as string literals
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from importlib.resources import files
 
@@ -27,8 +28,13 @@ from simulator.reports.content.document import (
     origin_mark,
 )
 
-_NUMBER_WIDTH, _SHARED_WIDTH, _WORD_WIDTH, _WIDE_WIDTH = "auto", "0.8fr", "1fr", "2.2fr"
+_OWN_WIDTH, _SHARED_WIDTH, _WORD_WIDTH, _WIDE_WIDTH = "auto", "0.8fr", "1fr", "2.2fr"
+_SHORT = 24
+"""Letters of words that stay on one line."""
 _NARROW_COLUMNS = 2
+_HEIGHT = 250.0
+_PAGES = ("decision", "evidence", "acceptance")
+"""Sections that end their page: those that a plan is decided and signed by."""
 
 
 def literal(text: str) -> str:
@@ -50,19 +56,22 @@ def _breakable(text: str) -> str:
     return text.replace("/", "/\u200b").replace("_", "_\u200b") if len(text) > 24 else text
 
 
-def _width(column: Column, *, wordy: bool) -> str:
-    """Numbers take what they need beside long texts, otherwise their share of the line."""
+def _width(column: Column, texts: Sequence[str], *, wordy: bool) -> str:
+    """Numbers and short words take what they need beside long texts, otherwise their share of the line."""
     if column.wide:
         return _WIDE_WIDTH
     if column.numeric:
-        return _NUMBER_WIDTH if wordy else _SHARED_WIDTH
-    return _WORD_WIDTH
+        return _OWN_WIDTH if wordy else _SHARED_WIDTH
+    return _OWN_WIDTH if max(map(len, texts), default=0) <= _SHORT else _WORD_WIDTH
 
 
 def _table(table: Table, currency: str) -> str:
     wordy = any(column.wide for column in table.columns)
     narrow = len(table.columns) <= _NARROW_COLUMNS and not wordy
-    widths = ", ".join(_width(column, wordy=wordy) for column in table.columns)
+    texts = [
+        [cell_text(row.cells[place], currency=currency) for row in table.rows] for place in range(len(table.columns))
+    ]
+    widths = ", ".join(_width(column, said, wordy=wordy) for column, said in zip(table.columns, texts, strict=True))
     align = ", ".join("right" if column.numeric else "left" for column in table.columns)
     heads = ", ".join(f"[#{literal(column.title)}]" for column in table.columns)
     rows = [
@@ -112,7 +121,7 @@ def _block(block: Block, currency: str, charts: list[str]) -> str:
 
 def _section(section: Section, currency: str, charts: list[str]) -> str:
     blocks = "\n".join(_block(block, currency, charts) for block in section.blocks)
-    end = "#pagebreak()\n" if section.key == "decision" else ""
+    end = "#pagebreak(weak: true)\n" if section.key in _PAGES else ""
     return f"#section({section.number}, {literal(section.title)})\n{blocks}{end}"
 
 
@@ -129,7 +138,7 @@ def typst_source(report: Report) -> str:
 
 
 def _svg(chart: Chart) -> str:
-    height = 90.0 + 30.0 * len(chart.y.categories) if chart.horizontal else 300.0
+    height = 90.0 + 30.0 * len(chart.y.categories) if chart.horizontal else _HEIGHT
     return static_svg(chart, theme=LIGHT, width=720.0, height=height)
 
 

@@ -1,4 +1,4 @@
-"""Section 13: how to reproduce, whose figures, what to run, who signs.
+"""The last section: how to reproduce, whose figures, what to run.
 
 Where the figures of a plan come from: datasheet values, and the fits that price its kernels.
 """
@@ -19,7 +19,6 @@ from simulator.reports.content.document import (
     Paragraph,
     Row,
     Section,
-    SignOff,
     Table,
     Tone,
     columns,
@@ -30,13 +29,12 @@ from simulator.reports.content.document import (
     text,
 )
 from simulator.reports.studies import Studies
-from simulator.specs.base import Source
+from simulator.specs.base import ASSUMED, Source
 from simulator.specs.engine.engine import load_engine
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.hardware.calibration import CalibrationGroup, load_calibration
 from simulator.specs.model.architecture import ModelSpec
 
-_ASSUMED = "assumed"
 _UNITS = {"flops_per_s": "FLOP/s", "bytes_per_s": "B/s", "bytes": "B", "_hz": "Hz", "_w": "W"}
 """Unit by the ending of a field's name, longest first."""
 _GROUPS: dict[str, CalibrationGroup] = {
@@ -94,12 +92,21 @@ def _facts(key: str, profile: AcceleratorSpec | ServerSpec) -> Table:
 
 
 def _sourced(name: str, value: str, source: Source) -> Row:
-    assumed = source.source == _ASSUMED
-    said = "; ".join(part for part in (source.source, source.note) if part and not (assumed and part == _ASSUMED))
-    where = text(said or _ASSUMED, origin=Origin.ASSUMED if assumed else Origin.SOURCED)
+    assumed = source.source == ASSUMED
+    said = "; ".join(part for part in (source.source, source.note) if part and not (assumed and part == ASSUMED))
+    where = text(said or ASSUMED, origin=Origin.ASSUMED if assumed else Origin.SOURCED)
+    return row(_named(name), value, source.date, where)
+
+
+def _named(name: str) -> str:
     field, _, part = name.partition(".")
     shown = _NAMES.get(field, field.replace("_", " "))
-    return row(f"{shown}, {part}" if part else shown, value, source.date, where)
+    return f"{shown}, {part}" if part else shown
+
+
+def figure_words(profile: AcceleratorSpec | ServerSpec, name: str) -> tuple[str, str]:
+    """A sourced figure's name and value."""
+    return _named(name), _shown(profile, name)
 
 
 def _shown(profile: AcceleratorSpec | ServerSpec, name: str) -> str:
@@ -159,9 +166,6 @@ def _fitted(group: CalibrationGroup, found: FitSet) -> Row:
     return row(group, measured, file.date, error, file.source)
 
 
-ROLES = ("Prepared", "Reviewed", "Approved")
-
-
 def reproduce_table(*lines: tuple[str, str], command: str, created: str, version: str, question: str) -> Table:
     """What it takes to make the same answer again, and further ``lines``; ``question`` is the hash of the question."""
     rows = (
@@ -204,7 +208,7 @@ def _configuration(model: ModelSpec) -> str:
 
 
 def appendix_section(studies: Studies) -> Section:
-    """Provenance, launch commands, sign-off."""
+    """Provenance and launch commands."""
     schema = ("report schema", f"{REPORT_SCHEMA_VERSION}; roofcast report --schema prints it")
     reproduce = reproduce_table(
         schema,
@@ -217,8 +221,6 @@ def appendix_section(studies: Studies) -> Section:
     blocks.append(Paragraph(text="Run it", tone=Tone.HEAD))
     blocks += [Code(title=f"{file.title} ({file.name})", text=file.text) for file in studies.handoff.files]
     blocks += [Bullets(items=studies.handoff.notes), *hardware_tables(studies)]
-    blocks += [
-        Paragraph(text="Change log: first version of this report; later versions are compared by their hash."),
-        SignOff(roles=ROLES),
-    ]
-    return Section(key="provenance", title="Provenance and sign-off", blocks=tuple(blocks))
+    log = "Change log: first version of this report; later versions are compared by their hash."
+    blocks.append(Paragraph(text=log))
+    return Section(key="provenance", title="Provenance", blocks=tuple(blocks))

@@ -8,7 +8,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.tco_records import Owning, TotalCost
 from simulator.planner.studies.rental import RentalMix
-from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places
+from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import (
     Block,
     Cell,
@@ -38,13 +38,11 @@ from simulator.reports.content.quantities import (
     price_text,
     range_text,
 )
+from simulator.reports.sections.ways_to_pay import break_even_chart, buying_text, price_note, renting_table
 from simulator.reports.studies import Studies
 from simulator.reports.words.flags import flagged
 from simulator.specs.money.ownership import SourcedFigure
 from simulator.units import MEGA
-
-_POINTS = 20
-_PERCENT = 100
 
 _FIGURE_NAMES = {
     "depreciation_years": "depreciation, years",
@@ -106,30 +104,6 @@ def _owning_facts(owning: Owning) -> Table:
     return table("owning", "Owning: what it comes to", heads, rows)
 
 
-def _renting(cost: TotalCost) -> Table:
-    names = ("Renting", "Device-hour", "A year", "Over the years", "1M input", "1M output", "Break-even", "Price from")
-    return table(
-        "renting",
-        f"Renting all {cost.devices} devices all hours",
-        columns(*names, words=("Renting",), wide="Price from"),
-        [
-            (
-                RENTAL_NAMES[item.kind],
-                number(item.offer.per_hour, digits=4),
-                number(item.annual, digits=2),
-                number(item.total, digits=2),
-                number(item.per_million_input_tokens, digits=4),
-                number(item.per_million_output_tokens, digits=4),
-                fraction(item.break_even),
-                text(f"{item.offer.provider}, {item.offer.date}: {item.offer.source}", origin=Origin.SOURCED),
-            )
-            for item in cost.renting
-        ],
-        note=f"Amounts in {cost.currency}. Break-even: share of the hours above which owning is cheaper than paying "
-        "this price for hours of use; above 100 % it never is. Spot has no availability.",
-    )
-
-
 def _flows(cost: TotalCost) -> Table:
     owned = ("Owned", "Discounted", "Owned so far") if cost.owning is not None else ()
     rows = []
@@ -146,19 +120,24 @@ def _flows(cost: TotalCost) -> Table:
     )
 
 
-def _figure_value(name: str, value: float) -> Cell:
+def figure_cell(name: str, value: float) -> Cell:
     """Shares in percent, whole figures whole."""
     if name.endswith(_SHARES):
         return fraction(value)
     return count(value) if value.is_integer() else number(value)
 
 
+def figure_name(field: str) -> str:
+    """A figure of owning in the report's words."""
+    return _FIGURE_NAMES.get(field, field.replace("_", " "))
+
+
 def _figure_row(field: str, item: SourcedFigure) -> Row:
-    name = _FIGURE_NAMES.get(field, field.replace("_", " "))
+    name = figure_name(field)
     origin = Origin.ASSUMED if item.assumed else Origin.SOURCED
     said = tuple(part for part in (item.source, item.note) if part and not (item.assumed and part == origin.value))
     note = "; ".join(said) or origin.value
-    return row(name, _figure_value(field, item.value), item.date, text(note, origin=origin))
+    return row(name, figure_cell(field, item.value), item.date, text(note, origin=origin))
 
 
 def _inputs(studies: Studies) -> Table:
@@ -166,7 +145,7 @@ def _inputs(studies: Studies) -> Table:
     rows = [
         _figure_row(name, value)
         for name in type(owning).model_fields
-        if isinstance(value := getattr(owning, name), SourcedFigure)
+        if isinstance(value := getattr(owning, name), SourcedFigure) and not value.unsourced
     ]
     rows += [
         row(name, number(value), prices.date, text(source, origin=Origin.SOURCED))
@@ -180,32 +159,13 @@ def _inputs(studies: Studies) -> Table:
         rows.append(_figure_row("published cost of owning, an accelerator-hour (to compare)", reference))
     return table(
         "cost_inputs",
-        "Figures behind the money",
+        "Figures behind the money that have a source",
         columns("Figure", "Value", "Date", "Source", words=("Figure", "Date"), wide="Source"),
         rows,
-        note="Replace any of them in a file of your own: --ownership FILE and --prices FILE, or the Inputs sheet of "
+        note="The others stand with the assumptions to accept. Replace any of them in a file of your own: --ownership "
+        "FILE and --prices FILE, or the Inputs sheet of "
         "the workbook.",
     )
-
-
-def buying_text(cost: TotalCost) -> str:
-    """Below which purchase price owning pays, and what is asked: a quote decides, a published price does not."""
-    rent, even, owning = cost.rent, cost.break_even_price, cost.owning
-    if rent is None:
-        return "Without a price of renting there is nothing to compare owning with."
-    if even is None:
-        return f"Owning does not pay at any purchase price over {cost.years} years: its operation alone costs the rent."
-    limit = f"Owning pays below {cost.currency} {even:,.0f} an accelerator with its share of a server"
-    if owning is None:
-        return f"{limit}; nobody lists that price: get a quote."
-    asked, saves = owning.offer.per_device or 0.0, cost.owning_saves or 0.0
-    worth = f"{cost.currency} {abs(saves):,.0f} of present value over {cost.years} years"
-    if owning.quoted:
-        return (
-            f"{limit}; the quote of {asked:,.0f} ({owning.offer.provider}) {'saves' if saves > 0 else 'loses'} {worth}."
-        )
-    side = "below that: get quotes before committing to a rent" if saves > 0 else "above that"
-    return f"{limit}; the published price of {asked:,.0f} ({owning.offer.provider}) is {side}."
 
 
 def _lead(studies: Studies) -> Paragraph:
@@ -231,18 +191,20 @@ def cost_section(studies: Studies) -> Section:
             warning = f"The purchase price is of the card alone ({owning.offer.note}): add the server to the list."
             blocks.append(Paragraph(text=warning, tone=Tone.WARNING))
     if cost.renting:
-        blocks += [_renting(cost), Figure(chart=break_even_chart(cost))]
+        blocks += [renting_table(cost), Figure(chart=break_even_chart(cost))]
     unmixed = "Renting by the hour of the day is not planned: the price list has no hourly price to mix."
     mix = rental_blocks(studies.plan) or (Paragraph(text=unmixed, tone=Tone.MISSING),)
     blocks += [_flows(cost), Figure(chart=cash_flow_chart(cost)), *mix, _inputs(studies)]
     return Section(key="cost", title="Total cost of ownership", blocks=tuple(blocks))
 
 
-def rental_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
+def rental_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     """How to rent over a day or a week; nothing where it was not asked for."""
     rental, currency = plan.study(RentalMix), plan.best.cost.currency
     if rental is None:
         return ()
+    if len(rental.shares) == 1:
+        return (Paragraph(text=f"There is nothing to mix by the hour. Profile: {rental.profile_source}."),)
     kind = RENTAL_NAMES.get(rental.flat_kind, rental.flat_kind)
     flat = f"{price_text(rental.flat_per_month, currency)} a month ({kind})"
     per_token = (
@@ -272,13 +234,6 @@ def rental_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
             note=" ".join([said, *(f"{note[:1].upper()}{note[1:]}." for note in rental.notes)]),
         ),
     )
-
-
-def price_note(owning: Owning | None) -> str:
-    """What a reader of a chart with owning in it has to know of the purchase price."""
-    if owning is None or owning.quoted:
-        return ""
-    return f" The purchase price is no quote: {owning.offer.provider}, {owning.offer.date}."
 
 
 def owning_range_text(owning: Owning, *, fleet: Fleet, currency: str) -> str:
@@ -312,43 +267,6 @@ def tco_waterfall_chart(owning: Owning, *, currency: str) -> Chart:
         caption="Undiscounted; capital at the start, operation over the years of depreciation, residual at the end."
         + price_note(owning),
     )
-
-
-def break_even_chart(cost: TotalCost) -> Chart:
-    """Cost of a year over the share of hours that devices are used: owned, committed and paid by the hour."""
-    shares = tuple(place / _POINTS for place in range(_POINTS + 1))
-    percents = tuple(_PERCENT * share for share in shares)
-    series: list[Series] = []
-    notes: list[Annotation] = []
-    if cost.owning is not None:
-        flat = (cost.owning.annual,) * len(shares)
-        series.append(Series(name="owned", kind=SeriesKind.LINE, x=percents, y=flat, color=7))
-    for item in cost.renting:
-        values = tuple(map(item.year_at, shares))
-        name = RENTAL_NAMES[item.kind]
-        series.append(Series(name=name, kind=SeriesKind.LINE, x=percents, y=values, dashed=not item.by_the_hour))
-        if item.kind == "on_demand" and item.break_even is not None and item.break_even <= 1:
-            at = percent_text(item.break_even)
-            notes.append(Annotation(text=f"break-even at {at}", x=_PERCENT * item.break_even))
-    return Chart(
-        key="break_even",
-        title=_break_even_title(cost),
-        x=Axis(title="Share of the hours of a year that devices are needed", unit="%", low=0.0, high=float(_PERCENT)),
-        y=Axis(title="Cost of a year", unit=cost.currency),
-        series=tuple(series),
-        annotations=tuple(notes),
-        caption="Owned: equivalent annual cost. Commitments are paid for all hours, on demand and spot for hours "
-        f"of use.{price_note(cost.owning)}",
-    )
-
-
-def _break_even_title(cost: TotalCost) -> str:
-    on_demand = next((item for item in cost.renting if item.kind == "on_demand"), None)
-    if on_demand is None or on_demand.break_even is None:
-        return "What a year costs, by hours of use"
-    if on_demand.break_even > 1:
-        return "Renting on demand stays cheaper than owning at these prices"
-    return f"Owning pays from {percent_text(on_demand.break_even)} of the hours on"
 
 
 def cash_flow_chart(cost: TotalCost) -> Chart:

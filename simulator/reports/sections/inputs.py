@@ -45,6 +45,9 @@ _BADGES = {
     ValueOrigin.MEASURED: Origin.MEASURED,
 }
 
+_OF_REPLICA = ("engine.", "precision.", "replica")
+"""Assumptions of a replica begin with these."""
+
 
 def _assumption(item: PlanInput) -> Row:
     return row(item.name, item.value, text(item.remark, origin=_BADGES.get(item.origin, Origin.GIVEN)))
@@ -95,7 +98,7 @@ def workload_section(studies: Studies) -> Section:
             "assumptions",
             "Every input and where it comes from",
             columns("Input", "Value", "Source", words=("Input", "Value"), wide="Source"),
-            (_assumption(plan_input(item)) for item in plan.assumptions),
+            (_assumption(plan_input(item)) for item in plan.assumptions if not item.key.startswith(_OF_REPLICA)),
         ),
     )
     return Section(key="workload", title="Workload and objectives", blocks=blocks)
@@ -142,6 +145,12 @@ def software_section(studies: Studies) -> Section:
     blocks = (
         table("software", "One replica", heads, _model_rows(studies)),
         Paragraph(text=formula, tone=Tone.NOTE),
+        table(
+            "engine_inputs",
+            "Formats and limits, and where they come from",
+            columns("Input", "Value", "Source", words=("Input", "Value"), wide="Source"),
+            (_assumption(plan_input(item)) for item in studies.plan.assumptions if item.key.startswith(_OF_REPLICA)),
+        ),
         Figure(chart=memory_stack_chart([(label, memory)])),
     )
     return Section(key="software", title="Model and software", blocks=blocks)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.records import Gap
+from simulator.planner.money.market import MarketPrice, market_price, offers_of, plan_rule
+from simulator.planner.money.tco import purchase_offer
 from simulator.planner.records import SearchSummary
 from simulator.planner.studies.length_split import LengthSplit, TriedSplit
 from simulator.planner.studies.pareto import ParetoSet, cheapest_or_fastest
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import (
+    EMPTY,
     Block,
     Figure,
     Paragraph,
@@ -36,8 +40,9 @@ from simulator.reports.words.prices import terms_text
 from simulator.units import KILO
 
 _SHOWN = 14
-_FAR = 6.0
-"""Options that cost more than this many times the chosen one are left off the chart: they squeeze the rest together."""
+_FAR = 4.0
+"""Options that cost, or without a price need, more than this many times the chosen one are no options: nobody would
+build them, and they squeeze the rest together."""
 _HEADROOM = 1.15
 """Room above the dearest option for its text."""
 _CHARTED = 8
@@ -50,7 +55,7 @@ def _why_not(fleet: Fleet, best: Fleet) -> str:
         return "no price known"
     ratio = fleet.cost.per_hour / best.cost.per_hour
     if ratio >= 2:
-        return f"costs {ratio:.1f} times as much"
+        return f"{ratio:.1f} times the cost"
     change = change_text(fleet.cost.per_hour, best.cost.per_hour)
     return f"costs {change}" if change else "costs the same"
 
@@ -70,26 +75,77 @@ def _option(fleet: Fleet, best: Fleet) -> Row:
     )
 
 
+def is_far(fleet: Fleet, best: Fleet) -> bool:
+    """Whether a fleet is beyond what anybody would choose: by its cost, or by its accelerators without a price."""
+    if fleet.cost.per_hour is None or best.cost.per_hour is None:
+        return fleet.devices > _FAR * best.devices
+    return fleet.cost.per_hour > _FAR * best.cost.per_hour
+
+
+def _options_table(studies: Studies) -> Table:
+    plan = studies.plan
+    near = [fleet for fleet in plan.fleets if not is_far(fleet, plan.best)]
+    names = ("Option", "Devices", "80 %", f"{studies.currency}/h", "kW", "TTFT p95", "TPOT p95", "Known", "Verdict")
+    left = (
+        [f"{len(plan.fleets) - len(near)} that cost or need over {_FAR:g} times as much"]
+        if len(plan.fleets) > len(near)
+        else []
+    )
+    left += [f"{len(near) - _SHOWN} more of those"] if len(near) > _SHOWN else []
+    return table(
+        "options",
+        f"{len(near)} options, cheapest first, those without a price last",
+        columns(*names, words=("Option", "Known", "Verdict")),
+        [_option(fleet, plan.best) for fleet in near[:_SHOWN]],
+        note="Each sized for the whole demand with the same spares; latencies at the peak with the spares down; "
+        f"{plan.candidates:,} candidates." + (f" Left out: {', '.join(left)}." if left else ""),
+    )
+
+
+def _market_table(studies: Studies) -> Table:
+    """Low, median and high of every accelerator among the options, who sells it, and what buying takes."""
+    plan, rule = studies.plan, plan_rule(studies.spec)
+    kinds = dict.fromkeys(
+        item.hardware for fleet in plan.fleets if not is_far(fleet, plan.best) for item in fleet.housing
+    )
+    heads = ("Accelerator", "Low", "Of", "Median", "High", "Providers", "Terms", "Newest", "Server listed")
+    return table(
+        "market",
+        f"What is on offer, {studies.currency} an accelerator-hour",
+        columns(*heads, words=("Accelerator", "Of", "Terms", "Newest")),
+        [_offered(name, market_price(studies.prices, hardware=name, rule=rule), studies) for name in kinds][:_SHOWN],
+        note="The cheapest lasting offer of each provider, on demand or a commitment within the horizon; terms: what "
+        "they sell. Server listed: published price of an accelerator with its share of a server; a quote replaces it.",
+    )
+
+
+def _offered(name: str, price: MarketPrice | None, studies: Studies) -> Row:
+    try:
+        bought = purchase_offer(studies.prices, hardware=name).per_device
+    except ProfileError:
+        bought = None
+    server = money(bought, digits=0)
+    if price is None:
+        return row(name, money(None), "nobody", money(None), money(None), count(0), EMPTY, EMPTY, server)
+    offers = offers_of(studies.prices, hardware=name, rule=plan_rule(studies.spec))
+    sold = terms_text(tuple(dict.fromkeys(offer.kind for offer in offers)))
+    ends = (number(value, digits=2) for value in (price.low, price.median, price.high))
+    low, middle, high = ends
+    newest = max(offer.date for offer in offers)
+    return row(name, low, price.low_provider, middle, high, count(price.providers), sold, newest, server)
+
+
 def options_section(studies: Studies) -> Section:
     """Every accelerator with the best that it can do, those that cannot serve, and the studies of the choice."""
     plan = studies.plan
-    fleets, cost = plan.fleets, f"{studies.currency}/h"
-    names = ("Option", "Devices", "80 %", cost, "kW", "TTFT p95", "TPOT p95", "Known", "Verdict")
-    options = table(
-        "options",
-        f"{len(fleets)} options from {plan.candidates:,} candidates, cheapest first",
-        columns(*names, words=("Option", "Known", "Verdict")),
-        [_option(fleet, plan.best) for fleet in fleets[:_SHOWN]],
-        note="Each sized for the whole demand with the same spares; latencies at the peak with the spares down."
-        + (f" {len(fleets) - _SHOWN} dearer ones are left out." if len(fleets) > _SHOWN else ""),
-    )
+    options = _options_table(studies)
     refused = table(
         "refused",
         "Cannot serve",
         columns("Option", "Why", words=("Option",), wide="Why"),
         [(f"{item.hardware} {item.label}", flagged(str(item.reason))) for item in nearest_rejections(plan)],
     )
-    blocks: list[Block] = [options, *price_blocks(plan), Figure(chart=pareto_chart(plan))]
+    blocks: list[Block] = [options, _market_table(studies), *price_blocks(plan), Figure(chart=pareto_chart(plan))]
     blocks += [refused] if refused.rows else []
     blocks += [*choice_blocks(plan), *stock_money_blocks(studies)]
     return Section(key="options", title="Options considered", blocks=tuple(blocks))

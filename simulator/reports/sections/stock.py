@@ -69,7 +69,12 @@ def stock_money_blocks(studies: Studies) -> tuple[Table, ...]:
             money(new.present_value, digits=0),
             discounted,
         ),
-        ("capital, if bought instead", money(found.capital, digits=0), money(capital, digits=0), "as in section 8"),
+        (
+            "capital, if bought instead",
+            money(found.capital, digits=0),
+            money(capital, digits=0),
+            "as in total cost",
+        ),
         (
             "electricity of the existing, a year",
             money(existing, digits=0),
@@ -87,7 +92,7 @@ def stock_money_blocks(studies: Studies) -> tuple[Table, ...]:
             "location-based emissions, a year",
             number(found.location_t, "t CO2e", digits=1),
             number(studies.energy.location_t, "t CO2e", digits=1),
-            "grid as in section 10",
+            "grid as in energy",
         ),
     )
     return (

@@ -16,12 +16,19 @@ from simulator.errors import FileError, Option, RoofcastError, did_you_mean
 from simulator.specs.profiles import profile_root
 
 
+def parallel_text(*, tp_size: int, pp_size: int, ep_size: int, dp_size: int) -> str:
+    """Parallel degrees above one, ``TP4 EP4``; ``TP1`` where there are none."""
+    degrees = {"TP": tp_size, "PP": pp_size, "EP": ep_size, "DP": dp_size}
+    return " ".join(f"{name}{size}" for name, size in degrees.items() if size > 1) or "TP1"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """What ran, in the words that runs are chosen by.
 
     run : identifier of the scenario; model_class : dense, MoE and the like
-    mode : aggregated or disaggregated, and how it speculates
+    mode : aggregated or disaggregated, and how it speculates; parallel : ``TP4 EP4``, ``TP1`` for a single device
+    weights : number format of the weights, empty for the checkpoint's own
     deployment, load : what ran and what was asked of it, in words
     """
 
@@ -32,6 +39,8 @@ class RunFacts:
     model: str
     model_class: str
     mode: str
+    parallel: str
+    weights: str
     deployment: str
     load: str
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from simulator.specs.base import Spec
+from simulator.specs.base import Spec, is_recalled
 from simulator.specs.money.prices import base_of, iso_date, known_currency, own_fields
 from simulator.specs.profiles import find_profile, load_spec
 
@@ -16,6 +16,15 @@ KIND: Literal["ownership"] = "ownership"
 DEFAULT = "default"
 MONEY = ("licence_per_device_year", "colocation_per_kw_month", "staff_per_fte_year")
 """Figures in the profile's currency, which one in another currency has to state itself."""
+ROOM_FIGURES = (
+    "rack_power_limit_w",
+    "rack_units_usable",
+    "circuit_volts",
+    "circuit_amperes",
+    "circuit_load_fraction",
+    "feeds_per_rack",
+)
+"""Figures of rooms, which nobody needs who rents."""
 _REFERENCE = "owning_reference_per_device_hour"
 
 
@@ -27,6 +36,11 @@ class SourcedFigure(Spec):
     date: Annotated[str, AfterValidator(iso_date)]
     assumed: bool = False
     note: str = ""
+
+    @property
+    def unsourced(self) -> bool:
+        """Assumed, or written from memory."""
+        return self.assumed or is_recalled(self.source) or is_recalled(self.note)
 
 
 class Share(SourcedFigure):

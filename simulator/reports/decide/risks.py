@@ -1,11 +1,8 @@
-"""Section 12: how sure the plan is, and what speaks against it. The summary takes its grade and risks from here."""
+"""How sure the plan is, and what speaks against it. The decision takes its risks from here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simulator.assumptions import ValueOrigin
-from simulator.kernels.timing import Provenance
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.plan_warnings import AnswersMayDiffer, NotConfirmed, PlanWarning, SmallerUnpriced
 from simulator.planner.studies.resilience import Resilience
@@ -13,15 +10,9 @@ from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.content.document import (
     Block,
     Bullets,
-    Cell,
     Paragraph,
     Section,
-    Table,
     Tone,
-    columns,
-    known_as,
-    table,
-    text,
 )
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.sections.uncertainty import breaks_text, drawn_blocks
@@ -30,33 +21,8 @@ from simulator.reports.words.plan_inputs import plan_input
 from simulator.reports.words.prices import terms_text
 from simulator.reports.words.warnings import warning_text
 
-_GOOD_SPREAD, _FAIR_SPREAD = 0.25, 0.6
-_ORDER = ("measured", "calibrated", "extrapolated", "assumed")
 _FAR_PRICES = 2.0
 _SURE = 0.9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grade:
-    """A letter from A to D and the sentence that defends it."""
-
-    letter: str
-    reason: str
-
-
-def confidence(studies: Studies) -> Grade:
-    """A: calibrated, 80 % interval within a quarter of the fleet; B: within 60 %; C: extrapolated; D: assumed."""
-    fleet = studies.plan.best
-    spread = fleet.spread
-    known = _ORDER.index(fleet.provenance) if fleet.provenance in _ORDER else len(_ORDER)
-    if known <= 1 and spread <= _GOOD_SPREAD:
-        letter = "A"
-    elif known <= 1 or (known == 2 and spread <= _GOOD_SPREAD):
-        letter = "B" if spread <= _FAIR_SPREAD else "C"
-    else:
-        letter = "C" if known == 2 else "D"
-    reason = f"step times {fleet.provenance}, 80 % interval {percent_text(spread)} of the fleet wide"
-    return Grade(letter=letter, reason=reason)
 
 
 def _price_risk(studies: Studies) -> str | None:
@@ -73,7 +39,7 @@ def _price_risk(studies: Studies) -> str | None:
         return None
     ends = f"{price.low:,.2f} ({price.low_provider}) to {price.high:,.2f} {studies.currency}/h ({price.high_provider})"
     found = studies.plan.price_ranking
-    choice = "" if found is None or found.steady else " At other prices another accelerator wins (section 4)."
+    choice = "" if found is None or found.steady else " At other prices another accelerator wins."
     return (
         f"Price: published {terms} prices of {hardware} run from {ends}; the plan takes {price.per_hour:,.2f}. "
         f"Obtain a quote before signing.{choice}"
@@ -85,15 +51,13 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
     fleet, plan = studies.plan.best, studies.plan
     found = []
     if plan.verification is not None and not plan.verification.holds:
-        found.append(
-            "Verification: the event simulation does not confirm the objectives at the planned peak (section 6)."
-        )
+        found.append("Verification: the event simulation does not confirm the objectives at the planned peak.")
     if fleet.quality:
         found.append(f"Answers: they may differ from the published model's ({fleet.quality}). Measure before signing.")
     if fleet.devices_high > fleet.devices:
         found.append(
             f"Forecast: the 80 % interval of the step times reaches {fleet.devices_high} accelerators, "
-            f"{fleet.devices_high - fleet.devices} more than planned. Benchmark one replica first (appendix)."
+            f"{fleet.devices_high - fleet.devices} more than planned. Benchmark one replica first: verify.sh."
         )
     price = _price_risk(studies)
     if price:
@@ -146,40 +110,15 @@ def _lost_server(studies: Studies) -> list[str]:
     return [f"Failure: at the peak the objectives are missed after the loss of {missed[0]}{needed}."]
 
 
-def _status(studies: Studies) -> Table:
-    """How each part of the forecast is known."""
-    rows: dict[str, int] = {}
-    for estimate in (studies.prefill, studies.decode):
-        for row in estimate.rows:
-            kind = row.work.family.value
-            rows[kind] = max(rows.get(kind, 0), int(row.timing.provenance.max()))
-    sources = sorted(rows.items(), key=lambda item: (-item[1], item[0]))
-    return table(
-        "calibration",
-        "Calibration of the step times",
-        columns("Kernels", "How they are known", words=("Kernels", "How they are known")),
-        [(name, _known(level)) for name, level in sources],
-        note="Calibrated: fitted on measurements of this accelerator; extrapolated: outside the measured shapes "
-        "or from the nearest relative; assumed: a plain roofline.",
-    )
-
-
-def _known(level: int) -> Cell:
-    label = Provenance(level).label
-    return text(label, origin=known_as(label))
-
-
 def risk_section(studies: Studies) -> Section:
     """Interval, calibration status, range of validity."""
     fleet = studies.plan.best
-    grade = confidence(studies)
     blocks: tuple[Block, ...] = (
         Paragraph(
-            text=f"Confidence {grade.letter}: {grade.reason}. Fleet: {fleet.devices} accelerators, 80 % interval "
+            text=f"Fleet: {fleet.devices} accelerators, 80 % interval "
             f"{fleet.devices_low} to {fleet.devices_high} from errors of the step times on unseen shapes."
         ),
         *drawn_blocks(studies.plan),
-        _status(studies),
         Paragraph(text="All risks", tone=Tone.HEAD),
         Bullets(items=top_risks(studies)),
         Paragraph(

@@ -1,0 +1,288 @@
+"""Section 1: the decision on one page: buy or rent, what, of whom, how safely, what else, and until which price."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from simulator.planner.fleet.records import Fleet
+from simulator.planner.money.market import offers_of, plan_rule
+from simulator.planner.studies.growth import Growth
+from simulator.planner.studies.stock import StockPlan
+from simulator.reports.content.document import (
+    Block,
+    Bullets,
+    Fact,
+    Facts,
+    Origin,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    Tone,
+    columns,
+    count,
+    fact,
+    fraction,
+    kilo,
+    known_as,
+    money,
+    row,
+    seconds,
+    table,
+    text,
+)
+from simulator.reports.content.quantities import (
+    change_text,
+    counted_text,
+    money_text,
+    price_text,
+    rate_text,
+    signed_percent_text,
+)
+from simulator.reports.decide.evidence import evidence_grade
+from simulator.reports.decide.risks import top_risks
+from simulator.reports.sections.answer import device_word, replicas_text, sentence
+from simulator.reports.sections.ways_to_pay import buying_text
+from simulator.reports.studies import Studies
+from simulator.reports.words.prices import TERMS, terms_text
+from simulator.units import KILO
+
+_ASKED = 3
+_RISKS = 5
+_MEASURED = ("measured", "calibrated")
+
+
+def lead_text(studies: Studies) -> str:
+    """``Rent 56 h100-sxm-80gb, USD 184k a month, to serve 100 requests/s of llama-3.1-70b in bf16.``"""
+    fleet, cost = studies.plan.best, studies.cost
+    served = rate_text(studies.plan.demand.mean_rate_per_s, "requests")
+    what = f"{fleet.devices:,} {fleet.accelerators} to serve {served} of {fleet.replica.deployment.model.name}"
+    if cost.buys and cost.owning is not None:
+        paid, yearly = (
+            money_text(value, studies.currency) for value in (cost.owning.capex_total, cost.owning.opex_total)
+        )
+        return f"Buy {what}: {paid} at the start, {yearly} a year."
+    if fleet.cost.per_month is None:
+        return f"Obtain {what}: nobody lists a price, so get quotes and plan again."
+    return f"Rent {what}: {money_text(fleet.cost.per_month, studies.currency)} a month."
+
+
+def _equipment(studies: Studies) -> Facts:
+    """Machines and their room, and how sure their number is."""
+    fleet, rooms, grade = studies.plan.best, studies.rooms, evidence_grade(studies)
+    devices = count(fleet.devices, origin=known_as(fleet.provenance))
+    servers = f"servers, {fleet.server.name}" if fleet.server else "servers"
+    per_rack = f"{rooms.servers_per_rack} to a rack" if rooms.servers_per_rack else rooms.bound_by
+    nameplate = f"nameplate {fleet.maximum_w / KILO:,.1f} kW"
+    facts = (
+        fact("devices", f"{device_word(fleet)} in all", devices, f"80 %: {fleet.devices_low} to {fleet.devices_high}"),
+        fact("servers", servers, count(fleet.servers), per_rack),
+        fact("racks", "racks", count(rooms.racks), f"bound by {rooms.bound_by}"),
+        fact("power_typical_kw", "expected power", kilo(fleet.typical_w, "kW"), nameplate),
+        fact("confidence", "confidence, from A to D", text(grade.letter), "by measured whole runs alone (section 2)"),
+    )
+    return Facts(facts=facts)
+
+
+def _money(studies: Studies) -> Facts:
+    """What the plan is charged with."""
+    fleet, cost = studies.plan.best, studies.plan.best.cost
+    offer, ends = f"no such price in the list {studies.prices.name}", ""
+    if cost.per_hour is not None:
+        low, high = fleet.ends_of(cost.per_hour)
+        offer, ends = f"price of {cost.offer}", f"80 %: {low:,.0f} to {high:,.0f}"
+    tokens_in, tokens_out = cost.per_million_input_tokens, cost.per_million_output_tokens
+    facts = (
+        fact("cost_per_hour", f"an hour, rented {_terms(studies)}", money(cost.per_hour), ends),
+        fact("cost_per_month", "a month, rented", money(cost.per_month, digits=0), offer),
+        fact("cost_per_million_input_tokens", "per million input tokens", money(tokens_in, digits=4), "split by time"),
+        fact("cost_per_million_output_tokens", "per million output tokens", money(tokens_out, digits=4)),
+        fact("cost_per_million_requests", "per million requests", money(cost.per_million_requests, digits=2)),
+    )
+    return Facts(facts=facts)
+
+
+def _limits(studies: Studies) -> Facts:
+    """Until which prices the decision stands, what owning takes, and when."""
+    ranking, growth, owning = studies.plan.price_ranking, studies.plan.study(Growth), studies.cost.owning
+    leave = None if ranking is None else ranking.loses_above
+    rival = rival_of(studies)
+    then = "no other option has a price" if leave is None or rival is None else f"then {rival.accelerators}"
+    owned = "no purchase price known"
+    if owning is not None:
+        owned = f"{owning.monthly:,.0f} a month all in{'' if owning.quoted else '; no quote'}"
+    capital = money(owning.capex_total if owning else None, digits=0)
+    bought = "an accelerator with its share of a server"
+    facts = [
+        fact("walk_away_price", "walk away from an hour above", money(leave), then),
+        fact("break_even_price", "buy below", money(studies.cost.break_even_price, digits=0), bought),
+        fact("capex", "capital if owned", capital, owned),
+    ]
+    if growth is None:
+        return Facts(facts=(*facts, fact("order_by", "next order by", text("not planned"), "no growth")))
+    lead = f"{growth.lead_time_days:g} days: {growth.lead_time_source}"
+    facts.append(fact("in_use", f"in use, if bought on {growth.start}", text(growth.arrival), lead))
+    return Facts(facts=(*facts, _next_order(studies, growth)))
+
+
+def _next_order(studies: Studies, growth: Growth) -> Fact:
+    origin = Origin.ASSUMED if studies.illustrates_growth else Origin.NONE
+    illustrated = ", an illustration: give --growth" if studies.illustrates_growth else ""
+    at = f"at {signed_percent_text(growth.base.rate_per_month)} a month{illustrated}"
+    if not growth.steps:
+        return fact("order_by", "next order by", text("no step in sight", origin=origin), at)
+    step = growth.steps[0]
+    when = text("with this fleet" if step.late else step.order_by, origin=origin)
+    return fact("order_by", "next order by", when, f"{step.devices_after} accelerators from {step.date} {at}")
+
+
+def _terms(studies: Studies) -> str:
+    return terms_text(studies.plan.best.cost.terms or plan_rule(studies.spec).terms)
+
+
+def _asked(studies: Studies) -> str:
+    """The cheapest providers to ask, each with its term and price."""
+    rule, fleet = plan_rule(studies.spec), studies.plan.best
+    offers = offers_of(studies.prices, hardware=fleet.hardware, rule=rule)
+    named = [
+        f"{item.provider} {price_text(item.per_hour, studies.currency)} ({TERMS[item.kind]}, {item.date})"
+        for item in islice(offers, _ASKED)
+    ]
+    return ", ".join(named)
+
+
+def _whom(studies: Studies) -> tuple[str, str]:
+    fleet = studies.plan.best
+    owning = studies.cost.owning
+    if studies.cost.buys and owning is not None:
+        quote = f"quote of {owning.offer.date}: {studies.currency} {owning.offer.per_device:,.0f} an accelerator"
+        return owning.offer.provider, quote
+    price = fleet.cost.prices[0] if fleet.cost.prices else None
+    if price is None:
+        return "not decided", f"the price list {studies.prices.name} has no price of {fleet.hardware}"
+    hourly = f"{price_text(price.per_hour, studies.currency)} an hour, {terms_text(price.terms)}: {price.provider}"
+    return hourly, f"ask first: {_asked(studies)}"
+
+
+def _precision(studies: Studies) -> tuple[str, str]:
+    fleet = studies.plan.best
+    plan = fleet.replica.deployment.plan
+    said = f"weights {plan.weights.value}, products {plan.activations.value}, KV cache {plan.kv_dtype.value}"
+    return said, fleet.quality or f"{studies.model_id}: the published answers"
+
+
+def rival_of(studies: Studies) -> Fleet | None:
+    """The cheapest fleet of other accelerators: a measured or calibrated one where the chosen is neither."""
+    best = studies.plan.best
+    others = [fleet for fleet in studies.plan.fleets if fleet.accelerators != best.accelerators]
+    priced = [fleet for fleet in others if fleet.cost.per_hour is not None] or others
+    known = [fleet for fleet in priced if fleet.provenance in _MEASURED]
+    return next(iter(priced if best.provenance in _MEASURED else known or priced), None)
+
+
+def _alternative(studies: Studies) -> tuple[str, str]:
+    rival, best = rival_of(studies), studies.plan.best
+    if rival is None:
+        return "none was compared", "name several accelerators, or none, to compare all"
+    change = change_text(rival.cost.per_hour, best.cost.per_hour) if rival.cost.per_hour and best.cost.per_hour else ""
+    shape = f"{rival.devices:,} {rival.accelerators} {rival.label}"
+    return shape, f"{change or 'at the same cost'}, {rival.typical_w / KILO:,.0f} kW; step times {rival.provenance}"
+
+
+def _availability(studies: Studies) -> tuple[str, str]:
+    """Who has it, as far as anybody says."""
+    offers = offers_of(studies.prices, hardware=studies.plan.best.hardware, rule=plan_rule(studies.spec))
+    if not offers:
+        return "nobody lists it for rent", "ask providers and vendors for a date"
+    newest = max(item.date for item in offers)
+    return f"{counted_text(len(offers), 'provider')} list it", f"as of {newest}; nobody says how many: ask for a date"
+
+
+def _decisions(studies: Studies) -> Table:
+    fleet = studies.plan.best
+    grade = evidence_grade(studies)
+    engine = fleet.replica.deployment.engine
+    shape = f"{replicas_text(fleet)} spare replicas of {fleet.replica.devices} {fleet.hardware} ({fleet.label})"
+    buys = "buy" if studies.cost.buys else "rent"
+    said = (
+        ("Buy or rent", buys, buying_text(studies.cost)),
+        ("What", shape, f"{engine.name} {engine.version}; {sentence(studies.plan)}"),
+        ("Of whom", *_whom(studies)),
+        ("Precision", *_precision(studies)),
+        ("Alternative", *_alternative(studies)),
+        ("Availability", *_availability(studies)),
+        ("Confidence", f"{grade.letter}, of A to D", grade.reason),
+    )
+    return table(
+        "decisions",
+        "What is decided",
+        columns("Question", "Answer", "Why", words=("Question", "Answer"), wide="Why"),
+        [row(name, answer, why) for name, answer, why in said],
+    )
+
+
+def _objective(studies: Studies, place: int) -> Row:
+    item, value = studies.plan.objectives[place], studies.plan.best.degraded.objectives_s[place]
+    low, high = studies.latencies.objectives_s[place]
+    return row(
+        item.name,
+        seconds(item.bound_s),
+        seconds(value, origin=known_as(studies.plan.best.provenance)),
+        seconds(low),
+        seconds(high),
+        fraction(1 - value / item.bound_s),
+    )
+
+
+def _margins(studies: Studies) -> tuple[Block, ...]:
+    """Every objective at the planned peak with the spares down, and what is left to its bound."""
+    if not studies.plan.objectives:
+        return (Paragraph(text="No latency objective was asked for."),)
+    found = studies.plan.verification
+    checked = (
+        "" if found is None else f" The event simulation {'confirms' if found.holds else 'does not confirm'} them."
+    )
+    return (
+        table(
+            "margins",
+            "Objectives at the planned peak, spares down",
+            columns("Objective", "At most", "Forecast", "80 % from", "to", "Margin", words=("Objective",)),
+            [_objective(studies, place) for place in range(len(studies.plan.objectives))],
+            note=f"Margin: what the forecast leaves of the bound.{checked}",
+        ),
+    )
+
+
+def _existing(studies: Studies) -> tuple[Block, ...]:
+    """The fleet with what exists already, and that everything else is about one without it."""
+    stock = studies.plan.study(StockPlan)
+    if stock is None:
+        return ()
+    said = (
+        f"From here on this report is about the alternative: {studies.plan.best.devices} new accelerators of one kind, "
+        f"as if nothing existed. The section on options has the fleet with the existing ones, and the money of both."
+    )
+    shapes = ", ".join(f"{share.replicas} + {share.spares} x {share.hardware} {share.label}" for share in stock.shares)
+    facts = (
+        fact("stock_devices", "with what exists", count(stock.devices), shapes),
+        fact("stock_bought", "of them to obtain", count(stock.bought), "the rest is in stock"),
+        fact("stock_cost_per_hour", "an hour", money(stock.cost_per_hour), "existing ones count as paid for"),
+        fact("stock_power_kw", "expected power", kilo(stock.typical_w, "kW")),
+    )
+    return Facts(facts=facts), Paragraph(text=said, tone=Tone.WARNING)
+
+
+def decision_section(studies: Studies) -> Section:
+    """What is decided, the margins, and what has to be verified first: all that a reader needs to decide."""
+    blocks: tuple[Block, ...] = (
+        Paragraph(text=lead_text(studies), tone=Tone.LEAD),
+        *_existing(studies),
+        _equipment(studies),
+        _money(studies),
+        _limits(studies),
+        _decisions(studies),
+        *_margins(studies),
+        Paragraph(text="To verify first, and what speaks against it", tone=Tone.HEAD),
+        Bullets(items=top_risks(studies)[:_RISKS]),
+    )
+    return Section(key="decision", title="Decision", blocks=blocks)

@@ -1,0 +1,246 @@
+"""Section 2: the whole runs that stand behind a plan: of its engine, accelerator, parallel degrees and weights.
+
+The grade of a plan's confidence comes from these runs alone: fits and intervals are forecasts themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from simulator.kernels.timing import Provenance
+from simulator.planner.money.market import offers_of, plan_rule
+from simulator.reports.content.document import (
+    Block,
+    Cell,
+    Origin,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+    columns,
+    count,
+    fraction,
+    known_as,
+    money,
+    row,
+    table,
+    text,
+)
+from simulator.reports.content.quantities import counted_text, percent_text
+from simulator.reports.sections.ways_to_pay import ways_table
+from simulator.reports.studies import Studies
+from simulator.reports.tables.scorecard import ErrorScore, error_score
+from simulator.reports.words.prices import TERMS
+from simulator.specs.measured.validation_rows import ValidationRow, load_validation_table, parallel_text
+
+_FEW = 5
+"""Runs from which on their mean error says something. Chosen, as the bounds below are."""
+_BOUNDS = ((0.10, "A"), (0.15, "B"), (0.25, "C"))
+"""Mean errors and the grades that they allow."""
+_LETTERS = "ABCD"
+_OFFERS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """A letter from A to D and the sentence that defends it."""
+
+    letter: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Measured runs that share something with the plan; ``score`` is None where there are none.
+
+    names : what they share; runs : whole runs; models : that ran; sources : who measured them
+    """
+
+    names: str
+    runs: int
+    models: tuple[str, ...]
+    sources: tuple[str, ...]
+    score: ErrorScore | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ran:
+    """What a replica runs, as rows of runs say it."""
+
+    engine: str
+    hardware: str
+    parallel: str
+    weights: str
+    model_class: str
+
+
+def _level(names: str, rows: Sequence[ValidationRow], like: Callable[[ValidationRow], bool]) -> Evidence:
+    kept = [row for row in rows if like(row)]
+    return Evidence(
+        names=names,
+        runs=len({(row.source, row.run) for row in kept}),
+        models=tuple(sorted({row.model for row in kept})),
+        sources=tuple(sorted({row.source for row in kept})),
+        score=error_score(kept) if kept else None,
+    )
+
+
+@lru_cache(maxsize=64)
+def _levels(ran: _Ran) -> tuple[Evidence, ...]:
+    rows = load_validation_table().rows
+
+    def same(row: ValidationRow) -> bool:
+        return (row.engine, row.hardware) == (ran.engine, ran.hardware)
+
+    shape = f"{ran.engine} on {ran.hardware}"
+    return (
+        _level(
+            f"{shape}, {ran.parallel}, {ran.weights}",
+            rows,
+            lambda row: same(row) and (row.parallel, row.weights) == (ran.parallel, ran.weights),
+        ),
+        _level(f"{shape}, other degrees or formats too", rows, same),
+        _level(
+            f"{ran.model_class} models on {ran.hardware}",
+            rows,
+            lambda row: (row.model_class, row.hardware) == (ran.model_class, ran.hardware),
+        ),
+        _level(f"any engine on {ran.hardware}", rows, lambda row: row.hardware == ran.hardware),
+        _level(f"{ran.engine} on any accelerator", rows, lambda row: row.engine == ran.engine),
+    )
+
+
+def evidence_of(studies: Studies) -> tuple[Evidence, ...]:
+    """Measured runs like a replica of the plan, from the closest on."""
+    deployment = studies.plan.best.replica.deployment
+    degrees = deployment.parallelism
+    ran = _Ran(
+        engine=deployment.engine.name,
+        hardware=deployment.hardware.name,
+        parallel=parallel_text(
+            tp_size=degrees.tp_size, pp_size=degrees.pp_size, ep_size=degrees.ep_size, dp_size=degrees.dp_size
+        ),
+        weights=deployment.plan.weights.value,
+        model_class=deployment.model.model_class,
+    )
+    return _levels(ran)
+
+
+def evidence_grade(studies: Studies) -> Grade:
+    """By the mean error of the closest runs of which there are enough; a grade less for every step away from the plan.
+
+    Runs of other degrees or formats allow B at best, of another engine or accelerator C; without any run of this class
+    of models on this accelerator it is a grade less.
+    """
+    exact, kind, same_class, hardware, engine = evidence_of(studies)
+    ranked = ((exact, 0), (kind, 1), (hardware, 2), (engine, 2))
+    for found, step in ranked:
+        if found.score is None or found.runs < _FEW:
+            continue
+        place = max(step, _LETTERS.index(_letter(found.score.mean)) + (same_class.runs == 0))
+        return Grade(letter=_LETTERS[min(place, len(_LETTERS) - 1)], reason=_defence(found, exact, same_class))
+    return Grade(letter=_LETTERS[-1], reason=f"no whole runs of {hardware.names} or {engine.names}")
+
+
+def _letter(mean_error: float) -> str:
+    return next((letter for bound, letter in _BOUNDS if mean_error <= bound), _LETTERS[-1])
+
+
+def _defence(found: Evidence, exact: Evidence, same_class: Evidence) -> str:
+    assert found.score is not None
+    said = f"{counted_text(found.runs, 'whole run')} of {found.names}: {percent_text(found.score.mean)} off on average"
+    if found is not exact:
+        said += f"; {exact.runs or 'none'} of {exact.names}"
+    return said if same_class.runs else f"{said}; none of {same_class.names}"
+
+
+def _runs_table(levels: Sequence[Evidence]) -> Table:
+    bounds = ", ".join(f"{letter} within {percent_text(bound)}" for bound, letter in _BOUNDS)
+    sources = sorted({name for item in levels for name in item.sources})
+    heads = ("Whole runs of", "Runs", "Off on average", "Bias", "In the 80 % interval", "Models")
+    return table(
+        "evidence",
+        "Whole runs that were measured, and what the same library predicts of them",
+        columns(*heads, words=("Whole runs of",), wide="Models"),
+        [
+            (
+                item.names,
+                count(item.runs),
+                fraction(None if item.score is None else item.score.mean),
+                fraction(None if item.score is None else item.score.bias),
+                fraction(None if item.score is None else item.score.coverage),
+                ", ".join(item.models) or "none",
+            )
+            for item in levels
+        ],
+        note="Errors over latencies, token rates and energy; bias: positive where predictions are high. The first line "
+        f"with {_FEW} runs or more decides: {bounds}, D beyond; at best B on the second line, C on the last two; one "
+        f"less where no model of this class ran. Sources: {', '.join(sources) or 'none'}.",
+    )
+
+
+def _kernels(studies: Studies) -> Table:
+    """How each part of the step times is known."""
+    worst: dict[str, Cell] = {}
+    levels: dict[str, int] = {}
+    for estimate in (studies.prefill, studies.decode):
+        for line in estimate.rows:
+            kind, level = line.work.family.value, line.timing.provenance.max()
+            if int(level) >= levels.get(kind, -1):
+                levels[kind] = int(level)
+                worst[kind] = _known(int(level))
+    return table(
+        "calibration",
+        "Kernels of a step",
+        columns("Kernels", "How they are known", words=("Kernels", "How they are known")),
+        [(name, worst[name]) for name in sorted(worst, key=lambda name: (-levels[name], name))],
+        note="Calibrated: fitted on measurements of this accelerator; extrapolated: outside the measured shapes "
+        "or from the nearest relative; assumed: a plain roofline.",
+    )
+
+
+def _known(level: int) -> Cell:
+    label = Provenance(level).label
+    return text(label, origin=known_as(label))
+
+
+def _offers(studies: Studies) -> Table:
+    """Who asks what for the chosen accelerator: the offers that the plan's price is made of."""
+    rule, hardware = plan_rule(studies.spec), studies.plan.best.hardware
+    offers = offers_of(studies.prices, hardware=hardware, rule=rule)
+    price = next(iter(studies.plan.best.cost.prices), None)
+    taken = "" if price is None else f" The plan takes {price.per_hour:,.4g}: {price.provider}."
+    return table(
+        "offers",
+        f"Who rents {hardware}, and for how much",
+        columns(
+            "Provider", "Term", "Accelerator-hour", "Date", "Source", words=("Provider", "Term", "Date"), wide="Source"
+        ),
+        [
+            row(
+                item.provider,
+                TERMS[item.kind],
+                money(item.per_hour),
+                item.date,
+                text(item.source, origin=Origin.SOURCED),
+            )
+            for item in offers[:_OFFERS]
+        ],
+        note=f"The cheapest lasting offer of each provider.{taken}"
+        + (f" {len(offers) - _OFFERS} dearer ones are left out." if len(offers) > _OFFERS else ""),
+    )
+
+
+def evidence_section(studies: Studies) -> Section:
+    """The runs, the kernels and the offers that the decision rests on."""
+    grade = evidence_grade(studies)
+    blocks: tuple[Block, ...] = (
+        Paragraph(text=f"Confidence {grade.letter}: {grade.reason}.", tone=Tone.LEAD),
+        _runs_table(evidence_of(studies)),
+        _kernels(studies),
+        _offers(studies),
+        ways_table(studies),
+    )
+    return Section(key="evidence", title="Evidence", blocks=blocks)

@@ -1,0 +1,116 @@
+"""The summary for a board: one page in plain words, for people who approve money and do not size fleets."""
+
+from __future__ import annotations
+
+from simulator.planner.studies.growth import Growth
+from simulator.planner.studies.uncertainty import Uncertainty
+from simulator.reports.content.document import (
+    Block,
+    Bullets,
+    Facts,
+    Paragraph,
+    Report,
+    Section,
+    Tone,
+    count,
+    fact,
+    money,
+    number,
+    text,
+)
+from simulator.reports.content.quantities import money_text, percent_text, rate_text
+from simulator.reports.decide.decision import lead_text, rival_of
+from simulator.reports.decide.evidence import evidence_grade
+from simulator.reports.decide.risks import top_risks
+from simulator.reports.sections.ways_to_pay import buying_text, ways_table
+from simulator.reports.studies import Studies
+from simulator.units import bound_text
+
+_RISKS = 4
+
+
+def _numbers(studies: Studies) -> Facts:
+    fleet, cost = studies.plan.best, studies.plan.best.cost
+    yearly = studies.cost.rent.annual if studies.cost.rent is not None else None
+    ends = ""
+    if yearly is not None:
+        low, high = (money_text(value, studies.currency) for value in fleet.ends_of(yearly))
+        ends = f"{low} to {high} in four cases of five"
+    grade = evidence_grade(studies)
+    span, price = f"{fleet.devices_low} to {fleet.devices_high}", money(cost.per_million_output_tokens_all_in)
+    facts = (
+        fact("accelerators", "accelerators", count(fleet.devices), f"{span} in four cases of five"),
+        fact("a_year", "a year, rented", money(yearly, digits=0), ends),
+        fact("per_million", "per million tokens answered", price, "all costs on the answers"),
+        fact("carbon", "emissions a year", number(studies.energy.location_t, "t CO2e", digits=0), "by the grid's mean"),
+        fact("grade", "confidence, A to D", text(grade.letter), "by measured runs alone"),
+    )
+    return Facts(facts=facts)
+
+
+def _promise(studies: Studies) -> str:
+    plan = studies.plan
+    held = ", ".join(f"{item.name} within {bound_text(item.bound_s)}" for item in plan.objectives)
+    rate = rate_text(plan.demand.planned_rate_per_s, "requests")
+    return (
+        f"It carries {rate} at the peak, with its spare machines down: {held or 'no latency is promised'}. TTFT is the "
+        "time to the first word, TPOT the time of each further one; p95 means 95 of 100 requests."
+    )
+
+
+def _other(studies: Studies) -> str:
+    rival, best = rival_of(studies), studies.plan.best
+    if rival is None or rival.cost.per_month is None or best.cost.per_month is None:
+        return "No other accelerator was priced."
+    more = rival.cost.per_month - best.cost.per_month
+    side = "more" if more > 0 else "less"
+    paid = f"{money_text(abs(more), studies.currency)} a month {side}"
+    known = f"step times {rival.provenance} against {best.provenance}"
+    return f"The alternative is {rival.devices:,} {rival.accelerators}: {paid}, {known}."
+
+
+def _outlook(studies: Studies) -> str:
+    growth, drawn = studies.plan.study(Growth), studies.plan.study(Uncertainty)
+    parts = []
+    if drawn is not None:
+        carried = percent_text(drawn.enough_share)
+        parts.append(f"Of {drawn.draws:,} draws of demand and speed the fleet carries {carried}.")
+    if growth is not None and growth.steps and not studies.illustrates_growth:
+        step = growth.steps[0]
+        parts.append(f"From {step.date} on {step.devices_after:,} are needed; order by {step.order_by}.")
+    if growth is not None and studies.cost.owning is not None:
+        parts.append(f"What is bought on {growth.start} serves from {growth.arrival} on.")
+    return " ".join(parts)
+
+
+def summary_section(studies: Studies) -> Section:
+    """What is asked for, what it buys, what it costs, what else could be done, and what could go wrong."""
+    outlook = _outlook(studies)
+    blocks: tuple[Block, ...] = (
+        Paragraph(text=lead_text(studies), tone=Tone.LEAD),
+        _numbers(studies),
+        Paragraph(text="What it buys", tone=Tone.HEAD),
+        Paragraph(text=_promise(studies)),
+        Paragraph(text="Rent or buy", tone=Tone.HEAD),
+        Paragraph(text=buying_text(studies.cost)),
+        ways_table(studies),
+        Paragraph(text="What else could be done", tone=Tone.HEAD),
+        Paragraph(text=_other(studies)),
+        *((Paragraph(text="What is to come", tone=Tone.HEAD), Paragraph(text=outlook)) if outlook else ()),
+        Paragraph(text="What could go wrong", tone=Tone.HEAD),
+        Bullets(items=top_risks(studies)[:_RISKS]),
+    )
+    return Section(key="summary", title="Summary for the board", blocks=blocks)
+
+
+def summary_report(studies: Studies) -> Report:
+    """The summary as a document of its own."""
+    plan = studies.plan
+    return Report(
+        title=f"Capacity for {plan.best.replica.deployment.model.name}",
+        subtitle=f"{rate_text(plan.demand.mean_rate_per_s, 'requests')}: what is asked of the board",
+        created=studies.created,
+        currency=studies.currency,
+        version=studies.version,
+        sections=(summary_section(studies),),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import numpy as np
 from simulator.engine.runs.metrics import e2e_s, tpot_s, ttft_s
 from simulator.engine.runs.serving import serve_workload
 from simulator.phases.deployment import Deployment
-from simulator.specs.question.workload import WorkloadSpec
-from simulator.traffic.requests import Outcome
+from simulator.specs.question.workload import StageSpec, WorkloadSpec
+from simulator.traffic.prefixes import grouped_prompts
+from simulator.traffic.requests import Outcome, Requests, make_requests
 
 
 def slower(deployment: Deployment, *, step_s: float, request_s: float) -> Deployment:
@@ -22,9 +24,44 @@ def slower(deployment: Deployment, *, step_s: float, request_s: float) -> Deploy
     return replace(deployment, engine=replace(deployment.engine, overheads=overheads))
 
 
-def simulated_result(deployment: Deployment, workload: WorkloadSpec) -> dict[str, Any]:
+def served_requests(
+    deployment: Deployment,
+    *,
+    isl_tokens: Sequence[int],
+    osl_tokens: Sequence[int],
+    rate_per_s: float,
+    gap_cv: float,
+    shared_tokens: int,
+) -> dict[str, Any]:
+    """The result of sending these requests in this order at gamma intervals, all with one prefix."""
+    gaps = np.random.default_rng(0).gamma(gap_cv**-2, gap_cv**2 / rate_per_s, size=len(isl_tokens))
+    prompts = np.array(isl_tokens, dtype=np.int64)
+    lists = grouped_prompts(
+        groups=1,
+        prompts_per_group=None,
+        system_tokens=shared_tokens,
+        prompt_tokens=prompts,
+        block_size_tokens=deployment.engine.block_size_tokens,
+    )
+    requests = make_requests(
+        arrival_s=np.cumsum(gaps) - gaps[0],
+        prompt_tokens=prompts,
+        output_tokens=np.array(osl_tokens, dtype=np.int64),
+        prefix_list=np.zeros(len(prompts), dtype=np.int64),
+        list_start=lists.list_start,
+        block_ids=lists.block_ids,
+    )
+    stage = StageSpec(rate_per_s=rate_per_s, duration_s=float(gaps.sum()))
+    burstiness = {"arrival": "gamma", "burstiness": gap_cv} if gap_cv != 1 else {}
+    workload = WorkloadSpec(stages=(stage,), isl_tokens=1, osl_tokens=1, timeout_s=None, **burstiness)
+    return simulated_result(deployment, workload, requests=requests)
+
+
+def simulated_result(
+    deployment: Deployment, workload: WorkloadSpec, *, requests: Requests | None = None
+) -> dict[str, Any]:
     """What the bench tool writes about open arrivals: means in ms, every request in lists [s, tokens]."""
-    result = serve_workload(deployment, workload=workload)
+    result = serve_workload(deployment, workload=workload, requests=requests)
     requests, records = result.requests, result.run.records
     assert (records.outcome == int(Outcome.FINISHED)).all()
     ttft, tpot, e2e = (measure(requests, records) for measure in (ttft_s, tpot_s, e2e_s))

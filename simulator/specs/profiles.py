@@ -20,7 +20,15 @@ from simulator.specs.documents import SpecT, read_yaml, validate
 from simulator.specs.spellings import plain_word
 
 ProfileKind = Literal[
-    "hardware", "servers", "prices", "ownership", "engines", "calibration", "calibration/engines", "models"
+    "hardware",
+    "servers",
+    "prices",
+    "ownership",
+    "engines",
+    "engines/launch",
+    "calibration",
+    "calibration/engines",
+    "models",
 ]
 
 PROFILES_VARIABLE = "ROOFCAST_PROFILES"

@@ -1,8 +1,10 @@
-"""Specs as YAML text that reads back as the same spec."""
+"""Specs as YAML text that reads back as the same spec, and plain documents for other programs."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import yaml
 
@@ -15,6 +17,26 @@ def yaml_text(spec: Spec, *, heading: str) -> str:
     """``spec`` as YAML under a comment line; fields at their defaults are left out."""
     document = spec.model_dump(mode="json", exclude_defaults=True)
     return f"# {heading}\n" + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+
+
+def documents_text(documents: Iterable[Mapping[str, object]]) -> str:
+    """Plain mappings as YAML documents one after another, in the order of their keys; no anchors."""
+    texts = (yaml.dump(dict(item), Dumper=_PlainDumper, sort_keys=False, width=110) for item in documents)
+    return "---\n".join(texts)
+
+
+class _PlainDumper(yaml.SafeDumper):
+    """Writes a value that occurs twice twice, and texts of several lines line by line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: _PlainDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_PlainDumper.add_representer(str, _text)
 
 
 def json_yaml_text(spec: Spec, *, heading: str) -> str:

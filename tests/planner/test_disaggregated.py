@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
@@ -13,6 +12,7 @@ from math import ceil
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -415,19 +415,22 @@ class TestPlan:
             files = launch_handoff(
                 fleet, model_id="org/model", scheme=None, demand=plan.demand, objectives=plan.objectives
             ).files
-            (objects,) = (file.text for file in files if file.name == "kubernetes.yaml")
-            counts = [int(value) for value in re.findall(r"^  replicas: (\d+)", objects, re.MULTILINE)]
-            limits = [int(value) for value in re.findall(r'limits: {"nvidia.com/gpu": (\d+)}', objects)]
-            assert sum(count * each for count, each in zip(counts, limits, strict=True)) == busy
+            (text,) = (file.text for file in files if file.name == "kubernetes.yaml")
+            counted = [
+                item["spec"]["replicas"] * container["resources"]["limits"]["nvidia.com/gpu"]
+                for item in yaml.safe_load_all(text)
+                if item["kind"] == "Deployment"
+                for container in item["spec"]["template"]["spec"]["containers"]
+                if "resources" in container
+            ]
+            assert sum(counted) == busy
 
     def test_hand_off_starts_both_roles(self, plan: CapacityPlan) -> None:
         fleet = next(item for item in (plan.best, *plan.alternatives) if item.prefill is not None)
         found = launch_handoff(fleet, model_id="org/model", scheme=None, demand=plan.demand, objectives=plan.objectives)
         texts = {file.name: file.text for file in found.files}
-        assert texts["launch-vllm.sh"].count("NixlConnector") == 2
-        assert "--disaggregation-mode prefill" in texts["launch-sglang.sh"]
-        assert "--disaggregation-mode decode" in texts["launch-sglang.sh"]
-        assert texts["launch-tensorrt-llm.sh"].count("cache_transceiver_config") == 2
-        assert texts["kubernetes.yaml"].count("kind: Deployment") == 2
-        assert "name: model-prefill" in texts["kubernetes.yaml"]
+        for role in ("prefill", "decode"):
+            assert "NixlConnector" in texts[f"launch-vllm-{role}.sh"]
+            assert f"name: model-{role}\n" in texts["kubernetes.yaml"]
+        assert "--vllm-pd-disaggregation" in texts["router.sh"]
         assert "--request-rate 60 " in texts["verify.sh"]

@@ -1,47 +1,49 @@
-"""What every engine is told about one replica of a plan, before it is put into an engine's words."""
+"""What an engine is told about one replica of a plan, by meaning: the names that launch profiles put into words."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import ceil
 
-from simulator.operators.formats.plan import PrecisionPlan
 from simulator.phases.deployment import Deployment
 from simulator.planner.fleet.records import Fleet, FleetPool, Role
+from simulator.planner.handoff.checkpoint import Checkpoint, served_checkpoint
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.launch import Condition, LaunchSpec, load_launch
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.model.precision import Dtype
 
-_METHODS = (
-    ("gptq", "gptq_marlin"),
-    ("awq", "awq_marlin"),
-    ("llm.int8", "bitsandbytes"),
-    ("nf4", "bitsandbytes"),
-    ("fp8", "fp8"),
-)
-_NATIVE = frozenset({Dtype.BF16, Dtype.FP16, Dtype.FP32, Dtype.TF32})
+DRAFT_PLACEHOLDER = "PATH_OF_THE_DRAFTER"
+"""Where nobody named the drafter's weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSettings:
-    """One replica by meaning, in no engine's words.
+    """One replica of a pool and how its engine is started.
 
-    max_model_len : no longer than the cache holds; quantization : --quantization of vLLM and SGLang, empty for none
-    static_share : weights and cache over the memory of a device (SGLang's word for it)
-    cache_share : cache over what weights, activations and the runtime leave free (TensorRT-LLM's)
+    max_model_len : no longer than the cache holds
+    memory_share : of a device, as the engine counts it; static_share : weights and cache over all memory (SGLang)
+    cache_share : cache over what weights, activations and the runtime leave free (TensorRT-LLM)
+    cache_tokens : that the cache holds, no more than all sequences at their longest
     servers, devices_per_server : that one replica spans, and its devices in each
-    role : prefill or decode where the fleet has a pool for each, else empty
-    replicas, spares : that are started
+    role : prefill or decode where the fleet has a pool for each, else empty; other : degrees of the other pool
+    replicas, spares : that are started; weights_bytes : of the whole checkpoint, at most
     """
 
+    launch: LaunchSpec
     model_id: str
+    checkpoint: Checkpoint
     deployment: Deployment
     max_model_len: int
-    quantization: str
     static_share: float
     cache_share: float
+    cache_tokens: int
+    weights_bytes: float
     servers: int
     devices_per_server: int
     role: Role
+    other: ParallelismSpec | None
     replicas: int
     spares: int
     server: ServerSpec | None
@@ -52,28 +54,76 @@ class LaunchSettings:
         return self.deployment.parallelism.devices
 
     @property
-    def has_fp8_cache(self) -> bool:
-        """Whether keys and values are cached in 8 bits."""
-        return self.deployment.plan.kv_dtype is Dtype.FP8
+    def draft_model(self) -> str:
+        """The drafter's weights, or what stands for them."""
+        found = self.deployment.speculation
+        if found is None:
+            return DRAFT_PLACEHOLDER
+        named = found.draft.model.name if found.plan.method == "draft" and found.draft else ""
+        return found.spec.draft_model or named or DRAFT_PLACEHOLDER
 
-    @property
-    def needs_checkpoint(self) -> bool:
-        """Whether the weights' format has to come with the checkpoint, since no flag makes it at load time."""
-        if self.quantization in ("fp8", "bitsandbytes"):
-            return False
-        own = self.deployment.model.quantization
-        if own is not None and own.weights is self.deployment.plan.weights:
-            return False
-        return self.deployment.plan.weights not in _NATIVE
+    def values(self) -> Mapping[str, str]:
+        """Settings by the names that launch profiles use. Limits are those of each rank of attention, except
+        ``all_ranks_``, which hold for all of them together; ``tensor_ranks`` counts ranks of attention too."""
+        engine, parallelism, found = self.deployment.engine, self.deployment.parallelism, self.deployment.speculation
+        other = self.other or parallelism
+        return {
+            "model_id": self.model_id,
+            "checkpoint": self.checkpoint.path,
+            "quantization": self.checkpoint.quantization,
+            "port": str(self.launch.port),
+            "tp_size": str(parallelism.tp_size),
+            "pp_size": str(parallelism.pp_size),
+            "dp_size": str(parallelism.dp_size),
+            "ep_size": str(parallelism.ep_size),
+            "tensor_ranks": str(parallelism.tp_size * parallelism.dp_size),
+            "other_tensor_ranks": str(other.tp_size * other.dp_size),
+            "other_dp_size": str(other.dp_size),
+            "max_model_len": str(self.max_model_len),
+            "max_num_seqs": str(engine.max_num_seqs),
+            "all_ranks_seqs": str(engine.max_num_seqs * parallelism.dp_size),
+            "max_num_batched_tokens": str(engine.max_num_batched_tokens),
+            "all_ranks_batched_tokens": str(engine.max_num_batched_tokens * parallelism.dp_size),
+            "block_size_tokens": str(engine.block_size_tokens),
+            "memory_share": f"{engine.gpu_memory_utilization:g}",
+            "static_share": f"{self.static_share:.3f}",
+            "cache_share": f"{self.cache_share:.3f}",
+            "cache_tokens": str(self.cache_tokens),
+            "options_file": self.launch.options_file,
+            "servers": str(self.servers),
+            "devices_per_server": str(self.devices_per_server),
+            "draft_model": self.draft_model,
+            "k": "" if found is None else str(found.plan.k),
+            # A chain of guesses is verified with the token before it.
+            "verify_tokens": "" if found is None else str(found.plan.k + 1),
+        }
+
+    def conditions(self) -> Mapping[Condition, bool]:
+        """Whether each condition of a launch profile holds."""
+        engine, parallelism = self.deployment.engine, self.deployment.parallelism
+        return {
+            "pipeline": parallelism.pp_size > 1,
+            "attention_ranks": parallelism.dp_size > 1,
+            "expert_parallel": parallelism.ep_size > 1,
+            "several_devices": self.devices > 1,
+            "several_servers": self.servers > 1,
+            "fp8_cache": self.deployment.plan.kv_dtype is Dtype.FP8,
+            # Of others' checkpoints some say that keys and values are cached in 8 bits.
+            "bf16_cache": self.deployment.plan.kv_dtype is Dtype.BF16 and self.checkpoint.origin == "published",
+            "prefix_caching": engine.prefix_caching,
+            "no_prefix_caching": not engine.prefix_caching,
+            "chunked_prefill": engine.chunked_prefill,
+            "no_chunked_prefill": not engine.chunked_prefill,
+            "quantized_at_load": bool(self.checkpoint.quantization),
+            "pools": bool(self.role),
+            "prefill_pool": self.role == "prefill",
+            "decode_pool": self.role == "decode",
+        }
 
 
-def _quantization(plan: PrecisionPlan, scheme: str | None) -> str:
-    """vLLM's --quantization for these weights, empty where the checkpoint's own format is served."""
-    found = next((flag for name, flag in _METHODS if scheme and scheme.startswith(name)), "")
-    return found or ("fp8" if plan.weights is Dtype.FP8 and not scheme else "")
-
-
-def launch_settings(pool: FleetPool, *, model_id: str, scheme: str | None, server: ServerSpec | None) -> LaunchSettings:
+def _pool_settings(
+    pool: FleetPool, *, launch: LaunchSpec, model_id: str, scheme: str | None, server: ServerSpec | None
+) -> LaunchSettings:
     """Settings of a replica of a pool in its servers; the shares of memory are those of its memory plan."""
     deployment, memory = pool.replica.deployment, pool.replica.memory
     engine, parallelism = deployment.engine, deployment.parallelism
@@ -81,26 +131,45 @@ def launch_settings(pool: FleetPool, *, model_id: str, scheme: str | None, serve
     left_bytes = visible_bytes - memory.weights_bytes - memory.activation_bytes - memory.reserve_bytes
     in_server = server.accelerators_per_server if server is not None else parallelism.devices
     servers = ceil(parallelism.devices / in_server)
+    # Engines refuse to start where the cache cannot hold one request of the full length.
+    max_model_len = min(engine.max_model_len, memory.kv_capacity_tokens or engine.max_model_len)
+    all_at_longest = engine.max_num_seqs * max_model_len
     return LaunchSettings(
+        launch=launch,
         model_id=model_id,
+        checkpoint=served_checkpoint(deployment, model_id=model_id, scheme=scheme, memory=memory, launch=launch),
         deployment=deployment,
-        # Engines refuse to start where the cache cannot hold one request of the full length.
-        max_model_len=min(engine.max_model_len, memory.kv_capacity_tokens or engine.max_model_len),
-        quantization=_quantization(deployment.plan, scheme),
+        max_model_len=max_model_len,
         static_share=(memory.weights_bytes + memory.kv_capacity_bytes) / visible_bytes,
         cache_share=memory.kv_capacity_bytes / left_bytes if left_bytes > 0 else 0.0,
+        cache_tokens=min(all_at_longest, memory.kv_capacity_tokens or all_at_longest),
+        weights_bytes=memory.weights_bytes * parallelism.devices,
         servers=servers,
         devices_per_server=ceil(parallelism.devices / servers),
         role=pool.role,
+        other=None,
         replicas=pool.replicas,
         spares=pool.spares,
         server=server,
     )
 
 
-def fleet_settings(fleet: Fleet, *, model_id: str, scheme: str | None) -> tuple[LaunchSettings, ...]:
-    """What the engines of each pool are told, in the order of a request's way."""
+def fleet_settings(
+    fleet: Fleet, *, model_id: str, scheme: str | None, profiles: str | None = None
+) -> tuple[LaunchSettings, ...]:
+    """What the engine of each pool is told, in the order of a request's way; nothing where nobody described how the
+    engine is started."""
+    launch = load_launch(fleet.replica.deployment.engine.name, profiles=profiles)
+    if launch is None:
+        return ()
     servers = {item.hardware: item.server if item.servers is not None else None for item in fleet.housing}
+    found = [
+        _pool_settings(pool, launch=launch, model_id=model_id, scheme=scheme, server=servers[pool.hardware])
+        for pool in fleet.pools
+    ]
+    if len(found) == 1:
+        return tuple(found)
     return tuple(
-        launch_settings(pool, model_id=model_id, scheme=scheme, server=servers[pool.hardware]) for pool in fleet.pools
+        replace(item, other=partner.deployment.parallelism)
+        for item, partner in zip(found, reversed(found), strict=True)
     )

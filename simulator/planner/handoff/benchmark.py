@@ -1,0 +1,169 @@
+"""The benchmark that would verify a planned replica: its share of the peak, with the planned lengths, long enough."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Sequence
+from math import ceil
+from statistics import NormalDist
+
+import numpy as np
+
+from simulator.engine.lanes.steady_state import LatencyMetric
+from simulator.planner.fleet.records import Fleet
+from simulator.planner.handoff.commands import command_text, filled
+from simulator.planner.handoff.settings import LaunchSettings
+from simulator.planner.records import Demand, Objective
+from simulator.traffic.lengths import LengthDistribution, RequestMix
+from simulator.units import KILO, SECONDS_PER_MINUTE
+
+CLIENT = "vllm==0.15.1"
+"""Whose ``vllm bench serve`` sends the requests, to every engine: the release that the flags were checked against."""
+RESULT = "replica.json"
+_STAYS = 5
+_LEAST_PROMPTS = 200
+_QUANTILES = 200
+# Requests of planned lengths, each prompt new behind the shared prefix.
+_REQUESTS = """import json, random
+from transformers import AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("${tokenizer}")
+words = "time year people way day man thing woman life child world school state family group country hand part".split()
+# Planned lengths, each as likely as the others: what is new of a prompt, and answers.
+questions = [
+${questions}
+]
+answers = [
+${answers}
+]
+
+
+def tokens(draw, count):
+    text = " ".join(draw.choice(words) + str(draw.randrange(1000)) for _ in range(count))
+    return tokenizer.encode(text, add_special_tokens=False)[:count]
+
+
+shared = tokens(random.Random(0), ${shared})
+for name, seed, count in (("warm-up", 1, ${warm_up}), ("requests", 2, ${count})):
+    draw = random.Random(seed)
+    with open(f"{name}.jsonl", "w") as file:
+        while count:
+            question, answer = draw.choice(questions), draw.choice(answers)
+            if ${shared} + question + answer > ${longest}:
+                continue
+            prompt = tokenizer.decode(shared + tokens(draw, question))
+            print(json.dumps({"prompt": prompt, "output_tokens": answer}), file=file)
+            count -= 1
+"""
+
+
+def _goodput(objectives: tuple[Objective, ...]) -> list[str]:
+    names = {LatencyMetric.TTFT: "ttft", LatencyMetric.TPOT: "tpot", LatencyMetric.E2E: "e2el"}
+    bounds = [f"{names[item.metric]}:{item.bound_s * KILO:g}" for item in objectives]
+    return [f"--goodput {' '.join(bounds)}"] if bounds else []
+
+
+def shared_tokens(mix: RequestMix) -> int:
+    """Tokens of one prefix that all prompts begin with, which makes the planned share of hits."""
+    prompt = max(1, round(mix.isl.mean_tokens))
+    return min(prompt - 1, round(mix.prefix_hit_fraction * mix.isl.mean_tokens))
+
+
+def sent_rate_per_s(fleet: Fleet, demand: Demand) -> float:
+    """Of one replica's share of the peak, of the whole where two pools are loaded together [1/s]."""
+    return demand.planned_rate_per_s / (1 if len(fleet.pools) > 1 else fleet.replicas)
+
+
+def sent_requests(fleet: Fleet, demand: Demand) -> tuple[int, int]:
+    """Requests of the warm-up, one p95 stay long, and of the measurement, five of them."""
+    rate, stay_s = sent_rate_per_s(fleet, demand), fleet.degraded.e2e_p95_s
+    return max(1, ceil(rate * stay_s)), max(_LEAST_PROMPTS, ceil(_STAYS * rate * stay_s))
+
+
+def _listed(lengths: LengthDistribution, *, share: float = 1.0) -> str:
+    """Lines of lengths at evenly spaced probabilities, each multiplied by ``share`` and at least 1."""
+    deviates = [NormalDist().inv_cdf((place + 1 / 2) / _QUANTILES) for place in range(_QUANTILES)]
+    values = np.maximum(1, np.rint(share * lengths.at(np.array(deviates)))).astype(int)
+    text = ", ".join(map(str, values.tolist() if lengths.cv else values[:1].tolist()))
+    return textwrap.fill(f"{text},", width=110, initial_indent="    ", subsequent_indent="    ")
+
+
+def _requests_script(item: LaunchSettings, mix: RequestMix, *, warm_up: int, count: int) -> str:
+    shared = shared_tokens(mix)
+    values = {
+        "tokenizer": item.checkpoint.base,
+        "questions": _listed(mix.isl, share=1 - shared / mix.isl.mean_tokens),
+        "answers": _listed(mix.osl),
+        "shared": str(shared),
+        "warm_up": str(warm_up),
+        "count": str(count),
+        "longest": str(item.max_model_len),
+    }
+    return f"python3 - <<'PYTHON'\n{filled(_REQUESTS, values)}PYTHON\n"
+
+
+def _bench(
+    item: LaunchSettings, name: str, *, rate_per_s: float, gap_cv: float, count: int, also: Sequence[str]
+) -> str:
+    return command_text(
+        "vllm bench serve",
+        [
+            '--backend openai --base-url "$TARGET"',
+            f"--model {shlex.quote(item.model_id)} --tokenizer {shlex.quote(item.checkpoint.base)}",
+            f"--dataset-name custom --dataset-path {name}.jsonl --custom-output-len -1",
+            "--skip-chat-template --disable-shuffle --ignore-eos",
+            f"--request-rate {rate_per_s:.4g} --burstiness {1 / gap_cv**2:.3g} --num-prompts {count}",
+            *also,
+        ],
+    )
+
+
+def replica_options(item: LaunchSettings, *, scheme: str | None, system_prompt_tokens: int) -> list[str]:
+    """What ``validate --from`` and ``calibrate --from`` have to know of the replica that answered."""
+    engine, parallelism, plan = item.deployment.engine, item.deployment.parallelism, item.deployment.plan
+    sizes = {"tp": parallelism.tp_size, "pp": parallelism.pp_size, "dp": parallelism.dp_size, "ep": parallelism.ep_size}
+    formats = [f"--scheme {scheme}"] if scheme else []
+    if not scheme and item.checkpoint.origin != "own":
+        formats = [f"--weights {plan.weights.value}"]
+    return [
+        f"--model {shlex.quote(item.model_id)} --hardware {item.deployment.hardware.name}",
+        " ".join(f"--{name} {size}" for name, size in sizes.items() if size > 1 or name == "tp"),
+        " ".join([f"--engine {engine.name}", *formats, f"--kv-cache {plan.kv_dtype.value}"]),
+        f"--max-num-seqs {engine.max_num_seqs} --max-num-batched-tokens {engine.max_num_batched_tokens}",
+        f"--max-model-len {item.max_model_len} --gpu-memory-utilization {engine.gpu_memory_utilization:g}",
+        *([f"--system-prompt-tokens {system_prompt_tokens}"] if system_prompt_tokens else []),
+    ]
+
+
+def verification(item: LaunchSettings, fleet: Fleet, *, demand: Demand, objectives: tuple[Objective, ...]) -> str:
+    """A script that loads one replica, or the fleet through its router, and holds the result against the plan."""
+    mix, alone = demand.mix, len(fleet.pools) == 1
+    rate, (warm_up, count) = sent_rate_per_s(fleet, demand), sent_requests(fleet, demand)
+    percentiles = sorted({f"{objective.percentile:g}" for objective in objectives} | {"50", "95", "99"}, key=float)
+    also = [
+        f"--percentile-metrics ttft,tpot,itl,e2el --metric-percentiles {','.join(percentiles)}",
+        *_goodput(objectives),
+        f"--save-result --save-detailed --result-filename {RESULT}",
+    ]
+    target = "one replica" if alone else "the router in front of both pools"
+    minutes = _STAYS * fleet.degraded.e2e_p95_s / SECONDS_PER_MINUTE
+    lines = [
+        "#!/usr/bin/env bash",
+        f"# Usage: bash verify.sh http://HOST:PORT of {target}.",
+        f"# Needs pip install {CLIENT}, roofcast and access to the tokenizer.",
+        f"# {minutes:.2g} minutes of load, five times the planned p95 of a request's stay, after a warm-up of one.",
+        "set -euo pipefail",
+        f"TARGET=${{1:?address of {target}}}",
+        "",
+    ]
+    text = "\n".join(lines) + _requests_script(item, mix, warm_up=warm_up, count=count)
+    text += _bench(item, "warm-up", rate_per_s=rate, gap_cv=mix.arrival_cv, count=warm_up, also=())
+    text += _bench(item, "requests", rate_per_s=rate, gap_cv=mix.arrival_cv, count=count, also=also)
+    if not alone or item.deployment.speculation is not None:
+        return text
+    known = replica_options(item, scheme=fleet.scheme, system_prompt_tokens=shared_tokens(mix))
+    for command in ("validate", "calibrate"):
+        folder = [] if command == "validate" else ["--out my-profiles"]
+        text += command_text(f"roofcast {command} --from {RESULT}", [*known, *folder])
+    return text

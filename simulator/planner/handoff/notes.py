@@ -1,0 +1,182 @@
+"""What has to be there before the handed-over files give what was planned, and what they cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.phases.deployment import Deployment
+from simulator.planner.fleet.records import Fleet
+from simulator.planner.handoff.benchmark import RESULT
+from simulator.planner.handoff.kubernetes import image, start_s
+from simulator.planner.handoff.settings import DRAFT_PLACEHOLDER, LaunchSettings
+from simulator.planner.records import Demand
+from simulator.specs.hardware.cluster import OWN_LABEL, cluster_names
+from simulator.specs.model.precision import Dtype
+from simulator.units import percent_text
+
+_CHECKED = {
+    "parser": "held against its argument parser",
+    "documentation": "those of its documentation, not held against its parser",
+    "memory": "written from memory: hold them against its --help",
+}
+
+
+def handoff_notes(items: Sequence[LaunchSettings], fleet: Fleet, *, demand: Demand) -> tuple[str, ...]:
+    """The notes of a fleet, most needed first."""
+    if not items:
+        engine = fleet.replica.deployment.engine
+        return (f"Nobody described how {engine.name} {engine.version} is started: no launch files.",)
+    last = items[-1]
+    notes = [_release_note(last), *_checkpoint_notes(last), *_limit_notes(last), *_cache_notes(last)]
+    notes += [*technique_notes(last), *_transfer_notes(fleet), *_cluster_notes(items), *_routing_notes(items, demand)]
+    return (*notes, _benchmark_note(last, fleet))
+
+
+def _release_note(item: LaunchSettings) -> str:
+    launch = item.launch
+    return (
+        f"Commands and image are those of {launch.title} {launch.release}; none was run here. Its flags are "
+        f"{_CHECKED[launch.checked]}. A plan for another engine is another plan: --engine."
+    )
+
+
+def _checkpoint_notes(item: LaunchSettings) -> list[str]:
+    checkpoint, weights = item.checkpoint, item.deployment.plan.weights.value
+    match checkpoint.origin:
+        case "own":
+            return []
+        case "published":
+            return [
+                f"{checkpoint.path} is served: a published checkpoint of {checkpoint.base} with {weights} weights "
+                f"({'read from its configuration' if checkpoint.source == 'profile' else 'from memory, verify'}); "
+                "the planned quality is not measured on it."
+            ]
+        case "quantized_at_load":
+            return [
+                f"{item.launch.title} quantizes {checkpoint.base} while it loads (--quantization "
+                f"{checkpoint.quantization}): the 16-bit weights fit first, and every start reads them."
+            ]
+        case "made":
+            return [
+                f"No published checkpoint of {checkpoint.base} with {weights} weights is known that "
+                f"{item.launch.title} loads: checkpoint.sh makes {checkpoint.path}; on Kubernetes it belongs onto the "
+                "volume of weights. Measure the quality of what it makes."
+            ]
+
+
+def _limit_notes(item: LaunchSettings) -> list[str]:
+    planned = item.deployment.engine
+    if item.max_model_len >= planned.max_model_len:
+        return []
+    return [
+        f"The longest request is {item.max_model_len} tokens, not the model's {planned.max_model_len}: the KV cache of "
+        "a replica holds no more, and an engine refuses to start otherwise."
+    ]
+
+
+def _cache_notes(item: LaunchSettings) -> list[str]:
+    cached = item.deployment.plan.kv_dtype
+    if cached is Dtype.FP8:
+        return ["An 8-bit cache takes its scales from the checkpoint; without any they are 1."]
+    if cached in (Dtype.FP4, Dtype.INT4):
+        return [f"The commands leave the 4-bit cache of the plan out: {item.launch.title} has no flag for it."]
+    return []
+
+
+def _speculation_notes(item: LaunchSettings) -> list[str]:
+    found = item.deployment.speculation
+    if found is None:
+        return []
+    method = found.plan.method
+    notes = [
+        f"The plan counts on {found.plan.mean_tokens:.2f} tokens per verify step of {method}: measure that on your own "
+        "requests; of the benchmark's random words almost no guess is accepted, so that calibrate is left out."
+    ]
+    known = item.launch.speculation
+    if method not in known:
+        return [*notes, f"No flag of {item.launch.title} speculates by {method}: its command leaves it out."]
+    is_named = any("draft_model" in entry.flag + entry.value for entry in known[method])
+    if is_named and item.draft_model == DRAFT_PLACEHOLDER:
+        notes.append(f"{DRAFT_PLACEHOLDER} stands for a drafter trained for this model; without one, train it first.")
+    return notes
+
+
+def technique_notes(item: LaunchSettings) -> list[str]:
+    """What techniques of the plan need beyond flags."""
+    deployment: Deployment = item.deployment
+    spec, notes = deployment.techniques.spec, _speculation_notes(item)
+    if spec.sparsity is not None:
+        notes.append(
+            f"The checkpoint has to be pruned to {spec.sparsity.pattern} and stored compressed: no flag prunes it."
+        )
+    if spec.weight_offload is not None:
+        notes.append(
+            f"The plan keeps {percent_text(spec.weight_offload.fraction)} of the layers' weights in host memory: add "
+            "the engine's flag for that (--cpu-offload-gb of vLLM and SGLang) with that share of a device's weights; "
+            "the command leaves it out."
+        )
+    if spec.kv_policy is not None:
+        notes.append(f"No flag bounds the cache by {spec.kv_policy.method}: it needs the engine's source.")
+    return notes
+
+
+def _transfer_notes(fleet: Fleet) -> list[str]:
+    """What has to be there before caches move between pools as planned."""
+    if fleet.transfer is None:
+        return []
+    degrees = [pool.replica.deployment.parallelism.tp_size for pool in fleet.pools]
+    notes = [
+        f"KV caches move over {fleet.transfer.link}: the pools need RDMA between all their servers (NIXL over UCX), "
+        f"{fleet.transfer.prompt_s:.3g} s for a mean prompt; check it before anything else.",
+    ]
+    if degrees[0] > degrees[1]:
+        notes.append(
+            f"Prefill runs TP{degrees[0]} and decode TP{degrees[1]}: not every release of the KV connectors moves a "
+            "cache to fewer devices than it was computed on."
+        )
+    return notes
+
+
+def _cluster_notes(items: Sequence[LaunchSettings]) -> list[str]:
+    last, hardware = items[-1], items[-1].deployment.hardware
+    notes = [
+        f"A replica is given {2 * start_s(last):.0f} s to start, twice what {last.weights_bytes / last.servers:.2g} "
+        "bytes from a network volume and 60 s of start and graph capture take (assumed)."
+    ]
+    if image(last).startswith("your-"):
+        notes.append(f"{image(last)} stands for an image that you build or choose: none with a tag is known.")
+    if OWN_LABEL in cluster_names().node_selector(hardware):
+        notes.append(f"Label the nodes yourself: kubectl label node NODE {OWN_LABEL}={hardware.name}.")
+    if any(item.servers > 1 and item.launch.join for item in items):
+        notes.append(
+            f"A replica spans {last.servers} servers, which {last.launch.title} joins by a launcher of processes: "
+            "there is no Kubernetes manifest; use its MPI operator or Slurm."
+        )
+    elif any(item.servers > 1 for item in items):
+        notes.append(
+            f"A replica spans {max(item.servers for item in items)} servers: the LeaderWorkerSet needs its controller "
+            "in the cluster, and a network that the servers share."
+        )
+    return notes
+
+
+def _routing_notes(items: Sequence[LaunchSettings], demand: Demand) -> list[str]:
+    hits = demand.mix.prefix_hit_fraction
+    if len(items) > 1 or not hits:
+        return []
+    return [
+        f"The plan counts on {percent_text(hits)} of prompt tokens in the prefix cache of the replica that a request "
+        "goes to: route by prefix, by the engine's router or by gateway.yaml (Gateway API inference extension, as "
+        "llm-d uses it; its objects are written from memory, verify). Requests in turn would find fewer."
+    ]
+
+
+def _benchmark_note(item: LaunchSettings, fleet: Fleet) -> str:
+    if len(fleet.pools) > 1:
+        return "The benchmark goes to the router and loads both pools; one replica alone shows nothing."
+    if item.deployment.speculation is not None:
+        return "verify.sh compares latencies with the plan's by hand: the simulation of a result knows no acceptance."
+    return (
+        f"verify.sh ends with roofcast validate and roofcast calibrate on {RESULT}: the plan's own model beside the "
+        "measurement, and an engine profile for the next plan where they differ."
+    )

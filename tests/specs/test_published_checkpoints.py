@@ -1,0 +1,65 @@
+"""The list of published quantized checkpoints: what its names say, and which one a plan finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.specs.model.hub_names import named_checkpoint
+from simulator.specs.model.loading import list_models, load_model
+from simulator.specs.model.precision import Dtype
+from simulator.specs.model.published import published_checkpoint, published_checkpoints
+
+LLAMA = "meta-llama/Llama-3.1-70B-Instruct"
+ALL = ("modelopt", "compressed-tensors", "fp8_block", "mxfp4", "awq", "gptq", "quark")
+
+
+def test_every_entry_is_named_after_its_format_and_loads_as_it() -> None:
+    found = published_checkpoints()
+    assert len({item.id for item in found}) == len(found)
+    for item in found:
+        model = load_model(item.id)
+        assert model.quantization is not None, item.id
+        # Of some only the experts are in the format of the name.
+        formats = {model.quantization.weights, *(role.weights for role in model.quantization.roles)}
+        assert item.format.weights in formats, item.id
+
+
+def test_every_quantized_profile_with_a_known_base_is_in_the_list() -> None:
+    listed = {item.id.lower() for item in published_checkpoints()}
+    known = {name.lower() for name in list_models()}
+    missing = []
+    for name in list_models():
+        checkpoint = load_model(name).checkpoint or name
+        taken_apart = named_checkpoint(checkpoint)
+        if taken_apart is not None and taken_apart.bases[-1] in known and checkpoint.lower() not in listed:
+            missing.append(checkpoint)
+    # Two of one model and format: the list has the one that is not per tensor.
+    assert missing == ["Qwen/Qwen3-32B-FP8-Static-PerTensor"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "scheme", "kinds", "found"),
+    [
+        (Dtype.FP8, None, ALL, "nvidia/Llama-3.1-70B-Instruct-FP8"),
+        (Dtype.FP8, None, ("quark",), "amd/Llama-3.1-70B-Instruct-FP8-KV"),
+        (Dtype.FP8, None, ("gguf",), None),
+        (Dtype.INT4, "awq", ALL, "hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4"),
+        (Dtype.INT4, "gptq-g128", ALL, "hugging-quants/Meta-Llama-3.1-70B-Instruct-GPTQ-INT4"),
+        (Dtype.FP4, None, ALL, None),
+        (Dtype.BF16, None, ALL, None),
+    ],
+)
+def test_the_first_of_the_planned_format_that_the_engine_loads_is_found(
+    weights: Dtype, scheme: str | None, kinds: tuple[str, ...], found: str | None
+) -> None:
+    inputs = Dtype.FP8 if weights is Dtype.FP8 else Dtype.BF16
+    item = published_checkpoint(LLAMA, weights=weights, activations=inputs, scheme=scheme, kinds=kinds)  # type: ignore[arg-type]
+    assert (item.id if item else None) == found
+
+
+def test_other_models_of_the_same_shape_have_their_own_checkpoints() -> None:
+    formats = {"weights": Dtype.FP8, "activations": Dtype.FP8, "scheme": None, "kinds": ALL}
+    found = published_checkpoint("meta-llama/Llama-3.3-70B-Instruct", **formats)  # type: ignore[arg-type]
+    assert found is not None
+    assert found.id == "nvidia/Llama-3.3-70B-Instruct-FP8"
+    assert published_checkpoint("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", **formats) is None  # type: ignore[arg-type]

@@ -163,11 +163,12 @@ class KernelLibrary:
         timing = self._moved(shape, fits=self.collectives)
         largest = self.traits.largest_fused(shape)
         if self.traits.fused is not None and largest:
-            fused = without(self._moved(shape, fits=self.traits.fused), self.memory_pass(norm_pass(shape)))
+            own = self._moved(shape, fits=self.traits.fused, extends=True)
+            fused = without(own, self.memory_pass(norm_pass(shape)))
             timing = chosen(np.asarray(shape.message_bytes) <= largest, fused, timing)
         return with_wait(timing, traits=self.traits, participants=shape.participants)
 
-    def _moved(self, shape: CollectiveShape, *, fits: CollectiveFits) -> Timing:
+    def _moved(self, shape: CollectiveShape, *, fits: CollectiveFits, extends: bool = False) -> Timing:
         beyond, hardware = self.beyond, self.hardware
         if beyond is not None and shape.participants > hardware.scale_up.domain_size:
             hardware, fits = beyond.hardware, beyond.collectives
@@ -175,6 +176,7 @@ class KernelLibrary:
             shape,
             hardware=hardware,
             fits=fits.fits,
+            extends=extends,
             network=None if beyond is None else beyond.network,
             relative=fits.relative,
         )

@@ -173,9 +173,8 @@ def _check_experts(model: ModelSpec, parallelism: ParallelismSpec) -> None:
             hint="leave ep_size at 1",
         )
     devices = parallelism.tp_size * parallelism.dp_size
-    allowed = tuple(
-        size for size in range(1, devices + 1) if devices % size == 0 and all(count % size == 0 for count in experts)
-    )
+    # Where experts do not divide, copies of some fill the last places, as engines that balance experts place them.
+    allowed = tuple(size for size in range(1, devices + 1) if devices % size == 0 and size <= min(experts))
     if parallelism.ep_size not in allowed:
         raise _refusal("ep_size", parallelism.ep_size, f"tp_size x dp_size = {devices} and the experts allow", allowed)
 

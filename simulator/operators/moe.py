@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from statistics import NormalDist
 
 import numpy as np
@@ -189,7 +190,7 @@ def experts_work(spec: MoeSpec, *, share: DeviceShare, count: float) -> Work:
 
     Activation bytes: gathered inputs, intermediate written and read around the activation, outputs written, and the
     weighted sum back to one row a token. The row counts the work of a mean rank, its shape the load of the busiest
-    one, for which the others wait.
+    one, for which the others wait. Every rank stores whole experts: copies fill the places that are left over.
     """
     product = share.plan.format_for("experts")
     local = spec.num_experts / share.ep_size
@@ -240,7 +241,7 @@ def experts_work(spec: MoeSpec, *, share: DeviceShare, count: float) -> Work:
         + share.tokens * hidden * share.element_bytes,
         parameters=parameters,
         active_parameters=parameters * spec.num_experts_per_tok / spec.num_experts,
-        stored_bytes=local * one_expert,
+        stored_bytes=ceil(local) * one_expert,
     )
 
 

@@ -15,15 +15,15 @@ from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import check_parallelism
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import (
-    EngineOverheads,
     EngineProfile,
     EngineSpec,
-    EngineSpread,
     MemoryRule,
     QueueOrderName,
     SchedulerName,
     load_engine,
+    with_feature,
 )
+from simulator.specs.engine.fits import EngineOverheads, EngineSpread
 from simulator.specs.engine.limits import EngineLimits, LimitField
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.loading import default_server_for
@@ -188,6 +188,10 @@ def _engine_assumptions(spec: EngineSpec, settings: EngineSettings, limits: Engi
         found.append(
             Assumption(key="engine.name", value=settings.name, origin=ValueOrigin.RULE, detail=spec.stands_in_for)
         )
+    if spec.version_for is not None:
+        found.append(
+            Assumption(key="engine.version", value=settings.version, origin=ValueOrigin.RULE, detail=spec.version_for)
+        )
     if settings.cpu_kv_offload and spec.cpu_kv_offload_bytes is None:
         found.append(Assumption(key="engine.cpu_kv_offload_bytes"))
     return tuple(found)
@@ -252,8 +256,10 @@ def deploy(
     model, plan = applied.model, applied.plan
     check_parallelism(model, parallelism)
     _check_math(plan, hardware)
+    if applied.spec.speculation is not None:
+        spec = with_feature(spec, "speculation", vendor=hardware.vendor, profiles=profiles)
     profile = load_engine(spec.name, profiles=profiles).at(spec.version)
-    profile = profile.on_vendor(hardware.vendor).on_host(hardware.host_speed)
+    profile = profile.on_vendor(hardware.vendor, version=spec.version).on_host(hardware.host_speed)
     limits = profile.limits(spec, hardware=hardware, parallelism=parallelism)
     settings = _engine_settings(spec, profile=profile, limits=limits, model=model)
     check_on_engine(

@@ -12,7 +12,7 @@ from simulator.engine.uniform.format_comparison import compare_formats
 from simulator.engine.uniform.record import UniformRun
 from simulator.kernels.timing import DEVIATE
 from simulator.phases.deployment import deploy
-from simulator.specs.engine.engine import EngineSpread
+from simulator.specs.engine.fits import EngineSpread
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.errors import RoofcastError
+from simulator.operators.linear import check_parallelism
 from simulator.operators.moe import (
     dense_block,
     distinct_experts,
@@ -18,7 +20,9 @@ from simulator.operators.moe import (
 )
 from simulator.operators.step_shape import decode_step
 from simulator.operators.work import Collective, CollectiveShape, MoeShape, Work
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import MlpSpec, MoeSpec
+from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from tests.operators.shares import DECODE, HIDDEN, PREFILL, SMALL, named, names, share
 
@@ -185,3 +189,13 @@ def test_one_expert_that_everyone_picks_is_a_dense_block() -> None:
     assert experts.flops[0] == sum(row.flops[0] for row in products)
     assert experts.parameters == sum(row.parameters for row in products)
     assert experts.weight_bytes[0] == pytest.approx(sum(row.weight_bytes[0] for row in products))
+
+
+def test_copies_fill_the_places_of_experts_that_do_not_divide() -> None:
+    """Three devices share EXPERTS: each stores whole experts, and the work is still spread without loss."""
+    whole, third = named(rows(), "experts"), named(rows(dp_size=3, ep_size=3), "experts")
+    assert third.stored_bytes == pytest.approx(-(-EXPERTS // 3) / EXPERTS * whole.stored_bytes)
+    assert third.stored_bytes * 3 > whole.stored_bytes
+    check_parallelism(load_model("deepseek-v3"), ParallelismSpec(dp_size=48, ep_size=48))
+    with pytest.raises(RoofcastError, match="allow 1, 2"):
+        check_parallelism(load_model("deepseek-v3"), ParallelismSpec(dp_size=512, ep_size=512))

@@ -4,7 +4,8 @@ import pytest
 
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineOverheads, EngineSpec, load_engine
+from simulator.specs.engine.engine import EngineSpec, load_engine
+from simulator.specs.engine.fits import EngineOverheads
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from simulator.errors import RoofcastError
 from validation.commands import exit_code_of
+from validation.end_to_end.guess_gains import gains_table, guess_gains
 from validation.end_to_end.inferencex import MODES, TodayRun, load_disaggregated, load_inferencex
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import ALL_TABLES, TABLES, load_source, scenario_lines
@@ -47,6 +48,16 @@ def _score_today(items: Iterable[TodayRun]) -> int:
     return 0
 
 
+def _print_steps(data: Path) -> int:
+    """Print the time per token of closed loops by its parts, and what was refused."""
+    found, refusals = loops(load_inferencex(data))
+    parts = loop_parts(found)
+    sys.stdout.write(steps_table(parts) + "\n" + groups_table(parts))
+    for reason, count in Counter(map(str, refusals)).items():
+        print(f"inferencex: {count} deployments refused: {reason}", file=sys.stderr)
+    return 0
+
+
 def main() -> int:
     """Score, print, and optionally write."""
     parser = argparse.ArgumentParser(prog="python -m validation.end_to_end", description=__doc__)
@@ -64,6 +75,9 @@ def main() -> int:
     parser.add_argument(
         "--steps", action="store_true", help="with --today: time per token by its parts, measured and predicted"
     )
+    parser.add_argument(
+        "--gains", action="store_true", help="with --today --mode mtp: gain over the same run without guesses"
+    )
     parser.add_argument("--every", type=int, default=1, help="--today: every n-th run of a deployment")
     parser.add_argument("--only", default="", help="--today: accelerators, engines, models with this in them")
     parser.add_argument("--scenarios", type=Path, help="write the scenarios as JSON lines and stop")
@@ -72,11 +86,11 @@ def main() -> int:
     if arguments.steps:
         if not arguments.today:
             raise RoofcastError("tells the parts of closed loops", field="--steps", hint="add --today")
-        found, refusals = loops(load_inferencex(arguments.data))
-        parts = loop_parts(found)
-        sys.stdout.write(steps_table(parts) + "\n" + groups_table(parts))
-        for reason, count in Counter(map(str, refusals)).items():
-            print(f"inferencex: {count} deployments refused: {reason}", file=sys.stderr)
+        return _print_steps(arguments.data)
+    if arguments.gains:
+        if not arguments.today or arguments.mode != "mtp":
+            raise RoofcastError("compares runs with guesses to others", field="--gains", hint="add --today --mode mtp")
+        sys.stdout.write(gains_table(guess_gains(load_inferencex(arguments.data))))
         return 0
     if arguments.today:
         items = _chosen(arguments.data, mode=arguments.mode, only=arguments.only, every=max(1, arguments.every))

@@ -202,6 +202,9 @@ def _precision(row: Row, *, engine: str) -> dict[str, str]:
     found = {"weights": weights}
     if row["model"] in _FP8_CACHE and weights != "mxfp4":
         found["kv_cache"] = "fp8"
+    if "MiniMax" in row["model"] and weights == "nvfp4" and pools_of(row) is not None:
+        # The sequences that these decode pools ran at once would not fit them in 16 bit.
+        found["kv_cache"] = "fp8"
     if row["hardware"] == "H200 SXM" and engine == "sglang":
         found["kv_cache"] = "bf16"
     if weights == "mxfp4" and row["hardware"] in _FP4_CHIPS and "gpt-oss" not in row["model"]:

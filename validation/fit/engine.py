@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.phases.deployment import Deployment
-from simulator.specs.engine.engine import EngineOverheads
+from simulator.specs.engine.fits import EngineOverheads
 from validation.end_to_end.serving import (
     METRICS,
     ServingRun,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from simulator.kernels.correction import Lattice
 from simulator.specs.base import Source
 from simulator.specs.documents import read_yaml, validate
-from simulator.specs.engine.engine import EngineFit, EngineFits
+from simulator.specs.engine.fits import EngineFit, EngineFits, VendorFit
 from simulator.specs.hardware.calibration import CalibrationSpec
 from simulator.specs.profiles import profile_root
 from simulator.specs.writing import json_yaml_text, yaml_text
@@ -84,11 +84,19 @@ def write_engine_fits(
 
 
 def write_vendor_fits(
-    engine: str, *, vendor: str, overheads: Mapping[str, float], spread: float, note: str, directory: Path | None = None
+    engine: str,
+    *,
+    vendor: str,
+    overheads: Mapping[str, float],
+    spread: float,
+    note: str,
+    before: str | None = None,
+    directory: Path | None = None,
 ) -> Path:
     """Put numbers fitted on a vendor's accelerators into an engine's file; overheads not fitted are the engine's own.
 
-    spread : log-sigma of whole runs under numbers that they had no part in
+    spread : log-sigma of whole runs under numbers that they had no part in; before : the release that ended the one
+        which they are of, None for the latest
     """
     path = (directory or calibration_directory() / "engines") / f"{engine}.yaml"
     fits = validate(EngineFits, read_yaml(path), where=str(path))
@@ -103,7 +111,12 @@ def write_vendor_fits(
         spread=fits.spread.model_copy(update=dict.fromkeys(("ttft", "tpot", "e2e", "loops"), round(spread, 3))),
         sources={"overheads": source, "spread": source.model_copy(update={"note": "of TPOT; that of TTFT is assumed"})},
     )
-    changed = {"vendors": {**fits.vendors, vendor: fit}, "date": today}
+    kept = fits.vendors.get(vendor, VendorFit.model_validate(fit.model_dump()))
+    if before is not None:
+        own = kept.model_copy(update={"releases": {**kept.releases, before: fit}})
+    else:
+        own = VendorFit(**dict(fit), releases=kept.releases)
+    changed = {"vendors": {**fits.vendors, vendor: own}, "date": today}
     write_whole(path, yaml_text(fits.model_copy(update=changed), heading=HEADING))
     return path
 

@@ -26,7 +26,8 @@ from simulator.errors import RoofcastError
 from simulator.kernels.timing import DEVIATE, LEVEL
 from simulator.phases.deployment import Deployment, EngineSettings
 from simulator.specs.documents import validate
-from simulator.specs.engine.engine import EngineProfile, EngineSpread, load_engine
+from simulator.specs.engine.engine import EngineProfile, load_engine
+from simulator.specs.engine.fits import EngineSpread
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.sources import load_source

@@ -1,10 +1,12 @@
 """Fit what an engine adds to a step on another vendor's accelerators, to closed loops that InferenceX measured there.
 
-``python -m validation.fit.vendor_engines --data DIR [--vendor amd] [--every N] [--write]``: Gauss-Newton on the log of
-TPOT and throughput, outliers weighing less, over aggregated runs without speculation. Three numbers an engine: device
-time between kernels, host time per running sequence, and the share of the tuned kernels' rate. Printed beside the
-errors of all runs are those of every model, or of every accelerator where an engine ran but one model, under numbers
-that were fitted without it. ``--write`` puts them into the vendor's part of hardware_profiles/calibration/engines/.
+``python -m validation.fit.vendor_engines --data DIR [--vendor amd] [--mode mtp] [--every N] [--write]``: Gauss-Newton
+on the log of TPOT and throughput, outliers weighing less, over aggregated runs without speculation. Three numbers an
+engine: device time between kernels, host time per running sequence, and the share of the tuned kernels' rate. Printed
+beside the errors of all runs are those of every model (of every accelerator where an engine ran but one model, of every
+weight format where it ran on one accelerator), under numbers that were fitted without it. Where speculation came to the
+vendor with a later release of the engine, ``--mode mtp`` fits that release to the runs that speculate. ``--write`` puts
+the numbers into the vendor's part of hardware_profiles/calibration/engines/.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ from simulator.errors import RoofcastError
 from simulator.kernels.timing import DEVIATE, LEVEL
 from simulator.phases.deployment import Deployment
 from simulator.specs.documents import validate
+from simulator.specs.engine.engine import load_engine
 from simulator.specs.loading import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
-from validation.end_to_end.inferencex import TodayRun, load_inferencex
+from validation.end_to_end.inferencex import MODES, TodayRun, load_inferencex
 from validation.fit.files import write_vendor_fits
 from validation.fit.robust import robust_step
 
@@ -49,10 +52,20 @@ class Case:
     deployment: Deployment
 
 
-def cases_of(data: Path, *, vendor: str, every: int) -> dict[str, list[Case]]:
-    """Every n-th run on the vendor's accelerators, by engine; runs that are refused are left out."""
+def later_release(engine: str, *, vendor: str) -> str | None:
+    """The release that brought speculation to the vendor's accelerators, where the engine ran there before."""
+    return load_engine(engine).first_releases.get(vendor, {}).get("speculation")
+
+
+def cases_of(data: Path, *, vendor: str, every: int, mode: str) -> dict[str, list[Case]]:
+    """Every n-th run on the vendor's accelerators, by engine; runs that are refused are left out, and runs that
+    speculate on the release that others ran on."""
     found: dict[str, list[Case]] = {}
-    runs = [item for item in load_inferencex(data) if item.speculation == "none"]
+    runs = [
+        item
+        for item in load_inferencex(data)
+        if item.mode == mode and (mode == "aggregated" or later_release(item.engine, vendor=vendor) is not None)
+    ]
     own = [item for item in runs if load_hardware(str(item.run.scenario["hardware"])).vendor == vendor]
     for item in own[::every]:
         scenario = validate(ScenarioSpec, item.run.scenario, where=item.run.source)
@@ -121,13 +134,14 @@ class Fitted:
 
 
 def fit(cases: Sequence[Case]) -> Fitted:
-    """Fit on all cases, and once more without each model, or each accelerator where there is one model."""
+    """Fit on all cases, and once more without each model (accelerator, weight format where there is one of them)."""
     values: dict[str, float] = {"launch_gap_s": 3e-6, "step_per_sequence_s": 1e-5, "slowness": 1.1}
     for _ in range(ROUNDS):
         here, slopes = _linearised(cases, values)
         before, values = values, _moved(here, slopes, values)
-    models = {case.today.model for case in cases}
-    left_out = "model" if len(models) > 1 else "hardware"
+    left_out = next(
+        (name for name in ("model", "hardware") if len({getattr(case.today, name) for case in cases}) > 1), "weights"
+    )
     owners = np.array([getattr(case.today, left_out) for case in cases])
     held_out = np.zeros_like(here)
     for owner in sorted(set(owners)):
@@ -172,11 +186,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds today/")
     parser.add_argument("--vendor", default="amd")
+    parser.add_argument("--mode", choices=MODES[:2], default=MODES[0])
     parser.add_argument("--engine", nargs="*", help="only these")
     parser.add_argument("--every", type=int, default=1, help="every n-th run")
     parser.add_argument("--write", action="store_true", help="update the fits of each engine")
     arguments = parser.parse_args()
-    for engine, cases in cases_of(arguments.data, vendor=arguments.vendor, every=arguments.every).items():
+    vendor, mode = arguments.vendor, arguments.mode
+    for engine, cases in cases_of(arguments.data, vendor=vendor, every=arguments.every, mode=mode).items():
         if arguments.engine and engine not in arguments.engine:
             continue
         fitted = fit(cases)
@@ -186,7 +202,8 @@ def main() -> None:
             errors = np.abs(np.expm1(fitted.held_out)).mean(axis=0)
             write_vendor_fits(
                 engine,
-                vendor=arguments.vendor,
+                vendor=vendor,
+                before=later_release(engine, vendor=vendor) if mode == "aggregated" else None,
                 overheads={**values, "tuned_share": 1.0 / fitted.values["slowness"]},
                 spread=spread_of(fitted),
                 note=f"Three numbers for all models. Leave one {fitted.left_out} out: TPOT {errors[0]:.1%}, tokens/s "

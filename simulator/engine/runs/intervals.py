@@ -15,7 +15,7 @@ import numpy as np
 from simulator.engine.runs.metrics import ServeResult, StageResult
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.kernels.timing import DEVIATE, Provenance, Range
-from simulator.specs.engine.engine import EngineSpread
+from simulator.specs.engine.fits import EngineSpread
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.requests import Floats
 

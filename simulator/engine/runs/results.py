@@ -17,7 +17,7 @@ from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.kernels.timing import Provenance, Range, interval
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, cache_room, cache_use, memory_provenance
-from simulator.specs.engine.engine import EngineSpread
+from simulator.specs.engine.fits import EngineSpread
 
 Intervals = Mapping[str, Range | None]
 """80 % interval of each number, by the name of its field; None where there is no such number."""

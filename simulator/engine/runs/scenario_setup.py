@@ -11,6 +11,7 @@ from simulator.errors import ProfileError, RoofcastError
 from simulator.operators.vision import with_pictures
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec, PoolName
+from simulator.specs.engine.engine import with_feature
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.loading import default_server_for, load_hardware
 from simulator.specs.model.architecture import ModelSpec
@@ -150,6 +151,9 @@ def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Dep
     hardware = _with_interconnect(
         load_hardware(scenario.hardware, profiles=profiles), scenario.interconnect, profiles=profiles
     )
+    engine = scenario.engine
+    if scenario.disaggregation is not None:
+        engine = with_feature(engine, "disaggregation", vendor=hardware.vendor, profiles=profiles)
     return deploy(
         model=_model_of(scenario, profiles=profiles),
         hardware=hardware,
@@ -157,7 +161,7 @@ def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Dep
             tp_size=scenario.tp_size, pp_size=scenario.pp_size, ep_size=scenario.ep_size, dp_size=scenario.dp_size
         ),
         precision=scenario.precision,
-        engine=scenario.engine,
+        engine=engine,
         techniques=scenario.techniques,
         profiles=profiles,
     )

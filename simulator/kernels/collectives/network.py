@@ -53,6 +53,7 @@ def collective_timing(
     hardware: AcceleratorSpec,
     fits: Sequence[KernelFit],
     graph: bool = True,
+    extends: bool = False,
     network: LinkSpec | None = None,
     relative: Relative | None = None,
 ) -> Timing:
@@ -60,6 +61,7 @@ def collective_timing(
 
     fits : collective fits of the engine's library (all-reduce variants with ``from_bytes``) and NCCL's
     graph : inside a CUDA graph, or launched eagerly by the host
+    extends : the engine runs its own all-reduce in larger groups of the domain than were measured, by the same laws
     network : one device's share of the NICs, needed where ``participants`` exceed the scale-up domain
     relative : set where ``fits`` come from another accelerator
 
@@ -82,7 +84,13 @@ def collective_timing(
         priced, wire_s = _PricedCollective(seconds=zeros, log_sigma=zeros, provenance=zeros), zeros
     elif shape.participants <= link.domain_size:
         priced = _within_domain(
-            shape.operation, floor_bytes, participants=shape.participants, link=link, fits=fits, graph=graph
+            shape.operation,
+            floor_bytes,
+            participants=shape.participants,
+            link=link,
+            fits=fits,
+            graph=graph,
+            extends=extends,
         )
         wire_s = _wire_s(shape.operation, floor_bytes, participants=shape.participants, link=link)
     else:
@@ -134,14 +142,21 @@ def _network_of(network: LinkSpec | None, *, hardware: AcceleratorSpec, particip
 
 
 def _within_domain(
-    operation: Collective, message: Array, *, participants: int, link: LinkSpec, fits: Sequence[KernelFit], graph: bool
+    operation: Collective,
+    message: Array,
+    *,
+    participants: int,
+    link: LinkSpec,
+    fits: Sequence[KernelFit],
+    graph: bool,
+    extends: bool = False,
 ) -> _PricedCollective:
     if operation is Collective.P2P:
         # Two devices that exchange all of 2 n by all-to-all send n each: the measured stand-in for a send of n.
         priced = _within_domain(Collective.ALL_TO_ALL, 2 * message, participants=2, link=link, fits=fits, graph=graph)
         borrowed = np.maximum(priced.provenance, float(Provenance.EXTRAPOLATED))
         return _PricedCollective(seconds=priced.seconds, log_sigma=priced.log_sigma, provenance=borrowed)
-    served = _served(Same(tuple(fits)), operation, participants, graph)
+    served = _served(Same(tuple(fits)), operation, participants, graph, extends)
     ends = [start for start, _, _ in served[1:]] + [np.inf]
     seconds, log_sigma, provenance = (np.zeros_like(message) for _ in range(3))
     for place, ((start, fit, model), end) in enumerate(zip(served, ends, strict=True)):
@@ -177,12 +192,12 @@ def _octaves_beyond(fit: KernelFit, *, message: Array, participants: int) -> Arr
 
 @lru_cache(maxsize=512)
 def _served(
-    fits: Same[tuple[KernelFit, ...]], operation: Collective, participants: int, graph: bool
+    fits: Same[tuple[KernelFit, ...]], operation: Collective, participants: int, graph: bool, extends: bool
 ) -> tuple[tuple[float, KernelFit, CollectiveModel], ...]:
     """Which fit prices messages from which size [bytes] on: the engine's algorithms, otherwise NCCL.
 
-    Engines bring their own all-reduce to even groups only, up to the largest measured one; an unmeasured even
-    group takes the thresholds of the next larger measured one.
+    Engines bring their own all-reduce to even groups only, up to the largest measured one, beyond where it ``extends``;
+    an unmeasured even group takes the thresholds of the next larger measured one.
     """
     known = [fit for fit in fits.held if fit.family == operation.value and _runs_in(fit, graph=graph)]
     if not known:
@@ -193,7 +208,7 @@ def _served(
         )
     models = [(fit, fitted_model(fit)) for fit in known]
     measured = sorted({devices for _, model in models for devices, _ in model.from_bytes})
-    at_least = [devices for devices in measured if devices >= participants]
+    at_least = [devices for devices in measured if devices >= participants] or measured[-1:] * extends
     served = (
         []
         if participants % 2 or not at_least

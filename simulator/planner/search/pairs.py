@@ -23,6 +23,7 @@ from simulator.planner.serving.disaggregated import (
 )
 from simulator.planner.serving.replica import missed_objective
 from simulator.planner.serving.shapes import replicas_for
+from simulator.specs.engine.engine import with_feature
 
 # Pairs of a platform and number format that are worked out in full and shown.
 SHOWN_PAIRS = 3
@@ -117,6 +118,12 @@ def _by_format(tried: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
     return [tuple(group) for group in alike.values()]
 
 
+def _in_pools(candidate: Candidate, *, profiles: str | None) -> Candidate:
+    """The candidate in a release of its engine that knows pools."""
+    vendor = candidate.platform.hardware.vendor
+    return replace(candidate, engine=with_feature(candidate.engine, "disaggregation", vendor=vendor, profiles=profiles))
+
+
 def try_pools(question: Question, platform: Platform) -> Trial:
     """The best pairs of pools of a platform for every number format; larger degrees where all usual are too small."""
     spec, model = question.spec, question.model
@@ -136,6 +143,7 @@ def try_pools(question: Question, platform: Platform) -> Trial:
 
 def _try_pairs(question: Question, tried: Sequence[Candidate]) -> Trial:
     """The best pairs within each group of candidates that are alike."""
+    tried = [_in_pools(candidate, profiles=question.policy.profiles) for candidate in tried]
     sized: list[Sized] = []
     pools = _Pools(question)
     for group in _by_format(tried):

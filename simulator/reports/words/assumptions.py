@@ -30,6 +30,10 @@ def _engine_name(item: Assumption) -> str:
     return _plainly(item)
 
 
+def _engine_version(item: Assumption) -> str:
+    return f"{item.key} = {item.value} (the first release that runs {item.detail} on these accelerators)"
+
+
 def _ignore_eos(item: Assumption) -> str:
     return f"{item.key} = {item.value}: answers are as long as osl_tokens and osl_cv say"
 
@@ -48,6 +52,7 @@ _SENTENCES: Mapping[str, Callable[[Assumption], str]] = MappingProxyType(
     {
         "engine.cpu_kv_offload_bytes": _offload,
         "engine.name": _engine_name,
+        "engine.version": _engine_version,
         "workload.ignore_eos": _ignore_eos,
         **{f"{place}{name}": _cut for place in ("", "workload.") for name in ("isl_cv", "osl_cv")},
     }

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -23,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from simulator.specs.base import Source, Spec
 from simulator.specs.documents import read_yaml
 from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.fits import EngineFit, EngineOverheads, EngineSpread, VendorFit, came_before
 from simulator.specs.engine.limits import (
     LIMIT_FIELDS,
     EngineLimits,
@@ -42,6 +42,7 @@ SchedulerName = Literal[
 ]
 QueueOrderName = Literal["arrival", "longest_prefix"]
 MemoryRule = Literal["of_total", "static", "of_free"]
+Feature = Literal["speculation", "disaggregation"]
 DEFAULT_ENGINE = "vllm"
 """Runs whatever a question leaves open: of every kind, command and page."""
 
@@ -68,7 +69,8 @@ class EngineSpec(Spec):
     ``scheduler`` and ``queue_order`` as in ``EngineProfile``. ``cpu_kv_offload`` keeps evicted KV blocks and preempted
     sequences in host memory, ``cpu_kv_offload_bytes`` of it per replica (by default twice the device's KV cache).
     ``kv_allocation`` "max_length" sets room for max_model_len tokens aside for every request, as engines before
-    PagedAttention did, in place of blocks as they fill.
+    PagedAttention did, in place of blocks as they fill. ``version_for`` is the feature whose first release ``version``
+    is, where nobody gave one.
     """
 
     name: EngineName = DEFAULT_ENGINE
@@ -86,6 +88,7 @@ class EngineSpec(Spec):
     queue_order: QueueOrderName | None = None
     kv_allocation: Literal["max_length"] | None = None
     stands_in_for: str | None = None
+    version_for: Feature | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -110,103 +113,6 @@ def named_engine(name: str | None) -> EngineSpec:
     return EngineSpec() if name is None else EngineSpec(name=name)
 
 
-class EngineOverheads(Spec):
-    """Global host-side costs of one engine; one handful for all models.
-
-    step_s : host time per step that the GPU does not hide [s]
-    step_per_sequence_s : the same per running sequence [s]
-    request_s : from a request's arrival to its entry into the scheduler's queue, plus first-token return [s]
-    prompt_token_s : tokenisation and similar per prompt token [s]
-    eager_launch_s : host time to issue one kernel in eager execution [s]
-    collective_lag_s : mean lag of a host that issues a collective; its devices wait for the slowest of them [s]
-    reserve_bytes : memory of the runtime outside the tensors, per device
-    collective_reserve_bytes : communication buffers, per device of a replica with several
-    sampler_bytes_per_logit : temporaries of sampling per logit (float copies, sort keys and indices)
-    speculation_chain_s, speculation_tree_s : host time of a round of speculation around its forward passes: compare and
-        cut a chain of guesses; build a tree with its mask, walk it, compact the cache [s]
-    vector_elements_per_clock : numbers of the cache that the vector units of a compute unit take in per clock, where
-        decode attention has no matrix kernel
-    launch_gap_s : device time between a kernel of a step and the next, beyond what kernels cost back to back in a
-        benchmark's loop [s]
-    tuned_share : share of the rate of tuned kernels that products and experts reach in the engine, with the kernels
-        that it finds for shapes which nobody tuned
-    host_speed : speed of one thread of the hosts on which these times were taken; that of an H100 server is 1
-    """
-
-    step_s: NonNegativeFloat
-    step_per_sequence_s: NonNegativeFloat
-    request_s: NonNegativeFloat
-    prompt_token_s: NonNegativeFloat
-    eager_launch_s: NonNegativeFloat
-    collective_lag_s: NonNegativeFloat = 0.0
-    reserve_bytes: NonNegativeFloat
-    collective_reserve_bytes: NonNegativeFloat
-    sampler_bytes_per_logit: NonNegativeFloat
-    speculation_chain_s: NonNegativeFloat = 0.0
-    speculation_tree_s: NonNegativeFloat = 0.0
-    vector_elements_per_clock: NonNegativeFloat = 0.0
-    launch_gap_s: NonNegativeFloat = 0.0
-    tuned_share: float = Field(default=1.0, gt=0, le=1)
-    host_speed: PositiveFloat = 1.0
-
-    def on_host(self, host_speed: float) -> EngineOverheads:
-        """The same software on a host whose threads run at ``host_speed``: its own times are inverse to it."""
-        if host_speed == self.host_speed:
-            return self
-        slower = self.host_speed / host_speed
-        times = {name: getattr(self, name) * slower for name in type(self).model_fields if name in HOST_TIMES}
-        return self.model_copy(update={**times, "host_speed": host_speed})
-
-
-HOST_TIMES = tuple(name for name in EngineOverheads.model_fields if name.endswith("_s") and name != "launch_gap_s")
-"""Overheads that a faster host shortens."""
-
-
-class EngineSpread(Spec):
-    """Spread of log(measured / predicted) of whole requests beyond that of the kernels, from end-to-end errors.
-
-    ttft_tail : the same of the slowest first tokens (p99), upwards only: a busy host delays requests now and then, and
-        never makes one early
-    loops : of time per token and throughput of closed loops on others' machines, releases and recipes, in place of
-        ``tpot`` and ``e2e``; None where none were measured
-    steps : share of the spread of calibrated step times that is left in whole runs, because the overheads were fitted
-        on whole runs and take up part of what the kernels' errors have in common
-    """
-
-    ttft: NonNegativeFloat
-    tpot: NonNegativeFloat
-    e2e: NonNegativeFloat
-    ttft_tail: NonNegativeFloat = 0.0
-    loops: NonNegativeFloat | None = None
-    steps: float = Field(default=1.0, gt=0, le=1)
-
-
-class EngineFit(Spec):
-    """What was fitted to measured runs of one release of an engine."""
-
-    overheads: EngineOverheads
-    spread: EngineSpread
-    sources: dict[str, Source]
-
-
-class EngineFits(Spec):
-    """An engine's fits (YAML under hardware_profiles/calibration/engines/), written by validation/fit.
-
-    cache_logged_on : accelerators on which the memory plan was compared with the engine's own logs
-    releases : those of earlier releases, by the version that ended them
-    vendors : those on the accelerators of a vendor whose kernels the engine takes from elsewhere
-    """
-
-    engine: str
-    date: str
-    cache_logged_on: tuple[str, ...] = ()
-    overheads: EngineOverheads
-    spread: EngineSpread
-    sources: dict[str, Source]
-    releases: dict[str, EngineFit] = Field(default_factory=dict)
-    vendors: dict[str, EngineFit] = Field(default_factory=dict)
-
-
 class EngineRelease(EngineFit):
     """What was different in the versions of an engine before the one that it is filed under."""
 
@@ -215,12 +121,6 @@ class EngineRelease(EngineFit):
     matrix_groups: tuple[PositiveInt, ...] = ()
     recipe: KernelRecipe = KernelRecipe()
     cuda_graph_max_sequences: NonNegativeInt | None = None
-
-
-def _came_before(version: str | None, release: str) -> bool:
-    """Whether ``version`` came before ``release``; one without a number (a branch, a build) counts as a later one."""
-    asked = release_number(version or "")
-    return bool(asked) and asked < release_number(release)
 
 
 class EngineProfile(Spec):
@@ -254,6 +154,7 @@ class EngineProfile(Spec):
     ``rules``: limits that a release takes on some devices in place of the profile's, by release; the profile's
     ``version`` is among them. A release without rules takes those of the nearest one.
     ``vendors``: the fits on accelerators of other vendors, where runs there were measured.
+    ``first_releases``: by vendor, from which release on a feature runs there, where that is later than ``version``.
     """
 
     name: str
@@ -285,7 +186,8 @@ class EngineProfile(Spec):
     sources: dict[str, Source]
     releases: dict[str, EngineRelease] = Field(default_factory=dict)
     rules: dict[str, tuple[LimitRule, ...]] = Field(default_factory=dict)
-    vendors: dict[str, EngineFit] = Field(default_factory=dict)
+    vendors: dict[str, VendorFit] = Field(default_factory=dict)
+    first_releases: dict[str, dict[Feature, str]] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -297,7 +199,7 @@ class EngineProfile(Spec):
 
     def release(self, version: str | None) -> str | None:
         """The version that ended the release which ``version`` belongs to; None for the profile's own."""
-        return next((before for before in self.releases if _came_before(version, before)), None)
+        return next((before for before in self.releases if came_before(version, before)), None)
 
     def at(self, version: str | None) -> EngineProfile:
         """The profile as it was in ``version`` (None: the profile's own)."""
@@ -318,10 +220,12 @@ class EngineProfile(Spec):
             changed["cuda_graph_max_sequences"] = release.cuda_graph_max_sequences
         return self.model_copy(update=changed)
 
-    def on_vendor(self, vendor: str) -> EngineProfile:
-        """The profile with the fits on accelerators of ``vendor``, where there are any of its own release."""
-        fit = self.vendors.get(vendor)
-        return self if fit is None else self.model_copy(update={"overheads": fit.overheads, "spread": fit.spread})
+    def on_vendor(self, vendor: str, *, version: str | None = None) -> EngineProfile:
+        """The profile with the fits of ``version`` (None: its own) on accelerators of ``vendor``, if there are any."""
+        if vendor not in self.vendors:
+            return self
+        fit = self.vendors[vendor].at(version or self.version)
+        return self.model_copy(update={"overheads": fit.overheads, "spread": fit.spread})
 
     def on_host(self, host_speed: float) -> EngineProfile:
         """The profile on a host of another speed."""
@@ -371,6 +275,14 @@ def _joined(facts: dict[str, Any], fits: dict[str, Any]) -> dict[str, Any]:
 def load_engine(name: str, *, profiles: str | None = None) -> EngineProfile:
     """An engine profile by name or path; raises ProfileError with the nearest names when there is none."""
     return load_spec(EngineProfile, name, kind="engines", profiles=profiles)
+
+
+def with_feature(spec: EngineSpec, feature: Feature, *, vendor: str, profiles: str | None = None) -> EngineSpec:
+    """``spec`` in the first release that has ``feature`` on accelerators of ``vendor``, where it leaves that open."""
+    if spec.version is not None:
+        return spec
+    first = load_engine(spec.name, profiles=profiles).first_releases.get(vendor, {}).get(feature)
+    return spec if first is None else spec.model_copy(update={"version": first, "version_for": feature})
 
 
 def engine_limits(

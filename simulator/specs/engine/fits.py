@@ -1,0 +1,122 @@
+"""What was fitted to measured runs of a serving engine: overheads and spreads, by release and vendor."""
+
+from __future__ import annotations
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+
+from simulator.specs.base import Source, Spec
+from simulator.specs.engine.limits import release_number
+
+
+def came_before(version: str | None, release: str) -> bool:
+    """Whether ``version`` came before ``release``; one without a number (a branch, a build) counts as a later one."""
+    asked = release_number(version or "")
+    return bool(asked) and asked < release_number(release)
+
+
+class EngineOverheads(Spec):
+    """Global host-side costs of one engine; one handful for all models.
+
+    step_s : host time per step that the GPU does not hide [s]
+    step_per_sequence_s : the same per running sequence [s]
+    request_s : from a request's arrival to its entry into the scheduler's queue, plus first-token return [s]
+    prompt_token_s : tokenisation and similar per prompt token [s]
+    eager_launch_s : host time to issue one kernel in eager execution [s]
+    collective_lag_s : mean lag of a host that issues a collective; its devices wait for the slowest of them [s]
+    reserve_bytes : memory of the runtime outside the tensors, per device
+    collective_reserve_bytes : communication buffers, per device of a replica with several
+    sampler_bytes_per_logit : temporaries of sampling per logit (float copies, sort keys and indices)
+    speculation_chain_s, speculation_tree_s : host time of a round of speculation around its forward passes: compare and
+        cut a chain of guesses; build a tree with its mask, walk it, compact the cache [s]
+    vector_elements_per_clock : numbers of the cache that the vector units of a compute unit take in per clock, where
+        decode attention has no matrix kernel
+    launch_gap_s : device time between a kernel of a step and the next, beyond what kernels cost back to back in a
+        benchmark's loop [s]
+    tuned_share : share of the rate of tuned kernels that products and experts reach in the engine, with the kernels
+        that it finds for shapes which nobody tuned
+    host_speed : speed of one thread of the hosts on which these times were taken; that of an H100 server is 1
+    """
+
+    step_s: NonNegativeFloat
+    step_per_sequence_s: NonNegativeFloat
+    request_s: NonNegativeFloat
+    prompt_token_s: NonNegativeFloat
+    eager_launch_s: NonNegativeFloat
+    collective_lag_s: NonNegativeFloat = 0.0
+    reserve_bytes: NonNegativeFloat
+    collective_reserve_bytes: NonNegativeFloat
+    sampler_bytes_per_logit: NonNegativeFloat
+    speculation_chain_s: NonNegativeFloat = 0.0
+    speculation_tree_s: NonNegativeFloat = 0.0
+    vector_elements_per_clock: NonNegativeFloat = 0.0
+    launch_gap_s: NonNegativeFloat = 0.0
+    tuned_share: float = Field(default=1.0, gt=0, le=1)
+    host_speed: PositiveFloat = 1.0
+
+    def on_host(self, host_speed: float) -> EngineOverheads:
+        """The same software on a host whose threads run at ``host_speed``: its own times are inverse to it."""
+        if host_speed == self.host_speed:
+            return self
+        slower = self.host_speed / host_speed
+        times = {name: getattr(self, name) * slower for name in type(self).model_fields if name in HOST_TIMES}
+        return self.model_copy(update={**times, "host_speed": host_speed})
+
+
+HOST_TIMES = tuple(name for name in EngineOverheads.model_fields if name.endswith("_s") and name != "launch_gap_s")
+"""Overheads that a faster host shortens."""
+
+
+class EngineSpread(Spec):
+    """Spread of log(measured / predicted) of whole requests beyond that of the kernels, from end-to-end errors.
+
+    ttft_tail : the same of the slowest first tokens (p99), upwards only: a busy host delays requests now and then, and
+        never makes one early
+    loops : of time per token and throughput of closed loops on others' machines, releases and recipes, in place of
+        ``tpot`` and ``e2e``; None where none were measured
+    steps : share of the spread of calibrated step times that is left in whole runs, because the overheads were fitted
+        on whole runs and take up part of what the kernels' errors have in common
+    """
+
+    ttft: NonNegativeFloat
+    tpot: NonNegativeFloat
+    e2e: NonNegativeFloat
+    ttft_tail: NonNegativeFloat = 0.0
+    loops: NonNegativeFloat | None = None
+    steps: float = Field(default=1.0, gt=0, le=1)
+
+
+class EngineFit(Spec):
+    """What was fitted to measured runs of one release of an engine."""
+
+    overheads: EngineOverheads
+    spread: EngineSpread
+    sources: dict[str, Source]
+
+
+class VendorFit(EngineFit):
+    """The same on accelerators of one vendor; ``releases`` as of `EngineFits`."""
+
+    releases: dict[str, EngineFit] = Field(default_factory=dict)
+
+    def at(self, version: str) -> EngineFit:
+        """The fit of the release that ``version`` belongs to."""
+        before = next((before for before in self.releases if came_before(version, before)), None)
+        return self if before is None else self.releases[before]
+
+
+class EngineFits(Spec):
+    """An engine's fits (YAML under hardware_profiles/calibration/engines/), written by validation/fit.
+
+    cache_logged_on : accelerators on which the memory plan was compared with the engine's own logs
+    releases : those of earlier releases, by the version that ended them
+    vendors : those on the accelerators of a vendor whose kernels the engine takes from elsewhere
+    """
+
+    engine: str
+    date: str
+    cache_logged_on: tuple[str, ...] = ()
+    overheads: EngineOverheads
+    spread: EngineSpread
+    sources: dict[str, Source]
+    releases: dict[str, EngineFit] = Field(default_factory=dict)
+    vendors: dict[str, VendorFit] = Field(default_factory=dict)

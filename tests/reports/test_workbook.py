@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 import pytest
 
 from simulator.planner.money.tco import total_cost
+from simulator.planner.plan import plan_capacity
 from simulator.reports.content.document import Bullets
-from simulator.reports.formats.files import ReportFormat
+from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.formats.finance_inputs import inputs_of
 from simulator.reports.formats.finance_model import groups_of
 from simulator.reports.formats.xlsx import CASH
 from simulator.reports.formats.xlsx_sections import sheet_name
-from tests.reports.report_cases import rendered, studied, whole_report
+from simulator.reports.report import build_report
+from simulator.reports.studies import gather
+from simulator.specs.question.plan import plan_spec
+from tests.reports.report_cases import CREATED, QUESTION, rendered, studied, whole_report
 from tests.reports.spreadsheet import Workbook
 
 CENT = 0.005
@@ -106,17 +113,66 @@ def test_cash_flow_ends_at_the_total_and_is_zero_afterwards() -> None:
     assert book.value(f"{CASH}!B{6 + cost.years}") == 0
 
 
-def _with_edit(data: bytes, *, price: float) -> bytes:
-    """The workbook with another purchase price typed in and every cached result wiped."""
-    place = Workbook(data).names["purchase_price"].partition("!")[2]
+_QUOTE = """
+extends: default
+name: own
+offers:
+  - {hardware: h100, kind: purchase, provider: a vendor, per_device: 31234.56, date: "2026-11-01", source: quote}
+  - {hardware: h100, kind: on_demand, provider: a cloud, per_hour: 2.345, date: "2026-11-01", source: quote}
+"""
+_FIGURES = """
+extends: default
+name: own
+discount_rate: {value: 0.12, source: treasury, date: "2026-11-01"}
+depreciation_years: {value: 5, source: treasury, date: "2026-11-01"}
+staff_minimum_fte: {value: 2.5, source: operations, date: "2026-11-01"}
+failures_per_device_year: {value: 0.31, source: operations, date: "2026-11-01"}
+grid_market_kg_per_kwh: {value: 0.1, source: contract, date: "2026-11-01"}
+"""
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Finance of another plan's JSON: ten times the rate, a peak over its mean, a quote, other figures of owning."""
+    folder = tmp_path_factory.mktemp("changed")
+    (folder / "prices.yaml").write_text(_QUOTE)
+    (folder / "owning.yaml").write_text(_FIGURES)
+    asked = {"rps": 400.0, "peak_to_mean": 2.5, "hardware": ("h100",), "prices": str(folder / "prices.yaml")}
+    plan = plan_capacity(plan_spec(QUESTION | asked))
+    studies = gather(plan, command="", created=CREATED, ownership=str(folder / "owning.yaml"))
+    (file,) = render(build_report(studies), studies, ReportFormat.JSON)
+    finance: dict[str, Any] = json.loads(file.data)["finance"]
+    return finance
+
+
+def edits_of(finance: dict[str, Any]) -> dict[str, float]:
+    """Every input of a plan that the workbook has too."""
+    return {name: item["value"] for name, item in finance["inputs"].items() if name in UNEDITED.names}
+
+
+def test_the_workbook_on_the_inputs_of_another_plan_gives_that_plans_json(changed: dict[str, Any]) -> None:
+    book = workbook()
+    for name, value in edits_of(changed).items():
+        book.edit(name, value)
+    compared = changed["results"].keys() & book.names.keys()
+    assert len(compared) > 40
+    assert {"break_even_price", "owning_present_value", "rent_planned_annual", "facility_kwh", "racks"} <= compared
+    for name in compared:
+        assert book.named(name) == pytest.approx(changed["results"][name], abs=CENT, rel=1e-9), name
+
+
+def _with_edits(data: bytes, edits: Mapping[str, float]) -> bytes:
+    """The workbook with other numbers typed in and every cached result wiped."""
+    names = Workbook(data).names
+    places = {names[name].partition("!")[2]: value for name, value in edits.items()}
     source, target = zipfile.ZipFile(BytesIO(data)), BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
         for item in source.infolist():
             content = source.read(item).decode("utf-8") if item.filename.endswith(".xml") else None
             if content is not None and item.filename.startswith("xl/worksheets/sheet"):
                 content = re.sub(r"(</f>)<v>[^<]*</v>", r"\1<v>0</v>", content)
-                if item.filename.endswith("sheet2.xml"):
-                    content = re.sub(rf'(<c r="{place}"[^>]*>)<v>[^<]*</v>', rf"\g<1><v>{price}</v>", content)
+                for place, value in places.items() if item.filename.endswith("sheet2.xml") else ():
+                    content = re.sub(rf'(<c r="{place}"[^>]*>)<v>[^<]*</v>', rf"\g<1><v>{value!r}</v>", content)
             archive.writestr(item, source.read(item) if content is None else content)
     return target.getvalue()
 
@@ -140,16 +196,29 @@ def libreoffice(data: bytes, folder: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice is not installed")
-def test_libreoffice_recomputes_the_totals_to_the_cent_after_an_edit(tmp_path: Path) -> None:
-    data = rendered(ReportFormat.XLSX)
-    book, base = Workbook(data), Workbook(data)
-    book.edit("purchase_price", 50_000.0)
-    found = libreoffice(_with_edit(data, price=50_000.0), tmp_path)
-    for line in LINES:
-        shown = found[line.name]
+def test_libreoffice_recomputes_the_workbook_to_the_json_of_the_changed_plan(
+    tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    found = libreoffice(_with_edits(rendered(ReportFormat.XLSX), edits_of(changed)), tmp_path)
+    compared = changed["results"].keys() & found.keys()
+    assert len(compared) > 40
+    for name in compared:
+        shown = found[name]
         value = float(shown.rstrip("%")) / (100 if shown.endswith("%") else 1)
-        assert value == pytest.approx(float(book.named(line.name)), abs=CENT, rel=1e-12), line.name
-    assert book.named("owning_annual") != base.named("owning_annual")
+        assert value == pytest.approx(changed["results"][name], abs=CENT, rel=1e-12), name
+
+
+def test_every_sheet_follows_the_inputs_or_says_that_it_stays() -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.load_workbook(BytesIO(rendered(ReportFormat.XLSX)))
+    for sheet in book.worksheets:
+        said = str(sheet["A2"].value)
+        formulas = [cell for row in sheet.iter_rows() for cell in row if str(cell.value).startswith("=")]
+        if said.startswith("Static: "):
+            assert CREATED in said
+            assert not formulas, sheet.title
+        elif sheet.title != "Inputs":
+            assert formulas, sheet.title
 
 
 def test_every_section_has_a_sheet_and_its_sentences_are_there() -> None:

@@ -74,10 +74,13 @@ def _rectangle(x: float, y: float, width: float, height: float, *, color: str, n
     )
 
 
-def svg_text(x: float, y: float, text: str, *, fill: str, anchor: str = "middle", turned: bool = False) -> str:
-    """A text, set upright along an axis where it is ``turned``."""
+def svg_text(
+    x: float, y: float, text: str, *, fill: str, anchor: str = "middle", turned: bool = False, paper: str = ""
+) -> str:
+    """A text, set upright along an axis where it is ``turned``; on ``paper`` of its own over lines that it crosses."""
     turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}" text-anchor="{anchor}"{turn}>{escape(text)}</text>'
+    halo = f' stroke="{paper}" stroke-width="3.5" stroke-linejoin="round" paint-order="stroke"' if paper else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}"{halo} text-anchor="{anchor}"{turn}>{escape(text)}</text>'
 
 
 def svg_line(x1: float, y1: float, x2: float, y2: float, *, stroke: str, dash: str = "") -> str:
@@ -145,7 +148,7 @@ def _waterfall(series: Series, frame: Frame, theme: Theme) -> Iterator[str]:
         color = PALETTE[NEUTRAL if bar.total else GAIN if bar.end < bar.start else LOSS]
         top, bottom = frame.y.at(max(bar.start, bar.end)), frame.y.at(min(bar.start, bar.end))
         yield _rectangle(frame.x.at(bar.x) - width / 2, top, width, bottom - top, color=color, name=bar.text)
-        yield svg_text(frame.x.at(bar.x), top - 4, bar.text, fill=theme.ink)
+        yield svg_text(frame.x.at(bar.x), top - 4, bar.text, fill=theme.ink, paper=theme.paper)
     for before, after in pairwise(bars):
         y = frame.y.at(before.end)
         start, end = frame.x.at(before.x) + width / 2, frame.x.at(after.x) - width / 2
@@ -208,7 +211,9 @@ def _scatter(series: Series, frame: Frame, color: str, theme: Theme, *, taken: l
         free = next((place for place in places if not any(place.meets(other) for other in taken)), None)
         if free is not None:
             taken.append(free)
-            yield svg_text(free.left, free.bottom - 0.15 * FONT, text, fill=theme.ink, anchor="start")
+            yield svg_text(
+                free.left, free.bottom - 0.15 * FONT, text, fill=theme.ink, anchor="start", paper=theme.paper
+            )
 
 
 def marks_of(chart: Chart, frame: Frame, *, colors: tuple[int, ...], theme: Theme) -> Iterator[str]:

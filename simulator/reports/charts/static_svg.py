@@ -133,8 +133,9 @@ def _note(note: Annotation, frame: Frame, *, theme: Theme, row: int) -> Iterator
         paint = f'fill="{theme.paper}" stroke="{theme.ink}" stroke-width="1.8"'
         yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" {paint}/>'
         ends = x + _GAP + text_width(note.text, size=FONT) <= frame.right
+        anchor = "start" if ends else "end"
         yield svg_text(
-            x + (_GAP if ends else -_GAP), y - _GAP, note.text, fill=theme.ink, anchor="start" if ends else "end"
+            x + (_GAP if ends else -_GAP), y - _GAP, note.text, fill=theme.ink, anchor=anchor, paper=theme.paper
         )
     elif x is not None:
         yield svg_line(x, frame.top, x, frame.bottom, stroke=theme.ink, dash="4 3")
@@ -145,10 +146,11 @@ def _note(note: Annotation, frame: Frame, *, theme: Theme, row: int) -> Iterator
             note.text,
             fill=theme.ink,
             anchor="start" if ends else "end",
+            paper=theme.paper,
         )
     elif y is not None:
         yield svg_line(frame.left, y, frame.right, y, stroke=theme.ink, dash="4 3")
-        yield svg_text(frame.left + 5, y - 5, note.text, fill=theme.ink, anchor="start")
+        yield svg_text(frame.left + 5, y - 5, note.text, fill=theme.ink, anchor="start", paper=theme.paper)
 
 
 def _crowded(notes: tuple[Annotation, ...], frame: Frame) -> set[int]:

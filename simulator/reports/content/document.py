@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from simulator.reports.charts.chart import Chart
@@ -48,6 +48,7 @@ class Cell:
     """One value. Money is in the report's currency; seconds and other quantities are SI; fractions lie in [0, 1].
 
     digits : decimals of money and numbers, None for as many as the size deserves
+    follows : the formula over a workbook's named inputs that gives the value, empty for figures that stay
     """
 
     value: str | float | int | None
@@ -55,6 +56,7 @@ class Cell:
     unit: str = ""
     origin: Origin = Origin.NONE
     digits: int | None = None
+    follows: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +260,11 @@ def fraction(value: float | None, *, origin: Origin = Origin.NONE) -> Cell:
 def seconds(value: float | None, *, origin: Origin = Origin.NONE) -> Cell:
     """A time."""
     return Cell(value=value, kind=CellKind.SECONDS, unit="s", origin=origin)
+
+
+def following(cell: Cell, formula: str) -> Cell:
+    """The cell, which in a workbook is computed from its inputs."""
+    return replace(cell, follows=formula)
 
 
 def _plain_text(value: float, digits: int | None) -> str:

@@ -22,6 +22,7 @@ from simulator.reports.content.document import (
     columns,
     count,
     fact,
+    following,
     fraction,
     kilo,
     known_as,
@@ -70,15 +71,17 @@ def lead_text(studies: Studies) -> str:
 def _equipment(studies: Studies) -> Facts:
     """Machines and their room, and how sure their number is."""
     fleet, rooms, grade = studies.plan.best, studies.rooms, evidence_grade(studies)
-    devices = count(fleet.devices, origin=known_as(fleet.provenance))
+    devices = following(count(fleet.devices, origin=known_as(fleet.provenance)), "devices")
     servers = f"servers, {fleet.server.name}" if fleet.server else "servers"
     per_rack = f"{rooms.servers_per_rack} to a rack" if rooms.servers_per_rack else rooms.bound_by
     nameplate = f"nameplate {fleet.maximum_w / KILO:,.1f} kW"
+    racks = count(rooms.racks) if rooms.racks is None else following(count(rooms.racks), "racks")
+    power = following(kilo(fleet.typical_w, "kW"), "typical_kw")
     facts = (
         fact("devices", f"{device_word(fleet)} in all", devices, f"80 %: {fleet.devices_low} to {fleet.devices_high}"),
-        fact("servers", servers, count(fleet.servers), per_rack),
-        fact("racks", "racks", count(rooms.racks), f"bound by {rooms.bound_by}"),
-        fact("power_typical_kw", "expected power", kilo(fleet.typical_w, "kW"), nameplate),
+        fact("servers", servers, following(count(fleet.servers), "servers"), per_rack),
+        fact("racks", "racks", racks, f"bound by {rooms.bound_by}"),
+        fact("power_typical_kw", "expected power", power, nameplate),
         fact("confidence", "confidence, from A to D", text(grade.letter), "by measured whole runs alone (section 2)"),
     )
     return Facts(facts=facts)
@@ -91,13 +94,35 @@ def _money(studies: Studies) -> Facts:
     if cost.per_hour is not None:
         low, high = fleet.ends_of(cost.per_hour)
         offer, ends = f"price of {cost.offer}", f"80 %: {low:,.0f} to {high:,.0f}"
-    tokens_in, tokens_out = cost.per_million_input_tokens, cost.per_million_output_tokens
-    facts = (
-        fact("cost_per_hour", f"an hour, rented {_terms(studies)}", money(cost.per_hour), ends),
-        fact("cost_per_month", "a month, rented", money(cost.per_month, digits=0), offer),
-        fact("cost_per_million_input_tokens", "per million input tokens", money(tokens_in, digits=4), "split by time"),
-        fact("cost_per_million_output_tokens", "per million output tokens", money(tokens_out, digits=4)),
-        fact("cost_per_million_requests", "per million requests", money(cost.per_million_requests, digits=2)),
+    priced = cost.per_hour is not None
+    named = [
+        ("cost_per_hour", f"an hour, rented {_terms(studies)}", money(cost.per_hour), "plan_cost_per_hour", ends),
+        ("cost_per_month", "a month, rented", money(cost.per_month, digits=0), "plan_cost_per_month", offer),
+        (
+            "cost_per_million_input_tokens",
+            "per million input tokens",
+            money(cost.per_million_input_tokens, digits=4),
+            "plan_per_million_input",
+            "split by time",
+        ),
+        (
+            "cost_per_million_output_tokens",
+            "per million output tokens",
+            money(cost.per_million_output_tokens, digits=4),
+            "plan_per_million_output",
+            "",
+        ),
+        (
+            "cost_per_million_requests",
+            "per million requests",
+            money(cost.per_million_requests, digits=2),
+            "plan_cost_per_hour/(served_rate*3600/1000000)",
+            "",
+        ),
+    ]
+    facts = tuple(
+        fact(key, label, following(cell, formula) if priced and cell.value is not None else cell, remark)
+        for key, label, cell, formula, remark in named
     )
     return Facts(facts=facts)
 
@@ -112,11 +137,12 @@ def _limits(studies: Studies) -> Facts:
     if owning is not None:
         owned = f"{owning.monthly:,.0f} a month all in{'' if owning.quoted else '; no quote'}"
     capital = money(owning.capex_total if owning else None, digits=0)
+    even = money(studies.cost.break_even_price, digits=0)
     bought = "an accelerator with its share of a server"
     facts = [
         fact("walk_away_price", "walk away from an hour above", money(leave), then),
-        fact("break_even_price", "buy below", money(studies.cost.break_even_price, digits=0), bought),
-        fact("capex", "capital if owned", capital, owned),
+        fact("break_even_price", "buy below", following(even, "break_even_price") if even.value else even, bought),
+        fact("capex", "capital if owned", following(capital, "capex_total") if owning else capital, owned),
     ]
     if growth is None:
         return Facts(facts=(*facts, fact("order_by", "next order by", text("not planned"), "no growth")))

@@ -71,6 +71,33 @@ def renting_group(studies: Studies) -> Group:
     return Group(title="Renting all devices all hours", lines=tuple(lines))
 
 
+def _break_even_group(studies: Studies) -> Group:
+    """The purchase price at which owning is worth the plan's rent: both ends of a line in the price."""
+    cost = studies.cost
+    if cost.rent is None or cost.break_even_price is None:
+        return Group(title="", lines=())
+    bought = "(devices*(1+network_fraction+storage_fraction)+spare_devices)*(1+integration_fraction)"
+    kept = "devices*residual_fraction*(1+discount_rate)^-depreciation_years"
+    people = _people(studies)
+    run = (
+        "(mean_kw*pue_ratio*8760*power_per_kwh+nameplate_kw*colocation_per_kw*12+devices*licence_per_device"
+        f"+{people}*staff_per_fte)"
+    )
+    per_price = f"({bought}+devices*support_fraction*annuity_factor-{kept})"
+    formula = f"(rent_{cost.rent.kind}_present-{run}*annuity_factor)/{per_price}"
+    label = "purchase price of an accelerator below which owning pays"
+    return Group(
+        title="Rent or buy", lines=(line("break_even_price", label, formula, cost.break_even_price, total=True),)
+    )
+
+
+def _people(studies: Studies) -> str:
+    """People of an owned fleet; of single devices one host a replica, as `tco` counts them."""
+    fleet = studies.plan.best
+    machines = "servers" if fleet.servers is not None else f"{fleet.replicas + fleet.spares}"
+    return f"MAX(staff_minimum,{machines}/servers_per_fte)"
+
+
 def energy_group(studies: Studies) -> Group:
     """Energy and emissions of a year."""
     energy = studies.energy
@@ -204,15 +231,13 @@ def _capital_group(studies: Studies) -> Group:
 
 
 def _operation_group(studies: Studies) -> Group:
-    owning, fleet = studies.cost.owning, studies.plan.best
-    # Of single devices one host a replica, as `tco` counts them.
-    machines = "servers" if fleet.servers is not None else f"{fleet.replicas + fleet.spares}"
+    owning = studies.cost.owning
     formulas = (
         ("opex_electricity", "mean_kw*pue_ratio*8760*power_per_kwh"),
         ("opex_colocation", "nameplate_kw*colocation_per_kw*12"),
         ("opex_support", "capex_servers*support_fraction"),
         ("opex_licences", "devices*licence_per_device"),
-        ("opex_staff", f"MAX(staff_minimum,{machines}/servers_per_fte)*staff_per_fte"),
+        ("opex_staff", f"{_people(studies)}*staff_per_fte"),
     )
     amounts = [line.amount for line in owning.opex] if owning else [None] * len(formulas)
     lines = [
@@ -284,7 +309,7 @@ def _owning_group(studies: Studies) -> Group:
 
 def groups_of(studies: Studies) -> tuple[Group, ...]:
     """Every computed line, in an order in which names are defined before they are used."""
-    return (
+    groups = (
         _fleet_group(studies),
         _capital_group(studies),
         _operation_group(studies),
@@ -292,6 +317,8 @@ def groups_of(studies: Studies) -> tuple[Group, ...]:
         _owning_group(studies),
         plan_group(studies),
         renting_group(studies),
+        _break_even_group(studies),
         energy_group(studies),
         rooms_group(studies),
     )
+    return tuple(group for group in groups if group.lines)

@@ -16,7 +16,14 @@ from simulator.reports.content.document import Bullets, Cell, CellKind, Paragrap
 from simulator.reports.content.quantities import RENTAL_NAMES
 from simulator.reports.formats.finance_inputs import Form, inputs_of
 from simulator.reports.formats.finance_model import groups_of
-from simulator.reports.formats.xlsx_sections import Styles, print_ready, write_cell, write_section, write_wrapped
+from simulator.reports.formats.xlsx_sections import (
+    Styles,
+    live_text,
+    print_ready,
+    write_cell,
+    write_section,
+    write_wrapped,
+)
 from simulator.reports.studies import Studies
 
 if TYPE_CHECKING:
@@ -140,42 +147,20 @@ def _write_cost(book: Workbook, styles: Styles, studies: Studies) -> None:
 
 
 def _write_summary(book: Workbook, styles: Styles, report: Report, studies: Studies) -> None:
-    """Headline figures; those that follow from the inputs are live."""
-    live = {
-        "devices": "devices",
-        "servers": "servers",
-        "racks": "racks" if studies.rooms.racks is not None else "",
-        "power_typical_kw": "typical_kw",
-        "cost_per_hour": "plan_cost_per_hour",
-        "cost_per_month": "plan_cost_per_month",
-        "cost_per_million_input_tokens": "plan_per_million_input",
-        "cost_per_million_output_tokens": "plan_per_million_output",
-        "capex": "capex_total",
-        "capex_total": "capex_total",
-        "opex_per_year": "opex_total",
-        "owning_annual": "owning_annual",
-        "owning_present_value": "owning_present_value",
-        "facility_kwh_per_year": "facility_kwh",
-        "j_per_output_token": "j_per_output_token",
-        "tco2e_location_per_year": "tco2e_location",
-        "tco2e_market_per_year": "tco2e_market",
-    }
+    """Headline figures, and what is said of them."""
     sheet = book.add_worksheet("Summary")
     widths = (32, 20, 16, 70)
     for column, width in enumerate(widths):
         sheet.set_column(column, column, width)
     print_ready(sheet)
     sheet.write(0, 0, report.title, styles.title)
-    sheet.write(1, 0, f"{report.subtitle}, {report.created}, roofcast {report.version}", styles.note)
+    made = f"{report.subtitle}, {report.created}, roofcast {report.version}. {live_text(report.created)}"
+    sheet.write(1, 0, made, styles.note)
     for column, name in enumerate(("Figure", "Value", "Unit", "Remark")):
         sheet.write(3, column, name, styles.heading(numeric=name == "Value"))
     for row, fact in enumerate(report.facts(), start=4):
         sheet.write(row, 0, fact.label)
-        name = live.get(fact.key, "")
-        if name and isinstance(fact.cell.value, int | float):
-            sheet.write_formula(row, 1, f"={name}", styles.cell(fact.cell), fact.cell.value)
-        else:
-            write_cell(sheet, row, 1, fact.cell, styles, report.currency)
+        write_cell(sheet, row, 1, fact.cell, styles, report.currency)
         sheet.write(row, 2, _unit(fact.cell, report.currency), styles.name)
         sheet.write(row, 3, fact.remark, styles.note)
     row = len(report.facts()) + 5
@@ -214,6 +199,6 @@ def report_xlsx(report: Report, studies: Studies) -> bytes:
     write_cash_flow(book, styles, studies)
     for section in report.sections:
         if section.number > 1:
-            write_section(book, styles, section, report.currency)
+            write_section(book, styles, section, report)
     book.close()
     return stream.getvalue()

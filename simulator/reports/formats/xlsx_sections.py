@@ -15,6 +15,7 @@ from simulator.reports.content.document import (
     CellKind,
     Code,
     Paragraph,
+    Report,
     Row,
     Section,
     SignOff,
@@ -40,7 +41,7 @@ class Styles:
 
     def __init__(self, book: Workbook) -> None:
         self._book = book
-        self._numbers: dict[tuple[str, bool, bool], Format] = {}
+        self._numbers: dict[tuple[str, bool, bool, bool], Format] = {}
         self.title = book.add_format({"bold": True, "font_size": 14})
         head: dict[str, object] = {"bold": True, "bg_color": "#E9EDF1", "bottom": 1, "text_wrap": True}
         self.head = book.add_format(head)
@@ -68,12 +69,14 @@ class Styles:
             Tone.NOTE: self.remark,
         }.get(tone, self.wrapped)
 
-    def _number(self, form: str, *, total: bool = False, editable: bool = False) -> Format:
-        key = (form, total, editable)
+    def _number(self, form: str, *, total: bool = False, editable: bool = False, live: bool = False) -> Format:
+        key = (form, total, editable, live)
         if key not in self._numbers:
             properties: dict[str, object] = {"num_format": form, "bold": total, "valign": "top"}
             if total:
                 properties["top"] = 1
+            if live:
+                properties |= {"bg_color": "#EAF5EE"}
             if editable:
                 properties |= {"font_color": "#0000FF", "bg_color": "#FFF9E5", "border": 1, "border_color": "#D7DCE1"}
             self._numbers[key] = self._book.add_format(properties)
@@ -89,10 +92,11 @@ class Styles:
 
     def cell(self, cell: Cell) -> Format:
         """The number format of a report's cell."""
+        live = bool(cell.follows)
         if cell.kind is CellKind.MONEY:
             digits = 2 if cell.digits is None else cell.digits
-            return self._number("#,##0" + ("." + "0" * digits if digits else ""))
-        return self._number(_FORMS.get(cell.kind, Form.NUMBER).value)
+            return self._number("#,##0" + ("." + "0" * digits if digits else ""), live=live)
+        return self._number(_FORMS.get(cell.kind, Form.NUMBER).value, live=live)
 
 
 _LONGEST_SHEET_NAME = 31
@@ -117,8 +121,11 @@ def print_ready(sheet: Any, *, whole: bool = False) -> None:
 
 
 def write_cell(sheet: Any, row: int, column: int, cell: Cell, styles: Styles, currency: str) -> None:
-    """A cell as a number where it is one, otherwise as its text."""
-    if isinstance(cell.value, str) or cell.value is None:
+    """A cell as a formula where it follows from the inputs, as a number where it is one, otherwise as its text."""
+    if cell.follows:
+        style, value = styles.cell(cell), "" if cell.value is None else cell.value
+        sheet.write_formula(row, column, f"={cell.follows}", style, value)
+    elif isinstance(cell.value, str) or cell.value is None:
         style = styles.indented if column else styles.wrapped
         sheet.write_string(row, column, marked_text(cell, currency=currency), style)
     elif cell.value in (float("inf"), float("-inf")) or cell.value != cell.value:
@@ -194,14 +201,34 @@ def _widths(tables: list[Table]) -> tuple[int, ...]:
     return (_FIRST_WIDTH, *(_WIDE_WIDTH if place in wide else _WIDTH for place in range(1, columns)))
 
 
-def write_section(book: Workbook, styles: Styles, section: Section, currency: str) -> None:
+_ELSEWHERE = ("cash_flow", "cost_inputs")
+"""Tables that stand live on sheets of their own."""
+
+
+def live_text(created: str) -> str:
+    """What of a sheet follows the inputs, and of which day all the rest is."""
+    return f"Figures on green follow the Inputs sheet; all others are those of the plan of {created} and stay."
+
+
+def is_live(section: Section) -> bool:
+    """Whether any figure of a section follows the inputs."""
+    tables = [block for block in section.blocks if isinstance(block, Table)]
+    return any(cell.follows for table in tables for row in table.rows for cell in row.cells)
+
+
+def write_section(book: Workbook, styles: Styles, section: Section, report: Report) -> None:
     """One sheet; headline facts stand on the summary, charts in the HTML and PDF reports."""
+    currency = report.currency
     sheet = book.add_worksheet(sheet_name(section))
     widths = _widths([block for block in section.blocks if isinstance(block, Table) and block.rows])
     for column, width in enumerate(widths):
         sheet.set_column(column, column, width)
     print_ready(sheet)
     sheet.write(0, 0, section.title, styles.title)
-    row = 2
+    stays = f"Static: the plan of {report.created}. Nothing here follows the Inputs sheet; plan again to change it."
+    sheet.write(1, 0, live_text(report.created) if is_live(section) else stays, styles.note)
+    row = 3
     for block in section.blocks:
+        if isinstance(block, Table) and block.key in _ELSEWHERE:
+            continue
         row = _write_block(sheet, row, block, styles, currency, widths=widths)

@@ -6,7 +6,7 @@ from functools import partial
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.money.tco_records import Owning, TotalCost
+from simulator.planner.money.tco_records import CostLine, Owning, TotalCost
 from simulator.planner.studies.rental import RentalMix
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.document import (
@@ -23,6 +23,7 @@ from simulator.reports.content.document import (
     columns,
     count,
     fact,
+    following,
     fraction,
     money,
     number,
@@ -41,6 +42,7 @@ from simulator.reports.content.quantities import (
 from simulator.reports.sections.ways_to_pay import break_even_chart, buying_text, price_note, renting_table
 from simulator.reports.studies import Studies
 from simulator.reports.words.flags import flagged
+from simulator.specs.base import is_recalled
 from simulator.specs.money.ownership import SourcedFigure
 from simulator.units import MEGA
 
@@ -70,35 +72,45 @@ _FIGURE_NAMES = {
     "circuit_load_fraction": "continuous load of a circuit",
 }
 """Names with units, in the report's words; others read as they are."""
+_PRESENT = "owning_present_value"
 _SHARES = ("_fraction", "_rate", "_fraction_per_year")
 
 
+def _line(line: CostLine, group: str) -> Cell:
+    return following(money(line.amount), f"{group}_{line.name.replace(' ', '_')}")
+
+
 def _bill(owning: Owning) -> Table:
-    rows = [row(line.name, money(line.amount), line.basis) for line in owning.capex]
-    rows.append(row("capital", money(owning.capex_total), "paid at the start", total=True))
-    rows += [row(f"{line.name}, a year", money(line.amount), line.basis) for line in owning.opex]
-    rows.append(row("operation, a year", money(owning.opex_total), "paid every year", total=True))
+    rows = [row(line.name, _line(line, "capex"), line.basis) for line in owning.capex]
+    rows.append(row("capital", following(money(owning.capex_total), "capex_total"), "paid at the start", total=True))
+    rows += [row(f"{line.name}, a year", _line(line, "opex"), line.basis) for line in owning.opex]
+    yearly = following(money(owning.opex_total), "opex_total")
+    rows.append(row("operation, a year", yearly, "paid every year", total=True))
     return table("bill", "Owning: what is paid", columns("Line", "Amount", "How", words=("Line",), wide="How"), rows)
 
 
 def _owning_facts(owning: Owning) -> Table:
     discounted = f"discounted at {percent_text(owning.discount_rate)}"
-    fine = money(owning.per_device_hour, digits=4)
-    tokens_in, tokens_out = owning.per_million_input_tokens, owning.per_million_output_tokens
+    fine = following(money(owning.per_device_hour, digits=4), "owning_per_device_hour")
+    tokens_in = following(money(owning.per_million_input_tokens, digits=4), "owning_per_million_input")
+    tokens_out = following(money(owning.per_million_output_tokens, digits=4), "owning_per_million_output")
+    residual = following(money(owning.residual), "residual_value")
+    straight = following(money(owning.depreciation_per_year), "depreciation_per_year")
+    present = following(money(owning.present_value), "owning_present_value")
     rows = (
-        row("residual after the last year", money(owning.residual), "of the server price"),
-        row("depreciation, a year", money(owning.depreciation_per_year), f"straight line over {owning.years} years"),
-        row("total over the years", money(owning.total), "capital + operation - residual, undiscounted"),
-        row("present value", money(owning.present_value), discounted),
+        row("residual after the last year", residual, "of the server price"),
+        row("depreciation, a year", straight, f"straight line over {owning.years} years"),
+        row("total over the years", following(money(owning.total), "owning_total"), "undiscounted, less the residual"),
+        row("present value", present, discounted),
         row(
             "equivalent annual cost",
-            money(owning.annual),
+            following(money(owning.annual), "owning_annual"),
             "the same every year with the same present value",
             total=True,
         ),
         row("an accelerator-hour", fine, "equivalent annual cost over devices and 8,760 h"),
-        row("a million input tokens", money(tokens_in, digits=4), "by the share of time that prompts take"),
-        row("a million output tokens", money(tokens_out, digits=4), "by the rest of the time"),
+        row("a million input tokens", tokens_in, "by the share of time that prompts take"),
+        row("a million output tokens", tokens_out, "by the rest of the time"),
     )
     heads = columns("Figure", "Amount", "How", words=("Figure",), wide="How")
     return table("owning", "Owning: what it comes to", heads, rows)
@@ -153,6 +165,7 @@ def _inputs(studies: Studies) -> Table:
             ("electricity a kWh", prices.power_per_kwh, prices.power_source),
             ("PUE", prices.pue, prices.pue_source),
         )
+        if not is_recalled(source)
     ]
     reference = owning.owning_reference_per_device_hour.get(studies.plan.best.hardware)
     if reference is not None:
@@ -180,10 +193,10 @@ def cost_section(studies: Studies) -> Section:
         blocks.append(Paragraph(text=f"Owning is not priced: {flagged(cost.owning_unpriced)}.", tone=Tone.MISSING))
     else:
         facts = (
-            fact("capex_total", "capital, at the start", money(owning.capex_total)),
-            fact("opex_per_year", "operation, a year", money(owning.opex_total)),
-            fact("owning_annual", "equivalent annual cost", money(owning.annual)),
-            fact("owning_present_value", "present value", money(owning.present_value)),
+            fact("capex_total", "capital, at the start", following(money(owning.capex_total), "capex_total")),
+            fact("opex_per_year", "operation, a year", following(money(owning.opex_total), "opex_total")),
+            fact("owning_annual", "equivalent annual cost", following(money(owning.annual), "owning_annual")),
+            fact("owning_present_value", "present value", following(money(owning.present_value), _PRESENT)),
         )
         waterfall = Figure(chart=tco_waterfall_chart(owning, currency=cost.currency))
         blocks += [Facts(facts=facts), _bill(owning), waterfall, _owning_facts(owning)]

@@ -13,6 +13,7 @@ from simulator.reports.content.document import (
     columns,
     count,
     fact,
+    following,
     kilo,
     number,
     table,
@@ -24,6 +25,8 @@ from simulator.units import KILO
 
 _Line = tuple[str, Cell, str]
 _NOTHING = Cell(value=None)
+_CIRCUIT = "(3^0.5*circuit_volts*circuit_amperes*circuit_load_fraction)"
+_PER_TOKEN = "facility_kwh*3600000/((input_millions+output_millions)*1000000)"
 _ASK = "not in the server's profile: ask the vendor"
 
 
@@ -57,24 +60,36 @@ def _circuit(studies: Studies) -> str:
     )
 
 
+def _of_rack(value_w: float | None, each: str) -> Cell:
+    return following(kilo(value_w, "kW"), f"servers_per_rack*{each}/1000") if value_w else _NOTHING
+
+
 def facilities_section(studies: Studies) -> Section:
     """Racks, power, heat, circuits."""
     rooms, fleet, owning = studies.rooms, studies.plan.best, studies.ownership
     limit = f"at most {owning.rack_power_limit_w.value / KILO:g} kW and {owning.rack_units_usable.value:g} units a rack"
+    heat = [number(value, "BTU/h", digits=0) for value in (rooms.btu_per_hour_nameplate, rooms.btu_per_hour_typical)]
+    tons, racks, circuits = number(rooms.cooling_tons, "tons", digits=1), count(rooms.racks), count(rooms.circuits)
+    if rooms.racks is not None:
+        racks, circuits = following(racks, "racks"), following(circuits, "circuits")
     rows: tuple[_Line, ...] = (
-        ("servers", count(fleet.servers), fleet.server.name if fleet.server else "single devices"),
-        ("racks", count(rooms.racks), f"{rooms.servers_per_rack or '-'} servers a rack, {limit}"),
+        (
+            "servers",
+            following(count(fleet.servers), "servers"),
+            fleet.server.name if fleet.server else "single devices",
+        ),
+        ("racks", racks, f"{rooms.servers_per_rack or '-'} servers a rack, {limit}"),
         ("height of a server", number(rooms.rack_units, "U", digits=0), "server profile"),
         *_weight(studies),
-        ("power, nameplate", kilo(rooms.nameplate_w, "kW"), fleet.power_of),
-        ("power, expected", kilo(rooms.typical_w, "kW"), fleet.power_of),
-        ("full rack, nameplate", kilo(rooms.rack_maximum_w, "kW") if rooms.rack_maximum_w else _NOTHING, ""),
-        ("full rack, expected", kilo(rooms.rack_typical_w, "kW") if rooms.rack_typical_w else _NOTHING, ""),
-        ("heat, nameplate", number(rooms.btu_per_hour_nameplate, "BTU/h", digits=0), "all power becomes heat"),
-        ("heat, expected", number(rooms.btu_per_hour_typical, "BTU/h", digits=0), ""),
-        ("cooling, nameplate", number(rooms.cooling_tons, "tons", digits=1), "12,000 BTU/h a ton"),
-        ("power of one circuit", kilo(rooms.circuit_w, "kW"), _circuit(studies)),
-        ("circuits", count(rooms.circuits), f"{owning.feeds_per_rack.value:g} feeds a rack, each carries it alone"),
+        ("power, nameplate", following(kilo(rooms.nameplate_w, "kW"), "nameplate_kw"), fleet.power_of),
+        ("power, expected", following(kilo(rooms.typical_w, "kW"), "typical_kw"), fleet.power_of),
+        ("full rack, nameplate", _of_rack(rooms.rack_maximum_w, "maximum_w_per_unit"), ""),
+        ("full rack, expected", _of_rack(rooms.rack_typical_w, "typical_w_per_unit"), ""),
+        ("heat, nameplate", following(heat[0], "btu_per_hour"), "all power becomes heat"),
+        ("heat, expected", following(heat[1], "btu_per_hour*typical_kw/nameplate_kw"), ""),
+        ("cooling, nameplate", following(tons, "cooling_tons"), "12,000 BTU/h a ton"),
+        ("power of one circuit", following(kilo(rooms.circuit_w, "kW"), f"{_CIRCUIT}/1000"), _circuit(studies)),
+        ("circuits", circuits, f"{owning.feeds_per_rack.value:g} feeds a rack, each carries it alone"),
     )
     blocks: list[Block] = [table("facilities", "Rooms", _heads(), rows)]
     if rooms.rack_overdrawn:
@@ -91,24 +106,31 @@ def energy_section(studies: Studies) -> Section:
     """Energy of a year, per token, and emissions by both methods."""
     energy, owning, pue = studies.energy, studies.ownership, studies.prices.pue
     location, market = owning.grid_location_kg_per_kwh, owning.grid_market_kg_per_kwh
-    facility = number(energy.facility_kwh, "kWh", digits=0)
+    facility = following(number(energy.facility_kwh, "kWh", digits=0), "facility_kwh")
+    per_token = number(energy.j_per_output_token, "J")
+    by_grid = following(number(energy.location_t, "t CO2e", digits=1), "tco2e_location")
+    by_contract = following(number(energy.market_t, "t CO2e", digits=1), "tco2e_market")
     facts = (
         fact("facility_kwh_per_year", "energy of a year, at the meter", facility),
-        fact("j_per_output_token", "per output token", number(energy.j_per_output_token, "J")),
-        fact("tco2e_location_per_year", "location-based, a year", number(energy.location_t, "t CO2e", digits=1)),
-        fact("tco2e_market_per_year", "market-based, a year", number(energy.market_t, "t CO2e", digits=1)),
+        fact("j_per_output_token", "per output token", following(per_token, "j_per_output_token")),
+        fact("tco2e_location_per_year", "location-based, a year", by_grid),
+        fact("tco2e_market_per_year", "market-based, a year", by_contract),
     )
     made = "no published figure for this accelerator"
     if energy.embodied_t is not None:
         made = owning.embodied_kg_per_device[studies.plan.best.hardware].source
     grams = number(energy.g_per_million_output_tokens, "g CO2e", digits=0)
     rows: tuple[_Line, ...] = (
-        ("machines", number(energy.it_kwh, "kWh", digits=0), "expected power all year"),
+        ("machines", following(number(energy.it_kwh, "kWh", digits=0), "it_kwh"), "mean power, all year"),
         ("at the meter", facility, f"PUE {pue:g}"),
-        ("per token in or out", number(energy.j_per_token, "J"), "mean demand"),
-        ("per million output tokens", grams, "location-based"),
-        ("grid", number(location.value, "kg/kWh"), f"{location.source}, {location.date}"),
-        ("contracts", number(market.value, "kg/kWh"), market.note or market.source),
+        ("per token in or out", following(number(energy.j_per_token, "J"), _PER_TOKEN), "mean demand"),
+        (
+            "per million output tokens",
+            following(grams, "facility_kwh*grid_location*1000/output_millions"),
+            "by the grid",
+        ),
+        ("grid", following(number(location.value, "kg/kWh"), "grid_location"), f"{location.source}, {location.date}"),
+        ("contracts", following(number(market.value, "kg/kWh"), "grid_market"), market.note or market.source),
         ("made, once", number(energy.embodied_t, "t CO2e", digits=1), made),
     )
     scopes = "Scope 2 by both methods of the GHG Protocol."

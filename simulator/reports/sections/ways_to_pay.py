@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.planner.money.tco_records import Owning, TotalCost
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
-from simulator.reports.content.document import Origin, Table, columns, fraction, money, number, table, text
+from simulator.reports.content.document import Origin, Table, columns, following, fraction, money, number, table, text
 from simulator.reports.content.quantities import RENTAL_NAMES, percent_text
 from simulator.reports.studies import Studies
 
@@ -38,8 +38,8 @@ def ways_table(studies: Studies) -> Table:
     rows = [
         (
             f"rent, {RENTAL_NAMES[item.kind].removeprefix('reserved ')}",
-            item.annual,
-            item.present_value,
+            following(money(item.annual, digits=0), f"rent_{item.kind}_annual"),
+            following(money(item.present_value, digits=0), f"rent_{item.kind}_present"),
             f"{item.offer.provider}, {item.offer.date}",
         )
         for item in cost.renting
@@ -47,18 +47,17 @@ def ways_table(studies: Studies) -> Table:
     if cost.owning is not None:
         offer = cost.owning.offer
         name = "own" if cost.owning.quoted else "own, at a published price"
-        rows.append((name, cost.owning.annual, cost.owning.present_value, f"{offer.provider}, {offer.date}"))
-    rows.sort(key=lambda item: item[2])
+        annual = following(money(cost.owning.annual, digits=0), "owning_annual")
+        present = following(money(cost.owning.present_value, digits=0), "owning_present_value")
+        rows.append((name, annual, present, f"{offer.provider}, {offer.date}"))
+    rows.sort(key=lambda item: float(item[2].value or 0.0))
     withdrawn = any(item.kind == "spot" for item in cost.renting)
     spot = " Spot capacity can be withdrawn at any time and carries no availability." if withdrawn else ""
     return table(
         "ways_to_pay",
         f"Ways to pay for the same fleet over {cost.years} years",
         columns("Way", "A year", "Present value", "Price from", words=("Way",), wide="Price from"),
-        [
-            (name, money(annual, digits=0), money(value, digits=0), text(whose, origin=Origin.SOURCED))
-            for name, annual, value, whose in rows
-        ],
+        [(name, annual, value, text(whose, origin=Origin.SOURCED)) for name, annual, value, whose in rows],
         note=f"Discounted at {percent_text(studies.ownership.discount_rate.value)} a year."
         f"{price_note(cost.owning)}{spot}",
     )
@@ -74,12 +73,12 @@ def renting_table(cost: TotalCost) -> Table:
         [
             (
                 RENTAL_NAMES[item.kind],
-                number(item.offer.per_hour, digits=4),
-                number(item.annual, digits=2),
-                number(item.total, digits=2),
-                number(item.per_million_input_tokens, digits=4),
-                number(item.per_million_output_tokens, digits=4),
-                fraction(item.break_even),
+                following(number(item.offer.per_hour, digits=4), f"rate_{item.kind}"),
+                following(number(item.annual, digits=2), f"rent_{item.kind}_annual"),
+                following(number(item.total, digits=2), f"rent_{item.kind}_total"),
+                following(number(item.per_million_input_tokens, digits=4), f"rent_{item.kind}_input"),
+                following(number(item.per_million_output_tokens, digits=4), f"rent_{item.kind}_output"),
+                following(fraction(item.break_even), f"rent_{item.kind}_even"),
                 text(f"{item.offer.provider}, {item.offer.date}: {item.offer.source}", origin=Origin.SOURCED),
             )
             for item in cost.renting

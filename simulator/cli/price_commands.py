@@ -117,8 +117,9 @@ def prices_import(
     currency (ISO 4217), date (2026-11-21), unit (accelerator-hour,
     accelerator-month, server-hour, server-month; purchases: accelerator, server).
 
-    Columns that may be left out: accelerators (of a server), region, source,
-    note, provider_kind (hyperscaler, specialist, marketplace).
+    Columns that may be left out: accelerators (of a server), lead_time_days (of
+    a purchase), region, source, note, provider_kind (hyperscaler, specialist,
+    marketplace).
 
     Quotes replace the listed offers of the same accelerator and term, unless
     --keep is given. A row that is refused is counted as in a spreadsheet, where

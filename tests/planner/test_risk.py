@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from datetime import date, timedelta
 from math import ceil, comb, inf
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -269,6 +271,16 @@ class TestGrowth:
         assert growth is not None
         assert [month.date for month in growth.months] == ["2026-12-31", "2027-01-01"]
         assert [step.date for step in growth.steps] == ["2027-01-01"]
+
+    def test_a_seller_says_how_long_a_purchase_takes(self, tmp_path: Path) -> None:
+        path = tmp_path / "list.yaml"
+        offer = {"hardware": "h100", "kind": "purchase", "provider": "a vendor", "per_device": 30000.0}
+        quote = {**offer, "date": "2026-11-01", "source": "quote", "lead_time_days": 45}
+        path.write_text(yaml.safe_dump({"extends": "default", "name": "own", "offers": [quote]}))
+        found = planned(growth="5%/month", start="2026-12-15", prices=str(path)).study(Growth)
+        assert found is not None
+        assert (found.lead_time_days, found.lead_time_source) == (45, "a vendor, 2026-11-01")
+        assert found.arrival == "2027-01-29"
 
 
 class TestRental:

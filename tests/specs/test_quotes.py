@@ -44,6 +44,14 @@ def test_every_unit_is_a_price_of_one_accelerator(tmp_path: Path) -> None:
     assert found.offers[0].source == "quotes.csv"
 
 
+def test_a_purchase_says_how_long_it_takes_and_a_rent_does_not(tmp_path: Path) -> None:
+    head = f"{HEAD},lead_time_days"
+    bought = written(tmp_path, head, "h100,Shop,purchase,280000,USD,server,2026-11-02,8,45")
+    assert read_quotes(bought, today=TODAY).offers[0].lead_time_days == 45
+    with pytest.raises(RoofcastError, match="changes nothing with the term 'on_demand'"):
+        read_quotes(written(tmp_path, head, f"{GOOD},45"), today=TODAY)
+
+
 @pytest.mark.parametrize(
     ("change", "field", "said"),
     [

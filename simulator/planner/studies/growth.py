@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import ClassVar
 
-from simulator.errors import Option, RoofcastError
+from simulator.errors import Option, ProfileError, RoofcastError
 from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.resizing import Resizer, resizer
+from simulator.planner.money.tco import purchase_offer
 from simulator.planner.search.question import Question
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, MONTHS_PER_YEAR
 from simulator.units import GIGA, KILO, percent_text
@@ -150,6 +151,19 @@ def _check_end(rate_per_s: float, *, months: int, monthly: float) -> None:
         )
 
 
+def _lead_time(question: Question, sized: Sized) -> tuple[int, str]:
+    """Days from order to use, and who says so: the question, the seller of the purchase price, or nobody."""
+    if question.spec.lead_time is not None:
+        return question.spec.lead_time, "given"
+    try:
+        offer = purchase_offer(question.prices, hardware=sized.evaluated.candidate.platform.hardware.name)
+    except ProfileError:
+        return DEFAULT_LEAD_TIME_DAYS, LEAD_TIME_SOURCE
+    if offer.lead_time_days is None:
+        return DEFAULT_LEAD_TIME_DAYS, LEAD_TIME_SOURCE
+    return offer.lead_time_days, f"{offer.provider}, {offer.date}"
+
+
 def growth_of(question: Question, sized: Sized) -> Growth | None:
     """Months, bands and orders of the chosen fleet; None where no growth was given.
 
@@ -166,7 +180,7 @@ def growth_of(question: Question, sized: Sized) -> Growth | None:
         return None
     start = spec.start or date.today()
     horizon = spec.horizon or DEFAULT_HORIZON_MONTHS
-    lead_days = spec.lead_time or DEFAULT_LEAD_TIME_DAYS
+    lead_days, lead_source = _lead_time(question, sized)
     bands = (
         DemandBand(name="low", rate_per_month=spec.growth * _LOW),
         DemandBand(name="base", rate_per_month=spec.growth),
@@ -184,7 +198,7 @@ def growth_of(question: Question, sized: Sized) -> Growth | None:
         months=months,
         steps=tuple(capacity_steps(months, start=start, band=1, lead_time_days=lead_days)),
         lead_time_days=float(lead_days),
-        lead_time_source="given" if spec.lead_time else LEAD_TIME_SOURCE,
+        lead_time_source=lead_source,
         bridge_until=arrives.isoformat(),
         bridge_devices=_bridge_devices(months, until=arrives, band=1),
     )

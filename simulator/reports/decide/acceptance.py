@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from simulator.assumptions import ValueOrigin
 from simulator.planner.money.market import offers_of, plan_rule
-from simulator.planner.studies.growth import Growth
+from simulator.planner.studies.growth import LEAD_TIME_SOURCE, Growth
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.content.document import (
     Block,
@@ -47,7 +47,7 @@ def _demand(studies: Studies) -> Iterator[_Line]:
     if growth is not None and studies.illustrates_growth:
         monthly = f"{signed_percent_text(growth.base.rate_per_month)} a month"
         yield "dates", "growth of demand", monthly, "an illustration"
-    if growth is not None and studies.spec.lead_time is None:
+    if growth is not None and growth.lead_time_source == LEAD_TIME_SOURCE:
         yield "dates", "lead time", f"{growth.lead_time_days:g} days", growth.lead_time_source
     if drawn is not None and studies.spec.demand_sigma is None:
         yield "risk", "spread of demand around its forecast", percent_text(drawn.demand_sigma), "assumed"

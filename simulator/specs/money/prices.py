@@ -115,6 +115,7 @@ class OfferSpec(Spec):
 
     kind : the term; a capacity block is rented ahead for days, and paid then
     region : where it is offered, as the provider calls it; empty where one price holds everywhere or none is stated
+    lead_time_days : from the order of a purchase to its use, as the seller says
     quote : made to the owner of the list, who wrote it into a list that extends another; comes before all others
     default : the one to plan with, whatever others ask: a contract of one's own
     server_included : a purchase price covers the accelerator's share of its server, not the card alone
@@ -129,6 +130,7 @@ class OfferSpec(Spec):
     per_device: PositiveFloat | None = None
     date: Annotated[str, AfterValidator(iso_date)]
     source: str
+    lead_time_days: PositiveInt | None = None
     quote: bool = False
     default: bool = False
     server_included: bool = True

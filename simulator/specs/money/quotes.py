@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from io import StringIO
-from math import isfinite
+from math import ceil, isfinite
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args
@@ -33,7 +33,7 @@ from simulator.specs.money.prices import (
 from simulator.units import HOURS_PER_MONTH
 
 NEEDED = ("accelerator", "provider", "term", "price", "currency", "unit", "date")
-OPTIONAL = ("provider_kind", "region", "accelerators", "source", "note")
+OPTIONAL = ("provider_kind", "region", "accelerators", "lead_time_days", "source", "note")
 COLUMNS = (*NEEDED, *OPTIONAL)
 _OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {"hardware": "accelerator", "gpu": "accelerator", "price_kind": "term", "gpus": "accelerators"}
@@ -190,6 +190,10 @@ def _offer(
         "source": given.get("source") or source,
         "note": given.get("note", ""),
     }
+    if given.get("lead_time_days"):
+        if kind != "purchase":
+            raise _refuse(row, "lead_time_days", f"changes nothing with the term {kind!r}")
+        fields["lead_time_days"] = ceil(_number(row, "lead_time_days", given["lead_time_days"]))
     if of_provider:
         fields["provider_kind"] = _one_of(row, "provider_kind", of_provider, get_args(ProviderKind))
     if unit.hours:
@@ -246,7 +250,7 @@ def price_list_text(
 ) -> str:
     """YAML of a price list that takes from ``extends`` what the quotes do not state.
 
-    keep : offers of the extended list for the same accelerator and term stay beside the quotes
+    keep : offers of the extended list for the same accelerator and term stay beside the quotes, and count as they do
 
     Raises
     ------
@@ -264,6 +268,7 @@ def price_list_text(
         quoted = {(offer.hardware, offer.kind) for offer in quotes.offers}
         base = base_of({EXTENDS: extends}, kind="prices") or {}
         offers += [item for item in base.get("offers", ()) if (item["hardware"], item["kind"]) in quoted]
+        offers = [{**item, "quote": False} for item in offers]
     document["offers"] = offers
     validate(PriceProfile, document, where=name)
     return f"# {heading}\n" + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)

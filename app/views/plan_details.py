@@ -26,7 +26,7 @@ from simulator.reports.sections.answer import fleets_table, plan_figures, price_
 from simulator.reports.sections.cost import owning_range_text, tco_waterfall_chart
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.performance import replica_load_chart
-from simulator.reports.sections.ways_to_pay import break_even_chart
+from simulator.reports.sections.ways_to_pay import break_even_chart, buying_text
 from simulator.reports.words.derivation import explanation, nearest_rejections
 from simulator.reports.words.flags import flagged
 from simulator.reports.words.plan_inputs import plan_input
@@ -126,9 +126,8 @@ def _price(currency: str) -> Callable[[float], str]:
 
 def _ownership(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
     cost, known = studied(plan, spec, command=command).cost, plan.best.provenance
-    if cost.owning is None:
-        st.caption("No purchase price of this accelerator is known: owning cannot be compared with renting.")
-    else:
+    st.markdown(buying_text(cost))
+    if cost.owning is not None:
         left, right = st.columns(2, gap="large")
         spread = owning_range_text(cost.owning, fleet=plan.best, currency=cost.currency)
         with left:

@@ -70,7 +70,7 @@ def printed(test: AppTest) -> list[dict[str, Any]]:
 
 
 def _objectives(words: list[str]) -> list[str]:
-    from simulator.cli.options.plan import spell_objectives
+    from simulator.cli.options.objectives import spell_objectives
 
     return list(spell_objectives(words))
 

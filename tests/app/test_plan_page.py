@@ -57,8 +57,11 @@ def test_rejections_come_with_their_reason() -> None:
 def test_renting_equals_the_command_line() -> None:
     page = opened("plan", {**SMALL, "view": "Rent or own"})
     (document,) = printed(page)
-    shares = document["rental"]["shares"]
-    assert list(page.dataframe[0].value["Devices"]) == [str(share["devices"]) for share in shares]
+    (share,) = document["rental"]["shares"]
+    assert share["devices"] == document["plan"]["devices"]
+    said = [item.value for item in page.markdown]
+    assert any("nothing to mix by the hour" in text for text in said), "the page asks for a flat load"
+    assert any(text.startswith("Owning pays below") for text in said)
 
 
 @pytest.mark.parametrize("view", ["Growth", "Resilience", "Risk", "Rent or own", "Launch", "Assumptions"])

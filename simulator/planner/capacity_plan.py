@@ -7,10 +7,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from simulator.assumptions import Assumption
+from simulator.planner.choice import Rival, rival_of
 from simulator.planner.fleet.records import Fleet, Latencies
 from simulator.planner.plan_warnings import PlanWarning
 from simulator.planner.reasons import Rejection
-from simulator.planner.records import Demand, Objective, SearchSummary
+from simulator.planner.records import Demand, FamilyFound, Objective, SearchSummary
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
@@ -170,7 +171,8 @@ class CapacityPlan:
     basis : for studies that are made later; no part of the answer
     price_ranking : what the listed prices do to the order of the fleets; None where the chosen one has no price
     studies : one of each kind that was asked for and has an answer; ``study`` finds one by its class
-    search : None where only the usual set-ups were tried; verification, finalists : None where nothing was simulated
+    search : None where only the usual set-ups were tried; families : what was searched beside those
+    verification, finalists : None where nothing was simulated
     """
 
     spec: PlanSpec
@@ -186,6 +188,7 @@ class CapacityPlan:
     basis: PlanBasis = field(compare=False, repr=False, metadata={"inside": True})
     price_ranking: PriceRanking | None = None
     search: SearchSummary | None = None
+    families: tuple[FamilyFound, ...] = ()
     studies: tuple[Study, ...] = ()
     verification: FleetVerification | None = None
     finalists: Finalists | None = None
@@ -194,6 +197,11 @@ class CapacityPlan:
     def fleets(self) -> tuple[Fleet, ...]:
         """The chosen one and its alternatives."""
         return (self.best, *self.alternatives)
+
+    @property
+    def rival(self) -> Rival | None:
+        """What would be chosen next: with evidence where the chosen fleet's kernels have none."""
+        return rival_of(self.fleets)
 
     def study(self, kind: type[S]) -> S | None:
         """The study of this class; None where it was not asked for or has no answer."""

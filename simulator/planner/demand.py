@@ -18,7 +18,13 @@ from simulator.errors import Option, RoofcastError
 from simulator.planner.input_origins import LengthOrigins, TraceFound, TraceName
 from simulator.planner.plan_warnings import PlanWarning, TraceRepaired
 from simulator.planner.records import Demand, Objective
-from simulator.planner.workload_presets import kinds_of_demand, workload_preset
+from simulator.planner.workload_presets import (
+    CHAT,
+    WorkloadPreset,
+    kinds_of_demand,
+    nearest_interactive,
+    workload_preset,
+)
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DAYS_PER_WEEK, HOURS_PER_DAY, WEEKDAYS
 from simulator.traffic.lengths import LengthDistribution, RequestMix
@@ -144,11 +150,6 @@ def _assumed_day(spec: PlanSpec, *, busy: float) -> tuple[tuple[float, ...], str
     return day_profile(min(1.0, max(mean, _NARROWEST))), source
 
 
-# MLPerf Inference, llama2-70b, Server scenario: p99 TTFT 2 s and p99 TPOT 200 ms [MLPerf2024]. Held at p95 here.
-DEFAULT_OBJECTIVES = (
-    Objective(metric=LatencyMetric.TTFT, percentile=95.0, bound_s=2.0),
-    Objective(metric=LatencyMetric.TPOT, percentile=95.0, bound_s=0.2),
-)
 # What a trace says about the shape of a demand; where one of these is given, it is no longer the trace's.
 _SHAPED_BY = ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv", "prefix_hit", "arrival_cv", "peak_to_mean")
 
@@ -340,12 +341,31 @@ def _lengths(spec: PlanSpec, read: _Traced) -> tuple[_Lengths, _Lengths]:
     return isl, osl
 
 
-def read_objectives(spec: PlanSpec) -> tuple[tuple[Objective, ...], Assumption]:
-    """The latencies to hold, and where they came from."""
-    given = tuple(
-        Objective(metric=LatencyMetric(item.metric), percentile=item.percentile, bound_s=item.bound_s)
-        for item in spec.objectives
+def preset_objectives(preset: WorkloadPreset) -> tuple[Objective, ...]:
+    """The latencies that a kind of demand is served within."""
+    return (
+        Objective(metric=LatencyMetric.TTFT, percentile=95.0, bound_s=preset.ttft_p95_s),
+        Objective(metric=LatencyMetric.TPOT, percentile=95.0, bound_s=preset.tpot_p95_s),
     )
-    objectives = given or DEFAULT_OBJECTIVES
-    origin = ValueOrigin.GIVEN if given else ValueOrigin.DEFAULT
-    return objectives, Assumption(key="objectives", value=objectives, origin=origin)
+
+
+DEFAULT_OBJECTIVES = preset_objectives(CHAT)
+
+
+def read_objectives(spec: PlanSpec, *, mix: RequestMix | None = None) -> tuple[tuple[Objective, ...], Assumption]:
+    """The latencies to hold, and where they came from: given, or of the kind of demand.
+
+    mix : of the demand, whose mean lengths say which kind it is where none was named
+    """
+    if spec.objectives:
+        given = tuple(
+            Objective(metric=LatencyMetric(item.metric), percentile=item.percentile, bound_s=item.bound_s)
+            for item in spec.objectives
+        )
+        return given, Assumption(key="objectives", value=given, origin=ValueOrigin.GIVEN)
+    if spec.workload is not None:
+        kind = workload_preset(spec.workload)
+    else:
+        kind = CHAT if mix is None else nearest_interactive(mix.isl.mean_tokens, mix.osl.mean_tokens)
+    found = preset_objectives(kind)
+    return found, Assumption(key="objectives", value=found, origin=ValueOrigin.DEFAULT, detail=kind)

@@ -10,14 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from simulator.assumptions import Assumption
 from simulator.errors import Option, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan, PlanBasis
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, complete
+from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.price_ranking import price_ranking
 from simulator.planner.plausibility import warnings_for
 from simulator.planner.reasons import Rejection
 from simulator.planner.search.candidates import platforms
+from simulator.planner.search.default_format import format_assumptions
 from simulator.planner.search.question import Question, price_assumptions, resolve
 from simulator.planner.search.search import try_platforms
 from simulator.planner.studies.registry import KINDS, has_studies, only_asked, with_report_studies, with_studies
@@ -92,6 +95,12 @@ def _allowed(question: Question, ranked: list[Sized]) -> tuple[list[Sized], tupl
     return allowed, beyond(limits, ranked)
 
 
+def _of_choice(question: Question, best: Fleet) -> tuple[Assumption, ...]:
+    """What was assumed of the chosen fleet alone: its checkpoint and its prices."""
+    hardware = best.replica.deployment.hardware
+    return (*format_assumptions(question.spec, question.model, hardware=hardware), *price_assumptions(best))
+
+
 def _simulated(question: Question, ranked: list[Sized]) -> Outcome | None:
     """The finalists in the event simulation, where that was asked for or the demand is a trace as it was recorded."""
     if not question.spec.verify and not replays_trace(question.spec):
@@ -136,11 +145,12 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
         alternatives=tuple(fleets[1:]),
         rejections=(*trial.rejections, *excluded),
         candidates=tried.summary.candidates if tried.summary else len(trial.sized) + len(trial.rejections) + trial.more,
-        assumptions=(*question.assumptions, *price_assumptions(best), *best.replica.deployment.assumptions),
+        assumptions=(*question.assumptions, *_of_choice(question, best), *best.replica.deployment.assumptions),
         warnings=(*question.demand.warnings, *warnings_for(question, best, fleets)),
         basis=PlanBasis(question=question, shown=tuple(shown)),
         price_ranking=price_ranking(fleets, prices=question.prices, spec=spec),
         search=tried.summary,
+        families=tried.families,
     )
     if simulated is not None:
         from simulator.planner.verification.finalists import with_finalists

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from simulator.assumptions import Assumption
 from simulator.engine.lanes.steady_state import LatencyMetric
@@ -54,6 +55,30 @@ class Objective:
     def name(self) -> str:
         """``TTFT p95``."""
         return f"{self.metric.value.upper()} p{self.percentile:g}"
+
+
+class SearchFamily(StrEnum):
+    """What people deploy beside one kind of replica under the engine's own limits."""
+
+    LIMITS = "engine limits"
+    EXPERTS = "data-parallel attention and expert parallelism"
+    POOLS = "pools for prompts and for answers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyFound:
+    """The best fleet of a family on the accelerators that were searched for it.
+
+    saving : of its cost, or of devices where no price is known, over the best fleet of the same accelerator without the
+    family; negative where it takes more; kept : worth its place among the options
+    """
+
+    family: SearchFamily
+    hardware: str
+    label: str
+    devices: int
+    saving: float
+    kept: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

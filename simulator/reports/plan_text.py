@@ -9,9 +9,10 @@ from simulator.planner.studies.registry import has_studies
 from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
 from simulator.reports.content.quantities import counted_text
 from simulator.reports.formats.text import sections_text
-from simulator.reports.sections.answer import covered_text, fleets_table, price_blocks, sentence
+from simulator.reports.sections.answer import covered_text, fleets_table, price_blocks, rival_text, sentence
 from simulator.reports.words.derivation import explanation
 from simulator.reports.words.plan_inputs import plan_input
+from simulator.reports.words.search_families import families_text
 
 SHOWN_FLEETS = 10
 
@@ -43,7 +44,12 @@ def _answer(plan: CapacityPlan) -> Section:
     blocks: list[Block] = [Paragraph(text=sentence(plan), tone=Tone.LEAD)]
     if plan.finalists is not None and plan.finalists.replayed:
         blocks.append(Paragraph(text=covered_text(plan.finalists)))
-    return Section(key="answer", title="", blocks=(*blocks, fleets_table(fleets[:SHOWN_FLEETS], note=note)))
+    if plan.rival is not None:
+        blocks.append(Paragraph(text=rival_text(plan.rival, plan.best)))
+    blocks.append(fleets_table(fleets[:SHOWN_FLEETS], note=note))
+    if plan.families:
+        blocks.append(Paragraph(text=families_text(plan.families)))
+    return Section(key="answer", title="", blocks=tuple(blocks))
 
 
 def _prices(plan: CapacityPlan) -> tuple[Section, ...]:

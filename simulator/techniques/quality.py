@@ -2,7 +2,8 @@
 
 Weights in 16 bit and none removed are the model itself. Everything else is either in the table for this very model
 and method, or unknown; published figures of other models are shown beside it as evidence, not as an estimate.
-Sources of the rows: sparsity [Sun2023] [Frantar2023], weight-only [Frantar2022], outlier decomposition [Dettmers2022].
+Sources of the rows: sparsity [Sun2023] [Frantar2023], weight-only [Frantar2022], outlier decomposition [Dettmers2022],
+benchmarks of today's checkpoints [Kurtic2024] [NVIDIA2025c].
 """
 
 from __future__ import annotations
@@ -62,10 +63,17 @@ class Quality:
 
     @property
     def loss(self) -> float | None:
-        """Relative rise of the first published metric over the dense model; 0 if lossless, None if unknown."""
+        """Relative rise of the first published perplexity over the dense model, or fall of a benchmark's average.
+
+        0 if lossless, None if unknown.
+        """
         if self.is_lossless:
             return 0.0
-        return self.rows[0].value / self.table.dense(self.rows[0]).value - 1 if self.rows else None
+        if not self.rows:
+            return None
+        row = self.rows[0]
+        ratio = row.value / self.table.dense(row).value
+        return ratio - 1 if row.metric.endswith("perplexity") else 1 - ratio
 
     @property
     def sentence(self) -> str:

@@ -53,13 +53,15 @@ def test_remembered_is_what_would_be_worked_out() -> None:
 
 
 def test_another_rate_works_out_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan_capacity(plan_spec({**ASKED, "rps": 20.0}))
+    # With limits and shape given, nothing is screened whose best would depend on the rate.
+    fixed = {**ASKED, "serving": "aggregated", "max_num_seqs": 256, "max_num_batched_tokens": 8192}
+    plan_capacity(plan_spec({**fixed, "rps": 20.0}))
 
     def refuse(*args: object, **words: object) -> None:
         raise AssertionError("evaluated again")
 
     monkeypatch.setattr(evaluated_once, "evaluate_prepared", refuse)
-    small, large = (plan_capacity(plan_spec({**ASKED, "rps": rate})) for rate in (20.0, 2000.0))
+    small, large = (plan_capacity(plan_spec({**fixed, "rps": rate})) for rate in (20.0, 2000.0))
     assert small.best.replicas < large.best.replicas
 
 
@@ -72,7 +74,8 @@ def test_other_objectives_are_another_question() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"isl": 4000}, {"osl": 20}, {"weights": "fp8"}, {"tp": (2,)}, {"engine": "sglang"}, {"sparsity": "2:4"}]
+    "changes",
+    [{"isl": 4000}, {"osl": 20}, {"weights": "int8"}, {"tp": (2,)}, {"engine": "sglang"}, {"sparsity": "2:4"}],
 )
 def test_what_changes_a_replica_is_another_question(changes: dict[str, object]) -> None:
     (first, candidate), (second, other) = _question(), _question(**changes)

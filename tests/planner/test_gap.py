@@ -115,7 +115,8 @@ class TestImpossible:
         first = gap(ttft_p95="2ms", tpot_p95="100ms").options[0]
         assert [item.field for item in first.given] == ["ttft_p95"]
         assert first.spec is not None
-        assert devices_of(plan_command(first.spec)) == first.devices
+        # The plan that it prints also searches engine limits and pools.
+        assert devices_of(plan_command(first.spec)) <= first.devices
 
     def test_memory_that_is_missing_names_what_would_hold_the_model(self) -> None:
         found = gap(model="llama-3.1-70b", hardware=("l4",), tp=1, pp=1, rps=1)

@@ -32,7 +32,8 @@ SMALL = "llama-3.1-8b"
 
 
 def planned(**fields: object) -> CapacityPlan:
-    return plan_capacity(plan_spec({"model": MODEL, "hardware": "h100", "tp": 4, "rps": 100, **fields}))
+    asked = {"model": MODEL, "hardware": "h100", "tp": 4, "rps": 100, "weights": "bf16", "serving": "aggregated"}
+    return plan_capacity(plan_spec({**asked, "ttft_p95": "2s", "tpot_p95": "200ms", **fields}))
 
 
 def replica_on(
@@ -175,7 +176,7 @@ class TestLimits:
         assert best.replica.slots == 8
 
     def test_objective_is_named(self) -> None:
-        assert resource_text(planned(tpot_p95="30ms").best.limit).startswith("TPOT p95")
+        assert resource_text(planned(tpot_p95="30ms", serving="aggregated").best.limit).startswith("TPOT p95")
 
     def test_long_prompts_wait_for_the_tensor_cores(self) -> None:
         best = planned(isl=6000, osl=20, ttft_p95="60s").best

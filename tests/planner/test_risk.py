@@ -33,13 +33,23 @@ from simulator.reports.words.flags import error_line
 from simulator.reports.words.warnings import warning_texts
 from simulator.specs.question.plan import plan_spec
 
+# One kind of replica in the model's own format, within bounds that hardly bind.
+ASKED = {
+    "rps": 300,
+    "model": "llama-3.1-70b",
+    "weights": "bf16",
+    "serving": "aggregated",
+    "ttft_p95": "2s",
+    "tpot_p95": "200ms",
+}
+
 
 def planned(**fields: object) -> CapacityPlan:
-    return plan_capacity(plan_spec({"rps": 300, "model": "llama-3.1-70b", "hardware": "h100", "tp": 4, **fields}))
+    return plan_capacity(plan_spec({**ASKED, "hardware": "h100", "tp": 4, **fields}))
 
 
 def ranked(**fields: object) -> list[Sized]:
-    question = resolve(plan_spec({"rps": 300, "model": "llama-3.1-70b", "hardware": ("h100", "h200"), **fields}))
+    question = resolve(plan_spec({**ASKED, "hardware": ("h100", "h200"), **fields}))
     trials = [try_platform(question, platform) for platform in platforms(question.spec)]
     return sorted((item for trial in trials for item in trial.sized), key=lambda item: item.rank)
 
@@ -153,7 +163,7 @@ class TestResilience:
         assert tight.study(Resilience).load_target.by_objectives < loose.study(Resilience).load_target.by_objectives
         # What the objectives allow, read off a curve, is what the search planned with where they bind.
         assert tight.study(Resilience).load_target.by_objectives == pytest.approx(
-            tight.best.replica.utilization * tight.best.replica.step_margin, abs=0.03
+            tight.best.replica.utilization * tight.best.replica.step_margin, abs=0.05
         )
         assert loose.best.replica.utilization * loose.best.replica.step_margin == pytest.approx(0.9)
 
@@ -503,7 +513,8 @@ class TestConfidence:
         assert half.replica.step_margin == 1.0 < most.replica.step_margin < nearly_all.replica.step_margin
 
     def test_objectives_hold_where_steps_take_as_long_as_the_margin_says(self) -> None:
-        fleet = planned(tpot_p95="50ms").best
+        limits = {"max_num_seqs": 1024, "max_num_batched_tokens": 8192}
+        fleet = planned(tpot_p95="50ms", ttft_p95="60s", **limits).best
         margin, rate = fleet.replica.step_margin, fleet.replica.capacity_per_s
         part = fleet.serving.parts[-1]
         slow = steady_state(part.curve.slowed(margin), rates_per_s=[rate, rate * 1.02])

@@ -38,7 +38,7 @@ class TestAxes:
         plain, guessed = planned(tp=1), planned(tp=1, speculation="eagle")
         both = planned(tp=1, speculation=("none", "eagle"))
         assert both.best.devices == min(plain.best.devices, guessed.best.devices)
-        assert both.candidates == 2
+        assert both.candidates >= 2
 
     def test_speculation_brings_down_the_time_per_token_of_an_idle_replica_and_is_assumed(self) -> None:
         plain, guessed = planned(tp=1).best, planned(tp=1, speculation="eagle").best

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +66,9 @@ class GapScreen:
         self._space = SearchSpace(
             platforms=self._all,
             parallelisms=self._degrees(GapState(any_degrees=True)),
-            variants=variants(spec),
+            variants=tuple(
+                dict.fromkeys(chain(*(variants(spec, model=question.model, platform=item) for item in self._all)))
+            ),
             sequences=tuple(sorted({*spec.max_num_seqs, *running, *(WIDE_SEQUENCES if wide else _SEQUENCES)})),
             tokens=tuple(sorted({*given, *budgets, *(WIDE_TOKENS if wide else _TOKENS)})),
         )
@@ -128,13 +130,14 @@ class GapScreen:
 
     def _made(self, state: GapState) -> tuple[ScreenTable, ...]:
         """Tables of a state, each made once."""
-        changed = [
-            Variant(precision=state.precision(item.precision), techniques=state.techniques(item.techniques))
-            for item in self._space.variants
-        ]
-        wanted, found = tuple(product(self._degrees(state), dict.fromkeys(changed))), list[ScreenTable | None]()
+        question, spreads, found = self.question, self._degrees(state), list[ScreenTable | None]()
         for platform in self._allowed(state):
             name = platform.hardware.name
+            changed = dict.fromkeys(
+                Variant(precision=state.precision(item.precision), techniques=state.techniques(item.techniques))
+                for item in self._space.variants_on(platform, spec=question.spec, model=question.model)
+            )
+            wanted = tuple(product(spreads, changed))
             missing = [pair for pair in wanted if (name, *pair) not in self._tables]
             degrees, formats = (tuple(dict.fromkeys(pair[axis] for pair in missing)) for axis in (0, 1))
             made = self._maker.tables(platform, degrees, formats) if missing else {}

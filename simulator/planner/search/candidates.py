@@ -13,6 +13,7 @@ from simulator.errors import Option, ProfileError, RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.linear import check_parallelism as check_degrees
+from simulator.planner.search.default_format import default_precision, leaves_format_open
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, named_engine
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
@@ -65,7 +66,8 @@ def dp_sizes(spec: PlanSpec, *, model: ModelSpec) -> tuple[int, ...]:
     """Ranks of data-parallel attention to compare; one where nobody asks, or no experts would be shared by them."""
     if spec.dp_size:
         return tuple(sorted(set(spec.dp_size)))
-    return (1, *USUAL_DP_SIZES) if spec.any_technique and has_experts(model) else (1,)
+    wide = spec.any_technique or spec.search == "wide"
+    return (1, *USUAL_DP_SIZES) if wide and has_experts(model) else (1,)
 
 
 def technique_label(techniques: TechniquesSpec) -> str:
@@ -173,7 +175,15 @@ def _server(hardware: AcceleratorSpec, spec: PlanSpec) -> ServerSpec | None:
         return None
 
 
-def _precisions(spec: PlanSpec) -> tuple[PrecisionSpec, ...]:
+def precisions(spec: PlanSpec, *, model: ModelSpec, hardware: AcceleratorSpec) -> tuple[PrecisionSpec, ...]:
+    """Formats to compare on an accelerator: those that were given, or of what is published for it."""
+    if not leaves_format_open(spec):
+        return _given_precisions(spec)
+    usual = default_precision(model, hardware=hardware)
+    return tuple(usual.model_copy(update={"kv_cache": kv_cache}) for kv_cache in spec.kv_cache or (None,))
+
+
+def _given_precisions(spec: PlanSpec) -> tuple[PrecisionSpec, ...]:
     return tuple(
         PrecisionSpec(weights=weights, activations=spec.activations, kv_cache=kv_cache, scheme=spec.scheme)
         for weights, kv_cache in product(spec.weights or (None,), spec.kv_cache or (None,))
@@ -243,7 +253,7 @@ def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
 def check_precision(spec: PlanSpec, *, model: ModelSpec) -> None:
     """Refuse formats where no combination of those given means anything for this model, whatever the hardware."""
     refused: RoofcastError | None = None
-    for precision in _precisions(spec):
+    for precision in _given_precisions(spec):
         try:
             precision_plan(model, precision)
         except RoofcastError as error:
@@ -271,7 +281,7 @@ def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: b
             sorted(set(spec.pp_size)) or (1,),
             dp_sizes(spec, model=model),
             sorted(set(spec.ep_size)) or (None,),
-            _precisions(spec),
+            precisions(spec, model=model, hardware=platform.hardware),
             technique_choices(spec),
             _engines(spec),
         )

@@ -63,7 +63,7 @@ def resolve(spec: PlanSpec) -> Question:
             image_pixels=spec.image_pixels,
             prompt_tokens=demand.mix.isl.mean_tokens,
         )
-    objectives, objective_source = read_objectives(spec)
+    objectives, objective_source = read_objectives(spec, mix=demand.mix)
     prices = load_prices(spec.prices or "default", profiles=spec.profiles)
     check_rule(prices, rule=plan_rule(spec))
     check_parallelism(spec, model=model)

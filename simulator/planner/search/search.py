@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from simulator.planner.fleet.fleet import Sized, Trial, size
@@ -15,7 +15,7 @@ from simulator.planner.serving.shapes import Shape
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
-    from simulator.planner.records import SearchSummary
+    from simulator.planner.records import FamilyFound, SearchSummary
 
 # Pipeline depths tried on hardware that was asked for by name and is too small otherwise.
 PIPELINE_DEPTHS = (2, 4, 8)
@@ -23,10 +23,11 @@ PIPELINE_DEPTHS = (2, 4, 8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What a search found; ``summary`` is None for the usual one."""
+    """What a search found; ``summary`` is None for the usual one, ``families`` empty for any other."""
 
     trial: Trial
     summary: SearchSummary | None = None
+    families: tuple[FamilyFound, ...] = ()
 
 
 def is_wide(question: Question) -> bool:
@@ -46,7 +47,15 @@ def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
     _look_ahead(question, tried)
     for platform in tried:
         trial = trial.with_more(try_platform(question, platform))
-    return Tried(trial=trial)
+    if "aggregated" not in question.serving:
+        return Tried(trial=trial)
+    from simulator.planner.search.families import search_families
+
+    searched = search_families(question, tried, trial, evaluate=evaluate_all)
+    return Tried(
+        trial=replace(trial.with_more(searched.trial), more=trial.more + searched.candidates),
+        families=searched.families,
+    )
 
 
 def _look_ahead(question: Question, tried: Sequence[Platform]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 
 from simulator.errors import RoofcastError
 from simulator.operators.linear import allowed_tp_sizes, check_parallelism
@@ -15,6 +15,7 @@ from simulator.planner.search.candidates import (
     asked_engine,
     dp_sizes,
     has_experts,
+    precisions,
     spread,
     technique_choices,
 )
@@ -51,6 +52,11 @@ class SearchSpace:
     variants: tuple[Variant, ...]
     sequences: tuple[int, ...]
     tokens: tuple[int, ...]
+
+    def variants_on(self, platform: Platform, *, spec: PlanSpec, model: ModelSpec) -> tuple[Variant, ...]:
+        """Of the variants, those to compare on a platform."""
+        own = set(variants(spec, model=model, platform=platform))
+        return tuple(item for item in self.variants if item in own)
 
     @property
     def candidates(self) -> int:
@@ -109,23 +115,18 @@ def _allowed(parallelism: ParallelismSpec, model: ModelSpec) -> bool:
     return True
 
 
-def variants(spec: PlanSpec) -> tuple[Variant, ...]:
-    """The formats asked for, each with every technique to compare.
+def variants(spec: PlanSpec, *, model: ModelSpec, platform: Platform) -> tuple[Variant, ...]:
+    """The formats to compare on a platform, each with every technique to compare.
 
     With ``any_precision`` the model's own format, those of WIDE_SCHEMES and INT8, and FP8 caches.
     """
-    techniques = technique_choices(spec)
+    formats = _any_precisions(spec) if spec.any_precision else precisions(spec, model=model, hardware=platform.hardware)
     return tuple(
-        Variant(precision=precision, techniques=item) for precision, item in product(_precisions(spec), techniques)
+        Variant(precision=precision, techniques=item) for precision, item in product(formats, technique_choices(spec))
     )
 
 
-def _precisions(spec: PlanSpec) -> tuple[PrecisionSpec, ...]:
-    if not spec.any_precision:
-        return tuple(
-            PrecisionSpec(weights=weights, activations=spec.activations, kv_cache=kv_cache, scheme=spec.scheme)
-            for weights, kv_cache in product(spec.weights or (None,), spec.kv_cache or (None,))
-        )
+def _any_precisions(spec: PlanSpec) -> tuple[PrecisionSpec, ...]:
     caches = spec.kv_cache or (None, Dtype.FP8)
     weights = (
         PrecisionSpec(),
@@ -156,10 +157,11 @@ def search_space(spec: PlanSpec, *, model: ModelSpec, platforms: tuple[Platform,
     if spec.search != "wide":
         own = [own_limits(asked_engine(spec), platform, profiles=spec.profiles) for platform in platforms]
         sequences, budgets = (tuple(sorted(set(values))) for values in zip(*own, strict=True))
+    offered = [variants(spec, model=model, platform=platform) for platform in platforms]
     return SearchSpace(
         platforms=platforms,
         parallelisms=parallelisms(spec, model=model),
-        variants=_within_floor(variants(spec), spec=spec, model=model),
+        variants=_within_floor(tuple(dict.fromkeys(chain(*offered))), spec=spec, model=model),
         sequences=tuple(sorted(set(spec.max_num_seqs))) or sequences,
         tokens=(spec.max_num_batched_tokens,) if spec.max_num_batched_tokens else budgets,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -106,7 +107,10 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
     maker = TableMaker(
         model=question.model, mix=question.demand.mix, space=space, engine=engine, profiles=question.policy.profiles
     )
-    made = (maker.tables(platform, space.parallelisms, space.variants) for platform in platforms)
+    made = (
+        maker.tables(platform, space.parallelisms, space.variants_on(platform, spec=spec, model=question.model))
+        for platform in platforms
+    )
     tables = tuple(table for found in made for table in found.values())
     if not tables:
         nothing = np.zeros((0, len(space.sequences), len(space.tokens)))
@@ -149,8 +153,15 @@ def _fleet_axes(found: ScreenedSpace, question: Question) -> tuple[Array, Array]
     return cost.ravel(), np.where(capacity > 0, power, np.inf).ravel()
 
 
-def _best_per_platform(found: ScreenedSpace, cost: Array, power: Array) -> list[int]:
-    """Places of the cheapest set-ups of every accelerator, one per parallelism and format."""
+def _best_per_platform(
+    found: ScreenedSpace,
+    cost: Array,
+    power: Array,
+    *,
+    per_platform: int = _PER_PLATFORM,
+    among: Callable[[ScreenTable], bool] = lambda table: True,
+) -> list[int]:
+    """Places of the cheapest set-ups of every accelerator ``among`` the tables, one per parallelism and format."""
     shape = found.screened.capacity_per_s.shape
     flat_cost, flat_power = cost.reshape(shape[0], -1), power.reshape(shape[0], -1)
     score = np.where(np.isfinite(flat_cost), flat_cost, np.inf)
@@ -158,11 +169,12 @@ def _best_per_platform(found: ScreenedSpace, cost: Array, power: Array) -> list[
     chosen: list[int] = []
     by_platform: dict[str, list[int]] = {}
     for index, table in enumerate(found.tables):
-        by_platform.setdefault(table.platform.hardware.name, []).append(index)
+        if among(table):
+            by_platform.setdefault(table.platform.hardware.name, []).append(index)
     for members in by_platform.values():
         serving = [item for item in members if np.isfinite(flat_power[item, within[item]])]
         serving.sort(key=lambda item: (flat_cost[item, within[item]], flat_power[item, within[item]]))
-        chosen += [item * flat_cost.shape[1] + int(within[item]) for item in serving[:_PER_PLATFORM]]
+        chosen += [item * flat_cost.shape[1] + int(within[item]) for item in serving[:per_platform]]
     return chosen
 
 
@@ -185,6 +197,15 @@ def _loss(question: Question, table: ScreenTable) -> float:
     """Published loss of answers as a fraction; what nobody published stands behind everything that is known."""
     loss = answer_quality(question.model, table.variant.precision, table.variant.techniques).loss
     return 1.0 if loss is None else loss
+
+
+def cheapest(
+    found: ScreenedSpace, question: Question, *, among: Callable[[ScreenTable], bool]
+) -> tuple[Candidate, ...]:
+    """The cheapest set-up of every accelerator ``among`` the tables."""
+    cost, power = _fleet_axes(found, question)
+    places = _best_per_platform(found, cost, power, per_platform=1, among=among)
+    return tuple(found.candidate(place, question) for place in places)
 
 
 def finalists(found: ScreenedSpace, question: Question) -> tuple[Candidate, ...]:
@@ -297,7 +318,9 @@ def _devices(rate: float, capacity: Array, tables: tuple[ScreenTable, ...]) -> A
         return np.where(flat > 0, np.ceil(rate / flat) * each, np.inf)
 
 
-def pool_finalists(found: ScreenedSpace, question: Question) -> tuple[Candidate, ...]:
+def pool_finalists(
+    found: ScreenedSpace, question: Question, *, per_platform: int = _PAIRS_PER_PLATFORM
+) -> tuple[Candidate, ...]:
     """The pairs of every platform with the fewest devices, each on a number format of its own."""
     if not found.tables:
         return ()
@@ -320,7 +343,7 @@ def pool_finalists(found: ScreenedSpace, question: Question) -> tuple[Candidate,
         devices = float(ahead[first].min() + after[second].min())
         if np.isfinite(devices):
             pairs.setdefault(name, []).append((devices, first, second))
-    chosen = [pair for group in pairs.values() for pair in sorted(group)[:_PAIRS_PER_PLATFORM]]
+    chosen = [pair for group in pairs.values() for pair in sorted(group)[:per_platform]]
     return tuple(_pair(found, question, ahead, after, places=(first, second)) for _, first, second in chosen)
 
 

@@ -8,6 +8,7 @@ from math import isinf
 from typing import TYPE_CHECKING
 
 from simulator.planner.capacity_plan import CapacityPlan, Finalist, Finalists, Verdict
+from simulator.planner.choice import Rival
 from simulator.planner.fleet.records import Fleet
 from simulator.reports.content.document import (
     EMPTY,
@@ -107,6 +108,25 @@ def _pool_parts(fleet: Fleet, *, word: str) -> list[str]:
 def replicas_text(fleet: Fleet) -> str:
     """``250 + 1``: replicas and spares; of two pools ``88P + 1, 32D + 1``."""
     return ", ".join(f"{pool.replicas}{pool.role[:1].upper()} + {pool.spares}" for pool in fleet.pools)
+
+
+def rival_text(rival: Rival, best: Fleet) -> str:
+    """What stands beside the chosen fleet, and what would make it the choice."""
+    word = "GPU" if rival.devices == 1 else "GPUs"
+    fleet = f"{rival.devices:,} {word} {rival.hardware} ({rival.label})"
+    money = f"{price_text(rival.cost_per_hour, best.cost.currency)}/h, {percent_text(rival.more_fraction)} more"
+    first = (
+        f"Cheapest with measured kernels: {fleet} at {money}; kernels of {best.hardware} are {best.provenance}."
+        if rival.known
+        else f"Next: {fleet} at {money}."
+    )
+    above = (
+        f" or an hour of it cost more than {price_text(rival.price_above, best.cost.currency)}"
+        if rival.price_above is not None
+        else ""
+    )
+    more = percent_text(rival.more_fraction)
+    return f"{first} It would be the choice if {best.hardware} took {more} more devices{above}."
 
 
 def fleets_table(fleets: Sequence[Fleet], *, note: str = "") -> Table:

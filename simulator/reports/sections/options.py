@@ -37,6 +37,7 @@ from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import nearest_rejections
 from simulator.reports.words.flags import flagged
 from simulator.reports.words.prices import terms_text
+from simulator.reports.words.search_families import families_text
 from simulator.units import KILO
 
 _SHOWN = 14
@@ -161,7 +162,8 @@ def choice_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
 
 def search_blocks(plan: CapacityPlan) -> tuple[Paragraph, ...]:
     """How wide the search was."""
-    return () if plan.search is None else (_searched(plan.search),)
+    found = () if plan.search is None else (_searched(plan.search),)
+    return (*found, *((Paragraph(text=families_text(plan.families)),) if plan.families else ()))
 
 
 def _searched(search: SearchSummary) -> Paragraph:

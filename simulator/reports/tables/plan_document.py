@@ -180,7 +180,12 @@ def _spelled(record: Gap | GapStep | GapLimit | GapOption) -> dict[str, Any]:
 
 def _studies(plan: CapacityPlan) -> dict[str, Any]:
     """Null where a study was not asked for."""
-    found: dict[str, Any] = {"price_ranking": plain(plan.price_ranking), "search": plain(plan.search)}
+    found: dict[str, Any] = {
+        "price_ranking": plain(plan.price_ranking),
+        "search": plain(plan.search),
+        "families": plain(plan.families),
+        "rival": plain(plan.rival),
+    }
     found |= dict.fromkeys(KEYS)
     found |= {item.key: _spelled(item) if isinstance(item, Gap) else plain(item) for item in plan.studies}
     # The document's words for fleets by prompt length are older than prefill and decode pools.

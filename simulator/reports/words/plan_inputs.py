@@ -14,6 +14,7 @@ from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.words.assumptions import assumption_text, cut_text, source_text
 from simulator.reports.words.flags import flag_of
 from simulator.reports.words.prices import price_source_text, price_switch_text
+from simulator.specs.measured.checkpoints import CheckpointSpec
 from simulator.specs.money.prices import PriceProfile
 from simulator.traffic.lengths import LengthDistribution
 from simulator.units import KILO, bound_text, percent_text, plain_text
@@ -37,12 +38,12 @@ _NAMES: Mapping[str, str] = MappingProxyType(
         "hardware": "accelerators",
         "prices": "prices",
         "price": "price of the chosen accelerator",
+        "format": "number formats",
     }
 )
 _DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "peak_to_mean": f"{flag_of('rate_per_s')} is taken as the peak; {flag_of('peak_to_mean')} plans above a mean",
-        "objectives": "bounds of MLPerf Inference llama2-70b Server, at p95",
         "confidence": f"{flag_of('confidence')} 50 plans for the times as predicted",
         "utilization": "the objectives decide, up to where the steady state was checked",
         "spares": "N+1",
@@ -80,6 +81,8 @@ def _value(item: Assumption) -> str:
             return ", ".join(f"{o.name} <= {bound_text(o.bound_s)}" for o in objectives if isinstance(o, Objective))
         case "confidence", int(percent):
             return f"objectives hold in {percent} % of draws of the step times"
+        case "format", CheckpointSpec() as served:
+            return f"{served.scheme}, the checkpoint {served.id}"
         case "utilization", float(load):
             return f"{percent_text(load)} of the rate that saturates it"
         case "spares", SparesWanted() as wanted:
@@ -150,6 +153,13 @@ def _source(item: Assumption) -> str:
             return f"{origin}; it has the configuration of {profile}"
         case (("isl_tokens" | "osl_tokens"), _, LengthOrigins() as found):
             return _lengths_source(found)
+        case "objectives", ValueOrigin.DEFAULT, WorkloadPreset() as kind:
+            return f"default of {kind.word}: {kind.objective_source}"
+        case "format", _, str(hardware):
+            return (
+                f"default: the narrowest published checkpoint that {hardware} multiplies faster, of the model's maker "
+                f"or known to lose little; {flag_of('weights')} bf16 serves the model's own"
+            )
         case "prefix_hit", ValueOrigin.DEFAULT, found:
             return _prefix_source(found.value if isinstance(found, TraceFound) else found)
         case "arrival_cv", ValueOrigin.DEFAULT, found:

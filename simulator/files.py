@@ -1,23 +1,30 @@
-"""Results to stdout or, whole or not at all, to a file."""
+"""Results to stdout or to files, each of which is there whole, as it was, or not at all.
+
+A file is written without a name and gets it when it is complete, so that a process that is killed leaves nothing. What
+replaces an older file has a name of its own for a moment in between; one that a killed process left there goes with
+the next write to the same place.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import stat
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.errors import FileError, Option
 
 STANDARD_STREAM = "-"
+_OTHER_NAME = "another name"
 
 
 def write_text(text: str, target: str, *, force: bool, flag: str = Option("output")) -> None:
-    """Write ``text`` to stdout ("-") or to a new file; an existing one needs ``force``; refusals name ``flag``.
-
-    The file appears under its name only when it is complete.
-    """
+    """Write ``text`` to stdout ("-") or to a new file; an existing one needs ``force``; refusals name ``flag``."""
     if target == STANDARD_STREAM:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -27,42 +34,156 @@ def write_text(text: str, target: str, *, force: bool, flag: str = Option("outpu
 
 def write_bytes(content: bytes, target: str, *, force: bool, flag: str = Option("output")) -> None:
     """Write ``content`` to a new file, as `write_text` does."""
-    path = Path(target)
-    if path.exists() and not force:
-        raise FileError(f"{target!r} exists", field=flag, hint="choose another name or add `force`")
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(content)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise FileError(f"cannot write {target!r}: {error.strerror}", field=flag) from error
+    check_target(target, flag=flag, force=force)
+    _write_all([(Path(target), content)], flag=flag)
 
 
-def check_target(target: str | None, *, flag: str, force: bool) -> None:
-    """Refuse a file that exists or a folder that does not, before work starts."""
-    if target is None or target == STANDARD_STREAM:
-        return
-    path = Path(target)
-    if path.exists() and not force:
-        raise FileError(f"{target!r} exists", field=flag, hint="choose another name or add `force`")
-    if not path.parent.is_dir():
-        raise FileError(f"cannot write {target!r}: no folder {str(path.parent)!r}", field=flag)
+def write_new_files(files: Sequence[tuple[Path, bytes]], *, force: bool, flag: str, instead: str = _OTHER_NAME) -> None:
+    """Write several files and their folders; none of them where one cannot be written, or exists without ``force``.
 
-
-def write_new_texts(texts: Sequence[tuple[Path, str]], *, force: bool, flag: str) -> None:
-    """Write several files and their folders; none of them where one exists and ``force`` is not given."""
-    for path, _ in texts:
-        if path.exists() and not force:
-            raise FileError(f"{str(path)!r} exists", field=flag, hint="choose another directory or add `force`")
-    for path, text in texts:
+    instead : of a file that exists, what a refusal proposes
+    """
+    for path, _ in files:
+        _refuse_existing(path, force=force, flag=flag, instead=instead)
+        _refuse_locked(path, flag=flag)
+    for path, _ in files:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{path.parent}: cannot be made: {error.strerror or error}", field=flag) from None
-        write_text(text, str(path), force=force)
+    _write_all(files, flag=flag)
+
+
+def check_target(target: str | None, *, flag: str, force: bool) -> None:
+    """Refuse a file that exists or may not be written and a folder that does not exist, before work starts."""
+    if target is None or target == STANDARD_STREAM:
+        return
+    path = Path(target)
+    _refuse_existing(path, force=force, flag=flag, instead=_OTHER_NAME)
+    if not os.path.isdir(path.parent):
+        raise FileError(f"cannot write {target!r}: no folder {str(path.parent)!r}", field=flag)
+    _refuse_locked(path, flag=flag)
+
+
+def _refuse_existing(path: Path, *, force: bool, flag: str, instead: str) -> None:
+    if os.path.exists(path) and not force and not _is_stream(path):
+        raise FileError(f"{str(path)!r} exists", field=flag, hint=f"choose {instead} or add `force`")
+
+
+def _refuse_locked(path: Path, *, flag: str) -> None:
+    """A folder is no file, and one that may not be written stays: a file put in its place would have replaced it."""
+    if os.path.isdir(path):
+        raise FileError(f"cannot write {str(path)!r}: it is a folder", field=flag)
+    if os.path.exists(path) and not os.access(path, os.W_OK):
+        raise FileError(f"cannot write {str(path)!r}: it is read-only", field=flag)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether ``path`` is a device or a pipe, which is written to and never replaced."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """A complete file that waits for its name: open as ``handle``; ``name`` is its temporary one, if it has one."""
+
+    handle: int
+    name: Path | None
+    target: Path
+
+
+def _write_all(files: Iterable[tuple[Path, bytes]], *, flag: str) -> None:
+    with ExitStack() as open_files:
+        path = Path()
+        try:
+            waiting = []
+            for path, content in files:
+                if _is_stream(path):
+                    path.write_bytes(content)
+                else:
+                    waiting.append(_written(content, path, open_files))
+            for item in waiting:
+                path = item.target
+                _named(item)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise FileError(f"cannot write {str(path)!r}: {reason}", field=flag) from error
+
+
+def _written(content: bytes, path: Path, open_files: ExitStack) -> _Written:
+    """The content on the disk without a name, or with a temporary one where the file system knows no other way."""
+    # What a link points to is written, and the link stays.
+    target = path.resolve()
+    _remove_left_behind(target)
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666
+    name = None
+    try:
+        handle = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, mode)
+    except (AttributeError, OSError):
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f"{_prefix(target)}{os.getpid()}-")
+        name = Path(temporary)
+        open_files.callback(name.unlink, missing_ok=True)
+        os.chmod(handle, mode & 0o644)
+    stream = open_files.enter_context(os.fdopen(handle, "wb"))
+    stream.write(content)
+    stream.flush()
+    # A full disk may say so only here.
+    os.fsync(handle)
+    if target.exists():
+        os.chmod(handle, mode)
+    return _Written(handle=handle, name=name, target=target)
+
+
+def _named(item: _Written) -> None:
+    """Give a complete file its name, in place of an older one."""
+    if item.name is not None:
+        item.name.replace(item.target)
+        return
+    if not item.target.exists():
+        with suppress(FileExistsError):
+            _link(item.handle, item.target)
+            return
+    between = item.target.with_name(f"{_prefix(item.target)}{os.getpid()}")
+    _link(item.handle, between)
+    try:
+        between.replace(item.target)
+    except BaseException:
+        between.unlink(missing_ok=True)
+        raise
+
+
+def _link(handle: int, path: Path) -> None:
+    """The open file under a name. The call follows links only with a folder's descriptor, which it does not use."""
+    os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=handle, follow_symlinks=True)
+
+
+# Names may have 255 bytes; what stands before and behind a temporary one needs room.
+_LONGEST_PART = 80
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name[:_LONGEST_PART]}.roofcast-"
+
+
+def _remove_left_behind(target: Path) -> None:
+    """Take away what a killed process left between two names."""
+    named = re.compile(re.escape(_prefix(target)) + r"(\d+)(-.*)?")
+    with suppress(OSError):
+        for path in target.parent.iterdir():
+            match = named.fullmatch(path.name)
+            if match is not None and not _is_running(int(match[1])):
+                path.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -133,18 +133,18 @@ def _missing(flag: str, hint: str) -> RoofcastError:
 
 def _written(found: KernelCalibration | EngineCalibration, *, out: str | None, force: bool) -> tuple[Path, ...]:
     """Write the profiles, none of them where one exists and it is not forced."""
-    from simulator.files import write_new_texts
+    from simulator.files import write_new_files
     from simulator.specs.hardware.calibration import load_calibration
 
     if out is None:
         return ()
     own = () if isinstance(found, KernelCalibration) or found.profile is None else (found.profile,)
     profiles = found.profiles if isinstance(found, KernelCalibration) else own
-    texts = [(Path(out) / profile.path, profile.text) for profile in profiles]
-    write_new_texts(texts, force=force, flag="--out")
+    files = [(Path(out) / profile.path, profile.text.encode()) for profile in profiles]
+    write_new_files(files, force=force, flag="--out", instead="another directory")
     # A profile looked up before it was written is remembered as missing.
     load_calibration.cache_clear()
-    return tuple(path for path, _ in texts)
+    return tuple(path for path, _ in files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def test_plan_capacity_writes_the_report_beside_its_answer(tmp_path: Path, capsy
     assert plan_capacity.main(words) == 0
     captured = capsys.readouterr()
     plan, report = json.loads(captured.out), json.loads((tmp_path / "r" / "report.json").read_text())
-    assert "17 files in" in captured.err, "a cost file for each of six ways to pay, a summary beside the report"
+    assert "15 files in" in captured.err, "a cost file for each of six ways to pay, a summary beside the report"
     assert report["totals"]["devices"] == plan["plan"]["devices"]
     assert plan_capacity.main(words) == 5
     assert capsys.readouterr().out == ""

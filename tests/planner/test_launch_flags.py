@@ -35,6 +35,8 @@ PLANS: dict[str, dict[str, Any]] = {
     "fp4 experts": {"model": "gpt-oss-120b", "tp": (2,)},
     "gptq": {"model": "llama-3.1-8b", "tp": (1,), "scheme": "gptq-g128"},
     "eagle": {"model": "llama-3.1-8b", "tp": (1,), "speculation": ("eagle:k=3",)},
+    "eagle3": {"model": "llama-3.1-8b", "tp": (1,), "speculation": ("eagle3:k=3",)},
+    "mtp": {"model": "deepseek-v3", "hardware": "h200", "tp": (8,), "speculation": ("mtp:k=1",)},
     "draft": {"model": "llama-3.1-70b", "tp": (4,), "speculation": ("draft:k=3,draft_model=llama-3.1-8b",)},
     "ngram": {"model": "llama-3.1-8b", "tp": (1,), "speculation": ("ngram:k=4",)},
     "pools": {"model": "llama-3.1-8b", "serving": ("disaggregated",), "rps": 100.0},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import os
 import re
 from collections import defaultdict
 from datetime import date
@@ -17,6 +18,7 @@ import jsonschema
 import pytest
 
 from simulator.errors import FileError, RoofcastError
+from simulator.planner.handoff.launch import handoff_names
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.rental import RentalMix
 from simulator.planner.studies.resilience import Resilience
@@ -284,7 +286,7 @@ def test_all_files_are_written_and_nothing_else(tmp_path: Path) -> None:
     paths = write_reports(studied().plan, folder=str(tmp_path / "new" / "r"), command="c", force=False, created=CREATED)
     written = {path.name for path in paths}
     assert written <= set(file_names(ALL_FORMATS))
-    assert set(file_names(ALL_FORMATS)) - written <= {name for name in map(file_name, SCENARIOS)}
+    assert set(file_names(ALL_FORMATS)) - written <= {*map(file_name, SCENARIOS), *handoff_names()}
     assert {name for name in written if name.endswith(".csv")} == set(cost_files(studied()))
     assert {path.name for path in (tmp_path / "new" / "r").iterdir()} == written
     assert date.fromisoformat(CREATED)
@@ -309,20 +311,21 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from simulator.reports.formats import files as writing
     from simulator.reports.formats.files import Rendered
 
-    real = writing._written
+    real, written = os.fsync, []
 
-    def full_disk(data: bytes, folder: Path, name: str) -> Path:
-        if name == "b":
+    def full_disk(handle: int) -> None:
+        written.append(handle)
+        if len(written) == 2:
             raise OSError(28, "No space left on device")
-        return real(data, folder, name)
+        real(handle)
 
-    monkeypatch.setattr(writing, "_written", full_disk)
+    monkeypatch.setattr(os, "fsync", full_disk)
     files = (Rendered(name="a", data=b"1"), Rendered(name="b", data=b"2"))
     with pytest.raises(FileError, match="No space left"):
         write_files(files, folder=str(tmp_path), flag="--out")
+    assert len(written) == 2
     assert list(tmp_path.iterdir()) == []
 
 

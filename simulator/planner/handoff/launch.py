@@ -14,6 +14,7 @@ from simulator.planner.handoff.notes import handoff_notes
 from simulator.planner.handoff.routing import gateway_objects, router_objects
 from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
 from simulator.planner.records import Demand, Objective
+from simulator.specs.profiles import list_profiles
 from simulator.specs.writing import documents_text
 
 _SHEBANG = "#!/usr/bin/env bash\n"
@@ -35,6 +36,13 @@ class Handoff:
 
     files: tuple[HandoffFile, ...]
     notes: tuple[str, ...]
+
+
+def handoff_names() -> tuple[str, ...]:
+    """Names of all files that some plan is handed over with."""
+    pools, engines = ("", "-prefill", "-decode"), list_profiles("engines/launch")
+    launches = [f"launch-{engine}{pool}.sh" for engine in engines for pool in pools]
+    return (*launches, "checkpoint.sh", "router.sh", "kubernetes.yaml", "gateway.yaml", "verify.sh")
 
 
 def _shares_prefixes(items: Sequence[LaunchSettings], demand: Demand) -> bool:

@@ -6,7 +6,6 @@ Each file has its name only when it is complete. A refusal's report says what wa
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -14,8 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from simulator.errors import FileError, InfeasibleError, MissingPackageError, RoofcastError
+from simulator.files import write_new_files
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import GapError
+from simulator.planner.handoff.launch import handoff_names
 from simulator.reports.content.document import Block, Paragraph, Report, Section, SignOff, Tone
 from simulator.reports.formats.csv_focus import SCENARIOS, file_name
 from simulator.reports.report import build_report, numbered
@@ -50,11 +51,9 @@ _NAMES = {
     ReportFormat.MD: "report.md",
     ReportFormat.JSON: "report.json",
 }
-_HANDOFF_NAMES = ("launch-vllm.sh", "launch-sglang.sh", "launch-tensorrt-llm.sh", "kubernetes.yaml", "verify.sh")
 _SUMMARY = "summary.pdf"
 _SEVERAL = {
     ReportFormat.PDF: (_NAMES[ReportFormat.PDF], _SUMMARY),
-    ReportFormat.HANDOFF: _HANDOFF_NAMES,
     ReportFormat.CSV: tuple(map(file_name, SCENARIOS)),
 }
 
@@ -101,7 +100,8 @@ def check_packages(formats: tuple[ReportFormat, ...]) -> None:
 
 def file_names(formats: tuple[ReportFormat, ...]) -> tuple[str, ...]:
     """The files that these formats may write."""
-    return tuple(name for item in formats for name in _SEVERAL.get(item, ()) or (_NAMES[item],))
+    several = {**_SEVERAL, ReportFormat.HANDOFF: handoff_names()}
+    return tuple(name for item in formats for name in several.get(item, ()) or (_NAMES[item],))
 
 
 def render(report: Report, studies: Studies, form: ReportFormat) -> tuple[Rendered, ...]:
@@ -136,9 +136,6 @@ def render(report: Report, studies: Studies, form: ReportFormat) -> tuple[Render
         case ReportFormat.HANDOFF:
             return tuple(Rendered(name=file.name, data=file.text.encode()) for file in studies.handoff.files)
     return (Rendered(name=_NAMES[form], data=data),)
-
-
-_PUBLIC_FILE = 0o644
 
 
 def check_targets(
@@ -178,16 +175,6 @@ def check_targets(
         raise FileError(f"cannot write to {str(parent)!r}: permission denied", field=flag)
 
 
-def _written(data: bytes, folder: Path, name: str) -> Path:
-    """A complete temporary file beside its target."""
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(data)
-    path = Path(temporary)
-    path.chmod(_PUBLIC_FILE)
-    return path
-
-
 def write_files(files: tuple[Rendered, ...], *, folder: str, flag: str) -> tuple[Path, ...]:
     """All files into ``folder``, which is made where it is missing; on an error none of them appears.
 
@@ -196,20 +183,9 @@ def write_files(files: tuple[Rendered, ...], *, folder: str, flag: str) -> tuple
     FileError
         The folder or a file cannot be written.
     """
-    target = Path(folder)
-    temporary: list[Path] = []
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for file in files:
-            temporary.append(_written(file.data, target, file.name))
-        paths = tuple(target / file.name for file in files)
-        for source, path in zip(temporary, paths, strict=True):
-            source.replace(path)
-    except OSError as error:
-        raise FileError(f"cannot write to {folder!r}: {error.strerror}", field=flag) from error
-    finally:
-        for path in temporary:
-            path.unlink(missing_ok=True)
+    paths = tuple(Path(folder) / file.name for file in files)
+    written = [(path, file.data) for path, file in zip(paths, files, strict=True)]
+    write_new_files(written, force=True, flag=flag)
     return paths
 
 

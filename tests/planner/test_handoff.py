@@ -210,7 +210,21 @@ def test_lookup_in_the_prompt_has_no_drafter() -> None:
 def test_a_method_that_the_engine_lacks_is_said_and_left_out() -> None:
     question = {"model": "llama-3.1-8b", "speculation": ("lookahead:k=4",), "tp": (1,)}
     assert "--speculative-config" not in texts(**question)["launch-vllm.sh"]
-    assert any("No flag of vLLM speculates by lookahead" in note for note in handoff(planned(**question)).notes)
+    assert any("No flag of vLLM speculates by lookahead here" in note for note in handoff(planned(**question)).notes)
+
+
+def test_a_start_that_the_engine_refuses_is_not_handed_over() -> None:
+    """SGLang stops at its start with lookup over ranks of attention."""
+    ranks = {
+        "model": "mixtral-8x7b",
+        "tp": (1,),
+        "dp": (4,),
+        "ep": (4,),
+        "speculation": ("ngram:k=4",),
+        "engine": "sglang",
+    }
+    assert "--speculative" not in texts(**ranks)["launch-sglang.sh"]
+    assert any("speculates by ngram here" in note for note in handoff(planned(**ranks)).notes)
 
 
 # Several servers, pools, routers

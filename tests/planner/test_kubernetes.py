@@ -16,7 +16,7 @@ from simulator.planner.handoff.kubernetes import image, pool_objects, service_na
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
 from simulator.planner.plan import plan_capacity
-from simulator.specs.hardware.cluster import OWN_LABEL, cluster_names
+from simulator.specs.hardware.cluster import OWN_LABEL, cluster
 from simulator.specs.loading import load_hardware
 from simulator.specs.profiles import list_profiles
 from simulator.specs.question.plan import plan_spec
@@ -215,7 +215,7 @@ def test_other_makers_get_their_image_resource_and_label() -> None:
 
 
 def test_labels_are_of_accelerators_that_there_are() -> None:
-    names = cluster_names()
+    names = cluster()
     assert set(names.products) <= set(list_profiles("hardware"))
     for name in names.products:
         assert load_hardware(name).vendor in names.product_labels

@@ -16,11 +16,18 @@ from simulator.specs.engine.launch import LaunchItem, RouterSpec
 _SHELL = {"rank": '"$RANK"', "head": '"$HEAD"', "host": '"$(hostname -i)"'}
 
 
-def _items(item: LaunchSettings) -> list[LaunchItem]:
-    """The flags and options whose conditions hold, those of speculation behind the others."""
+def speculation_items(item: LaunchSettings) -> list[LaunchItem]:
+    """What makes the engine speculate as planned; nothing where it cannot, or the plan does not."""
     holds, found = item.conditions(), item.deployment.speculation
     method = item.launch.speculation.get(found.plan.method, ()) if found is not None else ()
-    return [entry for entry in (*item.launch.flags, *method) if all(holds[name] for name in entry.when)]
+    return [entry for entry in method if all(holds[name] for name in entry.when)]
+
+
+def _items(item: LaunchSettings) -> list[LaunchItem]:
+    """The flags and options whose conditions hold, those of speculation behind the others."""
+    holds = item.conditions()
+    own = [entry for entry in item.launch.flags if all(holds[name] for name in entry.when)]
+    return [*own, *speculation_items(item)]
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

@@ -13,8 +13,8 @@ from math import ceil
 from simulator.planner.handoff.commands import environment, options_text, words
 from simulator.planner.handoff.settings import LaunchSettings
 from simulator.planner.studies.resilience import START_FIXED_S
-from simulator.specs.hardware.cluster import cluster_names
-from simulator.units import GIB, GIGA
+from simulator.specs.hardware.cluster import cluster
+from simulator.units import GIB
 
 Json = dict[str, object]
 
@@ -22,12 +22,8 @@ LONGEST_NAME = 50
 SECRET, SECRET_KEY = "hf-token", "token"
 MODELS = "/models"
 _PERIOD_S = 10
-# What a replica reads its weights with where nothing is known of the volume: a network disk (assumed).
-_VOLUME_BYTES_PER_S = 1 * GIGA
 # Of the volume beyond the weights: tokenizer, a second revision while it is replaced (assumed).
 _VOLUME_SPARE = 2
-# Host cores and memory that an engine's processes take beside each accelerator (assumed).
-_CORES, _HOST_GIB, _SHARED_GIB = 4, 32, 16
 _OPTIONS = "/etc/engine"
 # Kubernetes' own default.
 _LEAST_DRAIN_S = 30
@@ -54,7 +50,7 @@ def image(item: LaunchSettings) -> str:
 
 def start_s(item: LaunchSettings) -> float:
     """Time from the start of a replica to its first answer, its weights being on the volume [s]."""
-    return START_FIXED_S + item.weights_bytes / item.servers / _VOLUME_BYTES_PER_S
+    return START_FIXED_S + item.weights_bytes / item.servers / cluster().volume_bytes_per_s
 
 
 def _is_on_hub(item: LaunchSettings) -> bool:
@@ -110,16 +106,17 @@ def _probes(item: LaunchSettings) -> Json:
 
 def _container(item: LaunchSettings, *, leads: bool = True) -> Json:
     """The engine; of a replica on several servers only the first pod answers clients."""
-    devices = item.devices_per_server
+    devices, names = item.devices_per_server, cluster()
+    requests = {
+        "cpu": str(names.cores_per_accelerator * devices),
+        "memory": f"{names.host_memory_gib_per_accelerator * devices}Gi",
+    }
     engine: Json = {
         "name": "engine",
         "image": image(item),
         "command": _command(item, leads=leads),
         "env": _variables(item),
-        "resources": {
-            "requests": {"cpu": str(_CORES * devices), "memory": f"{_HOST_GIB * devices}Gi"},
-            "limits": {cluster_names().resource(item.deployment.hardware): devices},
-        },
+        "resources": {"requests": requests, "limits": {names.resource(item.deployment.hardware): devices}},
         "volumeMounts": _mounts(item),
     }
     if leads:
@@ -141,10 +138,10 @@ def _download(item: LaunchSettings) -> Json:
 
 def _pod(item: LaunchSettings, container: Json, *, drain_s: float) -> Json:
     hardware = item.deployment.hardware
-    names = cluster_names()
+    names = cluster()
     volumes: list[Json] = [
         {"name": "models", "persistentVolumeClaim": {"claimName": weights_claim_name(item)}},
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{_SHARED_GIB}Gi"}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{names.shared_memory_gib}Gi"}},
     ]
     if options_text(item):
         volumes.append({"name": "options", "configMap": {"name": f"{pool_name(item)}-options"}})

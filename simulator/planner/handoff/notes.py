@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from simulator.phases.deployment import Deployment
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.handoff.benchmark import RESULT
+from simulator.planner.handoff.commands import speculation_items
 from simulator.planner.handoff.kubernetes import image, start_s
 from simulator.planner.handoff.settings import DRAFT_PLACEHOLDER, LaunchSettings
 from simulator.planner.records import Demand
-from simulator.specs.hardware.cluster import OWN_LABEL, cluster_names
+from simulator.specs.hardware.cluster import OWN_LABEL, cluster
 from simulator.specs.model.precision import Dtype
 from simulator.units import percent_text
 
@@ -34,9 +35,11 @@ def handoff_notes(items: Sequence[LaunchSettings], fleet: Fleet, *, demand: Dema
 
 def _release_note(item: LaunchSettings) -> str:
     launch = item.launch
+    known = launch.sources.get("images")
+    tagged = f" ({known.source})" if known is not None else ""
     return (
-        f"Commands and image are those of {launch.title} {launch.release}; none was run here. Its flags are "
-        f"{_CHECKED[launch.checked]}. A plan for another engine is another plan: --engine."
+        f"Commands are those of {launch.title} {launch.release}, the image {image(item)}{tagged}; none was run here. "
+        f"Its flags are {_CHECKED[launch.checked]}. A plan for another engine is another plan: --engine."
     )
 
 
@@ -92,10 +95,10 @@ def _speculation_notes(item: LaunchSettings) -> list[str]:
         f"The plan counts on {found.plan.mean_tokens:.2f} tokens per verify step of {method}: measure that on your own "
         "requests; of the benchmark's random words almost no guess is accepted, so that calibrate is left out."
     ]
-    known = item.launch.speculation
-    if method not in known:
-        return [*notes, f"No flag of {item.launch.title} speculates by {method}: its command leaves it out."]
-    is_named = any("draft_model" in entry.flag + entry.value for entry in known[method])
+    entries = speculation_items(item)
+    if not entries:
+        return [*notes, f"No flag of {item.launch.title} speculates by {method} here: its command leaves it out."]
+    is_named = any("draft_model" in entry.flag + entry.value for entry in entries)
     if is_named and item.draft_model == DRAFT_PLACEHOLDER:
         notes.append(f"{DRAFT_PLACEHOLDER} stands for a drafter trained for this model; without one, train it first.")
     return notes
@@ -145,7 +148,7 @@ def _cluster_notes(items: Sequence[LaunchSettings]) -> list[str]:
     ]
     if image(last).startswith("your-"):
         notes.append(f"{image(last)} stands for an image that you build or choose: none with a tag is known.")
-    if OWN_LABEL in cluster_names().node_selector(hardware):
+    if OWN_LABEL in cluster().node_selector(hardware):
         notes.append(f"Label the nodes yourself: kubectl label node NODE {OWN_LABEL}={hardware.name}.")
     if any(item.servers > 1 and item.launch.join for item in items):
         notes.append(

@@ -10,24 +10,7 @@ from simulator.planner.handoff.commands import filled
 from simulator.planner.handoff.kubernetes import Json, pool_name, service, service_name
 from simulator.planner.handoff.settings import LaunchSettings
 from simulator.specs.engine.launch import RouterSpec
-
-_PYTHON_IMAGE = "python:3.12-slim"
-# Gateway API inference extension v1.0: endpoint picker and the port that it listens on (from memory, verify).
-_PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.0.0"
-_PICKER_PORT = 9002
-_PICKER_CONFIG = """apiVersion: inference.networking.x-k8s.io/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-- type: queue-scorer
-- type: kv-cache-utilization-scorer
-- type: prefix-cache-scorer
-schedulingProfiles:
-- name: default
-  plugins:
-  - {pluginRef: queue-scorer, weight: 1}
-  - {pluginRef: kv-cache-utilization-scorer, weight: 1}
-  - {pluginRef: prefix-cache-scorer, weight: 2}
-"""
+from simulator.specs.hardware.cluster import cluster
 
 
 def _account(name: str, *, rules: list[Json]) -> list[Json]:
@@ -88,7 +71,7 @@ def router_objects(router: RouterSpec, items: Sequence[LaunchSettings]) -> list[
     command = f"pip install --quiet {router.package} && exec {router.command} {' '.join(router_flags(router, items))}"
     container: Json = {
         "name": "router",
-        "image": _PYTHON_IMAGE,
+        "image": cluster().router_image,
         "command": ["sh", "-c", command],
         "env": [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
         "ports": [{"name": "http", "containerPort": router.port}],
@@ -99,7 +82,7 @@ def router_objects(router: RouterSpec, items: Sequence[LaunchSettings]) -> list[
 
 def gateway_objects(item: LaunchSettings) -> list[Json]:
     """An inference pool behind a gateway, whose endpoint picker weighs cached prefixes, queues and cache use."""
-    name, picker = pool_name(item), f"{pool_name(item)}-picker"
+    name, picker, gateway = pool_name(item), f"{pool_name(item)}-picker", cluster().gateway
     inference = "inference.networking.k8s.io"
     pool: Json = {
         "apiVersion": f"{inference}/v1",
@@ -108,7 +91,7 @@ def gateway_objects(item: LaunchSettings) -> list[Json]:
         "spec": {
             "selector": {"matchLabels": {"app": name}},
             "targetPorts": [{"number": item.launch.port}],
-            "endpointPickerRef": {"name": picker, "port": {"number": _PICKER_PORT}},
+            "endpointPickerRef": {"name": picker, "port": {"number": gateway.picker_port}},
         },
     }
     route: Json = {
@@ -124,14 +107,14 @@ def gateway_objects(item: LaunchSettings) -> list[Json]:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": picker},
-        "data": {"config.yaml": _PICKER_CONFIG},
+        "data": {"config.yaml": gateway.picker_config},
     }
     container: Json = {
         "name": "picker",
-        "image": _PICKER_IMAGE,
+        "image": gateway.picker_image,
         "args": ["--pool-name", name, "--pool-namespace", "$(POD_NAMESPACE)", "--config-file", "/config/config.yaml"],
         "env": [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
-        "ports": [{"name": "grpc", "containerPort": _PICKER_PORT}],
+        "ports": [{"name": "grpc", "containerPort": gateway.picker_port}],
         "volumeMounts": [{"name": "config", "mountPath": "/config"}],
     }
     pools: Json = {"apiGroups": [inference], "resources": ["inferencepools"], "verbs": _READ}
@@ -141,5 +124,5 @@ def gateway_objects(item: LaunchSettings) -> list[Json]:
         config,
         *_account(picker, rules=[_PODS, pools]),
         _stateless(picker, container, volumes=[{"name": "config", "configMap": {"name": picker}}]),
-        service(picker, selector=picker, port=_PICKER_PORT),
+        service(picker, selector=picker, port=gateway.picker_port),
     ]

@@ -103,7 +103,9 @@ class LaunchSettings:
         engine, parallelism = self.deployment.engine, self.deployment.parallelism
         return {
             "pipeline": parallelism.pp_size > 1,
+            "one_stage": parallelism.pp_size == 1,
             "attention_ranks": parallelism.dp_size > 1,
+            "one_attention_rank": parallelism.dp_size == 1,
             "expert_parallel": parallelism.ep_size > 1,
             "several_devices": self.devices > 1,
             "several_servers": self.servers > 1,

@@ -16,7 +16,9 @@ from simulator.specs.profiles import find_profile, load_spec
 
 Condition = Literal[
     "pipeline",
+    "one_stage",
     "attention_ranks",
+    "one_attention_rank",
     "expert_parallel",
     "several_devices",
     "several_servers",
@@ -104,7 +106,7 @@ class LaunchSpec(Spec):
     images : by vendor, or by architecture where a vendor's differ; an accelerator without one needs its own build
     worker_flags : of the servers of a replica beyond the first, in addition; ``join`` is put before the command there
     options_file : name of the file that ``option`` items go into
-    speculation : items by method of speculation; none says that the engine has no such method
+    speculation : items by method of speculation; none that holds says that the engine has no such method there
     quantizes : number formats of weights that it makes while loading a 16-bit checkpoint, by its own names
     checkpoints : kinds of quantized checkpoints that it loads
     """

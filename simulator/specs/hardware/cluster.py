@@ -1,8 +1,10 @@
-"""What accelerators are called in a cluster: resources, taints and labels of device plugins."""
+"""What accelerators are called in a Kubernetes cluster, and what pods take there beside them."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+
+from pydantic import PositiveFloat, PositiveInt
 
 from simulator.specs.base import Source, Spec
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -12,12 +14,29 @@ OWN_LABEL = "roofcast/accelerator"
 """Selects nodes of accelerators that no plugin labels; the operator sets it."""
 
 
-class ClusterNames(Spec):
-    """Names by vendor, and the value of the product's label by accelerator."""
+class GatewaySpec(Spec):
+    """The endpoint picker of the Gateway API inference extension."""
+
+    picker_image: str
+    picker_port: PositiveInt
+    picker_config: str
+
+
+class ClusterSpec(Spec):
+    """Names of device plugins by vendor and accelerator, and what a pod asks for.
+
+    volume_bytes_per_s : at which a replica reads its weights, where nothing is known of the volume
+    """
 
     resources: dict[str, str]
     product_labels: dict[str, str]
     products: dict[str, str]
+    volume_bytes_per_s: PositiveFloat
+    cores_per_accelerator: PositiveInt
+    host_memory_gib_per_accelerator: PositiveInt
+    shared_memory_gib: PositiveInt
+    router_image: str
+    gateway: GatewaySpec
     sources: dict[str, Source]
 
     def resource(self, hardware: AcceleratorSpec) -> str:
@@ -31,6 +50,6 @@ class ClusterNames(Spec):
 
 
 @lru_cache(maxsize=1)
-def cluster_names() -> ClusterNames:
-    """The built-in names."""
-    return load_file(ClusterNames, profile_root("hardware_profiles") / "cluster" / "kubernetes.yaml")
+def cluster() -> ClusterSpec:
+    """The built-in facts."""
+    return load_file(ClusterSpec, profile_root("hardware_profiles") / "cluster" / "kubernetes.yaml")

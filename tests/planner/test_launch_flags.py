@@ -102,11 +102,14 @@ def flags(words: list[str]) -> list[tuple[str, list[str]]]:
     return found
 
 
-def check(words: list[str], options: dict[str, dict[str, Any]], *, optional: bool = True) -> None:
+def check(words: list[str], options: dict[str, dict[str, Any]]) -> None:
     """Every flag is known, takes as many values as it is given, of its type and among those allowed."""
     for name, values in flags(words):
-        assert name in options, name
-        option = options[name]
+        # A key of an option that takes JSON.
+        own, _, key = name.partition(".")
+        assert own in options, name
+        option = options[own]
+        assert not key or option == {"values": "1"}
         least, most = {"0": (0, 0), "1": (1, 1), "many": (1, 10_000)}[option["values"]]
         assert least <= len(values) <= most, (name, values)
         for value in values:
@@ -213,6 +216,34 @@ def test_every_flag_of_the_benchmark_is_one_of_the_client(name: str, release: st
     assert len(sent) == 2
     for words in sent:
         check(words[3:], pinned(f"vllm-bench-{release}"))
+
+
+HOSTILE = "org/a \"b\" 'c' $(exit 9) `exit 9` #d\nexit 9\nPYTHON\nYAML: [x"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["tensor parallel", "fp8 to be made", "draft", "pools"])
+def test_a_name_is_a_name_whatever_it_holds(engine: str, name: str, tmp_path: Path) -> None:
+    if name not in ALONE.get(engine, (*PLANS,)):
+        return
+    question = {"rps": 2.0, "hardware": HARDWARE.get(engine, "h100"), "ttft_p95": "600s", "engine": engine}
+    plan = plan_capacity(plan_spec(question | PLANS[name]))
+    found = launch_handoff(
+        plan.best, model_id=HOSTILE, scheme=plan.best.scheme, demand=plan.demand, objectives=plan.objectives
+    )
+    programs = ("vllm", "vllm-router", "python3", "python", "trtllm-serve", "llama-server", "llama-quantize")
+    programs += ("hf", "roofcast", "pip")
+    run = "".join(f"{program}() {{ :; }}\n" for program in programs) + "set -- http://x:1\n"
+    for file in found.files:
+        if file.name.endswith(".yaml"):
+            assert list(yaml.safe_load_all(file.text))
+            continue
+        path = tmp_path / file.name
+        path.write_text(run + file.text, encoding="utf-8")
+        done = subprocess.run(["bash", str(path)], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), file.name
+        for inner in re.findall(r"<<'PYTHON'\n(.*?)\nPYTHON\n", file.text, re.DOTALL):
+            compile(inner, file.name, "exec")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -200,5 +200,5 @@ def test_a_handoff_starts_what_was_planned() -> None:
     found = planned(tp=1, speculation="eagle")
     texts = launch_handoff(found.best, model_id="M", scheme=None, demand=found.demand, objectives=found.objectives)
     vllm = next(file for file in texts.files if file.name == "launch-vllm.sh").text
-    assert '"method":"eagle"' in vllm
+    assert "--speculative-config.method eagle " in vllm
     assert any("drafter trained for this model" in note for note in texts.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import textwrap
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ _QUANTILES = 200
 _REQUESTS = """import json, random
 from transformers import AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("${tokenizer}")
+tokenizer = AutoTokenizer.from_pretrained(${tokenizer})
 words = "time year people way day man thing woman life child world school state family group country hand part".split()
 # Planned lengths, each as likely as the others: what is new of a prompt, and answers.
 questions = [
@@ -92,7 +93,7 @@ def _listed(lengths: LengthDistribution, *, share: float = 1.0) -> str:
 def _requests_script(item: LaunchSettings, mix: RequestMix, *, warm_up: int, count: int) -> str:
     shared = shared_tokens(mix)
     values = {
-        "tokenizer": item.checkpoint.base,
+        "tokenizer": json.dumps(item.checkpoint.base),
         "questions": _listed(mix.isl, share=1 - shared / mix.isl.mean_tokens),
         "answers": _listed(mix.osl),
         "shared": str(shared),

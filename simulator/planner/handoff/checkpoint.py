@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from dataclasses import dataclass
 from typing import Literal
 
@@ -83,16 +85,18 @@ def _made(deployment: Deployment, *, model_id: str, launch: LaunchSpec) -> Check
     if "compressed-tensors" in launch.checkpoints:
         script = _compressor_script(model_id, folder=folder, weights=weights)
     else:
-        cache = " --kv_cache_qformat fp8" if deployment.plan.kv_dtype is Dtype.FP8 else " --kv_cache_qformat none"
+        cached = "fp8" if deployment.plan.kv_dtype is Dtype.FP8 else "none"
         script = (
             "# NVIDIA ModelOpt, examples/llm_ptq of its repository; needs accelerators that hold the 16-bit weights.\n"
-            f"python hf_ptq.py --pyt_ckpt_path {model_id} --qformat {_MODELOPT.get(weights, weights.value)}{cache} \\\n"
-            f"  --export_fmt hf --export_path {folder}\n"
+            f"python hf_ptq.py --pyt_ckpt_path {shlex.quote(model_id)} \\\n"
+            f"  --qformat {_MODELOPT.get(weights, weights.value)} --kv_cache_qformat {cached} \\\n"
+            f"  --export_fmt hf --export_path {shlex.quote(folder)}\n"
         )
     return Checkpoint(origin="made", path=f"./{folder}", base=model_id, script=script)
 
 
 def _compressor_script(model_id: str, *, folder: str, weights: Dtype) -> str:
+    base, made = json.dumps(model_id), json.dumps(folder)
     preset = _COMPRESSED.get(weights, weights.value)
     # Formats with scales of their own for activations or groups are calibrated on text; FP8 with dynamic scales is not.
     calibrated = weights is not Dtype.FP8
@@ -104,12 +108,12 @@ def _compressor_script(model_id: str, *, folder: str, weights: Dtype) -> str:
         "from llmcompressor.modifiers.quantization import QuantizationModifier\n"
         "from transformers import AutoModelForCausalLM, AutoTokenizer\n"
         "\n"
-        f'model = AutoModelForCausalLM.from_pretrained("{model_id}", torch_dtype="auto")\n'
+        f'model = AutoModelForCausalLM.from_pretrained({base}, torch_dtype="auto")\n'
         f'recipe = QuantizationModifier(targets="Linear", scheme="{preset}", ignore=["lm_head", "re:.*router", '
         '"re:.*mlp.gate$"])\n'
         f"oneshot(model=model, recipe=recipe{data})\n"
-        f'model.save_pretrained("{folder}", save_compressed=True)\n'
-        f'AutoTokenizer.from_pretrained("{model_id}").save_pretrained("{folder}")\n'
+        f"model.save_pretrained({made}, save_compressed=True)\n"
+        f"AutoTokenizer.from_pretrained({base}).save_pretrained({made})\n"
         "PYTHON\n"
     )
 
@@ -117,16 +121,16 @@ def _compressor_script(model_id: str, *, folder: str, weights: Dtype) -> str:
 def _gguf(model_id: str, *, weights: Dtype) -> Checkpoint:
     """llama.cpp reads its own files: converted, and quantized where the plan says so."""
     name = model_id.rsplit("/", 1)[-1]
-    wide = f"{name}-BF16.gguf"
+    wide, folder = f"{name}-BF16.gguf", shlex.quote(name)
     lines = [
         "# Scripts of llama.cpp's repository.",
-        f"hf download {model_id} --local-dir {name}",
-        f"python convert_hf_to_gguf.py {name} --outtype bf16 --outfile {wide}",
+        f"hf download {shlex.quote(model_id)} --local-dir {folder}",
+        f"python convert_hf_to_gguf.py {folder} --outtype bf16 --outfile {shlex.quote(wide)}",
     ]
     if weights in _NATIVE:
         path = wide
     else:
         kind = _GGUF.get(weights, weights.value)
         path = f"{name}-{kind}.gguf"
-        lines.append(f"llama-quantize {wide} {path} {kind}")
+        lines.append(f"llama-quantize {shlex.quote(wide)} {shlex.quote(path)} {kind}")
     return Checkpoint(origin="made", path=f"./{path}", base=model_id, script="\n".join(lines) + "\n")

@@ -6,6 +6,7 @@ TensorRT-LLM's as its documentation writes them [TrtllmTeam2025].
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from string import Template
@@ -58,6 +59,8 @@ def options_text(item: LaunchSettings) -> str:
     """The options file (YAML), empty for an engine without one: dotted paths as nested mappings, in their order."""
     lines: list[str] = []
     above: list[str] = []
+    # A name may hold anything; JSON's texts are YAML's too.
+    values = {**item.values(), "draft_model": json.dumps(item.draft_model)}
     for entry in _items(item):
         if not entry.option:
             continue
@@ -66,7 +69,7 @@ def options_text(item: LaunchSettings) -> str:
         while shared < min(len(parents), len(above)) and parents[shared] == above[shared]:
             shared += 1
         lines += [f"{'  ' * depth}{name}:" for depth, name in enumerate(parents) if depth >= shared]
-        lines.append(f"{'  ' * len(parents)}{leaf}: {filled(entry.value, item.values())}")
+        lines.append(f"{'  ' * len(parents)}{leaf}: {filled(entry.value, values)}")
         above = parents
     return "".join(f"{line}\n" for line in lines)
 

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from simulator.planner.fleet.fleet import Sized, complete, housed, pack, size
 from simulator.planner.fleet.resizing import resizer
 from simulator.planner.money.market import PriceRule, market_price
+from simulator.planner.money.tco import total_cost
+from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pools
 from simulator.planner.serving.shapes import Aggregated, Shape, evaluate, replicas_for
+from simulator.specs.money.ownership import load_ownership
 from simulator.specs.question.plan import plan_spec
 
 NAMES = ("one kind", "pools", "unequal pools", "mixed pools")
@@ -133,6 +136,18 @@ def test_pools_on_two_kinds_of_accelerators_have_servers_bills_and_power_of_thei
     assert fleet.cost.per_hour == pytest.approx(bill)
     assert fleet.cost.per_hour == pytest.approx(fleet.devices * (fleet.cost.per_device_hour or 0))
     assert 0 < fleet.prompt_share < 1
+
+
+def test_pools_on_two_kinds_are_rented_at_each_ones_price_and_bought_at_none() -> None:
+    asked, found = question(), sized("mixed pools")
+    fleet = complete(found, demand=asked.demand, objectives=asked.objectives, spec=asked.spec)
+    plan = replace(plan_capacity(asked.spec), best=fleet)
+    cost = total_cost(plan, prices=asked.prices, ownership=load_ownership())
+    assert cost.rent is not None
+    assert cost.rent.annual == pytest.approx(12 * (fleet.cost.per_month or 0.0))
+    assert cost.owning is None
+    assert "several kinds" in cost.owning_unpriced
+    assert cost.break_even_price is not None
 
 
 def test_exact_multiples_need_no_extra_replica() -> None:

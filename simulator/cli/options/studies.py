@@ -142,7 +142,8 @@ def growth_options(
     ] = None,
     lead_time: Annotated[int | None, option("--lead-time", text="Days from order to use.", panel=GROWTH)] = None,
     rental: Annotated[
-        bool, option("--rental", text="Cheapest mix of reserved, on-demand and spot over day or week.", panel=GROWTH)
+        bool,
+        option("--rental", text="Cheapest mix of kept, on-demand and spot over day or week.", panel=GROWTH),
     ] = False,
     load_profile: Annotated[
         str | None,

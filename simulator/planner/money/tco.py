@@ -182,6 +182,13 @@ def owning_cost(
     [Brealey2020] chapter 6, "Equivalent annual cash flows".
     """
     same_currency(prices.currency, ownership.currency, first_name="the price list", second_name="the ownership profile")
+    if offer is None and len(fleet.housing) > 1:
+        raise ProfileError(
+            f"accelerators of several kinds, {fleet.accelerators}, have no purchase price in common",
+            field="offers",
+            code="missing_price",
+            hint="compare with the price on average below which owning pays",
+        )
     offer = offer or purchase_offer(prices, hardware=fleet.hardware)
     capex = _capex(fleet, offer=offer, ownership=ownership, currency=prices.currency)
     opex = _opex(fleet, prices=prices, ownership=ownership, servers=capex[0].amount, mean_load=tokens.mean_load)
@@ -243,15 +250,20 @@ def _renting(
     owning: Owning | None,
 ) -> Renting | None:
     asked = rule if kind == "planned" else replace(rule, kind=kind)
-    offer = market_price(prices, hardware=fleet.hardware, rule=asked)
+    found = [(item, market_price(prices, hardware=item.hardware, rule=asked)) for item in fleet.housing]
     # A survey sells nothing: it prices a plan where nobody's offer is known, and is no way to pay.
-    if offer is None or (offer.surveyed and kind != "planned"):
+    sold = [(item, price) for item, price in found if price and (kind == "planned" or not price.surveyed)]
+    if len(sold) < len(found):
         return None
-    annual = fleet.devices * offer.per_hour * HOURS_PER_YEAR * (1 + ownership.cloud_extra_fraction.value)
+    per_hour = sum(item.devices * price.per_hour for item, price in sold)
+    annual = per_hour * HOURS_PER_YEAR * (1 + ownership.cloud_extra_fraction.value)
     years = int(ownership.depreciation_years.value)
     return Renting(
         kind=kind,
-        offer=offer,
+        per_device_hour=per_hour / fleet.devices,
+        provider=" + ".join(dict.fromkeys(price.provider for _, price in sold)),
+        date=max(price.date for _, price in sold),
+        source="; ".join(dict.fromkeys(price.source for _, price in sold)),
         annual=annual,
         total=annual * years,
         present_value=annual * annuity_factor(ownership.discount_rate.value, years),

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from simulator.planner.money.market import MarketPrice
 from simulator.specs.money.prices import OfferKind, OfferSpec
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 
@@ -108,12 +107,16 @@ class Renting:
     """Renting all devices all hours of the year at one kind of price.
 
     kind : the term, or ``planned`` for the plan's own price, whatever terms it is made of
+    per_device_hour : on average where accelerators are of several kinds; provider, date, source : of those prices
     break_even : share of the hours above which owning is cheaper than renting by the hour at this price; above 1 owning
     never is; None where owning is not priced
     """
 
     kind: RentKind
-    offer: MarketPrice
+    per_device_hour: float
+    provider: str
+    date: str
+    source: str
     annual: float
     total: float
     present_value: float

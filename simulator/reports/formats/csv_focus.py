@@ -75,13 +75,13 @@ def _rented(item: Renting, *, devices: int) -> _Charge:
         category="Usage",
         description=f"{devices} accelerators, all hours",
         service="Accelerator hours",
-        provider=item.offer.provider,
+        provider=item.provider,
         pricing=_PRICING.get(item.kind, "Standard"),
         billed=monthly,
         effective=monthly,
         quantity=devices * HOURS_PER_MONTH,
         unit="Device-Hours",
-        unit_price=item.offer.per_hour,
+        unit_price=item.per_device_hour,
     )
 
 

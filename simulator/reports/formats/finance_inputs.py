@@ -148,11 +148,11 @@ def _price_inputs(studies: Studies) -> list[InputLine]:
         InputLine(
             name=f"rate_{item.kind}",
             label=f"device-hour, {RENTAL_NAMES[item.kind]}",
-            value=item.offer.per_hour or 0.0,
+            value=item.per_device_hour,
             form=Form.FINE,
             unit=prices.currency,
-            source=f"{item.offer.provider}: {item.offer.source}",
-            date=item.offer.date,
+            source=f"{item.provider}: {item.source}",
+            date=item.date,
         )
         for item in cost.renting
     ]

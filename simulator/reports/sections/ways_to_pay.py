@@ -40,7 +40,7 @@ def ways_table(studies: Studies) -> Table:
             f"rent, {RENTAL_NAMES[item.kind].removeprefix('reserved ')}",
             following(money(item.annual, digits=0), f"rent_{item.kind}_annual"),
             following(money(item.present_value, digits=0), f"rent_{item.kind}_present"),
-            f"{item.offer.provider}, {item.offer.date}",
+            f"{item.provider}, {item.date}",
         )
         for item in cost.renting
     ]
@@ -73,13 +73,13 @@ def renting_table(cost: TotalCost) -> Table:
         [
             (
                 RENTAL_NAMES[item.kind],
-                following(number(item.offer.per_hour, digits=4), f"rate_{item.kind}"),
+                following(number(item.per_device_hour, digits=4), f"rate_{item.kind}"),
                 following(number(item.annual, digits=2), f"rent_{item.kind}_annual"),
                 following(number(item.total, digits=2), f"rent_{item.kind}_total"),
                 following(number(item.per_million_input_tokens, digits=4), f"rent_{item.kind}_input"),
                 following(number(item.per_million_output_tokens, digits=4), f"rent_{item.kind}_output"),
                 following(fraction(item.break_even), f"rent_{item.kind}_even"),
-                text(f"{item.offer.provider}, {item.offer.date}: {item.offer.source}", origin=Origin.SOURCED),
+                text(f"{item.provider}, {item.date}: {item.source}", origin=Origin.SOURCED),
             )
             for item in cost.renting
         ],

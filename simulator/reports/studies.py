@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 
 from simulator.engine.lanes.load_curve import lanes
 from simulator.operators.step_shape import decode_step, prefill_step
-from simulator.operators.transformer import ParameterCounts, parameter_counts
+from simulator.operators.transformer import ParameterCounts, is_encoder_only, parameter_counts
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.handoff.launch import Handoff, launch_handoff
@@ -33,7 +33,7 @@ class Studies:
     """A plan and what follows from it. ``created`` is an ISO date, ``input_hash`` the SHA-256 of the question.
 
     latencies : 80 % intervals of the latencies with the spares down; owning : what moves the cost of owning
-    prefill, decode : one replica's steps near its planned capacity, for the roofline
+    steps : a replica's prefill and decode near its planned capacity, by name; an encoder's one pass alone
     """
 
     plan: CapacityPlan
@@ -45,8 +45,7 @@ class Studies:
     load: ReplicaLoad
     latencies: LatencyRange
     owning: tuple[OwningBar, ...]
-    prefill: StepEstimate
-    decode: StepEstimate
+    steps: tuple[tuple[str, StepEstimate], ...]
     parameters: ParameterCounts
     handoff: Handoff
     command: str
@@ -97,6 +96,16 @@ def _checkpoint(plan: CapacityPlan) -> str:
     return model.checkpoint or model.name
 
 
+def _steps(plan: CapacityPlan, *, sequences: int) -> tuple[tuple[str, StepEstimate], ...]:
+    deployment, mix = plan.best.replica.deployment, plan.demand.mix
+    prefill = prefill_step(sequences=1, tokens=max(1, round(mix.isl.mean_tokens)))
+    first = ("prefill", estimate_step(deployment, prefill))
+    if is_encoder_only(deployment.model):
+        return (first,)
+    decode = decode_step(sequences=sequences, context=max(1, round(mix.decode_context_tokens)))
+    return first, ("decode", estimate_step(deployment, decode))
+
+
 def gather(
     plan: CapacityPlan,
     *,
@@ -118,7 +127,7 @@ def gather(
     spec = plan.spec
     prices = load_prices(spec.prices or "default", profiles=spec.profiles)
     owning = load_ownership(ownership or spec.ownership, prices=prices.name, profiles=spec.profiles)
-    fleet, mix = plan.best, plan.demand.mix
+    fleet = plan.best
     deployment = fleet.replica.deployment
     sequences = max(1, round(fleet.replica.at_capacity.mean_sequences / lanes(deployment)))
     cost = total_cost(plan, prices=prices, ownership=owning)
@@ -132,10 +141,7 @@ def gather(
         load=replica_load(fleet, rates_per_s=(fleet.at_peak.rate_per_s, fleet.degraded.rate_per_s)),
         latencies=latency_range(fleet, objectives=plan.objectives),
         owning=tuple(owning_bars(plan, cost=cost, prices=prices, ownership=owning)),
-        prefill=estimate_step(deployment, prefill_step(sequences=1, tokens=max(1, round(mix.isl.mean_tokens)))),
-        decode=estimate_step(
-            deployment, decode_step(sequences=sequences, context=max(1, round(mix.decode_context_tokens)))
-        ),
+        steps=_steps(plan, sequences=sequences),
         parameters=parameter_counts(deployment.model),
         handoff=launch_handoff(
             fleet,

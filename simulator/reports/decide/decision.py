@@ -221,7 +221,10 @@ def _availability(studies: Studies) -> tuple[str, str]:
     if not offers:
         return "nobody lists it for rent", "ask providers and vendors for a date"
     newest = max(item.date for item in offers)
-    return f"{counted_text(len(offers), 'provider')} list it", f"as of {newest}; nobody says how many: ask for a date"
+    return (
+        f"{counted_text(len(offers), 'provider')} on the list",
+        f"as of {newest}; nobody says how many: ask for a date",
+    )
 
 
 def _decisions(studies: Studies) -> Table:

@@ -131,11 +131,11 @@ def evidence_of(studies: Studies) -> tuple[Evidence, ...]:
 def evidence_grade(studies: Studies) -> Grade:
     """By the mean error of the closest runs of which there are enough; a grade less for every step away from the plan.
 
-    Runs of other degrees or formats allow B at best, of another engine or accelerator C; without any run of this class
-    of models on this accelerator it is a grade less.
+    Runs of other degrees or formats allow B at best, of another engine C, and of other accelerators alone D; without
+    any run of this class of models on this accelerator it is a grade less.
     """
     exact, kind, same_class, hardware, engine = evidence_of(studies)
-    ranked = ((exact, 0), (kind, 1), (hardware, 2), (engine, 2))
+    ranked = ((exact, 0), (kind, 1), (hardware, 2), (engine, 3))
     for found, step in ranked:
         if found.score is None or found.runs < _FEW:
             continue
@@ -176,7 +176,7 @@ def _runs_table(levels: Sequence[Evidence]) -> Table:
             for item in levels
         ],
         note="Errors over latencies, token rates and energy; bias: positive where predictions are high. The first line "
-        f"with {_FEW} runs or more decides: {bounds}, D beyond; at best B on the second line, C on the last two; one "
+        f"with {_FEW} runs or more decides: {bounds}, D beyond; at best B on the second line, C on the fourth; one "
         f"less where no model of this class ran. Sources: {', '.join(sources) or 'none'}.",
     )
 
@@ -185,7 +185,7 @@ def _kernels(studies: Studies) -> Table:
     """How each part of the step times is known."""
     worst: dict[str, Cell] = {}
     levels: dict[str, int] = {}
-    for estimate in (studies.prefill, studies.decode):
+    for _, estimate in studies.steps:
         for line in estimate.rows:
             kind, level = line.work.family.value, line.timing.provenance.max()
             if int(level) >= levels.get(kind, -1):

@@ -150,7 +150,7 @@ def calibration_table(studies: Studies) -> Table:
 
 def _used(studies: Studies) -> list[tuple[CalibrationGroup, FitSet]]:
     deployment, profiles = studies.plan.best.replica.deployment, studies.spec.profiles
-    families = {row.work.family.value for step in (studies.prefill, studies.decode) for row in step.rows}
+    families = {row.work.family.value for _, step in studies.steps for row in step.rows}
     groups = sorted({_GROUPS[family] for family in families if family in _GROUPS})
     library = load_engine(deployment.engine.name, profiles=profiles).kernel_library
     found = [(group, fit_set(deployment.hardware, library=library, group=group, profiles=profiles)) for group in groups]

@@ -77,9 +77,7 @@ def _derivation(studies: Studies) -> Table:
 def sizing_section(studies: Studies) -> Section:
     """The derivation, the bottleneck and what failures do."""
     fleet = studies.plan.best
-    roofline = roofline_chart(
-        [("prefill", studies.prefill), ("decode", studies.decode)], deployment=fleet.replica.deployment
-    )
+    roofline = roofline_chart(studies.steps, deployment=fleet.replica.deployment)
     blocks: tuple[Block, ...] = (
         Paragraph(text=f"Bottleneck: {resource_text(fleet.limit)}; {detail_text(fleet.limit)}.", tone=Tone.LEAD),
         _derivation(studies),

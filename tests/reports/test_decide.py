@@ -1,0 +1,125 @@
+"""The pages that a plan is decided by: what they say follows from quotes, from measured runs and from what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from simulator.planner.plan import plan_capacity
+from simulator.reports.content.document import Paragraph, Report, Section, Table
+from simulator.reports.decide import evidence
+from simulator.reports.decide.acceptance import unsourced_table
+from simulator.reports.decide.decision import lead_text, rival_of
+from simulator.reports.decide.evidence import evidence_grade, evidence_of
+from simulator.reports.decide.summary import summary_report
+from simulator.reports.formats.markdown import report_markdown
+from simulator.reports.report import build_report
+from simulator.reports.sections.options import is_far
+from simulator.reports.studies import Studies, gather
+from simulator.specs.measured.validation_rows import ValidationTable, load_validation_table
+from simulator.specs.question.plan import plan_spec
+from tests.reports.report_cases import CREATED, studied, whole_report
+
+ENCODER = {"rps": 500.0, "model": "bert-base", "isl": 128, "osl": 1, "hardware": "l4"}
+
+
+def made(**asked: object) -> Studies:
+    return gather(plan_capacity(plan_spec(asked)), command="plan-capacity", created=CREATED)
+
+
+@lru_cache(maxsize=1)
+def encoder() -> Studies:
+    return made(**ENCODER)
+
+
+def tables(*sections: Section) -> Iterator[Table]:
+    for section in sections:
+        yield from (block for block in section.blocks if isinstance(block, Table))
+
+
+def quoted(folder: Path, price: float) -> Studies:
+    """The plan of the other tests with a quote of that purchase price."""
+    offer = {"hardware": "h100", "kind": "purchase", "provider": "a vendor", "per_device": price, "source": "quote"}
+    listed = {"extends": "default", "name": "own", "offers": [{**offer, "date": "2026-11-01"}]}
+    path = folder / "prices.yaml"
+    path.write_text(yaml.safe_dump(listed))
+    return made(rps=40.0, model="llama-3.1-8b", hardware="h100", prices=str(path))
+
+
+def test_a_published_price_decides_nothing_and_a_quote_below_the_break_even_buys(tmp_path: Path) -> None:
+    plain = made(rps=40.0, model="llama-3.1-8b", hardware="h100")
+    even = plain.cost.break_even_price
+    assert plain.cost.owning is not None
+    assert even is not None
+    assert not plain.cost.buys
+    assert lead_text(plain).startswith("Rent ")
+    for price, word in ((0.9 * even, "Buy"), (1.1 * even, "Rent")):
+        assert lead_text(quoted(tmp_path, price)).startswith(f"{word} ")
+
+
+def test_the_alternative_is_of_other_accelerators_and_measured_where_the_choice_is_not() -> None:
+    studies = studied()
+    rival = rival_of(studies)
+    assert rival is not None
+    assert rival.accelerators != studies.plan.best.accelerators
+
+
+def test_options_that_cost_many_times_more_are_dropped_and_counted() -> None:
+    plan = studied().plan
+    shown = next(table for table in tables(*whole_report().sections) if table.key == "options")
+    near = [fleet for fleet in plan.fleets if not is_far(fleet, plan.best)]
+    assert len(shown.rows) == len(near)
+    assert ("Left out" in shown.note) is (len(near) < len(plan.fleets))
+
+
+def _with_error(table: ValidationTable, factor: float) -> ValidationTable:
+    rows = tuple(replace(row, predicted=row.measured * factor) for row in table.rows)
+    return replace(table, rows=rows)
+
+
+def test_the_grade_is_that_of_measured_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same plan, graded by the same runs with other errors."""
+    studies, letters = studied(), []
+    for factor in (1.0, 1.12, 1.2, 1.5):
+        evidence._levels.cache_clear()
+        monkeypatch.setattr(evidence, "load_validation_table", lambda f=factor: _with_error(load_validation_table(), f))
+        letters.append(evidence_grade(studies).letter)
+    evidence._levels.cache_clear()
+    assert letters == sorted(letters)
+    assert letters[-1] == "D"
+    assert len(set(letters)) > 2
+
+
+def test_without_a_run_on_the_accelerator_nothing_is_better_than_d() -> None:
+    _, kind, _, hardware, engine = evidence_of(encoder())
+    assert (kind.runs, hardware.runs) == (0, 0)
+    assert engine.runs > 0
+    assert evidence_grade(encoder()).letter == "D"
+
+
+def test_every_assumed_figure_of_owning_is_accepted_by_who_signs() -> None:
+    studies = studied()
+    named = {str(row.cells[1].value) for row in unsourced_table(studies).rows}
+    assert {"cost of capital, a year", "electricity a kWh", "lead time", "growth of demand"} <= named
+    for table in tables(*whole_report().sections):
+        if table.key == "cost_inputs":
+            assert not any("from memory" in str(cell.value) for row in table.rows for cell in row.cells)
+
+
+def test_an_encoder_has_a_report_too() -> None:
+    text = report_markdown(build_report(encoder()))
+    assert "Prefill reaches" in text
+    assert "decode reaches" not in text
+
+
+def test_the_summary_is_one_section_of_plain_sentences() -> None:
+    report: Report = summary_report(studied())
+    (section,) = report.sections
+    said = " ".join(block.text for block in section.blocks if isinstance(block, Paragraph))
+    assert lead_text(studied()) in said
+    assert "--" not in said, "a board reads no flags"

@@ -62,11 +62,13 @@ def test_a_published_price_decides_nothing_and_a_quote_below_the_break_even_buys
         assert lead_text(quoted(tmp_path, price)).startswith(f"{word} ")
 
 
-def test_the_alternative_is_of_other_accelerators_and_measured_where_the_choice_is_not() -> None:
+def test_the_alternative_is_the_cheapest_of_other_accelerators() -> None:
     studies = studied()
     rival = rival_of(studies)
     assert rival is not None
     assert rival.accelerators != studies.plan.best.accelerators
+    assert studies.plan.price_ranking is not None
+    assert rival.accelerators == studies.plan.price_ranking.cases[0].next_hardware
 
 
 def test_options_that_cost_many_times_more_are_dropped_and_counted() -> None:

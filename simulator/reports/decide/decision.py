@@ -131,8 +131,9 @@ def _limits(studies: Studies) -> Facts:
     """Until which prices the decision stands, what owning takes, and when."""
     ranking, growth, owning = studies.plan.price_ranking, studies.plan.study(Growth), studies.cost.owning
     leave = None if ranking is None else ranking.loses_above
-    rival = rival_of(studies)
-    then = "no other option has a price" if leave is None or rival is None else f"then {rival.accelerators}"
+    then = "no other option has a price"
+    if ranking is not None and leave is not None:
+        then = f"then {ranking.cases[0].next_hardware}"
     owned = "no purchase price known"
     if owning is not None:
         owned = f"{owning.monthly:,.0f} a month all in{'' if owning.quoted else '; no quote'}"
@@ -198,21 +199,34 @@ def _precision(studies: Studies) -> tuple[str, str]:
 
 
 def rival_of(studies: Studies) -> Fleet | None:
-    """The cheapest fleet of other accelerators: a measured or calibrated one where the chosen is neither."""
+    """The cheapest fleet of other accelerators; None where none was compared."""
+    others = _others(studies)
+    return others[0] if others else None
+
+
+def _others(studies: Studies) -> list[Fleet]:
+    """Fleets of other accelerators, the cheapest first; those without a price only where none has one."""
     best = studies.plan.best
     others = [fleet for fleet in studies.plan.fleets if fleet.accelerators != best.accelerators]
-    priced = [fleet for fleet in others if fleet.cost.per_hour is not None] or others
-    known = [fleet for fleet in priced if fleet.provenance in _MEASURED]
-    return next(iter(priced if best.provenance in _MEASURED else known or priced), None)
+    return [fleet for fleet in others if fleet.cost.per_hour is not None] or others
+
+
+def _against(fleet: Fleet, best: Fleet) -> str:
+    """``8 b300-sxm TP4, +168 %, 11 kW, step times calibrated``."""
+    change = change_text(fleet.cost.per_hour, best.cost.per_hour) if fleet.cost.per_hour and best.cost.per_hour else ""
+    shape = f"{fleet.devices:,} {fleet.accelerators} {fleet.label}"
+    return f"{shape}, {change or 'at the same cost'}, {fleet.typical_w / KILO:,.0f} kW, step times {fleet.provenance}"
 
 
 def _alternative(studies: Studies) -> tuple[str, str]:
+    """The cheapest of all others, and beside it the cheapest that measurements stand behind."""
     rival, best = rival_of(studies), studies.plan.best
     if rival is None:
         return "none was compared", "name several accelerators, or none, to compare all"
-    change = change_text(rival.cost.per_hour, best.cost.per_hour) if rival.cost.per_hour and best.cost.per_hour else ""
-    shape = f"{rival.devices:,} {rival.accelerators} {rival.label}"
-    return shape, f"{change or 'at the same cost'}, {rival.typical_w / KILO:,.0f} kW; step times {rival.provenance}"
+    known = next((fleet for fleet in _others(studies) if fleet.provenance in _MEASURED), None)
+    beside = known is not None and known is not rival and best.provenance not in _MEASURED
+    said = f"; on measurements: {_against(known, best)}" if known is not None and beside else ""
+    return f"{rival.devices:,} {rival.accelerators} {rival.label}", f"{_against(rival, best)}{said}"
 
 
 def _availability(studies: Studies) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from simulator.reports.content.document import (
     seconds,
     table,
 )
-from simulator.reports.content.quantities import percent_text, seconds_text
+from simulator.reports.content.quantities import counted_text, percent_text, seconds_text
 from simulator.reports.sections.answer import finalists_outcome
 from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.studies import Studies
@@ -172,7 +172,7 @@ def performance_section(studies: Studies) -> Section:
     said = f"With {down} of {up} replicas up the peak takes {held or 'no stated objective'}."
     tables = [_latency_table(studies, index=0, key="at_peak", title=f"All {up} replicas up, at the planned peak")]
     if fleet.spares:
-        title = f"Spares down: {down} replicas carry the peak"
+        title = f"Spares down, at the planned peak: {counted_text(down, 'replica')}"
         tables.append(_latency_table(studies, index=1, key="degraded", title=title))
     unchecked = Paragraph(
         text="These percentiles come from the closed-form steady state; add --verify to plan-capacity to replay the "

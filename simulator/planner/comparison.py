@@ -77,11 +77,12 @@ def run_cost(
     """Price a scenario that runs all the time at its throughput."""
     listed = load_prices(prices, profiles=profiles)
     rule = PriceRule(kind=price_kind)
+    terms = " or ".join(rule.terms)
     price = market_price(listed, hardware=result.deployment.hardware.name, rule=rule)
     if price is None:
         return RunCost(
             currency=listed.currency,
-            offer=f"no price is known {' or '.join(rule.terms)}",
+            offer=f"no {terms} price is known",
             per_hour=None,
             per_million_output_tokens=None,
             per_million_tokens=None,

@@ -66,7 +66,7 @@ def test_replicas_multiply_bill_and_tokens_alike() -> None:
 def test_an_unknown_price_is_said_not_guessed() -> None:
     found = what_if(native_scenario(SCENARIO).model_copy(update={"hardware": "mi250x"}))
     assert found.cost.per_hour is None
-    assert "no on_demand price" in found.cost.offer
+    assert "no on_demand or reserved_1y price" in found.cost.offer
 
 
 def test_presets_have_a_source_and_a_name() -> None:

@@ -136,7 +136,9 @@ def test_every_choice_of_a_technique_answers_or_refuses(key: str) -> None:
     for option in page.selectbox(key=key).options:
         page.selectbox(key=key).set_value(option).run()
         assert not page.exception, option
-        assert not page.error, f"{option}: {page.error[0].value}"
+        said = page.error[0].value if page.error else ""
+        # The model of this page brings no prediction layers to speculate with.
+        assert ("num_nextn_predict_layers 0" in said) if option == "mtp" else not said, f"{option}: {said}"
 
 
 def test_weights_are_dtypes_and_named_methods() -> None:

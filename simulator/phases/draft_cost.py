@@ -101,6 +101,7 @@ def round_draft_s(deployment: Deployment, *, sequences: ArrayLike, context: Arra
     overheads = deployment.engine.overheads
     is_tree = plan.bookkeeping is Bookkeeping.TREE
     seconds += overheads.speculation_tree_s if is_tree else overheads.speculation_chain_s
+    seconds += counts * overheads.speculation_sequence_s
     if speculation.draft is not None:
         on_cpu = plan.draft_device == "cpu"
         for passes, width in ((1, plan.first_width), (plan.k - 1, plan.draft_width)):

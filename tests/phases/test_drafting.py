@@ -21,12 +21,18 @@ from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 
 
 def deployed(
-    *, model: str = "llama-2-7b", engine: EngineName = "vllm", tp_size: int = 1, pp_size: int = 1, **fields: Any
+    *,
+    model: str = "llama-2-7b",
+    hardware: str = "a100",
+    engine: EngineName = "vllm",
+    tp_size: int = 1,
+    pp_size: int = 1,
+    **fields: Any,
 ) -> Deployment:
     techniques = TechniquesSpec(speculation=SpeculationSpec(**fields) if fields else None)
     return deploy(
         model=load_model(model),
-        hardware=load_hardware("a100"),
+        hardware=load_hardware(hardware),
         parallelism=ParallelismSpec(tp_size=tp_size, pp_size=pp_size),
         engine=EngineSpec(name=engine),
         techniques=techniques,
@@ -172,3 +178,10 @@ def test_eager_frameworks_pay_for_bookkeeping_and_engines_do_not() -> None:
     assert round_draft_s(lookup, sequences=1, context=100) == overheads.speculation_chain_s > 0
     rest = deployed(method="rest", engine="torch-eager")
     assert round_draft_s(rest, sequences=1, context=100) > overheads.speculation_tree_s
+
+
+def test_a_host_that_walks_the_guesses_takes_its_time_for_each_sequence() -> None:
+    found = deployed(method="lookup", engine="sglang", hardware="mi300x")
+    one_s, many_s = round_draft_s(found, sequences=[1, 11], context=100)
+    assert many_s - one_s == pytest.approx(10 * found.engine.overheads.speculation_sequence_s)
+    assert many_s > one_s

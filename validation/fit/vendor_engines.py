@@ -38,9 +38,10 @@ METRICS = ("tpot_p50_s", "total_tokens_per_s")
 ROUNDS = 2
 OUTLIER = 0.1
 """Errors beyond this count linearly [Huber1964]: some rows are odd in ways that no engine constant explains."""
-SCALES: Mapping[str, float] = {"launch_gap_s": 2e-6, "step_per_sequence_s": 1e-5, "slowness": 0.05}
-LOWEST: Mapping[str, float] = {"launch_gap_s": 0.0, "step_per_sequence_s": 0.0, "slowness": 1.0}
-"""``slowness`` is the inverse of ``tuned_share``: times are linear in it."""
+SCALES: Mapping[str, float] = {"launch_gap_s": 2e-6, "sequence_s": 1e-5, "slowness": 0.05}
+LOWEST: Mapping[str, float] = {"launch_gap_s": 0.0, "sequence_s": 0.0, "slowness": 1.0}
+"""``slowness`` is the inverse of ``tuned_share``: times are linear in it. ``sequence_s`` is host time per sequence, of
+every step or, in runs that speculate, of their rounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +79,22 @@ def cases_of(data: Path, *, vendor: str, every: int, mode: str) -> dict[str, lis
     return found
 
 
+def _sequence_field(speculates: bool) -> str:
+    return "speculation_sequence_s" if speculates else "step_per_sequence_s"
+
+
+def overheads_of(values: Mapping[str, float], speculates: bool) -> dict[str, float]:
+    """Fitted numbers under the names that an engine's overheads have."""
+    return {
+        "launch_gap_s": values["launch_gap_s"],
+        "tuned_share": 1.0 / values["slowness"],
+        _sequence_field(speculates): values["sequence_s"],
+    }
+
+
 def _with(deployment: Deployment, values: Mapping[str, float]) -> Deployment:
     """The replica with these numbers on its own host."""
-    given = {"tuned_share": 1.0 / values["slowness"], **{name: values[name] for name in SCALES if name != "slowness"}}
-    overheads = deployment.engine.overheads.model_copy(update=given)
+    overheads = deployment.engine.overheads.model_copy(update=overheads_of(values, deployment.speculation is not None))
     traits = replace(deployment.kernels.traits, launch_gap_s=overheads.launch_gap_s, tuned_share=overheads.tuned_share)
     engine = replace(deployment.engine, overheads=overheads)
     return replace(deployment, engine=engine, kernels=replace(deployment.kernels, traits=traits))
@@ -94,8 +107,12 @@ def own_errors(cases: Sequence[Case]) -> Array:
 
 def _now(deployment: Deployment) -> dict[str, float]:
     overheads = deployment.engine.overheads
-    kept = {name: float(getattr(overheads, name)) for name in SCALES if name != "slowness"}
-    return {**kept, "slowness": 1.0 / overheads.tuned_share}
+    sequence_s = getattr(overheads, _sequence_field(deployment.speculation is not None))
+    return {
+        "launch_gap_s": overheads.launch_gap_s,
+        "sequence_s": float(sequence_s),
+        "slowness": 1.0 / overheads.tuned_share,
+    }
 
 
 def log_errors(cases: Sequence[Case], values: Mapping[str, float]) -> Array:
@@ -135,7 +152,7 @@ class Fitted:
 
 def fit(cases: Sequence[Case]) -> Fitted:
     """Fit on all cases, and once more without each model (accelerator, weight format where there is one of them)."""
-    values: dict[str, float] = {"launch_gap_s": 3e-6, "step_per_sequence_s": 1e-5, "slowness": 1.1}
+    values: dict[str, float] = {"launch_gap_s": 3e-6, "sequence_s": 1e-5, "slowness": 1.1}
     for _ in range(ROUNDS):
         here, slopes = _linearised(cases, values)
         before, values = values, _moved(here, slopes, values)
@@ -198,13 +215,12 @@ def main() -> None:
         fitted = fit(cases)
         report(engine, cases, fitted)
         if arguments.write:
-            values = {name: value for name, value in fitted.values.items() if name != "slowness"}
             errors = np.abs(np.expm1(fitted.held_out)).mean(axis=0)
             write_vendor_fits(
                 engine,
                 vendor=vendor,
                 before=later_release(engine, vendor=vendor) if mode == "aggregated" else None,
-                overheads={**values, "tuned_share": 1.0 / fitted.values["slowness"]},
+                overheads=overheads_of(fitted.values, mode != "aggregated"),
                 spread=spread_of(fitted),
                 note=f"Three numbers for all models. Leave one {fitted.left_out} out: TPOT {errors[0]:.1%}, tokens/s "
                 f"{errors[1]:.1%}. The other overheads are those of the engine elsewhere.",

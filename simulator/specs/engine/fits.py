@@ -28,6 +28,7 @@ class EngineOverheads(Spec):
     sampler_bytes_per_logit : temporaries of sampling per logit (float copies, sort keys and indices)
     speculation_chain_s, speculation_tree_s : host time of a round of speculation around its forward passes: compare and
         cut a chain of guesses; build a tree with its mask, walk it, compact the cache [s]
+    speculation_sequence_s : the same per sequence that guesses [s]
     vector_elements_per_clock : numbers of the cache that the vector units of a compute unit take in per clock, where
         decode attention has no matrix kernel
     launch_gap_s : device time between a kernel of a step and the next, beyond what kernels cost back to back in a
@@ -48,6 +49,7 @@ class EngineOverheads(Spec):
     sampler_bytes_per_logit: NonNegativeFloat
     speculation_chain_s: NonNegativeFloat = 0.0
     speculation_tree_s: NonNegativeFloat = 0.0
+    speculation_sequence_s: NonNegativeFloat = 0.0
     vector_elements_per_clock: NonNegativeFloat = 0.0
     launch_gap_s: NonNegativeFloat = 0.0
     tuned_share: float = Field(default=1.0, gt=0, le=1)

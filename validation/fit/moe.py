@@ -61,6 +61,9 @@ OUTLIER, ROUNDS = 1.0, 5
 """How firmly outliers are set aside: some tables hold whole sizes whose kernel was not tuned, up to four times as slow
 (cross-validated error of H100 TensorRT-LLM bf16 falls by a quarter, of others by up to 4 %)."""
 
+SOFTNESS = 0.1
+"""Residual of a logarithm beyond which a row counts linearly."""
+
 ITERATIONS = 150
 """Steps of the solver in each round; more change no score."""
 
@@ -120,21 +123,43 @@ def correction_key(format: MatmulFormat, variant: str) -> str:
     return ".".join(part for part in ("moe", format.name, variant) if part)
 
 
-def fit_format(
-    group: KernelGroup, *, hardware: AcceleratorSpec, format: MatmulFormat, file: str, version: str
-) -> Fitted:
-    """Physics and correction on the fit part, intervals from its folds (whole models), scored last."""
-    rows = group.rows
+def seen_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows to fit: those not held out, or all where nothing or everything would be."""
     if not rows["is_score"].any() or rows["is_score"].all():
         rows = rows.assign(is_score=False)
-    seen = rows[~rows["is_score"]].reset_index(drop=True)
+    return rows[~rows["is_score"]].reset_index(drop=True)
+
+
+def fit_physics(seen: pd.DataFrame, *, hardware: AcceleratorSpec, format: MatmulFormat) -> dict[str, float]:
+    """Parameters of one format from its own rows."""
     sample = seen.iloc[stratified_sample(np.log2(seen["num_tokens"].to_numpy(dtype=float)), count=1500)]
-    parameters = fit_parameters(
+    return fit_parameters(
         lambda trial: physics_seconds(sample, hardware=hardware, format=format, parameters=trial),
         sample["seconds"].to_numpy(),
         bounds=BOUNDS,
-        softness=0.1,
+        softness=SOFTNESS,
     )
+
+
+def fit_format(
+    group: KernelGroup,
+    *,
+    hardware: AcceleratorSpec,
+    format: MatmulFormat,
+    file: str,
+    version: str,
+    parameters: Mapping[str, float] | None = None,
+) -> Fitted:
+    """Physics and correction on the fit part, intervals from its folds (whole models), scored last.
+
+    parameters : of the physics where they were fitted with those of other formats
+    """
+    rows = group.rows
+    if not rows["is_score"].any() or rows["is_score"].all():
+        rows = rows.assign(is_score=False)
+    seen = seen_rows(rows)
+    if parameters is None:
+        parameters = fit_physics(seen, hardware=hardware, format=format)
     physics = physics_seconds(seen, hardware=hardware, format=format, parameters=parameters)
     residual = np.log(seen["seconds"].to_numpy() / physics)
     everywhere = correction_points(load_of(seen))
@@ -147,7 +172,7 @@ def fit_format(
         format=format.name,
         variant=group.variant,
         model="grouped_gemm",
-        parameters=parameters,
+        parameters=dict(parameters),
         correction=LatticeSpec(file=file, key=correction_key(format, group.variant), axes=CORRECTION_AXES),
         box={axis: (round(float(a), 4), round(float(b), 4)) for axis, a, b in zip(BOX_AXES, low, high, strict=True)},
         error=NOT_SCORED,

@@ -21,6 +21,8 @@ from simulator.planner.plan_warnings import (
     SmallerUnpriced,
     StalePrice,
 )
+from simulator.planner.search.candidates import NO_TECHNIQUES
+from simulator.planner.search.default_format import leaves_format_open
 from simulator.planner.search.question import Question
 from simulator.specs.money.prices import PriceProfile
 from simulator.units import KILO
@@ -74,7 +76,10 @@ def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[
     deployment = best.replica.deployment
     if best.devices >= MANY_DEVICES:
         found.append(_many(question, best, fleets))
-    if best.quality:
+    # What a default checkpoint is known to lose stands under the assumptions.
+    plain = deployment.techniques.spec == NO_TECHNIQUES and not question.spec.kv_cache
+    taken_by_default = leaves_format_open(question.spec) and plain
+    if best.quality and not taken_by_default:
         found.append(AnswersMayDiffer(model=question.model.name, quality=best.quality))
     if best.provenance == "assumed" and deployment.speculation is not None:
         found.append(AcceptanceAssumed())

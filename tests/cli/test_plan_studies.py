@@ -118,6 +118,7 @@ def test_refusals(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 
 def test_techniques_are_compared_and_named_in_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--rps", "20", "--model", "llama-3.1-8b", "--hardware", "h100", "--tp", "1", "--json"]
+    flags += ["--weights", "bf16"]
     assert main([*flags, "--speculation", "eagle"]) == 0
     printed = capsys.readouterr()
     plan = json.loads(printed.out)["plan"]

@@ -22,7 +22,6 @@ OWN = (
     "simulator.planner.studies.stock",
     "simulator.planner.gap.closing",
     "simulator.planner.studies.resilience",
-    "simulator.planner.search.wide_search",
     "simulator.reports.formats.html",
     "simulator.specs.question.scenario",
     "simulator.specs.measured.serving_results",

@@ -179,12 +179,12 @@ class TestGap:
         assert gap.closed == (before <= 40)
 
     def test_what_a_change_promises_is_what_its_flags_give(self) -> None:
-        gap = planned(hardware="h100", kv_cache="bf16", explain_gap=True).study(Gap)
+        gap = planned(hardware="a100", kv_cache="bf16", explain_gap=True).study(Gap)
         assert gap is not None
         first = next(step for step in gap.steps if step.given[0].field in ("scheme", "weights"))
         if first is gap.steps[0]:
             (given,) = first.given
-            again = planned(hardware="h100", kv_cache="bf16", **{given.field: given.value})
+            again = planned(hardware="a100", kv_cache="bf16", **{given.field: given.value})
             assert min(fleet.devices for fleet in (again.best, *again.alternatives)) <= first.devices
 
     def test_formats_say_what_is_known_of_their_quality(self) -> None:
@@ -203,7 +203,7 @@ class TestGap:
         assert hit is None or 0 < hit < 1
 
     def test_nothing_serves_as_asked_but_something_would(self) -> None:
-        error = refused(rps=10, latency_p95="5s", hardware="h100", max_gpus=800)
+        error = refused(rps=10, latency_p95="2s", hardware="h100", max_gpus=800)
         if isinstance(error, GapError) and error.gap.steps:
             assert error.gap.start_devices is None
             assert error.gap.steps[0].saved_devices is None

@@ -183,7 +183,7 @@ class TestGuesses:
         assert guessing.replica.unloaded.ttft_mean_s == pytest.approx(evaluated.replica.unloaded.ttft_mean_s)
 
     def test_agrees_with_the_event_simulation(self) -> None:
-        asked = question(speculation=("ngram",))
+        asked = question(speculation=("ngram",), weights="bf16")
         found = pair(asked)
         rate = 0.5 * min(found.replica.saturation_per_s, found.prefill.replica.saturation_per_s)
         (steady,) = seen(found, (rate,), (rate,), objectives=())

@@ -249,8 +249,8 @@ class TestRefusals:
             planned(**fields)
 
     def test_rejections_carry_amounts(self) -> None:
-        plan = plan_capacity(plan_spec({"model": MODEL, "hardware": "h100", "rps": 10}))
-        (alone,) = [item for item in plan.rejections if item.label == "TP1"]
+        plan = plan_capacity(plan_spec({"model": MODEL, "hardware": "h100", "rps": 10, "weights": "bf16"}))
+        (alone,) = [item for item in plan.rejections if item.label == "TP1 bf16"]
         assert alone.code == "memory"
         assert 60 < float(str(alone.reason).split("by ")[1].split()[0]) < 80  # 141 GB of weights in 80 GB
 

@@ -22,7 +22,10 @@ from simulator.planner.studies.uncertainty import Uncertainty, uncertainty_of
 from simulator.specs.question.plan import plan_spec
 
 # Many small replicas, bought one by one, so that changes of a percent show.
-ASKED = {"model": "llama-3.1-8b", "hardware": "a100", "tp": 1, "rps": 2000, "round_to": "device", "spares": 0}
+ASKED = {
+    **{"model": "llama-3.1-8b", "hardware": "a100", "tp": 1, "rps": 2000, "round_to": "device", "spares": 0},
+    **{"ttft_p95": "2s", "tpot_p95": "200ms"},
+}
 RISING = ("request rate", "prompt length", "answer length")
 EASING = ("prefix cache hits", "MFU of the kernels", "MBU of the kernels", "step time (80 % interval)")
 

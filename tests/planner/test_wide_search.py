@@ -124,26 +124,36 @@ class TestScreening:
 
 class TestSearch:
     def test_finds_what_an_exact_search_of_the_same_space_finds(self) -> None:
-        limits = {"hardware": ("h100", "l40s"), "max_num_seqs": (32, 128, 512), "pp": (1,)}
+        limits = {"hardware": ("h100", "l40s"), "max_num_seqs": (32, 128, 512), "pp": (1,), "serving": "aggregated"}
+        limits["max_num_batched_tokens"] = 8192
         exact = plan_capacity(plan_spec({"rps": 200, "model": "llama-3.1-70b", **limits}))
-        asked = question(search="wide", max_num_batched_tokens=8192, **limits)
+        asked = question(search="wide", **limits)
         best = min(try_platforms(asked, platforms(asked.spec)).trial.sized, key=lambda item: item.rank)
         assert best.cost.per_hour is not None
         assert exact.best.cost.per_hour is not None
         assert best.cost.per_hour <= exact.best.cost.per_hour * 1.01
 
     def test_more_to_choose_from_never_costs_more(self) -> None:
-        usual = plan_capacity(question(hardware="h100").spec)
-        wide = plan_capacity(question(hardware="h100", search="wide").spec)
+        usual = plan_capacity(question(hardware="h100", weights="bf16").spec)
+        wide = plan_capacity(question(hardware="h100", weights="bf16", search="wide").spec)
         free = plan_capacity(question(hardware="h100", search="wide", any_precision=True).spec)
         costs = [plan.best.cost.per_hour or 0.0 for plan in (usual, wide, free)]
         assert costs[2] < costs[1] <= costs[0]
         assert wide.search is not None
         assert wide.search.candidates == 12 * 16 * 6
 
-    def test_the_default_keeps_the_models_own_precision(self) -> None:
-        plan = plan_capacity(question(search="wide").spec)
-        assert plan.best.replica.deployment.plan.linear.name == "bf16"
+    @pytest.mark.parametrize(("hardware", "served"), [("h100", "fp8"), ("a100", "bf16")])
+    def test_the_default_is_the_published_checkpoint_that_the_accelerator_multiplies(
+        self, hardware: str, served: str
+    ) -> None:
+        for search in ("usual", "wide"):
+            plan = plan_capacity(question(search=search, hardware=hardware).spec)
+            assert plan.best.replica.deployment.plan.linear.name == served
+
+    def test_a_floor_on_quality_keeps_what_loses_more_out_of_the_default(self) -> None:
+        for floor, served in ((0.0, "bf16"), (0.05, "fp8")):
+            plan = plan_capacity(question(hardware="h100", any_technique=True, max_quality_loss=floor).spec)
+            assert plan.best.replica.deployment.plan.linear.name == served
 
     def test_answers_of_one_token_are_refused(self) -> None:
         with pytest.raises(RoofcastError, match="more than one token"):

@@ -69,7 +69,8 @@ GAP = Gap(
 
 @cache
 def plan() -> CapacityPlan:
-    fields = {"model": "llama-3.1-8b", "hardware": "h100", "rps": 200, "stock": "a100=8"}
+    fields = {"model": "llama-3.1-8b", "hardware": "h100", "rps": 200, "stock": "a100=8", "serving": "aggregated"}
+    fields |= {"weights": "bf16", "ttft_p95": "2s", "tpot_p95": "200ms"}
     found = plan_capacity(plan_spec({**fields, "pareto": True, "pools": True}))
     return replace(found, studies=(*found.studies, GAP))
 
@@ -135,7 +136,8 @@ def test_limits_and_single_changes_stand_beside_the_steps() -> None:
 
 @pytest.mark.parametrize("limit", ["max_gpus", "max_cost_per_hour"])
 def test_a_fleet_within_its_limits_is_offered_only_what_is_cheaper_or_smaller(limit: str) -> None:
-    fields = {"model": "llama-3.1-8b", "hardware": "h100", "rps": 20, "explain_gap": True, limit: 64}
+    fixed = {"serving": "aggregated", "max_num_seqs": 256, "max_num_batched_tokens": 8192}
+    fields = {"model": "llama-3.1-8b", "hardware": "h100", "rps": 20, "explain_gap": True, limit: 64, **fixed}
     found = plan_capacity(plan_spec(fields))
     assert found.study(Gap) is not None
     assert found.study(Gap).fits_as_asked

@@ -179,7 +179,7 @@ def precisions(spec: PlanSpec, *, model: ModelSpec, hardware: AcceleratorSpec) -
     """Formats to compare on an accelerator: those that were given, or of what is published for it."""
     if not leaves_format_open(spec):
         return _given_precisions(spec)
-    usual = default_precision(model, hardware=hardware)
+    usual = default_precision(model, hardware=hardware, floor=spec.max_quality_loss)
     return tuple(usual.model_copy(update={"kv_cache": kv_cache}) for kv_cache in spec.kv_cache or (None,))
 
 

@@ -8,44 +8,58 @@ from simulator.assumptions import Assumption, ValueOrigin
 from simulator.planner.search.format_quality import answer_quality
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.measured.checkpoints import CheckpointSpec, published_checkpoints
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
+from simulator.specs.model.published import PublishedCheckpoint, published_checkpoints
 from simulator.specs.question.plan import PlanSpec
+from simulator.specs.spellings import plain_word
 
+SCHEMES = {"fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4", "int8": "w8a8"}
+"""Schemes by the method of a checkpoint that multiplies in few bits."""
 QUALITY_FLOOR = 0.01
 """Largest published loss of answers for which a checkpoint of somebody else than the model's maker is a default."""
 
 
-def default_checkpoint(model: ModelSpec, *, hardware: AcceleratorSpec) -> CheckpointSpec | None:
+def default_checkpoint(
+    model: ModelSpec, *, hardware: AcceleratorSpec, floor: float | None = None
+) -> PublishedCheckpoint | None:
     """The narrowest published checkpoint that multiplies faster than 16 bit here; None to serve the model's own.
 
-    A maker's own checkpoints are taken at its word, those of others where little is known to be lost.
+    A maker's own checkpoints are taken at its word, those of others where little is known to be lost; with a ``floor``
+    of the question's own every loss has to be known and within it.
     """
-    return _default_checkpoint(Same(model), Same(hardware))
+    return _default_checkpoint(Same(model), Same(hardware), floor)
 
 
 @lru_cache(maxsize=512)
-def _default_checkpoint(model: Same[ModelSpec], hardware: Same[AcceleratorSpec]) -> CheckpointSpec | None:
-    peaks, found = hardware.held.peak_flops_per_s, []
+def _default_checkpoint(
+    model: Same[ModelSpec], hardware: Same[AcceleratorSpec], floor: float | None
+) -> PublishedCheckpoint | None:
+    peaks, found = hardware.held.peak_flops_per_s, list[tuple[int, PublishedCheckpoint]]()
+    wanted = plain_word(model.held.checkpoint or model.held.name)
     if model.held.quantization is not None:
         return None
-    for item in published_checkpoints(model.held.checkpoint or model.held.name):
-        faster = peaks.get(item.dtype, 0.0) > peaks.get(Dtype.BF16, peaks.get(Dtype.FP16, 0.0))
-        if faster and (item.by_maker or _known_to_lose_little(model.held, item)):
-            found.append(item)
-    return min(found, key=lambda item: BITS[item.dtype], default=None)
+    for item in published_checkpoints():
+        scheme, dtype = SCHEMES.get(item.format.method), item.format.activations
+        if plain_word(item.base) != wanted or scheme is None or dtype is None:
+            continue
+        faster = peaks.get(dtype, 0.0) > peaks.get(Dtype.BF16, peaks.get(Dtype.FP16, 0.0))
+        loss = answer_quality(model.held, PrecisionSpec(scheme=scheme))
+        trusted = floor is None and _by_maker(item)
+        if faster and (trusted or loss.within(QUALITY_FLOOR if floor is None else floor)):
+            found.append((BITS[dtype], item))
+    return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
-def _known_to_lose_little(model: ModelSpec, item: CheckpointSpec) -> bool:
-    return answer_quality(model, PrecisionSpec(scheme=item.scheme)).within(QUALITY_FLOOR)
+def _by_maker(item: PublishedCheckpoint) -> bool:
+    return item.id.partition("/")[0].lower() == item.base.partition("/")[0].lower()
 
 
 def format_assumptions(spec: PlanSpec, model: ModelSpec, *, hardware: AcceleratorSpec) -> tuple[Assumption, ...]:
     """Which checkpoint a plan is of, where it was left open and is not the model's own."""
     if not leaves_format_open(spec):
         return ()
-    found = default_checkpoint(model, hardware=hardware)
+    found = default_checkpoint(model, hardware=hardware, floor=spec.max_quality_loss)
     if found is None:
         return ()
     return (Assumption(key="format", value=found, origin=ValueOrigin.DEFAULT, detail=hardware.name),)
@@ -56,7 +70,7 @@ def leaves_format_open(spec: PlanSpec) -> bool:
     return not (spec.weights or spec.scheme or spec.activations or spec.any_precision)
 
 
-def default_precision(model: ModelSpec, *, hardware: AcceleratorSpec) -> PrecisionSpec:
+def default_precision(model: ModelSpec, *, hardware: AcceleratorSpec, floor: float | None = None) -> PrecisionSpec:
     """Formats of the default checkpoint; those of the model's own weights where there is none."""
-    found = default_checkpoint(model, hardware=hardware)
-    return PrecisionSpec() if found is None else PrecisionSpec(scheme=found.scheme)
+    found = default_checkpoint(model, hardware=hardware, floor=floor)
+    return PrecisionSpec() if found is None else PrecisionSpec(scheme=SCHEMES[found.format.method])

@@ -146,7 +146,9 @@ def options_section(studies: Studies) -> Section:
         columns("Option", "Why", words=("Option",), wide="Why"),
         [(f"{item.hardware} {item.label}", flagged(str(item.reason))) for item in nearest_rejections(plan)],
     )
-    blocks: list[Block] = [options, _market_table(studies), *price_blocks(plan), Figure(chart=pareto_chart(plan))]
+    families = (Paragraph(text=families_text(plan.families)),) if plan.families else ()
+    money = (_market_table(studies), *price_blocks(plan))
+    blocks: list[Block] = [options, *families, *money, Figure(chart=pareto_chart(plan))]
     blocks += [refused] if refused.rows else []
     blocks += [*choice_blocks(plan), *stock_money_blocks(studies)]
     return Section(key="options", title="Options considered", blocks=tuple(blocks))
@@ -162,8 +164,7 @@ def choice_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
 
 def search_blocks(plan: CapacityPlan) -> tuple[Paragraph, ...]:
     """How wide the search was."""
-    found = () if plan.search is None else (_searched(plan.search),)
-    return (*found, *((Paragraph(text=families_text(plan.families)),) if plan.families else ()))
+    return () if plan.search is None else (_searched(plan.search),)
 
 
 def _searched(search: SearchSummary) -> Paragraph:

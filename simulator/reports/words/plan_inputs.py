@@ -14,7 +14,7 @@ from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.words.assumptions import assumption_text, cut_text, source_text
 from simulator.reports.words.flags import flag_of
 from simulator.reports.words.prices import price_source_text, price_switch_text
-from simulator.specs.measured.checkpoints import CheckpointSpec
+from simulator.specs.model.published import PublishedCheckpoint
 from simulator.specs.money.prices import PriceProfile
 from simulator.traffic.lengths import LengthDistribution
 from simulator.units import KILO, bound_text, percent_text, plain_text
@@ -81,8 +81,9 @@ def _value(item: Assumption) -> str:
             return ", ".join(f"{o.name} <= {bound_text(o.bound_s)}" for o in objectives if isinstance(o, Objective))
         case "confidence", int(percent):
             return f"objectives hold in {percent} % of draws of the step times"
-        case "format", CheckpointSpec() as served:
-            return f"{served.scheme}, the checkpoint {served.id}"
+        case "format", PublishedCheckpoint() as served:
+            known = "; from memory, verify" if served.source == "memory" else ""
+            return f"{served.format.method}, the checkpoint {served.id}{known}"
         case "utilization", float(load):
             return f"{percent_text(load)} of the rate that saturates it"
         case "spares", SparesWanted() as wanted:

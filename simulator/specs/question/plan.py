@@ -230,14 +230,6 @@ class PlanSpec(Spec):
         if self.any_precision and (self.weights or self.scheme or self.activations):
             flags = "`weights`, `activations` and `scheme`"
             raise RoofcastError(f"contradicts {flags}: give one or the other", field=Option("any_precision"))
-        compares = self.any_precision or self.any_technique or self.max_gpus or self.explain_gap
-        given = (self.weights, self.scheme, self.activations, self.kv_cache, self.sparsity, self.kv_policy)
-        if self.max_quality_loss is not None and not (compares or any(given)):
-            raise RoofcastError(
-                "changes nothing without `any_precision`, `any_technique`, `explain_gap` or a format or technique",
-                field=Option("max_quality_loss"),
-                code="no_effect",
-            )
         if self.any_technique and (self.speculation or self.sparsity or self.dp_size):
             raise RoofcastError(
                 "contradicts `speculation`, `sparsity` and `dp_size`: give one or the other",

@@ -85,7 +85,7 @@ def test_pairs_decide_the_format(weights: str | None, activations: str | None, n
         (PrecisionSpec(scheme="nvfp4", activations=Dtype.BF16), "precision.activations", "fp4"),
         (PrecisionSpec(weights=Dtype.BF16, activations=Dtype.FP8), "precision.activations", "no kernel"),
         (PrecisionSpec(weights=Dtype.INT8, activations=Dtype.FP8), "precision.activations", "no kernel"),
-        (PrecisionSpec(weights=Dtype.INT1), "precision.activations", "no kernel"),
+        (PrecisionSpec(weights=Dtype.INT1), "precision.weights", "no kernel"),
         (PrecisionSpec(kv_cache=Dtype.FP6), "precision.kv_cache", "allowed"),
     ],
 )

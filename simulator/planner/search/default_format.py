@@ -28,27 +28,27 @@ def default_checkpoint(
     A maker's own checkpoints are taken at its word, those of others where little is known to be lost; with a ``floor``
     of the question's own every loss has to be known and within it.
     """
-    return _default_checkpoint(Same(model), Same(hardware), floor)
+    peaks = hardware.peak_flops_per_s
+    plain = peaks.get(Dtype.BF16, peaks.get(Dtype.FP16, 0.0))
+    faster = [item for dtype, item in _trusted(Same(model), floor) if peaks.get(dtype, 0.0) > plain]
+    return faster[0] if faster else None
 
 
-@lru_cache(maxsize=512)
-def _default_checkpoint(
-    model: Same[ModelSpec], hardware: Same[AcceleratorSpec], floor: float | None
-) -> PublishedCheckpoint | None:
-    peaks, found = hardware.held.peak_flops_per_s, list[tuple[int, PublishedCheckpoint]]()
-    wanted = plain_word(model.held.checkpoint or model.held.name)
-    if model.held.quantization is not None:
-        return None
-    for item in published_checkpoints():
-        scheme, dtype = SCHEMES.get(item.format.method), item.format.activations
-        if plain_word(item.base) != wanted or scheme is None or dtype is None:
+@lru_cache(maxsize=64)
+def _trusted(model: Same[ModelSpec], floor: float | None) -> tuple[tuple[Dtype, PublishedCheckpoint], ...]:
+    """Checkpoints that may stand for a model in 16 bit, the narrowest first, with the format that multiplies them."""
+    found, wanted = [], plain_word(model.held.checkpoint or model.held.name)
+    for item in published_checkpoints() if model.held.quantization is None else ():
+        if plain_word(item.base) != wanted:
             continue
-        faster = peaks.get(dtype, 0.0) > peaks.get(Dtype.BF16, peaks.get(Dtype.FP16, 0.0))
+        scheme, dtype = SCHEMES.get(item.format.method), item.format.activations
+        if scheme is None or dtype is None:
+            continue
         loss = answer_quality(model.held, PrecisionSpec(scheme=scheme))
-        trusted = floor is None and _by_maker(item)
-        if faster and (trusted or loss.within(QUALITY_FLOOR if floor is None else floor)):
-            found.append((BITS[dtype], item))
-    return min(found, key=lambda pair: pair[0])[1] if found else None
+        own = floor is None and _by_maker(item)
+        if own or loss.within(QUALITY_FLOOR if floor is None else floor):
+            found.append((dtype, item))
+    return tuple(sorted(found, key=lambda pair: BITS[pair[0]]))
 
 
 def _by_maker(item: PublishedCheckpoint) -> bool:

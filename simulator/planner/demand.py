@@ -208,7 +208,7 @@ class _Traced:
     """A trace in numbers, and what it says beside the defaults that stand for the rest of it."""
 
     summary: TraceSummary | None = None
-    prefix_hit: TraceFound | None = None
+    prefix_hit: float | None = None
     arrival_cv: TraceFound | None = None
     warnings: tuple[PlanWarning, ...] = ()
 
@@ -229,8 +229,8 @@ def _read_trace(spec: PlanSpec) -> _Traced:
     found = measured_trace(trace)
     return _Traced(
         summary=summarise(trace),
-        prefix_hit=TraceFound(value=found.prefix_hit),
-        arrival_cv=TraceFound(value=found.arrival_cv),
+        prefix_hit=found.prefix_hit,
+        arrival_cv=TraceFound(value=found.dispersion),
         warnings=(*(TraceRepaired(note=note) for note in trace.warnings), *left_out(spec, found)),
     )
 
@@ -255,7 +255,8 @@ def read_demand(spec: PlanSpec, *, context_tokens: float = inf) -> Demand:
     named = None if spec.workload is None else workload_preset(spec.workload)
     prefix = _first(
         (spec.prefix_hit, ValueOrigin.GIVEN, None),
-        (named.prefix_hit if named else 0.0, ValueOrigin.DEFAULT, read.prefix_hit or named),
+        (read.prefix_hit, ValueOrigin.MEASURED, read.name),
+        (named.prefix_hit if named else 0.0, ValueOrigin.DEFAULT, named),
     )
     arrival_cv = _first((spec.arrival_cv, ValueOrigin.GIVEN, None), (1.0, ValueOrigin.DEFAULT, read.arrival_cv))
     mix = RequestMix(

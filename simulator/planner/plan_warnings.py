@@ -103,10 +103,9 @@ class TraceRepaired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceLeftOut:
-    """What a trace shows and the plan does not count; None where it is counted or too small to matter."""
+    """Bursts that a trace shows and the plan does not count: ``dispersion`` of all its arrivals, 1 for Poisson."""
 
-    prefix_hit: float | None
-    arrival_cv: float | None
+    dispersion: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,9 @@ def grouped_prompts(
     return _joined(lists)
 
 
-def hashed_prompts(hashes: Sequence[Sequence[int]], *, hash_block_tokens: int, block_size_tokens: int) -> PrefixLists:
+def hashed_prompts(
+    hashes: Sequence[Sequence[int] | Ints], *, hash_block_tokens: int, block_size_tokens: int
+) -> PrefixLists:
     """One list per request from a trace's own hashes, each of which stands for ``hash_block_tokens`` of prompt.
 
     A trace hashes blocks together with everything before them, as Mooncake's do [Qin2024]. Its blocks must be

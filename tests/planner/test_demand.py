@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from simulator.assumptions import ValueOrigin
 from simulator.errors import FileError, ProfileError, RoofcastError
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand, read_objectives
+from simulator.planner.search.question import resolve
 from simulator.planner.workload_presets import CHAT, PRESETS, WorkloadPreset
 from simulator.reports.words.plan_inputs import plan_input
 from simulator.reports.words.warnings import warning_texts
@@ -222,26 +224,38 @@ class TestDemand:
         assert source.origin is ValueOrigin.GIVEN
 
 
-class TestWhatATraceLeavesOut:
-    def test_shared_prefixes_are_said_with_the_flag_that_counts_them(self, tmp_path: Path) -> None:
+class TestWhatATraceSays:
+    def test_shared_prefixes_are_counted(self, tmp_path: Path) -> None:
         # The second prompt repeats the first one's block of 512 tokens, of which 100 are there: 512 of 700 at most.
         path = written(tmp_path, "t.jsonl", MOONCAKE)
-        (warning,) = warning_texts(read_demand(plan_spec({"trace": path})).warnings)
-        assert "at most 73 %" in warning
-        assert "--prefix-hit 0.73" in warning
-        assert read_demand(plan_spec({"trace": path, "prefix_hit": 0.5})).warnings == ()
+        demand = read_demand(plan_spec({"trace": path}))
+        assert demand.mix.prefix_hit_fraction == pytest.approx(512 / 700)
+        (said,) = [plan_input(item) for item in demand.assumptions if item.key == "prefix_hit"]
+        assert said.origin is ValueOrigin.MEASURED
+        assert "in a cache of 1,000,000 tokens" in said.source
+        assert read_demand(plan_spec({"trace": path, "prefix_hit": 0.5})).mix.prefix_hit_fraction == 0.5
 
     def test_bursts_are_said_with_the_flag_that_counts_them(self, tmp_path: Path) -> None:
-        # Twelve gaps of a tenth of a second, then one of 40 s, all in one minute.
-        stamps = [100 * place for place in range(13)] + [41_200]
+        # Every minute, a crowd of thirteen within a second: of 12 windows of 5 s one holds all.
+        stamps = [60_000 * minute + 50 * place for minute in range(6) for place in range(13)]
         lines = [f'{{"timestamp": {stamp}, "input_length": 9, "output_length": 9}}' for stamp in stamps]
         path = written(tmp_path, "t.jsonl", "\n".join(lines))
         (warning,) = warning_texts(read_demand(plan_spec({"trace": path})).warnings)
-        # Mean of 41.2 / 13 s; the spread is that of one gap of 40 s among twelve of 0.1 s.
-        mean = 41.2 / 13
-        cv = ((12 * 0.1**2 + 40.0**2) / 13 - mean**2) ** 0.5 / mean
-        assert f"--arrival-cv {cv:.2f}" in warning
+        assert "vary 13 times as much as Poisson's: one of N replicas sees --arrival-cv sqrt(1 + 12 / N)" in warning
         assert read_demand(plan_spec({"trace": path, "arrival_cv": 2})).warnings == ()
+
+    def test_the_model_that_a_benchmark_names_is_planned(self, tmp_path: Path) -> None:
+        run = {
+            "model_id": "Qwen/Qwen3-8B",
+            "start_times": [0.0, 1.0, 2.0],
+            "input_lens": [9] * 3,
+            "output_lens": [9] * 3,
+        }
+        path = written(tmp_path, "run.json", json.dumps(run))
+        question = resolve(plan_spec({"trace": path}))
+        assert question.model.name == "Qwen/Qwen3-8B"
+        assert question.assumptions[0].origin is ValueOrigin.TRACE
+        assert resolve(plan_spec({"trace": path, "model": "llama-3.1-8b"})).model.name == "llama-3.1-8b"
 
     def test_steady_traces_are_not_warned_about(self, tmp_path: Path) -> None:
         demand = read_demand(plan_spec({"trace": written(tmp_path, "t.csv", AZURE)}))

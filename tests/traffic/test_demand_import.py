@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from simulator.errors import FileError, RoofcastError
+from simulator.reports.answers.demand import demand_text
+from simulator.specs.question.plan import plan_spec
+from simulator.traffic.recorded.demand import dispersion
 from simulator.traffic.recorded.importers import import_demand, prefix_hits
 from simulator.traffic.recorded.prometheus import histogram_cv, histogram_quantile
 from simulator.traffic.recorded.traces import read_trace, summarise
@@ -51,14 +54,29 @@ def test_a_trace_says_the_same_here_as_in_a_plan(tmp_path: Path) -> None:
     assert found.prefix_hit is None
 
 
-def test_even_arrivals_have_no_spread_and_random_ones_that_of_poisson(tmp_path: Path) -> None:
-    assert import_demand(azure(tmp_path)).arrival_cv == pytest.approx(0.0, abs=1e-6)
+def test_even_arrivals_have_no_dispersion_and_random_ones_that_of_poisson(tmp_path: Path) -> None:
+    assert dispersion(np.arange(0.0, 600.0, 0.5)) == 0.0
+    assert dispersion(np.arange(0.0, 100.0, 0.5)) is None, "one minute tells nothing"
     at = np.cumsum(np.random.default_rng(1).exponential(1.0, size=20_000))
     rows = "\n".join(f"{stamp:.6f},gpt,10,5,15,log" for stamp in at)
     path = write(tmp_path, f"Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n{rows}", "burst.csv")
     found = import_demand(path)
     assert found.tool == "BurstGPT trace"
-    assert found.arrival_cv == pytest.approx(1.0, abs=0.05)
+    assert found.dispersion == pytest.approx(1.0, abs=0.05)
+
+
+def test_the_tide_is_no_burst_and_a_router_thins_bursts() -> None:
+    generator = np.random.default_rng(5)
+    minutes = 400
+    rates = np.repeat(10 * (1 + 0.9 * np.sin(np.arange(minutes) / 40)), 60)
+    tide = np.repeat(np.arange(minutes * 60), generator.poisson(rates)) + 0.5
+    assert dispersion(np.sort(tide)) == pytest.approx(1.0, abs=0.1)
+    # A crowd of twelve at random moments: counts vary twelve times as much as Poisson's.
+    crowds = np.sort(np.repeat(generator.uniform(0, minutes * 60, size=8000), 12))
+    fleet = dispersion(crowds)
+    assert fleet == pytest.approx(12.0, rel=0.1)
+    replica = dispersion(crowds[generator.random(len(crowds)) < 1 / 4])
+    assert replica == pytest.approx(1 + (12 - 1) / 4, rel=0.1)
 
 
 def test_prefix_hits_stop_at_the_first_new_block() -> None:
@@ -111,13 +129,18 @@ def test_benchmark_results_agree_on_the_same_run(name: str) -> None:
     assert found.rate_per_s == pytest.approx(13.3, rel=1e-3)
 
 
+VLLM_RUN = {
+    "completed": 3,
+    "duration": 10.0,
+    "request_throughput": 0.3,
+    "total_input_tokens": 60,
+    "total_output_tokens": 30,
+}
+
+
 def test_vllm_arrays_give_spreads(tmp_path: Path) -> None:
     data = {
-        "completed": 3,
-        "duration": 10.0,
-        "request_throughput": 0.3,
-        "total_input_tokens": 60,
-        "total_output_tokens": 30,
+        **VLLM_RUN,
         "input_lens": [10, 20, 30],
         "output_lens": [10, 10, 10],
         "start_times": [0.0, 1.0, 2.0, 3.0],
@@ -125,7 +148,35 @@ def test_vllm_arrays_give_spreads(tmp_path: Path) -> None:
     found = import_demand(write(tmp_path, json.dumps(data), "bench.json"))
     assert found.isl.cv == pytest.approx(np.std([10, 20, 30]) / 20)
     assert found.osl.cv == 0
-    assert found.arrival_cv == 0
+    assert found.dispersion is None
+    # Four requests were sent in three seconds, of which three were answered in ten.
+    assert found.rate_per_s == pytest.approx(1.0)
+    assert any("0.3/s were answered" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("rate", "offered"), [(1.0, 1.0), ("inf", 0.3)])
+def test_clients_that_wait_for_answers_offer_what_is_answered(tmp_path: Path, rate: object, offered: float) -> None:
+    data = {**VLLM_RUN, "request_rate": rate, "start_times": [0.0, 1.0, 2.0, 3.0]}
+    assert import_demand(write(tmp_path, json.dumps(data), "bench.json")).rate_per_s == pytest.approx(offered)
+
+
+def test_the_model_of_a_benchmark_goes_into_its_workload(tmp_path: Path) -> None:
+    found = import_demand(str(RESULTS / "vllm_bench.json"))
+    assert found.model == "meta-llama/Llama-3.1-8B-Instruct"
+    path = write(tmp_path, demand_text(found, sha256="0"), "w.yaml")
+    assert plan_spec({}, workload=path).model == found.model
+    assert plan_spec({"model": "qwen3-32b"}, workload=path).model == "qwen3-32b"
+
+
+def test_hits_fade_with_the_cache() -> None:
+    chains = [((2 * number, 2 * number + 1), 1024.0) for number in range(100)]
+    again = [*chains, *chains]
+    endless = prefix_hits(again)
+    assert endless == pytest.approx(0.5, abs=0.01)
+    found = [prefix_hits(again, cache_tokens=512 * blocks) for blocks in (1, 10, 150, 400)]
+    assert found == sorted(found)
+    assert found[-1] == endless
+    assert found[0] < 0.01
 
 
 @pytest.mark.parametrize(
@@ -225,7 +276,7 @@ def test_a_trace_out_of_order_is_sorted_with_a_warning(tmp_path: Path) -> None:
     mixed = import_demand(write(tmp_path, head + "\n".join([rows[1], rows[0], *rows[2:]]), "mixed.csv"))
     assert even.warnings == ()
     assert "not in the order of its times (goes back once)" in mixed.warnings[0]
-    assert (mixed.rate_per_s, mixed.isl, mixed.arrival_cv) == (even.rate_per_s, even.isl, even.arrival_cv)
+    assert (mixed.rate_per_s, mixed.isl, mixed.dispersion) == (even.rate_per_s, even.isl, even.dispersion)
 
 
 def test_lengths_that_no_model_takes_are_refused(tmp_path: Path) -> None:
@@ -235,14 +286,10 @@ def test_lengths_that_no_model_takes_are_refused(tmp_path: Path) -> None:
         import_demand(path)
 
 
-def test_a_clock_that_ticks_slowly_says_nothing_about_bursts(tmp_path: Path) -> None:
-    lines = [
-        json.dumps({"timestamp": 3000 * (number // 10), "input_length": 100, "output_length": 10})
-        for number in range(400)
-    ]
-    found = import_demand(write(tmp_path, "\n".join(lines), "mooncake.jsonl"))
-    assert found.arrival_cv is None
-    assert any("too coarse" in note for note in found.notes)
+def test_a_clock_that_ticks_slowly_is_no_burst() -> None:
+    generator = np.random.default_rng(3)
+    ticks = np.repeat(3.0 * np.arange(4000), generator.poisson(30.0, size=4000))
+    assert dispersion(ticks) == pytest.approx(1.0, abs=0.1)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_totals_of_a_benchmark_become_means() -> None:
     assert (found.requests, found.rate_per_s, found.duration_s) == (4, 2.0, 2.0)
     assert (found.isl.mean, found.osl.mean) == (100.0, 20.0)
     assert found.isl.cv is None
-    assert found.arrival_cv is None
+    assert found.dispersion is None
 
 
 def test_lists_of_a_benchmark_become_spreads() -> None:
@@ -106,7 +106,7 @@ def test_lists_of_a_benchmark_become_spreads() -> None:
     found = vllm_bench_demand(result(**VLLM, **lists))
     assert (found.isl.mean, found.isl.cv) == (100.0, 0.5)
     assert found.osl.cv == 0.0
-    assert found.arrival_cv == 0.0
+    assert found.rate_per_s == 1.0
 
 
 def test_failed_requests_are_left_out_and_told() -> None:

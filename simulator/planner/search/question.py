@@ -54,7 +54,8 @@ def resolve(spec: PlanSpec) -> Question:
     RoofcastError, ProfileError, FileError
         A name is unknown, a value out of range, a file unreadable.
     """
-    model = load_model(DEFAULT_MODEL if spec.model is None else spec.model, profiles=spec.profiles)
+    named = _recorded_model(spec)
+    model = load_model(spec.model or named or DEFAULT_MODEL, profiles=spec.profiles)
     demand = read_demand(spec, context_tokens=spec.max_model_len or model.max_position_embeddings or inf)
     if spec.images_per_request is not None:
         model = with_pictures(
@@ -83,7 +84,7 @@ def resolve(spec: PlanSpec) -> Question:
         ),
         prices=prices,
         assumptions=(
-            Assumption(key="model", value=model.name, origin=_origin(spec.model), detail=model.profile or None),
+            Assumption(key="model", value=model.name, origin=_model_origin(spec, named), detail=model.profile or None),
             *_checkpoint_assumption(model),
             *_picture_assumption(spec, model),
             *demand.assumptions,
@@ -100,6 +101,19 @@ def resolve(spec: PlanSpec) -> Question:
             Assumption(key="prices", value=prices, origin=_origin(spec.prices), detail=plan_rule(spec)),
         ),
     )
+
+
+def _recorded_model(spec: PlanSpec) -> str | None:
+    """The model that the trace names, where it names one."""
+    if spec.trace is None:
+        return None
+    from simulator.traffic.recorded.traces import read_trace
+
+    return read_trace(spec.trace).model
+
+
+def _model_origin(spec: PlanSpec, recorded: str | None) -> ValueOrigin:
+    return ValueOrigin.TRACE if spec.model is None and recorded else _origin(spec.model)
 
 
 def _checkpoint_assumption(model: ModelSpec) -> tuple[Assumption, ...]:

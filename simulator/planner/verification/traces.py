@@ -139,6 +139,7 @@ class TraceCheck:
                     replica=place,
                     seed=seed,
                     prompt_token_delay_s=self.served.deployment.engine.overheads.prompt_token_s,
+                    block_size_tokens=self.served.deployment.engine.block_size_tokens,
                 )
                 for place in places
             ]

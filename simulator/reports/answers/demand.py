@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from statistics import NormalDist
 import numpy as np
 
 from simulator.reports.contract import SCHEMA_VERSION, Json
+from simulator.reports.words.bursts import burst_text
 from simulator.specs.question.plan_values import HOURS_PER_DAY
 from simulator.specs.question.workload import LARGEST_CV
 from simulator.traffic.lengths import LengthDistribution
@@ -29,8 +31,6 @@ def workload_fields(demand: RecordedDemand) -> dict[str, float]:
     fields |= _spread("isl", demand.isl) | _spread("osl", demand.osl)
     if demand.prefix_hit is not None:
         fields["prefix_hit"] = min(demand.prefix_hit, _CACHED_AT_MOST)
-    if demand.arrival_cv is not None and demand.arrival_cv > 0:
-        fields["arrival_cv"] = min(demand.arrival_cv, LARGEST_CV)
     return fields
 
 
@@ -61,7 +61,11 @@ def _lines(demand: RecordedDemand, *, digest: str) -> Iterator[str]:
     yield f"# imported {datetime.now(UTC).date().isoformat()}"
     for note in (*demand.warnings, *demand.notes):
         yield f"# note: {note}"
+    if demand.dispersion is not None:
+        yield f"# bursts: {burst_text(demand.dispersion)}"
     yield from filter(None, (_shape("isl", demand.isl), _shape("osl", demand.osl)))
+    if demand.model is not None:
+        yield f"model: {json.dumps(demand.model)}"
     for name, value in workload_fields(demand).items():
         yield f"{name}: {value:.6g}"
     if demand.load_profile:
@@ -86,7 +90,9 @@ def demand_document(demand: RecordedDemand, *, sha256: str) -> Json:
         "tool": demand.tool,
         "requests": demand.requests,
         "duration_s": demand.duration_s,
-        "workload": workload_fields(demand) | hours,
+        "model": demand.model,
+        "dispersion": demand.dispersion,
+        "workload": workload_fields(demand) | hours | ({"model": demand.model} if demand.model else {}),
         "lengths": {"isl": asdict(demand.isl), "osl": asdict(demand.osl)},
         "notes": list(demand.notes),
         "warnings": list(demand.warnings),

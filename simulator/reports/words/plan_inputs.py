@@ -12,11 +12,13 @@ from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import Objective
 from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.words.assumptions import assumption_text, cut_text, source_text
+from simulator.reports.words.bursts import burst_text
 from simulator.reports.words.flags import flag_of
 from simulator.reports.words.prices import price_source_text, price_switch_text
 from simulator.specs.model.published import PublishedCheckpoint
 from simulator.specs.money.prices import PriceProfile
 from simulator.traffic.lengths import LengthDistribution
+from simulator.traffic.recorded.importers import CACHE_TOKENS
 from simulator.units import KILO, bound_text, percent_text, plain_text
 
 _NAMES: Mapping[str, str] = MappingProxyType(
@@ -127,25 +129,13 @@ def _lengths_source(found: LengthOrigins) -> str:
     return mean if mean == cv else f"mean {mean}; cv {cv}"
 
 
-def _prefix_source(found: object) -> str:
-    if isinstance(found, WorkloadPreset):
-        return f"default of {found.word}: {found.source}"
-    said = "default: every prompt is new"
-    if not isinstance(found, float) or not found:
-        return said
-    return (
-        f"{said}; an endless cache would hit {percent_text(found)} of the trace's own: "
-        f"{flag_of('prefix_hit')} {found:.2g} counts that much"
-    )
-
-
 def _burstiness_source(found: TraceFound | None) -> str:
     said = "default: Poisson arrivals"
     if found is None:
         return said
     if found.value is None:
-        return f"{said}; the trace's clock is too coarse to tell its own"
-    return f"{said}; the trace's own is {found.value:.2f}: {flag_of('arrival_cv')} {found.value:.2f}"
+        return f"{said}; the trace is too short to tell its own"
+    return f"{said}; {burst_text(found.value)}"
 
 
 def _source(item: Assumption) -> str:
@@ -161,8 +151,12 @@ def _source(item: Assumption) -> str:
                 f"default: the narrowest published checkpoint that {hardware} multiplies faster, of the model's maker "
                 f"or known to lose little; {flag_of('weights')} bf16 serves the model's own"
             )
-        case "prefix_hit", ValueOrigin.DEFAULT, found:
-            return _prefix_source(found.value if isinstance(found, TraceFound) else found)
+        case "prefix_hit", ValueOrigin.DEFAULT, WorkloadPreset() as kind:
+            return f"default of {kind.word}: {kind.source}"
+        case "prefix_hit", ValueOrigin.DEFAULT, _:
+            return "default: every prompt is new"
+        case "prefix_hit", ValueOrigin.MEASURED, TraceName() as name:
+            return f"{_trace(name)}, in a cache of {CACHE_TOKENS:,} tokens; {flag_of('prefix_hit')} says otherwise"
         case "arrival_cv", ValueOrigin.DEFAULT, found:
             return _burstiness_source(found if isinstance(found, TraceFound) else None)
         case "price", _, _:

@@ -23,6 +23,7 @@ from simulator.planner.plan_warnings import (
     TraceLeftOut,
     TraceRepaired,
 )
+from simulator.reports.words.bursts import burst_text
 from simulator.reports.words.flags import flag_of, flag_text
 from simulator.units import percent_text
 
@@ -38,14 +39,7 @@ def _many(item: ManyDevices) -> str:
 
 
 def _left_out(item: TraceLeftOut) -> str:
-    parts, flags = [], []
-    if item.prefix_hit is not None:
-        parts.append(f"shared prefixes (at most {percent_text(item.prefix_hit)} of its prompt tokens)")
-        flags.append(f"{flag_of('prefix_hit')} {item.prefix_hit:.2g}")
-    if item.arrival_cv is not None:
-        parts.append(f"bursts (gaps with a cv of {item.arrival_cv:.2f})")
-        flags.append(f"{flag_of('arrival_cv')} {item.arrival_cv:.2f}")
-    return f"of the trace the plan leaves out {' and '.join(parts)}; {' '.join(flags)} counts them"
+    return f"of the trace the plan leaves out bursts: {burst_text(item.dispersion)}"
 
 
 def _availability(item: AvailabilityMissed) -> str:

@@ -1,6 +1,7 @@
 """Demand from the results of benchmark tools: vllm bench serve, GuideLLM, AIPerf and GenAI-Perf.
 
-Their rate is what the server answered. Failed requests are left out of the lengths wherever the file tells them apart.
+The rate is what clients sent where the file says when; else what the server answered. Failed requests are left out of
+the lengths wherever the file tells them apart.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.traffic.lengths import Array
-from simulator.traffic.recorded.demand import RecordedDemand, Spread
+from simulator.traffic.recorded.demand import RecordedDemand, Spread, dispersion
 
+_AT_ONCE = "inf"
+"""The request rate of a benchmark that waits for nothing but its limit of clients."""
 _ANSWERED = "the rate is what the server answered, not what clients would have sent"
 
 
@@ -55,6 +58,11 @@ class ResultFile:
         """The same, None where it is not there."""
         return None if self.find(*keys) is None else self.number(*keys)
 
+    def word(self, *keys: str) -> str | None:
+        """A text, None where there is none."""
+        node = self.find(*keys)
+        return node if isinstance(node, str) and node else None
+
     def samples(self, key: str) -> Array | None:
         """A list of numbers of at least 0, None where there is no list."""
         node = self.find(key)
@@ -70,7 +78,8 @@ def vllm_bench_demand(file: ResultFile) -> RecordedDemand:
     """``vllm bench serve --save-result``: spreads where the result holds every request, else means."""
     answered = file.positive("completed")
     isl, osl, starts = file.samples("input_lens"), file.samples("output_lens"), file.samples("start_times")
-    notes = [_ANSWERED]
+    rate, note = _offered(file, starts)
+    notes = [note]
     if isl is not None and osl is not None:
         if len(isl) != len(osl):
             raise file.refuse(f"input_lens and output_lens differ in length: {len(isl)} and {len(osl)}")
@@ -80,20 +89,33 @@ def vllm_bench_demand(file: ResultFile) -> RecordedDemand:
         if not done.all():
             notes.append(f"{int((~done).sum())} failed requests are left out of the lengths")
         isl, osl = isl[done], osl[done]
-    several = starts is not None and len(starts) > 2
     return RecordedDemand(
         source=file.source,
         tool="vllm bench serve",
         requests=round(answered),
         duration_s=file.positive("duration"),
-        rate_per_s=file.positive("request_throughput"),
+        rate_per_s=rate,
         peak_to_mean=None,
         isl=_lengths(file, isl, total="total_input_tokens", answered=answered),
         osl=_lengths(file, osl, total="total_output_tokens", answered=answered),
         prefix_hit=None,
-        arrival_cv=Spread.of(np.diff(np.sort(starts))).cv if starts is not None and several else None,
+        dispersion=None if starts is None else dispersion(np.sort(starts) - starts.min()),
         notes=tuple(notes),
+        model=file.word("model_id"),
     )
+
+
+def _offered(file: ResultFile, starts: Array | None) -> tuple[float, str]:
+    """The rate at which requests were sent, and how it is known.
+
+    Clients that send whatever a limit of their number allows offer what is answered; all at once is no rate.
+    """
+    answered = file.positive("request_throughput")
+    sent_s = 0.0 if starts is None else float(np.ptp(starts))
+    asked = file.find("request_rate")
+    if starts is None or sent_s == 0 or (isinstance(asked, str) and asked.lower() == _AT_ONCE):
+        return answered, _ANSWERED
+    return (len(starts) - 1) / sent_s, f"the rate is that of {len(starts)} start times; {answered:.4g}/s were answered"
 
 
 def _lengths(file: ResultFile, samples: Array | None, *, total: str, answered: float) -> Spread:
@@ -128,7 +150,7 @@ def guidellm_demand(files: list[ResultFile]) -> RecordedDemand:
         isl=spread("prompt_token_count"),
         osl=spread("output_token_count"),
         prefix_hit=None,
-        arrival_cv=None,
+        dispersion=None,
         notes=(f"the fastest of {len(files)} benchmarks; its rate is what the server answered",),
     )
 
@@ -156,6 +178,11 @@ def aiperf_demand(file: ResultFile) -> RecordedDemand:
         isl=spread("input_sequence_length"),
         osl=spread("output_sequence_length"),
         prefix_hit=None,
-        arrival_cv=None,
+        dispersion=None,
         notes=(_ANSWERED,),
+        model=_first_word(file.find("input_config", "endpoint", "model_names")),
     )
+
+
+def _first_word(names: object) -> str | None:
+    return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None

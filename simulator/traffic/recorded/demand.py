@@ -40,11 +40,12 @@ def load_by_hour(times_s: ArrayLike, counts: ArrayLike, *, has_dates: bool) -> t
     return tuple(float(value) for value in mean / mean.max()) if mean.max() > 0 else ()
 
 
-_FEW_GAPS = 10
-"""Minutes with fewer gaps say nothing about their spread."""
+QUEUE_S = 5.0
+"""About how long a crowd in front of a replica lasts, against objectives of seconds. Assumed."""
+_FEW_MINUTES = 2
+"""Fewer minutes say nothing about how counts vary within them."""
 _MANY_TIES = 1 / 2
 """Share of gaps of zero above which a clock that ticks slowly, and no burst, is what they show."""
-_TICKING = "most requests share a time with another one: the recorder's clock is too coarse to tell burstiness"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,8 @@ class RecordedDemand:
 
     rate_per_s : mean over ``duration_s``; peak_to_mean : busiest minute over the mean
     isl, osl : prompt and answer tokens; prefix_hit : share of prompt tokens found in a cache
-    arrival_cv : coefficient of variation of the gaps between arrivals
+    dispersion : how bursty all arrivals are at the time scale of a replica's queue, see ``dispersion``
+    model : what the record calls the model
     load_profile : relative demand by hour (UTC) of a day or a week, empty of records shorter than a day
     notes : what the record leaves open; warnings : what was put right or looks wrong
     """
@@ -89,28 +91,31 @@ class RecordedDemand:
     isl: Spread
     osl: Spread
     prefix_hit: float | None
-    arrival_cv: float | None
+    dispersion: float | None
     notes: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     load_profile: tuple[float, ...] = ()
+    model: str | None = None
 
 
-def _gap_cv(arrivals_s: Array) -> float | None:
-    """Of gaps within minutes, so that the day's tide is not mistaken for bursts."""
+def dispersion(arrivals_s: Array) -> float | None:
+    """Variance over mean of the counts in windows as long as a replica's queue lasts: 1 for Poisson, 0 for even gaps.
+
+    Windows are compared within their minute: the day's tide, of which the peak is planned for, is no burst. Of a clock
+    that ticks slowly they hold whole ticks. It is the fleet's: one of N replicas behind a router in turns, or of N
+    sources like this one, sees 1 + (this - 1) / N. None of records that are too short.
+    """
     gaps = np.diff(arrivals_s)
-    minutes = (arrivals_s[1:] // SECONDS_PER_MINUTE).astype(np.int64)
-    sums = np.bincount(minutes, weights=gaps)
-    counts = np.bincount(minutes)
-    squares = np.bincount(minutes, weights=gaps**2)
-    used = counts >= _FEW_GAPS
-    if not used.any():
+    ticking = float((gaps == 0).mean()) > _MANY_TIES if len(gaps) else False
+    tick_s = float(gaps[gaps > 0].min()) if ticking and (gaps > 0).any() else QUEUE_S
+    each = int(SECONDS_PER_MINUTE / (tick_s * max(1.0, round(QUEUE_S / tick_s))))
+    minutes = int(arrivals_s[-1] // SECONDS_PER_MINUTE)
+    if each < 2 or minutes < _FEW_MINUTES:
         return None
-    means = sums[used] / counts[used]
-    variances = squares[used] / counts[used] - means**2
-    busy = means > 0
-    if not busy.any():
-        return None
-    return float(np.sqrt(np.average(variances[busy] / means[busy] ** 2, weights=counts[used][busy])))
+    inside = arrivals_s[arrivals_s < minutes * SECONDS_PER_MINUTE]
+    place = (inside * each // SECONDS_PER_MINUTE).astype(np.int64)
+    counts = np.bincount(place, minlength=minutes * each).reshape(minutes, each)
+    return float(counts.var(axis=1, ddof=1).mean() / counts.mean())
 
 
 def measured_demand(
@@ -125,7 +130,6 @@ def measured_demand(
     """
     summary = summarise(trace)
     counts = np.arange(1.0, len(trace.arrival_s) + 1)
-    ticking = float((np.diff(trace.arrival_s) == 0).mean()) > _MANY_TIES
     return RecordedDemand(
         source=trace.source,
         tool=tool,
@@ -136,8 +140,8 @@ def measured_demand(
         isl=Spread.of(trace.isl_tokens),
         osl=Spread.of(trace.osl_tokens),
         prefix_hit=prefix_hit,
-        arrival_cv=None if ticking else _gap_cv(trace.arrival_s),
-        notes=(*notes, _TICKING) if ticking else notes,
+        dispersion=dispersion(trace.arrival_s),
+        notes=notes,
         warnings=trace.warnings,
         load_profile=load_by_hour(trace.first_s + trace.arrival_s, counts, has_dates=trace.has_dates),
     )

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from simulator.errors import FileError, Option, RoofcastError
 from simulator.traffic.recorded.benchmarks import ResultFile, aiperf_demand, guidellm_demand, vllm_bench_demand
 from simulator.traffic.recorded.demand import RecordedDemand, measured_demand
 from simulator.traffic.recorded.prometheus import parsed, prometheus_demand, range_demand
-from simulator.traffic.recorded.traces import HASH_BLOCK_TOKENS, read_trace
+from simulator.traffic.recorded.traces import HASH_BLOCK_TOKENS, RequestTrace, read_trace
+from simulator.units import MEGA
 
 FORMATS = (
     "Azure CSV (TIMESTAMP,ContextTokens,GeneratedTokens), BurstGPT CSV (Timestamp,Request tokens,Response tokens), "
@@ -43,32 +45,48 @@ def _read(path: str) -> _Text:
         raise FileError(f"{path}: cannot be read: {reason}", field="FILE") from None
 
 
-def prefix_hits(chains: Iterable[tuple[tuple[int, ...], float]]) -> float:
-    """Share of prompt tokens whose block was seen before, in an endless cache that serves prompts in order.
+CACHE_TOKENS = int(MEGA)
+"""Tokens that the cache of one replica is taken to hold where hits of a trace are counted: of the order of what an
+accelerator's memory leaves beside the weights. Assumed; hits of a real replica follow from its own cache."""
 
-    chains : (hash ids of the prompt's blocks, prompt tokens); a hit ends at the first unseen block
+
+def prefix_hits(chains: Iterable[tuple[tuple[int, ...], float]], *, cache_tokens: float = inf) -> float:
+    """Share of prompt tokens whose block is in a cache that serves prompts in order and forgets the least recent.
+
+    chains : (hash ids of the prompt's blocks, prompt tokens); a hit ends at the first block that is not there
 
     References
     ----------
     [Qin2024] section on the trace: equal ids mean equal prefixes up to and including the block.
     """
-    seen: set[int] = set()
+    kept: dict[int, None] = {}
     hit = total = 0.0
     for blocks, tokens in chains:
-        length = next((place for place, block in enumerate(blocks) if block not in seen), len(blocks))
+        length = next((place for place, block in enumerate(blocks) if block not in kept), len(blocks))
         hit += min(length * HASH_BLOCK_TOKENS, tokens)
         total += tokens
-        seen.update(blocks)
+        for block in blocks:
+            kept.pop(block, None)
+            kept[block] = None
+        while len(kept) * HASH_BLOCK_TOKENS > cache_tokens:
+            del kept[next(iter(kept))]
     return hit / total if total else 0.0
+
+
+def trace_hits(trace: RequestTrace, *, cache_tokens: float = CACHE_TOKENS) -> float | None:
+    """Of a recorded trace; None where it does not tell which prompts share a prefix."""
+    if trace.hashes is None:
+        return None
+    return prefix_hits(zip(trace.hashes, trace.isl_tokens.tolist(), strict=True), cache_tokens=cache_tokens)
 
 
 def _trace(path: str, *, tool: str) -> RecordedDemand:
     trace = read_trace(path)
     if trace.hashes is None:
         return measured_demand(trace, tool=tool)
-    hits = prefix_hits(zip(trace.hashes, trace.isl_tokens.tolist(), strict=True))
-    note = "prefix hits: an endless cache that every request can reach; a replica's own cache hits less"
-    return measured_demand(trace, tool=tool, prefix_hit=hits, notes=(note,))
+    endless = trace_hits(trace, cache_tokens=inf)
+    note = f"prefix hits: a cache of {CACHE_TOKENS:,} tokens that every request can reach; an endless one {endless:.2f}"
+    return measured_demand(trace, tool=tool, prefix_hit=trace_hits(trace), notes=(note,))
 
 
 def _benchmark(file: _Text) -> RecordedDemand:

@@ -193,7 +193,7 @@ def prometheus_demand(text: str, *, source: str, over_s: float | None) -> Record
         isl=isl,
         osl=osl,
         prefix_hit=hit_share(hits, queries, source=source),
-        arrival_cv=None,
+        dispersion=None,
         notes=(read, "counters hold no peak: give --peak-to-mean"),
     )
 
@@ -322,7 +322,7 @@ def range_demand(document: object, *, source: str) -> RecordedDemand:
         isl=_range_spread(found, _HISTOGRAMS[0], mean=prompts / requests),
         osl=_range_spread(found, _HISTOGRAMS[1], mean=answers / requests),
         prefix_hit=hit_share(hits, queries, source=source),
-        arrival_cv=None,
+        dispersion=None,
         notes=(
             f"the peak is the busiest step of {float(seconds.min()):g} s; shorter bursts do not show",
             "requests count when they finish: a queue that grows hides demand",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.traffic.recorded.traces import RequestTrace
+from simulator.traffic.prefixes import PrefixLists, hashed_prompts
+from simulator.traffic.recorded.traces import HASH_BLOCK_TOKENS, RequestTrace
 from simulator.traffic.requests import Floats, Ints, Requests, make_requests
 from simulator.units import SECONDS_PER_MINUTE
 
@@ -23,27 +24,71 @@ def _resampled(trace: RequestTrace, *, times: float, seed: int) -> tuple[Floats,
     return arrival_s[order], rows[order], window_s * windows
 
 
-def _requests(trace: RequestTrace, *, arrival_s: Floats, rows: Ints, end_s: float) -> Requests:
+def _occurrences(rows: Ints) -> Ints:
+    """How often each row was drawn before."""
+    order = np.argsort(rows, kind="stable")
+    ranked = rows[order]
+    first = np.searchsorted(ranked, ranked)
+    found = np.empty(len(rows), dtype=np.int64)
+    found[order] = np.arange(len(rows)) - first
+    return found
+
+
+def _prefixes(trace: RequestTrace, rows: Ints, copies: Ints, *, block_size_tokens: int) -> PrefixLists | None:
+    """Blocks of the drawn prompts: those of one copy of the trace are shared, another copy is of other users."""
+    if trace.hashes is None:
+        return None
+    most = int(copies.max()) + 1 if len(copies) else 1
+    # One number for a hash and its copy, so that neither is mistaken for another.
+    drawn = [
+        np.asarray(trace.hashes[row], dtype=np.int64) * most + copy
+        for row, copy in zip(rows.tolist(), copies.tolist(), strict=True)
+    ]
+    return hashed_prompts(drawn, hash_block_tokens=HASH_BLOCK_TOKENS, block_size_tokens=block_size_tokens)
+
+
+def _requests(
+    trace: RequestTrace, *, arrival_s: Floats, rows: Ints, copies: Ints, end_s: float, block_size_tokens: int
+) -> Requests:
+    lists = _prefixes(trace, rows, copies, block_size_tokens=block_size_tokens)
     return make_requests(
         arrival_s=arrival_s,
         prompt_tokens=trace.isl_tokens[rows].astype(np.int64),
         output_tokens=trace.osl_tokens[rows].astype(np.int64),
         stage_end_s=np.array([end_s]),
+        prefix_list=None if lists is None else np.arange(len(rows)),
+        list_start=None if lists is None else lists.list_start,
+        block_ids=None if lists is None else lists.block_ids,
     )
 
 
-def resampled_requests(trace: RequestTrace, *, times: float, seed: int) -> Requests:
+def resampled_requests(trace: RequestTrace, *, times: float, seed: int, block_size_tokens: int = 16) -> Requests:
     """``times`` as many requests, minute by minute: Poisson counts, even moments, requests of that minute.
 
     Keeps how rate and lengths move from minute to minute and which answers go with which prompts; within a minute
-    arrivals are Poisson. Every prompt is new: hashes of the trace are left out, as is a last minute that is not whole.
+    arrivals are Poisson. A request that is drawn again is another user's: prompts share the blocks that they share in
+    the trace with requests drawn as often. A last minute that is not whole is left out.
     """
     arrival_s, rows, end_s = _resampled(trace, times=times, seed=seed)
-    return _requests(trace, arrival_s=arrival_s, rows=rows, end_s=end_s)
+    return _requests(
+        trace,
+        arrival_s=arrival_s,
+        rows=rows,
+        copies=_occurrences(rows),
+        end_s=end_s,
+        block_size_tokens=block_size_tokens,
+    )
 
 
 def replica_share(
-    trace: RequestTrace, *, times: float, replicas: int, replica: int, seed: int, prompt_token_delay_s: float = 0.0
+    trace: RequestTrace,
+    *,
+    times: float,
+    replicas: int,
+    replica: int,
+    seed: int,
+    prompt_token_delay_s: float = 0.0,
+    block_size_tokens: int = 16,
 ) -> Requests | None:
     """What one of ``replicas`` gets of that under round-robin routing, every so-manyth request; None where nothing.
 
@@ -54,4 +99,11 @@ def replica_share(
         return None
     ready = np.argsort(arrival_s + prompt_token_delay_s * trace.isl_tokens[rows], kind="stable")
     own = np.sort(ready[replica::replicas])
-    return _requests(trace, arrival_s=arrival_s[own], rows=rows[own], end_s=end_s)
+    return _requests(
+        trace,
+        arrival_s=arrival_s[own],
+        rows=rows[own],
+        copies=_occurrences(rows)[own],
+        end_s=end_s,
+        block_size_tokens=block_size_tokens,
+    )

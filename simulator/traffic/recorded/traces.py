@@ -18,6 +18,7 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -222,7 +223,8 @@ class RequestTrace:
 
     arrival_s : since the first request [s]; isl_tokens, osl_tokens : prompt and answer lengths
     hashes : of the blocks of each prompt, equal where content is equal up to and with the block; None without
-    warnings : what was put right on reading; first_s : time of the first request by the recorder's clock [s]
+    model : what the recorder calls it; warnings : what was put right on reading
+    first_s : time of the first request by the recorder's clock [s]
     has_dates : whether that clock is the world's (Unix time)
     """
 
@@ -234,6 +236,7 @@ class RequestTrace:
     warnings: tuple[str, ...] = ()
     first_s: float = 0.0
     has_dates: bool = False
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,10 +287,17 @@ def read_trace(path: str | Path) -> RequestTrace:
         A line is malformed: names file, line and reason.
     """
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8-sig")
+        state = Path(path).expanduser().stat()
+        return _read(str(path), (state.st_mtime_ns, state.st_size))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FileError(f"{path}: cannot be read: {reason}", field="trace") from None
+
+
+@lru_cache(maxsize=2)
+def _read(path: str, state: tuple[int, int]) -> RequestTrace:
+    """One file, read once for all questions about it; ``state`` retires it when the file changes."""
+    text = Path(path).expanduser().read_text(encoding="utf-8-sig")
     rows = trace_rows(text, path=path)
     if len(rows) < 2:
         raise malformed(path, where="line 1", reason=f"a trace needs at least two requests, found {len(rows)}")
@@ -297,7 +307,7 @@ def read_trace(path: str | Path) -> RequestTrace:
     table = np.array([(row.at_s, row.isl_tokens, row.osl_tokens) for row in rows], dtype=np.float64)
     hashes = tuple(row.hashes for row in rows if row.hashes is not None)
     return RequestTrace(
-        source=str(path),
+        source=path,
         arrival_s=table[:, 0] - table[0, 0],
         isl_tokens=table[:, 1],
         osl_tokens=table[:, 2],
@@ -305,7 +315,19 @@ def read_trace(path: str | Path) -> RequestTrace:
         warnings=warnings,
         first_s=float(table[0, 0]),
         has_dates=text.lstrip().startswith(AZURE_COLUMNS[0]),
+        model=_named_model(text),
     )
+
+
+def _named_model(text: str) -> str | None:
+    """The model that a benchmark's result names."""
+    if '"model_id"' not in text:
+        return None
+    try:
+        named = json.loads(text)["model_id"]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return None
+    return named if isinstance(named, str) and named else None
 
 
 def _lengths(tokens: Array) -> LengthSummary:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from simulator.reports.charts.chart import Chart
     from simulator.specs.question.plan import PlanSpec
 
+_HEAD_CHARACTERS = 80
 _SAME = 1e-8
 """Relative difference of two figures that count as the same."""
 
@@ -195,18 +196,20 @@ def _asked(question: PlanAnswer | PlanSpec | Given | str) -> tuple[PlanSpec, Map
 
     if isinstance(question, PlanAnswer):
         return question.plan.spec, None
-    if not isinstance(question, str) or not question.lower().endswith(".json"):
+    if not isinstance(question, str) or not _holds_object(question):
         return plan_question(question, {}), None
     try:
         document = read_json(question)
     except ProfileError as error:
         raise RoofcastError(error.message, field="PLAN") from None
+    inputs = document.get("inputs")
+    if "error" in document and isinstance(inputs, Mapping):
+        return plan_question(inputs, {}), None
     if "error" in document:
         said = document["error"].get("message", "") if isinstance(document["error"], Mapping) else document["error"]
         raise RoofcastError(f"{question} holds a refusal, not a plan: {said}", field="PLAN")
     if "plan" not in document and "schema_version" not in document:
         return plan_question(question, {}), None
-    inputs = document.get("inputs")
     if not isinstance(inputs, Mapping):
         raise RoofcastError(
             f"{question} does not say which question it answers",
@@ -215,6 +218,15 @@ def _asked(question: PlanAnswer | PlanSpec | Given | str) -> tuple[PlanSpec, Map
             hint="make it with plan-capacity ... --json of this version, or give a workload file",
         )
     return plan_question(inputs, {}), document
+
+
+def _holds_object(path: str) -> bool:
+    """Whether a file is JSON, whatever it is called."""
+    try:
+        with Path(path).open(encoding="utf-8-sig") as file:
+            return file.read(_HEAD_CHARACTERS).lstrip().startswith("{")
+    except (OSError, UnicodeDecodeError):
+        return path.lower().endswith(".json")
 
 
 def _stated(document: Mapping[str, Any], found: CapacityPlan) -> Sequence[tuple[str, object]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,6 +18,9 @@ from simulator.cli.options.studies import growth_options, search_options, study_
 from simulator.errors import FileError, InfeasibleError, RoofcastError
 from simulator.files import STANDARD_STREAM, write_text
 from simulator.reports.words.warnings import warning_texts
+
+if TYPE_CHECKING:
+    from simulator.specs.question.plan import PlanSpec
 
 NAME = "plan-capacity"
 
@@ -99,23 +103,22 @@ def _form(output: PlanOutput, *, as_json: bool, explain: bool) -> PlanOutput:
 
 def _answered(context: typer.Context, *, workload: str | None, form: PlanOutput, explain: bool, to_stdout: bool) -> str:
     """The plan as text; of a refusal, what belongs to stdout is printed before it goes on."""
+    spec: PlanSpec | None = None
     try:
-        return _answer(context.params, workload=workload, form=form, explain=explain, program=context.command_path)
+        spec = _question(context.params, workload=workload, form=form)
+        return _answer(spec, context.params, form=form, explain=explain, program=context.command_path)
     except RoofcastError as error:
         if form is PlanOutput.JSON and to_stdout:
             from simulator.reports.tables.plan_document import error_document
 
-            sys.stdout.write(error_document(error))
+            sys.stdout.write(error_document(error, spec=spec))
         elif isinstance(error, InfeasibleError):
             _print_gap(error)
         raise
 
 
-def _answer(
-    parameters: Mapping[str, object], *, workload: str | None, form: PlanOutput, explain: bool, program: str
-) -> str:
-    """Plan, and put the plan into the form asked for. Imports wait until there is something to do."""
-    from simulator.api import planning
+def _question(parameters: Mapping[str, object], *, workload: str | None, form: PlanOutput) -> PlanSpec:
+    """The question that the options ask. Imports wait until there is something to do."""
     from simulator.specs.question.plan import PlanSpec, plan_spec
 
     flags: dict[str, object] = {}
@@ -128,7 +131,13 @@ def _answer(
             flags[name] = tuple(value) if isinstance(value, list) else value
     if "ownership" in flags and parameters.get("report") is None and form is not PlanOutput.JSON:
         raise RoofcastError("changes nothing without --report or --json", field="--ownership", code="no_effect")
-    spec = plan_spec(flags, workload=workload)
+    return plan_spec(flags, workload=workload)
+
+
+def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutput, explain: bool, program: str) -> str:
+    """Plan, and put the plan into the form asked for."""
+    from simulator.api import planning
+
     folder = parameters.get("report")
     if folder is None:
         plan = planning.plan(spec).plan

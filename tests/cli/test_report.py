@@ -58,6 +58,23 @@ def test_a_report_document_is_a_question_too(plan_file: Path, tmp_path: Path) ->
     assert again["totals"] == json.loads(first.read_text())["totals"]
 
 
+def test_a_plan_document_may_have_any_name(plan_file: Path, tmp_path: Path) -> None:
+    other = plan_file.rename(tmp_path / "plan of the chat fleet.txt")
+    assert roof("report", str(other), "--out", str(tmp_path / "r"), "--format", "json") == 0
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["totals"]["devices"] == json.loads(other.read_text())["plan"]["devices"]
+
+
+def test_a_refusal_s_document_becomes_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan_capacity.main([*QUESTION, "--max-gpus", "1", "--json"]) == 3
+    path = tmp_path / "refused.json"
+    path.write_text(capsys.readouterr().out)
+    assert json.loads(path.read_text())["inputs"]["max_gpus"] == 1
+    assert roof("report", str(path), "--out", str(tmp_path / "r")) == 3
+    assert "No capacity plan: llama-3.1-8b" in (tmp_path / "r" / "refusal.md").read_text()
+    assert "files of the refusal" in capsys.readouterr().err
+
+
 def test_a_changed_total_is_refused(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(plan_file.read_text())
     document["plan"]["devices"] += 8
@@ -105,7 +122,9 @@ def test_plan_capacity_writes_the_report_beside_its_answer(tmp_path: Path, capsy
     assert plan_capacity.main(words) == 0
     captured = capsys.readouterr()
     plan, report = json.loads(captured.out), json.loads((tmp_path / "r" / "report.json").read_text())
-    assert "15 files in" in captured.err, "a cost file for each of six ways to pay, a summary beside the report"
+    files = {path.name for path in (tmp_path / "r").iterdir()}
+    assert f"{len(files)} files in" in captured.err
+    assert {"summary.pdf", "report.pdf", "costs-own.csv", "costs-rent-planned.csv", "verify.sh"} <= files
     assert report["totals"]["devices"] == plan["plan"]["devices"]
     assert plan_capacity.main(words) == 5
     assert capsys.readouterr().out == ""
@@ -236,7 +255,7 @@ def test_a_price_list_in_euros_from_end_to_end(tmp_path: Path, capsys: pytest.Ca
     # By hand: servers 30,000 each, 15 % network, 3 % storage, accelerators on the shelf, 5 % integration on it all.
     shelf = spare_accelerators(devices, ownership=load_ownership())
     assert totals["capex"] == pytest.approx(30_000 * (devices * 1.18 + shelf) * 1.05)
-    assert "EUR" in (tmp_path / "r" / "report.md").read_text()
+    assert "EUR" in (tmp_path / "r" / "refusal.md").read_text()
     for name in ("report.md", "costs-own.csv", "report.html"):
         assert "USD" not in (tmp_path / "r" / name).read_text()
 

@@ -55,7 +55,8 @@ def resolve(spec: PlanSpec) -> Question:
         A name is unknown, a value out of range, a file unreadable.
     """
     named = _recorded_model(spec)
-    model = load_model(spec.model or named or DEFAULT_MODEL, profiles=spec.profiles)
+    asked = (named or DEFAULT_MODEL) if spec.model is None else spec.model
+    model = load_model(asked, profiles=spec.profiles)
     demand = read_demand(spec, context_tokens=spec.max_model_len or model.max_position_embeddings or inf)
     if spec.images_per_request is not None:
         model = with_pictures(

@@ -24,6 +24,7 @@ from simulator.reports.words.limits import detail_text, resource_text
 from simulator.reports.words.plan_command import plan_command
 from simulator.reports.words.plan_inputs import plan_input
 from simulator.reports.words.warnings import warning_texts
+from simulator.specs.question.plan import PlanSpec
 
 SCHEMA_VERSION = "1.1"
 _MEANS_AND_PERCENTILES = ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s", "ttft_p95_s", "tpot_p95_s", "e2e_p95_s")
@@ -220,10 +221,12 @@ def plan_document(plan: CapacityPlan) -> str:
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-def error_document(error: RoofcastError) -> str:
-    """A refusal as one JSON document."""
+def error_document(error: RoofcastError, *, spec: PlanSpec | None = None) -> str:
+    """A refusal as one JSON document, with the question where it could be read."""
     content = error_content(error)
     document = {"schema_version": SCHEMA_VERSION, "error": content}
+    if spec is not None:
+        document["inputs"] = spec.model_dump(mode="json", exclude_unset=True)
     if isinstance(error, GapError):
         document["gap"] = {**_spelled(error.gap), "closed": error.gap.closed}
     return json.dumps(document, indent=2, allow_nan=False) + "\n"

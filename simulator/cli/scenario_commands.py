@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from simulator.specs.question.scenario import ScenarioSpec
     from simulator.specs.question.scenario_file import ScenarioChanges
 
-Scenario = Annotated[str, typer.Argument(metavar="SCENARIO.yaml", help='Kind serve, YAML or JSON; "-" is stdin.')]
 GivenScenario = Annotated[
     str | None,
     typer.Argument(
-        metavar="SCENARIO.yaml", help='Kind serve, YAML or JSON; "-" is stdin. Without it: --model, --hardware, --rate.'
+        metavar="SCENARIO.yaml", help='Kind serve, YAML or JSON; "-" is stdin. Without it, options name the load.'
     ),
 ]
 REQUESTS_FLAG, TRACE_FLAG = "--requests", "--trace"
@@ -82,13 +81,13 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
     from simulator.api.questions import requests_of_kind, scenario_spec
     from simulator.specs.question.scenario_file import with_what_ifs
 
-    missing = [f"--{name}" for name in ("model", "hardware", "rate") if options[name] is None]
+    missing = [f"--{name}" for name in ("model", "hardware", "rate") if name in options and options[name] is None]
     if missing:
         raise RoofcastError(
             f"a scenario file is needed, or {' and '.join(missing)}",
             field="SCENARIO",
             code="missing_field",
-            hint=f"{command} --model llama-3.1-8b --hardware h100 --rate 8",
+            hint=f"{command} --model llama-3.1-8b --hardware h100" + (" --rate 8" if "rate" in options else ""),
         )
     lengths = {name: options[name] for name in _LENGTHS}
     workload = requests_of_kind(options["workload"], lengths) | (
@@ -102,7 +101,8 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
     )
     names = {"model": "model", "hardware": "hardware", "tp": "tp_size", "replicas": "replicas", "routing": "routing"}
     fields = {field: options[name] for name, field in names.items() if options[name] is not None}
-    fields |= {"rate_per_s": options["rate"]} | ({"duration_s": options["duration"]} if options["duration"] else {})
+    stage = {"rate_per_s": options.get("rate"), "duration_s": options.get("duration")}
+    fields |= {name: value for name, value in stage.items() if value is not None}
     spec = scenario_spec(None, {**fields, "workload": workload}, kind="serve")
     return with_what_ifs(spec, _changes(options))
 
@@ -124,10 +124,12 @@ def _changes(options: Mapping[str, Any]) -> ScenarioChanges:
     )
 
 
-def _read(source: str, options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
-    """The scenario of a file with the options of ``changes_group`` over it."""
+def _read(source: str | None, options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
+    """The scenario of a file with the options of ``changes_group`` over it, or that of options alone."""
     from simulator.specs.question.scenario_file import read_scenario
 
+    if source is None:
+        return _without_file(options, command=command)
     for name in ("workload", *_LENGTHS):
         if options.get(name) is not None:
             raise RoofcastError(
@@ -209,12 +211,7 @@ def serve(
         check_target(target, flag=flag, force=force)
     if requests is not None:
         check_request_format(Path(requests).suffix.lower(), flag=REQUESTS_FLAG)
-    command = "roofcast serve"
-    spec = (
-        _without_file(context.params, command=command)
-        if scenario is None
-        else _read(scenario, context.params, command=command)
-    )
+    spec = _read(scenario, context.params, command="roofcast serve")
     with progress_bar("simulating") as progress:
         found = api.serve(
             spec,
@@ -250,10 +247,10 @@ def _write_trace(result: ServeResult, target: str, *, force: bool) -> None:
         typer.echo(f"the trace holds the first {TRACED_STEPS} steps of each replica", err=True)
 
 
-@grouped(changes_group)
+@grouped(load_group, changes_group)
 def capacity(
     context: typer.Context,
-    scenario: Scenario,
+    scenario: GivenScenario = None,
     slo: Slo = None,
     seeds: Annotated[int, typer.Option("--seeds", min=2, max=50, help="Independent runs at every rate.")] = 5,
     requests: Annotated[
@@ -270,7 +267,7 @@ def capacity(
 
     Stages of the scenario keep their proportions; their rates are what is searched.
 
-    Example: roofcast capacity scenario.yaml --slo ttft-p95=2s --slo tpot-p95=50ms
+    Example: roofcast capacity -m llama-3.1-8b --hardware h100 --slo tpot-p95=20ms
     """
     from simulator import api
     from simulator.cli.progress import progress_bar

@@ -306,3 +306,15 @@ def test_a_load_is_a_file_or_options(
     code, _, err = call(capsys, "serve", *(str(path) if word == "FILE" else word for word in words))
     assert code == 2
     assert said in err
+
+
+def test_a_capacity_without_a_file_is_that_of_the_kind_s_requests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ("--slo", "tpot-p95=20ms", "--seeds", "2", "--requests", "200", "--json")
+    asked = ("--model", "llama-3.1-8b", "--hardware", "h100", "--isl", "300", "--osl", "40", "--osl-cv", "0.5")
+    _, out, _ = call(capsys, "capacity", *asked, "--isl-cv", "0", *few)
+    path = tmp_path / "s.yaml"
+    path.write_text(SCENARIO)
+    filed = json.loads(call(capsys, "capacity", str(path), *few)[1])
+    assert json.loads(out)["rate_per_s"] == filed["rate_per_s"]

@@ -1,4 +1,4 @@
-"""``roofcast validate``: how wrong kernels, whole runs, today's closed loops and a user's own runs come out."""
+"""``roofcast validate`` and ``roofcast published``: how wrong predictions are, on what was measured and printed."""
 
 from __future__ import annotations
 
@@ -76,6 +76,22 @@ def validate(
         _refuse_idle(sampled, beside="without --today")
         _refuse_idle(served, beside="without --from")
         found = _scorecard(part, hardware=hardware, libraries=library or (), profiles=profiles)
+    typer.echo(json.dumps(found.to_dict(), allow_nan=False) + "\n" if as_json else found.to_text(), nl=False)
+
+
+def published(
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="roofline, attention, kv-cache, quantization, speculation, engines...")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the figures of papers and vendors beside the predictions: error, source, and the recipe of each.
+
+    Example: roofcast published --topic quantization
+    """
+    from simulator.api.published import published as answer
+
+    found = answer(topic)
     typer.echo(json.dumps(found.to_dict(), allow_nan=False) + "\n" if as_json else found.to_text(), nl=False)
 
 

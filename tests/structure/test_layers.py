@@ -21,6 +21,7 @@ LAYERS = (
     "fitting",
     "planner",
     "reports",
+    "published",
     "api",
     "cli",
 )

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAG = re.compile(r"(?<![\w-])--([a-z]|$)")
-SPELL_FLAGS = ("cli", "reports", "api", "planner/handoff")
+SPELL_FLAGS = ("cli", "reports", "api", "planner/handoff", "published")
 READ_RECORDS = ("planner", "reports")
 SENTENCES = frozenset({"message", "label", "source", "detail", "text"})
 TAKEN_APART_BY = frozenset(

@@ -143,7 +143,7 @@ def _inference_bench(source: str, rows: list[dict[str, str]], *, engines: Mappin
     return gather(source, rows, scenario_of=scenario_of)
 
 
-LLAMA_CPP_TABLE = Path(__file__).resolve().parents[1] / "published" / "llama_cpp.csv"
+LLAMA_CPP_TABLE = Path(__file__).resolve().parents[1] / "measured" / "llama_cpp.csv"
 LLAMA_CPP_PRECISIONS: Mapping[str, Mapping[str, str]] = {"F16": FP16, "Q8_0": {"scheme": "q8-0"}}
 
 

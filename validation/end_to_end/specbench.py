@@ -11,55 +11,26 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
 
-from simulator.engine.uniform.batch import static_batch
-from simulator.engine.uniform.steps import PhaseEstimate
-from simulator.phases.deployment import Deployment, deploy
-from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
-from simulator.specs.model.loading import load_model
-from simulator.specs.model.precision import Dtype, PrecisionSpec
-from simulator.specs.question.techniques import SpeculationMethod, SpeculationSpec, TechniquesSpec
+from simulator.published.speculation import (
+    FITTED_ON,
+    HARDWARE,
+    NAMES,
+    SpeedupRow,
+    decoding,
+    predicted_speedup,
+    replica,
+    speculating,
+)
 from simulator.techniques.speculation.methods import METHODS, Bookkeeping
 from simulator.units import MILLI
 from validation.commands import exit_code_of
 from validation.end_to_end.runs import read_rows
-from validation.published.rows import FOLDER
 
 FILE = "specbench_vicuna7b.csv"
-FITTED_ON = "a100-sxm-80gb"
-HARDWARE = {"A100 80GB": "a100-sxm-80gb", "RTX 3090 24GB": "rtx-3090"}
-NAMES: dict[str, SpeculationMethod] = {
-    "EAGLE": "eagle",
-    "EAGLE2": "eagle2",
-    "SpS": "draft",
-    "Hydra": "hydra",
-    "PLD": "lookup",
-    "Medusa": "medusa",
-    "REST": "rest",
-    "Lookahead": "lookahead",
-}
-# Spec-Bench gives no lengths: its prompts are of one to several hundred tokens. Speedups hardly depend on them.
-ISL_TOKENS, OSL_TOKENS = 400, 300
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedupRow:
-    """One method on one accelerator: mean tokens per verify step and the overall speedup."""
-
-    hardware: str
-    method: SpeculationMethod
-    tokens: float
-    speedup: float
-    tolerance: float = 0.0
-
-    @property
-    def label(self) -> str:
-        """For tables and test names."""
-        return f"{self.method}-{self.hardware}"
 
 
 def load_rows(data: Path) -> tuple[SpeedupRow, ...]:
@@ -81,56 +52,16 @@ def load_rows(data: Path) -> tuple[SpeedupRow, ...]:
     )
 
 
-def published_rows() -> tuple[SpeedupRow, ...]:
-    """The transcribed rows of validation/published/speculation.csv, with what the prediction may be off."""
-    return tuple(
-        SpeedupRow(
-            hardware=HARDWARE[row["hardware"]],
-            method=NAMES[row["method"]],
-            tokens=float(row["tokens"]),
-            speedup=float(row["speedup"]),
-            tolerance=float(row["tolerance"]),
-        )
-        for row in read_rows(FOLDER / "speculation.csv")
-    )
-
-
-def replica(hardware: str, speculation: SpeculationSpec | None) -> Deployment:
-    """What Spec-Bench ran: Vicuna-7B in fp16 under eager PyTorch."""
-    return deploy(
-        model=load_model("lmsys/vicuna-7b-v1.3"),
-        hardware=load_hardware(hardware),
-        precision=PrecisionSpec(weights=Dtype.FP16, activations=Dtype.FP16),
-        engine=EngineSpec(name="torch-eager"),
-        techniques=TechniquesSpec(speculation=speculation),
-    )
-
-
-def _decoding(deployment: Deployment) -> PhaseEstimate:
-    run = static_batch(deployment, batch_size=1, isl_tokens=ISL_TOKENS, osl_tokens=OSL_TOKENS, limit_tokens=None)
-    assert run.decode is not None
-    return run.decode
-
-
-def _speculating(row: SpeedupRow) -> Deployment:
-    return replica(row.hardware, SpeculationSpec(method=row.method, accepted_tokens=row.tokens))
-
-
-def predicted_speedup(row: SpeedupRow) -> float:
-    """Time per token without speculation over the time with it."""
-    return _decoding(replica(row.hardware, None)).total_s / _decoding(_speculating(row)).total_s
-
-
 def fit_bookkeeping(rows: tuple[SpeedupRow, ...]) -> dict[Bookkeeping, float]:
     """Median over the rows of the time of a round that forward passes do not explain, by kind of bookkeeping [s]."""
     excess: dict[Bookkeeping, list[float]] = {kind: [] for kind in Bookkeeping}
     for row in rows:
-        plain = _decoding(replica(row.hardware, None))
-        deployment = _speculating(row)
+        plain = decoding(replica(row.hardware, None))
+        deployment = speculating(row)
         overheads = deployment.engine.overheads.model_copy(
             update={"speculation_chain_s": 0.0, "speculation_tree_s": 0.0}
         )
-        bare = _decoding(replace(deployment, engine=replace(deployment.engine, overheads=overheads)))
+        bare = decoding(replace(deployment, engine=replace(deployment.engine, overheads=overheads)))
         # Speedup = tokens x plain step / round; the round's mean is its total over its number.
         measured_s = row.tokens * (plain.total_s / plain.steps) / row.speedup
         excess[METHODS[row.method].bookkeeping].append(measured_s - bare.total_s / bare.steps)

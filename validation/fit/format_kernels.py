@@ -23,13 +23,14 @@ from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.format_choice import pass_shape, passes_of
 from simulator.kernels.memory import elementwise_timing
 from simulator.operators.work import GemmShape
+from simulator.published.figures import ComparedFigure
+from simulator.published.techniques import figures
 from simulator.specs.hardware.format_kernels import FormatKernelSpec, FormatKernelTable, load_format_kernels
 from simulator.specs.loading import load_hardware
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.sources import load_source
 from validation.end_to_end.speedups import deployment_key, is_plain, speedups
 from validation.fit.files import HEADER, calibration_directory
-from validation.published.techniques import technique_rows
 from validation.silicon.formats import GEMM_FORMATS
 from validation.silicon.split import is_score
 from validation.silicon.tables import load_table, tables_root
@@ -174,7 +175,12 @@ def published_table(
 
     def errors(candidate: FormatKernelSpec, part: str) -> list[float]:
         with table_of(replaced(table, candidate)):
-            return [row.error for row in technique_rows(prefix) if row.part == part and row.unit == "ratio"]
+            wanted = [
+                figure
+                for figure in figures()
+                if figure.name.startswith(prefix) and figure.is_fitted == (part == "fit") and figure.unit == "ratio"
+            ]
+            return [ComparedFigure(figure=figure, predicted=figure.predict()).error for figure in wanted]
 
     best = fitted(family, parameters, loss=lambda candidate: float(np.mean(np.abs(np.log1p(errors(candidate, "fit"))))))
     return with_errors(

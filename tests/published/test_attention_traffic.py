@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validation.published.attention_traffic import flash_attention_cost, key_blocks, standard_attention_cost
+from simulator.published.attention_traffic import flash_attention_cost, key_blocks, standard_attention_cost
 
 
 @given(tokens=st.integers(64, 8192), head_dim=st.sampled_from([32, 64, 128]), sram=st.integers(20_000, 400_000))

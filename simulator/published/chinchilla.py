@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 from simulator.phases.deployment import Deployment, deploy, without_speculation
 from simulator.phases.draft_cost import decode_round
+from simulator.published.figures import FOLDER
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.units import MILLI
-from validation.published.rows import FOLDER
 
 PROFILES = str(FOLDER / "profiles")
 K = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validation.published.chinchilla import DRAFT_S, TARGET_S, TASKS, K, Task, predicted_speedup, step_s
+from simulator.published.chinchilla import DRAFT_S, TARGET_S, TASKS, K, Task, predicted_speedup, step_s
 
 
 @pytest.mark.parametrize("task", TASKS, ids=[task.name for task in TASKS])

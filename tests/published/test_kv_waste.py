@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from validation.published.kv_waste import ALLOCATIONS, Allocation, KvWaste, concurrency, kv_waste, next_power_of_two
+from simulator.published.kv_waste import ALLOCATIONS, Allocation, KvWaste, concurrency, kv_waste, next_power_of_two
 
 ONE = np.ones(1)
 

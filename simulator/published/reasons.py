@@ -1,23 +1,22 @@
-"""Why the worst figures of each group are off."""
+"""Why the worst figures of each topic are off."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 
-TABLE = Path(__file__).parent / "reasons.csv"
+from simulator.published.figures import rows_of
+
+TABLE = "reasons.csv"
 WORST = 3
 NEEDS_REASON = 0.1
-"""Errors above it have to be explained where they are among the worst of their group."""
+"""Errors above it have to be explained where they are among the worst of their topic."""
 
 
 @lru_cache(maxsize=1)
 def reasons() -> Mapping[str, str]:
     """Reason by the beginning of a figure's name."""
-    with TABLE.open(encoding="utf-8", newline="") as lines:
-        return {row["begins_with"]: row["reason"] for row in csv.DictReader(lines)}
+    return {row["begins_with"]: row["reason"] for row in rows_of(TABLE)}
 
 
 def reason_of(name: str) -> str | None:
@@ -27,6 +26,6 @@ def reason_of(name: str) -> str | None:
 
 
 def worst_names(errors: Sequence[tuple[str, float]]) -> tuple[str, ...]:
-    """Names of the WORST largest errors of one group that need a reason, largest first."""
+    """Names of the WORST largest errors of one topic that need a reason, largest first."""
     ordered = sorted(errors, key=lambda item: -abs(item[1]))[:WORST]
     return tuple(name for name, error in ordered if abs(error) > NEEDS_REASON)

@@ -1,11 +1,7 @@
-"""Published figures of model structure, attention, paged memory and fine-tuning, and what the simulator says.
-
-``python -m validation.published.structure`` prints each with its prediction and error.
-"""
+"""Published figures of model structure, attention, paged memory and fine-tuning, and what the simulator says."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from math import log
 
@@ -18,6 +14,9 @@ from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import Family, GemmShape, Work
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
+from simulator.published.attention_traffic import AttentionCost, flash_attention_cost, standard_attention_cost
+from simulator.published.figures import PublishedFigure, rows_of, table_figure
+from simulator.published.kv_waste import Allocation, kv_waste
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
@@ -26,12 +25,8 @@ from simulator.specs.question.techniques import MoeOverride, StructureSpec, Tech
 from simulator.techniques.fine_tuning import fine_tuning_memory
 from simulator.techniques.registry import apply_techniques
 from simulator.units import GIB, GIGA, KIB, MEGA, MILLI, TERA
-from validation.published.attention_traffic import AttentionCost, flash_attention_cost, standard_attention_cost
-from validation.published.identities import Identity
-from validation.published.kv_waste import Allocation, kv_waste
-from validation.published.rows import FOLDER
 
-FLASH_HEADS, FLASH_TOKENS, FLASH_WIDTH = 64.0 * 16.0, 1024.0, 64.0
+FLASH_HEADS, FLASH_TOKENS, FLASH_WIDTH = 64.0 * 16.0, KIB, 64.0
 A100_SRAM_BYTES = 192 * KIB
 FORWARD_SHARE, BACKWARD_SHARE = 0.50, 0.35
 """Shares of the peak that the first FlashAttention reached [Dao2023]."""
@@ -47,15 +42,9 @@ LONG_CONTEXT = 256 * int(KIB)
 NF6_BITS, PLAIN_BITS = 6.0, 16.0
 
 
-def figures() -> list[Identity]:
+def figures() -> list[PublishedFigure]:
     """The rows of structure_figures.csv."""
-    with (FOLDER / "structure_figures.csv").open(encoding="utf-8", newline="") as stream:
-        return [
-            Identity(
-                name=row["name"], value=float(row["value"]), tolerance=float(row["tolerance"]), source=row["source"]
-            )
-            for row in csv.DictReader(stream)
-        ]
+    return [table_figure(row, COMPUTED[row["name"]]) for row in rows_of("structure_figures.csv")]
 
 
 def _standard() -> AttentionCost:
@@ -211,14 +200,19 @@ COMPUTED: dict[str, Callable[[], float]] = {
     "paged_used_oracle": lambda: _used("oracle"),
     "paged_used_paged": lambda: _used("paged"),
     "lora_gpt3_bytes": lambda: (
-        fine_tuning_memory(load_model("gpt-3-175b"), method="lora", rank=4, targets="attention").total_bytes / GIGA
+        fine_tuning_memory(load_model("gpt-3-175b"), method="lora", rank=4, targets="attention", tokens=1).total_bytes
+        / GIGA
     ),
     "lora_gpt3_parameters": lambda: (
         fine_tuning_memory(load_model("gpt-3-175b"), method="lora", rank=4, targets="attention").trained_parameters
         / MEGA
     ),
-    "full_gpt3_bytes": lambda: fine_tuning_memory(load_model("gpt-3-175b"), optimizer="half").total_bytes / GIGA,
-    "full_65b_bytes": lambda: fine_tuning_memory(load_model("llama-65b"), optimizer="no_master").total_bytes / GIGA,
+    "full_gpt3_bytes": lambda: (
+        fine_tuning_memory(load_model("gpt-3-175b"), optimizer="half", tokens=1).total_bytes / GIGA
+    ),
+    "full_65b_bytes": lambda: (
+        fine_tuning_memory(load_model("llama-65b"), optimizer="no_master", tokens=1).total_bytes / GIGA
+    ),
     "qlora_65b_share_of_48_gb": lambda: (
         fine_tuning_memory(
             load_model("llama-65b"), method="qlora", rank=64, optimizer="no_master", tokens=512
@@ -239,15 +233,3 @@ COMPUTED: dict[str, Callable[[], float]] = {
     "colbert_index_24": _colbert_gib,
 }
 """Name of a row -> what the simulator computes, in the row's unit."""
-
-
-def main() -> None:
-    """Print every row with its prediction and error."""
-    for figure in figures():
-        value = COMPUTED[figure.name]()
-        error = value / figure.value - 1.0
-        print(f"{figure.name:28s} {figure.value:10.4g} {value:10.4g} {error:+7.1%} of {figure.tolerance:.1%}")
-
-
-if __name__ == "__main__":
-    main()

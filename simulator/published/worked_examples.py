@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 from simulator.operators.step_shape import decode_step
 from simulator.operators.work import Work
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
+from simulator.published.figures import PublishedFigure, rows_of, table_figure
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
@@ -24,29 +22,9 @@ MBU_TPOT_S = 14 * MILLI
 MBU_BYTES_PER_S = 2 * TERA
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """A published figure and how far the simulator's may be from it (relative)."""
-
-    name: str
-    value: float
-    tolerance: float
-    source: str
-
-
-def identities() -> list[Identity]:
-    """The rows of identities.csv."""
-    path = Path(__file__).parent / "identities.csv"
-    with path.open(encoding="utf-8", newline="") as stream:
-        return [
-            Identity(
-                name=row["name"],
-                value=float(row["value"]),
-                tolerance=float(row["tolerance"]),
-                source=row["source"],
-            )
-            for row in csv.DictReader(stream)
-        ]
+def figures() -> list[PublishedFigure]:
+    """The rows of worked_examples.csv: exact but for rounding in the text."""
+    return [table_figure(row, COMPUTED[row["name"]]) for row in rows_of("worked_examples.csv")]
 
 
 def _ridge() -> float:
@@ -79,4 +57,4 @@ COMPUTED: dict[str, Callable[[], float]] = {
     "mbu_7b_at_14_ms": _mbu,
     "kv_room_13b_on_40_gb": _kv_room,
 }
-"""Name of a row of identities.csv -> what the simulator computes."""
+"""Name of a row of worked_examples.csv -> what the simulator computes."""

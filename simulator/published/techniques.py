@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import yaml
-from pydantic import Field
 
 from simulator.kernels.library import kernel_library
 from simulator.operators.formats.schemes import format_of_pair
@@ -18,8 +16,9 @@ from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
+from simulator.published.figures import FOLDER, AskedBy, PublishedFigure, by_library
 from simulator.specs.base import Spec
-from simulator.specs.documents import validate
+from simulator.specs.documents import read_yaml, validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
@@ -28,7 +27,7 @@ from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import AttentionKernel, TechniquesSpec
 from simulator.units import BITS_PER_BYTE, MILLI
 
-FILE = Path(__file__).parent / "techniques.yaml"
+FILE = FOLDER / "techniques.yaml"
 
 
 class PublishedStep(Spec):
@@ -89,30 +88,13 @@ class PublishedTechniques(Spec):
     steps: tuple[PublishedStep, ...]
     products: tuple[PublishedProduct, ...]
     ratios: tuple[PublishedRatio, ...]
-    sources: dict[str, str] = Field(min_length=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TechniqueRow:
-    """A published figure beside the prediction: seconds, or a ratio of seconds."""
-
-    name: str
-    part: str
-    unit: str
-    measured: float
-    predicted: float
-    tolerance: float
-
-    @property
-    def error(self) -> float:
-        """Signed relative error."""
-        return self.predicted / self.measured - 1
+    sources: dict[str, str]
 
 
 @lru_cache(maxsize=1)
 def published_techniques() -> PublishedTechniques:
     """The transcribed rows."""
-    return validate(PublishedTechniques, yaml.safe_load(FILE.read_text(encoding="utf-8")), where=str(FILE))
+    return validate(PublishedTechniques, read_yaml(FILE), where=str(FILE))
 
 
 def step_seconds(row: PublishedStep) -> float:
@@ -156,54 +138,103 @@ def _product_work(row: PublishedProduct, product: MatmulFormat) -> Work:
     )
 
 
-def _steps(prefix: tuple[str, ...]) -> list[TechniqueRow]:
-    found = published_techniques().steps
-    wanted = [row for row in found if row.name.startswith(prefix)]
-    bases = {f"{row.name.rsplit('-', 1)[0]}-fp16" for row in wanted}
-    predicted = {row.name: step_seconds(row) for row in found if row in wanted or row.name in bases}
-    rows = []
-    for row in wanted:
-        seconds = TechniqueRow(
-            name=row.name,
-            part=row.part,
-            unit="s",
-            measured=row.milliseconds * MILLI,
-            predicted=predicted[row.name],
-            tolerance=row.tolerance,
-        )
-        rows.append(seconds)
-        base = next(other for other in found if other.name == f"{row.name.rsplit('-', 1)[0]}-fp16")
-        if base is not row:
-            rows.append(
-                TechniqueRow(
-                    name=f"{row.name} speedup",
-                    part=row.part,
-                    unit="ratio",
-                    measured=base.milliseconds / row.milliseconds,
-                    predicted=predicted[base.name] / predicted[row.name],
-                    tolerance=row.tolerance,
-                )
-            )
-    return rows
+def figures() -> list[PublishedFigure]:
+    """Steps with their speedups over 16 bits, products, ratios."""
+    found = published_techniques()
+    bases = {row.name: next(base for base in found.steps if base.name == _base_name(row)) for row in found.steps}
+    return [
+        *(_step(row) for row in found.steps),
+        *(_speedup(row, base=bases[row.name]) for row in found.steps if bases[row.name] is not row),
+        *(_product(row) for row in found.products),
+        *(_ratio(row) for row in found.ratios),
+    ]
 
 
-def _products(prefix: tuple[str, ...]) -> list[TechniqueRow]:
-    rows = []
-    for row in published_techniques().products:
-        if not row.name.startswith(prefix):
-            continue
-        dense, sparse = product_seconds(row, sparse=False), product_seconds(row, sparse=True)
-        rows.append(
-            TechniqueRow(
-                name=f"{row.name} 2:4 speedup",
-                part=row.part,
-                unit="ratio",
-                measured=row.dense_milliseconds / row.sparse_milliseconds,
-                predicted=dense / sparse,
-                tolerance=row.tolerance,
-            )
-        )
-    return rows
+def _base_name(row: PublishedStep) -> str:
+    return f"{row.name.rsplit('-', 1)[0]}-fp16"
+
+
+def _figure(
+    row: PublishedStep | PublishedProduct | PublishedRatio,
+    *,
+    name: str,
+    topic: str,
+    published: float,
+    unit: str,
+    statement: str,
+    predict: Callable[[], float],
+    asked_by: AskedBy,
+) -> PublishedFigure:
+    return PublishedFigure(
+        name=name,
+        topic=topic,
+        published=published,
+        unit=unit,
+        tolerance=row.tolerance,
+        source=published_techniques().sources[row.source],
+        statement=statement,
+        predict=predict,
+        asked_by=asked_by,
+        is_fitted=not isinstance(row, PublishedRatio) and row.part == "fit",
+    )
+
+
+def _step(row: PublishedStep) -> PublishedFigure:
+    return _figure(
+        row,
+        name=row.name,
+        topic="quantization",
+        published=row.milliseconds,
+        unit="ms",
+        statement=f"{row.phase} of {row.sequences} x {row.tokens} tokens",
+        predict=lambda: step_seconds(row) / MILLI,
+        asked_by=AskedBy(commands=(step_command(row),), field="step_s", scale=MILLI),
+    )
+
+
+def _speedup(row: PublishedStep, *, base: PublishedStep) -> PublishedFigure:
+    return _figure(
+        row,
+        name=f"{row.name} speedup",
+        topic="quantization",
+        published=base.milliseconds / row.milliseconds,
+        unit="ratio",
+        statement=f"{row.phase} of {row.sequences} x {row.tokens} tokens",
+        predict=lambda: step_seconds(base) / step_seconds(row),
+        asked_by=AskedBy(commands=(step_command(base), step_command(row)), field="step_s"),
+    )
+
+
+def step_command(row: PublishedStep) -> str:
+    """``roofcast step`` with what was measured."""
+    words = ["roofcast", "step", "--model", row.model, "--hardware", row.hardware, "--phase", row.phase]
+    words += ["--batch", str(row.sequences), "--context", str(row.tokens), "--pp", str(row.pp_size)]
+    words += ["--engine", "torch-eager", *precision_words(row.precision)]
+    words += ["--attention", row.attention] if row.attention is not None else []
+    return shlex.join([*words, "--json"])
+
+
+def precision_words(precision: PrecisionSpec) -> list[str]:
+    """The options that say a precision."""
+    words = []
+    for name, value in precision.model_dump(mode="json", exclude_none=True).items():
+        given = [f"{role}={scheme}" for role, scheme in value] if name == "mixed" else [str(value)]
+        words += [word for item in given for word in (f"--{name.replace('_', '-')}", item)]
+    return words
+
+
+def _product(row: PublishedProduct) -> PublishedFigure:
+    name = f"{row.name} 2:4 speedup"
+    return _figure(
+        row,
+        name=name,
+        topic="sparsity",
+        published=row.dense_milliseconds / row.sparse_milliseconds,
+        unit="ratio",
+        statement=f"one product of {row.m} x {row.k} x {row.n} on {row.hardware}",
+        predict=lambda: product_seconds(row, sparse=False) / product_seconds(row, sparse=True),
+        asked_by=by_library(name),
+    )
 
 
 RATIO_CONTEXT = 128
@@ -233,21 +264,27 @@ def _quantity(row: PublishedRatio, precision: PrecisionSpec, *, sparse: bool) ->
     return sum(work.count * work.stored_bytes for work in works)
 
 
-def _ratios(prefix: tuple[str, ...]) -> list[TechniqueRow]:
-    return [
-        TechniqueRow(
-            name=row.name,
-            part="score",
-            unit="ratio",
-            measured=row.value,
-            predicted=_quantity(row, row.first, sparse=False) / _quantity(row, row.second, sparse=True),
-            tolerance=row.tolerance,
-        )
-        for row in published_techniques().ratios
-        if row.name.startswith(prefix)
-    ]
+def _ratio(row: PublishedRatio) -> PublishedFigure:
+    def predict() -> float:
+        return _quantity(row, row.first, sparse=False) / _quantity(row, row.second, sparse=True)
+
+    return _figure(
+        row,
+        name=row.name,
+        topic="sparsity" if row.sparsity else "quantization",
+        published=row.value,
+        unit="ratio",
+        statement=f"{row.what.replace('_', ' ')} of {row.model} on {row.hardware}, 16 bits or more over fewer",
+        predict=predict,
+        asked_by=_ratio_asked_by(row),
+    )
 
 
-def technique_rows(prefix: tuple[str, ...] = ("",)) -> list[TechniqueRow]:
-    """Published figures whose name starts with one of ``prefix``, each with its prediction."""
-    return [*_steps(prefix), *_products(prefix), *_ratios(prefix)]
+def _ratio_asked_by(row: PublishedRatio) -> AskedBy:
+    """Times are printed by ``roofcast step``; sums over operators and peaks by the library alone."""
+    if row.what != "decode_seconds":
+        return by_library(row.name)
+    words = ["roofcast", "step", "--model", row.model, "--hardware", row.hardware, "--pp", str(row.pp_size)]
+    words += ["--context", str(RATIO_CONTEXT), "--engine", "torch"]
+    formats = (precision_words(precision) for precision in (row.first, row.second))
+    return AskedBy(commands=tuple(shlex.join([*words, *given, "--json"]) for given in formats), field="step_s")

@@ -1,0 +1,136 @@
+"""Figures that others printed beside what the library says: ``roofcast published``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from simulator.api.results import Answer, Document
+from simulator.published.catalogue import compared, explained
+from simulator.published.figures import ComparedFigure
+
+if TYPE_CHECKING:
+    from simulator.reports.charts.chart import Chart
+
+COLUMNS = ("figure", "unit", "published", "predicted", "error", "tolerance")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedAnswer(Answer):
+    """Published figures, each with its prediction, source and recipe."""
+
+    figures: tuple[ComparedFigure, ...]
+
+    def to_dict(self) -> Document:
+        """The document of ``roofcast published --json``."""
+        from simulator.reports.contract import SCHEMA_VERSION
+
+        return {"schema_version": SCHEMA_VERSION, "figures": self.rows(), "topics": self._topics()}
+
+    def rows(self) -> list[Document]:
+        """One row a figure."""
+        reasons = explained(self.figures)
+        return [
+            {
+                "name": item.figure.name,
+                "topic": item.figure.topic,
+                "published": item.figure.published,
+                "predicted": item.predicted,
+                "unit": item.figure.unit,
+                "error": item.error,
+                "tolerance": item.figure.tolerance,
+                "is_fitted": item.figure.is_fitted,
+                "is_known_miss": item.figure.is_known_miss,
+                "is_off": item.is_off,
+                "reason": item.figure.reason or reasons.get(item.figure.name),
+                "statement": item.figure.statement,
+                "source": item.figure.source,
+                "recipe": {
+                    "commands": list(item.figure.asked_by.commands),
+                    "field": item.figure.asked_by.field or None,
+                    "scale": item.figure.asked_by.scale,
+                },
+            }
+            for item in self.figures
+        ]
+
+    def _topics(self) -> list[Document]:
+        names = dict.fromkeys(item.figure.topic for item in self.figures)
+        errors = {name: [abs(item.error) for item in self.figures if item.figure.topic == name] for name in names}
+        return [
+            {"topic": name, "figures": len(found), "mean": fmean(found), "median": median(found)}
+            for name, found in errors.items()
+        ]
+
+    def to_text(self) -> str:
+        """What ``roofcast published`` prints: a table a topic, sources, recipes, and why the worst are off."""
+        return "\n".join(self._topic_text(topic) for topic in self._topics())
+
+    def _topic_text(self, topic: Document) -> str:
+        from simulator.reports.content.quantities import percent_text
+        from simulator.reports.formats.text import text_table
+
+        rows = [row for row in self.rows() if row["topic"] == topic["topic"]]
+        cells = [
+            (
+                row["name"],
+                row["unit"],
+                f"{row['published']:.4g}",
+                f"{row['predicted']:.4g}",
+                f"{100 * row['error']:+.1f} %",
+                percent_text(row["tolerance"]) + (" OFF" if row["is_off"] else " miss" if row["is_known_miss"] else ""),
+            )
+            for row in rows
+        ]
+        head = (
+            f"{topic['topic']}: {topic['figures']} figures, "
+            f"mean error {percent_text(topic['mean'])}, median {percent_text(topic['median'])}"
+        )
+        sources = [(row["source"], row["name"]) for row in rows]
+        reasons = _listed("why", [(row["reason"], row["name"]) for row in rows if row["reason"]])
+        return "\n".join(
+            [head, "", text_table(COLUMNS, cells), "", *_listed("source", sources), *reasons, *_recipes(rows), ""]
+        )
+
+    def chart(self) -> Chart:
+        """Mean errors by topic."""
+        from simulator.reports.answers.charts import bars_chart
+        from simulator.reports.charts.chart import Axis
+
+        found = self._topics()
+        return bars_chart(
+            key="published",
+            title="Published figures: mean error by topic",
+            y=Axis(title="Error", unit="%"),
+            names=[topic["topic"] for topic in found],
+            bars={"error": [100 * topic["mean"] for topic in found]},
+        )
+
+
+def _listed(what: str, pairs: list[tuple[str, str]]) -> list[str]:
+    """Each text once, with the figures that it is of."""
+    of: dict[str, list[str]] = {}
+    for text, name in pairs:
+        of.setdefault(text, []).append(name)
+    return [f"{what}: {text} ({', '.join(names)})" for text, names in of.items()]
+
+
+def _recipes(rows: list[Document]) -> list[str]:
+    lines = ["", "Recipes (the field of their JSON document; of two commands the first over the second):"]
+    for row in rows:
+        recipe = row["recipe"]
+        lines.append(f"  {row['name']}" + (f": {recipe['field']}" if recipe["field"] else ""))
+        lines += [f"    {command}" for command in recipe["commands"]]
+    return lines
+
+
+def published(topic: str | None = None) -> PublishedAnswer:
+    """Published figures of one topic, or all, predicted now: ``roofcast published``.
+
+    Raises
+    ------
+    RoofcastError
+        No figure has that topic.
+    """
+    return PublishedAnswer(tuple(compared(topic)))

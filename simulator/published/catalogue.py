@@ -1,0 +1,69 @@
+"""Every published figure by topic, and what the library says to each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from simulator.errors import RoofcastError, did_you_mean
+from simulator.published import runs, speculation, structure, techniques, worked_examples
+from simulator.published.figures import ComparedFigure, PublishedFigure
+from simulator.published.reasons import reason_of, worst_names
+
+PARTS = (worked_examples, structure, techniques, speculation, runs)
+
+
+def published_figures() -> list[PublishedFigure]:
+    """All figures, those of a topic together, in the order in which topics first occur."""
+    found = [figure for part in PARTS for figure in part.figures()]
+    topics = list(dict.fromkeys(figure.topic for figure in found))
+    return sorted(found, key=lambda figure: topics.index(figure.topic))
+
+
+def topics() -> tuple[str, ...]:
+    """Names of the topics."""
+    return tuple(dict.fromkeys(figure.topic for figure in published_figures()))
+
+
+def compared(topic: str | None = None) -> Iterator[ComparedFigure]:
+    """Figures of one topic, or all, beside their predictions, made now.
+
+    Raises
+    ------
+    RoofcastError
+        No figure has that topic.
+    """
+    figures = [figure for figure in published_figures() if topic in (None, figure.topic)]
+    if not figures and topic is not None:
+        known = topics()
+        raise RoofcastError(
+            f"no figure is of {topic!r}; allowed: {', '.join(known)}", field="topic", hint=did_you_mean(topic, known)
+        )
+    for figure in figures:
+        yield ComparedFigure(figure=figure, predicted=figure.predict())
+
+
+def predicted(name: str) -> float:
+    """What the library says to one figure, in its unit.
+
+    Raises
+    ------
+    RoofcastError
+        No figure has that name.
+    """
+    figures = {figure.name: figure for figure in published_figures()}
+    if name not in figures:
+        raise RoofcastError(f"no figure is called {name!r}", field="name", hint=did_you_mean(name, figures))
+    return figures[name].predict()
+
+
+def explained(figures: Sequence[ComparedFigure]) -> dict[str, str | None]:
+    """The worst figures of each topic with the reason; known misses carry their own."""
+    found: dict[str, str | None] = {}
+    for topic in dict.fromkeys(item.figure.topic for item in figures):
+        errors = [
+            (item.figure.name, item.error)
+            for item in figures
+            if item.figure.topic == topic and not item.figure.is_known_miss
+        ]
+        found |= {name: reason_of(name) for name in worst_names(errors)}
+    return found

@@ -140,3 +140,11 @@ def test_formats_that_nothing_multiplies_are_refused(arguments: list[str], field
 
 def test_a_cache_is_kept_in_either_eight_bit_float() -> None:
     assert step_s("--kv-cache", "fp8_e5m2") == step_s("--kv-cache", "fp8")
+
+
+def test_a_scheme_says_which_kernels_its_paper_ran() -> None:
+    large = ("step", "--model", "opt-13b", "--hardware", "a100", "--phase", "prefill")
+    told = [text for text in document(*large, "--scheme", "smoothquant")["assumptions"] if "torch-int" in text]  # type: ignore[attr-defined]
+    assert len(told) == 1
+    asked = document(*large, "--scheme", "smoothquant", "--kernel", "torch-int")
+    assert not any("its paper's" in text for text in asked["assumptions"])  # type: ignore[attr-defined]

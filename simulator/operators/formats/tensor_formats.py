@@ -71,6 +71,7 @@ def precision_plan(
     scheme = _with_kernel(
         _resolve_scheme(model, precision, plain_dtype, notes, multiplied=multiplied), precision.kernel
     )
+    notes += _of_paper(precision)
     activation_dtype = Dtype.FP32 if plain_dtype is Dtype.TF32 else plain_dtype
     return PrecisionPlan(
         weights=scheme.weights,
@@ -83,6 +84,16 @@ def precision_plan(
         assumptions=tuple(notes),
         role_formats=(*_mixed(model, precision, plain_dtype), *scheme.roles),
     )
+
+
+def _of_paper(precision: PrecisionSpec) -> list[str]:
+    """That a scheme's own paper was measured on other kernels than an engine's, whose speedup is another."""
+    if precision.scheme is None or precision.kernel is not None:
+        return []
+    family = load_format_kernels().of_paper(scheme_word(precision.scheme))
+    if family is None:
+        return []
+    return [f"{precision.scheme} on the engine's own kernels; its paper's are precision.kernel {family} in torch-eager"]
 
 
 def _with_kernel(scheme: Scheme, kernel: str | None) -> Scheme:

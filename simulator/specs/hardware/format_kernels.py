@@ -23,11 +23,13 @@ class FormatKernelSpec(Spec):
         they are stored)
     fused_rows : most tokens that the fused kernel takes; above it the weights are written out in 16 bit first.
         Absent: any number
+    paper_of : schemes whose own paper was measured with it
     fitted_on, scored_on : rows behind the parameters and rows that they were tested on, with the mean error there
     """
 
     name: str
     formats: tuple[str, ...] = Field(min_length=1)
+    paper_of: tuple[str, ...] = ()
     memory_share: PositiveFloat = 1.0
     compute_share: PositiveFloat = 1.0
     launch_s: NonNegativeFloat = 0.0
@@ -79,6 +81,10 @@ class FormatKernelTable(Spec):
     def families_for(self, fmt: str) -> tuple[str, ...]:
         """Names of the families that multiply a format."""
         return tuple(family.name for family in self.families if fmt in family.formats)
+
+    def of_paper(self, scheme: str) -> str | None:
+        """The family that the paper of a scheme was measured with; None where none is known."""
+        return next((family.name for family in self.families if scheme in family.paper_of), None)
 
 
 @lru_cache(maxsize=1)

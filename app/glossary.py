@@ -35,7 +35,7 @@ WEIGHT_OFFLOAD = "Share of the layers' weights in host memory; it crosses the ho
 ENERGY = "Electric energy of the accelerators per generated token, prompts included."
 SATURATION = "The highest rate that the deployment keeps up with; beyond it the queue grows as long as the load lasts."
 PERCENTILE = "p95: 95 of 100 requests are at least this fast."
-MODE = "Prompts and answers on the same replicas (aggregated) or on pools of their own, and how tokens are guessed."
+MODE = "Prompts and answers on the same replicas (aggregated), the same with guesses (mtp), or on pools of their own."
 INTERVAL = "80 % interval: in validation, four of five measured values lay within it."
 CROSSOVER = (
     "The batch at which the weight products of a decode step turn from memory to compute bound, by the datasheet's "

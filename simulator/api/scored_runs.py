@@ -174,10 +174,11 @@ def run_facts(scenario: ScenarioSpec, *, source: str, load: str | None = None) -
 
 
 def mode_of(scenario: ScenarioSpec) -> str:
-    """Whether prompts have replicas of their own, and how it speculates."""
-    shape = "aggregated" if scenario.disaggregation is None else "disaggregated"
+    """Disaggregated where prompts have replicas of their own, else how it speculates, else aggregated."""
+    if scenario.disaggregation is not None:
+        return "disaggregated"
     speculation = scenario.techniques.speculation
-    return shape if speculation is None else f"{shape}, {speculation.method}"
+    return "aggregated" if speculation is None else speculation.method
 
 
 def load_words(scenario: ScenarioSpec) -> str:

@@ -35,9 +35,7 @@ def validate(
     context: typer.Context,
     hardware: Annotated[str | None, typer.Option("--hardware", help="Only this accelerator.")] = None,
     today: Annotated[bool, typer.Option("--today", help="Closed loops of today's models on today's chips.")] = False,
-    mode: Annotated[
-        str | None, typer.Option("--mode", help="With --today: aggregated, disaggregated, or how it speculates.")
-    ] = None,
+    mode: Annotated[str | None, typer.Option("--mode", help="With --today: aggregated, mtp or disaggregated.")] = None,
     every: Annotated[int, typer.Option("--every", min=1, help="With --today: each n-th run.")] = 1,
     anew: Annotated[bool, typer.Option("--anew", help="With --today: predict each run now.")] = False,
     library: Annotated[

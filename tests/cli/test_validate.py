@@ -110,8 +110,8 @@ def test_an_accelerator_measured_in_one_way_only_says_what_is_missing(capsys):
     _, whole_runs, _ = answered(capsys, "--hardware", "a100-sxm-40gb")
     assert "Kernels: none of a100-sxm-40gb was measured" in whole_runs
     assert "argonne" in whole_runs
-    _, kernels_only, _ = answered(capsys, "--hardware", "gb200")
-    assert "End to end: no run on gb200 is stored" in kernels_only
+    _, kernels_only, _ = answered(capsys, "--hardware", "b300")
+    assert "End to end: no run on b300-sxm is stored" in kernels_only
 
 
 def test_a_library_asks_for_kernels_alone(capsys):

@@ -28,7 +28,7 @@ from simulator.specs.measured.validation_rows import (
 from simulator.specs.measured.whole_runs import PackedRuns, RunsOrigin, packed_text, runs_file
 from simulator.version import __version__
 from validation.commands import exit_code_of
-from validation.end_to_end.inferencex import load_inferencex
+from validation.end_to_end.inferencex import MODES, load_disaggregated, load_inferencex
 from validation.end_to_end.serving import METRICS, deployment_of, load_serving, predicted_stages, stage_metric
 from validation.end_to_end.sources import TABLES, load_source
 from validation.end_to_end.today import thinned
@@ -57,22 +57,26 @@ def _serving_rows(data: Path) -> Iterator[ValidationRow]:
                 )
 
 
-TODAY_EVERY = 3
+TODAY_EVERY = {"aggregated": 3, "mtp": 3, "disaggregated": 9}
+"""Each so manieth run of a mode is packed: pools take a second each to predict."""
 TODAY_ORIGIN = RunsOrigin(
     source="inferencex",
     published="SemiAnalysisAI/InferenceX via MQubeAI/InferenceX-PCA-demo",
     revision="db9a587dcc329fce417d79d2d2790be0da22a6b0",
     date="2026-07-20",
     fitted="Fitted to runs of this source, with models left out in turn: the routing skew, three numbers for each "
-    "engine on AMD, power, the width of intervals; not fitted to them: NVIDIA's kernels and host times",
-    selection="every third run of each accelerator, engine, model, weight format and mode, in the order of the table",
+    "engine on AMD, the acceptance of prediction layers, power, the width of intervals; not fitted to them: "
+    "NVIDIA's kernels and host times",
+    selection="every third run of each accelerator, engine, model and weight format, of disaggregated ones every ninth",
 )
 
 
 def today_runs(data: Path) -> PackedRuns:
     """The sample of InferenceX that the package holds."""
-    plain = [item for item in load_inferencex(data) if item.speculation == "none"]
-    return PackedRuns(origin=TODAY_ORIGIN, runs=tuple(item.run for item in thinned(plain, every=TODAY_EVERY)))
+    items = (*load_inferencex(data), *load_disaggregated(data))
+    modes = {mode: [item for item in items if item.mode == mode] for mode in MODES}
+    kept = [item.run for mode, same in modes.items() for item in thinned(same, every=TODAY_EVERY[mode])]
+    return PackedRuns(origin=TODAY_ORIGIN, runs=tuple(kept))
 
 
 def all_rows(data: Path, *, today: PackedRuns) -> list[ValidationRow]:

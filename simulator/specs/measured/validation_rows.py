@@ -27,7 +27,8 @@ class RunFacts:
     """What ran, in the words that runs are chosen by.
 
     run : identifier of the scenario; model_class : dense, MoE and the like
-    mode : aggregated or disaggregated, and how it speculates; parallel : ``TP4 EP4``, ``TP1`` for a single device
+    mode : disaggregated, or of replicas that do both how they speculate, or aggregated
+    parallel : ``TP4 EP4``, ``TP1`` for a single device
     weights : number format of the weights, empty for the checkpoint's own
     deployment, load : what ran and what was asked of it, in words
     """

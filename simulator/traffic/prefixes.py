@@ -9,6 +9,11 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.traffic.requests import Ints
+from simulator.units import MEGA
+
+CACHE_TOKENS = int(MEGA)
+"""Tokens that the cache of one replica is taken to hold where hits of a trace are counted: of the order of what an
+accelerator's memory leaves beside the weights. Assumed; hits of a real replica follow from its own cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

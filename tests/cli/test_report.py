@@ -255,7 +255,7 @@ def test_a_price_list_in_euros_from_end_to_end(tmp_path: Path, capsys: pytest.Ca
     # By hand: servers 30,000 each, 15 % network, 3 % storage, accelerators on the shelf, 5 % integration on it all.
     shelf = spare_accelerators(devices, ownership=load_ownership())
     assert totals["capex"] == pytest.approx(30_000 * (devices * 1.18 + shelf) * 1.05)
-    assert "EUR" in (tmp_path / "r" / "refusal.md").read_text()
+    assert "EUR" in (tmp_path / "r" / "report.md").read_text()
     for name in ("report.md", "costs-own.csv", "report.html"):
         assert "USD" not in (tmp_path / "r" / name).read_text()
 

@@ -21,7 +21,7 @@ from simulator.specs.question.workload import WorkloadSpec
 WORKLOAD = demand_of(isl_tokens=600, osl_tokens=80, isl_cv=0.5, osl_cv=0.5)
 SCENARIO = ScenarioSpec(id=1, kind="serve", model="llama-3.1-8b", hardware="h100", workload=WORKLOAD)
 DEPLOYMENT = deployment_of(SCENARIO)
-SATURATION_PER_S = saturation_rate_per_s(DEPLOYMENT, mix=mix_of(WORKLOAD))
+SATURATION_PER_S = saturation_rate_per_s(DEPLOYMENT, mix=mix_of(WORKLOAD, DEPLOYMENT))
 
 
 def _ranged(share: float) -> tuple[LoadResult, ServedRun, WorkloadSpec]:

@@ -49,7 +49,7 @@ def test_two_replicas_carry_twice_the_load(sweep: LoadSweep) -> None:
 
 
 def test_demand_keeps_its_lengths() -> None:
-    mix = request_mix(WORKLOAD)
+    mix = request_mix(WORKLOAD, deployment_of(SCENARIO))
     assert mix.isl.mean_tokens == 600
     assert mix.prefix_hit_fraction == pytest.approx(0.25)
     loaded = at_share(WORKLOAD, share=0.5, saturation_per_s=10.0, requests=100)

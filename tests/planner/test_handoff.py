@@ -67,7 +67,7 @@ def test_the_planned_engine_alone_gets_the_planned_limits(engine: str, tp: str, 
 
 
 def test_formats_of_the_cache_become_flags() -> None:
-    plain = {"model": "llama-3.1-8b", "tp": (1,)}
+    plain = {"model": "llama-3.1-8b", "weights": ("bf16",), "tp": (1,)}
     assert "--kv-cache-dtype" not in texts(**plain)["launch-vllm.sh"]
     assert flag(texts(**plain, kv_cache=("fp8",))["launch-vllm.sh"], "--kv-cache-dtype") == "fp8"
     assert (

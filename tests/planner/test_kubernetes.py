@@ -163,7 +163,7 @@ def test_only_the_first_server_of_a_replica_answers() -> None:
 
 
 def test_the_checkpoint_is_on_the_volume_before_the_engine_starts() -> None:
-    (pod,) = pods(manifest(planned()))
+    (pod,) = pods(manifest(planned(weights=("bf16",))))
     (download,) = pod["spec"]["initContainers"]
     assert f"snapshot_download('{MODEL}')" in download["command"][-1]
     made = planned(model="llama-2-13b", weights=("fp8",), engine="tensorrt-llm", tp=(1,), rps=5.0)

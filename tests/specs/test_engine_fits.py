@@ -79,6 +79,7 @@ NAMING = (
     "simulator/reports/",
     "simulator/cli/",
     "simulator/api/",
+    "simulator/published/",
 )
 
 

@@ -18,7 +18,7 @@ from simulator.reports.words.prices import price_source_text, price_switch_text
 from simulator.specs.model.published import PublishedCheckpoint
 from simulator.specs.money.prices import PriceProfile
 from simulator.traffic.lengths import LengthDistribution
-from simulator.traffic.recorded.importers import CACHE_TOKENS
+from simulator.traffic.prefixes import CACHE_TOKENS
 from simulator.units import KILO, bound_text, percent_text, plain_text
 
 _NAMES: Mapping[str, str] = MappingProxyType(

@@ -9,11 +9,11 @@ from math import inf
 from pathlib import Path
 
 from simulator.errors import FileError, Option, RoofcastError
+from simulator.traffic.prefixes import CACHE_TOKENS
 from simulator.traffic.recorded.benchmarks import ResultFile, aiperf_demand, guidellm_demand, vllm_bench_demand
 from simulator.traffic.recorded.demand import RecordedDemand, measured_demand
 from simulator.traffic.recorded.prometheus import parsed, prometheus_demand, range_demand
 from simulator.traffic.recorded.traces import HASH_BLOCK_TOKENS, RequestTrace, read_trace
-from simulator.units import MEGA
 
 FORMATS = (
     "Azure CSV (TIMESTAMP,ContextTokens,GeneratedTokens), BurstGPT CSV (Timestamp,Request tokens,Response tokens), "
@@ -43,11 +43,6 @@ def _read(path: str) -> _Text:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise FileError(f"{path}: cannot be read: {reason}", field="FILE") from None
-
-
-CACHE_TOKENS = int(MEGA)
-"""Tokens that the cache of one replica is taken to hold where hits of a trace are counted: of the order of what an
-accelerator's memory leaves beside the weights. Assumed; hits of a real replica follow from its own cache."""
 
 
 def prefix_hits(chains: Iterable[tuple[tuple[int, ...], float]], *, cache_tokens: float = inf) -> float:

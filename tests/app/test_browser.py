@@ -213,6 +213,8 @@ def test_every_view_of_a_plan_opens(page: Any, address: str) -> None:
     for view in VIEWS[1:]:
         page.get_by_role("radio", name=view, exact=True).click()
         page.wait_for_url(re.compile("view=" + view.split()[0]), timeout=60_000)
+        # The address changes before the server answers: wait for the work to begin, then for its end.
+        page.wait_for_timeout(500)
         idle(page)
         assert page.locator("[data-testid=stException], [data-testid=stAlertContentError]").count() == 0, view
 

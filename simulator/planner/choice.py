@@ -30,16 +30,25 @@ class Rival:
     price_above: float | None
 
 
+def elsewhere(fleets: Sequence[Fleet]) -> list[Fleet]:
+    """Of ``fleets`` (best first) those of other accelerators; those without a price only where none has one."""
+    best, *others = fleets
+    found = [fleet for fleet in others if fleet.accelerators != best.accelerators]
+    return [fleet for fleet in found if fleet.cost.per_hour is not None] or found
+
+
+def better_known(fleets: Sequence[Fleet]) -> Fleet | None:
+    """The cheapest fleet elsewhere whose kernels are known, where those of the chosen one are not; else None."""
+    if fleets[0].provenance in KNOWN:
+        return None
+    return next((fleet for fleet in elsewhere(fleets) if fleet.provenance in KNOWN), None)
+
+
 def rival_of(fleets: Sequence[Fleet]) -> Rival | None:
     """Of the chosen fleet, the first of ``fleets`` (best first); None where nothing else has a price."""
-    best, *others = fleets
-    cost = best.cost.per_hour
-    if cost is None:
-        return None
-    elsewhere = [fleet for fleet in others if fleet.hardware != best.hardware and fleet.cost.per_hour is not None]
-    evident = [fleet for fleet in elsewhere if fleet.provenance in KNOWN] if best.provenance not in KNOWN else []
-    found = next(iter(evident or elsewhere), None)
-    if found is None or found.cost.per_hour is None:
+    best, others, known = fleets[0], elsewhere(fleets), better_known(fleets)
+    cost, found = best.cost.per_hour, known or next(iter(others), None)
+    if cost is None or found is None or found.cost.per_hour is None:
         return None
     ratio = found.cost.per_hour / cost
     price = best.cost.per_device_hour
@@ -48,7 +57,7 @@ def rival_of(fleets: Sequence[Fleet]) -> Rival | None:
         label=found.label,
         devices=found.devices,
         cost_per_hour=found.cost.per_hour,
-        known=bool(evident),
+        known=known is not None,
         more_fraction=ratio - 1,
         price_above=None if price is None or len(best.housing) > 1 else price * ratio,
     )

@@ -104,7 +104,7 @@ def shared_parameters(rows: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, f
 
     The kernels of an architecture share their launch, memory path and passes. Sharing among all formats of CDNA3 brings
     kernels of an unseen hidden size closer (mean error of the logarithm 0.28 to 0.23), whole runs of MiniMax on MI300X
-    further away (TPOT -14 to -20 %): formats that can stand alone do.
+    further away (mean error of TPOT 16 to 20 %): formats that can stand alone do.
     """
     seen = {fmt: seen_rows(part) for fmt, part in rows.items()}
     bounds = {name: bound for name, bound in EXPERT_BOUNDS.items() if name != OWN}

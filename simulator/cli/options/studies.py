@@ -83,7 +83,7 @@ def technique_axes(
         list[str] | None,
         option(
             "--speculation",
-            text="Guesses to compare: eagle, ngram:k=4, draft:acceptance=0.7, none; repeatable.",
+            text="Guesses to compare: mtp, eagle3:task=code, ngram:k=4, draft:acceptance=0.7, none; repeatable.",
             panel=SEARCH,
         ),
     ] = None,

@@ -41,7 +41,10 @@ ContextualSparsityOption = Annotated[
 ]
 SpeculationOption = Annotated[
     str | None,
-    typer.Option("--speculation", help="eagle:k=4 or ngram:k=5, with ,acceptance=0.7 or ,accepted_tokens=2.1."),
+    typer.Option(
+        "--speculation",
+        help="mtp, eagle3:task=code, eagle:k=4 or ngram:k=5, with ,acceptance=0.7 or ,accepted_tokens=2.1.",
+    ),
 ]
 AttentionOption = Annotated[str | None, typer.Option("--attention", help="flash, standard or flash_decoding.")]
 KvPolicyOption = Annotated[str | None, typer.Option("--kv-policy", help="Bounded cache: h2o:1024, streaming:2048.")]

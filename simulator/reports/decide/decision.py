@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from simulator.planner.choice import better_known, elsewhere
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.studies.growth import Growth
@@ -50,7 +51,6 @@ from simulator.units import KILO
 
 _ASKED = 3
 _RISKS = 5
-_MEASURED = ("measured", "calibrated")
 
 
 def lead_text(studies: Studies) -> str:
@@ -200,15 +200,7 @@ def _precision(studies: Studies) -> tuple[str, str]:
 
 def rival_of(studies: Studies) -> Fleet | None:
     """The cheapest fleet of other accelerators; None where none was compared."""
-    others = _others(studies)
-    return others[0] if others else None
-
-
-def _others(studies: Studies) -> list[Fleet]:
-    """Fleets of other accelerators, the cheapest first; those without a price only where none has one."""
-    best = studies.plan.best
-    others = [fleet for fleet in studies.plan.fleets if fleet.accelerators != best.accelerators]
-    return [fleet for fleet in others if fleet.cost.per_hour is not None] or others
+    return next(iter(elsewhere(studies.plan.fleets)), None)
 
 
 def _against(fleet: Fleet, best: Fleet) -> str:
@@ -223,9 +215,8 @@ def _alternative(studies: Studies) -> tuple[str, str]:
     rival, best = rival_of(studies), studies.plan.best
     if rival is None:
         return "none was compared", "name several accelerators, or none, to compare all"
-    known = next((fleet for fleet in _others(studies) if fleet.provenance in _MEASURED), None)
-    beside = known is not None and known is not rival and best.provenance not in _MEASURED
-    said = f"; on measurements: {_against(known, best)}" if known is not None and beside else ""
+    known = better_known(studies.plan.fleets)
+    said = f"; on measurements: {_against(known, best)}" if known is not None and known is not rival else ""
     return f"{rival.devices:,} {rival.accelerators} {rival.label}", f"{_against(rival, best)}{said}"
 
 

@@ -258,9 +258,12 @@ def table(label: str, rows: Sequence[Sequence[str]], columns: Sequence[str], *, 
         place.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch")
 
 
-@st.fragment
-def reproduce(command: str, *, standard_input: str = "") -> None:
-    """The command that prints the same numbers, made when somebody opens it: its highlighter is large."""
+def command_line(command: str, *, standard_input: str = "") -> None:
+    """The command that prints the same numbers, made when somebody opens it: its highlighter is large.
+
+    For use inside a fragment, which must hold no other: where a run of the outer one is cut short by the next, the
+    server drops what the outer one has not sent yet and still sends the inner one's parts, whose place is then missing.
+    """
     place = st.expander(
         "The same numbers on the command line", icon=":material/terminal:", key=COMMAND_LINE, on_change="rerun"
     )
@@ -270,3 +273,9 @@ def reproduce(command: str, *, standard_input: str = "") -> None:
         st.code(command, language="bash", wrap_lines=True)
         if standard_input:
             st.code(standard_input, language="json", wrap_lines=True)
+
+
+@st.fragment
+def reproduce(command: str, *, standard_input: str = "") -> None:
+    """:func:`command_line` for the body of a page: opening it runs nothing else again."""
+    command_line(command, standard_input=standard_input)

@@ -198,7 +198,7 @@ def details(flags: Mapping[str, object]) -> None:
         _shown(view, plan, spec, command)
     except RoofcastError as error:
         display.refusal(error)
-    display.reproduce(command)
+    display.command_line(command)
 
 
 def _shown(view: str, plan: CapacityPlan, spec: PlanSpec, command: str) -> None:

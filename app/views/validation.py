@@ -99,7 +99,7 @@ def _kernels() -> None:
     )
     _table(kernel_rows(name, library="vllm", profiles=session_profiles()), KERNEL_COLUMNS)
     st.caption("Shapes that the fits never saw: one in five, chosen by a hash.")
-    display.reproduce(validate_command(name))
+    display.command_line(validate_command(name))
 
 
 def _figures(shown: Sequence[ValidationRow]) -> None:
@@ -128,7 +128,7 @@ def _figures(shown: Sequence[ValidationRow]) -> None:
 def _by_deployment(shown: Sequence[ValidationRow], choice: RunChoice) -> None:
     _table(deployment_rows(shown), DEPLOYMENT_COLUMNS)
     if {row.source for row in shown} == {load_today_runs().origin.source}:
-        display.reproduce(today_command(choice))
+        display.command_line(today_command(choice))
 
 
 def _by_source(rows: Sequence[ValidationRow]) -> None:

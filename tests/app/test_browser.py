@@ -219,6 +219,15 @@ def test_every_view_of_a_plan_opens(page: Any, address: str) -> None:
         assert page.locator("[data-testid=stException], [data-testid=stAlertContentError]").count() == 0, view
 
 
+def test_views_are_switched_while_one_is_computed(page: Any, address: str) -> None:
+    visit(page, f"{address}/plan?gpus=h100-sxm-80gb&rps=51")
+    for view in (*VIEWS[1:], *VIEWS[1:]):
+        page.get_by_role("radio", name=view, exact=True).click()
+    page.get_by_text("--tensor-parallel-size").first.wait_for(timeout=60_000)
+    idle(page)
+    assert page.get_by_role("radio", name=VIEWS[-1], exact=True).get_attribute("aria-checked") == "true"
+
+
 def test_pages_stay_out_of_foreign_frames_and_forward_their_parameters(address: str) -> None:
     request = urllib.request.Request(f"{address}/?rps=7", headers={"accept": "text/html"})
     with urllib.request.urlopen(request, timeout=20) as answer:

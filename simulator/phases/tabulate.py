@@ -1,8 +1,9 @@
-"""Build the step-time tables of a deployment from the full model."""
+"""Build the step-time tables of a deployment from the full model, once for all that is asked of it in a process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -55,11 +56,30 @@ class _RowKinds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """Pipeline stages whose rows make one set of tables; tokens that a decoding sequence adds in a step."""
+    """Pipeline stages whose rows make one set of tables; tokens that a decoding sequence adds in a step.
+
+    The key of what is kept: equal parts are those of equal deployments, and their tables are the same numbers.
+    """
 
     deployment: Deployment
     stages: tuple[int, ...]
     decode_tokens: int
+
+    def __hash__(self) -> int:
+        """Of what usually differs: specs hold mappings, which have no hash; the comparison looks at everything."""
+        made, engine = self.deployment, self.deployment.engine
+        limits = (engine.name, engine.max_num_batched_tokens, engine.max_num_seqs, engine.max_model_len)
+        return hash((made.model.name, made.hardware.name, made.parallelism, limits, self.stages, self.decode_tokens))
+
+
+_KEPT = 32
+"""Sets of tables in memory, of up to a few megabytes each: those of the deployments that were asked for last."""
+
+
+def _whole(deployment: Deployment, *, decode_tokens: int) -> _Part:
+    """All stages, without what changes no step: notes on the deployment, and its drafter, which has its own."""
+    bare = replace(deployment, assumptions=(), speculation=None)
+    return _Part(deployment=bare, stages=tuple(range(deployment.parallelism.pp_size)), decode_tokens=decode_tokens)
 
 
 def _works(part: _Part, step: StepShape) -> list[Work]:
@@ -245,10 +265,9 @@ def compile_steps(deployment: Deployment, *, decode_tokens: int = 1) -> StepTabl
     decode_tokens : tokens that each decoding sequence adds in a step, more than one where it verifies a draft
     Contexts reach max_model_len, prefills max_num_batched_tokens, sequences max_num_seqs. Steps that fit a CUDA graph
     are padded to the captured size. Pipeline stages are added up: one step passes through all of them. Raises
-    RoofcastError for encoder-decoder models.
+    RoofcastError for encoder-decoder models. Equal deployments share their tables.
     """
-    stages = tuple(range(deployment.parallelism.pp_size))
-    return _compile(_Part(deployment=deployment, stages=stages, decode_tokens=decode_tokens))
+    return _compile(_whole(deployment, decode_tokens=decode_tokens))
 
 
 def shared_seconds(deployment: Deployment, *, decode_tokens: int = 1) -> Array:
@@ -256,10 +275,14 @@ def shared_seconds(deployment: Deployment, *, decode_tokens: int = 1) -> Array:
 
     Attention-data-parallel ranks wait for each other there, so that the tokens of all count and not a rank's own.
     """
-    stages = tuple(range(deployment.parallelism.pp_size))
-    part = _Part(deployment=deployment, stages=stages, decode_tokens=decode_tokens)
+    return _shared_seconds(_whole(deployment, decode_tokens=decode_tokens))
+
+
+@lru_cache(maxsize=_KEPT)
+def _shared_seconds(part: _Part) -> Array:
+    deployment, engine = part.deployment, part.deployment.engine
     shared = {place for place, work in enumerate(_works(part, _trial_step())) if _is_shared(work)}
-    largest = max(deployment.engine.max_num_batched_tokens, deployment.engine.max_num_seqs * decode_tokens)
+    largest = max(engine.max_num_batched_tokens, engine.max_num_seqs * part.decode_tokens)
     rows = frozenset(shared & _row_kinds(part).token)
     return _token_table(part, rows, largest=largest, graphs=_graph_tokens(deployment))
 
@@ -282,11 +305,17 @@ def compile_stages(deployment: Deployment, *, decode_tokens: int = 1) -> tuple[S
 
     The sum of their steps' device times is that of ``compile_steps``; each carries the whole host time of a step.
     """
+    return _compile_stages(_whole(deployment, decode_tokens=decode_tokens))
+
+
+@lru_cache(maxsize=_KEPT)
+def _compile_stages(whole: _Part) -> tuple[StepTables, ...]:
     made: dict[bytes, StepTables] = {}
     stages = []
-    for stage in range(deployment.parallelism.pp_size):
-        part = _Part(deployment=deployment, stages=(stage,), decode_tokens=decode_tokens)
-        costs = [work.count * work.executed * _row_seconds(deployment, work) for work in _works(part, _trial_step())]
+    for stage in whole.stages:
+        part = replace(whole, stages=(stage,))
+        works = _works(part, _trial_step())
+        costs = [work.count * work.executed * _row_seconds(part.deployment, work) for work in works]
         cost = np.stack(costs).tobytes()
         if cost not in made:
             made[cost] = _compile(part)
@@ -294,6 +323,7 @@ def compile_stages(deployment: Deployment, *, decode_tokens: int = 1) -> tuple[S
     return tuple(stages)
 
 
+@lru_cache(maxsize=_KEPT)
 def _compile(part: _Part) -> StepTables:
     deployment, engine = part.deployment, part.deployment.engine
     if deployment.model.encoder is not None:

@@ -167,3 +167,22 @@ def test_steps_beyond_the_tables_are_refused() -> None:
         steps_seconds(tables, decode_step(sequences=9, context=10))
     with pytest.raises(RoofcastError, match="go to 1"):
         steps_seconds(tables, decode_step(sequences=2, context=10, tokens=3))
+
+
+def test_equal_deployments_share_their_tables_and_others_do_not() -> None:
+    made, again = (deployment("llama-3.1-8b", "h100-sxm-80gb", 1) for _ in range(2))
+    assert made is not again
+    assert compile_steps(made) is compile_steps(again)
+    assert compile_steps(made) is compile_steps(replace(made, assumptions=()))
+    limited = replace(made.engine, max_num_seqs=MAX_SEQUENCES // 2)
+    others = [
+        deployment("llama-3.1-8b", "h100-sxm-80gb", 2),
+        replace(made, engine=limited),
+        replace(made, engine=replace(made.engine, overheads=made.engine.overheads.model_copy(update={"step_s": 0.1}))),
+        replace(made, kernels=deployment("llama-3.1-8b", "a100-sxm-80gb", 1).kernels),
+        without_graphs(made),
+    ]
+    tables = [compile_steps(made), compile_steps(made, decode_tokens=2), *map(compile_steps, others)]
+    assert len({id(one) for one in tables}) == len(tables)
+    assert tables[3].max_sequences == MAX_SEQUENCES // 2
+    assert tables[4].step_s == 0.1

@@ -3,6 +3,7 @@
 FLOPs of the update per token, with N = state (key) width and P = value width of H heads:
 mamba: 7 N per channel (decay product and exponent, input product, multiply-add, read-out) [Gu2023];
 mamba2 decoding: 5 N P H; prefill in chunks of Q: 2 Q N G + 2 Q P H + 4 N P H [Dao2024];
+lightning attention is mamba2 with a group per head [Qin2024a];
 gated delta decoding: 7 N P H; prefill: (6 Q N + 4 Q P + 6 N P) H [Yang2024].
 The state is kept in FP32, the convolution's window at the activation dtype.
 """
@@ -15,11 +16,17 @@ from simulator.operators.elementwise import CONVOLUTION, NORM, elementwise
 from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Family, RecurrentShape, Work
-from simulator.specs.model.architecture import GatedDeltaSpec, Mamba2Spec, MambaSpec
+from simulator.specs.model.architecture import (
+    GatedDeltaSpec,
+    LightningSpec,
+    Mamba2Spec,
+    MambaSpec,
+    RecurrentSpec,
+    ShortConvolutionSpec,
+)
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 
-RecurrentSpec = MambaSpec | Mamba2Spec | GatedDeltaSpec
 STATE_DTYPE = Dtype.FP32
 GATED_DELTA_CHUNK = 64  # chunk of the released kernels (flash-linear-attention) and of transformers
 
@@ -29,6 +36,7 @@ class RecurrentSize:
     """Shape of one layer on one device, whatever its kind.
 
     in_widths : outputs of the input projections; conv_width : channels of the convolution; inner_width : of the output
+    conv_kernel : tokens that it sees, 1 where channels pass an activation alone
     inner : (name, n, k) of projections between convolution and update, with ``inner_bias`` elements of bias
     small_parameters : vectors (decay, skip, step bias, norms); conv_bias : its elements
     """
@@ -61,6 +69,12 @@ class RecurrentSize:
         """Numbers in one sequence's convolution window."""
         return self.conv_width * (self.conv_kernel - 1.0)
 
+    @property
+    def conv_parameters(self) -> float:
+        """Weights and biases of the convolution."""
+        weights = self.conv_width * self.conv_kernel if self.conv_kernel > 1.0 else 0.0
+        return weights + self.conv_bias
+
 
 def recurrent_size(spec: RecurrentSpec, *, hidden_size: float, tp_size: int) -> RecurrentSize:
     """Shape on each of ``tp_size`` devices: heads and channels are split, groups at least one each."""
@@ -71,6 +85,10 @@ def recurrent_size(spec: RecurrentSpec, *, hidden_size: float, tp_size: int) -> 
             return _mamba2(spec, hidden_size, tp_size)
         case GatedDeltaSpec():
             return _gated_delta(spec, hidden_size, tp_size)
+        case LightningSpec():
+            return _lightning(spec, tp_size)
+        case ShortConvolutionSpec():
+            return _short_convolution(spec, hidden_size, tp_size)
 
 
 def state_bytes(size: RecurrentSize, *, element_bytes: float) -> float:
@@ -101,13 +119,13 @@ def recurrent_rows(spec: RecurrentSpec, *, share: DeviceShare, count: float) -> 
             width=size.conv_width,
             count=count,
             role="mixer",
-            parameters=size.conv_width * size.conv_kernel + size.conv_bias + size.small_parameters,
+            parameters=size.conv_parameters + size.small_parameters,
         ),
     ]
     for position, (name, n, k) in enumerate(size.inner):
         bias = size.inner_bias if position == len(size.inner) - 1 else 0.0
         rows.append(linear(name, share=share, role="mixer", m=tokens, n=n, k=k, bias=bias, count=count))
-    rows += _updates(size, share=share, count=count)
+    rows += _updates(size, share=share, count=count) if size.state_elements else []
     if size.gated_norm:
         rows.append(
             elementwise(
@@ -140,7 +158,7 @@ def update_flops_per_token(size: RecurrentSize, *, is_decode: bool) -> float:
     n, p, h, q = size.state_size, size.head_dim, size.num_heads, size.chunk_size
     if size.variant == "mamba":
         return 7.0 * n * p * h
-    if size.variant == "mamba2":
+    if size.variant in ("mamba2", "lightning"):
         return 5.0 * n * p * h if is_decode else 2.0 * q * n * size.num_groups + 2.0 * q * p * h + 4.0 * n * p * h
     return 7.0 * n * p * h if is_decode else (6.0 * q * n + 4.0 * q * p + 6.0 * n * p) * h
 
@@ -276,4 +294,53 @@ def _gated_delta(spec: GatedDeltaSpec, hidden_size: float, tp_size: int) -> Recu
         conv_bias=0.0,
         small_parameters=decays + heads + spec.linear_value_head_dim,
         gated_norm=True,
+    )
+
+
+def _lightning(spec: LightningSpec, tp_size: int) -> RecurrentSize:
+    """Queries, keys and values pass an activation, no convolution; decay rates are fixed and not stored."""
+    heads = spec.num_heads / tp_size
+    width = heads * spec.head_dim
+    return RecurrentSize(
+        variant="lightning",
+        num_heads=heads,
+        head_dim=spec.head_dim,
+        state_size=spec.head_dim,
+        num_groups=heads,
+        chunk_size=spec.chunk_size,
+        conv_kernel=1.0,
+        conv_width=3 * width,
+        inner_width=width,
+        in_width=4 * width,
+        inner=(),
+        inner_bias=0.0,
+        in_bias=0.0,
+        out_bias=0.0,
+        conv_bias=0.0,
+        small_parameters=width,
+        gated_norm=True,
+    )
+
+
+def _short_convolution(spec: ShortConvolutionSpec, hidden_size: float, tp_size: int) -> RecurrentSize:
+    """One projection to two gates and the channels, which pass nothing on but the window of the convolution."""
+    width = hidden_size / tp_size
+    return RecurrentSize(
+        variant="short_convolution",
+        num_heads=width,
+        head_dim=1.0,
+        state_size=0.0,
+        num_groups=1.0,
+        chunk_size=1.0,
+        conv_kernel=spec.conv_kernel,
+        conv_width=width,
+        inner_width=width,
+        in_width=3 * width,
+        inner=(),
+        inner_bias=0.0,
+        in_bias=3 * width if spec.use_bias else 0.0,
+        out_bias=hidden_size if spec.use_bias else 0.0,
+        conv_bias=width if spec.use_bias else 0.0,
+        small_parameters=0.0,
+        gated_norm=False,
     )

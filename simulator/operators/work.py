@@ -149,7 +149,7 @@ class MoeShape:
 class RecurrentShape:
     """The state update of an SSM or linear-attention layer (its projections are GEMMs beside it).
 
-    variant : mamba, mamba2, gated_delta or kda
+    variant : mamba, mamba2, gated_delta, kda or lightning
     sequences, tokens : arrays; tokens per sequence (1 while decoding)
     num_heads, head_dim (value width), state_size (key width), num_groups, conv_kernel, chunk_size : layer shape
     """

@@ -17,7 +17,7 @@ from simulator.operators.transformer import parameter_counts, stored_bytes
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import load_hardware
-from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.architecture import RECURRENT_KINDS, ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
@@ -34,7 +34,6 @@ from simulator.techniques.speculation.scenario import FIELD, SpeculationPlan
 
 # Vocabularies of one tokenizer differ by padding rows; by more than this share they are different tokenizers.
 PADDING_SHARE = 0.01
-RECURRENT = ("mamba", "mamba2", "gated_delta")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,7 @@ def prediction_heads(plan: SpeculationPlan, *, runs_published_code: bool) -> Pre
 
 def speculation_notes(model: ModelSpec) -> tuple[str, ...]:
     """What a reader should know about speculation of ``model``."""
-    recurrent = any(layer.mixer is not None and layer.mixer.kind in RECURRENT for layer in model.layers)
+    recurrent = any(layer.mixer is not None and layer.mixer.kind in RECURRENT_KINDS for layer in model.layers)
     said = "recurrent states have to go back to the last accepted token after each round; that is not priced"
     return (said,) if recurrent else ()
 

@@ -16,7 +16,13 @@ from simulator.operators.recurrent import (
 )
 from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.work import Family, RecurrentShape, Work
-from simulator.specs.model.architecture import GatedDeltaSpec, Mamba2Spec, MambaSpec
+from simulator.specs.model.architecture import (
+    GatedDeltaSpec,
+    LightningSpec,
+    Mamba2Spec,
+    MambaSpec,
+    ShortConvolutionSpec,
+)
 from tests.operators.shares import DECODE, HIDDEN, PREFILL, named, names, share
 
 FEW = settings(max_examples=15, deadline=None)
@@ -29,8 +35,10 @@ DELTA = GatedDeltaSpec(
     linear_value_head_dim=48,
     linear_conv_kernel_dim=4,
 )
-SPECS: tuple[RecurrentSpec, ...] = (MAMBA, MAMBA2, DELTA)
-IDS = ("mamba", "mamba2", "gated_delta")
+LIGHTNING = LightningSpec(num_heads=8, head_dim=32, chunk_size=256)
+SHORT = ShortConvolutionSpec(conv_kernel=3)
+SPECS: tuple[RecurrentSpec, ...] = (MAMBA, MAMBA2, DELTA, LIGHTNING)
+IDS = ("mamba", "mamba2", "gated_delta", "lightning")
 
 
 def rows_of(spec: RecurrentSpec, step: StepShape, *, tp_size: int = 1) -> tuple[Work, ...]:
@@ -43,6 +51,7 @@ def rows_of(spec: RecurrentSpec, step: StepShape, *, tp_size: int = 1) -> tuple[
         (MAMBA, 512 * 16, 512 * 3),
         (MAMBA2, 16 * 32 * 64, (512 + 2 * 4 * 64) * 3),
         (DELTA, 8 * 48 * 32, (2 * 4 * 32 + 8 * 48) * 3),
+        (LIGHTNING, 8 * 32 * 32, 0),
     ],
     ids=IDS,
 )
@@ -103,6 +112,7 @@ def test_a_prompt_is_linear_in_its_tokens(spec: RecurrentSpec, tokens: int) -> N
             7 * 32 * 48 * 8,
             (6 * GATED_DELTA_CHUNK * 32 + 4 * GATED_DELTA_CHUNK * 48 + 6 * 32 * 48) * 8,
         ),
+        (LIGHTNING, 5 * 32 * 32 * 8, (4 * 256 * 32 + 4 * 32 * 32) * 8),
     ],
     ids=IDS,
 )
@@ -121,7 +131,7 @@ def test_selective_scans_project_their_step_between_convolution_and_update() -> 
     assert "mixer_gated_norm" not in order
 
 
-@pytest.mark.parametrize("spec", [MAMBA2, DELTA], ids=IDS[1:])
+@pytest.mark.parametrize("spec", SPECS[1:], ids=IDS[1:])
 def test_newer_scans_norm_their_gated_output(spec: RecurrentSpec) -> None:
     assert "mixer_gated_norm" in names(rows_of(spec, PREFILL))
 
@@ -150,3 +160,19 @@ def test_shapes_say_what_runs(spec: RecurrentSpec) -> None:
         assert isinstance(shape, RecurrentShape)
         assert shape.variant == IDS[SPECS.index(spec)]
         assert shape.is_decode is (step is DECODE)
+
+
+def test_lightning_attention_stores_no_convolution_and_no_decay() -> None:
+    conv = named(rows_of(LIGHTNING, DECODE), "mixer_conv")
+    assert conv.parameters == 8 * 32  # the norm behind it
+    assert recurrent_size(LIGHTNING, hidden_size=HIDDEN, tp_size=1).in_width == 4 * 8 * 32
+
+
+@pytest.mark.parametrize("tp_size", [1, 4])
+def test_a_short_convolution_keeps_its_window_alone(tp_size: int) -> None:
+    size = recurrent_size(SHORT, hidden_size=HIDDEN, tp_size=tp_size)
+    assert state_bytes(size, element_bytes=2.0) == 2 * HIDDEN / tp_size * 2
+    rows = rows_of(SHORT, PREFILL, tp_size=tp_size)
+    assert [name for name in names(rows) if "update" in name] == []
+    stored = sum(row.parameters for row in rows)
+    assert stored == (3 * HIDDEN * HIDDEN + 3 * HIDDEN + HIDDEN * HIDDEN) / tp_size

@@ -122,6 +122,17 @@ CASES = (
     ("bitnet-b1.58-2b-4t", 2),
     ("xlm-roberta-large", 3),
     ("bert-base", 3),
+    ("seed-oss-36b", 2),
+    ("smollm3-3b", 2),
+    ("k-exaone-236b-a23b", 4),
+    ("ernie-4.5-21b-a3b", 3),
+    ("ernie-4.5-300b-a47b", 5),
+    ("hunyuan-a13b", 2),
+    ("solar-open-100b", 2),
+    ("glm-4.7-flash", 3),
+    ("command-a-plus-05-2026", 4),
+    ("lfm2-8b-a1b", 4),
+    ("minimax-text-01", 8),
     ("t5-small", 3),
     ("t5-3b", 2),
 )
@@ -166,6 +177,8 @@ def _settings(config: dict[str, Any]) -> Any:
     if model_type == "kimi_k25":
         tower = plain["vision_config"]
         plain["vision_config"] = {re.sub("^(vt|init)_", "", name): value for name, value in tower.items()}
+    if model_type == "exaone_moe":
+        plain["sliding_window_pattern"] = len(plain["sliding_window_pattern"])
     if "attn_config" in plain:
         plain["attn_config"] = {**plain["attn_config"], "rope_theta": 10000.0}
     return transformers.AutoConfig.for_model(model_type, **plain)
@@ -195,7 +208,7 @@ def _build(settings: Any) -> Any:
 
 def _correction_biases(model: Any) -> Iterator[int]:
     for name, buffer in model.named_buffers():
-        if name.endswith(("e_score_correction_bias", "tid2eid")):
+        if name.endswith(("e_score_correction_bias", "expert_bias", "tid2eid")):
             yield buffer.numel()
 
 
@@ -263,6 +276,19 @@ def test_step_3_7_agrees() -> None:
     assert parameter_counts(read_config(config, name="step")).total == reference
 
 
+def test_longcat_agrees_but_for_experts_that_do_nothing() -> None:
+    """The module allocates gate and up projections for them as well; checkpoints hold none."""
+    config = _cut(dict(read_profile(profile_root("model_profiles") / "longcat-flash-chat.yaml").config), 2)
+    gate_and_up = config["zero_expert_num"] * 2 * config["expert_ffn_hidden_size"] * config["hidden_size"]
+    ours = parameter_counts(read_config(config, name="longcat")).total
+    assert ours == _reference(config) - config["num_layers"] * gate_and_up
+
+
+def test_ling_3_agrees() -> None:
+    config = _cut(dict(read_profile(profile_root("model_profiles") / "ling-3.0-flash.yaml").config), 6)
+    assert parameter_counts(read_config(config, name="ling")).total == _reference(config)
+
+
 def test_glm_agrees() -> None:
     config = {
         "model_type": "glm", "hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32,
@@ -279,7 +305,8 @@ def test_every_family_that_transformers_has_is_compared() -> None:
         covered |= {config["model_type"], config.get("text_config", {}).get("model_type", "")}
     # Not in transformers, or published under another layout of fields than transformers reads.
     without_oracle = {
-        "chatglm", "deepseek_ref", "gemma3n", "gemma3n_text", "glm", "kimi_k3", "kimi_linear", "mimo", "mimo_v2",
-        "minimax_m3", "mistral_large3", "nemotron-nas", "step3p5", "step3p7",
+        "bailing_hybrid", "chatglm", "deepseek_ref", "gemma3n", "gemma3n_text", "glm", "kimi_k3", "kimi_linear",
+        "longcat_flash", "mimo", "mimo_v2", "minimax_m1", "minimax_m3", "mistral_large3", "nemotron-nas",
+        "step3p5", "step3p7",
     }  # fmt: skip
     assert set(FAMILIES) - covered - without_oracle == set()

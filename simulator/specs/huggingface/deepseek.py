@@ -1,4 +1,4 @@
-"""Multi-head latent attention with fine-grained experts: DeepSeek V2, V3, V3.2, Kimi K2, GLM-5.
+"""Multi-head latent attention with fine-grained experts: DeepSeek V2, V3, V3.2, Kimi K2, GLM-4.7-Flash, GLM-5, LongCat.
 
 DeepSeek-V4: attention over compressed keys, hyper-connections, experts in every layer.
 """
@@ -6,7 +6,7 @@ DeepSeek-V4: attention over compressed keys, hyper-connections, experts in every
 from __future__ import annotations
 
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import choose, decoder, read_experts, read_trunk, sparse_after
+from simulator.specs.huggingface.layers import Trunk, choose, decoder, read_experts, read_trunk, sparse_after
 from simulator.specs.model.architecture import (
     CompressedAttentionSpec,
     HyperConnectionSpec,
@@ -40,6 +40,38 @@ def _uncorrected(layer: LayerSpec) -> LayerSpec:
         for block in layer.feed_forward
     )
     return layer.model_copy(update={"feed_forward": blocks})
+
+
+def read_longcat(fields: Fields) -> ModelSpec:
+    """LongcatFlashConfig: two latent attentions and two dense blocks a layer, experts beside the first of them.
+
+    Experts that do nothing (``zero_expert_num``) are picked like others: a token runs the share of its picks that are
+    real, which the routing bias holds at their share of the pool; the router still has a column for each.
+    """
+    pairs = fields.depth("num_layers")
+    fields.expect("num_hidden_layers", value=2 * pairs, why="each layer holds two attentions")
+    trunk = Trunk(
+        hidden_size=fields.size("hidden_size"),
+        num_hidden_layers=2 * pairs,
+        vocab_size=fields.size("vocab_size"),
+        max_position_embeddings=fields.optional_size("max_position_embeddings"),
+    )
+    mla = read_mla(fields)
+    fields.costless("attention_method", "zero_expert_type", "mla_scale_q_lora", "mla_scale_kv_lora")
+    fields.expect("router_bias", value=False, why="its router has a correction bias only")
+    dense = MlpSpec(intermediate_size=fields.size(fields.either("ffn_hidden_size", "intermediate_size")))
+    real, empty = fields.size("n_routed_experts"), fields.count("zero_expert_num")
+    picked = fields.size(fields.either("moe_topk", "num_experts_per_tok"))
+    experts = MoeSpec(
+        num_experts=real,
+        num_experts_per_tok=max(1, round(picked * real / (real + empty))),
+        moe_intermediate_size=fields.size(fields.either("expert_ffn_hidden_size", "moe_intermediate_size")),
+        correction_bias=True,
+        router_parameters_extra=empty * (trunk.hidden_size + 1),
+    )
+    pair = (LayerSpec(mixer=mla, feed_forward=(dense, experts)), LayerSpec(mixer=mla, feed_forward=(dense,)))
+    note = f"{experts.num_experts_per_tok} of {picked} picks a token are real experts, the share of them in the pool"
+    return decoder(fields, trunk=trunk, layers=pair * pairs, notes=(note,) if empty else ())
 
 
 def read_deepseek_sparse(fields: Fields) -> ModelSpec:

@@ -40,11 +40,8 @@ def _plain_stack(
     return decoder(fields, trunk=trunk, layers=layers, tie_default=tie_default)
 
 
-def read_exaone4(fields: Fields) -> ModelSpec:
-    """Exaone4Config: norms over heads and behind the sublayers; ``LLLG`` is three sliding layers, then a full one."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, qk_norm="head")
+def exaone_windows(fields: Fields, *, depth: int) -> tuple[int | None, ...]:
+    """Window of every layer: ``sliding_window_pattern`` is LLLG or the distance of full layers."""
     window = fields.optional_size("sliding_window")
     pattern = fields.raw("sliding_window_pattern")
     default: tuple[str, ...] = (FULL,) * depth
@@ -52,10 +49,44 @@ def read_exaone4(fields: Fields) -> ModelSpec:
         default = tuple(_PATTERN[pattern[index % len(pattern)]] for index in range(depth))
     elif window is not None and isinstance(pattern, int) and pattern > 0:
         default = every_nth_full(depth, pattern)
-    windows = windows_of_types(fields, depth=depth, window=window, default=default)
+    return windows_of_types(fields, depth=depth, window=window, default=default)
+
+
+def read_exaone4(fields: Fields) -> ModelSpec:
+    """Exaone4Config: norms over heads and behind the sublayers; ``LLLG`` is three sliding layers, then a full one."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, qk_norm="head")
+    windows = exaone_windows(fields, depth=depth)
     fields.costless("mtp_loss_scaling_factor", "mtp_share_layers")
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, windows=windows)
+
+
+def read_seed_oss(fields: Fields) -> ModelSpec:
+    """SeedOssConfig: Llama with biases on q, k and v, and one flag of its own for the output projection."""
+    trunk = read_trunk(fields)
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=128).model_copy(
+        update={
+            "qkv_bias": fields.flag("attention_bias", default=True),
+            "o_bias": fields.flag("attention_out_bias", default=False),
+        }
+    )
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=fields.flag("mlp_bias", default=False))
+    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp)
+
+
+def read_smollm3(fields: Fields) -> ModelSpec:
+    """SmolLM3Config: Llama that leaves every fourth layer without rotary positions; tied embeddings."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    fields.costless("no_rope_layers", "no_rope_layer_interval")
+    fields.expect("use_sliding_window", value=False, why="every published SmolLM3 sees every key")
+    fields.expect("sliding_window", value=None, why="every published SmolLM3 sees every key")
+    fields.words("layer_types", length=depth, allowed=(FULL,))
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=4, bias="attention_bias")
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=fields.flag("mlp_bias", default=False))
+    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, tie_default=True)
 
 
 def read_olmo3(fields: Fields) -> ModelSpec:

@@ -1,4 +1,4 @@
-"""Linear attention between full layers: Qwen3-Next, Qwen3.5 and Kimi Linear (Kimi K3)."""
+"""Linear attention between full layers: Qwen3-Next, Qwen3.5, Kimi Linear (Kimi K3), Ling 3 and MiniMax-01."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from simulator.specs.huggingface.layers import (
     sparse_after,
 )
 from simulator.specs.huggingface.moe import qwen_experts
-from simulator.specs.model.architecture import FeedForward, GatedDeltaSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from simulator.specs.model.architecture import (
+    FeedForward,
+    GatedDeltaSpec,
+    LayerSpec,
+    LightningSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+)
 
 LINEAR = "linear_attention"
 FULL_ATTENTION_INTERVAL = 4  # Qwen3NextConfig, Qwen3_5TextConfig
@@ -144,3 +152,75 @@ def _kimi_experts(fields: Fields) -> tuple[MoeSpec, int]:
         "latent_size": latent,
     }
     return experts.model_copy(update=changed), latent if latent is not None and normed else 0
+
+
+LIGHTNING_BLOCK = 256  # MiniMaxConfig
+
+
+def read_minimax(fields: Fields) -> ModelSpec:
+    """MiniMaxConfig and MiniMaxM1Config: seven layers of lightning attention, then a full one; experts throughout."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8)
+    lightning = LightningSpec(
+        num_heads=attention.num_attention_heads,
+        head_dim=attention.head_dim,
+        chunk_size=fields.size("block_size", default=LIGHTNING_BLOCK),
+    )
+    fields.expect("shared_intermediate_size", value=0, why="no published MiniMax of this kind has a shared expert")
+    fields.expect("sliding_window", value=None, why="its full layers see every key")
+    fields.costless("postnorm", "shared_moe_mode", "attention_type")
+    for part in ("full_attn", "linear_attn", "mlp"):
+        fields.costless(f"{part}_alpha_factor", f"{part}_beta_factor")
+    for part in ("full_attention", "linear_attention", "mlp"):
+        fields.costless(f"layernorm_{part}_alpha", f"layernorm_{part}_beta")
+    types, kinds = fields.words("layer_types", length=depth, allowed=(LINEAR, FULL)), fields.integers("attn_type_list")
+    if types is None and (kinds is None or len(kinds) != depth or not set(kinds) <= {0, 1}):
+        raise fields.refusal("attn_type_list", f"or layer_types must list {depth} layers: which ones attend is unknown")
+    is_full = tuple(kind == FULL for kind in types) if types is not None else tuple(map(bool, kinds or ()))
+    experts = read_experts(fields, total="num_local_experts", picked_default=2, width=fields.size("intermediate_size"))
+    layers = tuple(LayerSpec(mixer=attention if full else lightning, feed_forward=(experts,)) for full in is_full)
+    return decoder(fields, trunk=trunk, layers=layers)
+
+
+def read_bailing_hybrid(fields: Fields) -> ModelSpec:
+    """BailingMoeV2_5 and V3 (Ling 2.5 to 3): linear attention, and latent attention on the last layer of each group.
+
+    V3 runs Kimi delta attention with full-rank decay and gate (``no_kda_lora``), V2.5 lightning attention with norms
+    over query and key heads.
+    """
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    gated = fields.text("gated_attention_proj_granularity_type", allowed=("head_wise", "none"), default="none")
+    mla = read_mla(fields).model_copy(update={"output_gate": "headwise" if gated == "head_wise" else "none"})
+    linear = _bailing_linear(fields, heads=mla.num_attention_heads)
+    fields.costless("group_norm_size", "kda_lower_bound", "kda_safe_gate", "linear_silu", "max_window_layers")
+    fields.costless("moe_router_enable_expert_bias", "mtp_use_kda", "num_kv_heads_for_linear_attn", "router_dtype")
+    fields.costless("score_function", "topk_method", "use_mla_nope", "use_qk_norm")
+    fields.expect("use_bias", value=False, why="its projections have no biases")
+    fields.expect("use_qkv_bias", value=False, why="its projections have no biases")
+    period = fields.size("layer_group_size")
+    shared = fields.size("moe_shared_expert_intermediate_size") * fields.count("num_shared_experts")
+    sparse = read_experts(fields, total="num_experts", shared=shared, correction_bias=True)
+    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    blocks = choose(sparse_after(fields, depth=depth), sparse=sparse, dense=dense)
+    layers = tuple(
+        LayerSpec(mixer=mla if (index + 1) % period == 0 else linear, feed_forward=block)
+        for index, block in enumerate(blocks)
+    )
+    return decoder(fields, trunk=trunk, layers=layers)
+
+
+def _bailing_linear(fields: Fields, *, heads: int) -> GatedDeltaSpec | LightningSpec:
+    width = fields.size("head_dim")
+    fields.expect("use_kda_lora", value=False, why="a low-rank decay of this family is not published")
+    if not fields.flag("no_kda_lora", default=False):
+        return LightningSpec(num_heads=heads, head_dim=width, chunk_size=LIGHTNING_BLOCK)
+    return GatedDeltaSpec(
+        linear_num_key_heads=heads,
+        linear_num_value_heads=heads,
+        linear_key_head_dim=width,
+        linear_value_head_dim=width,
+        linear_conv_kernel_dim=fields.size("short_conv_kernel_size", default=4),
+        decay="channel",
+    )

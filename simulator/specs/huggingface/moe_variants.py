@@ -1,7 +1,11 @@
-"""Mixtures of experts under ordinary attention: Granite, dots.llm1, Hunyuan 3, Trinity, Laguna."""
+"""Mixtures of experts under ordinary attention: Granite, dots.llm1, Hunyuan, Trinity, Laguna, ERNIE, K-EXAONE, Solar.
+
+Command A+: the same beside its attention, behind one norm.
+"""
 
 from __future__ import annotations
 
+from simulator.specs.huggingface.dense_variants import exaone_windows
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     FULL,
@@ -13,6 +17,7 @@ from simulator.specs.huggingface.layers import (
     read_attention,
     read_experts,
     read_trunk,
+    same_layers,
     sparse_after,
     windows_of_types,
 )
@@ -78,6 +83,112 @@ def read_dots1(fields: Fields) -> ModelSpec:
     return decoder(
         fields, trunk=trunk, layers=attention_layers(attention, windows=(None,) * depth, feed_forwards=blocks)
     )
+
+
+def read_solar_open(fields: Fields) -> ModelSpec:
+    """SolarOpenConfig: DeepSeek-V3's experts in every layer, under ordinary attention without norms of heads."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=128, bias="attention_bias")
+    fields.expect("use_qk_norm", value=False, why="SolarOpenAttention has no norms of heads")
+    width = fields.size("moe_intermediate_size")
+    shared = width * fields.count("n_shared_experts")
+    sparse = read_experts(fields, total="n_routed_experts", width=width, shared=shared, correction_bias=True)
+    is_sparse = sparse_after(fields, depth=depth, first_default=0)
+    if all(is_sparse):
+        fields.costless("intermediate_size")
+        blocks: tuple[tuple[MlpSpec | MoeSpec, ...], ...] = ((sparse,),) * depth
+    else:
+        blocks = choose(is_sparse, sparse=sparse, dense=MlpSpec(intermediate_size=fields.size("intermediate_size")))
+    return decoder(
+        fields, trunk=trunk, layers=attention_layers(attention, windows=(None,) * depth, feed_forwards=blocks)
+    )
+
+
+def read_exaone_moe(fields: Fields) -> ModelSpec:
+    """ExaoneMoeConfig (K-EXAONE): norms over heads, three sliding layers in four, DeepSeek-V3's experts."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, qk_norm="head")
+    windows = exaone_windows(fields, depth=depth)
+    width = fields.size("moe_intermediate_size")
+    shared = width * fields.count("num_shared_experts")
+    sparse = read_experts(fields, total="num_experts", width=width, shared=shared, correction_bias=True)
+    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    is_sparse = _sparse_flags(fields, depth=depth) or sparse_after(fields, depth=depth, first_default=1)
+    fields.costless("mlp_layer_types", "first_k_dense_replace")
+    blocks = choose(is_sparse, sparse=sparse, dense=dense)
+    return decoder(fields, trunk=trunk, layers=attention_layers(attention, windows=windows, feed_forwards=blocks))
+
+
+def _sparse_flags(fields: Fields, *, depth: int) -> tuple[bool, ...] | None:
+    """One boolean a layer, as K-EXAONE's checkpoint lists them; None where it does not."""
+    flags = fields.raw("is_moe_layer")
+    if flags is None:
+        return None
+    if not isinstance(flags, list) or len(flags) != depth or not all(isinstance(flag, bool) for flag in flags):
+        raise fields.refusal("is_moe_layer", f"must be a list of {depth} booleans, one per layer")
+    return tuple(flags)
+
+
+def read_ernie_moe(fields: Fields) -> ModelSpec:
+    """Ernie4_5_MoeConfig: experts from ``moe_layer_start_index`` to ``moe_layer_end_index``, dense layers around."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    bias = fields.flag("use_bias", default=False)
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=4)
+    attention = attention.model_copy(update={"qkv_bias": bias, "o_bias": bias})
+    fields.expect("moe_layer_interval", value=1, why="experts on every layer between its two indices")
+    fields.costless("moe_norm_min", "moe_capacity", "moe_gate", "moe_use_aux_free", "use_moe")
+    width = fields.size("moe_intermediate_size")
+    shared = width * fields.count("moe_num_shared_experts")
+    sparse = read_experts(
+        fields, total="moe_num_experts", picked="moe_k", width=width, shared=shared, correction_bias=True
+    )
+    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=bias)
+    first, last = fields.count("moe_layer_start_index"), fields.optional_count("moe_layer_end_index")
+    end = depth - 1 if last is None else last
+    blocks = choose(tuple(first <= index <= end for index in range(depth)), sparse=sparse, dense=dense)
+    layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=blocks)
+    return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
+
+
+def read_hunyuan_moe(fields: Fields) -> ModelSpec:
+    """HunYuanMoEV1Config: norms over heads, a shared block of one expert's width, experts in every layer."""
+    trunk = read_trunk(fields)
+    fields.expect("use_cla", value=False, why="attention shared across layers is not modelled")
+    fields.expect("use_qk_norm", value=True, why="HunYuanMoEV1Attention always norms its heads")
+    fields.expect("mlp_bias", value=False, why="HunYuanMoEV1MLP has no biases")
+    fields.expect("use_mixed_mlp_moe", value=True, why="every layer has a shared block")
+    fields.expect("num_shared_expert", value=1, why="HunYuanMoEV1Moe has one shared block")
+    fields.costless("eod_token_id", "pad_id", "im_start_id", "im_end_id", "sep_token_id", "moe_layer_num_skipped")
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="head")
+    width = fields.size("intermediate_size")
+    fields.expect("moe_intermediate_size", value=width, why="experts are as wide as the shared block")
+    sparse = read_experts(fields, total="num_experts", picked="moe_topk", width=width, shared=width)
+    layers = same_layers(attention, sparse, depth=trunk.num_hidden_layers)
+    return decoder(fields, trunk=trunk, layers=layers)
+
+
+def read_cohere2_moe(fields: Fields) -> ModelSpec:
+    """Cohere2MoeConfig: attention beside experts behind one norm, three sliding layers before each full one."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
+    fields.expect("transformer_block_type", value="parallel", why="its sublayers stand side by side")
+    fields.expect("use_qk_norm", value=False, why="Cohere2MoeAttention has no norms of heads")
+    fields.expect("prefix_dense_sliding_window_pattern", value=1, why="dense layers in front see every key")
+    fields.costless("layer_switch", "position_embedding_type", "rotary_pct", "use_embedding_sharing")
+    fields.costless("use_gated_activation", "expert_selection_fn", "shared_expert_combination_strategy")
+    period = fields.size(fields.either("sliding_window_pattern", "_sliding_window_pattern"), default=4)
+    window = fields.size("sliding_window", default=4096)
+    windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, period))
+    width = fields.size("intermediate_size")
+    sparse = read_experts(fields, total="num_experts", width=width, shared=width * fields.count("num_shared_experts"))
+    dense = MlpSpec(intermediate_size=fields.size("prefix_dense_intermediate_size", default=width))
+    blocks = choose(sparse_after(fields, depth=depth, first_default=0), sparse=sparse, dense=dense)
+    layers = attention_layers(attention, windows=windows, feed_forwards=blocks, norms=1)
+    return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias", tie_default=True)
 
 
 def read_hunyuan3(fields: Fields) -> ModelSpec:

@@ -1,4 +1,4 @@
-"""State-space models and hybrids around them: Mamba, Mamba-2, Jamba, Nemotron-H."""
+"""State-space models and hybrids around them: Mamba, Mamba-2, Jamba, Nemotron-H; short convolutions: LFM2."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
+    FULL,
     Trunk,
     decoder,
     read_attention,
@@ -19,6 +20,7 @@ from simulator.specs.model.architecture import (
     MambaSpec,
     MlpSpec,
     ModelSpec,
+    ShortConvolutionSpec,
 )
 
 CHANNELS_PER_RANK = 16  # time_step_rank "auto": MambaConfig and JambaConfig
@@ -213,3 +215,25 @@ def _nemotron_scan(fields: Fields) -> Mamba2Spec:
         use_bias=bias,
         use_conv_bias=fields.flag("use_conv_bias", default=True),
     )
+
+
+def read_lfm2_moe(fields: Fields) -> ModelSpec:
+    """Lfm2MoeConfig: gated short convolutions between attention with norms over heads; experts behind dense layers."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8, qk_norm="head")
+    convolution = ShortConvolutionSpec(
+        conv_kernel=fields.size("conv_L_cache", default=3), use_bias=fields.flag("conv_bias", default=False)
+    )
+    types = fields.words("layer_types", length=depth, allowed=("conv", FULL))
+    if types is None:
+        raise fields.refusal("layer_types", "is missing: which layers attend is unknown")
+    bias = fields.flag("use_expert_bias", default=True)
+    sparse = read_experts(fields, total="num_experts", correction_bias=bias)
+    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    first = fields.count("num_dense_layers")
+    layers = tuple(
+        LayerSpec(mixer=attention if kind == FULL else convolution, feed_forward=(sparse if index >= first else dense,))
+        for index, kind in enumerate(types)
+    )
+    return decoder(fields, trunk=trunk, layers=layers, tie_default=True)

@@ -66,6 +66,19 @@ def _tower(name: str, config_class: str) -> ModelFamily:
 
 
 FAMILIES: Mapping[str, ModelFamily] = {
+    "cohere2_moe": _family("moe_variants.read_cohere2_moe", "Cohere2MoeConfig"),
+    "ernie4_5_moe": _family("moe_variants.read_ernie_moe", "Ernie4_5_MoeConfig"),
+    "exaone_moe": _family("moe_variants.read_exaone_moe", "ExaoneMoeConfig"),
+    "glm4_moe_lite": _family("deepseek.read_deepseek", "Glm4MoeLiteConfig"),
+    "hunyuan_v1_moe": _family("moe_variants.read_hunyuan_moe", "HunYuanMoEV1Config"),
+    "longcat_flash": _family("deepseek.read_longcat", "LongcatFlashConfig"),
+    "seed_oss": _family("dense_variants.read_seed_oss", "SeedOssConfig"),
+    "smollm3": _family("dense_variants.read_smollm3", "SmolLM3Config"),
+    "solar_open": _family("moe_variants.read_solar_open", "SolarOpenConfig"),
+    "bailing_hybrid": _family("linear_attention.read_bailing_hybrid", "BailingHybridConfig"),
+    "lfm2_moe": _family("recurrent.read_lfm2_moe", "Lfm2MoeConfig"),
+    "minimax": _family("linear_attention.read_minimax", "MiniMaxConfig"),
+    "minimax_m1": _family("linear_attention.read_minimax", "MiniMaxM1Config"),
     "exaone4": _family("dense_variants.read_exaone4", "Exaone4Config"),
     "olmo3": _family("dense_variants.read_olmo3", "Olmo3Config"),
     "arcee": _family("dense_variants.read_arcee", "ArceeConfig"),

@@ -156,6 +156,23 @@ class GatedDeltaSpec(Spec):
     gate_lora_rank: NonNegativeInt = 0
 
 
+class LightningSpec(Spec):
+    """Lightning attention: linear attention whose heads forget at a fixed rate, a norm and a gate behind it."""
+
+    kind: Literal["lightning"] = "lightning"
+    num_heads: PositiveInt
+    head_dim: PositiveInt
+    chunk_size: PositiveInt
+
+
+class ShortConvolutionSpec(Spec):
+    """A gated convolution over the last ``conv_kernel`` tokens of every channel, between two projections (LFM2)."""
+
+    kind: Literal["short_convolution"] = "short_convolution"
+    conv_kernel: PositiveInt
+    use_bias: bool = False
+
+
 class MlpSpec(Spec):
     """Dense feed-forward block: gate, up and down projections when ``gated``, otherwise two."""
 
@@ -188,10 +205,9 @@ class MoeSpec(Spec):
     routing_skew: NonNegativeFloat | None = None
 
 
-Mixer = Annotated[
-    AttentionSpec | MlaSpec | CompressedAttentionSpec | MambaSpec | Mamba2Spec | GatedDeltaSpec,
-    Field(discriminator="kind"),
-]
+RecurrentSpec = MambaSpec | Mamba2Spec | GatedDeltaSpec | LightningSpec | ShortConvolutionSpec
+RECURRENT_KINDS = ("mamba", "mamba2", "gated_delta", "lightning", "short_convolution")
+Mixer = Annotated[AttentionSpec | MlaSpec | CompressedAttentionSpec | RecurrentSpec, Field(discriminator="kind")]
 FeedForward = Annotated[MlpSpec | MoeSpec, Field(discriminator="kind")]
 
 
@@ -302,13 +318,7 @@ class VisionSpec(Spec):
     pictures: PicturesSpec | None = None
 
 
-_CLASS_WORDS = {
-    "mla": "MLA",
-    "compressed": "compressed attention",
-    "mamba": "recurrent",
-    "mamba2": "recurrent",
-    "gated_delta": "recurrent",
-}
+_CLASS_WORDS = {"mla": "MLA", "compressed": "compressed attention", **dict.fromkeys(RECURRENT_KINDS, "recurrent")}
 
 
 class ModelSpec(Spec):

@@ -7,7 +7,15 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_token, state_bytes_per_sequence
-from simulator.specs.model.architecture import AttentionSpec, GatedDeltaSpec, MlaSpec, MlpSpec, ModelSpec, MoeSpec
+from simulator.specs.model.architecture import (
+    AttentionSpec,
+    GatedDeltaSpec,
+    LightningSpec,
+    MlaSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+)
 from simulator.specs.model.precision import PrecisionSpec
 from tests.specs.huggingface.tensors import active, linear, read, total
 
@@ -294,3 +302,76 @@ def test_every_layer_must_be_named_once(linear_layers: list[int], full_layers: l
     with pytest.raises(RoofcastError) as refused:
         read(kimi_linear(linear_attn_config=section))
     assert refused.value.field.endswith("kda_layers")
+
+
+def longcat(**changes: object) -> dict[str, object]:
+    config = deepseek(**changes)
+    for name in ("num_hidden_layers", "n_shared_experts", "first_k_dense_replace", "num_experts_per_tok"):
+        del config[name]
+    return {
+        **config, "model_type": "longcat_flash", "num_layers": 3, "ffn_hidden_size": DENSE, "intermediate_size": None,
+        "moe_intermediate_size": None, "expert_ffn_hidden_size": EXPERT, "moe_topk": 6, "zero_expert_num": 8, **changes,
+    }  # fmt: skip
+
+
+def test_a_longcat_layer_is_two_attentions_with_experts_beside_the_first() -> None:
+    model = read(longcat())
+    assert model.layer_order == (0, 1) * 3
+    kinds = [tuple(block.kind for block in layer.feed_forward) for layer in model.layers]
+    assert kinds == [("mlp", "moe"), ("mlp",)]
+
+
+def test_experts_that_do_nothing_take_their_share_of_the_picks_and_a_row_of_the_router() -> None:
+    """16 of 24 experts are real, so that 4 of 6 picks are."""
+    block = read(longcat()).layers[0].feed_forward[1]
+    assert isinstance(block, MoeSpec)
+    assert block.num_experts_per_tok == 4
+    assert total(longcat()) - total(longcat(zero_expert_num=0)) == 3 * 8 * (H + 1)
+
+
+def test_a_longcat_of_an_odd_depth_is_refused() -> None:
+    with pytest.raises(RoofcastError, match="two attentions"):
+        read(longcat(num_hidden_layers=5))
+
+
+def bailing(**changes: object) -> dict[str, object]:
+    return {
+        **deepseek(layers=6, dense=2), "model_type": "bailing_hybrid", "n_routed_experts": None, "num_experts": EXPERTS,
+        "n_shared_experts": None, "num_shared_experts": 1, "moe_shared_expert_intermediate_size": EXPERT,
+        "head_dim": 32, "layer_group_size": 3, **changes,
+    }  # fmt: skip
+
+
+def test_ling_ends_each_group_with_latent_attention() -> None:
+    for changes, linear_kind in (({"no_kda_lora": True}, GatedDeltaSpec), ({}, LightningSpec)):
+        model = read(bailing(**changes))
+        kinds = [type(model.layers[index].mixer) for index in model.layer_order]
+        assert kinds == [linear_kind, linear_kind, MlaSpec] * 2
+
+
+@pytest.mark.parametrize(("field", "value"), [("use_bias", True), ("use_kda_lora", True), ("layer_group_size", 0)])
+def test_what_ling_never_published_is_refused(field: str, value: object) -> None:
+    with pytest.raises(RoofcastError, match=field):
+        read(bailing(**{field: value}))
+
+
+def minimax(**changes: object) -> dict[str, object]:
+    return {
+        "model_type": "minimax", "hidden_size": H, "num_hidden_layers": 4, "num_attention_heads": HEADS,
+        "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": EXPERT, "num_local_experts": EXPERTS,
+        "num_experts_per_tok": 2, "vocab_size": VOCAB, "attn_type_list": [0, 0, 0, 1], "torch_dtype": "bfloat16",
+        **changes,
+    }  # fmt: skip
+
+
+def test_minimax_attends_where_its_list_says() -> None:
+    model = read(minimax())
+    assert [type(model.layers[index].mixer) for index in model.layer_order] == [LightningSpec] * 3 + [AttentionSpec]
+    written = minimax(attn_type_list=None, layer_types=["linear_attention"] * 3 + ["full_attention"])
+    assert read(written).layers == model.layers
+
+
+@pytest.mark.parametrize("listed", [None, [0, 1], [0, 0, 2, 1]])
+def test_a_minimax_without_a_kind_for_every_layer_is_refused(listed: list[int] | None) -> None:
+    with pytest.raises(RoofcastError, match="attn_type_list"):
+        read(minimax(attn_type_list=listed))

@@ -9,7 +9,15 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_token, state_bytes_per_sequence
-from simulator.specs.model.architecture import AttentionSpec, Mamba2Spec, MambaSpec, MlpSpec, ModelSpec, MoeSpec
+from simulator.specs.model.architecture import (
+    AttentionSpec,
+    Mamba2Spec,
+    MambaSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+    ShortConvolutionSpec,
+)
 from simulator.specs.model.precision import PrecisionSpec
 from tests.specs.huggingface.tensors import active, linear, read, total
 
@@ -254,3 +262,19 @@ def test_only_attention_layers_cache_tokens() -> None:
         spec = read(nemotron(pattern))
         plan = precision_plan(spec, PrecisionSpec())
         assert kv_bytes_per_token(spec, plan=plan, tp_size=1) == layers * 2 * 2 * 16 * 2
+
+
+def test_lfm2_convolves_where_it_does_not_attend() -> None:
+    config = {
+        "model_type": "lfm2_moe", "hidden_size": H, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 256, "moe_intermediate_size": 64, "num_experts": 8,
+        "num_experts_per_tok": 2, "num_dense_layers": 1, "layer_types": ["conv", "full_attention", "conv"],
+        "conv_L_cache": 3, "vocab_size": VOCAB, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    model = read(config)
+    kinds = [type(model.layers[index].mixer) for index in model.layer_order]
+    assert kinds == [ShortConvolutionSpec, AttentionSpec, ShortConvolutionSpec]
+    blocks = [model.layers[index].feed_forward[0].kind for index in model.layer_order]
+    assert blocks == ["mlp", "moe", "moe"]
+    with pytest.raises(RoofcastError, match="layer_types"):
+        read({**config, "layer_types": None})

@@ -31,7 +31,7 @@ def list_hardware(*, profiles: str | Path | None = None) -> tuple[str, ...]:
 
 
 def unnamed_hardware(*, profiles: str | Path | None = None) -> dict[str, str]:
-    """Accelerators that a search leaves out unless they are named, each with the reason ("announced", "desktop").
+    """Accelerators that a search leaves out unless they are named, each with ``only_when_named`` as the reason.
 
     The built-in ones stand in the index, so that a search opens no profile that it does not use; a profile of that name
     in a user's own directory is searched like any other of theirs.

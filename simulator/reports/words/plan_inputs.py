@@ -49,7 +49,7 @@ _DEFAULTS: Mapping[str, str] = MappingProxyType(
         "confidence": f"{flag_of('confidence')} 50 plans for the times as predicted",
         "utilization": "the objectives decide, up to where the steady state was checked",
         "spares": "N+1",
-        "hardware": "all that are on offer; announced parts and desktop computers where "
+        "hardware": "all that are on offer; announced parts, desktops and consumer cards where "
         f"{flag_of('hardware')} names them",
         "prices": f"{flag_of('prices')} and {flag_of('price_kind')} choose others",
     }

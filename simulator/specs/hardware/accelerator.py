@@ -14,6 +14,7 @@ INLINE_ECC_SHARE = 1 / 16
 """Check bits of GDDR6: 3 of 48 GiB (software sees 44.5 to 45 GiB of an L40S or A40, 47.4 of the same board without)."""
 ECC_VISIBLE_SHARE = 0.95
 DESKTOP = "desktop"
+CONSUMER_CARD = "consumer-card"
 """Form factor of computers with the accelerator inside, which no rack holds."""
 GPU_LANES = 128
 """FP32 lanes of an SM since Ampere's consumer parts and Hopper, and of a CDNA 3 compute unit with dual issue."""
@@ -76,10 +77,10 @@ class AcceleratorSpec(Spec):
 
     @property
     def only_when_named(self) -> str:
-        """Why a search over all accelerators leaves this one out ("announced", "desktop"), or ""."""
+        """Why a search over all accelerators leaves this one out ("announced", "desktop", "consumer-card"), or ""."""
         if self.status == "announced":
             return self.status
-        return DESKTOP if self.form_factor == DESKTOP else ""
+        return self.form_factor if self.form_factor in (DESKTOP, CONSUMER_CARD) else ""
 
     @property
     def parallel_units(self) -> int:

@@ -66,7 +66,7 @@ def check_target(target: str | None, *, flag: str, force: bool) -> None:
 
 
 def _refuse_existing(path: Path, *, force: bool, flag: str, instead: str) -> None:
-    if os.path.exists(path) and not force and not _is_stream(path):
+    if os.path.exists(path) and not force and not is_stream(path):
         raise FileError(f"{str(path)!r} exists", field=flag, hint=f"choose {instead} or add `force`")
 
 
@@ -78,7 +78,7 @@ def _refuse_locked(path: Path, *, flag: str) -> None:
         raise FileError(f"cannot write {str(path)!r}: it is read-only", field=flag)
 
 
-def _is_stream(path: Path) -> bool:
+def is_stream(path: Path) -> bool:
     """Whether ``path`` is a device or a pipe, which is written to and never replaced."""
     try:
         mode = path.stat().st_mode
@@ -102,7 +102,7 @@ def _write_all(files: Iterable[tuple[Path, bytes]], *, flag: str) -> None:
         try:
             waiting = []
             for path, content in files:
-                if _is_stream(path):
+                if is_stream(path):
                     path.write_bytes(content)
                 else:
                     waiting.append(_written(content, path, open_files))

@@ -124,7 +124,7 @@ def simulate(
     return ServeAnswer(found) if isinstance(found.run, ServedRun) else ScenarioAnswer(found)
 
 
-def simulate_line(line: str, *, number: int, profiles: str | None = None) -> Document:
+def simulate_line(line: str | bytes, *, number: int, profiles: str | None = None) -> Document:
     """The result object, or the error object, of one line of JSON; a bad line never spoils the others."""
     from simulator.reports.contract import error_object, result_object
     from simulator.specs.documents import validate
@@ -132,14 +132,26 @@ def simulate_line(line: str, *, number: int, profiles: str | None = None) -> Doc
     identifier: str | int | None = None
     try:
         data = _parsed(line, number=number)
-        given = data.get("id")
-        identifier = given if isinstance(given, str | int) else None
+        identifier = _identifier(data)
         return result_object(answer(validate(ScenarioSpec, data, where=f"line {number}"), profiles=profiles))
     except RoofcastError as error:
         return error_object(identifier, error)
     except Exception as error:  # whatever one line does, the others are answered
         fault = RoofcastError(f"line {number}: {type(error).__name__}: {error}", code="internal_error")
         return error_object(identifier, fault)
+
+
+def line_identifier(line: str | bytes) -> str | int | None:
+    """The ``id`` of a scenario's or of a result's line; None where it has none that can be read."""
+    try:
+        return _identifier(_parsed(line, number=0))
+    except RoofcastError:
+        return None
+
+
+def _identifier(data: Document) -> str | int | None:
+    given = data.get("id")
+    return given if isinstance(given, str | int) else None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -152,7 +164,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return seen
 
 
-def _parsed(line: str, *, number: int) -> dict[str, Any]:
+def _parsed(line: str | bytes, *, number: int) -> dict[str, Any]:
     try:
         data = json.loads(line, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:

@@ -95,8 +95,9 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
             asked = name if context is None else context.command_path
             print(f"{name}: {line.rstrip('.')}; try {asked} --help", file=sys.stderr)
         return int(ExitCode.USAGE)
-    except BrokenPipeError:
-        # The reader went away (head, a pager): not an error, and nothing may be written any more.
+    except (BrokenPipeError, SystemExit):
+        # The reader went away (head, a pager), upon which the parser of commands asks to leave with 1: not an error,
+        # and nothing may be written any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.OK)
     except Exception as error:

@@ -9,11 +9,12 @@ import typer
 
 from simulator.cli.app import dashboard
 from simulator.cli.entry import print_version, run_process
+from simulator.cli.line_commands import simulate
 from simulator.cli.options.help import PlanCommand, WideCommand
 from simulator.cli.plan_capacity import plan_capacity
 from simulator.cli.price_commands import prices_app
 from simulator.cli.record_commands import calibrate, demand, profiles_app, report
-from simulator.cli.scenario_commands import capacity, compare, serve, simulate
+from simulator.cli.scenario_commands import capacity, compare, serve
 from simulator.cli.step_commands import crossover, mixers, model, retrieval, step
 from simulator.cli.validate_command import published, validate
 

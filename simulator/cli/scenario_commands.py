@@ -1,9 +1,8 @@
-"""The commands about deployments under requests: ``roofcast simulate``, ``serve``, ``capacity`` and ``compare``."""
+"""The commands about deployments under requests: ``roofcast serve``, ``capacity`` and ``compare``."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simulator.cli.options.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, grouped
-from simulator.errors import FileError, RoofcastError
-from simulator.files import STANDARD_STREAM, check_target, write_bytes, write_text
+from simulator.errors import RoofcastError
+from simulator.files import check_target, write_bytes, write_text
 
 if TYPE_CHECKING:
     from simulator.engine.runs.metrics import ServeResult
@@ -144,40 +143,6 @@ def _read(source: str | None, options: Mapping[str, Any], *, command: str) -> Sc
 def one_line(document: dict[str, Any]) -> str:
     """A JSON document as it is printed: one line."""
     return json.dumps(document, allow_nan=False) + "\n"
-
-
-def _lines(source: str) -> list[str]:
-    if source == STANDARD_STREAM:
-        return sys.stdin.read().splitlines()
-    try:
-        return Path(source).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise FileError(f"{source}: cannot be read: {reason}", field="SCENARIOS") from None
-
-
-def simulate(
-    scenarios: Annotated[
-        str, typer.Argument(metavar="SCENARIOS.jsonl", help='One JSON scenario a line; "-" is stdin.')
-    ],
-    output: Output = "-",
-    profiles: Profiles = None,
-    force: Force = False,
-) -> None:
-    """Answer scenarios: one JSON result a line, same order, same ids.
-
-    Example: roofcast simulate scenarios.jsonl --output results.jsonl
-    """
-    from simulator.api.scenarios import simulate_line
-
-    given = enumerate(_lines(scenarios), start=1)
-    found = [simulate_line(line, number=number, profiles=profiles) for number, line in given if line.strip()]
-    write_text("".join(map(one_line, found)), output, force=force)
-    refused = sum("error" in document for document in found)
-    if refused:
-        from simulator.reports.content.quantities import counted_text
-
-        typer.echo(f"{counted_text(refused, 'scenario')} refused; see the error objects in the output", err=True)
 
 
 @grouped(load_group, changes_group)

@@ -1,0 +1,27 @@
+"""Answers of lines that are late, fatal or noisy, for tests of the processes that answer lines."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+
+def answer(line: str) -> str:
+    """The line backwards, unless it says what else to do."""
+    if line.startswith("sleep"):
+        time.sleep(float(line.split()[1]))
+    if line == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if line == "leave":
+        os._exit(7)
+    if line == "print":
+        print("not an answer")
+    if line == "which":
+        return str(os.getpid())
+    return line[::-1]
+
+
+def no_start(line: str) -> str:
+    """Never called: its module is asked for under a name that it has not."""
+    raise AssertionError(line)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import date
 
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.gap.single_changes import single_changes, trial_of
+from simulator.planner.gap.single_changes import Change, single_changes, trial_on
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.plan_warnings import (
     AcceptanceAssumed,
@@ -21,7 +21,7 @@ from simulator.planner.plan_warnings import (
     SmallerUnpriced,
     StalePrice,
 )
-from simulator.planner.search.candidates import NO_TECHNIQUES
+from simulator.planner.search.candidates import NO_TECHNIQUES, Platform, platforms
 from simulator.planner.search.default_format import leaves_format_open
 from simulator.planner.search.question import Question
 from simulator.specs.money.prices import PriceProfile
@@ -30,14 +30,27 @@ from simulator.units import KILO
 # A fleet of this many accelerators is worth a second look at hardware and formats.
 MANY_DEVICES = KILO
 _HALF = 1 / 2
+# Accelerators that are tried in place of one that was asked for by name.
+_FASTEST = 3
 _RISKY_UTILIZATION = 0.9
+
+
+def _worth_trying(change: Change, best: Fleet) -> list[Platform]:
+    """What a change is tried on: the accelerator itself, or instead of it those with the fastest memory.
+
+    A warning must not cost another plan: what stands beside the fleet was compared already.
+    """
+    offered = platforms(change.spec)
+    if change.field != "hardware":
+        return [platform for platform in offered if platform.hardware.name == best.hardware]
+    return sorted(offered, key=lambda platform: platform.hardware.memory_bytes_per_s)[-_FASTEST:]
 
 
 def _fewer(question: Question, best: Fleet) -> list[FewerDevices]:
     """Single changes that need at most half the accelerators, each one tried."""
     found = []
     for change in single_changes(question):
-        sized = trial_of(question, change.spec).sized
+        sized = trial_on(question, change.spec, _worth_trying(change, best)).sized
         if not sized:
             continue
         smallest = min(sized, key=lambda item: (item.devices, item.rank))

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from simulator.errors import InfeasibleError, ProfileError, RoofcastError
+from simulator.planner import plausibility
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
-from simulator.planner.fleet.fleet import pack
+from simulator.planner.fleet.fleet import Trial, pack
+from simulator.planner.gap.single_changes import trial_on
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import PriceRule, market_price
 from simulator.planner.plan import plan_capacity
 from simulator.planner.reasons import Rejection
 from simulator.planner.records import Objective
 from simulator.planner.search.candidates import Candidate, Platform, platforms
+from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Policy
 from simulator.planner.serving.shapes import Aggregated, evaluate, replicas_for
 from simulator.reports.words.limits import resource_text
@@ -25,7 +29,7 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_prices
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
-from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan import PlanSpec, plan_spec
 
 MODEL = "llama-3.1-70b"
 SMALL = "llama-3.1-8b"
@@ -261,6 +265,23 @@ class TestWarnings:
         assert plan.best.devices >= 1000
         assert "implausibly many" in warning_texts(plan.warnings)[0]
         assert "--hardware" in warning_texts(plan.warnings)[0]
+
+    @pytest.mark.parametrize("fields", [{}, {"hardware": "h100"}])
+    def test_the_hint_tries_a_few_accelerators_and_not_all_again(
+        self, fields: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tried: list[int] = []
+
+        def counted(question: Question, spec: PlanSpec, offered: Iterable[Platform]) -> Trial:
+            found = list(offered)
+            tried.append(len(found))
+            return trial_on(question, spec, found)
+
+        monkeypatch.setattr(plausibility, "trial_on", counted)
+        plan = plan_capacity(plan_spec({"model": MODEL, "rps": 10_000, **fields}))
+        assert plan.best.devices >= 1000
+        assert tried
+        assert max(tried) <= 3
 
     def test_no_spare_and_high_load_are_warned_of(self) -> None:
         warnings = " ".join(warning_texts(planned(spares=0, utilization=0.95).warnings))

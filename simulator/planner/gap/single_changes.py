@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from simulator.planner.fleet.fleet import Trial
 from simulator.planner.plan_warnings import FieldValue
-from simulator.planner.search.candidates import Candidate, platforms
+from simulator.planner.search.candidates import Candidate, Platform, platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platform
 from simulator.specs.model.precision import NumberFormat
@@ -56,8 +57,13 @@ def single_changes(question: Question) -> tuple[Change, ...]:
 
 def trial_of(question: Question, spec: PlanSpec) -> Trial:
     """Try every platform of a changed question, demand and objectives unchanged."""
+    return trial_on(question, spec, platforms(spec))
+
+
+def trial_on(question: Question, spec: PlanSpec, tried: Iterable[Platform]) -> Trial:
+    """Try some platforms of a changed question, demand and objectives unchanged."""
     changed = replace(question, spec=spec)
     trial = Trial()
-    for platform in platforms(spec):
+    for platform in tried:
         trial = trial.with_more(try_platform(changed, platform))
     return trial

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from typing import TYPE_CHECKING
 
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.gap.single_changes import Change, single_changes, trial_on
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.plan_warnings import (
     AcceptanceAssumed,
@@ -26,6 +26,9 @@ from simulator.planner.search.default_format import leaves_format_open
 from simulator.planner.search.question import Question
 from simulator.specs.money.prices import PriceProfile
 from simulator.units import KILO
+
+if TYPE_CHECKING:
+    from simulator.planner.gap.single_changes import Change
 
 # A fleet of this many accelerators is worth a second look at hardware and formats.
 MANY_DEVICES = KILO
@@ -48,6 +51,8 @@ def _worth_trying(change: Change, best: Fleet) -> list[Platform]:
 
 def _fewer(question: Question, best: Fleet) -> list[FewerDevices]:
     """Single changes that need at most half the accelerators, each one tried."""
+    from simulator.planner.gap.single_changes import single_changes, trial_on
+
     found = []
     for change in single_changes(question):
         sized = trial_on(question, change.spec, _worth_trying(change, best)).sized

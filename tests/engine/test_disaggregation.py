@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simulator.engine.pools import Pool, transfer_link
 from simulator.engine.runs.answers import answer
-from simulator.engine.runs.disaggregation import serve_disaggregated, token_transfer_s, transfer_ends_s, transfer_link
-from simulator.engine.runs.scheduling import Pool
+from simulator.engine.runs.disaggregation import serve_disaggregated, token_transfer_s, transfer_ends_s
 from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy

@@ -16,8 +16,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.engine.pools import Pool
 from simulator.engine.runs.disaggregation import serve_disaggregated
-from simulator.engine.runs.scheduling import Pool
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.constraints import fleet_limits

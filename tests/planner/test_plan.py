@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from simulator.errors import InfeasibleError, ProfileError, RoofcastError
-from simulator.planner import plausibility
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
 from simulator.planner.fleet.fleet import Trial, pack
+from simulator.planner.gap import single_changes
 from simulator.planner.gap.single_changes import trial_on
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import PriceRule, market_price
@@ -277,7 +277,7 @@ class TestWarnings:
             tried.append(len(found))
             return trial_on(question, spec, found)
 
-        monkeypatch.setattr(plausibility, "trial_on", counted)
+        monkeypatch.setattr(single_changes, "trial_on", counted)
         plan = plan_capacity(plan_spec({"model": MODEL, "rps": 10_000, **fields}))
         assert plan.best.devices >= 1000
         assert tried

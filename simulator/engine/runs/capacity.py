@@ -10,6 +10,7 @@ import numpy as np
 from simulator.assumptions import Assumption
 from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
 from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
+from simulator.engine.pools import Pool
 from simulator.engine.runs.capacity_search import (
     LEAST_REQUESTS,
     CapacityInterval,
@@ -33,7 +34,7 @@ from simulator.engine.runs.scenario_setup import (
     scenario_options,
     server_of,
 )
-from simulator.engine.runs.scheduling import Pool, kv_blocks_of
+from simulator.engine.runs.scheduling import kv_blocks_of
 from simulator.engine.runs.serving import ServedDeployment, served_deployment
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.kernels.timing import Provenance

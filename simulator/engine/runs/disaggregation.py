@@ -17,8 +17,9 @@ import numpy as np
 
 from simulator.engine.events.simulation import SimulationRun, simulate_requests
 from simulator.engine.events.state import BUSY_S
+from simulator.engine.pools import Pool, transfer_link
 from simulator.engine.runs.metrics import ServeResult, serve_result
-from simulator.engine.runs.scheduling import Pool, kv_blocks_of, scheduler_settings, speculating, step_tables
+from simulator.engine.runs.scheduling import kv_blocks_of, scheduler_settings, speculating, step_tables
 from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import prefill_step
@@ -26,9 +27,8 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import DisaggregationSpec, TransferOrder
-from simulator.specs.hardware.accelerator import LinkSpec, ServerSpec
+from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.question.plan import ObjectiveSpec
-from simulator.specs.spellings import link_word
 from simulator.traffic.requests import NO_PREFIX, NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests
 
 
@@ -48,45 +48,6 @@ class DisaggregatedResult:
     transfer_mean_s: float
     link: str
     link_busy_fraction: float
-
-
-def _link_place(link: str | None, *, scale_up: LinkSpec, server: ServerSpec | None) -> str | None:
-    """``scale_up`` or ``nic`` for a link by its place or its own name, refused where the servers have no such link."""
-    if link is None or link in ("scale_up", "nic"):
-        return link
-    kinds = {link_word(scale_up.kind): "scale_up"} | ({} if server is None else {link_word(server.nic.kind): "nic"})
-    place = kinds.get(link_word(link))
-    if place is None:
-        raise RoofcastError(
-            f"{link!r} does not join these pools; their servers have {' and '.join(kinds)}",
-            field="disaggregation.link",
-            code="unsupported_option",
-            hint=f"scale_up, nic, {', '.join(kinds)}, or leave it out for the faster one that reaches",
-        )
-    return place
-
-
-def transfer_link(prefill: Pool, decode: Pool, *, link: str | None, server: ServerSpec | None) -> tuple[str, float]:
-    """Name and bandwidth per device and direction [bytes/s] of the link between the pools."""
-    scale_up = prefill.deployment.hardware.scale_up
-    link = _link_place(link, scale_up=scale_up, server=server)
-    inside = prefill.devices + decode.devices <= scale_up.domain_size
-    if link == "scale_up" and not inside:
-        raise RoofcastError(
-            f"{prefill.devices + decode.devices} devices do not fit a {scale_up.kind} domain of {scale_up.domain_size}",
-            field="disaggregation.link",
-            hint="nic, or fewer replicas",
-        )
-    if link == "scale_up" or (link is None and inside):
-        return scale_up.kind, scale_up.bytes_per_s_per_direction
-    if server is None:
-        raise RoofcastError(
-            f"no server profile for {prefill.deployment.hardware.name} says what network it has",
-            field="disaggregation.link",
-            hint="scale_up within one domain, or a server profile",
-        )
-    share = server.nics_per_server / server.accelerators_per_server
-    return server.nic.kind, server.nic.bytes_per_s_per_direction * min(share, 1.0)
 
 
 def transfer_ends_s(ready_s: Floats, duration_s: Floats, *, sender: Ints) -> Floats:

@@ -7,8 +7,8 @@ from math import inf
 
 import numpy as np
 
-from simulator.engine.runs.disaggregation import token_transfer_s, transfer_link
-from simulator.engine.runs.scheduling import Pool
+from simulator.engine.pools import Pool, transfer_link
+from simulator.engine.runs.disaggregation import token_transfer_s
 from simulator.engine.uniform.demand import LoopDemand, LoopLengths
 from simulator.engine.uniform.loops import (
     REQUESTS_PER_CLIENT,

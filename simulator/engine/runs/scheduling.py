@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -134,17 +134,3 @@ def speculating(
     if steps is not None and scale != 1:
         steps = replace(steps, draft_s=tuple(scale * seconds for seconds in steps.draft_s))
     return replace(settings, speculation=steps, seed=seed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """Replicas of one deployment; ``tables`` of its steps, where the caller has them already."""
-
-    deployment: Deployment
-    replicas: int
-    tables: tuple[StepTables, ...] | None = None
-
-    @property
-    def devices(self) -> int:
-        """Accelerators of the pool."""
-        return self.replicas * self.deployment.parallelism.devices

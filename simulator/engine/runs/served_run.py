@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from simulator.engine.pools import Pool
 from simulator.engine.runs.disaggregation import DisaggregatedResult, serve_disaggregated
 from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeated_interval, step_sigma, with_intervals
 from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.scenario_setup import ServeOptions, server_of
-from simulator.engine.runs.scheduling import Pool, kv_blocks_of, step_tables
+from simulator.engine.runs.scheduling import kv_blocks_of, step_tables
 from simulator.engine.runs.serving import requests_of, serve_workload
 from simulator.engine.settings import Routing
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.engine.events.simulation import Progress, simulate_requests
+from simulator.engine.pools import Pool
 from simulator.engine.runs.metrics import ServeResult, serve_result
 from simulator.engine.runs.scheduling import (
-    Pool,
     host_offload,
     kv_blocks_of,
     scheduler_settings,

@@ -21,8 +21,7 @@ import numpy as np
 
 from simulator.engine.lanes.load_curve import Saturation, lane_step_s, lane_steps, lanes, saturation
 from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState
-from simulator.engine.runs.disaggregation import transfer_link
-from simulator.engine.runs.scheduling import Pool
+from simulator.engine.pools import Pool, transfer_link
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import without_speculation
 from simulator.phases.draft_cost import prompt_draft_s

@@ -7,10 +7,11 @@ from math import sqrt
 
 import numpy as np
 
+from simulator.engine.pools import Pool
 from simulator.engine.runs.capacity_search import student_80
 from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_rate
-from simulator.engine.runs.scheduling import Pool, step_tables
+from simulator.engine.runs.scheduling import step_tables
 from simulator.engine.runs.serving import ServedDeployment, served_deployment
 from simulator.phases.deployment import Deployment
 from simulator.planner.capacity_plan import ObjectiveVerification, Verification

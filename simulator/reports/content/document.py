@@ -9,10 +9,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from simulator.reports.charts.chart import Chart
 from simulator.reports.content.quantities import number_text, percent_text, seconds_text
 from simulator.units import KILO
+
+if TYPE_CHECKING:
+    from simulator.reports.charts.chart import Chart
 
 REPORT_SCHEMA_VERSION = "1.1"
 """Of a report as a JSON document."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.engine.pools import Pool
 from simulator.engine.runs.answers import ScenarioResult
 from simulator.engine.runs.intervals import IntervalMethod, IntervalSource
 from simulator.engine.runs.load_sweep import LoadSweep
 from simulator.engine.runs.metrics import LatencySummary, ObjectiveCheck, ServeResult, StageResult
-from simulator.engine.runs.scheduling import Pool
 from simulator.engine.runs.served_run import ServedRun
 from simulator.kernels.timing import DEVIATE
 from simulator.phases.deployment import Deployment

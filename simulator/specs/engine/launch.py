@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from simulator.specs.base import Source, Spec
+from simulator.specs.model.published import CheckpointKind
 from simulator.specs.profiles import find_profile, load_spec
 
 Condition = Literal[
@@ -34,9 +35,6 @@ Condition = Literal[
     "decode_pool",
 ]
 """What a flag depends on: true of a planned replica or not."""
-
-CheckpointKind = Literal["modelopt", "compressed-tensors", "fp8_block", "mxfp4", "awq", "gptq", "quark", "gguf"]
-"""How the files of a quantized checkpoint are laid out: by the tool that writes them."""
 
 
 class LaunchItem(Spec):

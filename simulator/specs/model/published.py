@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal
 
 from simulator.specs.base import Source, Spec
-from simulator.specs.engine.launch import CheckpointKind
 from simulator.specs.model.hub_names import CheckpointFormat, named_checkpoint
 from simulator.specs.model.precision import Dtype
 from simulator.specs.profiles import load_file, profile_root
 from simulator.specs.spellings import plain_word
+
+CheckpointKind = Literal["modelopt", "compressed-tensors", "fp8_block", "mxfp4", "awq", "gptq", "quark", "gguf"]
+"""How the files of a quantized checkpoint are laid out: by the tool that writes them."""
 
 
 class PublishedCheckpoint(Spec):

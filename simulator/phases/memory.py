@@ -67,15 +67,16 @@ def stage_weights_bytes(deployment: Deployment) -> tuple[float, ...]:
     techniques, parallelism = deployment.techniques, deployment.parallelism
     if techniques.rules or techniques.prefix_tokens:
         return _stage_weights_bytes(techniques, parallelism)
-    return _plain_weights_bytes(Same(techniques.model), techniques.plan, techniques.spec, parallelism)
+    return _plain_weights_bytes(Same(techniques.model), techniques.plan, parallelism)
 
 
 @lru_cache(maxsize=256)
 def _plain_weights_bytes(
-    model: Same[ModelSpec], plan: PrecisionPlan, spec: TechniquesSpec, parallelism: ParallelismSpec
+    model: Same[ModelSpec], plan: PrecisionPlan, parallelism: ParallelismSpec
 ) -> tuple[float, ...]:
-    """Without rules nothing depends on the hardware, so that replicas on every accelerator share the answer."""
-    return _stage_weights_bytes(AppliedTechniques(spec=spec, model=model.held, plan=plan), parallelism)
+    """Without rules nothing depends on the hardware or on a technique that left model and formats as they were."""
+    applied = AppliedTechniques(spec=TechniquesSpec(), model=model.held, plan=plan)
+    return _stage_weights_bytes(applied, parallelism)
 
 
 def _stage_weights_bytes(techniques: AppliedTechniques, parallelism: ParallelismSpec) -> tuple[float, ...]:

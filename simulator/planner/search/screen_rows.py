@@ -88,10 +88,10 @@ _Key = tuple[object, ...]
 class DistinctRow:
     """An operator row with every case once.
 
-    key : what its price depends on; cases : which of them each case of the whole step is
+    key : a number for what its price depends on; cases : which of them each case of the whole step is
     """
 
-    key: _Key
+    key: int
     work: Work
     cases: NDArray[np.intp]
 
@@ -112,22 +112,45 @@ def _distinct(columns: list[Array]) -> tuple[NDArray[np.intp], NDArray[np.intp]]
     return np.array(order, dtype=np.intp), np.array(back, dtype=np.intp)
 
 
-def distinct_row(work: Work, *, cases: int) -> DistinctRow:
-    """Keep one of the cases in which a row does the same: most operators see only the number of tokens."""
-    outside, inside = _arrays(work, cases=cases), _arrays(work.shape, cases=cases)
-    columns = [*outside.values(), *inside.values()]
-    if not columns:
-        columns = [np.zeros(cases)]
-    first, back = _distinct(columns)
-    of_shape: dict[str, Any] = {name: value[first] for name, value in inside.items()}
-    of_row: dict[str, Any] = {name: value[first] for name, value in outside.items()}
-    shape = replace(work.shape, **of_shape)
-    kept = replace(work, **of_row, shape=shape)
-    parts: list[object] = [type(shape), np.asarray(kept.flops).tobytes(), np.asarray(kept.bytes).tobytes()]
-    for item in fields(shape):
-        value = getattr(shape, item.name)
-        parts.append(value.tobytes() if isinstance(value, np.ndarray) else value)
-    return DistinctRow(key=tuple(parts), work=kept, cases=back)
+def _contents(item: object) -> _Key:
+    """Type and fields of a row or shape, arrays as their bytes."""
+    found: list[object] = [type(item)]
+    for field in fields(item):  # type: ignore[arg-type]
+        value = getattr(item, field.name)
+        if isinstance(value, np.ndarray):
+            value = value.tobytes()
+        elif field.name == "shape":
+            value = _contents(value)
+        found.append(value)
+    return tuple(found)
+
+
+class DistinctRows:
+    """Rows of a search, each kept once: formats, techniques and degrees share most of theirs."""
+
+    def __init__(self) -> None:
+        self._rows: dict[_Key, DistinctRow] = {}
+        self._kinds: dict[_Key, int] = {}
+
+    def of(self, work: Work, *, cases: int) -> DistinctRow:
+        """Keep one of the cases in which a row does the same: most operators see only the number of tokens."""
+        contents = _contents(work)
+        if contents not in self._rows:
+            self._rows[contents] = self._reduced(work, cases=cases)
+        return self._rows[contents]
+
+    def _reduced(self, work: Work, *, cases: int) -> DistinctRow:
+        outside, inside = _arrays(work, cases=cases), _arrays(work.shape, cases=cases)
+        columns = [*outside.values(), *inside.values()]
+        if not columns:
+            columns = [np.zeros(cases)]
+        first, back = _distinct(columns)
+        of_shape: dict[str, Any] = {name: value[first] for name, value in inside.items()}
+        of_row: dict[str, Any] = {name: value[first] for name, value in outside.items()}
+        shape = replace(work.shape, **of_shape)
+        kept = replace(work, **of_row, shape=shape)
+        kind = (np.asarray(kept.flops).tobytes(), np.asarray(kept.bytes).tobytes(), _contents(shape))
+        return DistinctRow(key=self._kinds.setdefault(kind, len(self._kinds)), work=kept, cases=back)
 
 
 class RowPrices:
@@ -135,7 +158,7 @@ class RowPrices:
 
     def __init__(self, kernels: KernelLibrary) -> None:
         self._kernels = kernels
-        self._seconds: dict[_Key, Array] = {}
+        self._seconds: dict[int, Array] = {}
 
     def price(self, rows: Iterable[DistinctRow]) -> None:
         """Price those that are new, in one go."""
@@ -167,7 +190,7 @@ class SharedRows:
         return self.layers + self.ends + self.send
 
 
-def shared_rows(deployment: Deployment, *, step: StepShape, depth: int) -> SharedRows:
+def shared_rows(deployment: Deployment, known: DistinctRows, *, step: StepShape, depth: int) -> SharedRows:
     """The operator list of a deployment, taken apart into what stages share and what stands at the ends."""
     flat = deployment.parallelism.model_copy(update={"pp_size": 1})
     rows = device_rows(deployment.techniques, parallelism=flat, step=step)
@@ -177,9 +200,9 @@ def shared_rows(deployment: Deployment, *, step: StepShape, depth: int) -> Share
         send = device_rows(deployment.techniques, parallelism=staged, step=step)[-1:]
     cases = len(step.new_tokens)
     return SharedRows(
-        layers=tuple(distinct_row(work, cases=cases) for work in rows if work.family not in _ENDS),
-        ends=tuple(distinct_row(work, cases=cases) for work in rows if work.family in _ENDS),
-        send=tuple(distinct_row(work, cases=cases) for work in send),
+        layers=tuple(known.of(work, cases=cases) for work in rows if work.family not in _ENDS),
+        ends=tuple(known.of(work, cases=cases) for work in rows if work.family in _ENDS),
+        send=tuple(known.of(work, cases=cases) for work in send),
     )
 
 

@@ -15,6 +15,7 @@ from simulator.planner.search.candidates import Platform
 from simulator.planner.search.screen_rows import (
     CacheRoom,
     DistinctRow,
+    DistinctRows,
     RowPrices,
     SharedRows,
     cache_room,
@@ -61,6 +62,15 @@ class ScreenTable:
     kv_tokens: Array
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fitting:
+    """A set-up that can be deployed, and what its cache holds [sequences, budgets] [tokens]."""
+
+    deployment: Deployment
+    variant: Variant
+    kv_tokens: Array
+
+
 def screened_steps(mix: RequestMix, *, space: SearchSpace) -> ScreenedSteps:
     """Steps of octaves of decoding sequences, for every token budget; as ``load_curve`` builds them."""
     largest = max(space.sequences)
@@ -97,6 +107,7 @@ class TableMaker:
         self._model, self._mix, self._space = model, mix, space
         self._profiles, self._engine = profiles, engine
         self._depth = max(item.pp_size for item in space.parallelisms)
+        self._distinct = DistinctRows()
         self._rows: dict[_Key, SharedRows] = {}
         self._room: dict[_Key, CacheRoom] = {}
         self._prices: dict[_Key, RowPrices] = {}
@@ -109,23 +120,24 @@ class TableMaker:
     ) -> dict[tuple[ParallelismSpec, Variant], ScreenTable]:
         """Of every set-up of a platform that can be deployed and fits; what they share is priced in few calls."""
         fitting = [
-            (parallelism, variant, deployment)
+            found
             for parallelism in parallelisms
             for variant in variants
-            if (deployment := self._fitting(platform, parallelism, variant)) is not None
+            if (found := self._fitting(platform, parallelism, variant)) is not None
         ]
-        by_format: dict[PrecisionSpec, list[tuple[Deployment, Variant]]] = {}
-        for _, variant, deployment in fitting:
-            by_format.setdefault(variant.precision, []).append((deployment, variant))
+        by_format: dict[PrecisionSpec, list[_Fitting]] = {}
+        for found in fitting:
+            by_format.setdefault(found.variant.precision, []).append(found)
         for members in by_format.values():
             self._price_together(members)
-        made = {(item, variant): self.table(platform, item, variant) for item, variant, _ in fitting}
+        made = {(found.deployment.parallelism, found.variant): self._table(platform, found) for found in fitting}
         return {key: table for key, table in made.items() if table is not None}
 
-    def _price_together(self, members: Sequence[tuple[Deployment, Variant]]) -> None:
+    def _price_together(self, members: Sequence[_Fitting]) -> None:
         """Price the kernels of several set-ups on one accelerator at once; what has no rate is left to be refused."""
         by_prices: dict[int, tuple[RowPrices, list[DistinctRow]]] = {}
-        for deployment, variant in members:
+        for found in members:
+            deployment, variant = found.deployment, found.variant
             prices = self._row_prices(deployment)
             rows = by_prices.setdefault(id(prices), (prices, []))[1]
             for step, kind in self._lane_steps(deployment):
@@ -139,12 +151,14 @@ class TableMaker:
 
     def table(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> ScreenTable | None:
         """Of one set-up, or None where it cannot be deployed or does not fit."""
-        deployment = self._fitting(platform, parallelism, variant)
-        if deployment is None:
-            return None
-        kv_tokens = self._kv_tokens(platform, parallelism, variant, deployment)
+        found = self._fitting(platform, parallelism, variant)
+        return None if found is None else self._table(platform, found)
+
+    def _table(self, platform: Platform, found: _Fitting) -> ScreenTable | None:
+        """None where one of its operators has no rate."""
+        parallelism = found.deployment.parallelism
         try:
-            seconds = self._lane_s(deployment, variant)
+            seconds = self._lane_s(found.deployment, found.variant)
         except RoofcastError:
             # A format that one operator, such as the LM head, has no rate for.
             return None
@@ -154,14 +168,14 @@ class TableMaker:
         return ScreenTable(
             platform=platform,
             parallelism=parallelism,
-            variant=variant,
+            variant=found.variant,
             decode_s=decode_s,
             shared_s=shared_s,
             full_s=full_s.reshape(budgets, count),
-            kv_tokens=kv_tokens,
+            kv_tokens=found.kv_tokens,
         )
 
-    def _fitting(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> Deployment | None:
+    def _fitting(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> _Fitting | None:
         """A set-up that can be deployed and whose cache holds a request."""
         if parallelism.tp_size > platform.linked_devices:
             return None
@@ -169,7 +183,9 @@ class TableMaker:
         if deployment is None:
             return None
         kv_tokens = self._kv_tokens(platform, parallelism, variant, deployment)
-        return deployment if kv_tokens.max() > self._mix.decode_context_tokens else None
+        if kv_tokens.max() <= self._mix.decode_context_tokens:
+            return None
+        return _Fitting(deployment=deployment, variant=variant, kv_tokens=kv_tokens)
 
     def _kv_tokens(
         self, platform: Platform, parallelism: ParallelismSpec, variant: Variant, deployment: Deployment
@@ -276,7 +292,7 @@ class TableMaker:
         degrees = (parallelism.tp_size, parallelism.ep_size, parallelism.dp_size)
         key = (*degrees, variant, deployment.plan, kind)
         if key not in self._rows:
-            self._rows[key] = shared_rows(deployment, step=step, depth=self._depth)
+            self._rows[key] = shared_rows(deployment, self._distinct, step=step, depth=self._depth)
         return self._rows[key]
 
     def _priced_s(self, deployment: Deployment, variant: Variant, step: StepShape, *, kind: str) -> Array:

@@ -7,14 +7,15 @@ on top stands a small correction fitted on the residual (kernels/correction).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.errors import ProfileError, did_you_mean
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
-from simulator.kernels.timing import L2_SHARPNESS, Timing, distinct, l2_hit_share, smooth_maximum
+from simulator.kernels.timing import L2_SHARPNESS, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import GemmShape, MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -167,6 +168,41 @@ def gemm_seconds(
     [Williams2009], [NVIDIA2024], [StreamK2023]
     """
     m, n, k = (np.asarray(size, dtype=np.float64) for size in np.broadcast_arrays(np.atleast_1d(m), n, k))
+    price = partial(
+        _terms,
+        machine=machine,
+        parameters=parameters,
+        weight_bytes=weight_bytes,
+        activation_bytes=activation_bytes,
+        quantises=quantises,
+        batch=batch,
+        cold=cold,
+        dequantise_s=dequantise_s,
+    )
+    if len(m) <= CASES_AT_ONCE:
+        return price(m, n, k)
+    cuts = [slice(start, start + CASES_AT_ONCE) for start in range(0, len(m), CASES_AT_ONCE)]
+    parts = [price(m[cut], n[cut], k[cut]) for cut in cuts]
+    return GemmTerms(
+        **{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(GemmTerms)}
+    )
+
+
+def _terms(
+    m: Array,
+    n: Array,
+    k: Array,
+    *,
+    machine: GemmMachine,
+    parameters: Mapping[str, float],
+    weight_bytes: float,
+    activation_bytes: float,
+    quantises: bool,
+    batch: float,
+    cold: bool,
+    dequantise_s: float,
+) -> GemmTerms:
+    """``gemm_seconds`` of few products."""
     p = parameters
     hbm = p["memory_fraction"] * machine.memory_bytes_per_s
     l2_rate = hbm * p["l2_speedup"]
@@ -240,32 +276,26 @@ def gemm_timing(
     cold : see ``gemm_seconds``; the correction still applies, as it compares measurement and physics under the
     same conditions. A batch of products takes the correction of one product with ``batch`` times the columns.
     """
-    machine = gemm_machine(hardware, shape.format)
-    every = np.broadcast_arrays(np.atleast_1d(shape.m), shape.n, shape.k)
-    once, cases = distinct(*(np.asarray(size, dtype=np.float64) for size in every))
-    m, n, k = (np.asarray(size[once], dtype=np.float64) for size in every)
-    parts = [
-        gemm_seconds(
-            m[start : start + CASES_AT_ONCE],
-            n[start : start + CASES_AT_ONCE],
-            k[start : start + CASES_AT_ONCE],
-            machine=machine,
-            parameters=fit.parameters,
-            weight_bytes=shape.format.weight_bits / BITS_PER_BYTE,
-            activation_bytes=shape.format.activation_bits / BITS_PER_BYTE,
-            quantises=shape.format.quantises_activations and fit.includes_quantisation,
-            batch=shape.batch,
-            cold=cold,
-        )
-        for start in range(0, len(m), CASES_AT_ONCE)
-    ]
-    points = log2_coordinates(m, n * shape.batch, k)
+    m = np.atleast_1d(np.asarray(shape.m, dtype=np.float64))
+    terms = gemm_seconds(
+        m,
+        shape.n,
+        shape.k,
+        machine=gemm_machine(hardware, shape.format),
+        parameters=fit.parameters,
+        weight_bytes=shape.format.weight_bits / BITS_PER_BYTE,
+        activation_bytes=shape.format.activation_bits / BITS_PER_BYTE,
+        quantises=shape.format.quantises_activations and fit.includes_quantisation,
+        batch=shape.batch,
+        cold=cold,
+    )
+    points = log2_coordinates(m, shape.n * shape.batch, shape.k)
     log_sigma, provenance = shape_confidence(fit, points, axes=("m", "n", "k"))
     return Timing(
-        seconds=(np.concatenate([part.seconds for part in parts]) * np.exp(log_correction(lattice, points)))[cases],
-        compute_s=np.concatenate([part.compute_s for part in parts])[cases],
-        memory_s=np.concatenate([part.memory_s for part in parts])[cases],
-        network_s=np.zeros(len(cases)),
-        log_sigma=log_sigma[cases],
-        provenance=provenance[cases],
+        seconds=terms.seconds * np.exp(log_correction(lattice, points)),
+        compute_s=terms.compute_s,
+        memory_s=terms.memory_s,
+        network_s=np.zeros(len(m)),
+        log_sigma=log_sigma,
+        provenance=provenance,
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from simulator.kernels.attention.cases import AttentionKernel, attention_kernel, join_attention
 from simulator.kernels.engine_traits import EngineTraits, in_step
-from simulator.kernels.timing import JOINED_CASES, Timing, join, split
+from simulator.kernels.timing import JOINED_CASES, Timing, join, priced_once, split
 from simulator.operators.step_shape import Array
 from simulator.operators.work import (
     AttentionShape,
@@ -82,7 +82,10 @@ def _products(kernels: KernelPrices, works: Sequence[Work]) -> dict[int, Timing]
         if isinstance(work.shape, GemmShape) and np.size(work.shape.m) <= JOINED_CASES:
             groups.setdefault((work.shape.format, work.shape.batch), []).append(((place, work), work.shape))
     return _together(
-        kernels, groups.values(), price=lambda shapes: kernels.product(join(shapes)), cases=lambda shape: shape.m
+        kernels,
+        groups.values(),
+        price=lambda shapes: priced_once(join(shapes), kernels.product),
+        cases=lambda shape: shape.m,
     )
 
 

@@ -9,7 +9,7 @@ Several matrix products as the cases of one, so that a step's products are price
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from math import exp, isnan
@@ -158,6 +158,19 @@ def distinct(m: Array, n: Array, k: Array) -> tuple[NDArray[np.intp], NDArray[np
     cases = np.empty(len(order), dtype=np.intp)
     cases[order] = np.cumsum(new) - 1
     return order[new], cases
+
+
+def priced_once(shape: GemmShape, price: Callable[[GemmShape], Timing | None]) -> Timing | None:
+    """``price`` of the products that differ; every case gets its own back."""
+    m, n, k = (
+        np.asarray(size, dtype=np.float64) for size in np.broadcast_arrays(np.atleast_1d(shape.m), shape.n, shape.k)
+    )
+    once, cases = distinct(m, n, k)
+    of_columns: Any = {"n": n[once], "k": k[once]}
+    timing = price(replace(shape, m=m[once], **of_columns))
+    if timing is None:
+        return None
+    return Timing(**{field.name: getattr(timing, field.name)[cases] for field in fields(Timing)})
 
 
 def split(timing: Timing, *, sizes: Sequence[int]) -> tuple[Timing, ...]:

@@ -104,11 +104,14 @@ def round_draft_s(deployment: Deployment, *, sequences: ArrayLike, context: Arra
     seconds += counts * overheads.speculation_sequence_s
     if speculation.draft is not None:
         on_cpu = plan.draft_device == "cpu"
+        pass_s: dict[float, Array] = {}
         for passes, width in ((1, plan.first_width), (plan.k - 1, plan.draft_width)):
-            # The i-th pass attends to i guesses more.
-            ends = contexts + width * (plan.k + 1) / 2
-            step = decode_step(sequences=counts, context=ends, tokens=width)
-            seconds += passes * _pass_s(speculation.draft, step, on_cpu=on_cpu)
+            if width not in pass_s:
+                # The i-th pass attends to i guesses more.
+                ends = contexts + width * (plan.k + 1) / 2
+                step = decode_step(sequences=counts, context=ends, tokens=width)
+                pass_s[width] = _pass_s(speculation.draft, step, on_cpu=on_cpu)
+            seconds += passes * pass_s[width]
         if plan.draft_device == "cpu":
             link = deployment.hardware.host_link.bytes_per_s_per_direction
             seconds += 2 * overheads.eager_launch_s + counts * plan.k * TOKEN_BYTES / link

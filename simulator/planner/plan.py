@@ -14,7 +14,7 @@ from simulator.assumptions import Assumption
 from simulator.errors import Option, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan, PlanBasis
 from simulator.planner.demand import replays_trace
-from simulator.planner.fleet.fleet import Sized, complete
+from simulator.planner.fleet.fleet import Sized, complete_all
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.price_ranking import price_ranking
 from simulator.planner.plausibility import warnings_for
@@ -135,7 +135,7 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
         question, ranked = simulated.question, simulated.ranked
     allowed, excluded = _allowed(question, ranked)
     shown = best_of_each(allowed)
-    fleets = [complete(item, demand=question.demand, objectives=question.objectives, spec=spec) for item in shown]
+    fleets = complete_all(shown, demand=question.demand, objectives=question.objectives, spec=spec)
     best = fleets[0]
     plan = CapacityPlan(
         spec=spec,

@@ -16,7 +16,7 @@ from simulator.planner.fleet.availability import (
     replica_unavailability,
     spares_for,
 )
-from simulator.planner.fleet.records import Fleet, FleetCost, FleetPool, Housing, Limit
+from simulator.planner.fleet.records import Fleet, FleetCost, FleetPool, Housing, Latencies, Limit
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.reasons import Rejection
@@ -24,7 +24,7 @@ from simulator.planner.records import Demand, Objective
 from simulator.planner.search.candidates import NO_TECHNIQUES, Platform
 from simulator.planner.serving.limits import DEVIATE_80, limiting_resource, operating_steps
 from simulator.planner.serving.replica import Part
-from simulator.planner.serving.shapes import Counts, Shape, replicas_for
+from simulator.planner.serving.shapes import Counts, Shape, at_counts_of_all, replicas_for
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan import PlanSpec
@@ -299,6 +299,33 @@ def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...],
 
     Servers draw their own typical and maximum power; single devices their TDP, host not included.
     """
+    (fleet,) = complete_all((sized,), demand=demand, objectives=objectives, spec=spec)
+    return fleet
+
+
+def complete_all(
+    found: Sequence[Sized], *, demand: Demand, objectives: tuple[Objective, ...], spec: PlanSpec
+) -> list[Fleet]:
+    """``complete`` of several fleets for one demand."""
+    seen = at_counts_of_all(
+        [(sized.evaluated, (sized.totals, sized.counts)) for sized in found],
+        demand.planned_rate_per_s,
+        objectives=objectives,
+    )
+    return [
+        _completed(sized, (at_peak, degraded), demand=demand, objectives=objectives, spec=spec)
+        for sized, (at_peak, degraded) in zip(found, seen, strict=True)
+    ]
+
+
+def _completed(
+    sized: Sized,
+    seen: tuple[Latencies, Latencies],
+    *,
+    demand: Demand,
+    objectives: tuple[Objective, ...],
+    spec: PlanSpec,
+) -> Fleet:
     shape, rate, candidate = sized.evaluated, demand.planned_rate_per_s, sized.evaluated.candidate
     steps = [operating_steps(part) for part in shape.parts]
     limits = [limiting_resource(part, at, objectives=objectives) for part, at in zip(shape.parts, steps, strict=True)]
@@ -312,7 +339,7 @@ def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...],
         )
         return sum(item.devices for item in housed(shape, totals, round_to=spec.round_to))
 
-    at_peak, degraded = shape.at_counts(rate, sized.totals, sized.counts, objectives=objectives)
+    at_peak, degraded = seen
     return Fleet(
         label=candidate.label,
         pools=_pools(sized, limits, rate_per_s=rate),

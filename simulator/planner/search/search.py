@@ -62,14 +62,22 @@ def _look_ahead(question: Question, tried: Sequence[Platform]) -> None:
     """Evaluate together what the platforms will be asked for first, as far as that is remembered until then."""
     if "aggregated" not in question.serving:
         return
-    found = [
-        candidate
-        for platform in tried
-        for candidate in candidates(question.spec, model=question.model, platform=platform)
-    ]
-    if len(found) <= KEPT:
+    _evaluate_together(
+        question,
+        [
+            candidate
+            for platform in tried
+            for candidate in candidates(question.spec, model=question.model, platform=platform)
+        ],
+    )
+
+
+def _evaluate_together(question: Question, tried: Sequence[Candidate]) -> None:
+    """Evaluate those of one kind of replica in one go, to be remembered when each is asked for."""
+    alone = [candidate for candidate in tried if len(candidate.parts) == 1]
+    if len(alone) <= KEPT:
         evaluate_ahead(
-            found,
+            alone,
             model=question.model,
             mix=question.demand.mix,
             objectives=question.objectives,
@@ -108,6 +116,7 @@ def _largest_tp(tried: Sequence[Candidate], spec: PlanSpec) -> tuple[int, ...]:
 
 def evaluate_all(question: Question, tried: Sequence[Candidate]) -> Trial:
     """Size every candidate that can serve; nothing is left out."""
+    _evaluate_together(question, tried)
     trial = Trial()
     for candidate in tried:
         trial = trial.with_more(_evaluate(question, (candidate,)))

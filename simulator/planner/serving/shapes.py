@@ -163,9 +163,13 @@ class Shape(ABC):
         self, rates_per_s: Sequence[Array], *, replicas: Sequence[Array], objectives: tuple[Objective, ...]
     ) -> tuple[Latencies, ...]:
         """At arrival rates of one replica of every part, of which so many take turns [1/s]; see ``states``."""
+        return self.seen(self.states(rates_per_s, replicas=replicas), objectives=objectives)
+
+    def seen(self, state: SteadyState, *, objectives: tuple[Objective, ...]) -> tuple[Latencies, ...]:
+        """What requests see at each rate of a ``state`` of this shape."""
         count = lanes(self.replica.deployment)
         return lane_latencies(
-            self.states(rates_per_s, replicas=replicas),
+            state,
             objectives=objectives,
             saturation_per_s=self.replica.saturation_per_s / count,
             count=count,
@@ -254,8 +258,10 @@ def _evaluated(
         utilization=policy.utilization,
     )
     pairs = zip(found, capacities, strict=True)
-    held = [(item.curve, capacity) for item, capacity in pairs if isinstance(capacity, Capacity)]
-    states = _as_predicted(held)
+    # What requests see while steps take what was predicted, idle and at the capacity.
+    states = _states_of(
+        [(item.curve, capacity.state.rates_per_s) for item, capacity in pairs if isinstance(capacity, Capacity)]
+    )
     for item, limit, slowed, capacity in zip(found, limits, slow, capacities, strict=True):
         if isinstance(capacity, Missed):
             yield missed_objective(item.candidate, capacity)
@@ -265,12 +271,28 @@ def _evaluated(
         yield Aggregated(part=part)
 
 
-def _as_predicted(found: Sequence[tuple[LoadCurve, Capacity]]) -> Iterator[SteadyState]:
-    """Idle and at its capacity, what requests of every lane see while steps take what was predicted."""
+def _states_of(found: Sequence[tuple[LoadCurve, Array]]) -> Iterator[SteadyState]:
+    """Of every lane its state at its arrival rates, all of them worked out side by side."""
     if not found:
         return
-    rates = np.concatenate([capacity.state.rates_per_s for _, capacity in found])
-    of = np.repeat(np.arange(len(found)), 2)
+    rates = np.concatenate([at for _, at in found])
+    of = np.repeat(np.arange(len(found)), [len(at) for _, at in found])
     state = steady_states(lane_rows(stack([curve for curve, _ in found]), of=of, rates_per_s=rates))
-    for place in range(len(found)):
-        yield rows_of((state, 2 * place), (state, 2 * place + 1))
+    end = 0
+    for _, at in found:
+        start, end = end, end + len(at)
+        yield rows_of(*((state, row) for row in range(start, end)))
+
+
+def at_counts_of_all(
+    asked: Sequence[tuple[Shape, Sequence[Counts]]], rate_per_s: float, *, objectives: tuple[Objective, ...]
+) -> list[tuple[Latencies, ...]]:
+    """``Shape.at_counts`` of several shapes that serve one mix: those of one kind of replica are asked together."""
+    alone = [(shape, rate_per_s / np.array(counts)[:, 0]) for shape, counts in asked if isinstance(shape, Aggregated)]
+    states = _states_of([(shape.part.curve, rates / lanes(shape.replica.deployment)) for shape, rates in alone])
+    return [
+        shape.seen(next(states), objectives=objectives)
+        if isinstance(shape, Aggregated)
+        else shape.at_counts(rate_per_s, *counts, objectives=objectives)
+        for shape, counts in asked
+    ]

@@ -1,7 +1,8 @@
 """roofcast: forecast LLM inference from the roofline.
 
 ``plan``, ``simulate``, ``step``, ``serve``, ``capacity``, ``compare``, ``calibrate``, ``report``, ``crossover``,
-``demand`` and ``scorecard`` answer what the commands of those names answer; docs/api.md lists every public name.
+``demand``, ``verify`` and ``scorecard`` answer what the commands of those names answer; docs/api.md lists every public
+name.
 Below them, ``load_model``, ``load_hardware`` and ``deploy`` build a deployment, ``estimate_step`` prices one forward
 pass of it, ``memory_plan`` divides its memory, ``answer`` answers a scenario of the contract.
 """
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         serve,
         simulate,
         step,
+        verify,
     )
     from simulator.engine.runs.answers import answer
     from simulator.errors import RoofcastError
@@ -53,6 +55,7 @@ _HOMES = {
     "serve": "simulator.api",
     "simulate": "simulator.api",
     "step": "simulator.api",
+    "verify": "simulator.api",
     "answer": "simulator.engine.runs.answers",
     "RoofcastError": "simulator.errors",
     "deploy": "simulator.phases.deployment",
@@ -87,6 +90,7 @@ __all__ = [
     "serve",
     "simulate",
     "step",
+    "verify",
 ]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from simulator.api.capacities import capacity
     from simulator.api.measurements import calibrate, demand, scorecard
-    from simulator.api.planning import plan, report
+    from simulator.api.planning import plan, report, verify
     from simulator.api.results import Answer
     from simulator.api.scenarios import compare, serve, simulate
     from simulator.api.steps import crossover, step
@@ -27,6 +27,7 @@ _HOMES = {
     "serve": "scenarios",
     "simulate": "scenarios",
     "step": "steps",
+    "verify": "planning",
 }
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "serve",
     "simulate",
     "step",
+    "verify",
 ]
 
 

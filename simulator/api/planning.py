@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from simulator.api.questions import Given, PlanFields, plan_question
 from simulator.api.results import Answer, Cells, Document
-from simulator.errors import InfeasibleError, ProfileError, RoofcastError
+from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
 
 if TYPE_CHECKING:
     from simulator.planner.capacity_plan import CapacityPlan
+    from simulator.planner.verification.promise import Promise, SignedFleet
     from simulator.reports.charts.chart import Chart
     from simulator.specs.question.plan import PlanSpec
 
 _HEAD_CHARACTERS = 80
+_MOST_SEEDS = 100
 _SAME = 1e-8
 """Relative difference of two figures that count as the same."""
 
@@ -184,6 +186,93 @@ def report_schema() -> str:
     return files("simulator.reports.templates").joinpath("report.schema.json").read_text("utf-8")
 
 
+@dataclass(frozen=True, slots=True)
+class PromiseAnswer(Answer):
+    """A planned fleet, replayed; ``changes`` are figures of its document that planning again gives otherwise."""
+
+    promise: Promise
+    changes: tuple[tuple[str, object, object], ...]
+
+    def to_dict(self) -> Document:
+        """Each case with its percentiles, and what has changed since the plan."""
+        from simulator.reports.answers.promise import promise_document
+
+        return promise_document(self.promise, changes=self.changes)
+
+    def rows(self) -> list[Document]:
+        """One row a case."""
+        return list(self.to_dict()["cases"])
+
+    def to_text(self) -> str:
+        """The verdict and a table of the cases."""
+        from simulator.reports.answers.promise import promise_text
+
+        return promise_text(self.promise, changes=self.changes)
+
+    def chart(self) -> Chart:
+        """Replays that hold, by case."""
+        from simulator.reports.answers.charts import bars_chart
+        from simulator.reports.charts.chart import Axis
+
+        cases = self.promise.cases
+        return bars_chart(
+            key="promise",
+            title="Replays that hold every objective",
+            y=Axis(title="Replays", unit="%"),
+            names=[item.case.value for item in cases],
+            bars={"held": [100 * item.found.held_fraction for item in cases]},
+        )
+
+
+def verify(question: PlanAnswer | PlanSpec | Given | str, *, seeds: int = 10) -> PromiseAnswer:
+    """Replay a planned fleet request by request: ``roofcast verify``.
+
+    question : as for `report`; of a plan document the fleet that it states is replayed, whatever would be planned now
+    seeds : replays of each case, 2 to 100
+
+    Raises
+    ------
+    RoofcastError
+        The document holds no plan, or its set-up serves the question no more.
+    InfeasibleError
+        No fleet answers the question.
+    """
+    from simulator.planner.plan import plan_capacity
+    from simulator.planner.verification.promise import SignedFleet, replayed_promise
+
+    if not 2 <= seeds <= _MOST_SEEDS:
+        raise RoofcastError(f"{seeds} is out of range; allowed: 2 to {_MOST_SEEDS}", field=Option("seeds"))
+    spec, document = _asked(question)
+    found = question.plan if isinstance(question, PlanAnswer) else plan_capacity(spec)
+    stated = document.get("plan") if document is not None else None
+    if not isinstance(stated, Mapping):
+        best = found.best
+        fleet = SignedFleet(hardware=best.hardware, label=best.label, replicas=best.replicas, spares=best.spares)
+        return PromiseAnswer(replayed_promise(found, fleet, seeds=seeds), ())
+    fleet = _stated_fleet(stated)
+    changes = tuple(_changes(found, document or {}))
+    if (found.best.hardware, found.best.label) != (fleet.hardware, fleet.label):
+        found = plan_capacity(spec.model_copy(update={"hardware": (fleet.hardware,), "verify": False}))
+    return PromiseAnswer(replayed_promise(found, fleet, seeds=seeds), changes)
+
+
+def _stated_fleet(stated: Mapping[str, Any]) -> SignedFleet:
+    from simulator.planner.verification.promise import SignedFleet
+
+    kinds = {"hardware": str, "setup": str, "replicas": int, "spare_replicas": int}
+    for name, kind in kinds.items():
+        if not isinstance(stated.get(name), kind) or isinstance(stated[name], bool):
+            raise RoofcastError(
+                "is missing or of another kind", field=f"plan.{name}", code="missing_field", hint="make the plan anew"
+            )
+    return SignedFleet(
+        hardware=stated["hardware"],
+        label=stated["setup"],
+        replicas=stated["replicas"],
+        spares=stated["spare_replicas"],
+    )
+
+
 def _in_full(question: object, spec: PlanSpec) -> CapacityPlan:
     from simulator.planner.plan import answered_in_full, completed
 
@@ -248,17 +337,23 @@ def _at(document: Mapping[str, Any], path: str) -> object:
     return node
 
 
-def _check(found: CapacityPlan, document: Mapping[str, Any], *, path: str) -> None:
-    """Refuse to report other figures than those that the document holds."""
+def _changes(found: CapacityPlan, document: Mapping[str, Any]) -> Iterator[tuple[str, object, object]]:
+    """(Field, what the document holds, what planning again gives), where they differ."""
     for name, now in _stated(document, found):
         before = _at(document, name)
         same = before == now
         if isinstance(before, float) and isinstance(now, float):
             same = math.isclose(before, now, rel_tol=_SAME)
         if not same:
-            raise RoofcastError(
-                f"{path} says {before}, planning again gives {now}",
-                field=name,
-                code="plan_changed",
-                hint="roofcast, a profile or a price list has changed since: make the plan anew",
-            )
+            yield name, before, now
+
+
+def _check(found: CapacityPlan, document: Mapping[str, Any], *, path: str) -> None:
+    """Refuse to report other figures than those that the document holds."""
+    for name, before, now in _changes(found, document):
+        raise RoofcastError(
+            f"{path} says {before}, planning again gives {now}",
+            field=name,
+            code="plan_changed",
+            hint="roofcast, a profile or a price list has changed since: make the plan anew",
+        )

@@ -10,7 +10,7 @@ import typer
 
 from simulator.cli.options.served import served_group, served_of
 from simulator.cli.options.shared import AsJson, Force, Profiles, grouped
-from simulator.errors import RoofcastError
+from simulator.errors import ExitCode, RoofcastError
 from simulator.files import write_text
 
 
@@ -64,6 +64,27 @@ def report(
         typer.echo(json.dumps({"schema_version": "1.0", "files": [str(file) for file in files]}, indent=2))
     else:
         typer.echo("".join(f"{file}\n" for file in files), nl=False)
+
+
+def verify(
+    plan: Annotated[
+        str, typer.Argument(metavar="PLAN.json", help="Output of roofcast plan --json, or a workload file.")
+    ],
+    seeds: Annotated[int, typer.Option("--seeds", help="Replays of each case, 2 to 100.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Replay a planned fleet request by request: does it keep its objectives, with the spares down too?
+
+    Example: roofcast plan --rps 9 --json > plan.json; roofcast verify plan.json
+
+    The fleet that the plan states is replayed, whatever would be planned today. Exit code 3 where it misses.
+    """
+    from simulator.api import planning
+
+    found = planning.verify(plan, seeds=seeds)
+    typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else found.to_text(), nl=as_json)
+    if not found.promise.kept:
+        raise typer.Exit(ExitCode.INFEASIBLE)
 
 
 def demand(

@@ -13,7 +13,7 @@ from simulator.cli.line_commands import simulate
 from simulator.cli.options.help import PlanCommand, WideCommand
 from simulator.cli.plan_capacity import plan_capacity
 from simulator.cli.price_commands import prices_app
-from simulator.cli.record_commands import calibrate, demand, profiles_app, report
+from simulator.cli.record_commands import calibrate, demand, profiles_app, report, verify
 from simulator.cli.scenario_commands import capacity, compare, serve
 from simulator.cli.step_commands import crossover, mixers, model, retrieval, step
 from simulator.cli.validate_command import published, validate
@@ -31,7 +31,7 @@ def roofcast(
 
 
 GROUPS: Mapping[str, tuple[Callable[..., None], ...]] = {
-    "Plan": (report, demand),
+    "Plan": (report, verify, demand),
     "Simulate": (serve, capacity, simulate, compare, step, crossover),
     "Calibrate and validate": (calibrate, validate, published),
     "Learn": (model, retrieval, mixers),

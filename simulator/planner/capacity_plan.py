@@ -47,6 +47,7 @@ class Verification:
     means and p95 : TTFT, TPOT, E2E [s]; unanswered_fraction : requests that the engine refused
     reason : why there is no simulation, empty where there is one
     chance : that one replay of a trace with the whole fleet meets every objective; None where no trace is replayed
+    held_fraction : of the replays, those that meet every objective each by itself
     """
 
     rate_per_s: float
@@ -67,6 +68,7 @@ class Verification:
     requests: int
     reason: str = ""
     chance: float | None = None
+    held_fraction: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

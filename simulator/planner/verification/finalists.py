@@ -7,7 +7,7 @@ replaying it, and may lose replicas too: its busiest minute, for which it was si
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import ceil, isclose
@@ -20,12 +20,12 @@ from simulator.planner.capacity_plan import CapacityPlan, Finalist, Finalists, F
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.constraints import fleet_limits, within
 from simulator.planner.fleet.fleet import Sized, fleet_power, size
-from simulator.planner.fleet.records import Latencies
 from simulator.planner.plan_warnings import BusiestMinute, NotConfirmed
 from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front
-from simulator.planner.verification.simulation import beside, pool_check, refused, steady_check
-from simulator.planner.verification.traces import COARSE_STEPS, FINE_STEPS, trace_check
+from simulator.planner.verification.fleet_checks import CheckOf, once_each, simulation, steady_states
+from simulator.planner.verification.simulation import beside, refused
+from simulator.planner.verification.traces import FINE_STEPS
 
 MOST_ADDED = 1.0
 """Fleets that would need more than this share of their replicas again are given up."""
@@ -36,9 +36,6 @@ REPLAYS, SURE = 10, 0.95
 UNDECIDED = (0.0001, 0.9999)
 """Chances between which short replays are followed by longer ones."""
 HOLDING = (Verdict.HOLDS, Verdict.RESIZED)
-
-CheckOf = Callable[[int], Verification]
-"""Replicas -> how one of them fares."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,48 +48,6 @@ class Checked:
     planned_replicas: int
     verdict: Verdict
     at: CheckOf | None
-
-
-def steady_states(question: Question, sized: Sized) -> Callable[[int], Latencies]:
-    """Steady state of one of so many replicas at the planned rate, by their number."""
-    rate_per_s, shape = question.demand.planned_rate_per_s, sized.evaluated
-
-    def state(replicas: int) -> Latencies:
-        counts = shape.counts(rate_per_s, replicas=replicas)
-        return shape.at_counts(rate_per_s, counts, objectives=question.objectives)[0]
-
-    return state
-
-
-def _simulation(question: Question, sized: Sized, *, steps: int) -> CheckOf:
-    """The event simulation of a fleet of any size; ``steps`` of a trace's replay."""
-    shape, state, rate_per_s = sized.evaluated, steady_states(question, sized), question.demand.planned_rate_per_s
-    deployments = tuple(part.replica.deployment for part in shape.parts)
-    if replays_trace(question.spec):
-        replay = trace_check(question, sized.evaluated, steps=steps)
-        return lambda replicas: replay.at(replicas, steady=state(replicas))
-    if len(deployments) == 1:
-        steady = steady_check(
-            deployments[0], mix=question.demand.mix, objectives=question.objectives, busiest=state(sized.replicas)
-        )
-        return lambda replicas: steady.at(state(replicas))
-    pools = pool_check(
-        *deployments, server=sized.housing[0].server, demand=question.demand, objectives=question.objectives
-    )
-    return lambda replicas: pools.at(shape.counts(rate_per_s, replicas=replicas), state(replicas))
-
-
-def _check_of(question: Question, sized: Sized, *, steps: int = COARSE_STEPS) -> CheckOf:
-    """How this kind of replica fares in fleets of any size; a size is simulated once."""
-    simulate = _simulation(question, sized, steps=steps)
-    seen: dict[int, Verification] = {}
-
-    def at(replicas: int) -> Verification:
-        if replicas not in seen:
-            seen[replicas] = simulate(replicas)
-        return seen[replicas]
-
-    return at
 
 
 def smallest_that_holds(at: CheckOf, *, planned: int, fewer: bool, step: int | None = None) -> int | None:
@@ -165,7 +120,7 @@ def _replayed(question: Question, sized: Sized, at: CheckOf) -> tuple[int | None
     about = smallest_that_holds(at, planned=sized.replicas, fewer=True)
     if about is None:
         return None, at
-    fine = _check_of(question, sized, steps=FINE_STEPS)
+    fine = once_each(simulation(question, sized, steps=FINE_STEPS))
 
     def longer(replicas: int) -> Verification:
         short = at(replicas)
@@ -179,7 +134,7 @@ def check_fleet(question: Question, sized: Sized) -> Checked:
     """Simulate a fleet as planned, and look for the fewest replicas that hold."""
     planned = sized.replicas
     try:
-        at = _check_of(question, sized)
+        at = once_each(simulation(question, sized))
         first = at(planned)
     except RoofcastError as error:
         nothing = refused(str(error), steady=steady_states(question, sized)(planned))

@@ -87,6 +87,7 @@ def verification_of(
         steady=steady,
         seeds=seeds,
         requests=requests,
+        held_fraction=float(np.mean([all(check.holds for check in checks) for checks in point.by_seed])),
     )
 
 

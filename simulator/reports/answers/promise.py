@@ -1,0 +1,119 @@
+"""``roofcast verify``: whether a planned fleet keeps its promise when it is replayed, as a document and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.planner.capacity_plan import Verification
+from simulator.planner.verification.promise import ENOUGH, PROMISED, Promise, PromiseCase, ReplayedCase
+from simulator.reports.content.quantities import percent_text, seconds_text
+from simulator.reports.contract import SCHEMA_VERSION, Json, finite
+from simulator.reports.formats.text import text_table
+
+Changes = Sequence[tuple[str, object, object]]
+_EXPLAINED = {
+    PromiseCase.ALL_UP: "promised: at the planned rate",
+    PromiseCase.SPARES_DOWN: "promised: the planned rate on what is left",
+    PromiseCase.BURSTIER: "not promised: gaps between arrivals vary twice as much",
+    PromiseCase.EMPTY_CACHE: "not promised: no prompt token is found in the prefix cache",
+}
+
+
+def promise_document(promise: Promise, *, changes: Changes) -> Json:
+    """Verdict, fleet, cases, the smallest fleet that holds, and figures that planning again gives otherwise."""
+    fleet = promise.fleet
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "answer": verdict_text(promise),
+        "kept": promise.kept,
+        "reason": promise.reason,
+        "hardware": fleet.hardware,
+        "setup": fleet.label,
+        "replicas": fleet.replicas,
+        "spare_replicas": fleet.spares,
+        "least_replicas": promise.least_replicas,
+        "cases": [_case_object(item) for item in promise.cases],
+        "changes": [{"field": name, "stated": before, "now": now} for name, before, now in changes],
+    }
+
+
+def _case_object(item: ReplayedCase) -> Json:
+    found = item.found
+    return {
+        "case": item.case.value,
+        "promised": item.case in PROMISED,
+        "replicas": item.replicas,
+        "rate_per_replica_per_s": found.rate_per_s,
+        "holds": item.holds,
+        "held_fraction": found.held_fraction,
+        "margin": item.margin if item.margin is None else finite(item.margin),
+        "seeds": found.seeds,
+        "requests": found.requests,
+        "reason": found.reason,
+        "objectives": [
+            {
+                "objective": entry.name,
+                "bound_s": entry.bound_s,
+                "simulated_s": finite(entry.simulated_s),
+                "interval_s": [finite(entry.low_s), finite(entry.high_s)],
+            }
+            for entry in found.objectives
+        ],
+    }
+
+
+def verdict_text(promise: Promise) -> str:
+    """One sentence."""
+    fleet = promise.fleet
+    named = f"{fleet.replicas} x {fleet.hardware} ({fleet.label})"
+    if promise.reason:
+        return f"Not simulated: {named}: {promise.reason}"
+    if promise.kept:
+        margins = (item.margin for item in promise.cases if item.case in PROMISED and item.margin is not None)
+        worst = min(margins, default=0.0)
+        return f"Kept: {named} meets every objective with {percent_text(worst)} of a bound to spare."
+    missed = next(item for item in promise.cases if item.case in PROMISED and not item.holds)
+    share = percent_text(1 - missed.found.held_fraction)
+    return f"Not kept: {named} misses with {missed.case.value}, in {share} of replays."
+
+
+def promise_text(promise: Promise, *, changes: Changes) -> str:
+    """The verdict, a table of cases, and what else a reader should know."""
+    lines = [verdict_text(promise), ""]
+    if not promise.reason:
+        names = [entry.name for entry in promise.cases[0].found.objectives]
+        columns = ("case", "replicas", "req/s each", *names, "replays held", "")
+        lines += [text_table(columns, [_row(item) for item in promise.cases]), _least_text(promise)]
+    for name, before, now in changes:
+        lines.append(f"Changed since the plan: {name} was {before}, planning again gives {now}.")
+    return "\n".join(lines) + "\n"
+
+
+def _row(item: ReplayedCase) -> tuple[str, ...]:
+    found = item.found
+    if found.reason:
+        return (item.case.value, f"{item.replicas:,}", "", found.reason)
+    values = (f"{seconds_text(entry.simulated_s)} of {seconds_text(entry.bound_s)}" for entry in found.objectives)
+    return (
+        item.case.value,
+        f"{item.replicas:,}",
+        f"{found.rate_per_s:.3g}",
+        *values,
+        _held_text(found),
+        _EXPLAINED[item.case],
+    )
+
+
+def _held_text(found: Verification) -> str:
+    return percent_text(found.held_fraction)
+
+
+def _least_text(promise: Promise) -> str:
+    planned, least = promise.fleet.replicas, promise.least_replicas
+    share = percent_text(ENOUGH)
+    if least is None:
+        return f"No fleet up to twice as large holds in {share} of replays."
+    if least > planned:
+        return f"{least:,} replicas would hold in {share} of replays, {least - planned:,} more than planned."
+    spare = "as planned" if least == planned else f"{planned - least:,} fewer than planned: its margin for slower steps"
+    return f"The smallest fleet that holds in {share} of replays has {least:,} replicas with the spares down, {spare}."

@@ -79,7 +79,7 @@ class EngineTraits:
 
     def largest_fused(self, shape: CollectiveShape) -> float:
         """The largest message of this group that is reduced and normed in one kernel [bytes]; 0 for none."""
-        if self.fused is None or shape.operation is not Collective.ALL_REDUCE:
+        if self.fused is None or shape.operation is not Collective.ALL_REDUCE or not shape.ends_block:
             return 0.0
         return dict(self.fused_bytes).get(shape.participants, 0.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -129,11 +130,32 @@ def _fit_set(
     own_vendor = [
         (candidate, tuple(spec for spec in specs if spec.vendor == hardware.vendor)) for candidate, specs in measured
     ]
-    for candidate, available in (*own_vendor, *measured):
+    for candidate, available in own_vendor:
         if available:
             relative = calibrated_relative(hardware, available=available)
             return FitSet(group=group, library=candidate, relative=relative, profiles=profiles)
+    for candidate, available in measured:
+        if available:
+            nearest = calibrated_relative(_measured_kin(hardware, order=order, profiles=profiles), available=available)
+            borrowed = tuple(spec for spec in available if spec.name == nearest.name)
+            relative = calibrated_relative(hardware, available=borrowed)
+            return FitSet(group=group, library=candidate, relative=relative, profiles=profiles)
     return None
+
+
+def _measured_kin(hardware: AcceleratorSpec, *, order: Sequence[str], profiles: str | None) -> AcceleratorSpec:
+    """The accelerator of the same architecture whose products were measured, or ``hardware`` where there is none.
+
+    Siblings borrow another vendor's kernels from one and the same accelerator: whether a chip has faster memory than
+    its sibling says nothing of which foreign one it is like.
+    """
+    kin = [
+        spec
+        for library in order
+        for spec in _calibrated(library, "gemm", profiles)
+        if spec.vendor == hardware.vendor and spec.architecture == hardware.architecture
+    ]
+    return kin[0] if kin else hardware
 
 
 def measured_fits(hardware: AcceleratorSpec, *, profiles: str | None = None) -> FitSet | None:

@@ -5,14 +5,19 @@ Attention of decoder tokens over an encoder's output.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from simulator.operators.elementwise import GATHER, NORM, ROTARY, elementwise
+from simulator.operators.elementwise import GATHER, NORM, ROTARY, SPLIT_NORM, elementwise
 from simulator.operators.kept_tokens import bounded, index_rows, kept_rows
-from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
+from simulator.operators.linear import DeviceShare, all_reduce_after, collective, has_decode, has_prefill, linear
 from simulator.operators.step_shape import Array
-from simulator.operators.work import AttentionShape, Family, Work
+from simulator.operators.work import AttentionShape, Collective, Family, Work
 from simulator.specs.model.architecture import AttentionSpec, OutputGate
+
+SUM_BYTES = 4.0
+"""Sums of squares are 32-bit."""
 
 
 def attended_pairs(*, queries: Array, context: Array, window: float | None, causal: bool) -> Array:
@@ -183,23 +188,10 @@ def _before_scores(
     cached = kv_heads * (spec.head_dim + spec.value_dim) if stores_kv and spec.causal else 0.0
     turned = (heads + (kv_heads if stores_kv else 0.0)) * spec.head_dim
     extra = (heads if spec.sinks else 0.0) + spec.position_bias_parameters
-    rows = []
+    rows: list[Work] = []
     if spec.qk_norm != "none":
         parts = [heads, kv_heads] if stores_kv else [heads]
-        widths = [spec.head_dim * (part if spec.qk_norm == "full" else 1.0) for part in parts]
-        held = sum(share.norm_parameters(width, bias=spec.qk_norm_bias) for width in widths)
-        rows.append(
-            elementwise(
-                "qk_norm",
-                share=share,
-                cost=NORM,
-                rows=share.tokens,
-                width=turned,
-                count=count,
-                role="attention",
-                parameters=held,
-            )
-        )
+        rows += _qk_norm(spec, share=share, parts=parts, count=count)
     rows.append(
         elementwise(
             "rotary_kv_write",
@@ -215,6 +207,39 @@ def _before_scores(
         )
     )
     return tuple(rows)
+
+
+def _qk_norm(spec: AttentionSpec, *, share: DeviceShare, parts: Sequence[float], count: float) -> tuple[Work, ...]:
+    """Norm of ``parts`` = query and key heads of this rank.
+
+    Over all heads together, ranks first add up their sums of squares: a message of a few bytes a token that no other
+    kernel takes along. The row of the norm stands before it with both of its passes.
+    """
+    own_weights = spec.qk_norm in ("each_head", "full")
+    widths = [spec.head_dim * (part if own_weights else 1.0) for part in parts]
+    added_up = spec.qk_norm == "full" and share.tp_size > 1
+    norm = elementwise(
+        "qk_norm",
+        share=share,
+        cost=SPLIT_NORM if added_up else NORM,
+        rows=share.tokens,
+        width=spec.head_dim * sum(parts),
+        count=count,
+        role="attention",
+        parameters=sum(share.norm_parameters(width, bias=spec.qk_norm_bias) for width in widths),
+    )
+    if not added_up:
+        return (norm,)
+    squares = collective(
+        "qk_norm_all_reduce",
+        share=share,
+        operation=Collective.ALL_REDUCE,
+        message_bytes=share.tokens * len(parts) * SUM_BYTES,
+        participants=share.tp_size,
+        count=count,
+        role="attention",
+    )
+    return (norm, squares)
 
 
 def cross_attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:

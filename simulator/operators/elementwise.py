@@ -35,6 +35,8 @@ class PassCost:
 RESIDUAL_NORM = PassCost(fused_passes=4, fused_launches=1, unfused_passes=21, unfused_launches=9)
 # A norm alone (query and key heads, latents, before the head): the same without the add.
 NORM = PassCost(fused_passes=2, fused_launches=1, unfused_passes=18, unfused_launches=8)
+# A norm over vectors that ranks hold in parts: their sums of squares, and after those were added up the norm.
+SPLIT_NORM = PassCost(fused_passes=3, fused_launches=2, unfused_passes=18, unfused_launches=8)
 # q cos + rotate_half(q) sin. Unfused: negate (1), concatenate (2), two products (2 + 2), sum (3).
 ROTARY = PassCost(fused_passes=2, fused_launches=1, unfused_passes=10, unfused_launches=10)
 # act(gate) * up, per element of the intermediate. Unfused: activation (2), product (3).

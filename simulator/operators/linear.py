@@ -239,13 +239,16 @@ def collective(
     participants: int,
     count: float,
     role: str,
+    ends_block: bool = False,
 ) -> Work:
     """Row of ``count`` collectives; ``message_bytes`` as nccl-tests counts it (see ``CollectiveShape``)."""
     return Work(
         name=name,
         family=Family.COLLECTIVE,
         role=role,
-        shape=CollectiveShape(operation=operation, message_bytes=message_bytes, participants=participants),
+        shape=CollectiveShape(
+            operation=operation, message_bytes=message_bytes, participants=participants, ends_block=ends_block
+        ),
         count=count,
         flops=share.zeros,
         weight_bytes=share.zeros,
@@ -268,5 +271,6 @@ def all_reduce_after(block: str, *, share: DeviceShare, count: float, tokens: Ar
             participants=share.tp_size,
             count=count,
             role=block,
+            ends_block=True,
         ),
     )

@@ -184,11 +184,13 @@ class CollectiveShape:
 
     message_bytes : the tensor each device contributes (all-reduce, all-to-all, p2p) or ends up with (all-gather),
         as nccl-tests count it (array)
+    ends_block : whether it sums what a block gives to the residual stream, with a norm behind it
     """
 
     operation: Collective
     message_bytes: Array
     participants: int
+    ends_block: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,9 +63,12 @@ def work(shape: object, family: Family, *, flops: np.ndarray) -> Work:
     )
 
 
-def all_reduce(message: float, *, participants: int = 8) -> Work:
+def all_reduce(message: float, *, participants: int = 8, ends_block: bool = True) -> Work:
     shape = CollectiveShape(
-        operation=Collective.ALL_REDUCE, message_bytes=np.array([message]), participants=participants
+        operation=Collective.ALL_REDUCE,
+        message_bytes=np.array([message]),
+        participants=participants,
+        ends_block=ends_block,
     )
     return work(shape, Family.COLLECTIVE, flops=np.zeros(1))
 
@@ -115,6 +118,8 @@ def test_a_norm_inside_an_all_reduce_is_paid_once_up_to_the_largest_message() ->
     small, large = all_reduce(65536.0), all_reduce(4e6)
     assert fused.price(small).seconds[0] < library.price(small).seconds[0]
     assert fused.price(large).seconds[0] == library.price(large).seconds[0]
+    inside = all_reduce(65536.0, ends_block=False)
+    assert fused.price(inside).seconds[0] == library.price(inside).seconds[0]
     assert isinstance(small.shape, CollectiveShape)
     assert (norm_pass(small.shape).bytes == 4 * 65536).all()
 

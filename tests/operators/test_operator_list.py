@@ -13,6 +13,7 @@ from simulator.operators.transformer import model_flops, operator_list, paramete
 from simulator.operators.work import Collective, CollectiveShape, ElementwiseShape, Family, GemmShape, Work
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.units import GIGA
 from tests.operators import operator_models as models
@@ -187,6 +188,17 @@ def test_all_reduces_carry_the_residual_stream_twice_a_layer() -> None:
     gathers = [row for row in reduces if row.shape.operation is Collective.ALL_GATHER]
     assert [row.shape.message_bytes[0] for row in gathers] == [32 * 128256 * 2]
     assert not [row for row in rows_of(models.LLAMA_31_70B) if isinstance(row.shape, CollectiveShape)]
+
+
+def test_ranks_add_up_the_squares_of_a_norm_over_all_heads_and_of_no_other() -> None:
+    """MiniMax-M2.5 (62 layers) and OLMo 2 norm all heads together, Cohere and Qwen3 each head: two sums of 4 bytes."""
+    step = decode_step(sequences=32, context=100)
+    for name, sums in (("minimax-m2.5", 62), ("olmo-2-7b", 32), ("command-r-plus", 0), ("qwen3-32b", 0)):
+        rows = rows_of(load_model(name), step, tp=4)
+        found = [row for row in rows if row.name == "qk_norm_all_reduce"]
+        assert sum(row.count for row in found) == sums
+        assert {row.shape.message_bytes[0] for row in found} <= {32 * 2 * 4}
+        assert not [row for row in rows_of(load_model(name), step) if row.name == "qk_norm_all_reduce"]
 
 
 @pytest.mark.parametrize("model", models.ALL, ids=lambda model: model.name)

@@ -89,7 +89,7 @@ def read_phi3(fields: Fields) -> ModelSpec:
 def read_cohere(fields: Fields) -> ModelSpec:
     """CohereConfig: attention and feed-forward side by side behind one norm that has no bias; tied embeddings."""
     trunk = read_trunk(fields)
-    qk_norm = "full" if fields.flag("use_qk_norm", default=False) else "none"
+    qk_norm = "each_head" if fields.flag("use_qk_norm", default=False) else "none"
     attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm=qk_norm)
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
     fields.costless("use_embedding_sharing", "use_parallel_block", "use_parallel_embedding", "use_gated_activation")

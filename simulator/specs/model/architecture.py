@@ -43,7 +43,8 @@ class KeptTokensSpec(Spec):
 class AttentionSpec(Spec):
     """MHA, GQA or MQA, with or without a window.
 
-    ``qk_norm`` is "head" for a norm over each head_dim, "full" for one over all heads together.
+    ``qk_norm`` is "head" for a norm over each head_dim, "each_head" for the same with weights of its own for every
+    head, "full" for one over all heads together, which tensor-parallel ranks have to add up.
     ``sliding_window`` bounds the keys a query sees (also used for chunked local attention).
     ``shares_kv_with_previous``: the layer stores and computes no keys and values of its own.
     ``value_is_key``: no value projection, values reuse the keys' projection.
@@ -62,7 +63,7 @@ class AttentionSpec(Spec):
     qkv_bias: bool = False
     k_bias: bool = True
     o_bias: bool = False
-    qk_norm: Literal["none", "head", "full"] = "none"
+    qk_norm: Literal["none", "head", "each_head", "full"] = "none"
     qk_norm_bias: bool = False
     rotary: bool = True
     output_gate: OutputGate = "none"

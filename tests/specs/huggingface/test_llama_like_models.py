@@ -116,7 +116,7 @@ def test_cohere_has_one_norm_a_layer_and_a_tied_head(size: Sizes) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_cohere_with_norms_over_all_heads(size: Sizes) -> None:
+def test_cohere_norms_every_head_by_weights_of_its_own(size: Sizes) -> None:
     plain, normed = (total({**plain_config("cohere", size), "use_qk_norm": use}) for use in (False, True))
     assert normed - plain == size.layers * (size.heads + size.kv_heads) * size.head_dim
 

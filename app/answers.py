@@ -19,6 +19,7 @@ from simulator.planner.comparison import TechniqueStep, WhatIf, run_cost, techni
 from simulator.planner.plan import plan_capacity
 from simulator.planner.serving.replica_load import LatencyRange, latency_range
 from simulator.reports.contract import result_object
+from simulator.reports.decide.verdict import PlanVerdict, plan_verdict
 from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.report import build_report
 from simulator.reports.studies import Studies, gather
@@ -97,6 +98,17 @@ def latency_ranges(plan: CapacityPlan) -> LatencyRange:
     return _ranges(plan.spec.model_dump_json(), plan)
 
 
+@st.cache_resource(max_entries=100, show_spinner=False)
+def _judged(question: str, _plan: CapacityPlan) -> PlanVerdict:
+    with _AT_ONCE:
+        return plan_verdict(_plan, _studied(question, "", False, _plan))
+
+
+def judged(plan: CapacityPlan) -> PlanVerdict:
+    """Whether the chosen fleet serves, how surely, and how that is known."""
+    return _judged(plan.spec.model_dump_json(), plan)
+
+
 @st.cache_resource(max_entries=60, show_spinner=False)
 def _swept(question: str, profiles: str | None, _scenario: ScenarioSpec) -> LoadSweep:
     assert _scenario.workload is not None, "the page asks for kind serve"
@@ -145,7 +157,9 @@ def _stepped(question: str, profiles: str | None, context_tokens: int, _scenario
             context_tokens=context_tokens,
             tp_size=_scenario.tp_size,
             pp_size=_scenario.pp_size,
-            engine=_scenario.engine.name,
+            ep_size=_scenario.ep_size,
+            dp_size=_scenario.dp_size,
+            engine=_scenario.engine.name if "name" in _scenario.engine.model_fields_set else None,
             precision=PrecisionSpec(weights=precision.weights, kv_cache=precision.kv_cache, scheme=precision.scheme),
             profiles=profiles,
         )

@@ -7,6 +7,8 @@ from typing import Any
 
 import streamlit as st
 
+KEYS = ("baseline", "plan_baseline")
+"""What pages call theirs in the address."""
 _LONGEST = 4000
 """Characters of a baseline in an address; ours have a few hundred."""
 
@@ -35,6 +37,11 @@ def pinned(key: str) -> dict[str, Any] | None:
         return None
     _show(key, text)
     return fields
+
+
+def is_usable(key: str) -> bool:
+    """Whether what the address pins can be read at all."""
+    return pinned(key) is not None
 
 
 def _show(key: str, text: str) -> None:

@@ -36,8 +36,11 @@ SIMULATE = "roofcast simulate scenario.jsonl"
 def step_command(scenario: ScenarioSpec, *, phase: str, batch: int, context: int) -> str:
     """``roofcast step`` with the deployment of the page."""
     words = ["roofcast", "step", "--model", scenario.model, "--hardware", scenario.hardware, "--phase", phase]
-    words.extend(("--batch", str(batch), "--context", str(context), "--tp", str(scenario.tp_size)))
-    words.extend(("--pp", str(scenario.pp_size), "--engine", scenario.engine.name))
+    words.extend(("--batch", str(batch), "--context", str(context)))
+    for degree in ("tp", "pp", "ep", "dp"):
+        size = getattr(scenario, f"{degree}_size")
+        words.extend((f"--{degree}", str(size)) if size > 1 else ())
+    words.extend(("--engine", scenario.engine.name) if "name" in scenario.engine.model_fields_set else ())
     for flag, dtype in (("--weights", scenario.precision.weights), ("--kv-cache", scenario.precision.kv_cache)):
         if dtype is not None:
             words.extend((flag, dtype.value))

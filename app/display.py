@@ -11,11 +11,12 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app import glossary
+from app import glossary, links
 from simulator.errors import RoofcastError
 from simulator.reports.charts.chart import Chart, SeriesKind
 from simulator.reports.charts.plotly_figure import plotly_spec
-from simulator.reports.content.quantities import change_text
+from simulator.reports.content.quantities import change_text, percent_text, seconds_text
+from simulator.reports.decide.verdict import LIKELY, UNLIKELY
 from simulator.reports.words.flags import error_field, flagged
 
 _BADGES = {
@@ -58,6 +59,7 @@ class Figure:
 
 def headline(text: str, *, provenance: str | None = None, detail: str = "") -> None:
     """The answer as one sentence, how it is known, and one line of detail."""
+    links.said(text)
     st.markdown(f"## {text}")
     origin(provenance, detail)
 
@@ -140,6 +142,19 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
     return spec
 
 
+def target(bound_s: float, chance: float) -> str:
+    """``of 1.00 s: 99 %``: a bound and the probability that it holds, with the colour of the odds."""
+    color = "green" if chance >= LIKELY else "orange" if chance >= UNLIKELY else "red"
+    return f":{color}-badge[≤ {seconds_text(bound_s)}: {percent_text(chance)}]"
+
+
+def verdict(word: str, chance: float, lines: Sequence[str]) -> None:
+    """Whether it serves and how surely, before everything else."""
+    color = "green" if chance >= LIKELY else "orange" if chance >= UNLIKELY else "red"
+    first, *others = (line.replace("$", "\\$") for line in lines)
+    st.markdown("  \n".join((f":{color}-badge[{word}] {first}", *others)))
+
+
 def numbers_first() -> None:
     """Let the browser show what was sent so far: a chart that arrives with it keeps it waiting while it is redrawn."""
     time.sleep(_BEFORE_CHARTS_S)
@@ -185,17 +200,24 @@ def selectable_chart(
     picked: Callable[[str], None],
     interval: str = "",
     height: int = _CHART_HEIGHT,
+    sideways: bool = False,
 ) -> None:
     """A chart whose points can be clicked: ``picked`` gets the label of the chosen one before the page runs again."""
 
     def chosen() -> None:
         points = st.session_state[key]["selection"]["points"]
-        if points and points[0].get("text"):
-            picked(str(points[0]["text"]))
+        names = [points[0].get(field) for field in ("text", "x", "y")] if points else []
+        if sideways:
+            # A bar is known by its category; its text is a number.
+            names = names[1:]
+        for name in names:
+            if isinstance(name, str) and name:
+                picked(name)
+                return
 
     st.markdown(f"**{described.title}**")
     st.plotly_chart(
-        _drawn(described),
+        _drawn(described, sideways=sideways),
         key=key,
         height=height,
         theme="streamlit",
@@ -205,20 +227,6 @@ def selectable_chart(
         alt=f"{described.title}. {described.caption}",
     )
     _footer(described, provenance, interval)
-
-
-def view(label: str, options: Sequence[str], *, key: str) -> str:
-    """One of a few things to look at; the first until another is chosen, and the address keeps it."""
-    chosen = st.segmented_control(
-        label,
-        options,
-        default=options[0],
-        key=key,
-        bind="query-params",
-        label_visibility="collapsed",
-        required=True,
-    )
-    return chosen or options[0]
 
 
 def refusal(error: RoofcastError) -> None:

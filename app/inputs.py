@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
 
-from app import glossary
+from app import glossary, widgets
 from app.uploaded import session_profiles
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, SCHEME_NAMES
 from simulator.planner.comparison import has_experts
+from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_DP_SIZES, USUAL_TP_SIZES
 from simulator.planner.workload_presets import PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.specs.documents import validate
-from simulator.specs.loading import list_hardware
+from simulator.specs.engine.engine import DEFAULT_ENGINE
+from simulator.specs.loading import list_hardware, load_hardware
 from simulator.specs.model.loading import list_models
+from simulator.specs.question.defaults import HARDWARE, MODEL
 from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.scenario import ScenarioSpec
 
-DEFAULT_MODEL = "llama-3.1-70b"
-DEFAULT_HARDWARE = "h100-sxm-80gb"
 LARGEST_TOKENS = 131_072
 LARGEST_BATCH = 512
 NATIVE = "native"
-_DTYPES = ("bf16", "fp8", "int8", "int4", "fp4")
+_DTYPES = ("bf16", "int8", "int4", "fp4")
 _SCHEMES = tuple(name for name in SCHEME_NAMES if name not in (*_DTYPES, *PLAIN_SCHEMES))
 # Number formats by dtype, then the methods that have names of their own.
 WEIGHTS = (NATIVE, *_DTYPES, *_SCHEMES)
 KV_DTYPES = (NATIVE, "bf16", "fp8", "int8")
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
+TP_SIZES = (*USUAL_TP_SIZES, *LARGE_TP_SIZES)
+_PP_SIZES = USUAL_TP_SIZES
+_DP_SIZES = (1, *USUAL_DP_SIZES)
+_EP_SIZES = TP_SIZES
+_LARGEST_STEP = 131_072
+_LARGEST_SEQS = 4096
+_OWN_LIMIT = "the engine's own"
 # URL key -> field of the preset. A widget that still shows its preset's value follows when the preset changes.
 PRESET_FIELDS = {
     "isl": "isl_tokens",
@@ -48,6 +55,7 @@ _SHARED = (
     "tp_size",
     "pp_size",
     "ep_size",
+    "dp_size",
     "precision",
     "engine",
     "batch_size",
@@ -79,70 +87,39 @@ _PLAN_FLAGS = (
     "horizon",
     "lead_time",
     "availability",
+    "confidence",
 )
-_LAST_PRESET = "_last_preset"
-_KEPT = "_kept"
-_PAGE = "_page"
-# What one page hands on to the next.
-_CARRIED = (*PRESET_FIELDS, "preset", "model", "gpu", "tp", "pp", "weights", "kv", "engine")
+LAST_PRESET = "_last_preset"
 
 
 def _follow_preset() -> None:
     """Move values that still are the old preset's to the new one's; leave every edited one as it is."""
-    before, now = workload_preset(st.session_state[_LAST_PRESET]), workload_preset(st.session_state["preset"])
+    before, now = workload_preset(st.session_state[LAST_PRESET]), workload_preset(st.session_state["preset"])
     for key, field in PRESET_FIELDS.items():
         if key in st.session_state and st.session_state[key] == getattr(before, field):
             st.session_state[key] = getattr(now, field)
-    st.session_state[_LAST_PRESET] = now.name
-
-
-def carry_over(page: str) -> None:
-    """Let the widgets of ``page`` show what a shared link set on the page before; called before a page runs.
-
-    Streamlit carries over what its user touched, and forgets what only the address said.
-    """
-    if st.session_state.get(_PAGE, page) != page:
-        for key, value in st.session_state.get(_KEPT, {}).items():
-            if key not in st.query_params:
-                st.session_state[key] = value
-                st.query_params[key] = str(value)
-    st.session_state[_PAGE] = page
-
-
-def keep_shown() -> None:
-    """Remember what the address says; called when a page is complete."""
-    given = (key for key in _CARRIED if key in st.query_params and key in st.session_state)
-    st.session_state[_KEPT] = {key: st.session_state[key] for key in given}
+    st.session_state[LAST_PRESET] = now.name
 
 
 def preset_input() -> WorkloadPreset:
     """The kind of demand to start from."""
-    name = st.selectbox(
+    name = widgets.choice(
         "Workload",
         PRESET_NAMES,
         key="preset",
-        bind="query-params",
+        default=PRESET_NAMES[0],
         on_change=_follow_preset,
         help="Sets lengths and objectives; whatever you have edited stays.",
     )
     preset = workload_preset(name)
-    st.session_state[_LAST_PRESET] = preset.name
+    st.session_state[LAST_PRESET] = preset.name
     st.caption(preset.source)
     return preset
 
 
 def batch_input(preset: WorkloadPreset) -> int:
     """Sequences at a time."""
-    return st.slider(
-        "Batch", 1, LARGEST_BATCH, preset.batch_size, key="batch", bind="query-params", help=glossary.BATCH
-    )
-
-
-def choice(label: str, options: Sequence[str], *, key: str, default: str, help: str) -> str:
-    """One of a few names, never typed: what a browser sends is looked up in the list."""
-    index = options.index(default) if default in options else 0
-    found: str = st.selectbox(label, options, index=index, key=key, bind="query-params", help=help)
-    return found
+    return widgets.whole("Batch", key="batch", low=1, high=LARGEST_BATCH, value=preset.batch_size, help=glossary.BATCH)
 
 
 def model_names() -> tuple[str, ...]:
@@ -150,36 +127,41 @@ def model_names() -> tuple[str, ...]:
     return list_models(profiles=session_profiles())
 
 
-def model_input() -> str:
+def hardware_names() -> tuple[str, ...]:
+    """Every accelerator that can be chosen."""
+    return list_hardware(profiles=session_profiles())
+
+
+def profile_name(hardware: str) -> str:
+    """The name under which an accelerator stands in lists."""
+    return load_hardware(hardware, profiles=session_profiles()).name
+
+
+def model_input(default: str = MODEL) -> str:
     """A model profile's name."""
-    return choice(
+    return widgets.choice(
         "Model",
         model_names(),
         key="model",
-        default=DEFAULT_MODEL,
+        default=default,
         help="Built-in models, and those that you upload on the Profiles page.",
     )
 
 
 def hardware_input() -> str:
     """An accelerator's name."""
-    return choice(
+    return widgets.choice(
         "Accelerator",
-        list_hardware(profiles=session_profiles()),
+        hardware_names(),
         key="gpu",
-        default=DEFAULT_HARDWARE,
+        default=profile_name(HARDWARE),
         help="Built-in accelerators, and those that you upload on the Profiles page.",
     )
 
 
 def tokens(label: str, *, key: str, value: int, help: str) -> int:
     """A number of tokens."""
-    return int(st.number_input(label, 1, LARGEST_TOKENS, value, key=key, bind="query-params", help=help))
-
-
-def number(label: str, *, key: str, low: float, high: float, value: float, step: float, help: str) -> float:
-    """A real number within bounds."""
-    return float(st.number_input(label, low, high, value, step, key=key, bind="query-params", help=help))
+    return widgets.count(label, key=key, low=1, high=LARGEST_TOKENS, value=value, help=help)
 
 
 def length_inputs(preset: WorkloadPreset) -> tuple[int, int]:
@@ -192,21 +174,38 @@ def length_inputs(preset: WorkloadPreset) -> tuple[int, int]:
     return isl, osl
 
 
-def parallelism_inputs() -> dict[str, int]:
-    """Tensor and pipeline degrees."""
+def objective_inputs(preset: WorkloadPreset) -> dict[str, float]:
+    """Bounds of both latencies, by the field of a plan."""
     left, right = st.columns(2)
     with left:
-        tp = st.selectbox("TP", (1, 2, 4, 8), index=2, key="tp", bind="query-params", help=glossary.TP)
+        ttft = widgets.number(
+            "TTFT p95 (s)", key="ttft", low=0.01, high=600.0, value=preset.ttft_p95_s, step=0.1, help=glossary.TTFT
+        )
     with right:
-        pp = st.selectbox("PP", (1, 2, 4), key="pp", bind="query-params", help=glossary.PP)
-    return {"tp_size": tp, "pp_size": pp}
+        tpot = widgets.number(
+            "TPOT p95 (s)", key="tpot", low=0.001, high=10.0, value=preset.tpot_p95_s, step=0.01, help=glossary.TPOT
+        )
+    return {"ttft_p95": ttft, "tpot_p95": tpot}
 
 
-def expert_parallelism_input(model: str) -> dict[str, int]:
-    """The expert-parallel degree of a model that has experts."""
-    if not has_experts(model, profiles=session_profiles()):
-        return {}
-    return {"ep_size": st.selectbox("EP", (1, 2, 4, 8), key="ep", bind="query-params", help=glossary.EP)}
+def _degree(label: str, sizes: tuple[int, ...], *, key: str, help: str) -> int:
+    return widgets.choice(label, sizes, key=key, default=1, help=help)
+
+
+def parallelism_inputs(model: str) -> dict[str, int]:
+    """Degrees of parallelism; those of attention and of experts where the model has experts."""
+    left, right = st.columns(2)
+    with left:
+        found = {"tp_size": _degree("TP", TP_SIZES, key="tp", help=glossary.TP)}
+    with right:
+        found["pp_size"] = _degree("PP", _PP_SIZES, key="pp", help=glossary.PP)
+    if has_experts(model, profiles=session_profiles()):
+        left, right = st.columns(2)
+        with left:
+            found["dp_size"] = _degree("DP", _DP_SIZES, key="dp", help=glossary.DP)
+        with right:
+            found["ep_size"] = _degree("EP", _EP_SIZES, key="ep", help=glossary.EP)
+    return found
 
 
 def precision_inputs() -> dict[str, str]:
@@ -218,27 +217,52 @@ def precision_inputs() -> dict[str, str]:
         return fields | kv_cache_input("kv")
 
 
-def kv_cache_input(key: str) -> dict[str, str]:
+def kv_cache_input(key: str, default: str = NATIVE) -> dict[str, str]:
     """The dtype of the KV cache, as the part of ``precision`` that it stands for."""
-    name = choice("KV cache", KV_DTYPES, key=key, default=NATIVE, help=glossary.KV)
+    name = widgets.choice("KV cache", KV_DTYPES, key=key, default=default, help=glossary.KV)
     return {} if name == NATIVE else {"kv_cache": name}
 
 
-def weights_input(key: str) -> dict[str, str]:
+def weights_input(key: str, default: str = NATIVE) -> dict[str, str]:
     """A dtype or a named method, as the part of ``precision`` that it stands for."""
-    name = choice("Weights", WEIGHTS, key=key, default=NATIVE, help=glossary.PRECISION)
+    name = widgets.choice("Weights", WEIGHTS, key=key, default=default, help=glossary.PRECISION)
     if name == NATIVE:
         return {}
     return {"scheme": name} if name in _SCHEMES else {"weights": name}
 
 
+def engine_input() -> dict[str, Any]:
+    """The engine and, where they are not its own, its limits."""
+    name = widgets.choice("Engine", ENGINES, key="engine", default=DEFAULT_ENGINE, help=glossary.ENGINE)
+    left, right = st.columns(2)
+    with left:
+        most = widgets.optional_count(
+            "Largest batch", key="seqs", low=1, high=_LARGEST_SEQS, placeholder=_OWN_LIMIT, help=glossary.MAX_SEQS
+        )
+    with right:
+        step = widgets.optional_count(
+            "Tokens a step",
+            key="step_tokens",
+            low=2,
+            high=_LARGEST_STEP,
+            placeholder=_OWN_LIMIT,
+            help=glossary.MAX_BATCHED,
+        )
+    # What is the engine's own is left to it, and listed among the assumptions.
+    given = {
+        "name": None if name == DEFAULT_ENGINE else name,
+        "max_num_seqs": most,
+        "max_num_batched_tokens": step,
+    }
+    return {field: value for field, value in given.items() if value is not None}
+
+
 def deployment_inputs() -> dict[str, Any]:
     """The fields of a scenario that say what runs where."""
     fields: dict[str, Any] = {"model": model_input(), "hardware": hardware_input()}
-    fields |= parallelism_inputs()
+    fields |= parallelism_inputs(fields["model"])
     fields["precision"] = precision_inputs()
-    engine = choice("Engine", ENGINES, key="engine", default="vllm", help=glossary.ENGINE)
-    fields["engine"] = {"name": engine}
+    fields["engine"] = engine_input()
     return fields
 
 
@@ -250,7 +274,7 @@ def shared_scenario(fields: dict[str, Any]) -> ScenarioSpec | None:
     hardware = {found.hardware, guess.draft_hardware or found.hardware if guess else found.hardware}
     if found.kind != "batch" or not models <= set(model_names()):
         return None
-    if not hardware <= set(list_hardware(profiles=session_profiles())):
+    if not hardware <= set(hardware_names()):
         return None
     if max(found.isl_tokens or 0, found.osl_tokens or 0) > LARGEST_TOKENS or (found.batch_size or 0) > LARGEST_BATCH:
         return None

@@ -23,10 +23,10 @@ if _HOME not in sys.path:
     sys.path.insert(0, _HOME)
 
 # Imported before anybody visits: the pages bring pandas and plotly with them.
-from app.inputs import DEFAULT_MODEL  # noqa: E402 - found through the line above
-from app.views import compare, plan, profiles, roofline, serving, validation, what_if  # noqa: E402, F401
+from app import shell  # noqa: E402, F401 - found through the line above
 from simulator.errors import RoofcastError  # noqa: E402
 from simulator.planner.plan import plan_capacity  # noqa: E402
+from simulator.specs.question.defaults import PLANNED_MODEL, PLANNED_RATE_PER_S  # noqa: E402
 from simulator.specs.question.plan import plan_spec  # noqa: E402
 
 Message = MutableMapping[str, Any]
@@ -84,7 +84,8 @@ async def _to_first_page(scope: Message, send: Send) -> None:
 
 def _completed(messages: list[Message]) -> list[Message]:
     start = messages[0]
-    body = b"".join(message.get("body", b"") for message in messages[1:]).replace(b"</head>", _HEAD, 1)
+    body = b"".join(message.get("body", b"") for message in messages[1:])
+    body = body.replace(b"<title>Streamlit</title>", b"<title>roofcast</title>", 1).replace(b"</head>", _HEAD, 1)
     kept = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
     length = (b"content-length", str(len(body)).encode())
     return [
@@ -96,7 +97,7 @@ def _completed(messages: list[Message]) -> list[Message]:
 def _warm_up() -> None:
     """Read the calibrations of the first page before its first visitor waits for them."""
     with suppress(RoofcastError):
-        plan_capacity(plan_spec({"rps": 1000.0, "model": DEFAULT_MODEL}))
+        plan_capacity(plan_spec({"rps": PLANNED_RATE_PER_S, "model": PLANNED_MODEL}))
 
 
 Thread(target=_warm_up, name="warm-up", daemon=True).start()

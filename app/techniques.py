@@ -6,12 +6,13 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from app import glossary, inputs
+from app import glossary, inputs, widgets
 from app.uploaded import session_profiles
 from simulator.planner.comparison import kv_head_choices
 from simulator.specs.question.techniques import SpeculationMethod
 
 NONE = "none"
+_OWN = "the method's own"
 _ALL = 1.0
 _NOTHING = 0.0
 _SPARSITY = (
@@ -33,7 +34,7 @@ _ADAPTERS = (NONE, "lora", "qlora", "adapter")
 
 def sparsity_input(key: str) -> dict[str, Any] | None:
     """Which weights are zero, and how they are stored; None for dense weights."""
-    chosen = inputs.choice("Sparsity", _SPARSITY, key=key, default=NONE, help=glossary.SPARSITY)
+    chosen = widgets.choice("Sparsity", _SPARSITY, key=key, default=NONE, help=glossary.SPARSITY)
     match chosen.split():
         case ["none"]:
             return None
@@ -49,48 +50,50 @@ def sparsity_input(key: str) -> dict[str, Any] | None:
 
 
 def _zeros(key: str) -> float:
-    return st.slider(
+    return widgets.share(
         "Taken out",
-        0.05,
-        0.95,
-        0.5,
-        0.05,
-        format="percent",
         key=key,
-        bind="query-params",
+        low=0.05,
+        high=0.95,
+        value=0.5,
+        step=0.05,
         help="Share of the weights, channels, heads or layers that are dropped.",
     )
 
 
 def speculation_input(place: str = "") -> dict[str, Any] | None:
     """How tokens are guessed; None where they are not. ``place`` ends the keys of a page with several deployments."""
-    method = inputs.choice(
+    method = widgets.choice(
         "Speculative decoding", _SPECULATION, key=f"speculation{place}", default=NONE, help=glossary.SPECULATION
     )
     if method == NONE:
         return None
-    k = st.slider("Guessed tokens", 1, 10, 4, key=f"k{place}", bind="query-params", help=glossary.SPECULATION)
-    acceptance = st.slider(
-        "Acceptance",
-        0.1,
-        0.99,
-        0.7,
-        0.01,
-        format="percent",
-        key=f"acceptance{place}",
-        bind="query-params",
-        help="Probability that a guess is right, given that those before it were.",
-    )
-    found: dict[str, Any] = {"method": method, "k": k, "acceptance": acceptance}
+    left, right = st.columns(2)
+    with left:
+        k = widgets.optional_count(
+            "Guessed tokens", key=f"k{place}", low=1, high=10, placeholder=_OWN, help=glossary.SPECULATION
+        )
+    with right:
+        acceptance = widgets.optional_number(
+            "Acceptance",
+            key=f"acceptance{place}",
+            low=0.1,
+            high=0.99,
+            step=0.05,
+            placeholder=_OWN,
+            help="Probability that a guess is right, given that those before it were; empty: what is published of it.",
+        )
+    given = {"k": k, "acceptance": acceptance}
+    found: dict[str, Any] = {"method": method} | {name: value for name, value in given.items() if value is not None}
     if method == "draft":
-        found["draft_model"] = inputs.choice(
+        found["draft_model"] = widgets.choice(
             "Draft model", inputs.model_names(), key=f"draft{place}", default="llama-3.2-1b", help=glossary.SPECULATION
         )
     return found
 
 
 def _kv_policy() -> dict[str, Any] | None:
-    method = inputs.choice("KV eviction", _KV_POLICIES, key="kv_policy", default=NONE, help=glossary.KV_POLICY)
+    method = widgets.choice("KV eviction", _KV_POLICIES, key="kv_policy", default=NONE, help=glossary.KV_POLICY)
     if method == NONE:
         return None
     return {
@@ -100,22 +103,20 @@ def _kv_policy() -> dict[str, Any] | None:
 
 
 def _adapters() -> dict[str, Any] | None:
-    method = inputs.choice("Adapters", _ADAPTERS, key="adapters", default=NONE, help=glossary.ADAPTERS)
+    method = widgets.choice("Adapters", _ADAPTERS, key="adapters", default=NONE, help=glossary.ADAPTERS)
     if method == NONE:
         return None
     left, right = st.columns(2)
     with left:
-        rank = st.number_input("Rank", 1, 512, 16, key="rank", bind="query-params", help="Width of each adapter.")
+        rank = widgets.count("Rank", key="rank", low=1, high=512, value=16, help="Width of each adapter.")
     with right:
-        count = st.number_input(
-            "Different ones", 1, 1000, 4, key="loras", bind="query-params", help="Adapters in one batch."
-        )
-    return {"method": method, "rank": int(rank), "count": int(count)}
+        count = widgets.count("Different ones", key="loras", low=1, high=1000, value=4, help="Adapters in one batch.")
+    return {"method": method, "rank": rank, "count": count}
 
 
 def _share(label: str, *, key: str, help: str) -> float | None:
     """A share below one; None for all."""
-    value = st.slider(label, 0.1, _ALL, _ALL, 0.05, format="percent", key=key, bind="query-params", help=help)
+    value = widgets.share(label, key=key, low=0.1, high=_ALL, value=_ALL, step=0.05, help=help)
     return None if value == _ALL else value
 
 
@@ -123,7 +124,7 @@ def structure_input(model: str, place: str = "") -> dict[str, Any] | None:
     """What if the model had been built with other KV heads; None as published."""
     published = "as published"
     heads = tuple(str(count) for count in kv_head_choices(model, profiles=session_profiles()))
-    chosen = inputs.choice(
+    chosen = widgets.choice(
         "KV heads (GQA)", (published, *heads), key=f"kv_heads{place}", default=published, help=glossary.KV_HEADS
     )
     return None if chosen == published else {"num_key_value_heads": int(chosen)}
@@ -140,32 +141,32 @@ def _contextual() -> dict[str, Any] | None:
 
 
 def _weight_offload() -> dict[str, Any] | None:
-    share = st.slider(
+    share = widgets.share(
         "Weights in host memory",
-        _NOTHING,
-        _ALL,
-        _NOTHING,
-        0.05,
-        format="percent",
         key="offload",
-        bind="query-params",
+        low=_NOTHING,
+        high=_ALL,
+        value=_NOTHING,
+        step=0.05,
         help=glossary.WEIGHT_OFFLOAD,
     )
     return None if share == _NOTHING else {"fraction": share}
 
 
 def _fusion() -> bool | None:
-    separate = st.toggle("Separate small kernels", key="separate", bind="query-params", help=glossary.FUSION)
+    separate = widgets.switch("Separate small kernels", key="separate", help=glossary.FUSION)
     return False if separate else None
 
 
 def _sequence_parallel() -> bool | None:
-    return st.toggle("Sequence parallelism", key="sequence", bind="query-params", help=glossary.SEQUENCE) or None
+    return widgets.switch("Sequence parallelism", key="sequence", help=glossary.SEQUENCE) or None
 
 
 def technique_inputs(model: str) -> dict[str, Any]:
     """The fields of ``techniques`` that differ from doing nothing."""
-    attention = inputs.choice("Attention kernel", _ATTENTION, key="attention", default="flash", help=glossary.ATTENTION)
+    attention = widgets.choice(
+        "Attention kernel", _ATTENTION, key="attention", default="flash", help=glossary.ATTENTION
+    )
     found = {
         "sparsity": sparsity_input("sparsity"),
         "speculation": speculation_input(),

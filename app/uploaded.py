@@ -1,17 +1,26 @@
-"""Profiles that this browser session has uploaded: kept in a private folder that ends with the session."""
+"""Profiles that were uploaded: a folder of each session's own, and the newest of all sessions for links to them."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 import weakref
+from collections import OrderedDict
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 
 import streamlit as st
 
 _KEPT = "_profiles_folder"
+FILES = "files"
+"""What links call the uploads that they were made with."""
 LARGEST_UPLOADS = 20
+_LARGEST_STORE = 200
+"""Folders that links may still ask for; the oldest goes first."""
+_store: OrderedDict[str, Folder] = OrderedDict()
+_store_lock = threading.Lock()
 
 
 class Folder:
@@ -20,6 +29,15 @@ class Folder:
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="roofcast-app-"))
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def digest(self) -> str:
+        """Of every name and content: the same files have the same one."""
+        found = blake2b(digest_size=8)
+        for path in sorted(self.path.rglob("*")):
+            if path.is_file():
+                found.update(path.relative_to(self.path).as_posix().encode("utf-8"))
+                found.update(path.read_bytes())
+        return found.hexdigest()
 
 
 @dataclass(slots=True)
@@ -32,6 +50,8 @@ class _Uploads:
 
     folders: list[Folder] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
+    shared_id: str | None = None
+    had: set[str] = field(default_factory=set)
 
 
 def _uploads() -> _Uploads:
@@ -66,5 +86,37 @@ def next_folder() -> Folder:
 
 def remember(folder: Folder, *, file_id: str, name: str) -> None:
     """Answer from ``folder`` from now on."""
-    _uploads().folders.append(folder)
-    _uploads().names[file_id] = name
+    found, digest = _uploads(), folder.digest()
+    found.folders.append(folder)
+    found.names[file_id] = name
+    found.shared_id = digest
+    found.had.add(digest)
+    with _store_lock:
+        _store[digest] = folder
+        _store.move_to_end(digest)
+        while len(_store) > _LARGEST_STORE:
+            _store.popitem(last=False)
+
+
+def shared_id() -> str | None:
+    """What a link calls this session's uploads; None while there are none."""
+    return _uploads().shared_id
+
+
+def has_files(digest: str) -> bool:
+    """Whether this session answers from the uploads of that name."""
+    return _uploads().shared_id == digest
+
+
+def adopt_files() -> None:
+    """Answer from the uploads that the address names, where this server still has them; keep ours in the address."""
+    found, asked = _uploads(), st.query_params.get(FILES)
+    if asked is not None and asked not in found.had:
+        with _store_lock:
+            folder = _store.get(asked)
+        if folder is not None:
+            found.folders.append(folder)
+            found.shared_id = asked
+            found.had.add(asked)
+    if found.shared_id is not None and asked != found.shared_id:
+        st.query_params[FILES] = found.shared_id

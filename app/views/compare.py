@@ -1,4 +1,4 @@
-"""Compare: up to four deployments under the same work, side by side."""
+"""Compare: the deployment of the question and up to three others under the same work, side by side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app import display, glossary, inputs
+from app import display, glossary, inputs, question, widgets
 from app.answers import Answer, answered
 from app.commands import SIMULATE, scenario_line
 from app.techniques import sparsity_input, speculation_input, structure_input
@@ -15,43 +15,57 @@ from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart
-from simulator.reports.tables.comparison import compare_columns, compare_headline, compare_provenance, room_text
+from simulator.reports.tables.comparison import (
+    compare_columns,
+    compare_headline,
+    compare_provenance,
+    compared_name,
+    named_apart,
+    room_text,
+)
 from simulator.reports.tables.scenario_figures import least_known
-from simulator.specs.loading import list_hardware
+from simulator.specs.question.defaults import COMPARED_HARDWARE, MODEL
 
-_DEGREES = ("1", "2", "4", "8")
-_PLACES = ("a", "b", "c", "d")
-_STARTS = {"a": ("h100-sxm-80gb", 4), "b": ("h200-sxm-141gb", 2), "c": ("b200-sxm", 2), "d": ("mi300x", 2)}
+_PLACES = ("", "_b", "_c", "_d")
+"""Ends of the keys of each column; the first one is the deployment of the question."""
 
 
-def _deployment(place: str) -> dict[str, Any]:
-    """One column of widgets; their URL keys carry the column's letter."""
-    hardware, tp = _STARTS[place]
-    model = inputs.choice(
-        "Model", inputs.model_names(), key=f"model_{place}", default=inputs.DEFAULT_MODEL, help="Model profile."
+def _deployment(place: str, hardware: str, first: dict[str, Any]) -> dict[str, Any]:
+    """One column of widgets; what ``first`` chose is where the others start."""
+    model = widgets.choice(
+        "Model",
+        inputs.model_names(),
+        key=f"model{place}",
+        default=first.get("model", MODEL),
+        help="Model profile.",
     )
     fields: dict[str, Any] = {"model": model}
     left, right = st.columns((5, 2), gap="xsmall")
     with left:
-        fields["hardware"] = inputs.choice(
+        fields["hardware"] = widgets.choice(
             "Accelerator",
-            list_hardware(profiles=session_profiles()),
-            key=f"gpu_{place}",
-            default=hardware,
+            inputs.hardware_names(),
+            key=f"gpu{place}",
+            default=inputs.profile_name(hardware),
             help="Accelerator profile.",
         )
     with right:
-        fields["tp_size"] = int(inputs.choice("TP", _DEGREES, key=f"tp_{place}", default=str(tp), help=glossary.TP))
+        fields["tp_size"] = widgets.choice(
+            "TP", inputs.TP_SIZES, key=f"tp{place}", default=first.get("tp_size", 1), help=glossary.TP
+        )
     left, right = st.columns(2)
+    formats = first.get("formats", {})
     with left:
-        weights = inputs.weights_input(f"weights_{place}")
+        weights = inputs.weights_input(f"weights{place}", formats.get("weights", inputs.NATIVE))
     with right:
-        fields["precision"] = weights | inputs.kv_cache_input(f"kv_{place}")
+        cache = inputs.kv_cache_input(f"kv{place}", formats.get("kv_cache", inputs.NATIVE))
+    fields["precision"] = weights | cache
+    fields["formats"] = {"weights": next(iter(weights.values()), inputs.NATIVE), **cache}
     with st.expander("Techniques", icon=":material/bolt:"):
         found = {
-            "sparsity": sparsity_input(f"sparsity_{place}"),
-            "speculation": speculation_input(f"_{place}"),
-            "structure": structure_input(model, f"_{place}"),
+            "sparsity": sparsity_input(f"sparsity{place}"),
+            "speculation": speculation_input(place),
+            "structure": structure_input(model, place),
         }
     fields["techniques"] = {name: value for name, value in found.items() if value is not None}
     return fields
@@ -60,25 +74,31 @@ def _deployment(place: str) -> dict[str, Any]:
 def _shared() -> tuple[dict[str, Any], int]:
     with st.sidebar:
         preset = inputs.preset_input()
-        count = st.slider(
-            "Deployments", 2, len(_PLACES), 3, key="columns", bind="query-params", help="How many stand side by side."
+        count = widgets.whole(
+            "Deployments", key="columns", low=2, high=len(_PLACES), value=3, help="How many stand side by side."
         )
         batch = inputs.batch_input(preset)
         isl, osl = inputs.length_inputs(preset)
-        engine = inputs.choice("Engine", inputs.ENGINES, key="engine", default="vllm", help=glossary.ENGINE)
-    work = {"kind": "batch", "batch_size": batch, "isl_tokens": isl, "osl_tokens": osl, "engine": {"name": engine}}
+        engine = inputs.engine_input()
+    work = {"kind": "batch", "batch_size": batch, "isl_tokens": isl, "osl_tokens": osl, "engine": engine}
     return work, count
 
 
-def _answers(work: dict[str, Any], count: int) -> list[tuple[str, Answer]]:
-    """The deployments that can be answered, by their letter; the others show their refusal in place."""
-    found = []
-    for place, column in zip(_PLACES, st.columns(count, gap="medium", border=True), strict=False):
-        with column, st.container(key=f"deployment_{place}"):
-            st.markdown(f"**{place.upper()}**")
+def _answers(work: dict[str, Any], count: int) -> list[Answer]:
+    """The deployments that can be answered; the others show their refusal in place."""
+    found: list[Answer] = []
+    first: dict[str, Any] = {}
+    columns = st.columns(count, gap="medium", border=True)
+    for place, hardware, column in zip(_PLACES, COMPARED_HARDWARE, columns, strict=False):
+        with column, st.container(key=f"deployment{place or '_a'}"):
+            title = st.empty()
             try:
-                scenario = inputs.scenario({**work, **_deployment(place)})
-                found.append((place.upper(), answered(scenario, profiles=session_profiles())))
+                fields = _deployment(place, hardware, first)
+                first = first or fields
+                asked = {name: value for name, value in fields.items() if name != "formats"}
+                answer = answered(inputs.scenario({**work, **asked}), profiles=session_profiles())
+                title.markdown(f"**{compared_name(answer.what_if)}**")
+                found.append(answer)
             except RoofcastError as error:
                 display.refusal(error)
     return found
@@ -89,9 +109,10 @@ def page() -> None:
     work, count = _shared()
     top = st.container()
     found = _answers(work, count)
+    question.show()
     if not found:
         return
-    compared = [(name, answer.what_if, answer.document) for name, answer in found]
+    compared = named_apart([(answer.what_if, answer.document) for answer in found])
     known = compare_provenance(compared)
     with top:
         display.headline(compare_headline(compared), provenance=known, detail="Same batch and lengths for all.")
@@ -101,13 +122,13 @@ def page() -> None:
     with middle:
         display.chart(quality_cost_chart(compared), key="quality_cost", provenance=known)
     with right:
-        memories = [(name, answer.what_if.result.run.memory) for name, answer in found]
-        stored = least_known(answer.document["memory"]["provenance"] for _, answer in found)
-        used = [answer.document["memory"]["kv_utilization"] for _, answer in found]
+        memories = [(name, what_if.result.run.memory) for name, what_if, _ in compared]
+        stored = least_known(answer.document["memory"]["provenance"] for answer in found)
+        used = [answer.document["memory"]["kv_utilization"] for answer in found]
         stack = memory_stack_chart(memories, used=used)
         display.chart(stack, key="memories", provenance=stored, interval=room_text(compared))
     rows, columns = compare_columns(compared)
     st.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch", height="content")
     st.caption(f"In brackets: {glossary.INTERVAL}")
-    lines = "\n".join(scenario_line(answer.what_if.scenario) for _, answer in found)
+    lines = "\n".join(scenario_line(answer.what_if.scenario) for answer in found)
     display.reproduce(SIMULATE, standard_input=lines)

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import baseline, display, glossary, inputs
-from app.answers import latency_ranges, planned
+from app import baseline, display, glossary, inputs, question, widgets
+from app.answers import judged, latency_ranges, planned
 from app.commands import plan_command
 from app.downloads import downloads
-from app.uploaded import session_profiles
 from app.variation import variation_inputs
-from app.views.plan_details import details, gap_details, spec_of
+from app.views.plan_details import LOOK, Outlook, closer, details, fleet_text, gap_details, hand_on, spec_of
 from simulator.errors import RoofcastError
 from simulator.phases.memory import cache_room
 from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.availability import DEFAULT_SPARES
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import provider_kinds
 from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
 from simulator.planner.search.question import DEFAULT_UTILIZATION
 from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
-from simulator.planner.workload_presets import WorkloadPreset
+from simulator.planner.workload_presets import CHAT, WorkloadPreset
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.quantities import count_text, range_text
+from simulator.reports.decide.verdict import verdict_text
 from simulator.reports.sections.answer import plan_figures, plan_headline
 from simulator.reports.sections.options import plan_options_chart
 from simulator.reports.words.limits import detail_text, resource_text
 from simulator.reports.words.warnings import warning_texts
-from simulator.specs.loading import list_hardware
+from simulator.specs.question.defaults import PLANNED_MODEL, PLANNED_RATE_PER_S
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS
 
 _HELP = {
@@ -43,121 +44,105 @@ _TERMS = {_CHEAPEST: None, **{kind: kind for kind in ("on_demand", "reserved_1y"
 _PRICES = {_MEDIAN: None, "lowest": "low", "highest": "high"}
 _SELLERS = {_ANYBODY: None, **{f"{kind}s": kind for kind in provider_kinds()}}
 _BASELINE = "plan_baseline"
+_CONFIDENCE = {"Usual: 80 % of step times hold": None, "Cheapest: as predicted": 50, "Robust: 90 %": 90}
 _NO_TARGET = "no target"
 _TARGETS = {_NO_TARGET: None, "99 %": 99.0, "99.9 %": 99.9, "99.99 %": 99.99}
 
 
 def _policy_inputs() -> dict[str, object]:
-    flags: dict[str, object] = {**inputs.weights_input("weights")}
-    load = st.slider(
+    flags: dict[str, object] = {**inputs.weights_input("formats")}
+    load = widgets.share(
         "Highest load of a replica",
-        0.3,
-        0.95,
-        DEFAULT_UTILIZATION,
-        0.05,
-        format="percent",
         key="load",
-        bind="query-params",
+        low=0.3,
+        high=0.95,
+        value=DEFAULT_UTILIZATION,
+        step=0.05,
         help=glossary.UTILISATION,
     )
     flags |= {} if load == DEFAULT_UTILIZATION else {"utilization": load}
-    flags["spares"] = int(
-        st.number_input("Spare replicas", 0, 20, 1, key="spares", bind="query-params", help=glossary.SPARES)
-    )
-    term = _TERMS[inputs.choice("Term", tuple(_TERMS), key="price", default=_CHEAPEST, help=glossary.COST)]
+    spares = widgets.count("Spare replicas", key="spares", low=0, high=20, value=DEFAULT_SPARES, help=glossary.SPARES)
+    flags |= {} if spares == DEFAULT_SPARES else {"spares": spares}
+    term = _TERMS[widgets.choice("Term", tuple(_TERMS), key="price", default=_CHEAPEST, help=glossary.COST)]
     taken = _PRICES[
-        inputs.choice("Which of them", tuple(_PRICES), key="price_of", default=_MEDIAN, help=glossary.PRICE_OF)
+        widgets.choice("Which of them", tuple(_PRICES), key="price_of", default=_MEDIAN, help=glossary.PRICE_OF)
     ]
-    seller = _SELLERS[inputs.choice("Sold by", tuple(_SELLERS), key="seller", default=_ANYBODY, help=glossary.SELLER)]
+    seller = _SELLERS[widgets.choice("Sold by", tuple(_SELLERS), key="seller", default=_ANYBODY, help=glossary.SELLER)]
     given = {"price_kind": term, "price_of": taken, "provider": seller}
     return flags | {name: value for name, value in given.items() if value}
 
 
-def _outlook_inputs() -> dict[str, object]:
+def _outlook_inputs() -> Outlook:
     """What is to come: growth, lead time, failures. None of it changes the fleet of today."""
-    flags: dict[str, object] = {}
-    growth = st.slider(
+    growth = widgets.share(
         "Growth of demand a month",
-        0.0,
-        0.3,
-        ILLUSTRATED_GROWTH_PER_MONTH,
-        0.01,
-        format="percent",
         key="growth",
-        bind="query-params",
+        low=0.0,
+        high=0.3,
+        value=ILLUSTRATED_GROWTH_PER_MONTH,
+        step=0.01,
         help=glossary.GROWTH,
     )
-    months = st.slider(
-        "Months ahead", 6, 60, DEFAULT_HORIZON_MONTHS, 6, key="horizon", bind="query-params", help=glossary.HORIZON
+    months = widgets.whole(
+        "Months ahead", key="horizon", low=6, high=60, step=6, value=DEFAULT_HORIZON_MONTHS, help=glossary.HORIZON
     )
-    days = int(
-        st.number_input(
-            "Days from order to use",
-            1,
-            730,
-            DEFAULT_LEAD_TIME_DAYS,
-            key="lead",
-            bind="query-params",
-            help=glossary.LEAD_TIME,
-        )
+    days = widgets.count(
+        "Days from order to use", key="lead", low=1, high=730, value=DEFAULT_LEAD_TIME_DAYS, help=glossary.LEAD_TIME
     )
+    grown: dict[str, object] = {}
     if growth > 0:
-        flags["growth"] = growth
-        flags |= {"horizon": months} if months != DEFAULT_HORIZON_MONTHS else {}
-        flags |= {"lead_time": days} if days != DEFAULT_LEAD_TIME_DAYS else {}
+        grown["growth"] = growth
+        grown |= {"horizon": months} if months != DEFAULT_HORIZON_MONTHS else {}
+        grown |= {"lead_time": days} if days != DEFAULT_LEAD_TIME_DAYS else {}
     target = _TARGETS[
-        inputs.choice("Availability", tuple(_TARGETS), key="target", default=_NO_TARGET, help=glossary.AVAILABILITY)
+        widgets.choice("Availability", tuple(_TARGETS), key="target", default=_NO_TARGET, help=glossary.AVAILABILITY)
     ]
-    return flags if target is None else {**flags, "availability": target}
+    return Outlook(growth=grown, failures={} if target is None else {"availability": target})
 
 
 def _demand_inputs(preset: WorkloadPreset) -> dict[str, object]:
-    """Rate, lengths and objectives."""
+    """Rate, lengths and objectives: those that are not the kind of demand's own."""
     flags: dict[str, object] = {}
-    flags["rate_per_s"] = inputs.number(
+    flags["rate_per_s"] = widgets.number(
         "Requests per second at peak",
         key="rps",
         low=0.01,
         high=_LARGEST_RATE,
-        value=1000.0,
+        value=PLANNED_RATE_PER_S,
         step=10.0,
         help="The rate that the fleet must carry.",
     )
     isl_tokens, osl_tokens = inputs.length_inputs(preset)
-    flags |= {"workload": preset.word, **preset.changed({"isl_tokens": isl_tokens, "osl_tokens": osl_tokens})}
-    left, right = st.columns(2)
-    with left:
-        flags["ttft_p95"] = inputs.number(
-            "TTFT p95 (s)", key="ttft", low=0.01, high=600.0, value=preset.ttft_p95_s, step=0.1, help=glossary.TTFT
-        )
-    with right:
-        flags["tpot_p95"] = inputs.number(
-            "TPOT p95 (s)", key="tpot", low=0.001, high=10.0, value=preset.tpot_p95_s, step=0.01, help=glossary.TPOT
-        )
-    return flags
+    lengths = preset.changed({"isl_tokens": isl_tokens, "osl_tokens": osl_tokens})
+    # Other lengths than the kind's would be taken for those of another kind where it is not named.
+    flags |= {"workload": preset.word, **lengths} if lengths or preset is not CHAT else {}
+    bounds = inputs.objective_inputs(preset)
+    own = {"ttft_p95": preset.ttft_p95_s, "tpot_p95": preset.tpot_p95_s}
+    return flags | (bounds if bounds != own else {})
 
 
-def _inputs() -> dict[str, object]:
+def _inputs() -> tuple[dict[str, object], Outlook]:
     with st.sidebar:
         preset = inputs.preset_input()
-        flags: dict[str, object] = {"model": inputs.model_input(), **_demand_inputs(preset)}
-        chosen = st.multiselect(
+        demand = _demand_inputs(preset)
+        flags: dict[str, object] = {"rate_per_s": demand["rate_per_s"], "model": inputs.model_input(PLANNED_MODEL)}
+        flags |= demand
+        chosen = widgets.several(
             "Accelerators",
-            list_hardware(profiles=session_profiles()),
+            inputs.hardware_names(),
             key="gpus",
-            bind="query-params",
             placeholder="all that have a price",
             help="Leave empty to compare everything.",
         )
         if chosen:
-            flags["hardware"] = tuple(chosen)
+            flags["hardware"] = chosen
         with st.expander("Lengths, formats, spares, prices"):
             isl_cv, osl_cv, prefix_hit = variation_inputs(preset, highest_prefix=0.99)
             flags |= preset.changed({"isl_cv": isl_cv, "osl_cv": osl_cv, "prefix_hit": prefix_hit})
             flags |= _policy_inputs()
         with st.expander("Growth and failures"):
-            flags |= _outlook_inputs()
-    return flags
+            outlook = _outlook_inputs()
+    return flags, outlook
 
 
 def _baseline(flags: dict[str, object]) -> tuple[CapacityPlan | None, str]:
@@ -173,6 +158,8 @@ def _baseline(flags: dict[str, object]) -> tuple[CapacityPlan | None, str]:
 
 
 def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> None:
+    chances = zip(plan.objectives, judged(plan).chances, strict=True)
+    targets = {item.name: display.target(item.bound_s, chance) for item, chance in chances}
     before = {item.key: item.value for item in plan_figures(compared)} if compared else {}
     display.figures(
         [
@@ -181,6 +168,7 @@ def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> No
                 text=item.text,
                 help=_HELP[item.key],
                 interval=item.interval,
+                detail=targets.get(item.label, ""),
                 now=item.value,
                 before=before.get(item.key),
             )
@@ -204,9 +192,17 @@ def _memory(best: Fleet) -> None:
     )
 
 
+def _look_at(name: str) -> None:
+    """Offer the fleet whose bar was clicked."""
+    st.session_state[LOOK] = name
+
+
 def page() -> None:
     """The page."""
-    flags = _inputs()
+    flags, outlook = _inputs()
+    sure = _CONFIDENCE[widgets.view("How sure", tuple(_CONFIDENCE), key="sure")]
+    flags |= {} if sure is None else {"confidence": sure}
+    question.show()
     try:
         spec = spec_of(flags)
         plan = planned(spec)
@@ -214,6 +210,8 @@ def page() -> None:
         display.refusal(error)
         gap_details(error)
         return
+    question.show(fleet=fleet_text(plan.best))
+    hand_on(plan)
     command, known = plan_command(flags), plan.best.provenance
     compared, name = _baseline(flags)
     display.headline(
@@ -221,6 +219,9 @@ def page() -> None:
         provenance=known,
         detail=f"Limited by {resource_text(plan.best.limit)}: {detail_text(plan.best.limit)}",
     )
+    found = judged(plan)
+    grade = f"Confidence {found.grade.letter}, of A to D: {found.grade.reason}."
+    display.verdict(found.word, found.drawn.enough_share, (verdict_text(found, plan), grade, found.rival))
     _figures(plan, compared, name)
     display.warnings(warning_texts(plan.warnings))
     with st.container(horizontal=True, gap="small"):
@@ -229,7 +230,10 @@ def page() -> None:
             downloads(plan, spec, command)
     left, right = st.columns([3, 2], gap="large")
     with left:
-        display.chart(plan_options_chart(plan), key="plan_options", provenance=known, sideways=True)
+        display.selectable_chart(
+            plan_options_chart(plan), key="plan_options", provenance=known, sideways=True, picked=_look_at
+        )
+        closer(plan)
     with right:
         _memory(plan.best)
-    details(flags)
+    details(flags, outlook)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pandas as pd
 import streamlit as st
 
-from app import display
+from app import actions, display, opening, question, widgets
 from app.answers import latency_ranges, planned, studied
 from app.commands import plan_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.records import GapError
+from simulator.planner.replica_setup import ReplicaSetup, fleet_setups, refused_setup
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.charts.chart import Chart
@@ -34,10 +37,70 @@ from simulator.reports.words.prices import terms_text
 from simulator.specs.question.plan import PlanSpec, plan_spec
 
 _DRAWN = "with step times and demand drawn together"
+LOOK = "look"
+"""Key of the deployment to look closer at."""
 VIEWS = (
     *("Options", "Rejected", "How it was derived", "Assumptions"),
     *("Growth", "Resilience", "Risk", "Rent or own", "Launch"),
 )
+
+
+_HANDED = "_handed_on"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """Flags of what is to come, for the views that ask about it."""
+
+    growth: Mapping[str, object]
+    failures: Mapping[str, object]
+
+
+def fleet_text(fleet: Fleet) -> str:
+    """``192 mi355x TP1 fp8``."""
+    return f"{count_text(fleet.devices)} {fleet.accelerators} {fleet.label}"
+
+
+def hand_on(plan: CapacityPlan) -> None:
+    """The pages after this one ask about the chosen fleet, until somebody chooses another deployment there."""
+    setup = fleet_setups(plan, 0)[-1]
+    chosen = (plan.spec.model_dump_json(), setup)
+    if st.session_state.get(_HANDED) != chosen:
+        st.session_state[_HANDED] = chosen
+        question.hand_on(opening.widget_values(setup))
+
+
+def closer(plan: CapacityPlan) -> None:
+    """One of all fleets and refusals, chosen by its bar or by its name, and the pages that ask about it."""
+    fleets = {f"{fleet.hardware} {fleet.label}": place for place, fleet in enumerate(plan.fleets)}
+    refused = {f"{item.hardware} {item.label} (refused)": item for item in nearest_rejections(plan)}
+    names = (*fleets, *refused)
+    chosen = widgets.choice(
+        "Look closer at", names, key=LOOK, default=names[0], help="Click a bar, or choose here, then open it on a page."
+    )
+    if chosen in fleets:
+        opening.doors(fleet_setups(plan, fleets[chosen]))
+    else:
+        opening.doors((refused_setup(refused[chosen].candidate),))
+
+
+def _doors_of_row(frame: pd.DataFrame, setups: Sequence[tuple[ReplicaSetup, ...]], *, key: str) -> None:
+    """A table whose rows open on the pages that ask about a deployment."""
+    state = st.dataframe(
+        frame,
+        hide_index=True,
+        width="stretch",
+        height="content" if len(frame) <= display.WHOLE_TABLE else "auto",
+        on_select="rerun",
+        selection_mode="single-row",
+        key=key,
+        column_config={"why not": st.column_config.TextColumn(width="large")},
+    )
+    rows = state["selection"]["rows"]
+    if rows and rows[0] < len(setups):
+        opening.doors(setups[rows[0]])
+    else:
+        st.caption("Tick a row to open it on the other pages.")
 
 
 def spec_of(flags: Mapping[str, object]) -> PlanSpec:
@@ -49,12 +112,7 @@ def spec_of(flags: Mapping[str, object]) -> PlanSpec:
 def _options(plan: CapacityPlan) -> None:
     fleets = fleets_table(plan.fleets)
     frame = _frame(fleets, currency=plan.best.cost.currency)
-    st.dataframe(
-        frame,
-        hide_index=True,
-        width="stretch",
-        height="content" if len(frame) <= display.WHOLE_TABLE else "auto",
-    )
+    _doors_of_row(frame, [fleet_setups(plan, place) for place in range(len(plan.fleets))], key="options_table")
     st.caption(
         f"Cheapest first at prices {terms_text(plan.best.cost.terms)}; latencies at the planned peak with the "
         "spares down."
@@ -71,12 +129,8 @@ def _rejected(plan: CapacityPlan) -> None:
         st.success("Every accelerator that was tried can carry this demand.", icon=":material/check_circle:")
         return
     rows = [(item.hardware, item.label, flagged(str(item.reason))) for item in nearest]
-    st.dataframe(
-        pd.DataFrame(rows, columns=["accelerator", "nearest setup", "why not"]),
-        hide_index=True,
-        width="stretch",
-        column_config={"why not": st.column_config.TextColumn(width="large")},
-    )
+    frame = pd.DataFrame(rows, columns=["accelerator", "nearest setup", "why not"])
+    _doors_of_row(frame, [(refused_setup(item.candidate),) for item in nearest], key="rejected_table")
 
 
 def _growth(plan: CapacityPlan) -> None:
@@ -173,23 +227,31 @@ def _section(section: Section, *, currency: str) -> None:
 def gap_details(error: RoofcastError) -> None:
     """What is missing where nothing serves, and what would close it."""
     if isinstance(error, GapError):
+        actions.gap_actions(error.gap)
         for section in gap_sections(error.gap, currency=error.currency):
             st.markdown(f"**{section.title}**")
             _section(section, currency=error.currency)
 
 
-_STUDIES: dict[str, dict[str, object]] = {
-    "Resilience": {"resilience": True},
-    "Risk": {"uncertainty": True},
-    "Rent or own": {"rental": True},
-}
+def _asked_by(view: str, outlook: Outlook) -> Mapping[str, object]:
+    """What a view asks beside the plan."""
+    match view:
+        case "Growth":
+            return outlook.growth
+        case "Resilience":
+            return {"resilience": True, **outlook.failures}
+        case "Risk":
+            return {"uncertainty": True}
+        case "Rent or own":
+            return {"rental": True}
+    return {}
 
 
 @st.fragment
-def details(flags: Mapping[str, object]) -> None:
+def details(flags: Mapping[str, object], outlook: Outlook) -> None:
     """One of VIEWS. Another one is shown without running the page again; studies are made when they are looked at."""
-    view = display.view("Details", VIEWS, key="view")
-    asked = {**flags, **_STUDIES.get(view, {})}
+    view = widgets.view("Details", VIEWS, key="view")
+    asked = {**flags, **_asked_by(view, outlook)}
     command = plan_command(asked)
     try:
         spec = spec_of(asked)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import streamlit as st
 
-from app import display, inputs
+from app import display, inputs, widgets
 from app.uploaded import LARGEST_UPLOADS, has_room, next_folder, remember, session_profiles, uploaded_as
 from simulator.api.models import count
 from simulator.errors import RoofcastError
@@ -112,7 +112,7 @@ def page() -> None:
     display.headline("Every number has a source", detail="Datasheet facts and Hugging Face configurations, as shipped.")
     with st.container(border=True):
         _upload()
-    if display.view("Profiles", _VIEWS, key="browse") == "Models":
+    if widgets.view("Profiles", _VIEWS, key="browse") == "Models":
         _model()
     else:
         _hardware()

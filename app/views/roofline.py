@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import display, glossary, inputs
+from app import actions, display, glossary, inputs, question, widgets
 from app.answers import Steps, stepped
 from app.commands import step_command
 from app.uploaded import session_profiles
@@ -18,6 +18,7 @@ from simulator.reports.tables.scenario_figures import (
     step_time_figure,
     utilisation_figure,
 )
+from simulator.specs.question.defaults import STEP_CONTEXT_TOKENS
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.units import format_si
 
@@ -44,14 +45,20 @@ _MEANINGS = {
 NOTHING = "–"
 
 
+def _context() -> int:
+    """Prompts of the question; without one what a step of the command attends to."""
+    found: int = question.kept().get("isl", STEP_CONTEXT_TOKENS)
+    return found
+
+
 def _inputs() -> tuple[ScenarioSpec, int]:
     with st.sidebar:
         preset = inputs.preset_input()
         batch = inputs.batch_input(preset)
-        isl = inputs.tokens("Prompt tokens", key="isl", value=preset.isl_tokens, help=glossary.ISL)
+        context = inputs.tokens("Context", key="context", value=_context(), help=glossary.CONTEXT)
         fields = inputs.deployment_inputs()
-    lengths = {"batch_size": batch, "isl_tokens": isl, "osl_tokens": 2}
-    return inputs.scenario({"kind": "batch", **fields, **lengths}), isl
+    lengths = {"batch_size": batch, "isl_tokens": context, "osl_tokens": 2}
+    return inputs.scenario({"kind": "batch", **fields, **lengths}), context
 
 
 def _row(point: RooflinePoint) -> tuple[str, ...]:
@@ -133,7 +140,7 @@ def _chart(found: Steps, points: dict[str, RooflinePoint]) -> None:
     known = least_known((prefill["provenance"], decode["provenance"]))
     display.selectable_chart(described, key="roofline", provenance=known, interval=steps, height=480, picked=_pick)
     names = tuple(points)
-    chosen = inputs.choice("Operator", names, key=_OPERATOR, default=names[0], help=_PICKED)
+    chosen = widgets.choice("Operator", names, key=_OPERATOR, default=names[0], help=_PICKED)
     facts = dict(zip(_COLUMNS, _row(points[chosen]), strict=True))
     del facts["operator"], facts["phase"]
     with st.grid(len(facts), min_column_width=_FACT_WIDTH, gap="small"):
@@ -143,11 +150,13 @@ def _chart(found: Steps, points: dict[str, RooflinePoint]) -> None:
 
 def page() -> None:
     """The page."""
+    scenario = None
     try:
-        scenario, isl = _inputs()
-        found = stepped(scenario, context_tokens=isl, profiles=session_profiles())
+        scenario, context = _inputs()
+        question.show()
+        found = stepped(scenario, context_tokens=context, profiles=session_profiles())
     except RoofcastError as error:
-        display.refusal(error)
+        actions.refusal(error, scenario)
         return
     batch = scenario.batch_size or 1
     decode = found.decode_document
@@ -166,4 +175,4 @@ def page() -> None:
     display.table("Every operator", [_row(point) for point in points.values()], _COLUMNS, key="operators")
     display.notes(decode["notes"])
     display.assumptions(decode["assumptions"])
-    display.reproduce(step_command(scenario, phase="decode", batch=batch, context=isl))
+    display.reproduce(step_command(scenario, phase="decode", batch=batch, context=context))

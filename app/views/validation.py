@@ -8,7 +8,7 @@ from typing import Literal
 import pandas as pd
 import streamlit as st
 
-from app import display, glossary, inputs
+from app import display, glossary, inputs, widgets
 from app.commands import today_command, validate_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
@@ -44,6 +44,7 @@ from simulator.specs.measured.validation_rows import (
     load_validation_table,
 )
 from simulator.specs.measured.whole_runs import load_today_runs
+from simulator.specs.question.defaults import HARDWARE
 
 _ALL = "all"
 _VIEWS = ("By deployment", "By source", "Every run", "Kernels", "What is calibrated")
@@ -56,7 +57,7 @@ def _table(rows: Sequence[tuple[str, ...]], columns: tuple[str, ...]) -> None:
 
 def _chosen(label: str, values: Iterable[str], *, key: str, help: str) -> str | None:
     """One of the values, or None for all."""
-    found = inputs.choice(label, (_ALL, *values), key=key, default=_ALL, help=help)
+    found = widgets.choice(label, (_ALL, *values), key=key, default=_ALL, help=help)
     return None if found == _ALL else found
 
 
@@ -70,7 +71,7 @@ def _choice(rows: Sequence[ValidationRow]) -> tuple[str | None, MetricKind, RunC
             "Accelerator", sorted({row.hardware for row in rows}), key="measured_on", help="What was measured."
         )
     with first[2]:
-        kind = inputs.choice(
+        kind = widgets.choice(
             "Kind", tuple(MetricKind), key="kind", default=MetricKind.LATENCY, help="Times, token rates or joules."
         )
     with second[0]:
@@ -94,8 +95,12 @@ def _filtered(
 
 def _kernels() -> None:
     measured = calibrated_hardware("vllm", group="gemm", profiles=session_profiles())
-    name = inputs.choice(
-        "Accelerator", measured, key="kernels_of", default=inputs.DEFAULT_HARDWARE, help="Those with measured kernels."
+    name = widgets.choice(
+        "Accelerator",
+        measured,
+        key="kernels_of",
+        default=inputs.profile_name(HARDWARE),
+        help="Those with measured kernels.",
     )
     _table(kernel_rows(name, library="vllm", profiles=session_profiles()), KERNEL_COLUMNS)
     st.caption("Shapes that the fits never saw: one in five, chosen by a hash.")
@@ -151,7 +156,7 @@ def _known(rows: Sequence[ValidationRow]) -> None:
 @st.fragment
 def _details(shown: Sequence[ValidationRow], choice: RunChoice) -> None:
     """Tables below the chart, redrawn by themselves."""
-    match display.view("Details", _VIEWS, key="details"):
+    match widgets.view("Details", _VIEWS, key="details"):
         case "By source":
             _by_source(shown)
         case "Every run":

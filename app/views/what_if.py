@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import baseline, display, glossary, inputs
+from app import actions, baseline, display, glossary, inputs, question, widgets
 from app.answers import Answer, answered, technique_answers
 from app.commands import SIMULATE, scenario_line
 from app.techniques import technique_inputs
@@ -54,7 +54,6 @@ def _inputs() -> ScenarioSpec:
         batch = inputs.batch_input(preset)
         isl, osl = inputs.length_inputs(preset)
         fields = inputs.deployment_inputs()
-        fields |= inputs.expert_parallelism_input(fields["model"])
         with st.expander("Techniques", expanded=True, icon=":material/bolt:"):
             techniques = technique_inputs(fields["model"])
     lengths = {"batch_size": batch, "isl_tokens": isl, "osl_tokens": osl}
@@ -151,7 +150,7 @@ def _worth(answer: Answer, scenario: ScenarioSpec) -> None:
     except RoofcastError as error:
         st.caption(f"No comparison with the published model: {error}")
         return
-    metric = _WAYS[display.view("What the techniques change", tuple(_WAYS), key="worth")]
+    metric = _WAYS[widgets.view("What the techniques change", tuple(_WAYS), key="worth")]
     intervals, memory = {item.key: item.interval for item in _top(answer)}, answer.document["memory"]
     display.chart(
         technique_waterfall_chart(steps, metric=metric),
@@ -165,11 +164,13 @@ def _worth(answer: Answer, scenario: ScenarioSpec) -> None:
 
 def page() -> None:
     """The page."""
+    scenario = None
     try:
         scenario = _inputs()
+        question.show()
         answer = answered(scenario, profiles=session_profiles())
     except RoofcastError as error:
-        display.refusal(error)
+        actions.refusal(error, scenario)
         return
     before, name = _baseline(scenario)
     document = answer.document

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from simulator.errors import RoofcastError
+from simulator.specs.question.defaults import SERVED_DURATION_S
 
 if TYPE_CHECKING:
     from datetime import date
@@ -161,7 +162,6 @@ class ServedFields(TypedDict, total=False):
     system_prompt_tokens: int
 
 
-DEFAULT_DURATION_S = 600.0
 _PRECISION = ("weights", "activations", "kv_cache", "scheme")
 _LIMITS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "gpu_memory_utilization")
 
@@ -197,7 +197,7 @@ def _workload(fields: dict[str, Any]) -> None:
         return
     if rate is None:
         raise RoofcastError("changes nothing without rate_per_s", field="duration_s", code="no_effect")
-    stage = {"rate_per_s": rate, "duration_s": duration or DEFAULT_DURATION_S}
+    stage = {"rate_per_s": rate, "duration_s": duration or SERVED_DURATION_S}
     workload = fields.get("workload", {})
     if isinstance(workload, str) or not (workload or fields.keys() & {"isl_tokens", "osl_tokens"}):
         workload = requests_of_kind(workload or None, fields)

@@ -17,13 +17,13 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.defaults import HARDWARE, STEP_CONTEXT_TOKENS
 from simulator.specs.question.techniques import TechniquesSpec
 
 if TYPE_CHECKING:
     from simulator.engine.uniform.format_comparison import FormatComparison
     from simulator.reports.charts.chart import Chart
 
-DEFAULT_CONTEXT_TOKENS = 1024
 DEFAULT_FORMATS = "bf16,fp8,w8a8,gptq-g128"
 
 
@@ -34,6 +34,8 @@ def _deployment(
     engine: str | None,
     tp_size: int,
     pp_size: int = 1,
+    ep_size: int = 1,
+    dp_size: int = 1,
     precision: PrecisionSpec,
     techniques: TechniquesSpec | None,
     profiles: str | None,
@@ -41,7 +43,7 @@ def _deployment(
     return deploy(
         model=load_model(model, profiles=profiles),
         hardware=load_hardware(hardware, profiles=profiles),
-        parallelism=ParallelismSpec(tp_size=tp_size, pp_size=pp_size),
+        parallelism=ParallelismSpec(tp_size=tp_size, pp_size=pp_size, ep_size=ep_size, dp_size=dp_size),
         precision=precision,
         engine=validate(EngineSpec, {"name": engine}, where=""),
         techniques=techniques or TechniquesSpec(),
@@ -87,12 +89,14 @@ class StepAnswer(Answer):
 def step(
     *,
     model: str,
-    hardware: str = "h100",
+    hardware: str = HARDWARE,
     phase: str | None = None,
     batch_size: int = 1,
     context_tokens: int | None = None,
     tp_size: int = 1,
     pp_size: int = 1,
+    ep_size: int = 1,
+    dp_size: int = 1,
     engine: str | None = None,
     precision: PrecisionSpec | Given | None = None,
     techniques: TechniquesSpec | Given | None = None,
@@ -117,6 +121,8 @@ def step(
         engine=engine,
         tp_size=tp_size,
         pp_size=pp_size,
+        ep_size=ep_size,
+        dp_size=dp_size,
         precision=precision
         if isinstance(precision, PrecisionSpec)
         else validate(PrecisionSpec, dict(precision or {}), where=""),
@@ -126,12 +132,12 @@ def step(
         profiles=profiles,
     )
     spec = deployment.model
-    longest = spec.max_position_embeddings or DEFAULT_CONTEXT_TOKENS
+    longest = spec.max_position_embeddings or STEP_CONTEXT_TOKENS
     found = one_step(
         deployment,
         phase=phase or ("prefill" if is_encoder_only(spec) else "decode"),
         batch_size=batch_size,
-        context_tokens=context_tokens or min(DEFAULT_CONTEXT_TOKENS, longest),
+        context_tokens=context_tokens or min(STEP_CONTEXT_TOKENS, longest),
     )
     return StepAnswer(found)
 
@@ -182,9 +188,9 @@ class CrossoverAnswer(Answer):
 def crossover(
     *,
     model: str,
-    hardware: str = "h100",
+    hardware: str = HARDWARE,
     tp_size: int = 1,
-    context_tokens: int = 1024,
+    context_tokens: int = STEP_CONTEXT_TOKENS,
     formats: str | None = None,
     speculation: str | None = None,
     engine: str | None = None,

@@ -9,6 +9,7 @@ import typer
 
 from simulator.cli.options.shared import AsJson, Engine, Hardware, Model, Profiles, Tp, grouped
 from simulator.cli.options.techniques import precision_group, precision_of, technique_group, techniques_of
+from simulator.specs.question.defaults import HARDWARE, STEP_CONTEXT_TOKENS
 
 if TYPE_CHECKING:
     from simulator.api.results import Answer
@@ -33,7 +34,7 @@ def _show(answer: Answer, *, as_json: bool) -> None:
 def step(
     context: typer.Context,
     model: Model,
-    hardware: Hardware = "h100",
+    hardware: Hardware = HARDWARE,
     batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Sequences in the step.")] = 1,
     tokens: Annotated[
         int | None,
@@ -46,6 +47,8 @@ def step(
     ] = None,
     tp: Tp = 1,
     pp: Annotated[int, typer.Option("--pp", min=1, metavar="N", help="Pipeline-parallel size.")] = 1,
+    ep: Annotated[int, typer.Option("--ep", min=1, metavar="N", help="Expert-parallel size.")] = 1,
+    dp: Annotated[int, typer.Option("--dp", min=1, metavar="N", help="Ranks of data-parallel attention.")] = 1,
     engine: Engine = None,
     as_json: AsJson = False,
     profiles: Profiles = None,
@@ -64,6 +67,8 @@ def step(
         context_tokens=tokens,
         tp_size=tp,
         pp_size=pp,
+        ep_size=ep,
+        dp_size=dp,
         engine=engine,
         precision=precision_of(context.params),
         techniques=techniques_of(context.params),
@@ -74,9 +79,11 @@ def step(
 
 def crossover(
     model: Model,
-    hardware: Hardware = "h100",
+    hardware: Hardware = HARDWARE,
     tp: Tp = 1,
-    context: Annotated[int, typer.Option("--context", min=1, help="Tokens each sequence attends to.")] = 1024,
+    context: Annotated[
+        int, typer.Option("--context", min=1, help="Tokens each sequence attends to.")
+    ] = STEP_CONTEXT_TOKENS,
     formats: Annotated[
         str | None, typer.Option("--formats", metavar="A,B,...", help="Schemes to compare: bf16,w8a8,gptq-g128.")
     ] = None,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from math import exp, isnan
+from math import exp, isfinite, isnan, log
 from statistics import NormalDist
 from typing import Any
 
@@ -58,6 +58,26 @@ def interval(value: float, *, log_sigma: float) -> Range | None:
         return None
     spread = exp(DEVIATE * log_sigma)
     return value / spread, value * spread
+
+
+def chance_within(bound: float, *, value: float, ends: Range) -> float:
+    """Probability that a prediction with an 80 % interval stays at or under a bound.
+
+    Log-normal on either side of the value, with that side's own width, so that waiting times, which grow faster than
+    step times, keep their longer upper end. A value without an interval is taken as certain, an infinite end as
+    overload, which meets no bound.
+
+    >>> round(chance_within(0.11, value=0.1, ends=(0.09, 0.11)), 2)
+    0.9
+    """
+    if not isfinite(value):
+        return 0.0
+    end = ends[1] if bound >= value else ends[0]
+    if end == value:
+        return 1.0 if value <= bound else 0.0
+    if not isfinite(end):
+        return 0.5
+    return NormalDist().cdf(DEVIATE * log(bound / value) / abs(log(end / value)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

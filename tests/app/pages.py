@@ -21,14 +21,14 @@ PAGES = ("plan", "what_if", "roofline", "serving", "compare", "validation", "pro
 _SCRIPT = """
 import sys
 sys.path.insert(0, {root!r})
-from app.views import {name} as view
-view.page()
+from app.shell import main
+main({name!r})
 """
 
 
 def opened(name: str, query: dict[str, str] | None = None) -> AppTest:
     """A page as its first visitor sees it, at an address with these parameters."""
-    test = AppTest.from_string(_SCRIPT.format(root=str(ROOT), name=name), default_timeout=60)
+    test = AppTest.from_string(_SCRIPT.format(root=str(ROOT), name=name.replace("_", "-")), default_timeout=60)
     for key, value in (query or {}).items():
         test.query_params[key] = value
     return test.run()

@@ -122,7 +122,7 @@ def test_roofline_equals_the_command_line() -> None:
 
 
 def test_serving_equals_the_command_line() -> None:
-    page = opened("serving", {"model": "llama-3.1-8b", "tp": "1", "load_share": "0.5"})
+    page = opened("serving", {"model": "llama-3.1-8b", "tp": "1", "rate": "5"})
     (document,) = printed(page)
     shown = metrics(page)
     for name, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "End to end")):

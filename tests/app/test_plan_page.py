@@ -79,7 +79,7 @@ def test_growth_and_availability_leave_the_fleet_of_today_alone() -> None:
 
 
 def test_every_number_of_a_load_has_its_interval() -> None:
-    page = opened("serving", {"model": "llama-3.1-8b", "tp": "1", "load_share": "0.5"})
+    page = opened("serving", {"model": "llama-3.1-8b", "tp": "1", "rate": "5"})
     (document,) = printed(page)
     said = captions(page)
     assert len([text for text in said if "-badge[" in text and "80 %: " in text]) >= len(page.metric) == 6

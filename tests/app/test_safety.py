@@ -31,7 +31,7 @@ def test_names_in_the_address_never_reach_the_file_system(name: str, monkeypatch
     monkeypatch.setattr(models, "_from_path", refuse)
     page = opened("what_if", {"model": name, "gpu": name, "preset": name, "batch": "1e99", "isl": name})
     assert not page.exception
-    assert page.selectbox(key="model").value == "llama-3.1-70b"
+    assert page.selectbox(key="model").value == "llama-3.1-8b"
     assert page.selectbox(key="gpu").value == "h100-sxm-80gb"
 
 
@@ -75,7 +75,7 @@ def test_profiles_reach_the_dashboard_by_their_variable(tmp_path: Path) -> None:
     ("plan", {"rps": "nan", "ttft": "inf", "tpot": "-1", "spares": "999999", "load": "9", "gpus": "../../etc/passwd"}),
     ("plan", {"growth": "99", "horizon": "999999", "lead": "-5", "target": "'; drop", "gpus": "h100-sxm-80gb"}),
     ("plan", {"rps": "100000", "ttft": "0.01", "tpot": "0.001", "gpus": "l4", "view": "Risk"}),
-    ("serving", {"load_share": "1e9", "isl": "10000000", "osl": "10000000", "isl_cv": "1e9", "prefix": "7"}),
+    ("serving", {"rate": "1e9", "isl": "10000000", "osl": "10000000", "isl_cv": "1e9", "prefix": "7"}),
     ("serving", {"model": "llama-3.1-8b", "tp": "1", "isl": "131072", "osl": "131072"}),
     ("validation", {"source": "/etc/passwd", "measured_on": "x", "kind": "<script>", "details": "Kernels",
                     "kernels_of": "../x"}),

@@ -16,9 +16,12 @@ from simulator.engine.lanes.steady_state import steady_state
 from simulator.engine.runs.metrics import LatencySummary, StageResult
 from simulator.engine.runs.scheduling import step_tables
 from simulator.engine.runs.serving import serve_workload
+from simulator.engine.uniform.record import require_fit
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.kernels.timing import DEVIATE, Range
 from simulator.phases.deployment import Deployment
+from simulator.phases.memory import memory_plan
+from simulator.specs.question.defaults import SERVED_DURATION_S
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 
@@ -105,6 +108,16 @@ def at_share(
     return workload.model_copy(update={"stages": (stage,)})
 
 
+MOST_REQUESTS = 20_000
+"""Of a load that somebody waits for: enough for every percentile, and soon simulated."""
+
+
+def at_rate(workload: WorkloadSpec, *, rate_per_s: float) -> WorkloadSpec:
+    """``workload`` as one stage at a rate, as long as a served load is by default or until MOST_REQUESTS have come."""
+    duration_s = min(SERVED_DURATION_S, MOST_REQUESTS / rate_per_s)
+    return workload.model_copy(update={"stages": (StageSpec(rate_per_s=rate_per_s, duration_s=duration_s),)})
+
+
 def saturation_rate_per_s(deployment: Deployment, *, mix: RequestMix) -> float:
     """Highest arrival rate that one replica keeps up with, in steady state [1/s]."""
     return saturation(lane_curve(deployment, mix=mix)).rate_per_s * lanes(deployment)
@@ -131,7 +144,10 @@ def load_sweep(
     """
     if not 1 <= requests <= LARGEST_REQUESTS:
         raise RoofcastError(f"{requests}; allowed: 1 to {LARGEST_REQUESTS}", field="requests")
-    limit_per_s = saturation_rate_per_s(deployment, mix=request_mix(workload, deployment)) * replicas
+    mix = request_mix(workload, deployment)
+    tokens = round(mix.isl.mean_tokens + mix.osl.mean_tokens)
+    require_fit(deployment, memory_plan(deployment), tokens=tokens)
+    limit_per_s = saturation_rate_per_s(deployment, mix=mix) * replicas
     if limit_per_s <= 0:
         raise InfeasibleError("the KV cache does not hold one request", field="workload", hint="shorter requests")
     points, tables = [], step_tables(deployment)

@@ -20,9 +20,9 @@ from simulator.specs.loading import list_hardware, list_offered_hardware, load_p
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.money.prices import PriceProfile
+from simulator.specs.question.defaults import PLANNED_MODEL
 from simulator.specs.question.plan import PlanSpec
 
-DEFAULT_MODEL = "llama-3.1-70b"
 # A replica is loaded until an objective would fail. Where none does before, up to the share of its saturation rate to
 # which the steady state agrees with the event simulation (see ``steady_state``).
 DEFAULT_UTILIZATION = 0.9
@@ -55,7 +55,7 @@ def resolve(spec: PlanSpec) -> Question:
         A name is unknown, a value out of range, a file unreadable.
     """
     named = _recorded_model(spec)
-    asked = (named or DEFAULT_MODEL) if spec.model is None else spec.model
+    asked = (named or PLANNED_MODEL) if spec.model is None else spec.model
     model = load_model(asked, profiles=spec.profiles)
     demand = read_demand(spec, context_tokens=spec.max_model_len or model.max_position_embeddings or inf)
     if spec.images_per_request is not None:

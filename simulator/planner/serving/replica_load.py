@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
+from statistics import NormalDist
 
 import numpy as np
 
@@ -117,6 +118,33 @@ def load_range(load: float, *, fleet: Fleet) -> tuple[float, float]:
     """80 % interval of a load of the fleet's replicas: it goes with their step time."""
     spread = exp(DEVIATE_80 * fleet.log_sigma)
     return load / spread, load * spread
+
+
+_SLOWEST = 4.0
+_SCALES = 65
+"""Step times from so many standard deviations below what is predicted to as many above, at so many points."""
+
+
+def meeting_chances(fleet: Fleet, *, objectives: Sequence[Objective]) -> tuple[float, ...]:
+    """Probability that each objective holds with the spares down, over the log-normal spread of the step times.
+
+    Latencies rise with step times (see ``latency_range``): the chance is that of steps no slower than those at which
+    the objective fails. Demand is the planned one; errors of the queueing formulas are left out.
+    """
+    deviates = np.linspace(-_SLOWEST, _SLOWEST, _SCALES)
+    scales = np.exp(fleet.log_sigma * deviates)
+    counts = tuple(pool.replicas for pool in fleet.pools)
+    state = fleet.serving.sweep(fleet.degraded.rate_per_s * scales, counts=counts)
+
+    def chance(item: Objective) -> float:
+        holds = state.percentile_s(item.metric, item.percentile) * scales <= item.bound_s
+        if holds.all() or not holds.any():
+            return float(holds[0])
+        last = int(np.flatnonzero(~holds)[0])
+        middle = (deviates[last - 1] + deviates[last]) / 2 if last else deviates[0]
+        return NormalDist().cdf(float(middle))
+
+    return tuple(chance(item) for item in objectives)
 
 
 def latency_range(fleet: Fleet, *, objectives: Sequence[Objective] = ()) -> LatencyRange:

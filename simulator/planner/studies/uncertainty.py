@@ -89,6 +89,38 @@ def _regrets(compared: Sequence[Sized], costs: Array) -> tuple[Regret, ...]:
     return tuple(sorted(found, key=lambda item: item.mean_regret_per_hour))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnFleet:
+    """One fleet over the draws of its step times and of demand.
+
+    enough_share : of draws that it carries as planned; devices : of it, sized for each draw
+    """
+
+    enough_share: float
+    devices: Quantiles
+
+
+def drawn_fleet(question: Question, chosen: Sized) -> DrawnFleet:
+    """The recommended fleet over the draws of ``uncertainty_of``, the same ones, without its rivals and causes."""
+    rates, (deviates, *_) = _draws(question, count=1)
+    fleet = resizer(chosen)
+    carried = fleet.carried(rates, capacity_factor=fleet.pace(deviates), replicas=chosen.replicas)
+    return DrawnFleet(
+        enough_share=float(carried.mean()),
+        devices=_quantiles(_drawn_devices(fleet, rates_per_s=rates, deviates=deviates)),
+    )
+
+
+def _draws(question: Question, *, count: int) -> tuple[Array, Array]:
+    """Rates, and deviates of the step times of so many fleets, the first one's the same for any number."""
+    spec = question.spec
+    draws = spec.draws or DEFAULT_DRAWS
+    sigma = DEFAULT_DEMAND_SIGMA if spec.demand_sigma is None else spec.demand_sigma
+    generator = np.random.default_rng(spec.seed or 0)
+    rates = question.demand.planned_rate_per_s * np.exp(sigma * generator.standard_normal(draws))
+    return rates, generator.standard_normal((count, draws))
+
+
 def _drawn_devices(fleet: Resizer, *, rates_per_s: Array, deviates: Array) -> Array:
     """Devices of a fleet sized for each draw: its own log-normal factor on all its step times."""
     return fleet.devices_for(rates_per_s, capacity_factor=fleet.pace(deviates))
@@ -104,11 +136,8 @@ def uncertainty_of(question: Question, ranked: Sequence[Sized]) -> Uncertainty:
     spec = question.spec
     draws = spec.draws or DEFAULT_DRAWS
     sigma = DEFAULT_DEMAND_SIGMA if spec.demand_sigma is None else spec.demand_sigma
-    seed = spec.seed or 0
     compared = [ranked[0], *[item for item in ranked[1:] if item.cost.per_hour is not None]][:_COMPARED]
-    generator = np.random.default_rng(seed)
-    rates = question.demand.planned_rate_per_s * np.exp(sigma * generator.standard_normal(draws))
-    deviates = generator.standard_normal((len(compared), draws))
+    rates, deviates = _draws(question, count=len(compared))
     fleets = [resizer(item) for item in compared]
     devices = np.array(
         [_drawn_devices(fleet, rates_per_s=rates, deviates=row) for fleet, row in zip(fleets, deviates, strict=True)]
@@ -121,7 +150,7 @@ def uncertainty_of(question: Question, ranked: Sequence[Sized]) -> Uncertainty:
         regrets = _regrets(compared, devices * np.array([value or 0.0 for value in priced])[:, None])
     bars = tornado(question, ranked[0])
     return Uncertainty(
-        seed=seed,
+        seed=spec.seed or 0,
         draws=draws,
         demand_sigma=sigma,
         devices=_quantiles(devices[0]),

@@ -24,26 +24,50 @@ _SHOWN_FACTOR = 12.0
 """The axis ends at this many times the latency of an idle deployment: overload is off every scale."""
 
 
-def load_latency_chart(sweep: LoadSweep, *, metric: str = "ttft") -> Chart:
-    """Percentiles of ``ttft``, ``tpot`` or ``e2e`` over the arrival rate, with the knee and the saturation rate."""
+def _up_to(rates: tuple[float, ...], values: tuple[float, ...], highest: float) -> tuple[tuple[float, ...], ...]:
+    """A rising line until it leaves the axis, which it reaches between two points."""
+    for place, value in enumerate(values):
+        if value > highest and place:
+            share = (highest - values[place - 1]) / (value - values[place - 1])
+            end = rates[place - 1] + share * (rates[place] - rates[place - 1])
+            return (*rates[:place], end), (*values[:place], highest)
+    return rates, values
+
+
+def load_latency_chart(
+    sweep: LoadSweep, *, metric: str = "ttft", at_per_s: float | None = None, bound_s: float | None = None
+) -> Chart:
+    """Percentiles of ``ttft``, ``tpot`` or ``e2e`` over the arrival rate, with the knee and the saturation rate.
+
+    at_per_s : the rate that is asked about; bound_s : the objective on the p95
+    """
     rates = tuple(point.rate_per_s for point in sweep.points)
+    found = {
+        name: tuple(getattr(summary_of(point.stage, metric), field) for point in sweep.points)
+        for name, field, _ in _PERCENTILES
+    }
+    highest = max(max(values) for values in found.values())
+    shown = min(highest, max(found["p99"][0] * _SHOWN_FACTOR, 2 * (bound_s or 0.0)))
+    lines = {name: _up_to(rates, values, shown) for name, values in found.items()}
     series = tuple(
         Series(
             name=f"{metric.upper()} {name}",
             kind=SeriesKind.LINE,
-            x=rates,
-            y=tuple(getattr(summary_of(point.stage, metric), field) for point in sweep.points),
+            x=lines[name][0],
+            y=lines[name][1],
             color=color,
             dashed=name == "p50",
         )
-        for name, field, color in _PERCENTILES
+        for name, _, color in _PERCENTILES
     )
-    highest = max(max(item.y) for item in series)
-    shown = min(highest, series[-1].y[0] * _SHOWN_FACTOR)
     marks = [Annotation(text=f"saturated, {sweep.saturation_per_s:.3g}/s", x=sweep.saturation_per_s)]
     knee = sweep.knee_per_s
     if knee is not None:
         marks.insert(0, Annotation(text=f"knee, {knee:.3g}/s", x=knee))
+    if at_per_s is not None and at_per_s <= rates[-1]:
+        marks.append(Annotation(text=f"asked, {at_per_s:.3g}/s", x=at_per_s))
+    if bound_s is not None and bound_s <= shown:
+        marks.append(Annotation(text=f"p95 at most {bound_s:.3g} s", y=bound_s))
     return Chart(
         key=f"load_latency_{metric}",
         title=_title(sweep, metric),

@@ -56,6 +56,25 @@ def deployment_text(what_if: WhatIf) -> str:
     return ", ".join(parts)
 
 
+def compared_name(what_if: WhatIf) -> str:
+    """``h100-sxm-80gb TP4 fp8``: what tells a deployment from its neighbours."""
+    deployment = what_if.result.deployment
+    degrees = deployment.parallelism
+    formats = what_if.scenario.precision
+    named = formats.scheme or (formats.weights.value if formats.weights else "")
+    parts = (deployment.hardware.name, f"TP{degrees.tp_size}", named)
+    return " ".join(part for part in parts if part)
+
+
+def named_apart(found: Sequence[tuple[WhatIf, Json]]) -> list[Compared]:
+    """Deployments with their names, which a number tells apart where they are the same."""
+    names = [compared_name(what_if) for what_if, _ in found]
+    return [
+        (name if names.count(name) == 1 else f"{name} ({names[: place + 1].count(name)})", what_if, document)
+        for place, (name, (what_if, document)) in enumerate(zip(names, found, strict=True))
+    ]
+
+
 def compare_headline(compared: Sequence[Compared]) -> str:
     """The fastest, and the cheapest where prices are known; by the first token where there is no other."""
     field, noun = ("tpot_s", "per token") if all(item[2]["tpot_s"] for item in compared) else ("ttft_s", "to a token")

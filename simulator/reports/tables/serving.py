@@ -6,7 +6,7 @@ A served workload for people: stages, latencies with intervals, load over time. 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +17,10 @@ from simulator.engine.runs.intervals import IntervalMethod, IntervalSource
 from simulator.engine.runs.load_sweep import LoadSweep
 from simulator.engine.runs.metrics import LatencySummary, ObjectiveCheck, ServeResult, StageResult
 from simulator.engine.runs.served_run import ServedRun
-from simulator.kernels.timing import DEVIATE
+from simulator.kernels.timing import DEVIATE, chance_within
 from simulator.phases.deployment import Deployment
 from simulator.reports.content.quantities import bytes_text, percent_text, rate_text, seconds_text
+from simulator.reports.contract import Json
 from simulator.reports.formats.text import text_table
 from simulator.reports.words.assumptions import assumption_texts
 from simulator.traffic.requests import Floats
@@ -43,6 +44,50 @@ def sweep_rows(sweep: LoadSweep) -> list[tuple[str, ...]]:
         )
         for point in sweep.points
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveChance:
+    """A bound on the p95 of ``metric`` [s], what is predicted of it, and the probability that it holds."""
+
+    metric: str
+    bound_s: float
+    value_s: float
+    chance: float
+
+    @property
+    def text(self) -> str:
+        """``TTFT p95 374 ms of 1.00 s (99 %)``."""
+        return (
+            f"{self.metric.upper()} p95 {seconds_text(self.value_s)} of {seconds_text(self.bound_s)} "
+            f"({percent_text(self.chance)})"
+        )
+
+
+def objective_chances(document: Json, bounds_s: Mapping[str, float]) -> tuple[ObjectiveChance, ...]:
+    """Each bound by its metric beside the whole run of a served scenario; an overloaded one meets none."""
+    overall, ends = document["overall"], document["interval"]
+    found = []
+    for metric, bound_s in bounds_s.items():
+        name = f"{metric}_p95_s"
+        value_s = overall[name]
+        known = value_s is not None and not overall["saturated"]
+        chance = (
+            chance_within(bound_s, value=value_s, ends=tuple(ends.get(name) or (value_s, value_s))) if known else 0.0
+        )
+        found.append(ObjectiveChance(metric=metric, bound_s=bound_s, value_s=value_s or math.inf, chance=chance))
+    return tuple(found)
+
+
+def serving_headline(rate_per_s: float, document: Json, chances: Sequence[ObjectiveChance]) -> str:
+    """Whether a deployment holds its objectives at a rate, and the tightest of them."""
+    at = f"at {rate_text(rate_per_s, 'requests')}"
+    if document["overall"]["saturated"]:
+        return f"Overloaded {at}: the queue keeps growing"
+    missed = [item for item in chances if item.value_s > item.bound_s]
+    if missed:
+        return f"Misses {' and '.join(item.text for item in missed)} {at}"
+    return f"Holds its objectives {at}: {' and '.join(item.text for item in chances)}"
 
 
 STAGE_COLUMNS = (

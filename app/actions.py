@@ -1,0 +1,88 @@
+"""Beside a refusal: one click that asks for what would work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from app import display, widgets
+from app.uploaded import session_profiles
+from simulator.errors import RoofcastError
+from simulator.planner.fitting_changes import fitting_changes
+from simulator.planner.gap.records import Gap, GapOption
+from simulator.specs.question.plan_values import duration_s
+from simulator.specs.question.scenario import ScenarioSpec
+
+_KEYS = {"tp_size": "tp", "scheme": "weights", "kv_cache": "kv"}
+_NAMES = {"tp_size": "TP", "scheme": "Weights", "kv_cache": "KV cache"}
+# Fields of a plan that have a widget, and how a value becomes the widget's.
+_PLAN_KEYS = {"ttft_p95": "ttft", "tpot_p95": "tpot", "hardware": "gpus", "scheme": "formats", "weights": "formats"}
+
+
+def _apply(values: Mapping[str, Any]) -> None:
+    st.session_state.update(values)
+
+
+@st.cache_data(max_entries=200, show_spinner=False)
+def _fitting(question: str, profiles: str | None, _scenario: ScenarioSpec) -> list[tuple[str, str | int]]:
+    return [(change.field, change.value) for change in fitting_changes(_scenario, profiles=profiles)]
+
+
+def refusal(error: RoofcastError, scenario: ScenarioSpec | None) -> None:
+    """A refused deployment, and buttons for the nearest ones that fit."""
+    display.refusal(error)
+    if scenario is None:
+        return
+    profiles = session_profiles()
+    changes = _fitting(scenario.model_dump_json(), profiles, scenario)
+    offered = [(field, value) for field, value in changes if _KEYS[field] in widgets.shown()]
+    if not offered:
+        return
+    with st.container(horizontal=True, gap="small"):
+        for field, value in offered:
+            key = _KEYS[field]
+            st.button(
+                f"{_NAMES[field]} {value}",
+                key=f"fit_{field}",
+                on_click=_apply,
+                args=({key: value},),
+                icon=":material/build:",
+                help="Asks the same with this one change; it fits then.",
+            )
+
+
+def _widget_values(option: GapOption) -> dict[str, Any] | None:
+    """What to set for an option; None where no widget says it."""
+    found: dict[str, Any] = {}
+    for item in option.given:
+        key = _PLAN_KEYS.get(item.field)
+        if key is None or item.value is None:
+            return None
+        match key:
+            case "gpus":
+                found[key] = [str(item.value)]
+            case "ttft" | "tpot":
+                found[key] = duration_s(item.value)
+            case _:
+                found[key] = str(item.value)
+    return found
+
+
+def gap_actions(gap: Gap) -> None:
+    """Every single change that would make a plan possible and that a widget can say."""
+    serving = [option for option in gap.options if option.devices is not None]
+    with st.container(horizontal=True, gap="small"):
+        for place, option in enumerate(serving):
+            values = _widget_values(option)
+            if values is None:
+                continue
+            st.button(
+                f"{option.name.capitalize()}: {', '.join(str(item.value) for item in option.given)}",
+                key=f"gap_{place}",
+                on_click=_apply,
+                args=(values,),
+                icon=":material/build:",
+                help=f"{option.devices:,} {option.hardware} {option.label} serve then.",
+            )

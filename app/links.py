@@ -1,0 +1,160 @@
+"""Links that cannot lie: everything in them, and a banner for what is unknown, out of range or changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from app import baseline, question, widgets
+from app.uploaded import FILES, has_files, shared_id
+from simulator.specs.measured.validation_rows import library_digest
+from simulator.version import __version__
+
+_ASKED, _COMPLAINTS, _HISTORY, _OPENED, _SAID = "_asked", "_complaints", "_history", "_opened", "_said"
+VERSION, SAID = "v", "said"
+_OWN = (VERSION, SAID, FILES, *baseline.KEYS)
+_STREAMLIT = "embed"
+_LONGEST_SHOWN = 40
+_MOST_STEPS = 50
+
+
+def version() -> str:
+    """The program and the profiles and fits that answers are made of."""
+    return f"{__version__}-{library_digest()}"
+
+
+def said(headline: str) -> None:
+    """Remember the answer of this run."""
+    st.session_state[_SAID] = headline
+
+
+def _fingerprint() -> str:
+    return blake2b(st.session_state.get(_SAID, "").encode(), digest_size=4).hexdigest()
+
+
+def begin(page: str) -> None:
+    """Keep an address as it came, before widgets correct it; called before the page runs."""
+    if st.session_state.get(_OPENED) != page:
+        st.session_state[_OPENED] = page
+        st.session_state[_ASKED] = {key: tuple(st.query_params.get_all(key)) for key in st.query_params}
+        st.session_state[_COMPLAINTS] = {}
+        st.session_state[_HISTORY] = []
+
+
+def _same(texts: Sequence[str], value: object) -> bool:
+    """Whether a widget shows what an address says."""
+    text = texts[-1]
+    if isinstance(value, list):
+        return set(texts) == {str(item) for item in value}
+    if isinstance(value, bool):
+        return text.lower() == str(value).lower()
+    if isinstance(value, int | float):
+        try:
+            return float(text) == value
+        except ValueError:
+            return False
+    return text == ("" if value is None else str(value))
+
+
+def _quoted(text: str) -> str:
+    """What an address says, as inert text."""
+    return "".join(letter for letter in text[:_LONGEST_SHOWN] if letter.isprintable() and letter != "`")
+
+
+def _complaint(key: str, texts: Sequence[str]) -> str:
+    shown, given = widgets.shown().get(key), _quoted(", ".join(texts))
+    name = _quoted(key)
+    if shown is not None:
+        value = st.session_state[key]
+        if _same(texts, value):
+            return ""
+        instead = ", ".join(map(str, value)) if isinstance(value, list) else value
+        return f"`{name}={given}` is not possible here: {shown.allowed}. Answered with `{instead or 'nothing'}`."
+    if key in question.READ:
+        return "" if question.read(key, texts[-1]) is not None else f"`{name}={given}` is not possible: left out."
+    return f"`{name}={given}` asks nothing of this page: left out."
+
+
+def _complaints(asked: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    found = {
+        key: text
+        for key, texts in asked.items()
+        if key not in _OWN and not key.startswith(_STREAMLIT) and (text := _complaint(key, texts))
+    }
+    made = asked.get(VERSION, (version(),))[-1]
+    if made != version():
+        found[VERSION] = (
+            f"This link was made with roofcast `{_quoted(made)}`, this is `{version()}`: numbers may differ from what "
+            "its sender saw."
+        )
+    if asked.get(SAID, (_fingerprint(),))[-1] != _fingerprint():
+        found[SAID] = "The answer has changed since this link was made."
+    if FILES in asked and not has_files(asked[FILES][-1]):
+        found[FILES] = "The files that this link was made with are no longer on this server: upload them again."
+    damaged = [key for key in baseline.KEYS if key in asked and not baseline.is_usable(key)]
+    return found | {key: f"`{key}` cannot be read: compared with nothing pinned." for key in damaged}
+
+
+def end(place: Any) -> None:
+    """Say what of an address was not answered as it asks; remember this state for undo."""
+    state = st.session_state
+    shown = {key: state[key] for key in widgets.shown() if key in state}
+    if _ASKED in state:
+        found = _complaints(state.pop(_ASKED))
+        state[_COMPLAINTS] = {key: (text, shown.get(key)) for key, text in found.items()}
+        for key in (VERSION, SAID):
+            st.query_params.pop(key, None)
+    with place:
+        for key, (text, value) in state.get(_COMPLAINTS, {}).items():
+            if shown.get(key) == value:
+                st.warning(text, icon=":material/link_off:")
+    history = state.setdefault(_HISTORY, [])
+    if not history or history[-1] != shown:
+        history.append(shown)
+        del history[:-_MOST_STEPS]
+
+
+def parameters() -> dict[str, Any]:
+    """Everything that this page shows, its defaults included, and what made it."""
+    state = st.session_state
+    found = {key: value for key, value in question.kept().items() if value is not None}
+    found |= {key: state[key] for key in widgets.shown() if state.get(key) is not None}
+    found |= {key: st.query_params[key] for key in baseline.KEYS if key in st.query_params}
+    if (files := shared_id()) is not None:
+        found[FILES] = files
+    return found | {VERSION: version(), SAID: _fingerprint()}
+
+
+def _undo() -> None:
+    history = st.session_state[_HISTORY]
+    if len(history) > 1:
+        history.pop()
+        st.session_state.update(history.pop())
+
+
+def _reset() -> None:
+    defaults = {key: item.default for key, item in widgets.shown().items()}
+    question.forget()
+    st.session_state.update(question.at_default(defaults))
+    for key in baseline.KEYS:
+        baseline.unpin(key)
+
+
+@st.fragment
+def _share() -> None:
+    place = st.popover("Share", icon=":material/share:", key="share", on_change="rerun")
+    if place.open:
+        with place:
+            st.caption("Shows a colleague what you see: every input, pinned baselines, uploads and versions.")
+            st.code(f"{st.context.url or ''}?{urlencode(parameters(), doseq=True)}", language=None, wrap_lines=True)
+
+
+def controls() -> None:
+    """Share, undo, reset."""
+    _share()
+    st.button("Undo", key="undo", on_click=_undo, icon=":material/undo:", help="Take the last change back.")
+    st.button("Reset", key="reset", on_click=_reset, icon=":material/restart_alt:", help="What this page asks first.")

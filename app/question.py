@@ -1,0 +1,181 @@
+"""The question that goes from page to page, and the bar that says it on each: model, demand, objectives, fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from app import inputs, widgets
+from app.uploaded import session_profiles
+from simulator.planner.workload_presets import CHAT, PRESET_NAMES, WorkloadPreset, workload_preset
+from simulator.reports.content.quantities import count_text, rate_text, seconds_text
+from simulator.specs.loading import list_hardware
+from simulator.specs.model.loading import list_models
+
+_KEPT, _PAGE, _PLACE, _DEPLOYED, _FILLED = "_kept", "_page", "_bar", "_deployed", "_bar_filled"
+_DEGREES = ("tp", "pp", "dp", "ep")
+_DEPLOYMENT = ("model", "gpu", *_DEGREES, "weights", "kv", "engine", "seqs", "step_tokens")
+# Where a replica comes from; no longer true of one that somebody changes.
+_ORIGIN = ("replicas", "pool")
+POOLS = ("prefill", "decode")
+# Every key of the question, and how its text in an address is read.
+READ: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("model", "gpu", "preset", "weights", "kv", "engine", "pool"), str),
+    **dict.fromkeys((*_DEGREES, "seqs", "step_tokens", "batch", "isl", "osl", "replicas"), int),
+    **dict.fromkeys(("rps", "rate", "ttft", "tpot", "isl_cv", "osl_cv", "prefix"), float),
+}
+
+
+def _allowed(key: str) -> tuple[str, ...] | None:
+    """Names that a key takes; None for numbers."""
+    match key:
+        case "model":
+            return list_models(profiles=session_profiles())
+        case "gpu":
+            return list_hardware(profiles=session_profiles())
+        case "preset":
+            return PRESET_NAMES
+        case "weights":
+            return inputs.WEIGHTS
+        case "kv":
+            return inputs.KV_DTYPES
+        case "engine":
+            return inputs.ENGINES
+        case "pool":
+            return POOLS
+    return None
+
+
+def read(key: str, text: str) -> Any:
+    """The value of a key that no widget of this page has; None for one that cannot be meant."""
+    names = _allowed(key)
+    if names is not None:
+        return text if text in names else None
+    try:
+        value = READ[key](text)
+    except ValueError:
+        return None
+    return value if 0 <= value < float("inf") else None
+
+
+def kept() -> dict[str, Any]:
+    """What is asked, by key."""
+    found: dict[str, Any] = st.session_state.setdefault(_KEPT, {})
+    return found
+
+
+def hand_on(given: dict[str, Any]) -> None:
+    """Ask about another deployment from the next page on."""
+    for key in (*_DEPLOYMENT[1:], *_ORIGIN):
+        kept().pop(key, None)
+    st.session_state.pop(_DEPLOYED, None)
+    kept().update({key: value for key, value in given.items() if value is not None})
+
+
+def carry_over(page: str) -> None:
+    """Let a page ask what the one before it asked; called before the page runs."""
+    if st.session_state.get(_PAGE, page) != page:
+        for key, value in kept().items():
+            if key not in st.query_params:
+                st.session_state[key] = value
+                st.query_params[key] = str(value)
+        st.session_state.pop(_DEPLOYED, None)
+    st.session_state[_PAGE] = page
+
+
+def keep() -> None:
+    """Remember what this page asks; called when its widgets are complete."""
+    found, shown = kept(), widgets.shown()
+    for key in READ:
+        if key in shown:
+            value = st.session_state[key]
+        else:
+            value = read(key, st.query_params[key]) if key in st.query_params else found.get(key)
+        found.pop(key, None)
+        if value is not None:
+            found[key] = value
+    deployed = tuple(found.get(key) for key in _DEPLOYMENT)
+    if st.session_state.get(_DEPLOYED, deployed) != deployed:
+        for key in _ORIGIN:
+            found.pop(key, None)
+            st.query_params.pop(key, None)
+    st.session_state[_DEPLOYED] = deployed
+
+
+def preset() -> WorkloadPreset:
+    """The kind of demand that is asked about."""
+    return workload_preset(kept().get("preset", CHAT.name))
+
+
+def reserve(place: Any) -> None:
+    """Where the bar of this run goes."""
+    st.session_state[_PLACE], st.session_state[_FILLED] = place, False
+
+
+def deployment_text() -> str:
+    """``57 decode replicas of mi355x TP1 fp8``; empty where no accelerator was chosen."""
+    asked = kept()
+    if "gpu" not in asked:
+        return ""
+    degrees = [f"{key.upper()}{asked[key]}" for key in _DEGREES if asked.get(key, 1) != 1]
+    formats = [asked[key] for key in ("weights", "kv") if asked.get(key, inputs.NATIVE) != inputs.NATIVE]
+    text = " ".join((asked["gpu"], *degrees, *formats))
+    if "replicas" not in asked:
+        return text
+    return f"one of {count_text(asked['replicas'])} {asked.get('pool', '')} replicas of {text}".replace("  ", " ")
+
+
+def demand_text() -> str:
+    """``1,000 requests/s of 1,155 → 211 tokens``."""
+    asked, kind = kept(), preset()
+    lengths = (
+        f"{count_text(asked.get('isl', kind.isl_tokens))} → {count_text(asked.get('osl', kind.osl_tokens))} tokens"
+    )
+    return f"{rate_text(asked['rps'], 'requests')} of {lengths}" if "rps" in asked else lengths
+
+
+def objectives_text() -> str:
+    """``TTFT p95 ≤ 1.00 s, TPOT p95 ≤ 50.0 ms``."""
+    asked, kind = kept(), preset()
+    bounds = (("TTFT", asked.get("ttft", kind.ttft_p95_s)), ("TPOT", asked.get("tpot", kind.tpot_p95_s)))
+    return ", ".join(f"{name} p95 ≤ {seconds_text(bound)}" for name, bound in bounds)
+
+
+def text(fleet: str = "") -> str:
+    """The whole question in a line."""
+    parts = (kept().get("model", ""), demand_text(), objectives_text(), fleet or deployment_text())
+    return " · ".join(part for part in parts if part)
+
+
+def forget() -> None:
+    """Ask nothing that a page does not show."""
+    kept().clear()
+    for key in READ:
+        if key not in widgets.shown():
+            st.query_params.pop(key, None)
+
+
+def at_default(defaults: dict[str, Any]) -> dict[str, Any]:
+    """Values of a page that nobody has touched: a preset's where the first one has them."""
+    first = workload_preset(defaults["preset"]) if "preset" in defaults else CHAT
+    st.session_state.pop(inputs.LAST_PRESET, None)
+    fields = inputs.PRESET_FIELDS
+    return {key: getattr(first, fields[key]) if key in fields else value for key, value in defaults.items()}
+
+
+def show_once() -> None:
+    """Fill the bar of a page that has not done so itself."""
+    if not st.session_state.get(_FILLED):
+        show()
+
+
+def show(*, fleet: str = "") -> None:
+    """Fill the bar; the last call of a run stands."""
+    keep()
+    st.session_state[_FILLED] = True
+    model, *rest = text(fleet).split(" · ")
+    with st.session_state[_PLACE].container():
+        st.markdown(f"**{model}** · {' · '.join(rest)}" if rest else model)
+    st.set_page_config(page_title=f"{model}, {demand_text()} · roofcast")

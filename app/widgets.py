@@ -1,0 +1,121 @@
+"""Widgets that live in the address. Each key is its name there; each says what it takes, for links, undo and reset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import streamlit as st
+
+_SHOWN = "_shown"
+_NUMBER = "%.6g"
+T = TypeVar("T", str, int)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A widget of the page: what it says until somebody changes it, and in words what it takes."""
+
+    default: object
+    allowed: str
+
+
+def begin() -> None:
+    """Forget the widgets of the run before."""
+    st.session_state[_SHOWN] = {}
+
+
+def shown() -> dict[str, Shown]:
+    """The widgets of this run by their key."""
+    found: dict[str, Shown] = st.session_state.setdefault(_SHOWN, {})
+    return found
+
+
+def _register(key: str, default: object, allowed: str) -> None:
+    shown()[key] = Shown(default=default, allowed=allowed)
+
+
+def _names(options: Sequence[object]) -> str:
+    few = 8
+    listed = ", ".join(str(option) for option in options[:few])
+    return listed if len(options) <= few else f"{listed} and more"
+
+
+def choice(
+    label: str, options: Sequence[T], *, key: str, default: T, help: str, on_change: Callable[[], None] | None = None
+) -> T:
+    """One of a few names or numbers, never typed: what a browser sends is looked up in the list."""
+    index = options.index(default) if default in options else 0
+    _register(key, options[index], _names(options))
+    found: T = st.selectbox(label, options, index=index, key=key, bind="query-params", on_change=on_change, help=help)
+    return found
+
+
+def several(label: str, options: Sequence[str], *, key: str, placeholder: str, help: str) -> tuple[str, ...]:
+    """Any of a few names."""
+    _register(key, [], _names(options))
+    return tuple(st.multiselect(label, options, key=key, bind="query-params", placeholder=placeholder, help=help))
+
+
+def whole(label: str, *, key: str, low: int, high: int, value: int, help: str, step: int = 1) -> int:
+    """A slider of whole numbers."""
+    _register(key, value, f"{low:,} to {high:,}")
+    return st.slider(label, low, high, value, step, key=key, bind="query-params", help=help)
+
+
+def share(label: str, *, key: str, low: float, high: float, value: float, step: float, help: str) -> float:
+    """A slider of percents."""
+    _register(key, value, f"{low:g} to {high:g}")
+    return st.slider(label, low, high, value, step, format="percent", key=key, bind="query-params", help=help)
+
+
+def count(label: str, *, key: str, low: int, high: int, value: int, help: str) -> int:
+    """A box of whole numbers."""
+    _register(key, value, f"{low:,} to {high:,}")
+    return int(st.number_input(label, low, high, value, key=key, bind="query-params", help=help))
+
+
+def optional_count(label: str, *, key: str, low: int, high: int, placeholder: str, help: str) -> int | None:
+    """A box of whole numbers that may stay empty; ``placeholder`` says what stands for it then."""
+    _register(key, None, f"{low:,} to {high:,}")
+    return st.number_input(label, low, high, None, key=key, bind="query-params", placeholder=placeholder, help=help)
+
+
+def number(label: str, *, key: str, low: float, high: float, value: float, step: float, help: str) -> float:
+    """A real number within bounds."""
+    _register(key, value, f"{low:g} to {high:,g}")
+    return float(
+        st.number_input(label, low, high, value, step, format=_NUMBER, key=key, bind="query-params", help=help)
+    )
+
+
+def optional_number(
+    label: str, *, key: str, low: float, high: float, step: float, placeholder: str, help: str
+) -> float | None:
+    """A real number that may stay empty."""
+    _register(key, None, f"{low:g} to {high:,g}")
+    return st.number_input(
+        label, low, high, None, step, format=_NUMBER, key=key, bind="query-params", placeholder=placeholder, help=help
+    )
+
+
+def switch(label: str, *, key: str, help: str) -> bool:
+    """On or off."""
+    _register(key, False, "true or false")
+    return st.toggle(label, key=key, bind="query-params", help=help)
+
+
+def view(label: str, options: Sequence[str], *, key: str) -> str:
+    """One of a few things to look at; the first until another is chosen."""
+    _register(key, options[0], _names(options))
+    chosen = st.segmented_control(
+        label,
+        options,
+        default=options[0],
+        key=key,
+        bind="query-params",
+        label_visibility="collapsed",
+        required=True,
+    )
+    return chosen or options[0]

@@ -1,0 +1,70 @@
+"""What a search found or refused, one kind of replica at a time, to be asked about by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.records import Role
+from simulator.planner.search.candidates import Candidate
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.techniques import TechniquesSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSetup:
+    """One kind of replica of a fleet, or one that was refused.
+
+    name : the fleet or candidate as tables write it; role : of its pool, empty where replicas do both
+    replicas : of the fleet, spares aside; rate_per_s, sequences : of one of them with the spares down; all three None
+    where there is no fleet
+    """
+
+    name: str
+    role: Role
+    hardware: str
+    parallelism: ParallelismSpec
+    precision: PrecisionSpec
+    engine: EngineSpec
+    techniques: TechniquesSpec
+    replicas: int | None = None
+    rate_per_s: float | None = None
+    sequences: int | None = None
+
+
+def _setup(candidate: Candidate, *, name: str) -> ReplicaSetup:
+    return ReplicaSetup(
+        name=name,
+        role="",
+        hardware=candidate.platform.hardware.name,
+        parallelism=candidate.parallelism,
+        precision=candidate.precision,
+        engine=candidate.engine,
+        techniques=candidate.techniques,
+    )
+
+
+def fleet_setups(plan: CapacityPlan, place: int) -> tuple[ReplicaSetup, ...]:
+    """Every kind of replica of ``plan.fleets[place]``, in the order of a request's way."""
+    fleet, sized = plan.fleets[place], plan.basis.shown[place]
+    found = []
+    for pool, part in zip(fleet.pools, sized.evaluated.parts, strict=True):
+        # A prompt of a prefill pool is computed alone; the other pool has what a replica of the fleet holds at once.
+        together = 1 if pool.role == "prefill" else max(round(fleet.degraded.mean_sequences), 1)
+        found.append(
+            replace(
+                _setup(part.candidate, name=f"{fleet.devices:,} {fleet.accelerators} {fleet.label}"),
+                role=pool.role,
+                replicas=pool.replicas,
+                rate_per_s=plan.demand.planned_rate_per_s / pool.replicas,
+                sequences=together,
+            )
+        )
+    return tuple(found)
+
+
+def refused_setup(candidate: Candidate) -> ReplicaSetup:
+    """A candidate that no fleet is made of, on its own."""
+    return _setup(candidate, name=f"{candidate.platform.hardware.name} {candidate.label}")

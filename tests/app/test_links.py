@@ -1,0 +1,159 @@
+"""A link shows what its sender saw, or says what of it cannot be shown; undo and reset take changes back."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import parse_qs
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.links import SAID, VERSION, version
+from app.uploaded import FILES
+from tests.app.pages import headline, metrics, opened
+from tests.app.tiny_model import TINY_CONFIG
+
+SMALL = {"model": "llama-3.1-8b", "gpus": "h100-sxm-80gb", "rps": "50"}
+QUICK: list[tuple[str, dict[str, str]]] = [
+    ("what_if", {}),
+    *(("what_if", {"preset": preset}) for preset in ("Code", "RAG", "Long context", "Batch", "Agents", "Reasoning")),
+    *(("what_if", {"model": model, "batch": "8"}) for model in ("qwen3-8b", "mistral-7b-v0.3", "gemma-2-9b")),
+    *(("what_if", {"weights": name}) for name in ("fp8", "int8", "gptq-g128", "awq", "nf4")),
+    *(("what_if", {"gpu": name}) for name in ("a100-sxm-80gb", "mi300x", "l40s", "rtx-4090")),
+    ("what_if", {"model": "mixtral-8x7b", "tp": "4", "ep": "4"}),
+    ("what_if", {"model": "llama-3.1-70b", "tp": "8", "pp": "2", "kv": "fp8", "engine": "sglang"}),
+    ("what_if", {"speculation": "eagle", "k": "3", "acceptance": "0.8"}),
+    ("what_if", {"speculation": "ngram"}),
+    ("what_if", {"sparsity": "unstructured, stored compressed", "zeros_sparsity": "0.7"}),
+    ("what_if", {"adapters": "lora", "rank": "8", "loras": "2", "separate": "true"}),
+    ("what_if", {"seqs": "16", "step_tokens": "512", "batch": "64"}),
+    ("what_if", {"exit": "0.5", "neurons": "0.6", "offload": "0.1", "attention": "standard"}),
+    ("roofline", {}),
+    ("roofline", {"batch": "7", "context": "999", "operator": "down_proj (prefill)"}),
+    ("roofline", {"model": "deepseek-v3", "gpu": "b200-sxm", "tp": "8", "ep": "8"}),
+    ("compare", {"columns": "2", "gpu_b": "l40s", "weights_b": "fp8"}),
+    ("compare", {"columns": "4", "preset": "RAG"}),
+    ("validation", {"source": "inferencex", "measured_on": "mi300x", "details": "Kernels"}),
+    ("profiles", {"browse": "Models", "model": "mixtral-8x7b"}),
+]
+SLOW: list[tuple[str, dict[str, str]]] = [
+    ("serving", {"rate": "3", "preset": "Code"}),
+    ("serving", {"rate": "12", "osl_cv": "0.2", "prefix": "0.5", "tpot": "0.02"}),
+    ("plan", SMALL),
+    ("plan", {**SMALL, "sure": "Robust: 90 %", "load": "0.7", "spares": "2", "price": "on_demand"}),
+    ("plan", {**SMALL, "formats": "fp8", "ttft": "0.4", "view": "Rejected"}),
+    ("plan", {"rps": "20", "preset": "Agents", "view": "Assumptions", "growth": "0.1"}),
+]
+
+
+def _link(page: AppTest) -> dict[str, str]:
+    """The parameters of the link that Share shows."""
+    page.session_state["share"] = True
+    page.run()
+    text = next(item.value for item in page.code if "?" in item.value and VERSION in item.value)
+    return {key: values if len(values) > 1 else values[0] for key, values in parse_qs(text.partition("?")[2]).items()}
+
+
+def _banner(page: AppTest) -> list[str]:
+    return [item.value for item in page.warning if item.icon == ":material/link_off:"]
+
+
+def _round_trip(name: str, query: dict[str, str]) -> None:
+    sent = opened(name, query)
+    assert not sent.exception
+    assert not _banner(sent)
+    got = opened(name, _link(sent))
+    assert not _banner(got)
+    assert headline(got) == headline(sent)
+    assert metrics(got) == metrics(sent)
+    assert [item.value for item in got.error] == [item.value for item in sent.error]
+    assert {key: value for key, value in _link(got).items() if key != SAID} == {
+        key: value for key, value in _link(sent).items() if key != SAID
+    }
+
+
+@pytest.mark.parametrize(("name", "query"), QUICK)
+def test_a_link_shows_what_its_sender_saw(name: str, query: dict[str, str]) -> None:
+    _round_trip(name, query)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "query"), SLOW)
+def test_a_link_to_a_plan_or_a_load_shows_what_its_sender_saw(name: str, query: dict[str, str]) -> None:
+    _round_trip(name, query)
+
+
+@pytest.mark.parametrize(("name", "query", "said"), [
+    ("what_if", {"model": "nope"}, ("`model=nope` is not possible here", "Answered with `llama-3.1-8b`")),
+    ("what_if", {"batch": "0"}, ("`batch=0`", "1 to 512")),
+    ("what_if", {"batch": "100000"}, ("`batch=100000`", "1 to 512")),
+    ("what_if", {"isl": "12x"}, ("`isl=12x`", "1 to 131,072")),
+    ("what_if", {"tp": "3"}, ("`tp=3`", "1, 2, 4, 8")),
+    ("what_if", {"weights": "fp7"}, ("`weights=fp7`", "Answered with `native`")),
+    ("what_if", {"warp": "9"}, ("`warp=9` asks nothing of this page",)),
+    ("what_if", {"rps": "abc"}, ("`rps=abc` is not possible",)),
+    ("what_if", {"model": "<script>alert(1)</script>"}, ("`model=<script>alert(1)</script>`",)),
+    ("plan", {**SMALL, "rps": "0"}, ("`rps=0`", "0.01 to 100,000")),
+    ("plan", {**SMALL, "rps": "1000000"}, ("`rps=1000000`", "0.01 to 100,000")),
+    ("plan", {**SMALL, "gpus": "warp9"}, ("`gpus=warp9`",)),
+    ("roofline", {"gpu": "gone"}, ("`gpu=gone`",)),
+    ("what_if", {"baseline": "{"}, ("`baseline` cannot be read",)),
+    ("what_if", {VERSION: "0.0.1-abc"}, ("made with roofcast `0.0.1-abc`", "numbers may differ")),
+    ("what_if", {SAID: "00000000"}, ("The answer has changed",)),
+    ("what_if", {FILES: "0123456789abcdef"}, ("no longer on this server",)),
+])  # fmt: skip
+def test_what_a_link_cannot_show_is_said(name: str, query: dict[str, str], said: tuple[str, ...]) -> None:
+    page = opened(name, query)
+    assert not page.exception
+    (text,) = _banner(page)
+    for part in said:
+        assert part in text
+
+
+def test_a_banner_goes_when_its_input_is_changed() -> None:
+    page = opened("what_if", {"batch": "0"})
+    assert _banner(page)
+    page.number_input(key="osl").set_value(99).run()
+    assert _banner(page), "something else was changed"
+    page.slider(key="batch").set_value(9).run()
+    assert not _banner(page)
+
+
+def test_a_link_of_this_version_is_taken_without_a_word() -> None:
+    assert not _banner(opened("what_if", {VERSION: version()}))
+
+
+def test_uploads_travel_with_a_link_and_survive_a_reload() -> None:
+    page = opened("profiles", {"browse": "Models"})
+    page.file_uploader[0].set_value(("tiny.json", json.dumps(TINY_CONFIG).encode(), "application/json")).run()
+    assert page.success
+    page.selectbox(key="model").set_value("tiny").run()
+    sent = _link(page)
+    assert FILES in sent
+    other = opened("what_if", {"model": "tiny", FILES: sent[FILES]})
+    assert not _banner(other)
+    assert "tiny" in headline(other)
+    assert _link(other)[FILES] == sent[FILES]
+
+
+def test_undo_takes_back_one_change_at_a_time() -> None:
+    page = opened("what_if", {"batch": "8"})
+    first = metrics(page)
+    page.slider(key="batch").set_value(64).run()
+    page.selectbox(key="weights").set_value("fp8").run()
+    page.button(key="undo").click().run()
+    assert page.selectbox(key="weights").value == "native"
+    assert page.slider(key="batch").value == 64
+    page.button(key="undo").click().run()
+    assert metrics(page) == first
+    page.button(key="undo").click().run()
+    assert metrics(page) == first
+
+
+def test_reset_asks_what_the_page_asks_first() -> None:
+    first = opened("what_if")
+    page = opened("what_if", {"preset": "RAG", "model": "qwen3-8b", "batch": "7", "weights": "fp8", "seqs": "8"})
+    page.button(key="reset").click().run()
+    assert not page.exception
+    assert metrics(page) == metrics(first)
+    assert headline(page) == headline(first)

@@ -1,0 +1,135 @@
+"""One question goes through every page, and a page that nobody has touched asks what its bare command asks."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shlex
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.opening import widget_values
+from simulator.cli import plan_capacity
+from simulator.cli.entry import run
+from simulator.cli.roofcast import app as roofcast
+from simulator.planner.plan import plan_capacity as planned
+from simulator.planner.replica_setup import fleet_setups, refused_setup
+from simulator.reports.content.quantities import count_text, seconds_text
+from simulator.specs.question.defaults import HARDWARE, MODEL, PLANNED_MODEL, PLANNED_RATE_PER_S, SERVED_RATE_PER_S
+from simulator.specs.question.plan import plan_spec
+from tests.app.pages import PAGES, captions, headline, metrics, opened, printed
+
+
+def _documents(command: str) -> dict[str, Any]:
+    """What a command of the README prints as JSON."""
+    name, *words = shlex.split(command)
+    entry = plan_capacity.app if name == "plan-capacity" else roofcast
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(io.StringIO()):
+        assert run(entry, name=name, arguments=[*words, "--json"]) == 0
+    document: dict[str, Any] = json.loads(stream.getvalue())
+    return document
+
+
+def _bar(page: AppTest) -> str:
+    """The question on top."""
+    return next(item.value for item in page.markdown if " → " in item.value)
+
+
+def test_the_first_plan_is_that_of_the_shortest_command() -> None:
+    bare = _documents(f"plan-capacity --rps {PLANNED_RATE_PER_S:g} --model {PLANNED_MODEL}")
+    assert (PLANNED_RATE_PER_S, PLANNED_MODEL) == (1000, "llama-3.1-70b"), "what the README says first"
+    (document,) = printed(opened("plan"))
+    assert document["plan"] == bare["plan"]
+    assert document["assumptions"] == bare["assumptions"]
+    assert {"spares", "workload", "objectives"}.isdisjoint(document.get("given", ()))
+
+
+def test_the_first_load_is_that_of_the_shortest_command() -> None:
+    bare = _documents(f"roofcast serve --model {MODEL} --hardware {HARDWARE} --rate {SERVED_RATE_PER_S:g}")
+    page = opened("serving")
+    (document,) = printed(page)
+    assert document["overall"] == bare["overall"]
+    assert document["interval"] == bare["interval"]
+    assert metrics(page)["TTFT p95"] == seconds_text(bare["overall"]["ttft_p95_s"])
+
+
+def test_the_first_roofline_is_that_of_the_shortest_command() -> None:
+    bare = _documents(f"roofcast step --model {MODEL} --hardware {HARDWARE} --batch 32")
+    page = opened("roofline")
+    (document,) = printed(page)
+    assert document == bare
+    assert metrics(page)["Decode step"] == seconds_text(bare["step_s"])
+
+
+def test_techniques_are_asked_as_the_library_means_them() -> None:
+    page = opened("what_if", {"speculation": "eagle"})
+    (line,) = [json.loads(item.value) for item in _opened_command(page)]
+    assert line["techniques"] == {"speculation": {"method": "eagle"}}
+
+
+def _opened_command(page: AppTest) -> list[Any]:
+    printed(page)
+    return list(page.code)[1:]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_says_the_question(name: str) -> None:
+    asked = {"model": "llama-3.1-8b", "isl": "777", "ttft": "3", "gpus": "h100-sxm-80gb", "rps": "33"}
+    bar = _bar(opened(name, asked))
+    for part in ("**llama-3.1-8b**", "777 → 211 tokens", "TTFT p95 ≤ 3.00 s", "TPOT p95 ≤ 50.0 ms", "33.0 requests/s"):
+        assert part in bar, part
+
+
+def test_a_plan_is_handed_on_as_it_was_found() -> None:
+    spec = plan_spec({"rate_per_s": 5.0, "model": "llama-3.1-405b", "hardware": ("b200-sxm",)})
+    plan = planned(spec)
+    (setup,) = fleet_setups(plan, 0)
+    query = {key: str(value) for key, value in widget_values(setup).items() if value is not None}
+    page = opened("serving", {"model": "llama-3.1-405b", **query})
+    assert not page.error
+    assert not page.warning
+    (document,) = printed(page)
+    assert document["overall"]["requests_per_s"] > 0
+    assert f"one of {count_text(plan.best.replicas)} replicas of b200-sxm TP8" in _bar(page)
+    # Four ways to say the same deployment: its memory is the plan's, to the block.
+    assert document["memory"]["kv_blocks"] * 16 == plan.best.replica.memory.kv_capacity_tokens
+
+
+def test_every_fleet_and_refusal_can_be_opened() -> None:
+    plan = planned(plan_spec({"rate_per_s": 20.0, "model": "deepseek-v3"}))
+    setups = [setup for place in range(len(plan.fleets)) for setup in fleet_setups(plan, place)]
+    setups += [refused_setup(item.candidate) for item in plan.rejections[:20]]
+    assert {setup.role for setup in setups} == {"", "prefill", "decode"}
+    page = opened("what_if", {"model": "deepseek-v3"})
+    for key in ("tp", "pp", "dp", "ep", "weights", "kv", "engine", "gpu"):
+        options = set(page.selectbox(key=key).options)
+        assert {str(widget_values(setup)[key]) for setup in setups} <= options, key
+
+
+def test_a_fleet_of_two_pools_opens_each_and_says_so() -> None:
+    page = opened("plan")
+    assert "prefill" in headline(page)
+    assert any("Pools serve together" in text for text in captions(page))
+    refused = next(name for name in page.selectbox(key="look").options if name.endswith("(refused)"))
+    page.selectbox(key="look").set_value(refused).run()
+    assert not page.exception
+    assert not any("Pools serve together" in text for text in captions(page))
+
+
+def test_a_comparison_starts_from_the_deployment_of_the_question() -> None:
+    page = opened("compare", {"model": "llama-3.1-70b", "gpu": "b200-sxm", "tp": "2", "weights": "fp8"})
+    columns = list(page.dataframe[0].value.columns)
+    assert columns[1:] == ["b200-sxm TP2 fp8", "h200-sxm-141gb TP2 fp8", "b200-sxm TP2 fp8 (2)"] or len(columns) == 4
+    assert columns[1].startswith("b200-sxm TP2 fp8")
+    assert "b200-sxm" in headline(page)
+
+
+def test_a_changed_deployment_is_no_longer_one_of_the_plan() -> None:
+    page = opened("what_if", {"gpu": "b200-sxm", "replicas": "5"})
+    assert "one of 5 replicas of b200-sxm" in _bar(page)
+    page.selectbox(key="tp").set_value(2).run()
+    assert "replicas" not in _bar(page)

@@ -1,0 +1,86 @@
+"""The verdict stands before the numbers, and a refusal comes with what would work."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.planner.fitting_changes import fitting_changes
+from simulator.planner.plan import plan_capacity
+from simulator.planner.serving.replica_load import meeting_chances
+from simulator.planner.studies.uncertainty import Uncertainty, drawn_fleet
+from simulator.reports.content.quantities import count_text, percent_text
+from simulator.specs.documents import validate
+from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.scenario import ScenarioSpec
+from tests.app.pages import captions, headline, metrics, opened, printed
+
+SMALL = {"gpus": "h100-sxm-80gb", "rps": "50"}
+
+
+def test_a_verdict_draws_what_the_risk_study_draws() -> None:
+    plan = plan_capacity(plan_spec({"rate_per_s": 50.0, "hardware": ("h100",), "uncertainty": True}))
+    study = plan.study(Uncertainty)
+    assert study is not None
+    drawn = drawn_fleet(plan.basis.question, plan.basis.shown[0])
+    assert (drawn.enough_share, drawn.devices) == (study.enough_share, study.devices)
+
+
+@pytest.mark.parametrize("confidence", [50, 80, 90])
+def test_a_fleet_holds_its_objectives_as_surely_as_it_was_sized_for(confidence: int) -> None:
+    plan = plan_capacity(plan_spec({"rate_per_s": 500.0, "hardware": ("h100",), "confidence": confidence}))
+    chances = meeting_chances(plan.best, objectives=plan.objectives)
+    # Whole replicas, and the highest load of one, leave more than was asked; never less.
+    assert confidence / 100 - 0.05 <= min(chances) <= 1.0
+
+
+def test_the_verdict_stands_on_the_page_with_the_chance_of_every_objective() -> None:
+    page = opened("plan", SMALL)
+    (document,) = printed(opened("plan", {**SMALL, "view": "Risk"}))
+    risk = document["uncertainty"]
+    said = " ".join(item.value for item in page.markdown)
+    assert f"Carries {percent_text(risk['enough_share'])} of draws" in said
+    assert f"need {count_text(risk['devices']['p90'])} GPUs" in said
+    assert "Confidence " in said
+    assert len([text for text in captions(page) if "badge[≤ " in text]) == 2
+
+
+def test_the_robust_fleet_is_no_smaller_than_the_cheapest() -> None:
+    found = []
+    for sure in ("Cheapest: as predicted", "Robust: 90 %"):
+        page = opened("plan", {**SMALL, "rps": "500", "sure": sure})
+        assert not page.exception
+        found.append(int(metrics(page)["GPUs"].replace(",", "")))
+    assert found[0] < found[1]
+
+
+def test_a_load_is_judged_against_its_objectives() -> None:
+    assert headline(opened("serving")).startswith("Holds its objectives at 8.00 requests/s")
+    assert headline(opened("serving", {"tpot": "0.002"})).startswith("Misses TPOT p95 ")
+    assert headline(opened("serving", {"rate": "500"})).startswith("Overloaded at 500 requests/s")
+
+
+@pytest.mark.parametrize("name", ["what_if", "serving"])
+def test_one_click_applies_what_fits(name: str) -> None:
+    page = opened(name, {"model": "llama-3.1-70b"})
+    assert "memory of a device by" in page.error[0].value
+    page.button(key="fit_tp_size").click().run()
+    assert not page.error
+    assert page.selectbox(key="tp").value == 4
+    assert headline(page)
+
+
+def test_changes_that_fit_do_and_the_step_below_does_not() -> None:
+    fields = {"id": 1, "kind": "batch", "model": "llama-3.1-70b", "hardware": "h100", "batch_size": 1,
+              "isl_tokens": 100, "osl_tokens": 10}  # fmt: skip
+    found = {item.field: item.value for item in fitting_changes(validate(ScenarioSpec, fields, where=""))}
+    assert found == {"tp_size": 4, "scheme": "gptq-g128"}
+
+
+def test_a_refused_plan_offers_what_would_serve() -> None:
+    page = opened("plan", {"model": "llama-3.1-405b", "rps": "10", "gpus": "h100-sxm-80gb", "ttft": "0.2"})
+    assert page.error
+    button = next(item for item in page.button if item.label.startswith("A later answer"))
+    button.click().run()
+    assert not page.error
+    assert page.number_input(key="ttft").value > 0.2
+    assert "h100-sxm-80gb" in headline(page)

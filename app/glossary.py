@@ -14,6 +14,7 @@ TP = "Tensor parallelism: each layer is split over this many accelerators, which
 PP = "Pipeline parallelism: layers are divided over this many groups of accelerators."
 REPLICA = "One copy of the model on its accelerators. A fleet is all replicas and the spare ones."
 CONTEXT = "Tokens that every sequence of a decode step attends to, and of the prompt of a prefill."
+SWEEP = "One deployment, changed along two axes; objectives hold by the mean in a batch, by the p95 under a rate."
 BATCH = "Sequences that the model works on at the same time."
 PRECISION = "How numbers are stored: fewer bits mean less memory traffic and faster matrix products."
 SPARSITY = "Zeros in the weights that the hardware or the kernel can skip."

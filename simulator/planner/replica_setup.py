@@ -10,6 +10,7 @@ from simulator.planner.search.candidates import Candidate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.techniques import TechniquesSpec
 
 
@@ -68,3 +69,21 @@ def fleet_setups(plan: CapacityPlan, place: int) -> tuple[ReplicaSetup, ...]:
 def refused_setup(candidate: Candidate) -> ReplicaSetup:
     """A candidate that no fleet is made of, on its own."""
     return _setup(candidate, name=f"{candidate.platform.hardware.name} {candidate.label}")
+
+
+def scenario_setup(scenario: ScenarioSpec, *, name: str) -> ReplicaSetup:
+    """The deployment of a scenario, with the sequences or the rate that it was asked about."""
+    rate = scenario.workload.stages[0].rate_per_s if scenario.workload is not None else None
+    return ReplicaSetup(
+        name=name,
+        role="",
+        hardware=scenario.hardware,
+        parallelism=ParallelismSpec(
+            tp_size=scenario.tp_size, pp_size=scenario.pp_size, ep_size=scenario.ep_size, dp_size=scenario.dp_size
+        ),
+        precision=scenario.precision,
+        engine=scenario.engine,
+        techniques=scenario.techniques,
+        rate_per_s=rate,
+        sequences=scenario.batch_size,
+    )

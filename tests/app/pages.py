@@ -17,7 +17,7 @@ from simulator.cli.entry import run
 from simulator.cli.roofcast import app as roofcast
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("plan", "what_if", "roofline", "serving", "compare", "validation", "profiles")
+PAGES = ("plan", "what_if", "roofline", "serving", "sweep", "compare", "validation", "profiles")
 _SCRIPT = """
 import sys
 sys.path.insert(0, {root!r})

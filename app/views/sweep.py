@@ -1,0 +1,108 @@
+"""Sweep: one deployment along two axes, any metric against any other, and the frontier that no point beats."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from app import actions, display, glossary, inputs, opening, question, widgets
+from app.answers import answered
+from app.commands import SIMULATE, scenario_line
+from app.techniques import speculation_input
+from app.uploaded import session_profiles
+from simulator.errors import RoofcastError
+from simulator.planner.deployment_sweep import SweepAxis, sweep_points
+from simulator.planner.replica_setup import scenario_setup
+from simulator.reports.charts.sweep import METRICS, SweptPoint, best_point, holds, point_label, sweep_chart
+from simulator.reports.tables.scenario_figures import least_known
+from simulator.reports.tables.sweep import SWEPT_COLUMNS, sweep_headline, swept_rows
+from simulator.specs.question.scenario import ScenarioSpec
+
+_AXES = tuple(axis.value for axis in SweepAxis)
+_METRICS = {metric.name: metric for metric in METRICS}
+_NAMES = tuple(_METRICS)
+_POINT = "point"
+
+
+def _inputs() -> tuple[ScenarioSpec, tuple[float, float]]:
+    with st.sidebar:
+        preset = inputs.preset_input()
+        batch = inputs.batch_input(preset)
+        isl, osl = inputs.length_inputs(preset)
+        bounds = inputs.objective_inputs(preset)
+        fields = inputs.deployment_inputs()
+        guesses = speculation_input()
+    techniques = {} if guesses is None else {"speculation": guesses}
+    lengths = {"batch_size": batch, "isl_tokens": isl, "osl_tokens": osl}
+    scenario = inputs.scenario({"kind": "batch", **fields, **lengths, "techniques": techniques})
+    return scenario, (bounds["ttft_p95"], bounds["tpot_p95"])
+
+
+def _choice(label: str, options: tuple[str, ...], *, key: str, place: int, help: str) -> str:
+    return widgets.choice(label, options, key=key, default=options[place], help=help)
+
+
+def _swept(
+    scenario: ScenarioSpec, axes: tuple[SweepAxis, SweepAxis], bounds_s: tuple[float, float]
+) -> tuple[list[SweptPoint], dict[str, RoofcastError]]:
+    """Every point of the grid that can be answered, and why the others cannot."""
+    found, refused = [], {}
+    ttft_s, tpot_s = bounds_s
+    for point in sweep_points(scenario, first=axes[0], second=axes[1], profiles=session_profiles()):
+        try:
+            answer = answered(point.scenario, profiles=session_profiles())
+        except RoofcastError as error:
+            refused[point_label(point, *axes)] = error
+            continue
+        kept = holds(answer.document, ttft_s=ttft_s, tpot_s=tpot_s)
+        found.append(SweptPoint(point=point, what_if=answer.what_if, document=answer.document, holds=kept))
+    return found, refused
+
+
+def _pick(label: str) -> None:
+    """Offer the point that was clicked."""
+    st.session_state[_POINT] = label
+
+
+def page() -> None:
+    """The page."""
+    scenario = None
+    try:
+        scenario, bounds_s = _inputs()
+        question.show()
+        columns = st.columns(4)
+        with columns[0]:
+            first = _choice("Along", _AXES, key="axis", place=0, help="What changes from point to point of a series.")
+        with columns[1]:
+            second = _choice("For each", _AXES, key="axis_2", place=1, help="What tells the series apart.")
+        with columns[2]:
+            across = _choice("Across", _NAMES, key="x", place=0, help="The horizontal axis.")
+        with columns[3]:
+            upward = _choice("Upward", _NAMES, key="y", place=1, help="The vertical axis.")
+        axes = (SweepAxis(first), SweepAxis(second))
+        with st.spinner("Answering every point", show_time=False):
+            swept, refused = _swept(scenario, axes, bounds_s)
+        if not swept:
+            raise next(iter(refused.values()))
+    except RoofcastError as error:
+        actions.refusal(error, scenario)
+        return
+    x, y = _METRICS[across], _METRICS[upward]
+    known = least_known(item.document["provenance"] for item in swept)
+    best = best_point(swept, y)
+    display.headline(sweep_headline(best, metric=y, axes=axes), provenance=known, detail=glossary.SWEEP)
+    described = sweep_chart(swept, x=x, y=y, axes=axes, bounds_s=bounds_s)
+    display.selectable_chart(described, key="sweep_chart", provenance=known, picked=_pick, height=480)
+    labels = {point_label(item.point, *axes): item for item in swept}
+    first_label = next(iter(labels)) if best is None else point_label(best.point, *axes)
+    chosen = widgets.choice(
+        "Look closer at", tuple(labels), key=_POINT, default=first_label, help="Click a point, or choose here."
+    )
+    opening.doors((scenario_setup(labels[chosen].point.scenario, name=chosen),))
+    frame = pd.DataFrame(swept_rows(swept, axes=axes), columns=list(SWEPT_COLUMNS))
+    st.dataframe(frame, hide_index=True, width="stretch")
+    if refused:
+        with st.expander(f"Refused ({len(refused)})", icon=":material/block:"):
+            st.markdown("\n".join(f"- {name}: {error}" for name, error in refused.items()))
+    lines = "\n".join(scenario_line(item.point.scenario) for item in swept)
+    display.reproduce(SIMULATE, standard_input=lines)

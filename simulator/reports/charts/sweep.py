@@ -1,0 +1,247 @@
+"""Two metrics of a swept deployment against each other: every point, those that hold the objectives, the frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from simulator.planner.comparison import WhatIf
+from simulator.planner.deployment_sweep import SweepAxis, SweepPoint
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.contract import Json
+from simulator.units import MILLI
+
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepMetric:
+    """A number of every point.
+
+    value, ends : of an answer, and its 80 % interval; None where there is none
+    bound : of the axis by the objectives on TTFT and TPOT [s], None where they say nothing of it
+    """
+
+    title: str
+    unit: str
+    higher_is_better: bool
+    value: Callable[[WhatIf, Json], float | None]
+    ends: Callable[[WhatIf, Json], Ends | None]
+    bound: Callable[[float, float], float | None] = lambda ttft_s, tpot_s: None
+
+    @property
+    def name(self) -> str:
+        """``TPOT (ms)``."""
+        return f"{self.title} ({self.unit})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweptPoint:
+    """A point that was answered; ``holds`` both objectives."""
+
+    point: SweepPoint
+    what_if: WhatIf
+    document: Json
+    holds: bool
+
+
+def _upside_down(ends: Ends | None) -> Ends | None:
+    return None if ends is None else (1 / ends[1], 1 / ends[0])
+
+
+def _scaled(ends: Sequence[float] | None, factor: float) -> Ends | None:
+    return None if not ends else (ends[0] * factor, ends[1] * factor)
+
+
+def _seconds(field: str) -> tuple[Callable[[WhatIf, Json], float | None], Callable[[WhatIf, Json], Ends | None]]:
+    def value(what_if: WhatIf, document: Json) -> float | None:
+        found = document[field]
+        return None if found is None else found / MILLI
+
+    return value, lambda what_if, document: _scaled(document["interval"].get(field), 1 / MILLI)
+
+
+def _per_user(what_if: WhatIf, document: Json) -> float | None:
+    return 1 / document["tpot_s"] if document["tpot_s"] else None
+
+
+def _per_device(what_if: WhatIf, document: Json) -> float | None:
+    return float(document["output_tokens_per_s"]) / what_if.devices
+
+
+def _cost_ends(what_if: WhatIf, document: Json) -> Ends | None:
+    cost, found = what_if.cost.per_million_output_tokens, document["interval"].get("output_tokens_per_s")
+    if cost is None or not found:
+        return None
+    return _scaled(_upside_down((found[0], found[1])), cost * document["output_tokens_per_s"])
+
+
+_TPOT, _TPOT_ENDS = _seconds("tpot_s")
+_TTFT, _TTFT_ENDS = _seconds("ttft_s")
+METRICS = (
+    SweepMetric(
+        title="Tokens/s per user",
+        unit="tok/s",
+        higher_is_better=True,
+        value=_per_user,
+        ends=lambda what_if, document: _upside_down(document["interval"].get("tpot_s")),
+        bound=lambda ttft_s, tpot_s: 1 / tpot_s,
+    ),
+    SweepMetric(
+        title="Tokens/s per accelerator",
+        unit="tok/s",
+        higher_is_better=True,
+        value=_per_device,
+        ends=lambda what_if, document: _scaled(document["interval"].get("output_tokens_per_s"), 1 / what_if.devices),
+    ),
+    SweepMetric(
+        title="TPOT",
+        unit="ms",
+        higher_is_better=False,
+        value=_TPOT,
+        ends=_TPOT_ENDS,
+        bound=lambda ttft_s, tpot_s: tpot_s / MILLI,
+    ),
+    SweepMetric(
+        title="TTFT",
+        unit="ms",
+        higher_is_better=False,
+        value=_TTFT,
+        ends=_TTFT_ENDS,
+        bound=lambda ttft_s, tpot_s: ttft_s / MILLI,
+    ),
+    SweepMetric(
+        title="Cost per 1M output tokens",
+        unit="list price",
+        higher_is_better=False,
+        value=lambda what_if, document: what_if.cost.per_million_output_tokens,
+        ends=_cost_ends,
+    ),
+    SweepMetric(
+        title="Power",
+        unit="W",
+        higher_is_better=False,
+        value=lambda what_if, document: document["power_w"],
+        ends=lambda what_if, document: None,
+    ),
+)
+
+
+def holds(document: Json, *, ttft_s: float, tpot_s: float) -> bool:
+    """Whether a point keeps both objectives: by its mean in a batch, by the p95 under a load that it keeps up with."""
+    found = document.get("overall") or document
+    names = ("ttft_p95_s", "tpot_p95_s") if "overall" in document else ("ttft_s", "tpot_s")
+    values = [found[name] for name in names]
+    kept = all(value is not None and value <= bound for value, bound in zip(values, (ttft_s, tpot_s), strict=True))
+    return kept and not found.get("saturated", False)
+
+
+def frontier(points: Sequence[tuple[float, float]], *, x_up: bool, y_up: bool) -> tuple[int, ...]:
+    """Places of the points that no other beats in both, along x.
+
+    >>> frontier([(1, 9), (2, 8), (2, 5), (3, 8)], x_up=True, y_up=True)
+    (0, 3)
+    """
+    signed = [(x if x_up else -x, y if y_up else -y) for x, y in points]
+    kept = [
+        place
+        for place, (x, y) in enumerate(signed)
+        if not any(a >= x and b >= y and (a, b) != (x, y) for a, b in signed)
+    ]
+    return tuple(sorted(kept, key=lambda place: points[place][0]))
+
+
+def point_label(point: SweepPoint, first: SweepAxis, second: SweepAxis) -> str:
+    """``batch 64, TP 2``."""
+    return f"{first} {point.first}, {second} {point.second}"
+
+
+def _series(
+    name: str, members: Sequence[SweptPoint], x: SweepMetric, y: SweepMetric, axes: tuple[SweepAxis, SweepAxis]
+) -> Series:
+    def ends(metric: SweepMetric) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        found = [
+            metric.ends(item.what_if, item.document) or (value, value)
+            for item in members
+            if (value := metric.value(item.what_if, item.document)) is not None
+        ]
+        return tuple(low for low, _ in found), tuple(high for _, high in found)
+
+    (x_low, x_high), (low, high) = ends(x), ends(y)
+    return Series(
+        name=name,
+        kind=SeriesKind.SCATTER,
+        x=tuple(x.value(item.what_if, item.document) or 0.0 for item in members),
+        y=tuple(y.value(item.what_if, item.document) or 0.0 for item in members),
+        x_low=x_low,
+        x_high=x_high,
+        low=low,
+        high=high,
+        labels=tuple(point_label(item.point, *axes) for item in members),
+    )
+
+
+def sweep_chart(
+    swept: Sequence[SweptPoint],
+    *,
+    x: SweepMetric,
+    y: SweepMetric,
+    axes: tuple[SweepAxis, SweepAxis],
+    bounds_s: tuple[float, float],
+) -> Chart:
+    """Every point, one series for each value of the second axis; those that miss an objective apart.
+
+    bounds_s : objectives on TTFT and TPOT
+    """
+    known = [
+        item
+        for item in swept
+        if x.value(item.what_if, item.document) is not None and y.value(item.what_if, item.document) is not None
+    ]
+    seconds = dict.fromkeys(item.point.second for item in known if item.holds)
+    series = [
+        _series(f"{axes[1]} {value}", [item for item in known if item.holds and item.point.second == value], x, y, axes)
+        for value in seconds
+    ]
+    missing = [item for item in known if not item.holds]
+    if missing:
+        series.append(_series("misses an objective", missing, x, y, axes))
+    kept = [item for item in known if item.holds]
+    places = [
+        (x.value(item.what_if, item.document) or 0.0, y.value(item.what_if, item.document) or 0.0) for item in kept
+    ]
+    front = [places[place] for place in frontier(places, x_up=x.higher_is_better, y_up=y.higher_is_better)]
+    if len(front) > 1:
+        line = Series(
+            name="no point is better in both",
+            kind=SeriesKind.LINE,
+            x=tuple(item[0] for item in front),
+            y=tuple(item[1] for item in front),
+            dashed=True,
+        )
+        series.insert(0, line)
+    marks = [
+        Annotation(text="objective", **{name: bound})
+        for name, metric in (("x", x), ("y", y))
+        if (bound := metric.bound(*bounds_s)) is not None
+    ]
+    return Chart(
+        key="sweep",
+        title=f"{y.title} over {x.title.lower()}",
+        x=Axis(title=x.title, unit=x.unit, log=True),
+        y=Axis(title=y.title, unit=y.unit, log=True),
+        series=tuple(series),
+        annotations=tuple(marks),
+        caption=f"{len(known)} points of {axes[0]} and {axes[1]}; whiskers: 80 % intervals.",
+    )
+
+
+def best_point(swept: Sequence[SweptPoint], metric: SweepMetric) -> SweptPoint | None:
+    """The best of those that hold both objectives; None where none does."""
+    found = [item for item in swept if item.holds and metric.value(item.what_if, item.document) is not None]
+
+    def rank(item: SweptPoint) -> float:
+        value = metric.value(item.what_if, item.document) or 0.0
+        return -value if metric.higher_is_better else value
+
+    return min(found, key=rank, default=None)

@@ -1,0 +1,87 @@
+"""The Sweep page: every pair of axes and metrics, the frontier, and the doors of its points."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from simulator.errors import RoofcastError
+from simulator.planner.deployment_sweep import SweepAxis, axis_values, sweep_points
+from simulator.planner.replica_setup import scenario_setup
+from simulator.reports.charts.sweep import METRICS, frontier
+from simulator.reports.content.quantities import number_text
+from simulator.reports.tables.sweep import SWEPT_COLUMNS
+from simulator.specs.documents import validate
+from simulator.specs.question.scenario import ScenarioSpec
+from tests.app.pages import headline, opened, printed
+
+BASE = validate(
+    ScenarioSpec,
+    {"id": 1, "kind": "batch", "model": "llama-3.1-8b", "hardware": "h100", "batch_size": 8,
+     "isl_tokens": 100, "osl_tokens": 20},
+    where="",
+)  # fmt: skip
+TOGETHER = [pair for pair in combinations(SweepAxis, 2) if set(pair) != {SweepAxis.BATCH, SweepAxis.RATE}]
+
+
+@pytest.mark.parametrize(("first", "second"), TOGETHER)
+def test_every_pair_of_axes_is_a_grid_of_their_values(first: SweepAxis, second: SweepAxis) -> None:
+    points = sweep_points(BASE, first=first, second=second)
+    one, two = (axis_values(axis, scenario=BASE) for axis in (first, second))
+    assert [(point.first, point.second) for point in points] == [(a, b) for a in one for b in two]
+    assert len({point.scenario.model_dump_json() for point in points}) == len(points), "two points ask the same"
+    kinds = {point.scenario.kind for point in points}
+    assert kinds == {"serve" if SweepAxis.RATE in (first, second) else "batch"}
+
+
+@pytest.mark.parametrize(("first", "second"), [(SweepAxis.TP, SweepAxis.TP), (SweepAxis.RATE, SweepAxis.BATCH)])
+def test_axes_that_are_one_are_refused(first: SweepAxis, second: SweepAxis) -> None:
+    with pytest.raises(RoofcastError, match="cannot be swept together"):
+        sweep_points(BASE, first=first, second=second)
+
+
+def test_a_frontier_beats_every_point_that_is_not_on_it() -> None:
+    points = [(1.0, 9.0), (2.0, 8.0), (2.0, 5.0), (3.0, 8.0), (4.0, 1.0)]
+    kept = frontier(points, x_up=True, y_up=True)
+    assert [points[place] for place in kept] == [(1.0, 9.0), (3.0, 8.0), (4.0, 1.0)]
+    for place, (x, y) in enumerate(points):
+        beaten = any(points[other][0] >= x and points[other][1] >= y for other in kept if points[other] != (x, y))
+        assert beaten == (place not in kept)
+    assert frontier(points, x_up=False, y_up=True) == (0,)
+
+
+def test_the_page_shows_what_the_command_prints_and_its_best_point_holds() -> None:
+    page = opened("sweep")
+    assert not page.exception
+    documents, table = printed(page), page.dataframe[0].value
+    assert list(table.columns) == list(SWEPT_COLUMNS)
+    per_user = [cell.split(" ")[0] for cell in table["Tokens/s per user (tok/s)"]]
+    assert per_user == [number_text(1 / document["tpot_s"]) for document in documents]
+    held = table[table["objectives"] == "held"]
+    assert headline(page).startswith(tuple(held["point"]))
+    assert {"held", "missed"} == set(table["objectives"])
+
+
+def test_a_rate_is_swept_and_points_open_elsewhere() -> None:
+    page = opened("sweep", {"axis": "rate", "axis_2": "weights", "x": METRICS[2].name, "y": METRICS[4].name})
+    assert not page.exception
+    assert not page.error
+    points = page.selectbox(key="point").options
+    assert "rate 8, weights fp8" in points
+    (point,) = [
+        item.scenario
+        for item in sweep_points(BASE, first=SweepAxis.RATE, second=SweepAxis.PRECISION)
+        if (item.first, item.second) == (8, "fp8")
+    ]
+    setup = scenario_setup(point, name="x")
+    assert (setup.rate_per_s, setup.sequences, setup.precision.scheme) == (8, None, "fp8")
+
+
+def test_what_cannot_be_swept_is_refused_in_a_sentence() -> None:
+    page = opened("sweep", {"axis": "TP", "axis_2": "TP"})
+    assert not page.exception
+    assert "cannot be swept together" in page.error[0].value
+    large = opened("sweep", {"model": "llama-3.1-405b", "axis": "batch", "axis_2": "TP"})
+    assert not large.exception
+    assert large.error or any(item.label.startswith("Refused") for item in large.expander)

@@ -20,7 +20,14 @@ from pathlib import Path
 from simulator.errors import FileError, Option
 
 STANDARD_STREAM = "-"
+CACHE_FOLDER_VARIABLE = "ROOFCAST_CACHE_DIR"
 _OTHER_NAME = "another name"
+
+
+def cache_root() -> Path:
+    """The user's folder for what can be made again: named by ROOFCAST_CACHE_DIR, or where the system keeps such."""
+    root = os.environ.get(CACHE_FOLDER_VARIABLE) or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "roofcast"
 
 
 def write_text(text: str, target: str, *, force: bool, flag: str = Option("output")) -> None:

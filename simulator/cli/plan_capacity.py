@@ -17,17 +17,19 @@ from simulator.cli.options.shared import grouped
 from simulator.cli.options.studies import growth_options, search_options, study_options, technique_axes
 from simulator.errors import FileError, InfeasibleError, RoofcastError
 from simulator.files import STANDARD_STREAM, write_text
-from simulator.reports.words.warnings import warning_texts
 
 if TYPE_CHECKING:
+    from simulator.cli.kept_answers import KeptAnswer
+    from simulator.planner.capacity_plan import CapacityPlan
     from simulator.specs.question.plan import PlanSpec
 
 NAME = "plan-capacity"
+EPILOG = "The same question again is looked up in the cache folder; ROOFCAST_CACHE=off plans it anew."
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command(name=NAME, cls=PlanCommand)
+@app.command(name=NAME, cls=PlanCommand, epilog=EPILOG)
 @grouped(options.price_options, search_options, technique_axes, study_options, growth_options)
 def plan_capacity(
     context: typer.Context,
@@ -136,39 +138,57 @@ def _question(parameters: Mapping[str, object], *, workload: str | None, form: P
 
 def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutput, explain: bool, program: str) -> str:
     """Plan, and put the plan into the form asked for."""
-    from simulator.api import planning
-
     folder = parameters.get("report")
     if folder is None:
-        plan = planning.plan(spec).plan
+        from simulator.cli.kept_answers import digest_of, find_answer, keep_answer
+
+        digest = digest_of(spec, form=(form, explain))
+        answer = find_answer(digest)
+        if answer is None:
+            from simulator.api.planning import plan
+
+            answer = _composed(plan(spec).plan, form=form, explain=explain)
+            keep_answer(digest, answer)
     else:
-        found = planning.reported_plan(spec, out=str(folder), force=bool(parameters.get("force")), flag="--report")
-        plan = found.plan
+        from simulator.api.planning import reported_plan
+
+        found = reported_plan(spec, out=str(folder), force=bool(parameters.get("force")), flag="--report")
         # Where the files went is no result of the plan and goes to stderr.
         print(f"{program}: {len(found.files)} files in {folder}", file=sys.stderr)
-    for warning in warning_texts(plan.warnings):
+        answer = _composed(found.plan, form=form, explain=explain)
+    for warning in answer.warnings:
         print(f"{program}: warning: {warning}", file=sys.stderr)
-    if form is PlanOutput.JSON:
-        from simulator.reports.tables.plan_document import plan_document
+    return answer.text
 
-        return plan_document(plan)
+
+def _composed(plan: CapacityPlan, *, form: PlanOutput, explain: bool) -> KeptAnswer:
+    """A plan in the form asked for, and what to say beside it."""
+    from simulator.cli.kept_answers import KeptAnswer
+    from simulator.reports.words.warnings import warning_texts
+
+    warnings = tuple(warning_texts(plan.warnings))
     match form:
+        case PlanOutput.JSON:
+            from simulator.reports.tables.plan_document import plan_document
+
+            text = plan_document(plan)
         case PlanOutput.CSV:
             from simulator.reports.plan_text import study_titles
             from simulator.reports.tables.plan_document import plan_csv
 
+            text = plan_csv(plan)
             left_out = ", ".join(study_titles(plan))
             if left_out:
-                print(f"{program}: warning: --output csv lists fleets alone, not: {left_out}", file=sys.stderr)
-            return plan_csv(plan)
+                warnings = (*warnings, f"--output csv lists fleets alone, not: {left_out}")
         case PlanOutput.MD:
             from simulator.reports.plan_text import plan_markdown
 
-            return plan_markdown(plan, explain=explain)
+            text = plan_markdown(plan, explain=explain)
         case PlanOutput.TABLE:
             from simulator.reports.plan_text import plan_text
 
-            return plan_text(plan, explain=explain)
+            text = plan_text(plan, explain=explain)
+    return KeptAnswer(text=text, warnings=warnings)
 
 
 def _print_gap(error: InfeasibleError) -> None:

@@ -11,7 +11,7 @@ from simulator.cli.app import dashboard
 from simulator.cli.entry import print_version, run_process
 from simulator.cli.line_commands import simulate
 from simulator.cli.options.help import PlanCommand, WideCommand
-from simulator.cli.plan_capacity import plan_capacity
+from simulator.cli.plan_capacity import EPILOG, plan_capacity
 from simulator.cli.price_commands import prices_app
 from simulator.cli.record_commands import calibrate, demand, profiles_app, report, verify
 from simulator.cli.scenario_commands import capacity, compare, serve
@@ -38,7 +38,7 @@ GROUPS: Mapping[str, tuple[Callable[..., None], ...]] = {
 }
 """Commands by what their user is about to do."""
 
-app.command("plan", cls=PlanCommand, rich_help_panel="Plan")(plan_capacity)
+app.command("plan", cls=PlanCommand, rich_help_panel="Plan", epilog=EPILOG)(plan_capacity)
 for panel, commands in GROUPS.items():
     for command in commands:
         app.command(cls=WideCommand, rich_help_panel=panel)(command)

@@ -17,6 +17,7 @@ import numba
 from numba.core import config as numba_config
 from numba.extending import register_jitable
 
+from simulator.files import cache_root
 from simulator.phases import compiled as tables
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -32,9 +33,8 @@ def _source_digest() -> str:
 
 def _cache_folder() -> str | None:
     """A folder that can be written, or None: then every process compiles for itself."""
-    root = os.environ.get("ROOFCAST_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    for parent in (Path(root), Path(tempfile.gettempdir())):
-        folder = parent / "roofcast" / f"compiled-{_source_digest()}"
+    for parent in (cache_root(), Path(tempfile.gettempdir()) / "roofcast"):
+        folder = parent / f"compiled-{_source_digest()}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:

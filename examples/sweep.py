@@ -1,20 +1,11 @@
-"""Throughput and latency of one model over accelerators and batch sizes, as one table."""
+"""Throughput and latency of one model over accelerators, parallelism and batch limits: one table, and what moves it."""
 
-import pandas as pd
+import tempfile
 
-from simulator import simulate
+from simulator import sweep
 
-answers = [
-    simulate(
-        id=f"{hardware} x {concurrency}",
-        model="llama-3.1-8b",
-        hardware=hardware,
-        concurrency=concurrency,
-        isl_tokens=1000,
-        osl_tokens=100,
-    )
-    for hardware in ("l40s", "h100", "b200")
-    for concurrency in (1, 8, 64)
-]
-table = pd.concat([answer.to_frame() for answer in answers])
-print(table[["id", "ttft_s", "tpot_s", "output_tokens_per_s", "energy_per_output_token_j"]].to_string(index=False))
+with tempfile.TemporaryDirectory() as folder:
+    found = sweep("examples/sweep.yaml", out=f"{folder}/results")
+    print(found)
+    table = found.to_frame()
+    print(table[["hardware", "tp_size", "ttft_s", "tpot_s", "output_tokens_per_s"]].to_string(index=False))

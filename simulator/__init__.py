@@ -1,10 +1,9 @@
 """roofcast: forecast LLM inference from the roofline.
 
 ``plan``, ``simulate``, ``step``, ``serve``, ``capacity``, ``compare``, ``calibrate``, ``report``, ``crossover``,
-``demand``, ``verify`` and ``scorecard`` answer what the commands of those names answer; docs/api.md lists every public
-name.
-Below them, ``load_model``, ``load_hardware`` and ``deploy`` build a deployment, ``estimate_step`` prices one forward
-pass of it, ``memory_plan`` divides its memory, ``answer`` answers a scenario of the contract.
+``demand``, ``verify``, ``scorecard`` and ``sweep`` answer what the commands of those names answer; docs/api.md lists
+every public name. Below them, ``load_model``, ``load_hardware`` and ``deploy`` build a deployment, ``estimate_step``
+prices one forward pass of it, ``memory_plan`` divides its memory, ``answer`` answers a scenario of the contract.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         serve,
         simulate,
         step,
+        sweep,
         verify,
     )
     from simulator.engine.runs.answers import answer
@@ -55,6 +55,7 @@ _HOMES = {
     "serve": "simulator.api",
     "simulate": "simulator.api",
     "step": "simulator.api",
+    "sweep": "simulator.api",
     "verify": "simulator.api",
     "answer": "simulator.engine.runs.answers",
     "RoofcastError": "simulator.errors",
@@ -90,6 +91,7 @@ __all__ = [
     "serve",
     "simulate",
     "step",
+    "sweep",
     "verify",
 ]
 

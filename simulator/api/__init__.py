@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from simulator.api.results import Answer
     from simulator.api.scenarios import compare, serve, simulate
     from simulator.api.steps import crossover, step
+    from simulator.api.sweeps import sweep
 
 # Imported on first use: a plan does not wait for what simulates.
 _HOMES = {
@@ -27,6 +28,7 @@ _HOMES = {
     "serve": "scenarios",
     "simulate": "scenarios",
     "step": "steps",
+    "sweep": "sweeps",
     "verify": "planning",
 }
 
@@ -43,6 +45,7 @@ __all__ = [
     "serve",
     "simulate",
     "step",
+    "sweep",
     "verify",
 ]
 

@@ -16,6 +16,7 @@ from simulator.cli.price_commands import prices_app
 from simulator.cli.record_commands import calibrate, demand, profiles_app, report, verify
 from simulator.cli.scenario_commands import capacity, compare, serve
 from simulator.cli.step_commands import crossover, mixers, model, retrieval, step
+from simulator.cli.sweep_command import sweep
 from simulator.cli.validate_command import published, validate
 
 app = typer.Typer(name="roofcast", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -32,7 +33,7 @@ def roofcast(
 
 GROUPS: Mapping[str, tuple[Callable[..., None], ...]] = {
     "Plan": (report, verify, demand),
-    "Simulate": (serve, capacity, simulate, compare, step, crossover),
+    "Simulate": (serve, capacity, simulate, sweep, compare, step, crossover),
     "Calibrate and validate": (calibrate, validate, published),
     "Learn": (model, retrieval, mixers),
 }

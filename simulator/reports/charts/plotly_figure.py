@@ -5,6 +5,8 @@ Series differ in shape and hatching as well as in colour, so that nobody has to 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from html import escape
 from math import log10
 from typing import TYPE_CHECKING, Any
 
@@ -265,3 +267,12 @@ def plotly_figure(chart: Chart, *, sideways: bool = False) -> go.Figure:
     import plotly.graph_objects as go
 
     return go.Figure(plotly_spec(chart, sideways=sideways))
+
+
+def figures_page(charts: Sequence[Chart], *, title: str) -> str:
+    """Charts one below the other as an HTML page of its own, with what draws them inside."""
+    bodies = [
+        plotly_figure(chart).to_html(full_html=False, include_plotlyjs=place == 0) for place, chart in enumerate(charts)
+    ]
+    head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title></head>'
+    return f"{head}<body><h1>{escape(title)}</h1>{''.join(bodies)}</body></html>\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from enum import IntEnum
 
@@ -23,6 +24,39 @@ class Option(str):
     __slots__ = ()
 
 
+LONGEST_VALUE = 80
+"""Characters of what was given that a message repeats."""
+_LONGEST_MESSAGE = 1000
+_QUOTED = re.compile(rf"'[^']{{{LONGEST_VALUE + 1},}}'")
+_MARK = "..."
+
+
+def shown(value: object) -> str:
+    """``value`` as Python writes it, cut to 80 characters; text that is as long as a file is not written out first."""
+    if isinstance(value, str | bytes):
+        value = value[: LONGEST_VALUE + 1]
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply, or an integer of too many digits
+        text = f"a {type(value).__name__}"
+    return _cut(text, LONGEST_VALUE)
+
+
+def one_line(text: str) -> str:
+    """A sentence without line ends and control characters, which a terminal would obey, and with no long values."""
+    if len(text) > LONGEST_VALUE:
+        text = _QUOTED.sub(lambda found: f"{_cut(found[0], LONGEST_VALUE)}'", text)
+        text = _cut(text, _LONGEST_MESSAGE)
+    if text.isprintable():
+        return text
+    words = " ".join(text.split("\n"))
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - len(_MARK)]}{_MARK}"
+
+
 class RoofcastError(Exception):
     """A refusal. ``str()`` is one line, which names options between backquotes.
 
@@ -39,16 +73,16 @@ class RoofcastError(Exception):
         hint: str = "",
         exit_code: ExitCode = ExitCode.USAGE,
     ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.field = field
+        self.message = one_line(message)
+        super().__init__(self.message)
+        self.field = field if isinstance(field, Option) else one_line(field)
         self.code = code
-        self.hint = hint
+        self.hint = one_line(hint)
         self.exit_code = exit_code
 
     def __str__(self) -> str:
         hint = f" ({self.hint})" if self.hint else ""
-        return f"{self.place}{self.message}{hint}".replace("\n", " ")
+        return f"{self.place}{self.message}{hint}"
 
     @property
     def place(self) -> str:

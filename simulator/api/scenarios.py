@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
@@ -13,8 +12,10 @@ from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
+from simulator.specs.parsing import MalformedError, parse_json
 from simulator.specs.question.plan import ObjectiveSpec, parse_objectives
 from simulator.specs.question.scenario import ScenarioSpec
+from simulator.units import KILO, MEGA
 
 if TYPE_CHECKING:
     from simulator.planner.comparison import Comparison
@@ -151,28 +152,24 @@ def line_identifier(line: str | bytes) -> str | int | None:
 
 def _identifier(data: Document) -> str | int | None:
     given = data.get("id")
-    return given if isinstance(given, str | int) else None
+    return given if isinstance(given, str | int) and not isinstance(given, bool) else None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys occur once; JSON itself would let the last one win."""
-    seen: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in seen:
-            raise RoofcastError("is written twice", field=key, code="malformed_json", hint="keep one of them")
-        seen[key] = value
-    return seen
+LARGEST_LINE_BYTES = int(MEGA)
+"""A scenario has some hundred bytes; a line is refused by its length before it is read."""
 
 
 def _parsed(line: str | bytes, *, number: int) -> dict[str, Any]:
+    if len(line) > LARGEST_LINE_BYTES:
+        reason = f"has {len(line) / KILO:,.0f} kB, allowed are {LARGEST_LINE_BYTES / KILO:,.0f}"
+        raise RoofcastError(f"line {number} {reason}", code="malformed_json")
     try:
-        data = json.loads(line, object_pairs_hook=_unique)
-    except json.JSONDecodeError as error:
-        raise RoofcastError(
-            f"line {number} is not JSON: {error.msg} at column {error.colno}", code="malformed_json"
-        ) from error
-    except (RecursionError, ValueError) as error:
-        raise RoofcastError(f"line {number} is not usable JSON: {error}", code="malformed_json") from error
+        data = parse_json(line)
+    except MalformedError as error:
+        if error.key:
+            hint = "keep one of them"
+            raise RoofcastError("is written twice", field=error.key, code="malformed_json", hint=hint) from None
+        raise RoofcastError(f"line {number} is not JSON: {error.reason}", code="malformed_json") from None
     if not isinstance(data, dict):
         raise RoofcastError(f"line {number} holds no JSON object", code="malformed_json")
     return data

@@ -6,12 +6,11 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import typer
-from typer.core import TyperOption
 
-from simulator.errors import ExitCode, RoofcastError, did_you_mean
+from simulator.cli.words import check_words
+from simulator.errors import ExitCode, RoofcastError, did_you_mean, one_line
 from simulator.reports.words.flags import error_line
 from simulator.version import __version__
 
@@ -39,31 +38,6 @@ def _usage_line(error: typer.TyperException) -> str:
     return message
 
 
-def refuse_repeated(command: Any, words: Sequence[str]) -> None:
-    """Refuse an option that holds one value and is given more: the parser would keep the last in silence."""
-    options = [parameter for parameter in command.params if isinstance(parameter, TyperOption)]
-    taken = {name: option for option in options for name in (*option.opts, *option.secondary_opts)}
-    seen: set[str] = set()
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, _ = word.partition("=")
-        option = taken.get(name)
-        if option is None:
-            inner = getattr(command, "commands", {}).get(word)
-            if inner is not None:
-                return refuse_repeated(inner, rest)
-            if word == "--":
-                return None
-            continue
-        if str(option.name) in seen and not option.multiple and not option.is_flag:
-            raise RoofcastError("is given more than once and holds one value", field=name, hint="keep one of them")
-        seen.add(str(option.name))
-        if not equals and not option.is_flag:
-            del rest[:1]
-    return None
-
-
 def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) -> int:
     """Run ``app`` and return its exit code; with --debug among the arguments, errors raise instead."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -73,7 +47,7 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
     if not words:
         words = ["--help"]
     try:
-        refuse_repeated(command, words)
+        check_words(command, words)
         code = command.main(args=words, prog_name=name, standalone_mode=False)
         return int(code) if isinstance(code, int) else int(ExitCode.OK)
     except RoofcastError as error:
@@ -89,7 +63,7 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
     except typer.TyperException as error:
         if debug:
             raise
-        line = _usage_line(error)
+        line = one_line(_usage_line(error))
         if line:  # a group without a subcommand has printed its help already
             context = getattr(error, "ctx", None)
             asked = name if context is None else context.command_path
@@ -103,7 +77,7 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
     except Exception as error:
         if debug:
             raise
-        print(f"{name}: internal error ({type(error).__name__}: {error}); --debug shows where", file=sys.stderr)
+        print(f"{name}: internal error ({one_line(repr(error))}); --debug shows where", file=sys.stderr)
         return INTERNAL_ERROR
 
 

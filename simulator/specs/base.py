@@ -6,15 +6,89 @@ An object as a key of a cache: what it is compared by is itself, not what it hol
 from __future__ import annotations
 
 import re
-from typing import Generic, TypeVar
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from simulator.units import MEGA, TERA
+
+LARGEST_INTEGER = int(2 / sys.float_info.epsilon)
+"""What JSON programs exchange without loss: 2 to the 53rd (RFC 8259, section 6); larger ones are mistakes."""
+LARGEST_NUMBER = TERA * TERA * MEGA
+"""1e30: far above every quantity of the field (a training run has 1e26 FLOPs), and products of several stay finite."""
+
+
+_INNER = ("schema", "items_schema", "values_schema")  # keys of JSON are text
+
+
+def _strict(schema: Any, *, own: object) -> Any:
+    """``schema`` with strict and bounded numbers; specs inside are strict already.
+
+    Whole floats are integers, as many JSON programs write them.
+    """
+    kind = schema["type"]
+    if kind == "float":
+        return {"le": LARGEST_NUMBER, "ge": -LARGEST_NUMBER, **schema, "strict": True}
+    if kind == "bool":
+        return {**schema, "strict": True}
+    if kind == "int":
+        bounded = {"le": LARGEST_INTEGER, "ge": -LARGEST_INTEGER, **schema}
+        return core_schema.no_info_before_validator_function(_number, bounded)
+    if kind == "model" and schema["cls"] is not own:
+        return schema
+    changed = dict(schema)
+    for name in _INNER:
+        inner = schema.get(name)
+        if isinstance(inner, dict):
+            changed[name] = _strict(inner, own=own)
+        elif isinstance(inner, list):
+            changed[name] = [_strict(item, own=own) for item in inner]
+    if kind == "model-fields":
+        changed["fields"] = {
+            name: {**field, "schema": _strict(field["schema"], own=own)} for name, field in schema["fields"].items()
+        }
+    if kind in ("union", "tagged-union"):
+        choices = schema["choices"]
+        named = choices.items() if isinstance(choices, dict) else enumerate(choices)
+        made = {key: _choice(choice, own=own) for key, choice in named}
+        changed["choices"] = made if isinstance(choices, dict) else list(made.values())
+    return changed
+
+
+def _choice(choice: Any, *, own: object) -> Any:
+    """One member of a union, which may stand with its label."""
+    return (_strict(choice[0], own=own), choice[1]) if isinstance(choice, tuple) else _strict(choice, own=own)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, str | bytes | bool):
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return value
 
 
 class Spec(BaseModel):
-    """Something given by a person or a file."""
+    """Something given by a person or a file: numbers are numbers, and of a size that can be meant."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The schema that pydantic makes, without the conversions of text and truth values to numbers."""
+        schema: CoreSchema = _strict(handler.resolve_ref_schema(handler(source)), own=cls)
+        return schema
+
+    @classmethod
+    def given(cls, data: Mapping[Any, Any], *, but: Iterable[str] = ()) -> dict[Any, Any]:
+        """``data`` where null says "not given"; nulls of fields that do not exist stay, to be refused.
+
+        but : fields in which null says something
+        """
+        return {
+            key: value for key, value in data.items() if value is not None or key not in cls.model_fields or key in but
+        }
 
 
 _RECALLED = re.compile(r"\bfrom (memory|knowledge)\b", re.IGNORECASE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,18 +10,18 @@ from typing import Any
 import yaml
 
 from simulator.errors import ProfileError, RoofcastError
-from simulator.specs.documents import parse_yaml, validate
+from simulator.specs.documents import validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.huggingface.registry import read_config
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.parsing import MalformedError, parse_json, parse_yaml, yaml_events
 from simulator.specs.spellings import plain_word
 from simulator.units import KILO, MEGA
 
 LARGEST_UPLOAD_BYTES = int(MEGA)
 """Configurations are a few kilobytes; a megabyte is generous and parses at once."""
-_DEEPEST = 16
 _LONGEST_SCALAR = 2000
-"""Bounds of an uploaded YAML: built-in accelerators nest 3 deep, their longest notes have some hundred characters."""
+"""Characters of a value in an uploaded YAML: the longest notes of built-in accelerators have some hundred."""
 _UNSAFE = re.compile(r"[^a-z0-9.-]+")
 
 
@@ -43,13 +42,9 @@ def model_from_upload(data: bytes, *, filename: str) -> ModelSpec:
     """
     text = _text(data, filename=filename)
     try:
-        config = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ProfileError(
-            f"{filename}, line {error.lineno}: not valid JSON: {error.msg}", field="upload", code="invalid_profile"
-        ) from None
-    except (RecursionError, ValueError) as error:
-        raise ProfileError(f"{filename}: not usable JSON: {error}", field="upload", code="invalid_profile") from None
+        config = parse_json(text)
+    except MalformedError as error:
+        raise _malformed(error, filename, kind="JSON") from None
     return read_config(_mapping(config, filename=filename), name=_model_name(config, filename))
 
 
@@ -59,31 +54,24 @@ def hardware_from_upload(data: bytes, *, filename: str) -> AcceleratorSpec:
     try:
         _check_plain(text, filename=filename)
         fields = parse_yaml(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark is not None else ""
-        reason = getattr(error, "problem", None) or "malformed"
-        raise ProfileError(
-            f"{filename}{line}: not valid YAML: {reason}", field="upload", code="invalid_profile"
-        ) from None
-    except (RecursionError, ValueError) as error:
-        raise ProfileError(f"{filename}: not usable YAML: {error}", field="upload", code="invalid_profile") from None
+    except MalformedError as error:
+        raise _malformed(error, filename, kind="YAML") from None
     return validate(AcceleratorSpec, _mapping(fields, filename=filename), where=filename, profile=True)
 
 
+def _malformed(error: MalformedError, filename: str, *, kind: str) -> ProfileError:
+    message = f"{error.place(filename)}: not valid {kind}: {error.reason}"
+    return ProfileError(message, field="upload", code="invalid_profile")
+
+
 def _check_plain(text: str, *, filename: str) -> None:
-    """Refuse what no profile needs and what takes a reader minutes or more memory than there is: aliases to aliases,
-    which stand for any number of values, deep nesting, and endless scalars."""
-    depth = 0
-    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+    """Refuse what no profile needs and what takes memory: aliases, and scalars without end."""
+    for event in yaml_events(text):
         odd, hint = "", ""
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
             odd, hint = f"an anchor or alias ({anchor})", "write the value out where it is used"
-        elif depth > _DEEPEST:
-            odd = f"nesting of more than {_DEEPEST} levels"
-        elif isinstance(event, yaml.ScalarEvent) and len(event.value) > _LONGEST_SCALAR:
+        elif len(getattr(event, "value", "")) > _LONGEST_SCALAR:
             odd = f"a value of more than {_LONGEST_SCALAR} characters"
         if odd:
             line = f", line {event.start_mark.line + 1}" if event.start_mark else ""
@@ -135,7 +123,7 @@ def keep_model_upload(data: bytes, *, filename: str, folder: Path) -> str:
         "name": model.name,
         "source": f"uploaded as {upload_name(filename)}",
         "date": datetime.now(UTC).date().isoformat(),
-        "config": json.loads(data.decode("utf-8-sig")),
+        "config": parse_json(_text(data, filename=filename)),
     }
     (folder / "models").mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(profile, allow_unicode=True, sort_keys=False)

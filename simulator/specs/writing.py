@@ -9,14 +9,22 @@ from typing import Any
 import yaml
 
 from simulator.specs.base import Spec
+from simulator.specs.parsing import NUMBER_RESOLVER
 
 _LINE = 120
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text that reads as a number here, as 3e5 does."""
+
+
+_Dumper.add_implicit_resolver(*NUMBER_RESOLVER)
 
 
 def yaml_text(spec: Spec, *, heading: str) -> str:
     """``spec`` as YAML under a comment line; fields at their defaults are left out."""
     document = spec.model_dump(mode="json", exclude_defaults=True)
-    return f"# {heading}\n" + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+    return f"# {heading}\n" + yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 def documents_text(documents: Iterable[Mapping[str, object]]) -> str:
@@ -25,7 +33,7 @@ def documents_text(documents: Iterable[Mapping[str, object]]) -> str:
     return "---\n".join(texts)
 
 
-class _PlainDumper(yaml.SafeDumper):
+class _PlainDumper(_Dumper):
     """Writes a value that occurs twice twice, and texts of several lines line by line."""
 
     def ignore_aliases(self, data: Any) -> bool:

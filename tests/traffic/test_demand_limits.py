@@ -26,7 +26,7 @@ def built(**fields: Any) -> int:
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"stages": (StageSpec(rate_per_s=1e300, duration_s=5.0),)}, "workload.stages"),
+        ({"stages": (StageSpec(rate_per_s=1e30, duration_s=5.0),)}, "workload.stages"),
         ({"stages": (StageSpec(rate_per_s=1e-6, duration_s=1e18),)}, "workload.stages"),
         ({"isl_tokens": LARGEST_TOKENS + 1}, "workload.isl_tokens"),
         ({"osl_tokens": 10**12}, "workload.osl_tokens"),

@@ -96,7 +96,7 @@ class EngineSpec(Spec):
         """Nulls are absent, an engine without a profile is remembered, and a version may be a number."""
         if not isinstance(data, dict):
             return data
-        given = {key: value for key, value in data.items() if value is not None}
+        given = cls.given(data)
         name, version = given.get("name"), given.get("version")
         if isinstance(name, str):
             word = plain_word(name)

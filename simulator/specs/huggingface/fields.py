@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from simulator.errors import RoofcastError, did_you_mean
+from simulator.errors import RoofcastError, did_you_mean, shown
+from simulator.units import GIGA
 
 _IDENTITY = (
     "_name_or_path architectures auto_map model_type transformers_version finetuning_task task_specific_params "
@@ -60,6 +61,8 @@ COSTLESS = frozenset(f"{_IDENTITY} {_TOKENS} {_GENERATION} {_TRAINING} {_NUMERIC
 
 
 MAX_LAYERS = 10_000
+LARGEST_SIZE = int(GIGA)
+"""Far above every width, vocabulary and number of positions."""
 
 
 class Fields:
@@ -136,9 +139,9 @@ class Fields:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.refusal(name, f"is {value!r}, allowed are integers")
-        if value < 0:
-            raise self.refusal(name, f"is {value}, allowed are integers of at least 0")
+            raise self.refusal(name, f"is {shown(value)}, allowed are integers")
+        if not 0 <= value <= LARGEST_SIZE:
+            raise self.refusal(name, f"is {shown(value)}, allowed are integers of 0 to {LARGEST_SIZE:,}")
         return value
 
     def count(self, name: str, *, default: int = 0) -> int:
@@ -152,7 +155,7 @@ class Fields:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise self.refusal(name, f"is {value!r}, allowed are positive finite numbers")
+            raise self.refusal(name, f"is {shown(value)}, allowed are positive finite numbers")
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -161,7 +164,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise self.refusal(name, f"is {value!r}, allowed are true and false")
+            raise self.refusal(name, f"is {shown(value)}, allowed are true and false")
         return value
 
     def text(self, name: str, *, allowed: Iterable[str], default: str | None = None) -> str:
@@ -172,7 +175,7 @@ class Fields:
             return default
         if not isinstance(value, str) or value not in choices:
             hint = did_you_mean(str(value), choices)
-            raise self.refusal(name, f"is {value!r}, understood are {', '.join(choices)}", hint=hint)
+            raise self.refusal(name, f"is {shown(value)}, understood are {', '.join(choices)}", hint=hint)
         return value
 
     def words(self, name: str, *, length: int, allowed: Iterable[str]) -> tuple[str, ...] | None:
@@ -184,8 +187,8 @@ class Fields:
         if not isinstance(value, list | tuple) or len(value) != length:
             raise self.refusal(name, f"must be a list of {length} entries, one per layer")
         for word in value:
-            if word not in choices:
-                raise self.refusal(name, f"holds {word!r}, understood are {', '.join(sorted(choices))}")
+            if not isinstance(word, str) or word not in choices:
+                raise self.refusal(name, f"holds {shown(word)}, understood are {', '.join(sorted(choices))}")
         return tuple(value)
 
     def integers(self, name: str) -> tuple[int, ...] | None:
@@ -193,15 +196,17 @@ class Fields:
         value = self._take(name)
         if value is None:
             return None
-        if not isinstance(value, list | tuple) or any(type(item) is not int or item < 0 for item in value):
-            raise self.refusal(name, "must be a list of integers of at least 0")
+        if not isinstance(value, list | tuple) or any(
+            type(item) is not int or not 0 <= item <= LARGEST_SIZE for item in value
+        ):
+            raise self.refusal(name, f"must be a list of integers of 0 to {LARGEST_SIZE:,}")
         return tuple(value)
 
     def expect(self, name: str, *, value: object, why: str) -> None:
         """Accept ``name`` only where it is absent, null or equal to ``value``."""
         given = self._take(name)
         if given is not None and given != value:
-            raise self.refusal(name, f"is {given!r}, understood is only {value!r}: {why}")
+            raise self.refusal(name, f"is {shown(given)}, understood is only {shown(value)}: {why}")
 
     def raw(self, name: str) -> object:
         """The unchecked value, for a reader that checks it itself."""
@@ -255,10 +260,9 @@ class Fields:
         for given, value in self._config.items():
             name = str(given)
             if value is not None and name not in self._read and name not in COSTLESS:
-                shown = repr(value)
                 raise self.refusal(
                     name,
-                    f"is {shown[:60]}{'...' if len(shown) > 60 else ''}, a field that {self.config_class} is not known "
+                    f"is {shown(value)}, a field that {self.config_class} is not known "
                     "to have and that could change the cost",
                     hint=did_you_mean(name, self._read) + " Remove it if it changes neither weights nor FLOPs",
                 )

@@ -8,10 +8,13 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from pydantic import ValidationError
+
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec, VisionSpec
 from simulator.specs.model.precision import Dtype
+from simulator.specs.refusals import refused
 
 Reader = Callable[[Fields], ModelSpec]
 Tower = Callable[[Fields], VisionSpec | None]
@@ -232,6 +235,14 @@ def read_config(config: Mapping[str, object], *, name: str) -> ModelSpec:
         Unknown model_type or field, a missing, negative or zero size, or a kind of layer that is not modelled;
         code ``invalid_model_config`` or ``unknown_architecture``.
     """
+    try:
+        return _read(config, name=name)
+    except ValidationError as error:  # sizes that are integers each and cannot all be meant
+        field, message, hint = refused(ModelSpec, error)
+        raise RoofcastError(message, field=field, code="invalid_model_config", hint=hint) from None
+
+
+def _read(config: Mapping[str, object], *, name: str) -> ModelSpec:
     family = _family_of(config)
     fields = Fields(config, config_class=family.config_class)
     spec, text = _read_parts(fields, family)

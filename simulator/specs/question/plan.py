@@ -267,7 +267,7 @@ def _normalised(data: Mapping[Any, Any]) -> dict[str, Any]:
             objectives.append({"metric": metric, "percentile": float(match[2]), "bound_s": _bound_s(key, value)})
         elif name in _LISTS and isinstance(value, str | int | float):
             fields[name] = (value,)
-        elif value is not None:
+        elif value is not None or name not in PlanSpec.model_fields:
             fields[name] = value
     if objectives:
         fields["objectives"] = (*fields.get("objectives", ()), *objectives)

@@ -14,7 +14,8 @@ DAYS_PER_WEEK = 7
 WEEKDAYS = 5
 HOURS_PER_WEEK = DAYS_PER_WEEK * HOURS_PER_DAY
 _RATE = re.compile(r"\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(%?)\s*(?:(?:/|per)\s*([a-z]+))?\s*")
-_HORIZON = re.compile(r"\s*([0-9]+)\s*(?:m|mo|month|months)?\s*")
+_COUNT = re.compile(r"0*[1-9][0-9]{0,8}")
+_HORIZON = re.compile(r"\s*([0-9]{1,9})\s*(?:m|mo|month|months)?\s*")
 _LARGEST_GROWTH = 10.0
 _DURATION = re.compile(r"\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(us|ms|s|sec|min|h)?\s*")
 _SECONDS = {None: 1.0, "us": MICRO, "ms": MILLI, "s": 1.0, "sec": 1.0, "min": SECONDS_PER_MINUTE, "h": SECONDS_PER_HOUR}
@@ -104,9 +105,16 @@ def stock_entry(text: str) -> tuple[str, int]:
         Not of that form, or no accelerator.
     """
     name, equals, count = text.partition("=")
-    if not equals or not name.strip() or not count.strip().isdigit() or int(count) < 1:
+    if not equals or not name.strip() or not _COUNT.fullmatch(count.strip()):
         raise ValueError(f"an entry HARDWARE=COUNT such as h100=64 is needed, got {text!r}")
     return name.strip(), int(count)
+
+
+def _hour(text: str) -> object:
+    try:
+        return float(text) if "_" not in text else text
+    except ValueError:
+        return text
 
 
 def hourly_profile(value: object) -> object:
@@ -118,7 +126,7 @@ def hourly_profile(value: object) -> object:
         Another number of them, one that is negative or no number, or only zeros.
     """
     if isinstance(value, str):
-        value = tuple(part for part in value.replace(";", ",").split(",") if part.strip())
+        value = tuple(_hour(part) for part in value.replace(";", ",").split(",") if part.strip())
     if not isinstance(value, list | tuple):
         return value
     if len(value) == 0:
@@ -128,10 +136,9 @@ def hourly_profile(value: object) -> object:
         raise ValueError(f"{needed}; there are {len(value)}")
     hours = []
     for place, item in enumerate(value):
-        try:
-            hours.append(float(item))
-        except (TypeError, ValueError):
-            raise ValueError(f"{needed}; hour {place} is no number") from None
+        if isinstance(item, bool) or not isinstance(item, int | float):
+            raise ValueError(f"{needed}; hour {place} is no number")
+        hours.append(float(item))
         if not 0 <= hours[-1] < float("inf"):
             raise ValueError(f"hour {place} must be a number of at least 0, it is {item}")
     if not max(hours) > 0:

@@ -91,7 +91,7 @@ class ScenarioSpec(Spec):
         """JSON programs write null for "not given"; that is the same as leaving the field out."""
         if not isinstance(data, dict):
             return data
-        given = {key: value for key, value in data.items() if value is not None}
+        given = cls.given(data)
         if isinstance(given.get("slo"), str):
             given["slo"] = (given["slo"],)
         return _lengths_in_workload(given) if given.get("kind") == "serve" else given
@@ -102,7 +102,7 @@ def _lengths_in_workload(given: dict[str, Any]) -> dict[str, Any]:
     workload = given.get("workload")
     if not isinstance(workload, dict) or workload.get("trace") or workload.get("lengths_trace"):
         return given
-    filled = {key: value for key, value in workload.items() if value is not None or key == "timeout_s"}
+    filled = WorkloadSpec.given(workload, but=("timeout_s",))
     said = {"isl_tokens": filled.get("isl_tokens"), "osl_tokens": filled.get("osl_tokens")}
     question, system = filled.get("question_tokens"), filled.get("system_prompt_tokens", 0)
     if isinstance(question, int) and isinstance(system, int):

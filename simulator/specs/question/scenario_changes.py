@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from yaml import YAMLError
-
 from simulator.errors import Option, RoofcastError, did_you_mean
-from simulator.specs.documents import parse_yaml, validate
+from simulator.specs.documents import validate
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.parsing import MalformedError, parse_yaml
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import mixed_schemes, technique_value
@@ -91,7 +90,7 @@ def _plain(name: str, text: str) -> Any:
     """A number, a word or true/false as YAML reads it."""
     try:
         return parse_yaml(text)
-    except (YAMLError, ValueError, RecursionError):
+    except MalformedError:
         raise RoofcastError(f"{text!r} is no value for {name}", field=FLAG, hint="weights=fp8, tp_size=2") from None
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from simulator.errors import FileError, Option, ProfileError, RoofcastError
-from simulator.specs.documents import validate, yaml_mapping
+from simulator.errors import Option, ProfileError, RoofcastError
+from simulator.specs.documents import read_text, validate, yaml_mapping
+from simulator.specs.parsing import MalformedError, parse_json
 from simulator.specs.question.scenario import Kind, ScenarioSpec
 from simulator.specs.question.scenario_changes import FLAG, changed_scenario, parse_change
 
@@ -39,21 +39,19 @@ def _text(source: str) -> str:
     if source == STANDARD_STREAM:
         return sys.stdin.read()
     try:
-        return Path(source).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RoofcastError(f"{source}: not UTF-8 text (byte {error.start})", field="SCENARIO") from None
-    except OSError as error:
-        raise FileError(f"{source}: cannot be read: {error.strerror or error}", field="SCENARIO") from None
+        return read_text(source, field="SCENARIO")
+    except MalformedError as error:
+        raise RoofcastError(f"{source}: {error}", field="SCENARIO") from None
 
 
 def _mapping(text: str, *, source: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         try:
-            data = json.loads(text)
+            data = parse_json(text)
             if isinstance(data, dict):
                 return data
-        except json.JSONDecodeError as error:
-            message = f"{source}, line {error.lineno}: not valid JSON: {error.msg}"
+        except MalformedError as error:
+            message = f"{error.place(source)}: not valid JSON: {error.reason}"
             raise RoofcastError(message, field="SCENARIO", code="malformed_json") from None
     try:
         return yaml_mapping(text, where=source)

@@ -101,7 +101,7 @@ class KvPolicySpec(Spec):
     budget_tokens: PositiveInt
 
 
-_PATTERN = re.compile(r"(\d+):(\d+)")
+_PATTERN = re.compile(r"(\d{1,4}):(\d{1,4})", re.ASCII)
 SparsityMethod = Literal["magnitude", "obs", "wanda", "sparsegpt"]
 StructuredTarget = Literal["heads", "channels", "layers"]
 ROUNDING = 1e-4
@@ -162,6 +162,9 @@ class SparsitySpec(Spec):
         return 1.0 - self.fraction
 
 
+LARGEST_K = 100
+"""Guesses in a row: published methods use up to 16, and each has to be worth a step."""
+_LARGEST_TREE = 4096
 SpeculationMethod = Literal[
     "draft",
     "mtp",
@@ -177,7 +180,16 @@ SpeculationMethod = Literal[
     "lookahead",
     "blockwise",
 ]
+_LISTED = re.compile(r"\d{1,9}(\.\d{0,30})?|\.\d{1,30}", re.ASCII)
 DraftDevice = Literal["same", "other", "cpu"]
+Guesses = Annotated[int, Field(gt=0, le=_LARGEST_TREE)]
+
+
+def _number(text: str) -> object:
+    """What ``text`` writes, which stays text where that is no number."""
+    if not _LISTED.fullmatch(text):
+        return text
+    return int(text) if text.isdecimal() else float(text)
 
 
 class SpeculationSpec(Spec):
@@ -196,15 +208,15 @@ class SpeculationSpec(Spec):
     """
 
     method: SpeculationMethod
-    k: PositiveInt | None = None
+    k: Annotated[int, Field(gt=0, le=LARGEST_K)] | None = None
     acceptance: float | tuple[float, ...] | None = None
     accepted_tokens: float | None = None
     draft_model: str | None = None
     draft_device: DraftDevice | None = None
     draft_hardware: str | None = None
-    tree: PositiveInt | tuple[PositiveInt, ...] | None = None
-    window: PositiveInt | None = None
-    guesses: PositiveInt | None = None
+    tree: Guesses | Annotated[tuple[Guesses, ...], Field(max_length=LARGEST_K)] | None = None
+    window: Guesses | None = None
+    guesses: Guesses | None = None
     task: Task | None = None
     adaptive: bool = False
 
@@ -218,7 +230,7 @@ class SpeculationSpec(Spec):
     @classmethod
     def _listed(cls, value: Any) -> Any:
         """A text such as 0.8/0.7/0.6 lists one value per position."""
-        return tuple(value.split("/")) if isinstance(value, str) and "/" in value else value
+        return tuple(_number(part) for part in value.split("/")) if isinstance(value, str) and "/" in value else value
 
     @field_validator("tree", mode="before")
     @classmethod

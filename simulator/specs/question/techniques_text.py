@@ -8,7 +8,6 @@ A fine-tuning method as text on a command line: ``full``, ``lora:16``, ``qlora:r
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -16,6 +15,7 @@ from typing import Any, Literal
 
 from simulator.errors import Option, RoofcastError, did_you_mean
 from simulator.specs.documents import validate
+from simulator.specs.parsing import MalformedError, parse_json
 from simulator.specs.question.techniques import AdaptersSpec, TechniquesSpec
 
 # Field -> (key of the main word, key of a bare number after it).
@@ -45,8 +45,9 @@ _EXAMPLES = {
     "sequence_parallel": "true",
 }
 _PLAIN = ("attention", "fusion", "sequence_parallel")
-_PATTERN = re.compile(r"(\d+:\d+)(?:[:,](.*))?")
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_PATTERN = re.compile(r"(\d+:\d+)(?:[:,](.*))?", re.ASCII)
+# Longer ones stay text, which no number is made of.
+_NUMBER = re.compile(r"[-+]?(\d{1,30}\.?\d{0,30}|\.\d{1,30})([eE][-+]?\d{1,3})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +113,7 @@ def technique_value(field: str, text: str) -> object:
     if stripped[0] in "{[":
         return _json(field, stripped)
     if field in _PLAIN:
-        return _scalar(stripped)
+        return scalar(stripped)
     if field == "sparsity" and (pattern := _PATTERN.fullmatch(stripped)) is not None:
         return {"pattern": pattern[1], **_pairs(field, pattern[2] or "", bare="fraction")}
     if field not in _MAIN_WORDS:
@@ -133,7 +134,7 @@ def _pairs(field: str, text: str, *, bare: str) -> dict[str, object]:
             if place or not bare or not _NUMBER.fullmatch(key):
                 raise _bad(field, part.strip(), "is not key=value")
             key, value = bare, key
-        _put(field, found, _SHORT_KEYS.get(field, {}).get(key, key).replace("-", "_"), _scalar(value))
+        _put(field, found, _SHORT_KEYS.get(field, {}).get(key, key).replace("-", "_"), scalar(value))
     return found
 
 
@@ -150,22 +151,22 @@ def _put(field: str, found: dict[str, Any], key: str, value: object) -> None:
     place[last] = value
 
 
-def _scalar(text: str) -> object:
+def scalar(text: str) -> object:
     """Numbers, true and false, lists with bars between, otherwise the text."""
     if "|" in text:
-        return [_scalar(part.strip()) for part in text.split("|")]
+        return [scalar(part.strip()) for part in text.split("|")]
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     if _NUMBER.fullmatch(text):
-        return int(text) if re.fullmatch(r"[-+]?\d+", text) else float(text)
+        return int(text) if text.lstrip("-+").isdecimal() else float(text)
     return text
 
 
 def _json(field: str, text: str) -> object:
     try:
-        value: object = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise _bad(field, text, f"is not JSON: {error.msg}") from None
+        value: object = parse_json(text)
+    except MalformedError as error:
+        raise _bad(field, text, f"is not JSON: {error.reason}") from None
     if not isinstance(value, Mapping | list):
         raise _bad(field, text, "is not an object")
     return value

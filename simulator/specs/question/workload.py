@@ -73,6 +73,4 @@ class WorkloadSpec(Spec):
     @classmethod
     def _null_is_absent(cls, data: Any) -> Any:
         """Null for "not given", except for ``timeout_s``, where it says "waits for ever"."""
-        if not isinstance(data, dict):
-            return data
-        return {key: value for key, value in data.items() if value is not None or key == "timeout_s"}
+        return cls.given(data, but=("timeout_s",)) if isinstance(data, dict) else data

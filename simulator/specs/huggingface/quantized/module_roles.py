@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import get_args
 
+from simulator.specs.huggingface.quantized.patterns import compiled
 from simulator.specs.model.architecture import (
     AttentionSpec,
     CompressedAttentionSpec,
@@ -89,7 +90,13 @@ def _names(layer: LayerSpec, *, depth: int) -> dict[Role, tuple[str, ...]]:
 
 
 def covered_roles(patterns: Sequence[str], *, layers: Sequence[LayerModules]) -> tuple[Role, ...]:
-    """Roles that the patterns cover on more than half of the layers that have them."""
+    """Roles that the patterns cover on more than half of the layers that have them.
+
+    Raises
+    ------
+    ValueError
+        A pattern is not understood; names it.
+    """
     # Multimodal checkpoints name the text model's modules below language_model, Nemotron-H below backbone.
     short = [re.sub(r"^(model\.|language_model\.|backbone\.)+", "", pattern) for pattern in patterns]
     everywhere = [pattern for pattern in short if _layer_of(pattern) is None]
@@ -118,7 +125,8 @@ def _layer_of(pattern: str) -> str | None:
 def _covers(pattern: str, modules: tuple[str, ...]) -> bool:
     """ "re:" patterns match from the start; others name a run of path components, with shell wildcards."""
     if pattern.startswith("re:"):
-        return any(re.match(pattern[3:], module) for module in modules)
+        own = compiled(pattern[3:])
+        return any(own.matches(module) for module in modules)
     wanted = pattern.split(".")
     for module in modules:
         parts = module.split(".")

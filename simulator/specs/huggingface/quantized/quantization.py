@@ -14,6 +14,8 @@ FP8_BLOCK = 128
 MX_GROUP = 32  # OCP microscaling: one scale per 32 elements
 NVFP4_GROUP = 16
 NF4_BLOCK = 64  # bitsandbytes' default blocksize for 4-bit weights
+_MOST_PATTERNS = 50_000
+"""Checkpoints list every expert of every layer at most."""
 
 _PRODUCER_FIELDS = (
     "quant_method", "producer", "modelopt_version", "quantization_status", "format", "global_compression_ratio",
@@ -138,7 +140,7 @@ def _target_roles(section: Fields, group: Mapping[str, object], *, named: bool, 
     if not isinstance(targets, list) or not all(isinstance(item, str) for item in targets):
         raise section.refusal("config_groups", "holds a group whose targets are not a list of names")
     if named:
-        return covered_roles([item for item in targets if item != "Linear"], layers=layer_modules(model))
+        return _covered(section, "config_groups", [item for item in targets if item != "Linear"], model=model)
     return ROLES if "Linear" in targets else ()
 
 
@@ -260,7 +262,7 @@ def _from_group(
         weights=stored,
         activations=_scheme_dtype(section, inputs, what="config_groups.input_activations") or dtype,
         kv_cache=kv_cache,
-        group_size=size if isinstance(size, int) and size > 0 else None,
+        group_size=size if type(size) is int and size > 0 else None,
         unquantized=kept,
     )
 
@@ -296,7 +298,16 @@ def _kept(section: Fields, names: Sequence[str], *, model: ModelSpec) -> tuple[R
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise section.refusal(name, "must be a list of module names")
         patterns += value
-    return covered_roles(patterns, layers=layer_modules(model)) if patterns else ()
+    return _covered(section, names[0], patterns, model=model) if patterns else ()
+
+
+def _covered(section: Fields, name: str, patterns: Sequence[str], *, model: ModelSpec) -> tuple[Role, ...]:
+    if len(patterns) > _MOST_PATTERNS:
+        raise section.refusal(name, f"lists {len(patterns)} modules, allowed are {_MOST_PATTERNS}")
+    try:
+        return covered_roles(patterns, layers=layer_modules(model))
+    except ValueError as error:
+        raise section.refusal(name, f"holds what is not understood: {error}") from None
 
 
 def _with_head(kept: tuple[Role, ...]) -> tuple[Role, ...]:
@@ -334,7 +345,7 @@ def _layer_formats(section: Fields, *, dtype: Dtype) -> Mapping[Role, RoleFormat
         role = role_of(str(module))
         if role is None:
             raise section.refusal("quantized_layers", f"names {module!r}, whose part of a layer is not known")
-        if algorithm not in _ALGORITHMS:
+        if not isinstance(algorithm, str) or algorithm not in _ALGORITHMS:
             known = ", ".join(_ALGORITHMS)
             raise section.refusal("quantized_layers", f"gives {module} {algorithm!r}, understood are {known}")
         method, weights, inputs, group = _ALGORITHMS[str(algorithm)]

@@ -75,8 +75,8 @@ def _user_directory(profiles: str | Path | None) -> Path | None:
     given = profiles if profiles is not None else os.environ.get(PROFILES_VARIABLE) or None
     if given is None:
         return None
-    directory = Path(given).expanduser()
-    if not directory.is_dir():
+    directory = Path(os.path.expanduser(given))
+    if not os.path.isdir(directory):
         origin = Option("profiles") if profiles is not None else PROFILES_VARIABLE
         raise FileError(f"{directory} is not a directory", field=origin)
     return directory
@@ -173,7 +173,7 @@ def load_spec(
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.lower().endswith(_SUFFIXES) or os.sep in text:
-        return load_file(spec_class, Path(text).expanduser())
+        return load_file(spec_class, Path(os.path.expanduser(text)))
     path = find_profile(kind, text, profiles=profiles)
     if path is None:
         noun = _NOUNS.get(kind, f"{kind} profile")
@@ -199,8 +199,8 @@ def load_file(spec_class: type[SpecT], path: Path) -> SpecT:
     """One profile from its file, checked once per change of the file."""
     try:
         modified_ns = path.stat().st_mtime_ns
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     spec = _load_cached(spec_class, path, modified_ns)
     assert isinstance(spec, spec_class)
     return spec

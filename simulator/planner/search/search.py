@@ -42,7 +42,12 @@ def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
         from simulator.planner.search.wide_search import wide_search
 
         chosen, summary = wide_search(question, tuple(tried))
-        return Tried(trial=evaluate_all(question, chosen), summary=summary)
+        trial = evaluate_all(question, chosen)
+        if not chosen:
+            # Nothing passed the screen: why the usual candidates are refused says how near they came.
+            for platform in tried:
+                trial = trial.with_more(try_platform(question, platform))
+        return Tried(trial=trial, summary=summary)
     trial = Trial()
     _look_ahead(question, tried)
     for platform in tried:

@@ -62,6 +62,10 @@ EngineName = Annotated[str, BeforeValidator(_spelled)]
 """An engine that has a profile, in any usual spelling."""
 
 
+# A number, a branch or a commit.
+_VERSION = r"^[A-Za-z0-9][A-Za-z0-9.+_/-]{0,79}$"
+
+
 class EngineSpec(Spec):
     """The contract's ``engine`` object. ``None`` takes the default of the engine's profile.
 
@@ -74,7 +78,7 @@ class EngineSpec(Spec):
     """
 
     name: EngineName = DEFAULT_ENGINE
-    version: str | None = None
+    version: Annotated[str, Field(pattern=_VERSION)] | None = None
     max_num_batched_tokens: PositiveInt | None = None
     max_num_seqs: PositiveInt | None = None
     max_model_len: PositiveInt | None = None
@@ -263,11 +267,16 @@ class EngineProfile(Spec):
 def _joined(facts: dict[str, Any], fits: dict[str, Any]) -> dict[str, Any]:
     """A profile's facts with its fits, release by release."""
     fitted = {name: value for name, value in fits.items() if name not in ("engine", "date")}
-    joined = {**fitted, **facts, "sources": {**facts.get("sources", {}), **fits.get("sources", {})}}
-    if "releases" in facts:
+    joined = {**fitted, **facts}
+    # What is no mapping stays as it is, to be refused by its field.
+    sources, releases = facts.get("sources", {}), facts.get("releases")
+    if isinstance(sources, dict):
+        joined["sources"] = {**sources, **fits.get("sources", {})}
+    if isinstance(releases, dict):
         earlier = fits.get("releases", {})
         joined["releases"] = {
-            before: _joined(release, earlier.get(before, {})) for before, release in facts["releases"].items()
+            before: _joined(release, earlier.get(before, {})) if isinstance(release, dict) else release
+            for before, release in releases.items()
         }
     return joined
 

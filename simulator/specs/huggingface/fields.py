@@ -60,7 +60,7 @@ COSTLESS = frozenset(f"{_IDENTITY} {_TOKENS} {_GENERATION} {_TRAINING} {_NUMERIC
 """Identity, token ids, generation defaults, training settings and scalars inside an elementwise pass."""
 
 
-MAX_LAYERS = 10_000
+MAX_LAYERS = 1_000
 LARGEST_SIZE = int(GIGA)
 """Far above every width, vocabulary and number of positions."""
 

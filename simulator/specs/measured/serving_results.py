@@ -223,7 +223,7 @@ def _guidellm_rate(reader: _Reader) -> float | None:
 def _aiperf_s(reader: _Reader, field: str) -> float:
     """A latency block's mean; its unit is authoritative."""
     unit = reader.find(f"{field}.unit")
-    if unit not in UNITS_S:
+    if not isinstance(unit, str) or unit not in UNITS_S:
         raise reader.refuse(f"{field}.unit", f"{unit!r}; allowed: {', '.join(UNITS_S)}")
     return reader.positive(f"{field}.avg") * UNITS_S[unit]
 

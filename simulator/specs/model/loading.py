@@ -108,11 +108,11 @@ def load_model(name_or_path: str | Path, *, profiles: str | Path | None = None) 
     if not text.strip():
         raise ProfileError("a name, a Hugging Face id or a path is needed, got an empty text", field="model")
     if isinstance(name_or_path, Path) or _is_path(text):
-        return _from_path(Path(text).expanduser())
+        return _from_path(Path(os.path.expanduser(text)))
     path = _find(text, profiles=profiles)
     if path is not None:
         return _from_profile(path, path.stat().st_mtime_ns, text)
-    if Path(text).exists():
+    if os.path.exists(text):
         return _from_path(Path(text))
     quantized = _named_after_its_base(text, profiles=profiles)
     if quantized is not None:
@@ -159,12 +159,12 @@ def _is_path(text: str) -> bool:
 
 
 def _from_path(path: Path) -> ModelSpec:
-    if path.is_dir():
+    if os.path.isdir(path):
         inside = path / CONFIG_FILE
-        if not inside.is_file():
+        if not os.path.isfile(inside):
             raise FileError(f"{path} holds no {CONFIG_FILE}", field="model", hint="give the folder of a checkpoint")
         path = inside
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise FileError(f"{path} does not exist", field="model", hint="give a config.json, its folder or a model name")
     if path.suffix.lower() in _SUFFIXES:
         return _from_profile(path, path.stat().st_mtime_ns, path.stem)
@@ -204,7 +204,7 @@ def _find(text: str, *, profiles: str | Path | None) -> Path | None:
                 return path
     built_in = roots[-1] / f"{_index().get(wanted, wanted)}.yaml"
     is_name = os.sep not in _index().get(wanted, wanted) and wanted != INDEX_STEM
-    return built_in if is_name and built_in.is_file() else None
+    return built_in if is_name and os.path.isfile(built_in) else None
 
 
 @lru_cache(maxsize=1)

@@ -13,6 +13,7 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.workload import LARGEST_CV, WorkloadSpec
+from simulator.units import KILO, MEGA
 
 Kind = Literal["batch", "serve", "closed_loop", "offline"]
 RoutingName = Literal["round_robin", "least_outstanding", "prefix_aware"]
@@ -25,6 +26,8 @@ REQUIRED_FIELDS: dict[str, tuple[str, ...]] = {
 }
 DEFAULT_RANGE_RATIO = 0.8
 """Shortest requests of a closed loop over the nominal ones where nothing is said: InferenceX's random-range-ratio."""
+MOST_AT_ONCE = int(KILO * 100)
+"""Requests in a batch, or clients: what is simulated takes time and memory with them."""
 _LOOP_FIELDS = ("range_ratio", "isl_cv", "osl_cv", "ramp_s", "seed")
 # Fields that would silently change nothing under a kind are refused there.
 IDLE_FIELDS: dict[str, tuple[str, ...]] = {
@@ -68,9 +71,9 @@ class ScenarioSpec(Spec):
     precision: PrecisionSpec = PrecisionSpec()
     techniques: TechniquesSpec = TechniquesSpec()
     engine: EngineSpec = EngineSpec()
-    batch_size: PositiveInt | None = None
-    concurrency: PositiveInt | None = None
-    num_requests: PositiveInt | None = None
+    batch_size: int | None = Field(default=None, gt=0, le=MOST_AT_ONCE)
+    concurrency: int | None = Field(default=None, gt=0, le=MOST_AT_ONCE)
+    num_requests: int | None = Field(default=None, gt=0, le=MEGA)
     isl_tokens: PositiveInt | None = None
     osl_tokens: PositiveInt | None = None
     range_ratio: float | None = Field(default=None, gt=0, le=1)

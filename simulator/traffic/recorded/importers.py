@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 
 from simulator.errors import FileError, Option, RoofcastError
+from simulator.specs.documents import read_text
+from simulator.specs.parsing import MalformedError, parse_json
 from simulator.traffic.prefixes import CACHE_TOKENS
 from simulator.traffic.recorded.benchmarks import ResultFile, aiperf_demand, guidellm_demand, vllm_bench_demand
 from simulator.traffic.recorded.demand import RecordedDemand, measured_demand
@@ -39,10 +40,9 @@ def _refuse(path: str, message: str, *, line: int | None = None, code: str = "ma
 
 def _read(path: str) -> _Text:
     try:
-        return _Text(path=path, text=Path(path).expanduser().read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise FileError(f"{path}: cannot be read: {reason}", field="FILE") from None
+        return _Text(path=path, text=read_text(os.path.expanduser(path), field="FILE"))
+    except MalformedError as error:
+        raise FileError(f"{path}: cannot be read: {error}", field="FILE") from None
 
 
 def prefix_hits(chains: Iterable[tuple[tuple[int, ...], float]], *, cache_tokens: float = inf) -> float:
@@ -86,9 +86,9 @@ def _trace(path: str, *, tool: str) -> RecordedDemand:
 
 def _benchmark(file: _Text) -> RecordedDemand:
     try:
-        data = json.loads(file.text)
-    except json.JSONDecodeError as error:
-        raise _refuse(file.path, f"not JSON: {error.msg}", line=error.lineno) from None
+        data = parse_json(file.text)
+    except MalformedError as error:
+        raise _refuse(file.path, f"not JSON: {error.reason}", line=error.line) from None
     if not isinstance(data, dict):
         raise _refuse(file.path, "a JSON object is needed", code="unknown_format")
     if isinstance(data.get("benchmarks"), list) and data["benchmarks"]:

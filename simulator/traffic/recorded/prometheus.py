@@ -7,7 +7,6 @@ A file holds one answer of ``/api/v1/query_range``, or a list of them, one a met
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simulator.errors import Option, RoofcastError
+from simulator.specs.parsing import MalformedError, parse_json
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.demand import RecordedDemand, Spread, load_by_hour
 from simulator.units import SECONDS_PER_HOUR
@@ -334,6 +334,6 @@ def range_demand(document: object, *, source: str) -> RecordedDemand:
 def parsed(text: str, *, source: str) -> object:
     """The JSON of a file, refused with the line where it breaks."""
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise _refuse(f"{source}, line {error.lineno}", f"not JSON: {error.msg}") from None
+        return parse_json(text)
+    except MalformedError as error:
+        raise _refuse(error.place(source), f"not JSON: {error.reason}") from None

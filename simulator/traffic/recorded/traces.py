@@ -14,7 +14,7 @@ Request traces from files: what they say about rate, burstiness and lengths (for
 from __future__ import annotations
 
 import csv
-import json
+import os
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,10 +27,13 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import FileError, RoofcastError
+from simulator.specs.base import LARGEST_INTEGER
+from simulator.specs.documents import read_text
 from simulator.specs.measured.serving_results import VLLM_REQUEST_FIELDS
+from simulator.specs.parsing import MalformedError, parse_json
 from simulator.traffic.lengths import Array
 from simulator.traffic.requests import LARGEST_TOKENS
-from simulator.units import MILLI, SECONDS_PER_MINUTE
+from simulator.units import HOURS_PER_YEAR, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 BURSTGPT_COLUMNS = ("Timestamp", "Request tokens", "Response tokens")
@@ -38,6 +41,10 @@ MOONCAKE_FIELDS = ("timestamp", "input_length", "output_length")
 HASH_BLOCK_TOKENS = 512
 """Prompt tokens that one hash of a Mooncake trace stands for [Qin2024]."""
 _MICROSECOND_DIGITS = 6
+_LONGEST_NUMBER = 40
+_WRITTEN = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+LONGEST_TRACE_S = 10 * HOURS_PER_YEAR * SECONDS_PER_HOUR
+"""Ten years: timestamps further apart are in another unit, or wrong."""
 _FRACTION = re.compile(r"(.+?[T ][0-9:]+)(?:\.([0-9]+))?(Z|[-+][0-9:]+)?")
 
 
@@ -62,26 +69,29 @@ def trace_rows(text: str, *, path: object) -> list[TraceRow]:
         return _csv_rows(text, path=path)
     first = text.lstrip().splitlines()[0]
     try:
-        head = json.loads(first)
-    except json.JSONDecodeError:
+        head = parse_json(first)
+    except MalformedError:
         head = None
     if isinstance(head, dict) and not any(field in head for field in VLLM_REQUEST_FIELDS):
         return _mooncake_rows(text, path=path)
     try:
-        whole = head if head is not None and len(text.split("\n", 1)) == 1 else json.loads(text)
-    except json.JSONDecodeError:
+        whole = head if head is not None and len(text.split("\n", 1)) == 1 else parse_json(text)
+    except MalformedError:
         if head is not None:
             raise malformed(path, where="line 2", reason="several results in one file; keep one run a file") from None
         return _mooncake_rows(text, path=path)
     return _vllm_rows(whole, path=path)
 
 
+def _float(value: object) -> float:
+    """A number, or text that is one; NaN for everything else."""
+    text = "" if isinstance(value, bool) else str(value)[:_LONGEST_NUMBER].strip()
+    return float(text) if _WRITTEN.fullmatch(text) else float("nan")
+
+
 def _number(value: object, *, path: object, where: str, field: str) -> float:
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = float("nan")
-    if isinstance(value, bool) or not 0 <= number < float("inf"):
+    number = _float(value)
+    if not 0 <= number < float("inf"):
         raise malformed(path, where=where, reason=f"{field} must be a number of at least 0, got {value!r}")
     return number
 
@@ -94,17 +104,20 @@ def _tokens(value: object, *, path: object, where: str, field: str, least: int) 
 
 
 def _whole(value: object, *, path: object, where: str, field: str, least: int) -> float:
-    try:
-        count = float(str(value))
-    except ValueError:
-        count = -1.0
-    if isinstance(value, bool) or not least <= count < float("inf") or count != int(count):
+    count = _float(value)
+    if not least <= count < float("inf") or count != int(count):
         raise malformed(path, where=where, reason=f"{field} must be a whole number of at least {least}, got {value!r}")
     return count
 
 
 def _csv_rows(text: str, *, path: object) -> list[TraceRow]:
-    reader = csv.reader(StringIO(text))
+    try:
+        return _read_csv(csv.reader(StringIO(text)), path=path)
+    except csv.Error as error:
+        raise malformed(path, where="a line", reason=f"not CSV: {error}") from None
+
+
+def _read_csv(reader: Any, *, path: object) -> list[TraceRow]:
     header = [name.strip() for name in next(reader, [])]
     burst = "Request tokens" in header or "Response tokens" in header
     columns = BURSTGPT_COLUMNS if burst else AZURE_COLUMNS
@@ -159,9 +172,9 @@ def _mooncake_rows(text: str, *, path: object) -> list[TraceRow]:
             continue
         where = f"line {line}"
         try:
-            record = json.loads(content)
-        except json.JSONDecodeError as error:
-            raise malformed(path, where=where, reason=f"not JSON: {error.msg} at column {error.colno}") from None
+            record = parse_json(content)
+        except MalformedError as error:
+            raise malformed(path, where=where, reason=f"not JSON: {error.reason}") from None
         missing = [name for name in MOONCAKE_FIELDS if not isinstance(record, dict) or name not in record]
         if missing:
             raise malformed(path, where=where, reason=f"the field {missing[0]} is missing")
@@ -184,7 +197,7 @@ def _hashes(record: dict[str, Any], *, isl_tokens: float, path: object, where: s
     hashes = record.get("hash_ids")
     if hashes is None:
         return None
-    whole = isinstance(hashes, list) and all(isinstance(item, int) and item >= 0 for item in hashes)
+    whole = isinstance(hashes, list) and all(type(item) is int and 0 <= item <= LARGEST_INTEGER for item in hashes)
     blocks = int(-(-isl_tokens // HASH_BLOCK_TOKENS))
     if not whole or len(hashes) > blocks:
         reason = f"hash_ids must be a list of at most {blocks} whole numbers (one per {HASH_BLOCK_TOKENS} tokens)"
@@ -287,9 +300,9 @@ def read_trace(path: str | Path) -> RequestTrace:
         A line is malformed: names file, line and reason.
     """
     try:
-        state = Path(path).expanduser().stat()
+        state = os.stat(os.path.expanduser(path))
         return _read(str(path), (state.st_mtime_ns, state.st_size))
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, MalformedError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FileError(f"{path}: cannot be read: {reason}", field="trace") from None
 
@@ -297,7 +310,7 @@ def read_trace(path: str | Path) -> RequestTrace:
 @lru_cache(maxsize=2)
 def _read(path: str, state: tuple[int, int]) -> RequestTrace:
     """One file, read once for all questions about it; ``state`` retires it when the file changes."""
-    text = Path(path).expanduser().read_text(encoding="utf-8-sig")
+    text = read_text(os.path.expanduser(path), field="trace")
     rows = trace_rows(text, path=path)
     if len(rows) < 2:
         raise malformed(path, where="line 1", reason=f"a trace needs at least two requests, found {len(rows)}")
@@ -305,6 +318,8 @@ def _read(path: str, state: tuple[int, int]) -> RequestTrace:
     # Logs are often written when requests end; what counts is when they were sent.
     rows.sort(key=lambda row: (row.at_s, row.isl_tokens, row.osl_tokens))
     table = np.array([(row.at_s, row.isl_tokens, row.osl_tokens) for row in rows], dtype=np.float64)
+    if table[-1, 0] - table[0, 0] > LONGEST_TRACE_S:
+        raise malformed(path, where="its times", reason="the requests are more than ten years apart")
     hashes = tuple(row.hashes for row in rows if row.hashes is not None)
     return RequestTrace(
         source=path,
@@ -324,8 +339,8 @@ def _named_model(text: str) -> str | None:
     if '"model_id"' not in text:
         return None
     try:
-        named = json.loads(text)["model_id"]
-    except (json.JSONDecodeError, KeyError, TypeError):
+        named = parse_json(text)["model_id"]
+    except (MalformedError, KeyError, TypeError):
         return None
     return named if isinstance(named, str) and named else None
 

@@ -1,0 +1,104 @@
+"""What holds of every answer, whatever was asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+_ROUNDING = 1e-6
+_PERCENTILES = ("p50", "p90", "p95", "p99")
+_SHARES = ("mfu", "mbu", "kv_utilization")
+_SIGNED = (
+    "saving",
+    "change",
+    "difference",
+    "delta",
+    "margin",
+    "net",
+    "npv",
+    "error",
+    "residual",
+    "slope",
+    "elasticity",
+)
+_POSITIVE_ENDS = ("_s", "_bytes", "_per_s", "_tokens", "_w", "_j", "_usd")
+
+
+def broken(document: dict[str, Any]) -> Iterator[str]:
+    """Laws that a result or a plan breaks, one line each."""
+    for place, held in _objects(document, ""):
+        yield from _numbers(place, held)
+        yield from _ordered(place, held)
+        yield from _intervals(place, held)
+        yield from _conserved(place, held)
+
+
+def _objects(value: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(value, dict):
+        yield place, value
+        for key, item in value.items():
+            yield from _objects(item, f"{place}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            yield from _objects(item, f"{place}[]")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _numbers(place: str, held: dict[str, Any]) -> Iterator[str]:
+    for key, value in held.items():
+        for number in value if isinstance(value, list) else [value]:
+            if not _is_number(number):
+                continue
+            if not math.isfinite(number):
+                yield f"{place}.{key} is not finite"
+            elif (key in _SHARES or key.endswith("_fraction")) and not -_ROUNDING <= number <= 1 + _ROUNDING:
+                yield f"{place}.{key} is a share and not in 0..1"
+            elif number < -_ROUNDING and key.endswith(_POSITIVE_ENDS) and not any(word in key for word in _SIGNED):
+                yield f"{place}.{key} is negative"
+
+
+def _ordered(place: str, held: dict[str, Any]) -> Iterator[str]:
+    for metric in ("ttft", "tpot", "e2e", "itl"):
+        values = [held.get(f"{metric}_{name}_s") for name in _PERCENTILES]
+        known = [value for value in values if _is_number(value)]
+        if any(first > second * (1 + _ROUNDING) for first, second in pairwise(known)):
+            yield f"{place}: percentiles of {metric} are out of order"
+    for suffix in ("_s", "_mean_s", *(f"_{name}_s" for name in _PERCENTILES)):
+        first, whole = held.get(f"ttft{suffix}"), held.get(f"e2e{suffix}")
+        if _is_number(first) and _is_number(whole) and first > whole * (1 + _ROUNDING) + _ROUNDING:
+            yield f"{place}: TTFT is above E2E ({suffix})"
+
+
+def _intervals(place: str, held: dict[str, Any]) -> Iterator[str]:
+    intervals = held.get("interval")
+    if not isinstance(intervals, dict):
+        return
+    for name, bounds in intervals.items():
+        value = held.get(name)
+        if not isinstance(bounds, list) or not _is_number(value) or None in bounds:
+            continue
+        low, high = bounds
+        slack = _ROUNDING * abs(value) + _ROUNDING * _ROUNDING
+        if not low - slack <= value <= high + slack:
+            yield f"{place}.interval.{name} does not hold the value"
+
+
+def _conserved(place: str, held: dict[str, Any]) -> Iterator[str]:
+    ended = [held.get(name) for name in ("requests", "finished", "timed_out", "rejected")]
+    if all(_is_number(value) for value in ended) and sum(ended[1:]) > ended[0] * (1 + _ROUNDING):
+        yield f"{place}: more requests end than come"
+    output, total, rate = (held.get(f"{name}_per_s") for name in ("output_tokens", "total_tokens", "requests"))
+    if _is_number(output) and _is_number(total) and output > total * (1 + _ROUNDING):
+        yield f"{place}: more output tokens than tokens"
+    if _is_number(output) and _is_number(rate) and rate > output * (1 + _ROUNDING) and held.get("osl_tokens"):
+        yield f"{place}: a request has less than one token"
+    parts = held.get("breakdown_s")
+    if isinstance(parts, dict) and _is_number(held.get("step_s")):
+        summed = sum(value for value in parts.values() if _is_number(value))
+        if not math.isclose(summed, held["step_s"], rel_tol=1e-3, abs_tol=1e-9):
+            yield f"{place}: the parts of a step do not sum to it"

@@ -1,0 +1,184 @@
+"""Hostile variants of real inputs: trees with odd values in odd places, and texts with odd bytes."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+Tree = Any
+"""What JSON can say."""
+
+TEXTS = (
+    "",
+    " ",
+    "x" * 300,
+    "a" * 5000,
+    "\x00",
+    "\x1b[31mred",
+    "\u202eright",
+    "é",
+    "null",
+    "8",
+    " 8 ",
+    "1_000",
+    "1e400",
+    "nan",
+    "-1",
+    "true",
+    "../../etc/passwd",
+    "/dev/null",
+    "~root",
+    "{{x}}",
+    "'",
+    '"',
+    "re:(((",
+    "re:(\\w*\\.?)*!",
+    "2:4",
+    "0:0",
+    "9:9",
+    "eagle",
+    "h100",
+    "llama-3.1-8b",
+    "fp8",
+    "\n\n",
+    "a/b",
+    "%s%n",
+    "٣",
+    "²",
+)
+NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    16,
+    100,
+    101,
+    1000,
+    10**6,
+    10**9,
+    10**12,
+    2**53,
+    2**63,
+    2**64,
+    10**30,
+    10**400,
+    0.0,
+    -0.0,
+    0.5,
+    1.0,
+    1.5,
+    8.0,
+    1e-300,
+    1e-30,
+    1e-9,
+    1e9,
+    1e30,
+    1e300,
+    1e308,
+    -1e308,
+    float("inf"),
+    float("nan"),
+)
+OTHERS = (None, True, False, [], {}, [[]], [None], {"": None}, [1, "2"], [[[[[[[[1]]]]]]]])
+_SCALES = (0.0, 0.1, 0.5, 0.9, 1.1, 2.0, 10.0, 1e3, 1e6)
+_DEEP = (40, 600, 3000)
+
+
+def paths(tree: Tree, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place of a tree, the whole first."""
+    found = [prefix]
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            found += paths(value, (*prefix, key))
+    elif isinstance(tree, list):
+        for index, value in enumerate(tree[:40]):
+            found += paths(value, (*prefix, index))
+    return found
+
+
+def odd_value(rng: random.Random, old: Tree) -> Tree:
+    """A value in place of ``old``: near to it more often than far."""
+    draw = rng.random()
+    if isinstance(old, bool):
+        return rng.choice((not old, *NUMBERS[:3], "true", None))
+    if isinstance(old, int | float) and draw < 0.5 and abs(old) < 1e300:
+        scaled = old * rng.choice(_SCALES)
+        return int(scaled) if isinstance(old, int) else scaled
+    if isinstance(old, str) and draw < 0.2:
+        return odd_text(rng, old, most=2)
+    return rng.choice(rng.choice((TEXTS, NUMBERS, NUMBERS, OTHERS)))
+
+
+def odd_tree(rng: random.Random, tree: Tree, *, words: tuple[str, ...]) -> Tree:
+    """``tree`` with one to three changes; ``words`` are keys and values that mean something to who reads it."""
+    changed = json.loads(json.dumps(tree))
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        changed = _one_change(rng, changed, words)
+    return changed
+
+
+def _one_change(rng: random.Random, tree: Tree, words: tuple[str, ...]) -> Tree:
+    path = rng.choice(paths(tree))
+    if not path:
+        if isinstance(tree, dict):
+            tree[rng.choice(words)] = rng.choice((rng.choice(words), odd_value(rng, None)))
+        return tree
+    *parents, last = path
+    place = tree
+    for part in parents:
+        place = place[part]
+    old, draw = place[last], rng.random()
+    if draw < 0.12:
+        del place[last]
+    elif draw < 0.2 and isinstance(place, dict):
+        place[rng.choice((*TEXTS, *words))] = place.pop(last)
+    elif draw < 0.3:
+        place[last] = rng.choice(words)
+    elif draw < 0.35:
+        place[last] = [old] * rng.choice((2, 3, 50))
+    else:
+        place[last] = odd_value(rng, old)
+    return tree
+
+
+def odd_text(rng: random.Random, text: str, *, most: int = 4) -> str:
+    """``text`` with pieces cut out, doubled, exchanged or put in."""
+    for _ in range(rng.randint(1, most)):
+        at = rng.randrange(len(text) + 1)
+        end = min(len(text), at + rng.choice((1, 1, 3, 10, 100)))
+        piece = text[at:end]
+        text = text[:at] + rng.choice(_PIECES)(rng, piece) + text[end:]
+    return text
+
+
+_PIECES: tuple[Callable[[random.Random, str], str], ...] = (
+    lambda rng, piece: "",
+    lambda rng, piece: piece * 2,
+    lambda rng, piece: piece[::-1],
+    lambda rng, piece: piece + rng.choice(TEXTS),
+    lambda rng, piece: rng.choice(TEXTS),
+    lambda rng, piece: str(rng.choice(NUMBERS[:-10])),
+    lambda rng, piece: rng.choice("{}[]:,\"'\\\t\n#&*!|>%@`-=;"),
+    lambda rng, piece: chr(rng.choice((0, 1, 27, 127, 133, 0x2028, 0xFEFF, 0xD7FF, 0x1F600))),
+)
+
+
+def deep(rng: random.Random, text: str) -> str:
+    """``text`` inside, or before, more brackets than anything needs."""
+    levels = rng.choice(_DEEP)
+    opening, closing = rng.choice((("[", "]"), ('{"a":', "}")))
+    return rng.choice((opening * levels + text + closing * levels, opening * levels, text + opening * levels))
+
+
+def odd_json(rng: random.Random, tree: Tree, *, words: tuple[str, ...]) -> str:
+    """JSON text that mostly parses."""
+    draw = rng.random()
+    if draw < 0.9:
+        return json.dumps(odd_tree(rng, tree, words=words))
+    text = json.dumps(tree)
+    return deep(rng, text) if draw < 0.91 else odd_text(rng, text)

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from simulator.errors import ProfileError, RoofcastError
+from simulator.files import write_bytes
 from simulator.specs.documents import validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.huggingface.registry import read_config
@@ -127,7 +128,7 @@ def keep_model_upload(data: bytes, *, filename: str, folder: Path) -> str:
     }
     (folder / "models").mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(profile, allow_unicode=True, sort_keys=False)
-    (folder / "models" / f"{model.name}.yaml").write_text(text, encoding="utf-8")
+    write_bytes(text.encode("utf-8"), str(folder / "models" / f"{model.name}.yaml"), force=True, flag="upload")
     return model.name
 
 
@@ -142,5 +143,5 @@ def keep_hardware_upload(data: bytes, *, filename: str, folder: Path) -> str:
             code="invalid_profile",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.yaml").write_bytes(data)
+    write_bytes(data, str(folder / f"{name}.yaml"), force=True, flag="upload")
     return name

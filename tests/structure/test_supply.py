@@ -1,0 +1,67 @@
+"""What the project stands on is declared with a lowest version, locked for developers, and listed with its licences."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def supply(*words: str) -> str:
+    """What the command prints."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / ".ci" / "supply.py"), *words], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def locked() -> dict[str, str]:
+    lines = (ROOT / "requirements-dev.lock").read_text("utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {plain(name): version for name, version in pairs}
+
+
+def declared(*extras: str) -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    return [Requirement(line) for line in lines]
+
+
+@pytest.mark.parametrize("requirement", declared("app", "report", "dev"), ids=lambda item: item.name)
+def test_every_requirement_has_a_lowest_version_and_the_lock_keeps_it(requirement: Requirement) -> None:
+    assert any(item.operator in (">=", "==") for item in requirement.specifier), requirement
+    if plain(requirement.name) in locked():
+        assert Version(locked()[plain(requirement.name)]) in requirement.specifier
+
+
+def test_the_lock_holds_what_users_and_developers_install() -> None:
+    missing = [item.name for item in declared("dev") if plain(item.name) not in locked()]
+    assert set(missing) <= {"axe-playwright-python", "playwright"}, missing
+    assert "://" not in (ROOT / "requirements-dev.lock").read_text("utf-8")
+
+
+def test_the_bill_of_materials_names_every_requirement_with_a_licence() -> None:
+    document = json.loads(supply("sbom"))
+    assert document["bomFormat"] == "CycloneDX"
+    named = {plain(item["name"]) for item in document["components"]}
+    assert {plain(item.name) for item in declared()} <= named
+    assert all(item["licenses"][0]["license"]["name"] for item in document["components"])
+
+
+def test_the_lowest_versions_are_those_that_are_declared() -> None:
+    lines = supply("lowest").splitlines()
+    assert len(lines) == len(declared())
+    assert all(Version(line.partition("==")[2]) in item.specifier for line, item in zip(lines, declared(), strict=True))

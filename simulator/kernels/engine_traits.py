@@ -21,7 +21,7 @@ from simulator.operators.work import (
     MoeShape,
     Work,
 )
-from simulator.specs.engine.recipe import KernelRecipe
+from simulator.specs.engine.recipe import KernelRecipe, TableKernel
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.precision import Dtype
 from simulator.units import BITS_PER_BYTE
@@ -38,12 +38,17 @@ WIDE_BYTES = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeFits:
-    """Fits that price products ("gemm") or experts ("moe") of one weight format, and the format of their table."""
+    """Fits that price products ("gemm") or experts ("moe") of one weight format, and the format of their table.
+
+    slower : fits of a slower kernel of the same products, towards which a release's own lies by ``slower_share``
+    """
 
     family: str
     weights: str
     kernel: str
     fits: FitSet
+    slower: FitSet | None = None
+    slower_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +98,12 @@ def with_recipe(
         for kernel in recipe.kernels
         if hardware.architecture in kernel.architectures
     )
+
+    def slower(kernel: TableKernel) -> FitSet | None:
+        if kernel.slower is None:
+            return None
+        return fit_set(hardware, library=kernel.slower, group=kernel.family, profiles=profiles)
+
     fused = recipe.fused_all_reduce
     if fused is not None and hardware.architecture not in fused.architectures:
         fused = None
@@ -100,7 +111,14 @@ def with_recipe(
         traits,
         quantised_before=frozenset(recipe.fused_quantisation),
         replaced=tuple(
-            RecipeFits(family=kernel.family, weights=kernel.weights, kernel=kernel.kernel, fits=fits)
+            RecipeFits(
+                family=kernel.family,
+                weights=kernel.weights,
+                kernel=kernel.kernel,
+                fits=fits,
+                slower=slower(kernel),
+                slower_share=kernel.slower_share,
+            )
             for kernel, fits in named
             if fits
         ),

@@ -11,7 +11,7 @@ from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Timing, widened
 from simulator.kernels.transfer import Relative, calibrated_relative, link_relative
 from simulator.specs.base import Same
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.hardware.calibration import (
     CalibrationGroup,
     KernelFit,
@@ -223,3 +223,32 @@ def _collective_fits(
         if calibration is not None:
             fits += calibration.fits
     return CollectiveFits(fits=tuple(fits), relative=relative)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeyondDomain:
+    """How devices of different scale-up domains talk.
+
+    hardware : the accelerator as seen over the link that joins domains inside a server, itself where there is none
+    collectives : fits of that link, or of the nearest one that was measured; network : one device's share of the NICs
+    """
+
+    hardware: AcceleratorSpec
+    collectives: CollectiveFits
+    network: LinkSpec
+
+
+def beyond_domain(
+    hardware: AcceleratorSpec, server: ServerSpec | None, *, library: str, profiles: str | None
+) -> BeyondDomain | None:
+    """How ``hardware`` talks beyond its scale-up domain; None without a server.
+
+    A ring over bridged pairs runs at the pace of the link between the pairs: the whole group is priced on it.
+    """
+    if server is None:
+        return None
+    seen = hardware
+    if server.peer_link is not None:
+        seen = hardware.model_copy(update={"scale_up": server.peer_link})
+    fits = collective_fits(seen, library=library, profiles=profiles)
+    return BeyondDomain(hardware=seen, collectives=fits, network=server.network)

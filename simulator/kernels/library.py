@@ -30,7 +30,15 @@ from simulator.kernels.engine_traits import (
     with_wait,
     without,
 )
-from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set, measured_fits
+from simulator.kernels.fits import (
+    BeyondDomain,
+    CollectiveFits,
+    FitSet,
+    beyond_domain,
+    collective_fits,
+    fit_set,
+    measured_fits,
+)
 from simulator.kernels.format_choice import (
     SAME_KERNELS,
     derived_experts,
@@ -52,7 +60,7 @@ from simulator.kernels.moe import moe_timing
 from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
 from simulator.kernels.roofline import fitted_timing, user_timing
 from simulator.kernels.step_rows import price_rows
-from simulator.kernels.timing import Provenance, Timing, chosen, widened
+from simulator.kernels.timing import Provenance, Timing, between, chosen, widened
 from simulator.operators.work import (
     AttentionShape,
     CollectiveShape,
@@ -65,7 +73,7 @@ from simulator.operators.work import (
     Work,
 )
 from simulator.specs.base import Same
-from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.hardware.calibration import KernelFit, calibrations_changed_ns
 from simulator.specs.model.precision import Dtype
 
@@ -77,19 +85,6 @@ STAND_IN_LOG_SIGMA = 0.35
 RANDOM_DATA = {"vllm": "sglang", "torch": "sglang"}
 # The library that runs the same decode kernel on this architecture and was measured on more KV heads.
 SAME_DECODE_KERNEL = {("vllm", "hopper"): "sglang"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeyondDomain:
-    """How devices of different scale-up domains talk.
-
-    hardware : the accelerator as seen over the link that joins domains inside a server, itself where there is none
-    collectives : fits of that link, or of the nearest one that was measured; network : one device's share of the NICs
-    """
-
-    hardware: AcceleratorSpec
-    collectives: CollectiveFits
-    network: LinkSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,10 +198,7 @@ class KernelLibrary:
             if timing is None:
                 return None
         else:
-            fits, fit = found
-            timing = fits.transferred(
-                gemm_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit), cold=True)
-            )
+            timing = self._measured_product(shape, *found)
         contained = found is not None and found[1].includes_quantisation
         if shape.format.quantises_activations and shape.format.name in self.traits.quantised_before:
             return self._without_quantising(timing, shape, library=found[0].library) if found and contained else timing
@@ -215,6 +207,19 @@ class KernelLibrary:
         peer = peer_of(shape, hardware=self.hardware) if found is None else None
         measured = self.product(peer) if peer is not None and self._product_fit(peer) is not None else None
         return timing if measured is None else no_faster_than(measured, timing)
+
+    def _measured_product(self, shape: GemmShape, fits: FitSet, fit: KernelFit) -> Timing:
+        """A product by its fit, and by that of a slower kernel where the engine's release lies between the two."""
+        timing = fits.transferred(
+            gemm_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit), cold=True)
+        )
+        recipe = self.traits.kernel_of(SAME_KERNELS.get(shape.format.name, shape.format.name), family="gemm")
+        if recipe is None or recipe.slower is None or fits is not recipe.fits:
+            return timing
+        found = find(recipe.slower, family="gemm", fmt=recipe.kernel)
+        if found is None:
+            return timing
+        return between(timing, replace(self, traits=NO_TRAITS)._measured_product(shape, *found), recipe.slower_share)
 
     def _without_quantising(self, timing: Timing, shape: GemmShape, *, library: str) -> Timing:
         """A measured product less the passes that its table ran before it, and that the kernel before it does on the
@@ -341,19 +346,6 @@ _ATTENTION_MODELS = {
 """Model of a fit -> what prices a call by it."""
 
 
-def _beyond(
-    hardware: AcceleratorSpec, server: ServerSpec | None, *, library: str, profiles: str | None
-) -> BeyondDomain | None:
-    """A ring over bridged pairs runs at the pace of the link between the pairs: the whole group is priced on it."""
-    if server is None:
-        return None
-    seen = hardware
-    if server.peer_link is not None:
-        seen = hardware.model_copy(update={"scale_up": server.peer_link})
-    fits = collective_fits(seen, library=library, profiles=profiles)
-    return BeyondDomain(hardware=seen, collectives=fits, network=server.network)
-
-
 def kernel_library(
     hardware: AcceleratorSpec, *, library: str, server: ServerSpec | None = None, profiles: str | None = None
 ) -> KernelLibrary:
@@ -376,7 +368,7 @@ def kernel_library(
         recurrent=fit_set(hardware, library=library, group="recurrent", profiles=profiles),
         elementwise=fit_set(hardware, library=library, group="elementwise", profiles=profiles),
         collectives=collective_fits(hardware, library=library, profiles=profiles),
-        beyond=_beyond(hardware, server, library=library, profiles=profiles),
+        beyond=beyond_domain(hardware, server, library=library, profiles=profiles),
         measured=measured_fits(hardware, profiles=profiles),
         shared_gemm=shared_products(hardware, profiles=profiles),
     )

@@ -115,6 +115,17 @@ def chosen(first: NDArray[np.bool_], one: Timing, other: Timing) -> Timing:
     return Timing(**{name: np.where(first, getattr(one, name), getattr(other, name)) for name in names})
 
 
+def between(one: Timing, other: Timing, share: float) -> Timing:
+    """A kernel that lies from ``one`` towards ``other`` by ``share``, as little known as the less known of the two."""
+    names = ("seconds", "compute_s", "memory_s", "network_s")
+    mixed = {name: (1 - share) * getattr(one, name) + share * getattr(other, name) for name in names}
+    return Timing(
+        **mixed,
+        log_sigma=np.maximum(one.log_sigma, other.log_sigma),
+        provenance=np.maximum(one.provenance, other.provenance),
+    )
+
+
 L2_SHARPNESS = 3.0
 """How abruptly the share of L2 hits falls when the working set outgrows the L2, where a fit does not say."""
 

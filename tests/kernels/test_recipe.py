@@ -24,6 +24,7 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 
 FP8 = MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True)
+NVFP4 = MatmulFormat(name="nvfp4", weight_bits=4.5, activation_bits=4.5, math=Dtype.FP4, quantises_activations=True)
 MXFP4 = MatmulFormat(name="mxfp4", weight_bits=4.25, activation_bits=16, math=Dtype.BF16)
 BLACKWELL = ("blackwell",)
 RECIPE = KernelRecipe(
@@ -39,9 +40,9 @@ def traits_on(name: str) -> EngineTraits:
     return with_recipe(NO_TRAITS, RECIPE, hardware=load_hardware(name))
 
 
-def product(m: list[float]) -> Work:
+def product(m: list[float], *, format: MatmulFormat = FP8) -> Work:
     rows = np.array(m)
-    shape = GemmShape(m=rows, n=8192.0, k=8192.0, format=FP8)
+    shape = GemmShape(m=rows, n=8192.0, k=8192.0, format=format)
     return work(shape, Family.GEMM, flops=2 * rows * 8192 * 8192)
 
 
@@ -139,6 +140,25 @@ def test_experts_run_on_the_kernel_that_the_recipe_names() -> None:
     assert named.price(row).seconds[0] < 0.5 * library.price(row).seconds[0]
     narrowed = narrowed_format(MXFP4, kernel="mxfp4_mxfp8")
     assert (narrowed.math, narrowed.activation_bits) == (Dtype.FP8, 8.25)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_a_release_lies_between_two_measured_kernels_by_its_share(share: float) -> None:
+    kernel = TableKernel(
+        architectures=BLACKWELL,
+        family="gemm",
+        weights="nvfp4",
+        library="vllm",
+        kernel="nvfp4",
+        slower="trtllm",
+        slower_share=share,
+    )
+    hardware, row = load_hardware("b200-sxm"), product([1.0, 64.0, 4096.0], format=NVFP4)
+    new, old = (kernel_library(hardware, library=name) for name in ("vllm", "trtllm"))
+    traits = with_recipe(NO_TRAITS, KernelRecipe(kernels=(kernel,)), hardware=hardware)
+    expected = (1 - share) * new.price(row).seconds + share * old.price(row).seconds
+    for library in (new, old):
+        assert replace(library, traits=traits).price(row).seconds == pytest.approx(expected)
 
 
 def test_releases_keep_their_own_recipes() -> None:

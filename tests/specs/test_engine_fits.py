@@ -51,6 +51,11 @@ def test_fitted_numbers_are_written_and_the_others_stay(tmp_path: Path) -> None:
     )
     assert earlier.overheads == after.overheads
     assert earlier.releases["0.6"].overheads.step_s == 2e-4
+    path = write_engine_fits("vllm", vendor="amd", spread={"pools": 0.3}, directory=tmp_path)
+    of_vendor = validate(EngineFits, read_yaml(path), where="")
+    assert of_vendor.spread == earlier.spread
+    assert of_vendor.vendors["amd"].spread == earlier.vendors["amd"].spread.model_copy(update={"pools": 0.3})
+    assert of_vendor.vendors["amd"].overheads == earlier.vendors["amd"].overheads
 
 
 def test_a_new_engine_is_a_yaml_file_and_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,18 +64,26 @@ def write_engine_fits(
     engine: str,
     *,
     release: str | None = None,
+    vendor: str | None = None,
     overheads: Mapping[str, float] | None = None,
     spread: Mapping[str, float] | None = None,
+    sources: Mapping[str, Source] | None = None,
     directory: Path | None = None,
 ) -> Path:
-    """Put fitted numbers of an engine, or of an earlier release, into its file; what was not fitted again stays."""
+    """Put fitted numbers of an engine, of an earlier release, or of the latest one on a vendor's accelerators into its
+    file; what was not fitted again stays."""
     path = (directory or calibration_directory() / "engines") / f"{engine}.yaml"
     fits = validate(EngineFits, read_yaml(path), where=str(path))
-    before = fits if release is None else fits.releases[release]
+    before: EngineFits | EngineFit = fits if release is None else fits.releases[release]
+    if vendor in fits.vendors:
+        before = fits.vendors[vendor]
     fitted: dict[str, object] = {
         "overheads": before.overheads.model_copy(update=_rounded(overheads, digits=4)),
         "spread": before.spread.model_copy(update={name: round(value, 3) for name, value in (spread or {}).items()}),
+        "sources": {**before.sources, **(sources or {})},
     }
+    if vendor in fits.vendors:
+        fitted = {"vendors": {**fits.vendors, vendor: before.model_copy(update=fitted)}}
     if release is not None:
         fitted = {"releases": {**fits.releases, release: before.model_copy(update=fitted)}}
     dated = {**fitted, "date": datetime.now(UTC).date().isoformat()}

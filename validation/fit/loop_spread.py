@@ -1,9 +1,10 @@
 """Fit how far closed loops of others lie beyond the kernels' errors, and score the 80 % intervals on unseen runs.
 
-``python -m validation.fit.loop_spread --data DIR [--every N] [--write]``: InferenceX's runs on machines, releases and
-recipes of others. One spread an engine for time per token and throughput: the smallest that holds 80 % of its rows,
-those left out whose kernels are known so little that their own spread covers all; for the score it is fitted without
-the accelerator and model of each row.
+``python -m validation.fit.loop_spread --data DIR [--pools] [--every N] [--write]``: InferenceX's runs on machines,
+releases and recipes of others. One spread an engine (with ``--pools`` of disaggregated runs, one an engine and vendor)
+for time per token and throughput: the smallest that holds 80 % of its rows, those left out whose kernels are known so
+little that their own spread covers all; for the score it is fitted without the accelerator, model and weight format of
+each row.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from math import log, sqrt
 from pathlib import Path
 
@@ -22,9 +24,11 @@ from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import DEVIATE
 from simulator.reports.contract import result_object
+from simulator.specs.base import Source
 from simulator.specs.documents import validate
 from simulator.specs.question.scenario import ScenarioSpec
-from validation.end_to_end.inferencex import TodayRun, load_inferencex
+from simulator.techniques.speculation.pace_spread import pace_sigma
+from validation.end_to_end.inferencex import TodayRun, load_disaggregated, load_inferencex
 from validation.end_to_end.today import thinned
 from validation.fit.files import write_engine_fits
 from validation.fit.serve_spread import EXACT, covering
@@ -39,7 +43,8 @@ class LoopResidual:
     """One measured value: log(measured / predicted), and what is missing beside the kernels' spread to reach it."""
 
     engine: str
-    left_out: tuple[str, str]
+    vendor: str
+    left_out: tuple[str, str, str]
     metric: str
     error: float
     missing: float
@@ -51,11 +56,13 @@ def residuals(items: Sequence[TodayRun]) -> list[LoopResidual]:
     found = []
     for item in items:
         try:
-            result = answer(validate(ScenarioSpec, item.run.scenario, where="inferencex"))
+            scenario = validate(ScenarioSpec, item.run.scenario, where="inferencex")
+            result = answer(scenario)
         except RoofcastError:
             continue
         assert isinstance(result.run, UniformRun), "kind closed_loop"
-        ends = loop_intervals(result.run, mean_intervals(result.run, spread=EXACT, pace=0.0, copies=1))
+        pace = pace_sigma(scenario.techniques.speculation)
+        ends = loop_intervals(result.run, mean_intervals(result.run, spread=EXACT, pace=pace, copies=1))
         predicted = result_object(result)
         for metric in METRICS:
             known = ends[metric]
@@ -65,7 +72,8 @@ def residuals(items: Sequence[TodayRun]) -> list[LoopResidual]:
             found.append(
                 LoopResidual(
                     engine=result.deployment.engine.name,
-                    left_out=(item.hardware, item.model),
+                    vendor=result.deployment.hardware.vendor,
+                    left_out=(item.hardware, item.model, item.weights),
                     metric=metric,
                     error=error,
                     missing=sqrt(max(error**2 - kernels**2, 0.0)) / DEVIATE,
@@ -90,21 +98,41 @@ def main() -> None:
     """Fit, score, print and optionally write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds today/")
+    parser.add_argument("--pools", action="store_true", help="disaggregated runs, with speculation and without")
     parser.add_argument("--every", type=int, default=4, help="every n-th run of each deployment")
     parser.add_argument("--write", action="store_true", help="update the engines' fits")
     arguments = parser.parse_args()
-    items = [item for item in load_inferencex(arguments.data) if item.speculation == "none"]
+    if arguments.pools:
+        items: Sequence[TodayRun] = load_disaggregated(arguments.data)
+    else:
+        items = [item for item in load_inferencex(arguments.data) if item.speculation == "none"]
     rows = residuals(thinned(items, every=arguments.every))
-    for engine in sorted({row.engine for row in rows}):
-        own = [row for row in rows if row.engine == engine and row.kernels < KNOWN]
-        little = [row for row in rows if row.engine == engine and row.kernels >= KNOWN]
+    # Runs on another vendor have engine constants of their own, whose spread in one pool was fitted with them.
+    groups = sorted({(row.engine, row.vendor if arguments.pools else "") for row in rows})
+    for engine, vendor in groups:
+        members = [row for row in rows if row.engine == engine and vendor in ("", row.vendor)]
+        own = [row for row in members if row.kernels < KNOWN]
+        little = [row for row in members if row.kernels >= KNOWN]
         spread, inside = covering([row.missing for row in own]), held(own)
-        print(f"{engine:14s} {len(own):5d} rows: spread {spread:.3f}, {np.mean(inside):.0%} of left-out rows held")
+        held_share = np.mean(inside)
+        said = f"{len(own)} values: {held_share:.0%} lie inside where accelerator, model and format were left out"
         if little:
             covered = np.mean([row.missing <= spread for row in little])
-            print(f"{'':14s} {len(little):5d} rows of kernels known little: {covered:.0%} held")
+            said += f"; {covered:.0%} of {len(little)} whose kernels are known little"
+        print(f"{engine:14s} {vendor:8s} spread {spread:.3f}, {said}")
         if arguments.write:
-            write_engine_fits(engine, spread={"loops": spread})
+            name = "pools" if arguments.pools else "loops"
+            write_engine_fits(engine, vendor=vendor, spread={name: spread}, sources={name: _source(arguments, said)})
+
+
+def _source(arguments: argparse.Namespace, said: str) -> Source:
+    kind = "over two pools" if arguments.pools else "without speculation"
+    return Source(
+        source=f"InferenceX closed loops {kind} (database of 2026-07-20), every {arguments.every}th run, "
+        "validation/fit/loop_spread.py",
+        date=datetime.now(UTC).date().isoformat(),
+        note=f"{said}.",
+    )
 
 
 if __name__ == "__main__":

@@ -246,8 +246,9 @@ def run_intervals(scenario: ScenarioSpec, deployment: Deployment, run: UniformRu
     if isinstance(run, ServedRun) and run.interval is not None:
         return _served_intervals(run.interval)
     spread = deployment.engine.spread
-    if scenario.kind == "closed_loop" and spread.loops is not None:
-        spread = spread.model_copy(update={"tpot": spread.loops, "e2e": spread.loops})
+    if scenario.kind == "closed_loop":
+        of_loops = spread.loops if run.pools is None or spread.pools is None else spread.pools
+        spread = spread if of_loops is None else spread.model_copy(update={"tpot": of_loops, "e2e": of_loops})
     means = mean_intervals(
         run,
         spread=spread,

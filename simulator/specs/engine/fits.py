@@ -75,6 +75,7 @@ class EngineSpread(Spec):
         never makes one early
     loops : of time per token and throughput of closed loops on others' machines, releases and recipes, in place of
         ``tpot`` and ``e2e``; None where none were measured
+    pools : the same of closed loops over a prefill and a decode pool
     steps : share of the spread of calibrated step times that is left in whole runs, because the overheads were fitted
         on whole runs and take up part of what the kernels' errors have in common
     """
@@ -84,6 +85,7 @@ class EngineSpread(Spec):
     e2e: NonNegativeFloat
     ttft_tail: NonNegativeFloat = 0.0
     loops: NonNegativeFloat | None = None
+    pools: NonNegativeFloat | None = None
     steps: float = Field(default=1.0, gt=0, le=1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import PositiveFloat
+from pydantic import Field, PositiveFloat
 
 from simulator.specs.base import Spec
 
@@ -13,13 +13,19 @@ KernelLibraryName = Literal["vllm", "sglang", "trtllm", "aiter", "torch"]
 
 class TableKernel(Spec):
     """Matrix products or routed experts of weights in the format ``weights``, on accelerators of ``architectures``, run
-    the kernel that the table of ``library`` measured under the format ``kernel``."""
+    the kernel that the table of ``library`` measured under the format ``kernel``.
+
+    slower, slower_share : a library that measured a slower kernel of the same products, and how far the release's own
+        lies from the first to it
+    """
 
     architectures: tuple[str, ...]
     family: Literal["gemm", "moe"]
     weights: str
     library: KernelLibraryName
     kernel: str
+    slower: KernelLibraryName | None = None
+    slower_share: float = Field(default=0.0, ge=0, le=1)
 
 
 class FusedAllReduce(Spec):

@@ -161,6 +161,16 @@ def test_a_release_lies_between_two_measured_kernels_by_its_share(share: float) 
         assert replace(library, traits=traits).price(row).seconds == pytest.approx(expected)
 
 
+def test_the_release_that_brought_a_kernel_runs_it_alone() -> None:
+    recipe = load_engine("vllm").recipe
+    slower = [kernel for kernel in recipe.kernels if kernel.slower_until is not None]
+    assert slower
+    for kernel in slower:
+        assert kernel.slower_until is not None
+        assert kernel.at("0.15.1") == kernel
+        assert kernel.at(kernel.slower_until).slower is None
+
+
 def test_releases_keep_their_own_recipes() -> None:
     profile = load_engine("tensorrt-llm")
     assert profile.recipe.fused_quantisation

@@ -22,12 +22,13 @@ from pydantic_core import PydanticCustomError
 from simulator.specs.base import Source, Spec
 from simulator.specs.documents import read_yaml
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.fits import EngineFit, EngineOverheads, EngineSpread, VendorFit, came_before
+from simulator.specs.engine.fits import EngineFit, EngineOverheads, EngineSpread, VendorFit
 from simulator.specs.engine.limits import (
     LIMIT_FIELDS,
     EngineLimits,
     LimitRule,
     LimitSource,
+    came_before,
     nearest_release,
     release_number,
     ruled,

@@ -5,13 +5,7 @@ from __future__ import annotations
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from simulator.specs.base import Source, Spec
-from simulator.specs.engine.limits import release_number
-
-
-def came_before(version: str | None, release: str) -> bool:
-    """Whether ``version`` came before ``release``; one without a number (a branch, a build) counts as a later one."""
-    asked = release_number(version or "")
-    return bool(asked) and asked < release_number(release)
+from simulator.specs.engine.limits import came_before
 
 
 class EngineOverheads(Spec):

@@ -173,6 +173,12 @@ def release_number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found[1].split(".")) if found else ()
 
 
+def came_before(version: str | None, release: str) -> bool:
+    """Whether ``version`` came before ``release``; one without a number (a branch, a build) counts as a later one."""
+    asked = release_number(version or "")
+    return bool(asked) and asked < release_number(release)
+
+
 def nearest_release(version: str, known: Iterable[str]) -> str:
     """The one of ``known`` that is ``version``, or the nearest to it; a version without a number is the latest."""
 

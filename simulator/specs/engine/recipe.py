@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, PositiveFloat
 
 from simulator.specs.base import Spec
+from simulator.specs.engine.limits import came_before
 
 KernelLibraryName = Literal["vllm", "sglang", "trtllm", "aiter", "torch"]
 
@@ -16,7 +17,7 @@ class TableKernel(Spec):
     the kernel that the table of ``library`` measured under the format ``kernel``.
 
     slower, slower_share : a library that measured a slower kernel of the same products, and how far the release's own
-        lies from the first to it
+        lies from the first to it; slower_until : the release that runs the first alone
     """
 
     architectures: tuple[str, ...]
@@ -26,6 +27,13 @@ class TableKernel(Spec):
     kernel: str
     slower: KernelLibraryName | None = None
     slower_share: float = Field(default=0.0, ge=0, le=1)
+    slower_until: str | None = None
+
+    def at(self, version: str) -> TableKernel:
+        """The kernel as ``version`` runs it."""
+        if self.slower_until is None or came_before(version, self.slower_until):
+            return self
+        return self.model_copy(update={"slower": None, "slower_share": 0.0})
 
 
 class FusedAllReduce(Spec):
@@ -50,3 +58,7 @@ class KernelRecipe(Spec):
     fused_quantisation: tuple[str, ...] = ()
     fused_all_reduce: FusedAllReduce | None = None
     kernels: tuple[TableKernel, ...] = ()
+
+    def at(self, version: str) -> KernelRecipe:
+        """The recipe as ``version`` runs it."""
+        return self.model_copy(update={"kernels": tuple(kernel.at(version) for kernel in self.kernels)})

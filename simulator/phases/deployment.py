@@ -284,12 +284,7 @@ def deploy(
             with_sustained_rates(
                 shared_library(hardware, library=profile.kernel_library, server=server, profiles=profiles)
             ),
-            traits=with_recipe(
-                _traits(profile, hardware),
-                profile.recipe.at(spec.version or profile.version),
-                hardware=hardware,
-                profiles=profiles,
-            ),
+            traits=with_recipe(_traits(profile, hardware), profile.recipe, hardware=hardware, profiles=profiles),
         ),
         techniques=applied,
         assumptions=(*_formats(plan), *applied.assumptions, *_engine_assumptions(spec, settings, limits)),

@@ -162,13 +162,12 @@ def test_a_release_lies_between_two_measured_kernels_by_its_share(share: float) 
 
 
 def test_the_release_that_brought_a_kernel_runs_it_alone() -> None:
-    recipe = load_engine("vllm").recipe
-    slower = [kernel for kernel in recipe.kernels if kernel.slower_until is not None]
-    assert slower
-    for kernel in slower:
-        assert kernel.slower_until is not None
-        assert kernel.at("0.15.1") == kernel
-        assert kernel.at(kernel.slower_until).slower is None
+    profile = load_engine("vllm")
+    (kernel,) = (kernel for kernel in profile.recipe.kernels if kernel.slower_until is not None)
+    assert profile.at(profile.version).recipe == profile.recipe
+    later = profile.at(kernel.slower_until).recipe
+    assert {other.slower for other in later.kernels} == {None}
+    assert [other.kernel for other in later.kernels] == [other.kernel for other in profile.recipe.kernels]
 
 
 def test_releases_keep_their_own_recipes() -> None:

@@ -49,7 +49,9 @@ _PREFILL_TOKENS = {
 }
 _SGLANG_PREFILL_TOKENS = 32768
 _SGLANG_STATIC_SHARE = 0.82
-"""As the DeepSeek-R1 recipes set --mem-fraction-static (from memory, verify)."""
+_SGLANG_FULL_SHARE = 0.95
+"""As the DeepSeek-R1 recipes set --mem-fraction-static (from memory, verify); the second where eight-bit weights fill
+four accelerators, which the first would not start on."""
 _LAYOUT = re.compile(r"tp(\d+) ep(\d+) dp_attention([01])")
 
 # Guesses of the recipes with multi-token prediction (from memory, verify): three steps of one guess each, two in
@@ -152,7 +154,8 @@ def _scenario(row: Row) -> dict[str, Any]:
     if engine == "sglang":
         tokens = _SGLANG_PREFILL_TOKENS
         # Recipes give weights and cache a share of their own, which the engine would else derive from its step.
-        limits["gpu_memory_utilization"] = _SGLANG_STATIC_SHARE
+        fills = row["hardware"] == "B200 SXM" and row["weight_dtype"] == "fp8" and row["tp"] == "4"
+        limits["gpu_memory_utilization"] = _SGLANG_FULL_SHARE if fills else _SGLANG_STATIC_SHARE
     if tokens is not None:
         limits["max_num_batched_tokens"] = tokens
     return {

@@ -210,7 +210,8 @@ class EngineProfile(Spec):
         """The profile as it was in ``version`` (None: the profile's own)."""
         before = self.release(version)
         if before is None:
-            return self
+            recipe = self.recipe.at(version or self.version)
+            return self if recipe == self.recipe else self.model_copy(update={"recipe": recipe})
         release = self.releases[before]
         changed: dict[str, object] = {
             "overheads": release.overheads,

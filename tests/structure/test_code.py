@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.structure.sources import nodes, parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = sorted((ROOT / "simulator").rglob("*.py"))
 SOURCES = LIBRARY + sorted(
@@ -25,7 +27,7 @@ POWER = re.compile(r"^(1(\.0*)?e\+?(3|6|9|12|15)|1(\.0*)?e-(6|9)|1(000|024)\.0*|
 
 
 def functions(path: Path) -> list[ast.FunctionDef]:
-    return [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)]
+    return [node for node in nodes(path) if isinstance(node, ast.FunctionDef)]
 
 
 def equation_lines(node: ast.FunctionDef) -> int:
@@ -64,7 +66,7 @@ def test_powers_of_ten_and_two_live_in_units(path: Path) -> None:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.NUMBER:
             assert not POWER.match(token.string.lower()), f"{identify(path)}:{token.start[0]} {token.string}"
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(path):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             constants = [side.value for side in (node.left, node.right) if isinstance(side, ast.Constant)]
             both = len(constants) == 2
@@ -84,7 +86,7 @@ def test_no_open_ended_keywords_and_no_unfinished_marks(path: Path) -> None:
 
 @pytest.mark.parametrize("path", LIBRARY, ids=identify)
 def test_public_things_are_documented(path: Path) -> None:
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = parsed(path)
     assert ast.get_docstring(tree), f"{identify(path)} has no docstring"
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.structure.sources import nodes
+
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = ("Equation", "Parameters", "Range of validity", "References")
 UNIT = re.compile(r"\[(?:-|s|W|J|K|Hz|bit|bytes?|tokens?|FLOPs?|FLOP/s|bytes/s|FLOP/byte|1/s)\]")
@@ -23,8 +25,8 @@ def section(text: str, title: str) -> str:
 
 def documented(path: Path) -> list[tuple[str, ast.FunctionDef, str]]:
     where = path.relative_to(ROOT).as_posix()
-    nodes = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)]
-    return [(f"{where}:{node.name}", node, ast.get_docstring(node) or "") for node in nodes]
+    found = [node for node in nodes(path) if isinstance(node, ast.FunctionDef)]
+    return [(f"{where}:{node.name}", node, ast.get_docstring(node) or "") for node in found]
 
 
 SOURCES = sorted((ROOT / "simulator").rglob("*.py"))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.structure.sources import nodes
+
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = (
     "specs",
@@ -66,7 +68,7 @@ def import_graph() -> dict[str, frozenset[str]]:
     graph = {}
     for module, path in paths.items():
         found = set()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom):
                 origin = node.module or ""
                 members = {f"{origin}.{alias.name}" for alias in node.names}
@@ -100,7 +102,7 @@ def import_circles() -> frozenset[frozenset[str]]:
 
 def imported_modules(path: Path) -> list[str]:
     names = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -161,7 +163,7 @@ def test_no_folder_is_crowded() -> None:
 def test_a_class_name_means_one_thing() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for path in (ROOT / "simulator").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(str(path.relative_to(ROOT)))
     shared = {name: found for name, found in places.items() if len(found) > 1}

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.structure.sources import nodes
+
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("specs", "operators", "techniques", "kernels", "phases")
 MODULES = sorted(
@@ -21,7 +23,7 @@ def named_in_tests() -> frozenset[str]:
     """Modules, and names inside them, that a test imports."""
     named = set()
     for path in (ROOT / "tests").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom):
                 named |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
             elif isinstance(node, ast.Import):

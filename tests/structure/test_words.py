@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.structure.sources import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 FLAG = re.compile(r"(?<![\w-])--([a-z]|$)")
 SPELL_FLAGS = ("cli", "reports", "api", "planner/handoff", "published")
@@ -33,7 +35,7 @@ def modules(*, inside: tuple[str, ...] = (), outside: tuple[str, ...] = ()) -> d
         name = path.relative_to(ROOT / "simulator").as_posix()
         within = not inside or name.startswith(tuple(f"{folder}/" for folder in inside))
         if within and not name.startswith(tuple(f"{folder}/" for folder in outside)):
-            found[name] = ast.parse(path.read_text("utf-8"))
+            found[name] = parsed(path)
     return found
 
 

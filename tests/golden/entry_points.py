@@ -15,7 +15,7 @@ from simulator.cli.roofcast import main as roofcast_main
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS: dict[str, Callable[[], object]] = {"plan-capacity": plan_capacity_main, "roofcast": roofcast_main}
-_NOT_FROM_OUTSIDE = ("ROOFCAST_PROFILES",)
+_NOT_FROM_OUTSIDE = ("ROOFCAST_PROFILES", "ROOFCAST_CACHE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +32,14 @@ def _process(words: Sequence[str], stdin: str) -> Iterator[None]:
     """Arguments, standard input, folder and environment as of a process of its own; restored afterwards."""
     before = sys.argv, sys.stdin, {name: os.environ.pop(name, None) for name in _NOT_FROM_OUTSIDE}
     sys.argv, sys.stdin = list(words), io.StringIO(stdin)
+    # What is compared is worked out, never looked up.
+    os.environ["ROOFCAST_CACHE"] = "off"
     try:
         with contextlib.chdir(HERE):
             yield
     finally:
         sys.argv, sys.stdin, variables = before
+        del os.environ["ROOFCAST_CACHE"]
         os.environ.update({name: value for name, value in variables.items() if value is not None})
 
 

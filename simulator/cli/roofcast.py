@@ -18,6 +18,7 @@ from simulator.cli.scenario_commands import capacity, compare, serve
 from simulator.cli.step_commands import crossover, mixers, model, retrieval, step
 from simulator.cli.sweep_command import sweep
 from simulator.cli.validate_command import published, validate
+from simulator.cli.warm_up_command import warm_up
 
 app = typer.Typer(name="roofcast", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -46,6 +47,7 @@ for panel, commands in GROUPS.items():
 app.add_typer(prices_app, name="prices", rich_help_panel="Plan")
 app.add_typer(profiles_app, name="profiles", rich_help_panel="Learn")
 app.command("app", rich_help_panel="Plan")(dashboard)
+app.command("warm-up", cls=WideCommand, rich_help_panel="Simulate")(warm_up)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ inlined from another file would go unseen. Here the cache folder is named after 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 
 import numba
 from numba.core import config as numba_config
+from numba.core import event
 from numba.extending import register_jitable
 
 from simulator.files import cache_root
@@ -89,7 +91,29 @@ def plugged(function: Function) -> Function:
 def entry(function: Function) -> Function:
     """Decorate a function that Python calls: compiled at its first call, and found again by later processes."""
     made: Function = _in_cache_folder(lambda: numba.njit(**_ENTRY)(function))
+    _announced.append(made)
     return made
+
+
+_announced: list[Any] = []
+"""Functions whose compilation is said before it begins: nobody waits in silence."""
+
+
+class _Announcement(event.Listener):  # type: ignore[misc, unused-ignore]
+    """Says when the loop is compiled, which takes seconds; what is found on the disk is not."""
+
+    def on_start(self, event: Any) -> None:
+        if any(event.data["dispatcher"] is function for function in _announced):
+            kept = "kept for later runs" if _FOLDER else "and again in every process: no folder can be written"
+            logging.getLogger(__name__).warning(
+                "roofcast: compiling the event simulation for this machine, up to a minute, %s (roofcast warm-up)", kept
+            )
+
+    def on_end(self, event: Any) -> None:
+        """Nothing: the answer follows."""
+
+
+event.register("numba:compile", _Announcement())  # type: ignore[no-untyped-call, unused-ignore]
 
 
 # These stay plain functions for numpy arrays, and become callable from the loop.

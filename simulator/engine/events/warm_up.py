@@ -1,0 +1,43 @@
+"""Machine code for both schedulers of the event loop, made or found before somebody waits for an answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from simulator.engine.events.simulation import simulate_requests
+from simulator.engine.settings import Policy, SchedulerSettings
+from simulator.phases.compiled import uniform_tables
+from simulator.traffic.requests import make_requests
+
+_LONGEST_TOKENS = 64
+
+SCHEDULERS: Mapping[str, Policy] = {
+    "requests in lists (vLLM)": Policy.CHUNKED_MIXED,
+    "a walk over sequences (SGLang, speculation, pipelines, pools)": Policy.PREFILL_FIRST,
+}
+"""A policy of each scheduler, by what a reader knows of it."""
+
+
+def warm_up() -> dict[str, float]:
+    """Serve one request by each scheduler; the seconds that it took, compilation included."""
+    tables = uniform_tables(
+        step_s=1.0, max_tokens=_LONGEST_TOKENS, max_sequences=1, max_context=_LONGEST_TOKENS, per_token_s=1.0
+    )
+    count = np.ones(1, dtype=np.int64)
+    one = make_requests(arrival_s=np.zeros(1), prompt_tokens=count, output_tokens=2 * count)
+    took = {}
+    for name, policy in SCHEDULERS.items():
+        start = time.perf_counter()
+        settings = SchedulerSettings(
+            max_num_batched_tokens=_LONGEST_TOKENS,
+            max_num_seqs=1,
+            max_model_len=_LONGEST_TOKENS,
+            kv_blocks=_LONGEST_TOKENS,
+            policy=policy,
+        )
+        simulate_requests(tables, requests=one, settings=settings)
+        took[name] = time.perf_counter() - start
+    return took

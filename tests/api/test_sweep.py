@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -372,6 +373,43 @@ def test_a_worker_of_a_cluster_that_is_killed_costs_nothing(tmp_path: Path) -> N
     with dask_cluster(2) as (address, workers):
         process = command(tmp_path, "--backend", f"dask://{address}")
         await_parts(tmp_path, 1)
+        workers[0].kill()
+        assert process.wait(timeout=300) == 0
+    check_complete(tmp_path)
+
+
+@contextmanager
+def ray_cluster(folder: str) -> Iterator[tuple[str, int]]:
+    """A head with two workers that listens for clients; its address and the process above its workers."""
+    psutil = pytest.importorskip("psutil")
+    port = free_port()
+    ray = (sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2")
+    ports = (f"--port={free_port()}", f"--ray-client-server-port={port}", "--include-dashboard=false")
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    head = subprocess.Popen([*ray, *ports, f"--temp-dir={folder}", "--node-ip-address=127.0.0.1"], **quiet)  # type: ignore[call-overload]
+    try:
+        deadline = time.monotonic() + 120
+        while not listens(port):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        yield f"127.0.0.1:{port}", head.pid
+    finally:
+        for process in psutil.Process(head.pid).children(recursive=True):
+            process.kill()
+        head.kill()
+        head.wait()
+
+
+@pytest.mark.slow
+def test_a_worker_of_a_ray_cluster_that_is_killed_costs_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    psutil = pytest.importorskip("psutil")
+    # The sockets of Ray lie in its folder, and their names may have a hundred letters.
+    with TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder, ray_cluster(folder) as (address, head):
+        process = command(tmp_path, "--backend", f"ray://{address}")
+        await_parts(tmp_path, 1)
+        below = psutil.Process(head).children(recursive=True)
+        workers = [one for one in below if "PoolActor" in " ".join(one.cmdline())]
         workers[0].kill()
         assert process.wait(timeout=300) == 0
     check_complete(tmp_path)

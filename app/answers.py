@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from simulator.api.published import PublishedAnswer, published
 from simulator.api.steps import step
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.load_sweep import LoadSweep, load_sweep
@@ -177,6 +178,13 @@ def _stepped(question: str, profiles: str | None, context_tokens: int, _scenario
 def stepped(scenario: ScenarioSpec, *, context_tokens: int, profiles: str | None) -> Steps:
     """One pass of each phase; refusals are raised."""
     return _stepped(scenario.model_dump_json(), profiles, context_tokens, scenario)
+
+
+@st.cache_resource(max_entries=20, show_spinner=False)
+def learned(topic: str) -> PublishedAnswer:
+    """The published figures of a topic beside what is predicted."""
+    with _AT_ONCE:
+        return published(topic)
 
 
 @st.cache_resource(max_entries=50, show_spinner=False)

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app import links, opening, question, widgets
 from app.uploaded import adopt_files
-from app.views import compare, plan, profiles, roofline, serving, sweep, validation, what_if
+from app.views import compare, learn, plan, profiles, roofline, serving, sweep, validation, what_if
 
 _ICON, _LOGO = (str(Path(__file__).with_name(name)) for name in ("icon.svg", "logo.svg"))
 PAGES: dict[str, tuple[str, str, Callable[[], None]]] = {
@@ -21,6 +21,7 @@ PAGES: dict[str, tuple[str, str, Callable[[], None]]] = {
     "sweep": ("Sweep", ":material/grid_on:", sweep.page),
     "compare": ("Compare", ":material/compare_arrows:", compare.page),
     "validation": ("Validation", ":material/fact_check:", validation.page),
+    "learn": ("Learn", ":material/school:", learn.page),
     "profiles": ("Profiles", ":material/menu_book:", profiles.page),
 }
 

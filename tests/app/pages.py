@@ -17,7 +17,7 @@ from simulator.cli.entry import run
 from simulator.cli.roofcast import app as roofcast
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("plan", "what_if", "roofline", "serving", "sweep", "compare", "validation", "profiles")
+PAGES = ("plan", "what_if", "roofline", "serving", "sweep", "compare", "validation", "learn", "profiles")
 _SCRIPT = """
 import sys
 sys.path.insert(0, {root!r})
@@ -67,6 +67,17 @@ def printed(test: AppTest) -> list[dict[str, Any]]:
             code = run(roofcast, name="roofcast", arguments=command[1:])
     assert code == 0, words
     return [json.loads(stream.getvalue())]
+
+
+def document_of(command: str) -> dict[str, Any]:
+    """What a command of the README prints as JSON."""
+    name, *words = shlex.split(command)
+    entry = plan_capacity.app if name == "plan-capacity" else roofcast
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(io.StringIO()):
+        assert run(entry, name=name, arguments=[*words, "--json"]) == 0
+    document: dict[str, Any] = json.loads(stream.getvalue())
+    return document
 
 
 def _objectives(words: list[str]) -> list[str]:

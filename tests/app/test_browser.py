@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(chromium_path() is None, reason="needs the system package chromium"),
 ]
-PATHS = ("plan", "what-if", "roofline", "serving", "compare", "validation", "profiles")
+PATHS = ("plan", "what-if", "roofline", "serving", "sweep", "compare", "validation", "learn", "profiles")
 _SMALL = {"model": "llama-2-7b", "isl": "700"}
 SHARED = (
     ("plan", {**_SMALL, "preset": "Code", "rps": "77", "ttft": "1.5", "gpus": "h100-sxm-80gb", "load": "0.7"}),

@@ -34,6 +34,7 @@ QUICK: list[tuple[str, dict[str, str]]] = [
     ("compare", {"columns": "2", "gpu_b": "l40s", "weights_b": "fp8"}),
     ("compare", {"columns": "4", "preset": "RAG"}),
     ("validation", {"source": "inferencex", "measured_on": "mi300x", "details": "Kernels"}),
+    ("learn", {"topic": "attention"}),
     ("profiles", {"browse": "Models", "model": "mixtral-8x7b"}),
 ]
 SLOW: list[tuple[str, dict[str, str]]] = [

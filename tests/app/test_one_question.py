@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import shlex
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.opening import widget_values
-from simulator.cli import plan_capacity
-from simulator.cli.entry import run
-from simulator.cli.roofcast import app as roofcast
 from simulator.planner.plan import plan_capacity as planned
 from simulator.planner.replica_setup import fleet_setups, refused_setup
 from simulator.reports.content.quantities import count_text, seconds_text
 from simulator.specs.question.defaults import HARDWARE, MODEL, PLANNED_MODEL, PLANNED_RATE_PER_S, SERVED_RATE_PER_S
 from simulator.specs.question.plan import plan_spec
-from tests.app.pages import PAGES, captions, headline, metrics, opened, printed
-
-
-def _documents(command: str) -> dict[str, Any]:
-    """What a command of the README prints as JSON."""
-    name, *words = shlex.split(command)
-    entry = plan_capacity.app if name == "plan-capacity" else roofcast
-    stream = io.StringIO()
-    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(io.StringIO()):
-        assert run(entry, name=name, arguments=[*words, "--json"]) == 0
-    document: dict[str, Any] = json.loads(stream.getvalue())
-    return document
+from tests.app.pages import PAGES, captions, document_of, headline, metrics, opened, printed
 
 
 def _bar(page: AppTest) -> str:
@@ -40,7 +23,7 @@ def _bar(page: AppTest) -> str:
 
 
 def test_the_first_plan_is_that_of_the_shortest_command() -> None:
-    bare = _documents(f"plan-capacity --rps {PLANNED_RATE_PER_S:g} --model {PLANNED_MODEL}")
+    bare = document_of(f"plan-capacity --rps {PLANNED_RATE_PER_S:g} --model {PLANNED_MODEL}")
     assert (PLANNED_RATE_PER_S, PLANNED_MODEL) == (1000, "llama-3.1-70b"), "what the README says first"
     (document,) = printed(opened("plan"))
     assert document["plan"] == bare["plan"]
@@ -49,7 +32,7 @@ def test_the_first_plan_is_that_of_the_shortest_command() -> None:
 
 
 def test_the_first_load_is_that_of_the_shortest_command() -> None:
-    bare = _documents(f"roofcast serve --model {MODEL} --hardware {HARDWARE} --rate {SERVED_RATE_PER_S:g}")
+    bare = document_of(f"roofcast serve --model {MODEL} --hardware {HARDWARE} --rate {SERVED_RATE_PER_S:g}")
     page = opened("serving")
     (document,) = printed(page)
     assert document["overall"] == bare["overall"]
@@ -58,7 +41,7 @@ def test_the_first_load_is_that_of_the_shortest_command() -> None:
 
 
 def test_the_first_roofline_is_that_of_the_shortest_command() -> None:
-    bare = _documents(f"roofcast step --model {MODEL} --hardware {HARDWARE} --batch 32")
+    bare = document_of(f"roofcast step --model {MODEL} --hardware {HARDWARE} --batch 32")
     page = opened("roofline")
     (document,) = printed(page)
     assert document == bare

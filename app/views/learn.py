@@ -1,0 +1,52 @@
+"""Learn: what papers and vendors print, what is predicted of it, and the command that asks."""
+
+from __future__ import annotations
+
+import shlex
+
+import pandas as pd
+import streamlit as st
+
+from app import display, widgets
+from app.answers import learned
+from simulator.published.catalogue import topics
+from simulator.reports.charts.published import PUBLISHED_COLUMNS, published_chart, published_rows
+from simulator.reports.content.quantities import counted_text, percent_text
+
+_FIGURE = "figure"
+
+
+def _pick(name: str) -> None:
+    """Explain the figure whose point was clicked."""
+    st.session_state[_FIGURE] = name
+
+
+def page() -> None:
+    """The page."""
+    known = topics()
+    topic = widgets.choice("Topic", known, key="topic", default=known[0], help="What the figures are about.")
+    with st.spinner("Predicting every figure", show_time=False):
+        answer = learned(topic)
+    (summary,) = answer.to_dict()["topics"]
+    display.headline(
+        f"{counted_text(summary['figures'], 'published figure')} of {topic}: half are met within "
+        f"{percent_text(summary['median'])}",
+        provenance="measured",
+        detail=f"Mean error {percent_text(summary['mean'])}; predicted now, by this version.",
+    )
+    described = published_chart(answer.figures)
+    display.selectable_chart(described, key="published", provenance="measured", picked=_pick)
+    rows = {row["name"]: row for row in answer.rows()}
+    chosen = widgets.choice(
+        "Figure", tuple(rows), key=_FIGURE, default=next(iter(rows)), help="Click a point, or choose here."
+    )
+    row = rows[chosen]
+    st.markdown(f"**{chosen}**: {row['statement']}".replace("$", "\\$"))
+    st.caption(f"Source: {row['source']}".replace("$", "\\$"))
+    if row["reason"]:
+        st.markdown(f"Why it is off: {row['reason']}".replace("$", "\\$"))
+    for command in row["recipe"]["commands"]:
+        st.code(command, language="bash", wrap_lines=True)
+    frame = pd.DataFrame(published_rows(answer.figures), columns=list(PUBLISHED_COLUMNS))
+    st.dataframe(frame, hide_index=True, width="stretch")
+    display.reproduce(shlex.join(["roofcast", "published", "--topic", topic, "--json"]))

@@ -15,7 +15,7 @@ from app import glossary, links
 from simulator.errors import RoofcastError
 from simulator.reports.charts.chart import Chart, SeriesKind
 from simulator.reports.charts.plotly_figure import plotly_spec
-from simulator.reports.content.quantities import change_text, percent_text, seconds_text
+from simulator.reports.content.quantities import chance_text, change_text, seconds_text
 from simulator.reports.decide.verdict import LIKELY, UNLIKELY
 from simulator.reports.words.flags import error_field, flagged
 
@@ -31,7 +31,7 @@ _CHART_HEIGHT = 360
 _BEFORE_CHARTS_S = 0.04
 """A few of the intervals at which the server sends what a page has made so far."""
 _CARD_WIDTH = 160
-_NAMES_HEIGHT = 32
+_NAMES_HEIGHT = 44
 _MANY_POINTS = 60
 WHOLE_TABLE = 20
 """Rows up to which a table is shown without scroll bars of its own."""
@@ -136,6 +136,9 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
         if "xref" not in note and "yref" not in note:
             note["xshift"] = 12
     if any(series.kind is SeriesKind.STACKED_BAR for series in described.series):
+        layout["xaxis"]["tickangle"] = 0
+        for trace in spec["data"]:
+            trace["x"] = [str(name).replace(" ", "<br>", 1) for name in trace["x"]]
         # Few short names: the room that the theme keeps for more is better used by the bars.
         layout["margin"]["b"] = _NAMES_HEIGHT
         layout["xaxis"]["automargin"] = False
@@ -145,7 +148,7 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
 def target(bound_s: float, chance: float) -> str:
     """``of 1.00 s: 99 %``: a bound and the probability that it holds, with the colour of the odds."""
     color = "green" if chance >= LIKELY else "orange" if chance >= UNLIKELY else "red"
-    return f":{color}-badge[≤ {seconds_text(bound_s)}: {percent_text(chance)}]"
+    return f":{color}-badge[≤ {seconds_text(bound_s)}: {chance_text(chance)}]"
 
 
 def verdict(word: str, chance: float, lines: Sequence[str]) -> None:

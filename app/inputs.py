@@ -35,7 +35,7 @@ _DP_SIZES = (1, *USUAL_DP_SIZES)
 _EP_SIZES = TP_SIZES
 _LARGEST_STEP = 131_072
 _LARGEST_SEQS = 4096
-_OWN_LIMIT = "the engine's own"
+_OWN_LIMIT = "automatic"
 # URL key -> field of the preset. A widget that still shows its preset's value follows when the preset changes.
 PRESET_FIELDS = {
     "isl": "isl_tokens",
@@ -231,9 +231,11 @@ def weights_input(key: str, default: str = NATIVE) -> dict[str, str]:
     return {"scheme": name} if name in _SCHEMES else {"weights": name}
 
 
-def engine_input() -> dict[str, Any]:
+def engine_input(*, limits: bool = True) -> dict[str, Any]:
     """The engine and, where they are not its own, its limits."""
     name = widgets.choice("Engine", ENGINES, key="engine", default=DEFAULT_ENGINE, help=glossary.ENGINE)
+    if not limits:
+        return {} if name == DEFAULT_ENGINE else {"name": name}
     left, right = st.columns(2)
     with left:
         most = widgets.optional_count(
@@ -257,12 +259,12 @@ def engine_input() -> dict[str, Any]:
     return {field: value for field, value in given.items() if value is not None}
 
 
-def deployment_inputs() -> dict[str, Any]:
+def deployment_inputs(*, limits: bool = True) -> dict[str, Any]:
     """The fields of a scenario that say what runs where."""
     fields: dict[str, Any] = {"model": model_input(), "hardware": hardware_input()}
     fields |= parallelism_inputs(fields["model"])
     fields["precision"] = precision_inputs()
-    fields["engine"] = engine_input()
+    fields["engine"] = engine_input(limits=limits)
     return fields
 
 

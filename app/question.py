@@ -15,6 +15,7 @@ from simulator.specs.loading import list_hardware
 from simulator.specs.model.loading import list_models
 
 _KEPT, _PAGE, _PLACE, _DEPLOYED, _FILLED = "_kept", "_page", "_bar", "_deployed", "_bar_filled"
+_NOTHING = "Nothing is asked yet: Plan starts from a demand, What-if from a deployment"
 _DEGREES = ("tp", "pp", "dp", "ep")
 _DEPLOYMENT = ("model", "gpu", *_DEGREES, "weights", "kv", "engine", "seqs", "step_tokens")
 # Where a replica comes from; no longer true of one that somebody changes.
@@ -145,7 +146,9 @@ def objectives_text() -> str:
 
 def text(fleet: str = "") -> str:
     """The whole question in a line."""
-    parts = (kept().get("model", ""), demand_text(), objectives_text(), fleet or deployment_text())
+    if "model" not in kept():
+        return _NOTHING
+    parts = (kept()["model"], demand_text(), objectives_text(), fleet or deployment_text())
     return " · ".join(part for part in parts if part)
 
 
@@ -178,4 +181,4 @@ def show(*, fleet: str = "") -> None:
     model, *rest = text(fleet).split(" · ")
     with st.session_state[_PLACE].container():
         st.markdown(f"**{model}** · {' · '.join(rest)}" if rest else model)
-    st.set_page_config(page_title=f"{model}, {demand_text()} · roofcast")
+    st.set_page_config(page_title=f"{model}, {demand_text()} · roofcast" if rest else "roofcast")

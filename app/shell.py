@@ -35,7 +35,7 @@ def _page(title: str, body: Callable[[], None]) -> None:
     with st.container(key="question", horizontal=True, vertical_alignment="center", gap="small"):
         place = st.empty()
         question.reserve(place)
-        controls = st.container(horizontal=True, width="content", gap="small")
+        controls = st.container(key="controls", horizontal=True, width="content", gap="small")
     complaints = st.container()
     body()
     question.show_once()

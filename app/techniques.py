@@ -12,7 +12,7 @@ from simulator.planner.comparison import kv_head_choices
 from simulator.specs.question.techniques import SpeculationMethod
 
 NONE = "none"
-_OWN = "the method's own"
+_OWN = "automatic"
 _ALL = 1.0
 _NOTHING = 0.0
 _SPARSITY = (

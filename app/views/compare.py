@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pandas as pd
@@ -28,6 +29,9 @@ from simulator.specs.question.defaults import COMPARED_HARDWARE, MODEL
 
 _PLACES = ("", "_b", "_c", "_d")
 """Ends of the keys of each column; the first one is the deployment of the question."""
+
+
+_NARROWEST = 260
 
 
 def _deployment(place: str, hardware: str, first: dict[str, Any]) -> dict[str, Any]:
@@ -88,9 +92,9 @@ def _answers(work: dict[str, Any], count: int) -> list[Answer]:
     """The deployments that can be answered; the others show their refusal in place."""
     found: list[Answer] = []
     first: dict[str, Any] = {}
-    columns = st.columns(count, gap="medium", border=True)
-    for place, hardware, column in zip(_PLACES, COMPARED_HARDWARE, columns, strict=False):
-        with column, st.container(key=f"deployment{place or '_a'}"):
+    grid = st.grid(count, min_column_width=_NARROWEST, gap="medium", border=True)
+    for place, hardware in islice(zip(_PLACES, COMPARED_HARDWARE, strict=True), count):
+        with grid, st.container(key=f"deployment{place or '_a'}"):
             title = st.empty()
             try:
                 fields = _deployment(place, hardware, first)
@@ -116,12 +120,12 @@ def page() -> None:
     known = compare_provenance(compared)
     with top:
         display.headline(compare_headline(compared), provenance=known, detail="Same batch and lengths for all.")
-    left, middle, right = st.columns(3, gap="medium")
-    with left:
+    charts = st.grid(3, min_column_width=_NARROWEST, gap="medium")
+    with charts, st.container():
         display.chart(cost_speed_chart(compared), key="cost_speed", provenance=known)
-    with middle:
+    with charts, st.container():
         display.chart(quality_cost_chart(compared), key="quality_cost", provenance=known)
-    with right:
+    with charts, st.container():
         memories = [(name, what_if.result.run.memory) for name, what_if, _ in compared]
         stored = least_known(answer.document["memory"]["provenance"] for answer in found)
         used = [answer.document["memory"]["kv_utilization"] for answer in found]

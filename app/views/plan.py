@@ -214,14 +214,11 @@ def page() -> None:
     hand_on(plan)
     command, known = plan_command(flags), plan.best.provenance
     compared, name = _baseline(flags)
-    display.headline(
-        plan_headline(plan),
-        provenance=known,
-        detail=f"Limited by {resource_text(plan.best.limit)}: {detail_text(plan.best.limit)}",
-    )
     found = judged(plan)
     grade = f"Confidence {found.grade.letter}, of A to D: {found.grade.reason}."
-    display.verdict(found.word, found.drawn.enough_share, (verdict_text(found, plan), grade, found.rival))
+    display.verdict(found.word, found.drawn.enough_share, (f"{verdict_text(found, plan)} {grade}",))
+    display.headline(plan_headline(plan), provenance=known, detail=found.rival.replace("$", "\\$"))
+    st.caption(f"Limited by {resource_text(plan.best.limit)}: {detail_text(plan.best.limit)}")
     _figures(plan, compared, name)
     display.warnings(warning_texts(plan.warnings))
     with st.container(horizontal=True, gap="small"):

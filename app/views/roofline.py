@@ -56,7 +56,7 @@ def _inputs() -> tuple[ScenarioSpec, int]:
         preset = inputs.preset_input()
         batch = inputs.batch_input(preset)
         context = inputs.tokens("Context", key="context", value=_context(), help=glossary.CONTEXT)
-        fields = inputs.deployment_inputs()
+        fields = inputs.deployment_inputs(limits=False)
     lengths = {"batch_size": batch, "isl_tokens": context, "osl_tokens": 2}
     return inputs.scenario({"kind": "batch", **fields, **lengths}), context
 

@@ -228,8 +228,8 @@ def sweep_chart(
     return Chart(
         key="sweep",
         title=f"{y.title} over {x.title.lower()}",
-        x=Axis(title=x.title, unit=x.unit, log=True),
-        y=Axis(title=y.title, unit=y.unit, log=True),
+        x=Axis(title=x.title, unit=x.unit, low=0.0),
+        y=Axis(title=y.title, unit=y.unit, low=0.0),
         series=tuple(series),
         annotations=tuple(marks),
         caption=f"{len(known)} points of {axes[0]} and {axes[1]}; whiskers: 80 % intervals.",

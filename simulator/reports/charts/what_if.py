@@ -39,7 +39,7 @@ def cost_speed_chart(compared: Sequence[tuple[str, WhatIf, Json]]) -> Chart:
     ]
     currency = points[0][1].cost.currency if points else ""
     series = tuple(_point(*point) for point in points)
-    notes = tuple(Annotation(text=item.name.split(":")[0], x=item.x[0], y=item.y[0]) for item in series)
+    notes = tuple(Annotation(text=item.name, x=item.x[0], y=item.y[0]) for item in series)
     return Chart(
         key="cost_speed",
         title="Down and to the left is better" if points else "No price is known, or nothing is generated",
@@ -57,7 +57,7 @@ def _point(name: str, what_if: WhatIf, document: Json, place: int) -> Series:
     fast_s, slow_s = document["interval"]["tpot_s"]
     cheap, dear = per_token_ends(document, price) or (price, price)
     return Series(
-        name=f"{name}: {what_if.scenario.hardware}",
+        name=name,
         kind=SeriesKind.SCATTER,
         x=(tpot_s / MILLI,),
         y=(price,),

@@ -20,6 +20,10 @@ RENTAL_NAMES = {
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
+_NEARLY = 0.99
+"""Probabilities beyond this are said as more than it."""
+
+
 def number_text(value: float, *, digits: int = 3) -> str:
     """``9.75``, ``1,744,321``: ``digits`` significant ones or all before the point, never in scientific notation."""
     if value == 0:
@@ -125,6 +129,13 @@ def parameters_text(value: float) -> str:
 def signed_percent_text(fraction: float) -> str:
     """``+12 %``, ``-4.3 %``: a change, or an error with its direction."""
     return f"+{percent_text(fraction)}" if round(100 * fraction, 1) > 0 else percent_text(fraction)
+
+
+def chance_text(chance: float) -> str:
+    """A probability: ``86 %``; never certain, as no forecast is: ``> 99 %``, ``< 1 %``."""
+    if chance > _NEARLY:
+        return f"> {percent_text(_NEARLY)}"
+    return f"< {percent_text(1 - _NEARLY)}" if chance < 1 - _NEARLY else percent_text(chance)
 
 
 def change_text(now: float | None, before: float | None) -> str | None:

@@ -19,7 +19,7 @@ from simulator.engine.runs.metrics import LatencySummary, ObjectiveCheck, ServeR
 from simulator.engine.runs.served_run import ServedRun
 from simulator.kernels.timing import DEVIATE, chance_within
 from simulator.phases.deployment import Deployment
-from simulator.reports.content.quantities import bytes_text, percent_text, rate_text, seconds_text
+from simulator.reports.content.quantities import bytes_text, chance_text, percent_text, rate_text, seconds_text
 from simulator.reports.contract import Json
 from simulator.reports.formats.text import text_table
 from simulator.reports.words.assumptions import assumption_texts
@@ -60,7 +60,7 @@ class ObjectiveChance:
         """``TTFT p95 374 ms of 1.00 s (99 %)``."""
         return (
             f"{self.metric.upper()} p95 {seconds_text(self.value_s)} of {seconds_text(self.bound_s)} "
-            f"({percent_text(self.chance)})"
+            f"({chance_text(self.chance)})"
         )
 
 

@@ -19,7 +19,8 @@ def sweep_headline(best: SweptPoint | None, *, metric: SweepMetric, axes: tuple[
     said = "unknown" if value is None else f"{number_text(value)} {metric.unit}"
     word = "most" if metric.higher_is_better else "least"
     name = metric.title[:1].lower() + metric.title[1:] if metric.title[1:2].islower() else metric.title
-    return f"{point_label(best.point, *axes)} has the {word} {name} within the objectives: {said}"
+    point = point_label(best.point, *axes)
+    return f"{point[:1].upper()}{point[1:]} has the {word} {name} within the objectives: {said}"
 
 
 def _cell(item: SweptPoint, metric: SweepMetric) -> str:

@@ -10,7 +10,7 @@ import streamlit as st
 from app import display, widgets
 from app.answers import learned
 from simulator.published.catalogue import topics
-from simulator.reports.charts.published import PUBLISHED_COLUMNS, published_chart, published_rows
+from simulator.published.shown import PUBLISHED_COLUMNS, published_chart, published_rows
 from simulator.reports.content.quantities import counted_text, percent_text
 
 _FIGURE = "figure"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.display import COMMAND_LINE
 from simulator.published.catalogue import topics
-from simulator.reports.charts.published import PUBLISHED_COLUMNS
+from simulator.published.shown import PUBLISHED_COLUMNS
 from simulator.reports.content.quantities import number_text, percent_text
 from tests.app.pages import document_of, headline, opened
 

@@ -8,7 +8,7 @@ from simulator.published.figures import ComparedFigure
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content.quantities import number_text, percent_text, signed_percent_text
 
-PERCENT = 100
+_PERCENT = 100
 
 
 def _group(item: ComparedFigure) -> str:
@@ -29,7 +29,7 @@ def published_chart(figures: Sequence[ComparedFigure]) -> Chart:
                 name=group,
                 kind=SeriesKind.SCATTER,
                 x=tuple(float(place) for place, _ in members),
-                y=tuple(PERCENT * item.error for _, item in members),
+                y=tuple(_PERCENT * item.error for _, item in members),
                 labels=tuple(item.figure.name for _, item in members),
             )
         )

@@ -48,6 +48,7 @@ def test_every_requirement_has_a_lowest_version_and_the_lock_keeps_it(requiremen
 
 
 def test_the_lock_holds_what_users_and_developers_install() -> None:
+    # python .ci/supply.py lock > requirements-dev.lock
     missing = [item.name for item in declared("dev") if plain(item.name) not in locked()]
     assert set(missing) <= {"axe-playwright-python", "playwright"}, missing
     assert "://" not in (ROOT / "requirements-dev.lock").read_text("utf-8")

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 
 from tests.fuzz.campaign import Finding, bound_memory, campaign, share
 
@@ -45,8 +46,8 @@ def part_of(name: str, *, cases: int, seed: int, part: int, parts: int) -> Tally
 def run_all(names: list[str], *, cases: int, seed: int, jobs: int) -> dict[str, Tally]:
     """Every kind's share of the cases over ``jobs`` processes."""
     tallies = {name: Tally(kind=name) for name in names}
-    parts = 2 * jobs
-    with ProcessPoolExecutor(max_workers=jobs, max_tasks_per_child=8) as pool:
+    parts = jobs
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
         waiting = [
             pool.submit(part_of, name, cases=share(name, cases, of=names), seed=seed, part=part, parts=parts)
             for name in names

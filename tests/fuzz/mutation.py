@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 Tree = Any
@@ -111,7 +112,7 @@ def odd_value(rng: random.Random, old: Tree) -> Tree:
         return int(scaled) if isinstance(old, int) else scaled
     if isinstance(old, str) and draw < 0.2:
         return odd_text(rng, old, most=2)
-    return rng.choice(rng.choice((TEXTS, NUMBERS, NUMBERS, OTHERS)))
+    return deepcopy(rng.choice(rng.choice((TEXTS, NUMBERS, NUMBERS, OTHERS))))
 
 
 def odd_tree(rng: random.Random, tree: Tree, *, words: tuple[str, ...]) -> Tree:
@@ -140,7 +141,7 @@ def _one_change(rng: random.Random, tree: Tree, words: tuple[str, ...]) -> Tree:
     elif draw < 0.3:
         place[last] = rng.choice(words)
     elif draw < 0.35:
-        place[last] = [old] * rng.choice((2, 3, 50))
+        place[last] = [deepcopy(old) for _ in range(rng.choice((2, 3, 50)))]
     else:
         place[last] = odd_value(rng, old)
     return tree

@@ -1,9 +1,10 @@
 """Plans of every kind, replayed: do they keep their promise, and would a smaller fleet have kept it?
 
-Run with ``python -m benchmarks.plan_promises [--seeds 10] [--every N]``. Plans are for the times as predicted
-(``confidence`` 50), so that no margin for slower steps hides a miss. A plan keeps its promise where nine of ten replays
-hold with all replicas up and with the spares down; "above" is how many replicas it has beyond the smallest fleet that
-does.
+Run with ``python -m benchmarks.plan_promises [--seeds 10] [--every N] [--confidence 50] [--public]``. Plans are for
+the times as predicted (``confidence`` 50) unless told otherwise, so that no margin for slower steps hides a miss. A
+plan keeps its promise where nine of ten replays hold with all replicas up and with the spares down; "above" is how many
+replicas it has beyond the smallest fleet that does. ``--public``: the ten public workloads of
+``benchmarks.search_breadth`` over all accelerators instead.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.search_breadth import WORKLOADS
 from simulator.errors import RoofcastError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.verification.promise import Promise, SignedFleet, replayed_promise
@@ -47,13 +49,19 @@ class Case:
     fields: dict[str, Any]
 
 
-def cases() -> Iterator[Case]:
+def cases(confidence: float) -> Iterator[Case]:
     """Every model on each of its accelerators under each demand."""
     for model, accelerators in MODELS.items():
         for hardware in accelerators:
             for demand, fields in DEMANDS.items():
-                given = {"model": model, "hardware": [hardware], "confidence": 50.0, **fields}
+                given = {"model": model, "hardware": [hardware], "confidence": confidence, **fields}
                 yield Case(name=f"{model} on {hardware}, {demand}", fields=given)
+
+
+def public_cases(confidence: float) -> Iterator[Case]:
+    """The ten public workloads, any accelerator."""
+    for name, fields in WORKLOADS.items():
+        yield Case(name=name, fields={"confidence": confidence, **fields})
 
 
 def promise_of(case: Case, *, seeds: int) -> Promise:
@@ -69,9 +77,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--every", type=int, default=1, help="each n-th plan")
+    parser.add_argument("--confidence", type=float, default=50.0)
+    parser.add_argument("--public", action="store_true")
     given = parser.parse_args()
     kept = above = replayed = 0
-    for case in list(cases())[:: given.every]:
+    for case in list((public_cases if given.public else cases)(given.confidence))[:: given.every]:
         start = time.process_time()
         try:
             promise = promise_of(case, seeds=given.seeds)

@@ -129,8 +129,10 @@ def batched_load(curve: LoadCurve, *, rates_per_s: Array) -> BatchedLoad:
     alone = prompts * (1 - busy)
     seen, rest_s, added_s, load = prompts, step_s, prompt_s, busy
     for _ in range(_ROUNDS):
-        beyond = _TAIL * seen
-        added_s = (at(beyond, batches.step_s) - at(prompts, batches.step_s)) / (beyond - prompts)
+        # A step that holds all prompts it can has none beyond it: one more then costs what each of them does.
+        more = np.maximum(_TAIL * seen - prompts, 0.0)
+        longer_s = at(prompts + more, batches.step_s) - at(prompts, batches.step_s)
+        added_s = np.where(more > 0, longer_s / np.where(more > 0, more, 1.0), prompt_s)
         variance = at(seen, batches.variance / places)
         load = np.minimum(rates_per_s * added_s, busy)
         fixed_s = step_s - added_s * prompts

@@ -95,6 +95,13 @@ class TestPromptLane:
         assert lane.busy == pytest.approx(LOADS, rel=1e-6)
         assert lane.busy * lane.wait_s == pytest.approx(LOADS / (1 - LOADS) * service_s / 2, rel=0.02)
 
+    @pytest.mark.parametrize(("isl", "cv"), [(300, 1.0), (8192, 0.0), (30_000, 0.5)])
+    def test_a_lane_whose_steps_are_full_has_a_finite_wait(self, isl: float, cv: float) -> None:
+        _, curve = prompts_alone(isl=isl, cv=cv)
+        lane = batched_load(curve, rates_per_s=np.array([0.99, 1.0, 1.5, 10.0]) * saturation(curve).rate_per_s)
+        assert np.isfinite([lane.wait_s, lane.rest_s, lane.added_s]).all()
+        assert (np.diff(lane.wait_s) >= -1e-9).all()
+
     def test_an_idle_lane_takes_its_own_time_alone(self) -> None:
         _, curve = prompts_alone(isl=500, cv=0.0)
         ttft_s = prompt_ttft_s(curve, rates_per_s=np.array([1e-6]), streams=4.0)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,8 @@ else:  # libyaml parses about ten times faster, and start-up time is part of the
 
 LARGEST_YAML_BYTES = int(4 * MEGA)
 """The largest shipped one, a calibration, has a fifth of a megabyte."""
+LONGEST_INTEGER = 100
+"""Digits of an integer: every one that is shorter is a number to whatever reads it, 64 bits or floating point."""
 DEEPEST = 32
 """Levels of nesting; what ships has at most ten."""
 _MOST_VALUES = int(MEGA)
@@ -162,10 +163,9 @@ def _too_deep(line: int | None = None) -> MalformedError:
 
 
 def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise MalformedError(f"a number of more than {sys.get_int_max_str_digits()} digits") from None
+    if len(text) > LONGEST_INTEGER:
+        raise MalformedError(f"a number of more than {LONGEST_INTEGER} digits")
+    return int(text)
 
 
 def _check_depth(data: Any) -> None:

@@ -25,8 +25,9 @@ from tests.fuzz.laws import broken
 KEPT = Path(__file__).resolve().parent / "kept"
 """Cases that once failed, one a file: they are asked again in every run of the tests."""
 _TIMES_SEED = 20
-_LEAST_S = 4.0
-"""Below this a case is not slow, whatever its seed takes: another program may have the processor."""
+_LEAST_S = 15.0
+"""Below this a case is not slow, whatever its seed takes: the largest questions that are allowed (some million requests
+or steps) take some seconds, and another program may have the processor."""
 _MEMORY_BYTES = int(12 * GIB)
 """Address space of a worker, most of which libraries reserve and never touch."""
 _ASKED_AGAIN = 25

@@ -116,6 +116,8 @@ def test_numbers_of_too_many_digits_are_refused() -> None:
     for parse in (parse_json, parse_yaml):
         with pytest.raises(MalformedError, match="digits"):
             parse('{"a": ' + "9" * 5000 + "}")
+        with pytest.raises(MalformedError, match="digits"):
+            parse('{"a": ' + "9" * 400 + "}")
     with pytest.raises(MalformedError, match="digits"):
         parse_yaml("a: " + "9" * 5000)
 

@@ -117,9 +117,9 @@ class Fields:
         self._filled[name] = default
         return default
 
-    def depth(self, name: str) -> int:
-        """A number of layers, which must be given; bounded, because one entry per layer is made of it."""
-        value = self.size(name)
+    def depth(self, name: str, *, default: int | None = None) -> int:
+        """A number of layers; bounded, because one entry per layer is made of it."""
+        value = self.size(name, default=default)
         if value > MAX_LAYERS:
             raise self.refusal(name, f"is {value}, allowed are 1 to {MAX_LAYERS} layers")
         return value

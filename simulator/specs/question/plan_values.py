@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from simulator.specs.base import LARGEST_NUMBER
 from simulator.units import MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE, percent_text
 
 MONTHS_PER_YEAR = 12
@@ -138,8 +139,8 @@ def hourly_profile(value: object) -> object:
     for place, item in enumerate(value):
         if isinstance(item, bool) or not isinstance(item, int | float):
             raise ValueError(f"{needed}; hour {place} is no number")
-        hours.append(float(item))
-        if not 0 <= hours[-1] < float("inf"):
+        hours.append(float(min(item, LARGEST_NUMBER)))
+        if not 0 <= item <= LARGEST_NUMBER:
             raise ValueError(f"hour {place} must be a number of at least 0, it is {item}")
     if not max(hours) > 0:
         raise ValueError("some hour has to be above 0")

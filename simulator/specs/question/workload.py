@@ -7,9 +7,13 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from simulator.specs.base import Spec
+from simulator.units import MILLI
 
 LARGEST_CV = 10.0
 """Largest coefficient of variation that is taken: beyond it a log-normal's moments say nothing about requests."""
+
+LEAST_CV = 10 * MILLI
+"""Least coefficient of variation of arrivals: below it they are evenly spaced, which has a name of its own."""
 
 LARGEST_TURNS = 100
 """Most turns of a conversation that are taken."""
@@ -19,7 +23,7 @@ class StageSpec(Spec):
     """A stretch of constant mean rate."""
 
     rate_per_s: PositiveFloat
-    duration_s: PositiveFloat
+    duration_s: float = Field(ge=MILLI)
 
 
 class ConversationSpec(Spec):
@@ -59,7 +63,7 @@ class WorkloadSpec(Spec):
     prompt_groups: PositiveInt | None = None
     prompts_per_group: PositiveInt | None = None
     ignore_eos: bool = True
-    burstiness: float = Field(default=1.0, gt=0, le=LARGEST_CV)
+    burstiness: float = Field(default=1.0, ge=LEAST_CV, le=LARGEST_CV)
     isl_cv: float = Field(default=0.0, ge=0, le=LARGEST_CV)
     osl_cv: float = Field(default=0.0, ge=0, le=LARGEST_CV)
     timeout_s: PositiveFloat | None = 300.0

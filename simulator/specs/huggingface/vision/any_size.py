@@ -61,7 +61,7 @@ def exaone_tower(fields: Fields) -> VisionSpec:
 
 def _windowed_tower(vision: Fields, *, hidden: int, heads: int, kv_heads: int) -> VisionSpec:
     patch, merge = vision.size("patch_size", default=14), vision.size("spatial_merge_size", default=2)
-    depth, intermediate = vision.size("depth", default=32), vision.size("intermediate_size")
+    depth, intermediate = vision.depth("depth", default=32), vision.size("intermediate_size")
     full = frozenset(vision.integers("fullatt_block_indexes") or (7, 15, 23, 31))
     square = grid_of(vision, "window_size", edge=vision.size("window_size", default=112), patch=patch)
     layers, order = distinct(
@@ -184,7 +184,7 @@ def _pixtral(fields: Fields, *, merge: int, projections: tuple[ProjectionSpec, .
         gated=True,
         bias=False,
     )
-    layers, order = distinct((layer,) * vision.size("num_hidden_layers", default=24))
+    layers, order = distinct((layer,) * vision.depth("num_hidden_layers", default=24))
     spec = VisionSpec(
         hidden_size=hidden,
         patch_size=patch,

@@ -1,10 +1,10 @@
 """Fit how far closed loops of others lie beyond the kernels' errors, and score the 80 % intervals on unseen runs.
 
 ``python -m validation.fit.loop_spread --data DIR [--pools] [--every N] [--write]``: InferenceX's runs on machines,
-releases and recipes of others. One spread an engine (with ``--pools`` of disaggregated runs, one an engine and vendor)
-for time per token and throughput: the smallest that holds 80 % of its rows, those left out whose kernels are known so
-little that their own spread covers all; for the score it is fitted without the accelerator, model and weight format of
-each row.
+releases and recipes of others, with prediction layers and without. One spread an engine (with ``--pools`` of
+disaggregated runs, one an engine and vendor) for time per token and throughput: the smallest that holds 80 % of its
+rows, those left out whose kernels are known so little that their own spread covers all; for the score it is fitted
+without the accelerator, model and weight format of each row.
 """
 
 from __future__ import annotations
@@ -102,10 +102,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=4, help="every n-th run of each deployment")
     parser.add_argument("--write", action="store_true", help="update the engines' fits")
     arguments = parser.parse_args()
-    if arguments.pools:
-        items: Sequence[TodayRun] = load_disaggregated(arguments.data)
-    else:
-        items = [item for item in load_inferencex(arguments.data) if item.speculation == "none"]
+    items = (load_disaggregated if arguments.pools else load_inferencex)(arguments.data)
     rows = residuals(thinned(items, every=arguments.every))
     # Runs on another vendor have engine constants of their own, whose spread in one pool was fitted with them.
     groups = sorted({(row.engine, row.vendor if arguments.pools else "") for row in rows})
@@ -126,7 +123,7 @@ def main() -> None:
 
 
 def _source(arguments: argparse.Namespace, said: str) -> Source:
-    kind = "over two pools" if arguments.pools else "without speculation"
+    kind = "over two pools" if arguments.pools else "of one pool, with prediction layers and without"
     return Source(
         source=f"InferenceX closed loops {kind} (database of 2026-07-20), every {arguments.every}th run, "
         "validation/fit/loop_spread.py",

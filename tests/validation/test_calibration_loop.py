@@ -56,8 +56,10 @@ def test_a_calibrated_cpu_is_predicted_better_than_an_uncalibrated_one(
     fitted = kernel_library(hardware, library="torch", profiles=str(profiles))
     after = {demand.family: held_out_error(demand, fitted) for demand in found}
     assert set(after) == {"gemm", "decode_attention", "elementwise"}
+    # A fit that a busy machine spoilt is not used; what is used is closer.
     for family, error in after.items():
-        assert error < before[family], f"{family}: {before[family]:.2f} before, {error:.2f} after"
+        assert error <= before[family], f"{family}: {before[family]:.2f} before, {error:.2f} after"
+    assert sum(after.values()) < sum(before.values())
     # Machines shared with others are noisy, but not by a factor e on average.
     assert max(after.values()) < 1.0
     print({family: (round(before[family], 3), round(after[family], 3)) for family in after})

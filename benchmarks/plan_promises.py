@@ -19,9 +19,9 @@ from benchmarks.search_breadth import WORKLOADS
 from simulator.errors import RoofcastError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.verification.promise import Promise, SignedFleet, replayed_promise
+from simulator.specs.question.defaults import PROMISE_SEEDS
 from simulator.specs.question.plan import plan_spec
 
-SEEDS = 10
 KEPT_SHARE, MOST_ABOVE = 0.95, 1
 
 MODELS = {
@@ -75,7 +75,7 @@ def promise_of(case: Case, *, seeds: int) -> Promise:
 def main() -> None:
     """Print a line a plan and the two shares."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--seeds", type=int, default=PROMISE_SEEDS)
     parser.add_argument("--every", type=int, default=1, help="each n-th plan")
     parser.add_argument("--confidence", type=float, default=50.0)
     parser.add_argument("--public", action="store_true")

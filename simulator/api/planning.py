@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from simulator.api.questions import Given, PlanFields, plan_question
 from simulator.api.results import Answer, Cells, Document
 from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
+from simulator.specs.question.defaults import PROMISE_SEEDS
 
 if TYPE_CHECKING:
     from simulator.planner.capacity_plan import CapacityPlan
@@ -224,7 +225,7 @@ class PromiseAnswer(Answer):
         )
 
 
-def verify(question: PlanAnswer | PlanSpec | Given | str, *, seeds: int = 10) -> PromiseAnswer:
+def verify(question: PlanAnswer | PlanSpec | Given | str, *, seeds: int = PROMISE_SEEDS) -> PromiseAnswer:
     """Replay a planned fleet request by request: ``roofcast verify``.
 
     question : as for `report`; of a plan document the fleet that it states is replayed, whatever would be planned now

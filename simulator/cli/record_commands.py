@@ -12,6 +12,7 @@ from simulator.cli.options.served import served_group, served_of
 from simulator.cli.options.shared import AsJson, Force, Profiles, grouped
 from simulator.errors import ExitCode, RoofcastError
 from simulator.files import write_text
+from simulator.specs.question.defaults import PROMISE_SEEDS
 
 
 class ProfileSection(StrEnum):
@@ -70,7 +71,7 @@ def verify(
     plan: Annotated[
         str, typer.Argument(metavar="PLAN.json", help="Output of roofcast plan --json, or a workload file.")
     ],
-    seeds: Annotated[int, typer.Option("--seeds", help="Replays of each case, 2 to 100.")] = 10,
+    seeds: Annotated[int, typer.Option("--seeds", help="Replays of each case, 2 to 100.")] = PROMISE_SEEDS,
     as_json: AsJson = False,
 ) -> None:
     """Replay a planned fleet request by request: does it keep its objectives, with the spares down too?

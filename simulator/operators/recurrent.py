@@ -51,13 +51,13 @@ class RecurrentSize:
     conv_width: float
     inner_width: float
     in_width: float
-    inner: tuple[tuple[str, float, float], ...]
-    inner_bias: float
-    in_bias: float
-    out_bias: float
-    conv_bias: float
     small_parameters: float
     gated_norm: bool
+    inner: tuple[tuple[str, float, float], ...] = ()
+    inner_bias: float = 0.0
+    in_bias: float = 0.0
+    out_bias: float = 0.0
+    conv_bias: float = 0.0
 
     @property
     def state_elements(self) -> float:
@@ -251,8 +251,6 @@ def _mamba2(spec: Mamba2Spec, hidden_size: float, tp_size: int) -> RecurrentSize
         conv_width=conv,
         inner_width=width,
         in_width=in_width,
-        inner=(),
-        inner_bias=0.0,
         in_bias=in_width if spec.use_bias else 0.0,
         out_bias=hidden_size if spec.use_bias else 0.0,
         conv_bias=conv if spec.use_conv_bias else 0.0,
@@ -288,10 +286,6 @@ def _gated_delta(spec: GatedDeltaSpec, hidden_size: float, tp_size: int) -> Recu
         inner_width=value,
         in_width=in_width,
         inner=tuple(inner),
-        inner_bias=0.0,
-        in_bias=0.0,
-        out_bias=0.0,
-        conv_bias=0.0,
         small_parameters=decays + heads + spec.linear_value_head_dim,
         gated_norm=True,
     )
@@ -312,11 +306,6 @@ def _lightning(spec: LightningSpec, tp_size: int) -> RecurrentSize:
         conv_width=3 * width,
         inner_width=width,
         in_width=4 * width,
-        inner=(),
-        inner_bias=0.0,
-        in_bias=0.0,
-        out_bias=0.0,
-        conv_bias=0.0,
         small_parameters=width,
         gated_norm=True,
     )
@@ -336,8 +325,6 @@ def _short_convolution(spec: ShortConvolutionSpec, hidden_size: float, tp_size: 
         conv_width=width,
         inner_width=width,
         in_width=3 * width,
-        inner=(),
-        inner_bias=0.0,
         in_bias=3 * width if spec.use_bias else 0.0,
         out_bias=hidden_size if spec.use_bias else 0.0,
         conv_bias=width if spec.use_bias else 0.0,

@@ -18,9 +18,9 @@ from simulator.planner.search.question import Question
 from simulator.planner.verification.finalists import smallest_that_holds
 from simulator.planner.verification.fleet_checks import CheckOf, once_each, simulation, steady_states
 from simulator.planner.verification.simulation import refused
+from simulator.specs.question.defaults import PROMISE_SEEDS
 from simulator.traffic.lengths import RequestMix
 
-SEEDS = 10
 ENOUGH = 0.9
 """Share of replays that have to hold."""
 BURSTS = 2.0
@@ -87,7 +87,7 @@ class Promise:
         return self.cases[0].found.reason
 
 
-def replayed_promise(plan: CapacityPlan, fleet: SignedFleet, *, seeds: int = SEEDS) -> Promise:
+def replayed_promise(plan: CapacityPlan, fleet: SignedFleet, *, seeds: int = PROMISE_SEEDS) -> Promise:
     """Replay ``fleet``, one of those that ``plan`` compared, under the plan's demand.
 
     seeds : replays of each case; a trace decides itself how many it takes

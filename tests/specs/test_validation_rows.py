@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from simulator.specs.measured.validation_rows import (
     load_validation_table,
     validation_heading,
 )
+from validation.end_to_end.stored import as_csv
 
 COLUMNS = (
     "source,run,hardware,engine,model,model_class,mode,parallel,weights,deployment,load,metric,measured,predicted,low,"
@@ -49,6 +52,17 @@ def test_a_heading_and_a_row_come_back(stored: Path) -> None:
     assert first.error == pytest.approx(0.1)
     assert first.is_covered is True
     assert second.is_covered is None
+
+
+def test_a_row_predicted_now_equals_the_row_that_was_stored(stored: Path) -> None:
+    row = "a,1,h100,vllm,m,dense,aggregated,TP1,bf16,m TP1,batch 1,e2e_s,2.0,2.2,1.9,2.5,calibrated\n"
+    stored.write_text(validation_heading(date="2026-12-24", version="1.2.3", digest="0ff") + COLUMNS + row)
+    now = replace(
+        validation_rows.load_validation_table().rows[0], measured=2 / 3, predicted=0.66664, low=0.66668, high=math.pi
+    )
+    stored.write_text(as_csv([now]), encoding="utf-8")
+    assert validation_rows.load_validation_table().rows == (now,)
+    assert now.is_covered, "0.66667 lies below 0.66668, but not with four digits"
 
 
 @pytest.mark.parametrize("text", ["", COLUMNS, "# 2026\n" + COLUMNS])

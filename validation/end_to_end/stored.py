@@ -86,7 +86,7 @@ def all_rows(data: Path, *, today: PackedRuns) -> list[ValidationRow]:
 
 
 def as_csv(rows: list[ValidationRow]) -> str:
-    """The rows as text under today's date; figures with four digits, more than any measurement has."""
+    """The rows as text under today's date."""
     stream = io.StringIO()
     stream.write(
         validation_heading(date=datetime.now(UTC).date().isoformat(), version=__version__, digest=library_digest())

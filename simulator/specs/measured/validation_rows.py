@@ -46,9 +46,15 @@ class RunFacts:
     load: str
 
 
+_NUMBERS = ("measured", "predicted", "low", "high")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationRow(RunFacts):
-    """One measured value and its prediction, SI units; low, high : the 80 % interval, NaN where none is stated."""
+    """One measured value and its prediction, SI units; low, high : the 80 % interval, NaN where none is stated.
+
+    Figures have four digits, more than any measurement has: a row predicted now equals the one that is stored.
+    """
 
     metric: str
     measured: float
@@ -56,6 +62,10 @@ class ValidationRow(RunFacts):
     low: float
     high: float
     provenance: str
+
+    def __post_init__(self) -> None:
+        for name in _NUMBERS:
+            object.__setattr__(self, name, float(f"{getattr(self, name):.4g}"))
 
     @property
     def error(self) -> float:
@@ -164,9 +174,6 @@ def _predicting_files() -> Iterator[tuple[str, Path]]:
             inside = path.relative_to(root)
             if path.suffix in _FIGURES and inside.parts[0] not in _IDLE_FOLDERS:
                 yield f"{kind}/{inside.as_posix()}", path
-
-
-_NUMBERS = ("measured", "predicted", "low", "high")
 
 
 def validation_file() -> Path:

@@ -22,7 +22,7 @@ from simulator.planner.workload_presets import (
     CHAT,
     WorkloadPreset,
     kinds_of_demand,
-    nearest_interactive,
+    nearest_preset,
     workload_preset,
 )
 from simulator.specs.question.plan import PlanSpec
@@ -367,6 +367,6 @@ def read_objectives(spec: PlanSpec, *, mix: RequestMix | None = None) -> tuple[t
     if spec.workload is not None:
         kind = workload_preset(spec.workload)
     else:
-        kind = CHAT if mix is None else nearest_interactive(mix.isl.mean_tokens, mix.osl.mean_tokens)
+        kind = CHAT if mix is None else nearest_preset(mix.isl.mean_tokens, mix.osl.mean_tokens)
     found = preset_objectives(kind)
     return found, Assumption(key="objectives", value=found, origin=ValueOrigin.DEFAULT, detail=kind)

@@ -151,23 +151,16 @@ CHAT = PRESETS[0]
 """What a demand is where nothing is said of it."""
 
 
-BATCH = next(preset for preset in PRESETS if preset.name == "Batch")
-"""What nobody waits for: never assumed of a demand that does not say so."""
-
-
-def nearest_interactive(isl_tokens: float, osl_tokens: float) -> WorkloadPreset:
-    """The kind of demand with somebody waiting whose mean lengths are nearest."""
-    nearest = nearest_preset(isl_tokens, osl_tokens)
-    return CHAT if nearest is BATCH else nearest
-
-
 def nearest_preset(isl_tokens: float, osl_tokens: float) -> WorkloadPreset:
-    """The preset whose mean lengths are nearest, by their ratios; chat unless another is nearer by a factor of two."""
+    """The preset whose mean lengths are nearest, by their ratios; chat unless another is nearer by a factor of two.
+
+    Never a batch, for which nobody waits: a demand has to say so.
+    """
 
     def distance(item: WorkloadPreset) -> float:
         return hypot(log(item.isl_tokens / isl_tokens), log(item.osl_tokens / osl_tokens))
 
-    nearest = min(PRESETS, key=distance)
+    nearest = min((preset for preset in PRESETS if preset.name != "Batch"), key=distance)
     return nearest if distance(nearest) < distance(CHAT) - log(2) else CHAT
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.kernels.timing import Provenance
+from simulator.kernels.timing import Provenance, Terms, Timing
 from simulator.operators.step_shape import Array
 from simulator.specs.base import Same
 from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
@@ -163,6 +163,25 @@ def shape_confidence(fit: KernelFit, points: Array, *, axes: tuple[str, ...]) ->
     variance = inside_sigma**2 + gone * physics_sigma**2 + (WIDENING_PER_OCTAVE * outside) ** 2
     provenance = np.where(outside > EDGE_OCTAVES, Provenance.EXTRAPOLATED, Provenance.CALIBRATED).astype(np.float64)
     return np.sqrt(variance), provenance
+
+
+def corrected_timing(
+    terms: Terms, points: Array, *, fit: KernelFit, lattice: Lattice | None, axes: tuple[str, ...]
+) -> Timing:
+    """Physics x fitted correction, with interval and provenance.
+
+    points : log2 coordinates named by ``axes``, shape (points, axes); the lattice may stop short of the last axes
+    """
+    log_sigma, provenance = shape_confidence(fit, points, axes=axes)
+    corrected = points if lattice is None else points[:, : len(lattice.nodes)]
+    return Timing(
+        seconds=terms.seconds * np.exp(log_correction(lattice, corrected)),
+        compute_s=terms.compute_s,
+        memory_s=terms.memory_s,
+        network_s=np.zeros(len(points)),
+        log_sigma=log_sigma,
+        provenance=provenance,
+    )
 
 
 def lattice_of(correction: LatticeSpec | None, arrays: Mapping[str, Array]) -> Lattice | None:

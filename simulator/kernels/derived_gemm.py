@@ -13,10 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.errors import ProfileError
-from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
+from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.gemm import GemmMachine, gemm_machine, gemm_seconds
-from simulator.kernels.timing import Provenance, Timing
-from simulator.operators.step_shape import Array
+from simulator.kernels.timing import Provenance, Terms, Timing, chosen
 from simulator.operators.work import GemmShape, MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
@@ -110,30 +109,22 @@ def derived_gemm_timing(
     family in quadrature.
     """
     m = np.atleast_1d(np.asarray(shape.m, dtype=np.float64))
-    seconds, compute_s, memory_s = _fused(shape, hardware=hardware, fit=fit, family=family)
+    terms = _fused(shape, hardware=hardware, fit=fit, family=family)
     above = m > family.fused_rows if family.fused_rows is not None else np.zeros(len(m), dtype=bool)
     if above.any():
-        wide = _materialised(shape, hardware=hardware, fit=fit)
-        seconds, compute_s, memory_s = (
-            np.where(above, late, early) for late, early in zip(wide, (seconds, compute_s, memory_s), strict=True)
-        )
+        terms = chosen(above, _materialised(shape, hardware=hardware, fit=fit), terms)
     points = log2_coordinates(m, shape.n * shape.batch, shape.k)
-    log_sigma, provenance = shape_confidence(fit, points, axes=("m", "n", "k"))
+    timing = corrected_timing(terms, points, fit=fit, lattice=lattice, axes=("m", "n", "k"))
     known = Provenance.EXTRAPOLATED if family.known_as == "fitted" else Provenance.ASSUMED
-    return Timing(
-        seconds=seconds * np.exp(log_correction(lattice, points)),
-        compute_s=compute_s,
-        memory_s=memory_s,
-        network_s=np.zeros(len(m)),
-        log_sigma=np.hypot(log_sigma, family.log_sigma),
-        provenance=np.maximum(provenance, float(known)),
+    return replace(
+        timing,
+        log_sigma=np.hypot(timing.log_sigma, family.log_sigma),
+        provenance=np.maximum(timing.provenance, float(known)),
     )
 
 
-def _fused(
-    shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, family: FormatKernelSpec
-) -> tuple[Array, Array, Array]:
-    """(seconds, compute, memory) of the narrow product and, for decomposed formats, of the 16-bit one beside it."""
+def _fused(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, family: FormatKernelSpec) -> Terms:
+    """The narrow product and, for decomposed formats, of the 16-bit one beside it."""
     product = shape.format
     terms = gemm_seconds(
         shape.m,
@@ -148,19 +139,21 @@ def _fused(
         dequantise_s=dequantise_seconds(product, family=family, hardware=hardware, fit=fit),
     )
     if not product.outlier_fraction:
-        return terms.seconds, terms.compute_s, terms.memory_s
-    seconds, compute_s, memory_s = _sixteen_bit(shape, hardware=hardware, fit=fit, depth=product.outlier_fraction)
-    return terms.seconds + seconds, terms.compute_s + compute_s, terms.memory_s + memory_s
+        return terms
+    wide = _sixteen_bit(shape, hardware=hardware, fit=fit, depth=product.outlier_fraction)
+    return Terms(
+        seconds=terms.seconds + wide.seconds,
+        compute_s=terms.compute_s + wide.compute_s,
+        memory_s=terms.memory_s + wide.memory_s,
+    )
 
 
-def _sixteen_bit(
-    shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, depth: float = 1.0
-) -> tuple[Array, Array, Array]:
-    """(seconds, compute, memory) of the 16-bit product over a share ``depth`` of the input columns."""
+def _sixteen_bit(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, depth: float = 1.0) -> Terms:
+    """The 16-bit product over a share ``depth`` of the input columns."""
     wide = MatmulFormat(
         name="wide", weight_bits=BITS[Dtype.FP16], activation_bits=BITS[Dtype.FP16], math=_wide(hardware)
     )
-    terms = gemm_seconds(
+    return gemm_seconds(
         shape.m,
         shape.n,
         shape.k * depth,
@@ -171,15 +164,18 @@ def _sixteen_bit(
         batch=shape.batch,
         cold=True,
     )
-    return terms.seconds, terms.compute_s, terms.memory_s
 
 
-def _materialised(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit) -> tuple[Array, Array, Array]:
-    """(seconds, compute, memory) of widening all weights in memory and multiplying them as 16-bit ones."""
-    seconds, compute_s, memory_s = _sixteen_bit(shape, hardware=hardware, fit=fit)
+def _materialised(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit) -> Terms:
+    """All weights are widened in memory, then multiplied as 16-bit ones."""
+    terms = _sixteen_bit(shape, hardware=hardware, fit=fit)
     moved = shape.n * shape.k * shape.batch * (shape.format.weight_bits / BITS_PER_BYTE + WIDE_BYTES)
     pass_s = moved / (fit.parameters["memory_fraction"] * hardware.memory_bytes_per_s)
-    return seconds + fit.parameters["launch_s"] + pass_s, compute_s, memory_s + pass_s
+    return Terms(
+        seconds=terms.seconds + fit.parameters["launch_s"] + pass_s,
+        compute_s=terms.compute_s,
+        memory_s=terms.memory_s + pass_s,
+    )
 
 
 def _wide(hardware: AcceleratorSpec) -> Dtype:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.errors import ProfileError, did_you_mean
-from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
-from simulator.kernels.timing import L2_SHARPNESS, Timing, l2_hit_share, smooth_maximum
+from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
+from simulator.kernels.timing import L2_SHARPNESS, Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import GemmShape, MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -62,12 +62,9 @@ class GemmMachine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GemmTerms:
-    """Arrays over the cases [s]: the total, and the terms inside it."""
+class GemmTerms(Terms):
+    """And the time in which activations are quantised [s]."""
 
-    seconds: Array
-    compute_s: Array
-    memory_s: Array
     quantise_s: Array
 
 
@@ -290,12 +287,4 @@ def gemm_timing(
         cold=cold,
     )
     points = log2_coordinates(m, shape.n * shape.batch, shape.k)
-    log_sigma, provenance = shape_confidence(fit, points, axes=("m", "n", "k"))
-    return Timing(
-        seconds=terms.seconds * np.exp(log_correction(lattice, points)),
-        compute_s=terms.compute_s,
-        memory_s=terms.memory_s,
-        network_s=np.zeros(len(m)),
-        log_sigma=log_sigma,
-        provenance=provenance,
-    )
+    return corrected_timing(terms, points, fit=fit, lattice=lattice, axes=("m", "n", "k"))

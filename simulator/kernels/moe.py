@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
+from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.gemm import GemmMachine, gemm_machine
-from simulator.kernels.timing import Timing, l2_hit_share, smooth_maximum
+from simulator.kernels.timing import Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import MoeShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -62,15 +62,6 @@ class ExpertLoad:
     def rows_per_expert(self) -> Array:
         """Mean rows of a reached expert, at least one."""
         return np.maximum(self.local_assignments / self.reached, 1.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoeTerms:
-    """Arrays over the cases [s]."""
-
-    seconds: Array
-    compute_s: Array
-    memory_s: Array
 
 
 def ragged_tiles(rows: Array, tile_rows: Array) -> Array:
@@ -138,7 +129,7 @@ def moe_seconds(
     activation_bytes: float,
     gated: bool,
     dequantise_s: float = 0.0,
-) -> MoeTerms:
+) -> Terms:
     """Time of one routed layer on one device, vectorised over the cases [s].
 
     ``pass_speedup`` may exceed 1 where the passes are fused into the products. ``dequantise_s`` is what one compute
@@ -164,7 +155,7 @@ def moe_seconds(
     )
     passes = _passes_seconds(load, columns=columns, machine=machine, parameters=parameters)
     launch = parameters["launch_s"] + parameters["expert_s"] * load.local_experts
-    return MoeTerms(
+    return Terms(
         seconds=launch + up[0] + down[0] + passes,
         compute_s=up[1] + down[1],
         memory_s=up[2] + down[2] + passes,
@@ -224,12 +215,4 @@ def moe_timing(
         dequantise_s=dequantise_s,
     )
     points = correction_points(load)
-    log_sigma, provenance = shape_confidence(fit, points, axes=BOX_AXES)
-    return Timing(
-        seconds=terms.seconds * np.exp(log_correction(lattice, points[:, : len(CORRECTION_AXES)])),
-        compute_s=terms.compute_s,
-        memory_s=terms.memory_s,
-        network_s=np.zeros(len(load.tokens)),
-        log_sigma=log_sigma,
-        provenance=provenance,
-    )
+    return corrected_timing(terms, points, fit=fit, lattice=lattice, axes=BOX_AXES)

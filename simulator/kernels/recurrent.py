@@ -7,13 +7,13 @@ walks the chunks of a sequence one after another, decode reads and writes the st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simulator.kernels.attention.cases import ACTIVATION_BYTES, AttentionMachine, attention_machine, kernel_dtype
-from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
-from simulator.kernels.timing import Provenance, Timing, l2_hit_share, smooth_maximum
+from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
+from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import RecurrentShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -52,16 +52,6 @@ class RecurrentCases:
     def channels(self) -> Array:
         """Numbers per token that enter the convolution: queries, keys and values."""
         return 2.0 * self.key_heads * self.key_width + self.heads * self.value_width
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecurrentTerms:
-    """Arrays over the cases [s]: the scan and its roofline terms, and the convolution before it."""
-
-    scan_s: Array
-    convolution_s: Array
-    compute_s: Array
-    memory_s: Array
 
 
 def recurrent_cases(shape: RecurrentShape) -> RecurrentCases:
@@ -130,15 +120,6 @@ REFERENCE_STATE = 128.0 * 128.0
 """State of one head in every model that was measured."""
 
 
-def recurrent_seconds(
-    cases: RecurrentCases, *, machine: AttentionMachine, parameters: Mapping[str, float], cold: bool = False
-) -> RecurrentTerms:
-    """Convolution and scan of one layer, vectorised over the cases [s]."""
-    scan, compute, memory = scan_seconds(cases, machine=machine, parameters=parameters, cold=cold)
-    convolution = convolution_seconds(cases, machine=machine, parameters=parameters)
-    return RecurrentTerms(scan_s=scan, convolution_s=convolution, compute_s=compute, memory_s=memory + convolution)
-
-
 def recurrent_points(cases: RecurrentCases) -> Array:
     """Coordinates of the correction, RECURRENT_AXES in octaves, shape (cases, 2)."""
     return log2_coordinates(cases.tiles, cases.tokens)
@@ -173,17 +154,16 @@ def recurrent_timing(
     """
     cases = recurrent_cases(shape)
     machine = attention_machine(hardware, kernel_dtype(fit, hardware))
-    terms = recurrent_seconds(cases, machine=machine, parameters=fit.parameters, cold=cold)
+    scan, compute, memory = scan_seconds(cases, machine=machine, parameters=fit.parameters, cold=cold)
+    before = convolution_seconds(cases, machine=machine, parameters=fit.parameters)
     points = recurrent_points(cases)
-    log_sigma, provenance = shape_confidence(fit, points, axes=RECURRENT_AXES)
-    if fit.variant != recurrent_variant(shape):
-        log_sigma = np.hypot(log_sigma, VARIANT_LOG_SIGMA)
-        provenance = np.full(len(points), float(Provenance.ASSUMED))
-    return Timing(
-        seconds=terms.scan_s * np.exp(log_correction(lattice, points)) + terms.convolution_s,
-        compute_s=terms.compute_s,
-        memory_s=terms.memory_s,
-        network_s=np.zeros(len(points)),
-        log_sigma=log_sigma,
-        provenance=provenance,
+    terms = Terms(seconds=scan, compute_s=compute, memory_s=memory + before)
+    timing = corrected_timing(terms, points, fit=fit, lattice=lattice, axes=RECURRENT_AXES)
+    timing = replace(timing, seconds=timing.seconds + before)
+    if fit.variant == recurrent_variant(shape):
+        return timing
+    return replace(
+        timing,
+        log_sigma=np.hypot(timing.log_sigma, VARIANT_LOG_SIGMA),
+        provenance=np.full(len(points), float(Provenance.ASSUMED)),
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from math import exp, isfinite, isnan, log
 from statistics import NormalDist
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -98,6 +98,15 @@ class Timing:
     provenance: Array
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a kernel's physics says, before any correction: the time, and the roofline terms inside it (arrays) [s]."""
+
+    seconds: Array
+    compute_s: Array
+    memory_s: Array
+
+
 def widened(timing: Timing, *, log_sigma_extra: float) -> Timing:
     """``timing`` with a spread added in quadrature, and known as extrapolated; unchanged where nothing is added."""
     if log_sigma_extra == 0:
@@ -109,10 +118,13 @@ def widened(timing: Timing, *, log_sigma_extra: float) -> Timing:
     )
 
 
-def chosen(first: NDArray[np.bool_], one: Timing, other: Timing) -> Timing:
+TimesT = TypeVar("TimesT", Terms, Timing)
+
+
+def chosen(first: NDArray[np.bool_], one: TimesT, other: TimesT) -> TimesT:
     """The cases of ``one`` where ``first`` holds, of ``other`` elsewhere."""
-    names = (field.name for field in fields(Timing))
-    return Timing(**{name: np.where(first, getattr(one, name), getattr(other, name)) for name in names})
+    names = (field.name for field in fields(one))
+    return type(one)(**{name: np.where(first, getattr(one, name), getattr(other, name)) for name in names})
 
 
 def between(one: Timing, other: Timing, share: float) -> Timing:

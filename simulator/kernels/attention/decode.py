@@ -24,9 +24,8 @@ from simulator.kernels.attention.cases import (
     efficient_splits,
     kernel_dtype,
 )
-from simulator.kernels.attention.prefill import AttentionTerms
-from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
-from simulator.kernels.timing import Timing, l2_hit_share, smooth_maximum
+from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
+from simulator.kernels.timing import Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -116,7 +115,7 @@ def decode_seconds(
     machine: AttentionMachine,
     parameters: Mapping[str, float],
     cold: bool = False,
-) -> AttentionTerms:
+) -> Terms:
     """Time of decode attention, vectorised over the cases [s].
 
     Equation
@@ -170,7 +169,7 @@ def decode_seconds(
     copied = p["swap_s"] * grid.grouped + grid.copies_queries * (
         p["copy_s"] + rows * cases.v_head_dim * COPY_BYTES / machine.memory_bytes_per_s
     )
-    return AttentionTerms(
+    return Terms(
         seconds=p["launch_s"] + candidates[best, index] + append + copied,
         compute_s=busy[best, index],
         memory_s=streamed + append,
@@ -212,25 +211,17 @@ def decode_attention_timing(
     if shape.splits_keys:
         terms = _split_terms(terms, cases, machine=machine, parameters=fit.parameters, cold=cold)
     points = decode_points(cases, grid)
-    log_sigma, provenance = shape_confidence(fit, points, axes=DECODE_AXES)
-    return Timing(
-        seconds=terms.seconds * np.exp(log_correction(lattice, points)),
-        compute_s=terms.compute_s,
-        memory_s=terms.memory_s,
-        network_s=np.zeros(len(points)),
-        log_sigma=log_sigma,
-        provenance=provenance,
-    )
+    return corrected_timing(terms, points, fit=fit, lattice=lattice, axes=DECODE_AXES)
 
 
 def _split_terms(
-    own: AttentionTerms,
+    own: Terms,
     cases: AttentionCases,
     *,
     machine: AttentionMachine,
     parameters: Mapping[str, float],
     cold: bool,
-) -> AttentionTerms:
+) -> Terms:
     """``own``, or where it is faster the same kernel with its keys divided as suits the call [FlashDecoding2023]."""
     grid = decode_grid(
         cases,
@@ -240,7 +231,7 @@ def _split_terms(
     )
     free = decode_seconds(cases, grid=grid, machine=machine, parameters=parameters, cold=cold)
     faster = free.seconds < own.seconds
-    return AttentionTerms(
+    return Terms(
         seconds=np.where(faster, free.seconds, own.seconds),
         compute_s=np.where(faster, free.compute_s, own.compute_s),
         memory_s=np.where(faster, free.memory_s, own.memory_s),

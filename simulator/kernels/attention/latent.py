@@ -28,9 +28,8 @@ from simulator.kernels.attention.decode import (
     decode_grid,
     decode_points,
 )
-from simulator.kernels.attention.prefill import AttentionTerms
-from simulator.kernels.correction import Lattice, log_correction, shape_confidence
-from simulator.kernels.timing import Timing, l2_hit_share, smooth_maximum
+from simulator.kernels.correction import Lattice, corrected_timing
+from simulator.kernels.timing import Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -75,7 +74,7 @@ def latent_decode_seconds(
     machine: AttentionMachine,
     parameters: Mapping[str, float],
     cold: bool = False,
-) -> AttentionTerms:
+) -> Terms:
     """Time of absorbed latent attention, vectorised over the cases [s].
 
     Equation
@@ -125,7 +124,7 @@ def latent_decode_seconds(
     parts = waves * p["part_cycles"] / machine.clock_hz
     candidates = parts + smooth_maximum(multiply, streamed, sharpness=OVERLAP) + merge
     best, index = np.argmin(candidates, axis=0), np.arange(len(kv_bytes))
-    return AttentionTerms(
+    return Terms(
         seconds=p["launch_s"] + queries_s + candidates[best, index],
         compute_s=multiply[best, index],
         memory_s=streamed + queries_s,
@@ -149,12 +148,4 @@ def latent_decode_timing(
     grid = latent_grid_of(cases, machine=machine, parameters=fit.parameters)
     terms = latent_decode_seconds(cases, grid=grid, machine=machine, parameters=fit.parameters, cold=cold)
     points = decode_points(cases, grid)
-    log_sigma, provenance = shape_confidence(fit, points, axes=DECODE_AXES)
-    return Timing(
-        seconds=terms.seconds * np.exp(log_correction(lattice, points)),
-        compute_s=terms.compute_s,
-        memory_s=terms.memory_s,
-        network_s=np.zeros(len(points)),
-        log_sigma=log_sigma,
-        provenance=provenance,
-    )
+    return corrected_timing(terms, points, fit=fit, lattice=lattice, axes=DECODE_AXES)

@@ -7,7 +7,7 @@ residual (kernels/correction) comes on top.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from simulator.kernels.attention.cases import (
     efficient_splits,
     kernel_dtype,
 )
-from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
-from simulator.kernels.timing import Provenance, Timing, l2_hit_share, smooth_maximum
+from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
+from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -53,15 +53,6 @@ class PrefillGrid:
     longest_blocks: Array
     splits: Array
     rows: Array
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionTerms:
-    """Arrays over the cases [s]: the total and the roofline terms inside it."""
-
-    seconds: Array
-    compute_s: Array
-    memory_s: Array
 
 
 def prefill_grid(
@@ -111,7 +102,7 @@ def prefill_seconds(
     machine: AttentionMachine,
     parameters: Mapping[str, float],
     cold: bool = False,
-) -> AttentionTerms:
+) -> Terms:
     """Time of prefill attention, vectorised over the cases [s].
 
     Equation
@@ -158,7 +149,7 @@ def prefill_seconds(
     )
     busy = makespan + traffic + append
     droop = 1.0 + p["droop"] * busy / (busy + p["droop_s"])
-    return AttentionTerms(seconds=p["launch_s"] + busy * droop, compute_s=makespan, memory_s=traffic + append)
+    return Terms(seconds=p["launch_s"] + busy * droop, compute_s=makespan, memory_s=traffic + append)
 
 
 def _traffic_seconds(
@@ -217,15 +208,12 @@ def attention_timing(
     grid = grid_of(cases, machine=machine, parameters=fit.parameters)
     terms = prefill_seconds(cases, grid=grid, machine=machine, parameters=fit.parameters, cold=cold)
     points = prefill_points(cases, grid)
-    log_sigma, provenance = shape_confidence(fit, points, axes=PREFILL_AXES)
+    timing = corrected_timing(terms, points, fit=fit, lattice=lattice, axes=PREFILL_AXES)
     cached = cases.context_tokens / cases.key_tokens
     physics_sigma = fit.physics_log_sigma or fit.error.log_sigma
     extrapolated = np.where(cached > 0.5, float(Provenance.EXTRAPOLATED), float(Provenance.CALIBRATED))
-    return Timing(
-        seconds=terms.seconds * np.exp(log_correction(lattice, points)),
-        compute_s=terms.compute_s,
-        memory_s=terms.memory_s,
-        network_s=np.zeros(len(cached)),
-        log_sigma=np.sqrt(log_sigma**2 + cached * physics_sigma**2),
-        provenance=np.maximum(provenance, extrapolated),
+    return replace(
+        timing,
+        log_sigma=np.sqrt(timing.log_sigma**2 + cached * physics_sigma**2),
+        provenance=np.maximum(timing.provenance, extrapolated),
     )

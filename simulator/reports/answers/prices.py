@@ -123,24 +123,25 @@ def offers_text(prices: PriceProfile, *, asked: PriceFilter, today: date) -> str
     return _text(prices, _head(prices, said=said), table("offers", "", columns(*names, words=names), rows))
 
 
-def _market(prices: PriceProfile, asked: PriceFilter) -> list[MarketPrice]:
-    kinds = RENTALS if asked.kind is None else (asked.kind,)
-    for kind in kinds if asked.kind else ():
-        check_rule(prices, rule=PriceRule(kind=kind, provider=asked.provider))
+_PLAN = "as planned"
+
+
+def _market(prices: PriceProfile, asked: PriceFilter) -> list[tuple[PriceRule, MarketPrice]]:
+    """What a plan takes that names no term, then each term alone; with ``asked.kind`` that term."""
+    kinds = (None, *RENTALS) if asked.kind is None else (asked.kind,)
+    rules = [PriceRule(kind=kind, provider=asked.provider) for kind in kinds]
+    if asked.kind:
+        check_rule(prices, rule=rules[0])
     names = asked.hardware or tuple(sorted({offer.hardware for offer in prices.offers}))
-    found = (
-        market_price(prices, hardware=name, rule=PriceRule(kind=kind, provider=asked.provider))
-        for name in names
-        for kind in kinds
-    )
-    return [price for price in found if price is not None]
+    found = ((rule, market_price(prices, hardware=name, rule=rule)) for name in names for rule in rules)
+    return [(rule, price) for rule, price in found if price is not None]
 
 
 def comparison_document(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfile | None) -> Json:
     """``roofcast prices compare --json``: low, median and high; with ``quotes``, each of them beside its median."""
     document: Json = {"schema_version": SCHEMA_VERSION, "name": prices.name, "currency": prices.currency}
     if quotes is None:
-        return document | {"prices": [asdict(price) for price in _market(prices, asked)]}
+        return document | {"prices": [{"rule": str(rule), **asdict(price)} for rule, price in _market(prices, asked)]}
     return document | {"quotes": [_beside(offer, prices) for offer in _rented(quotes, asked)]}
 
 
@@ -168,22 +169,24 @@ def comparison_text(prices: PriceProfile, *, asked: PriceFilter, quotes: PricePr
     found = _market(prices, asked)
     if not found:
         return f"{_empty(prices)}\n"
-    return _text(
-        prices, _head(prices, said="Per accelerator-hour, one price a provider."), _market_table(found, prices)
-    )
+    said = "Per accelerator-hour, one price a provider."
+    if asked.kind is None:
+        terms = " and ".join(PriceRule().terms)
+        said += f" {_PLAN.capitalize()}: of each provider the cheapest of {terms}, as a plan takes it."
+    return _text(prices, _head(prices, said=said), _market_table(found, prices))
 
 
-def _market_table(found: Sequence[MarketPrice], prices: PriceProfile) -> Table:
-    words = ("accelerator", "term", "lowest of", "highest of", "a plan takes", "newest")
+def _market_table(found: Sequence[tuple[PriceRule, MarketPrice]], prices: PriceProfile) -> Table:
+    words = ("accelerator", "term", "lowest of", "highest of", "taken", "newest")
     ends = ("low", "lowest of", "median", "high", "highest of", "high/low")
     return table(
         "market",
         "",
-        columns("accelerator", "term", *ends, "providers", "a plan takes", "newest", words=words),
+        columns("accelerator", "term", *ends, "providers", "taken", "newest", words=words),
         [
             (
                 item.hardware,
-                item.kind,
+                rule.kind or _PLAN,
                 price_text(item.low, prices.currency),
                 item.low_provider,
                 price_text(item.median, prices.currency),
@@ -194,7 +197,7 @@ def _market_table(found: Sequence[MarketPrice], prices: PriceProfile) -> Table:
                 f"{price_text(item.per_hour, prices.currency)} {taken_text(item)}",
                 item.date,
             )
-            for item in found
+            for rule, item in found
         ],
     )
 

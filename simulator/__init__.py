@@ -1,9 +1,10 @@
 """roofcast: forecast LLM inference from the roofline.
 
 ``plan``, ``simulate``, ``step``, ``serve``, ``capacity``, ``compare``, ``calibrate``, ``report``, ``crossover``,
-``demand``, ``verify``, ``scorecard`` and ``sweep`` answer what the commands of those names answer; docs/api.md lists
-every public name. Below them, ``load_model``, ``load_hardware`` and ``deploy`` build a deployment, ``estimate_step``
-prices one forward pass of it, ``memory_plan`` divides its memory, ``answer`` answers a scenario of the contract.
+``demand``, ``verify``, ``scorecard``, ``explain`` and ``sweep`` answer what the commands of those names answer;
+docs/api.md lists every public name. Below them, ``load_model``, ``load_hardware`` and ``deploy`` build a deployment,
+``estimate_step`` prices one forward pass of it, ``memory_plan`` divides its memory, ``answer`` answers a scenario of
+the contract.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         compare,
         crossover,
         demand,
+        explain,
         plan,
         report,
         scorecard,
@@ -48,6 +50,7 @@ _HOMES = {
     "capacity": "simulator.api",
     "compare": "simulator.api",
     "crossover": "simulator.api",
+    "explain": "simulator.api",
     "demand": "simulator.api",
     "plan": "simulator.api",
     "report": "simulator.api",
@@ -82,6 +85,7 @@ __all__ = [
     "demand",
     "deploy",
     "estimate_step",
+    "explain",
     "load_hardware",
     "load_model",
     "memory_plan",

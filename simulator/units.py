@@ -6,6 +6,7 @@ These constants convert at the door: when a file or a person gives another unit,
 
 import math
 
+PICO = 1e-12
 MICRO = 1e-6
 MILLI = 1e-3
 KILO = 1e3

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simulator.api.capacities import capacity
+    from simulator.api.explanations import explain
     from simulator.api.measurements import calibrate, demand, scorecard
     from simulator.api.planning import plan, report, verify
     from simulator.api.results import Answer
@@ -21,6 +22,7 @@ _HOMES = {
     "capacity": "capacities",
     "compare": "scenarios",
     "crossover": "steps",
+    "explain": "explanations",
     "demand": "measurements",
     "plan": "planning",
     "report": "planning",
@@ -39,6 +41,7 @@ __all__ = [
     "compare",
     "crossover",
     "demand",
+    "explain",
     "plan",
     "report",
     "scorecard",

@@ -15,7 +15,7 @@ from simulator.cli.plan_capacity import EPILOG, plan_capacity
 from simulator.cli.price_commands import prices_app
 from simulator.cli.record_commands import calibrate, demand, profiles_app, report, verify
 from simulator.cli.scenario_commands import capacity, compare, serve
-from simulator.cli.step_commands import crossover, mixers, model, retrieval, step
+from simulator.cli.step_commands import crossover, explain, mixers, model, retrieval, step
 from simulator.cli.sweep_command import sweep
 from simulator.cli.validate_command import published, validate
 from simulator.cli.warm_up_command import warm_up
@@ -36,7 +36,7 @@ GROUPS: Mapping[str, tuple[Callable[..., None], ...]] = {
     "Plan": (report, verify, demand),
     "Simulate": (serve, capacity, simulate, sweep, compare, step, crossover),
     "Calibrate and validate": (calibrate, validate, published),
-    "Learn": (model, retrieval, mixers),
+    "Learn": (explain, model, retrieval, mixers),
 }
 """Commands by what their user is about to do."""
 

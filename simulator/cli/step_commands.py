@@ -1,15 +1,16 @@
-"""The commands about one pass and one model: ``roofcast step``, ``crossover``, ``model``, ``retrieval``, ``mixers``."""
+"""About one pass, one model, one topic: ``roofcast step``, ``crossover``, ``model``, ``retrieval``, ``explain``."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simulator.cli.options.shared import AsJson, Engine, Hardware, Model, Profiles, Tp, grouped
+from simulator.cli.options.shared import AsJson, Engine, Force, Hardware, Model, Profiles, Tp, grouped
 from simulator.cli.options.techniques import precision_group, precision_of, technique_group, techniques_of
-from simulator.specs.question.defaults import HARDWARE, STEP_CONTEXT_TOKENS
+from simulator.specs.question.defaults import EXPLAINED_BATCH, HARDWARE, STEP_CONTEXT_TOKENS
 
 if TYPE_CHECKING:
     from simulator.api.results import Answer
@@ -193,3 +194,43 @@ def mixers(
     from simulator.api import models
 
     _show(models.mixers(width=width, tokens=tokens or models.DEFAULT_LENGTHS), as_json=as_json)
+
+
+def explain(
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="What to explain; the list without it.")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Your model: name, id or config.json.")] = None,
+    hardware: Hardware = HARDWARE,
+    batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Sequences.")] = EXPLAINED_BATCH,
+    context: Annotated[
+        int, typer.Option("--context", min=1, metavar="N", help="Tokens of each.")
+    ] = STEP_CONTEXT_TOKENS,
+    tpot: Annotated[
+        str | None, typer.Option("--tpot", metavar="TIME", help="Your measured time per token (mbu-mfu): 14ms.")
+    ] = None,
+    plot: Annotated[
+        str | None, typer.Option("--plot", metavar="FILE", help="The topic's chart: .html, .svg or .png.")
+    ] = None,
+    as_json: AsJson = False,
+    profiles: Profiles = None,
+    force: Force = False,
+) -> None:
+    """Explain a topic of the field: formula, your model on your GPU, what papers print, what is left out.
+
+    Example: roofcast explain flash-attention --model llama-3.1-8b --hardware a100
+    """
+    from simulator.api import explanations
+    from simulator.files import check_target, write_bytes
+
+    check_target(plot, flag=explanations.PLOT, force=force)
+    found = explanations.explain(
+        topic,
+        model=model,
+        hardware=hardware,
+        batch_size=batch,
+        context_tokens=context,
+        tpot=tpot,
+        profiles=profiles,
+    )
+    if plot is not None:
+        write_bytes(found.picture(Path(plot).suffix.removeprefix(".")), plot, force=force, flag=explanations.PLOT)
+    _show(found, as_json=as_json)

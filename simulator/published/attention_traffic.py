@@ -23,7 +23,13 @@ class AttentionCost:
     """One attention layer, forward and backward: FLOPs of its products and bytes to and from HBM."""
 
     flops: float
-    hbm_bytes: float
+    forward_bytes: float
+    backward_bytes: float
+
+    @property
+    def hbm_bytes(self) -> float:
+        """Both ways [bytes]."""
+        return self.forward_bytes + self.backward_bytes
 
 
 def standard_attention_cost(
@@ -38,12 +44,13 @@ def standard_attention_cost(
     """
     forward = 1.0 + 2.0 * masks + 2.0 + 2.0 * drops + 1.0
     backward = 1.0 + 1.0 + 2.0 * drops + 3.0 + 2.0
-    score_bytes = (forward + backward) * element_bytes + 2.0 * MASK_BYTES * drops
-    tensor_bytes = (TENSORS_FORWARD + TENSORS_BACKWARD) * tokens * head_dim * element_bytes
+    tensor_bytes = tokens * head_dim * element_bytes
+    passes_bytes, mask_bytes = tokens**2 * element_bytes, tokens**2 * MASK_BYTES * drops
     products = PRODUCTS_FORWARD + PRODUCTS_BACKWARD
     return AttentionCost(
         flops=heads * products * 2.0 * tokens**2 * head_dim,
-        hbm_bytes=heads * (tokens**2 * score_bytes + tensor_bytes),
+        forward_bytes=heads * (forward * passes_bytes + mask_bytes + TENSORS_FORWARD * tensor_bytes),
+        backward_bytes=heads * (backward * passes_bytes + mask_bytes + TENSORS_BACKWARD * tensor_bytes),
     )
 
 
@@ -59,12 +66,12 @@ def flash_attention_cost(
     Softmax statistics (two numbers a row) are left out.
     """
     blocks = key_blocks(tokens=tokens, head_dim=head_dim, sram_bytes=sram_bytes, element_bytes=element_bytes)
-    forward = 3.0 * blocks + 2.0
-    backward = 5.0 * blocks + 4.0
+    tensor_bytes = heads * tokens * head_dim * element_bytes
     products = PRODUCTS_FORWARD + PRODUCTS_BACKWARD + 1
     return AttentionCost(
         flops=heads * products * 2.0 * tokens**2 * head_dim,
-        hbm_bytes=heads * (forward + backward) * tokens * head_dim * element_bytes,
+        forward_bytes=(3.0 * blocks + 2.0) * tensor_bytes,
+        backward_bytes=(5.0 * blocks + 4.0) * tensor_bytes,
     )
 
 

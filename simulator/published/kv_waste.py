@@ -11,6 +11,10 @@ from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array
 
 Allocation = Literal["max_length", "power_of_two", "oracle", "paged"]
+SHAREGPT_PROMPT, SHAREGPT_OUTPUT = 161.31, 337.99
+"""Mean tokens of ShareGPT's requests [Kwon2023]."""
+RESERVED_TOKENS = 2048
+SAMPLES = 4000
 ALLOCATIONS: tuple[Allocation, ...] = ("max_length", "power_of_two", "oracle", "paged")
 
 
@@ -73,6 +77,23 @@ def kv_waste(
     }[allocation]
     lost = next_power_of_two(given) - given
     return _shares(weights, held=held, later=final - held, never=given - final, lost=lost)
+
+
+def sharegpt_waste(allocation: Allocation, *, max_model_len: int) -> KvWaste:
+    """`kv_waste` of requests of ShareGPT's mean lengths, exponentially distributed."""
+    return kv_waste(
+        _exponential(SHAREGPT_PROMPT, most=max_model_len / 2, seed=0),
+        output_tokens=_exponential(SHAREGPT_OUTPUT, most=max_model_len / 2, seed=1),
+        allocation=allocation,
+        max_model_len=max_model_len,
+    )
+
+
+def _exponential(mean: float, *, most: float, seed: int) -> Array:
+    """Quantiles of an exponential distribution in random order, of at least one token and at most ``most``."""
+    places = (np.arange(SAMPLES) + 0.5) / SAMPLES
+    lengths = np.clip(-mean * np.log1p(-places), 1.0, most)
+    return np.random.default_rng(seed).permutation(lengths)
 
 
 def next_power_of_two(tokens: Array) -> Array:

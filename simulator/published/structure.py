@@ -9,14 +9,14 @@ import numpy as np
 
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
-from simulator.operators.step_shape import Array, prefill_step
+from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import Family, GemmShape, Work
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
 from simulator.published.attention_traffic import AttentionCost, flash_attention_cost, standard_attention_cost
 from simulator.published.figures import PublishedFigure, rows_of, table_figure
-from simulator.published.kv_waste import Allocation, kv_waste
+from simulator.published.kv_waste import RESERVED_TOKENS, Allocation, sharegpt_waste
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
@@ -34,9 +34,6 @@ FORWARD_SHARE, BACKWARD_SHARE = 0.50, 0.35
 MEGATRON_FLOPS_PER_S = 137 * TERA
 FLASH_MS, STANDARD_MS = 7.3, 41.7
 
-SHAREGPT_PROMPT, SHAREGPT_OUTPUT = 161.31, 337.99
-RESERVED_TOKENS = 2048
-SAMPLES = 4000
 
 LONG_CONTEXT = 256 * int(KIB)
 NF6_BITS, PLAIN_BITS = 6.0, 16.0
@@ -104,20 +101,8 @@ def _training_ratio(name: str, *, heads: int) -> float:
     return (rest_ms + share * STANDARD_MS) / (rest_ms + share * FLASH_MS)
 
 
-def _exponential(mean: float, *, seed: int) -> Array:
-    """Quantiles of an exponential distribution in random order, at least one token and at most half the reserved."""
-    places = (np.arange(SAMPLES) + 0.5) / SAMPLES
-    lengths = np.clip(-mean * np.log1p(-places), 1.0, RESERVED_TOKENS / 2)
-    return np.random.default_rng(seed).permutation(lengths)
-
-
 def _used(allocation: Allocation) -> float:
-    return kv_waste(
-        _exponential(SHAREGPT_PROMPT, seed=0),
-        output_tokens=_exponential(SHAREGPT_OUTPUT, seed=1),
-        allocation=allocation,
-        max_model_len=RESERVED_TOKENS,
-    ).used
+    return sharegpt_waste(allocation, max_model_len=RESERVED_TOKENS).used
 
 
 def _kv_gib(name: str) -> float:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from simulator.operators.step_shape import decode_step
+from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import Work
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
+from simulator.published.facts import largest_value, load_facts
 from simulator.published.figures import PublishedFigure, rows_of, table_figure
+from simulator.published.training import training_flops
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
-from simulator.units import MILLI, TERA
+from simulator.units import GIGA, MILLI, TERA
 
 BATCH = 16
 """Rows of the linear layer; h = n = 4096 is the output projection of Llama-2-7B."""
@@ -50,11 +53,19 @@ def _kv_room() -> float:
     return memory_plan(replica).kv_capacity_bytes
 
 
+def _training(model: str, *, tokens: float) -> float:
+    return training_flops(parameters=parameter_counts(load_model(model)).total, tokens=tokens)
+
+
 COMPUTED: dict[str, Callable[[], float]] = {
     "a100_ridge": _ridge,
     "linear_layer_flops": lambda: float(_output_projection().flops[0]),
     "linear_layer_bytes": lambda: float(_output_projection().bytes[0]),
     "mbu_7b_at_14_ms": _mbu,
     "kv_room_13b_on_40_gb": _kv_room,
+    "gpt3_training_flops": lambda: _training("gpt-3-175b", tokens=300 * GIGA),
+    "chinchilla_training_flops": lambda: _training("chinchilla-70b", tokens=1.4 * TERA),
+    "fp8_e4m3_largest": lambda: largest_value(load_facts().floats["fp8 E4M3"]),
+    "fp8_e5m2_largest": lambda: largest_value(load_facts().floats["fp8 E5M2"]),
 }
 """Name of a row of worked_examples.csv -> what the simulator computes."""

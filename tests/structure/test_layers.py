@@ -24,6 +24,7 @@ LAYERS = (
     "planner",
     "reports",
     "published",
+    "explain",
     "api",
     "cli",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, PETA, PICO, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 from simulator.units import percent_text as percent_text
 
 UNKNOWN = "unknown"
@@ -25,9 +25,11 @@ _NEARLY = 0.99
 
 
 def number_text(value: float, *, digits: int = 3) -> str:
-    """``9.75``, ``1,744,321``: ``digits`` significant ones or all before the point, never in scientific notation."""
+    """``9.75``, ``1,744,321``: ``digits`` significant ones or all before the point; ``3.14e+23`` beyond peta."""
     if value == 0:
         return "0"
+    if not PICO <= abs(value) < PETA:
+        return f"{value:.{digits - 1}e}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:,.{decimals}f}"
 

@@ -20,5 +20,6 @@ SERVED_RATE_PER_S = 8.0
 SERVED_DURATION_S = 600.0
 PROMISE_SEEDS = 10
 """Replays of each case of a planned fleet."""
+EXPLAINED_BATCH = 16
 STEP_CONTEXT_TOKENS = 1024
 """Tokens that a decode step attends to, or of the prompt; or all that the model takes where that is less."""

@@ -1,0 +1,355 @@
+"""Topics of attention and of what sequences keep: heads, caches, memory, traffic of attention, long contexts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.explain.blocks import Value, bars, facts, lines, rows_table
+from simulator.explain.topic import Example, Topic, caches_heads, generates, has_heads
+from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
+from simulator.operators.work import Family
+from simulator.phases.deployment import Deployment
+from simulator.phases.memory import activation_bytes, memory_plan, sequences_that_fit
+from simulator.published.attention_traffic import flash_attention_cost, key_blocks, standard_attention_cost
+from simulator.published.facts import load_facts
+from simulator.published.kv_waste import ALLOCATIONS, RESERVED_TOKENS, concurrency, sharegpt_waste
+from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.content.document import Block, Figure, fraction, number, seconds
+from simulator.reports.content.quantities import bytes_text
+from simulator.specs.question.techniques import KvPolicySpec, MlaOverride, StructureSpec, TechniquesSpec
+from simulator.techniques.complexity import LAYER_KINDS, length_cost
+from simulator.units import GIGA, KIB, MEGA, MILLI
+
+GROUP = "Attention and memory"
+HEAVY_HITTERS_SHARE = 0.2
+"""Of the cache that H2O keeps in its paper's main comparison [Zhang2023]."""
+
+MLA_RANK = 512
+"""kv_lora_rank of DeepSeek-V2 and V3 [DeepSeek2024a]."""
+
+LENGTHS = tuple(int(KIB) * factor for factor in (1, 4, 16, 64, 128, 256, 1024))
+SCHEMES = ("bf16", "w8a8", "gptq-g128")
+
+
+def _sequences(replica: Deployment, *, tokens: float) -> Value:
+    """Sequences of so many tokens that fit one device."""
+    memory = memory_plan(replica)
+    held = sequences_that_fit(replica, memory, tokens=tokens)
+    return number(held, digits=0) if np.isfinite(held) else "any"
+
+
+def _lengths(example: Example) -> tuple[int, ...]:
+    """Lengths that the model takes, the example's among them."""
+    most = example.model.max_position_embeddings or max(LENGTHS)
+    return tuple(sorted({*(length for length in LENGTHS if length <= most), example.context_tokens}))
+
+
+def _kv_cache(example: Example) -> tuple[Block, ...]:
+    replica, lengths = example.deployed(), _lengths(example)
+    held = kv_bytes_per_sequence(example.model, plan=example.plan, tp_size=1, context_tokens=lengths) / GIGA
+    each = kv_bytes_per_token(example.model, plan=example.plan, tp_size=1)
+    rows = [
+        (number(length, digits=0), size, size * example.batch_size, _sequences(replica, tokens=float(length)))
+        for length, size in zip(lengths, held.tolist(), strict=True)
+    ]
+    batch = f"GB of {example.batch_size}"
+    return (
+        facts(("kv_bytes_per_token", "one token", number(each / KIB, "KiB"))),
+        rows_table("kv", "Cache by length", f"tokens | GB of a sequence | {batch} | sequences that fit", rows),
+        lines("kv", "Cache of a sequence", x="log Tokens", y="log Cache [GB]", at=lengths, of={"bf16": held.tolist()}),
+    )
+
+
+def _heads(example: Example) -> tuple[Block, ...]:
+    """The same model with other numbers of KV heads, and with latents."""
+    heads = example.attention.num_attention_heads
+    own = example.attention.num_key_value_heads
+    structures = {
+        "MHA": StructureSpec(num_key_value_heads=heads),
+        "GQA": StructureSpec(num_key_value_heads=own if 1 < own < heads else max(1, heads // 8)),
+        "MQA": StructureSpec(num_key_value_heads=1),
+        "MLA": StructureSpec(mla=MlaOverride(kv_lora_rank=MLA_RANK)),
+    }
+    rows, sizes = [], []
+    for name, structure in structures.items():
+        as_it_is = structure.num_key_value_heads == own
+        replica = example.deployed(techniques=None if as_it_is else TechniquesSpec(structure=structure))
+        each = kv_bytes_per_token(replica.model, plan=replica.plan, tp_size=1)
+        step = example.decode(replica)
+        kv_heads = "latent" if structure.mla else number(structure.num_key_value_heads, digits=0)
+        sizes.append(each / KIB)
+        fits = _sequences(replica, tokens=float(example.context_tokens))
+        rows.append((name, kv_heads, each / KIB, seconds(float(step.step_s[0]), origin=example.known(step)), fits))
+    title = f"Decode step of {example.batch_size} at {example.context_tokens} tokens"
+    heads_line = "attention: | KV heads | KiB a token | TPOT: | sequences that fit"
+    return (
+        rows_table("heads", title, heads_line, rows),
+        bars("heads", "Cache of a token", y="Cache [KiB]", names=list(structures), of={"bf16": sizes}),
+    )
+
+
+def _memory(example: Example) -> tuple[Block, ...]:
+    plans = {}
+    for scheme in SCHEMES:
+        plans[scheme] = memory_plan(example.deployed(scheme=scheme))
+    rows: list[tuple[Value, ...]] = [
+        (
+            scheme,
+            *(value / GIGA for value in (plan.budget_bytes, plan.weights_bytes, plan.activation_bytes)),
+            plan.reserve_bytes / GIGA,
+            plan.kv_capacity_bytes / GIGA,
+            number(plan.kv_capacity_tokens, digits=0),
+            "fits" if plan.fits else f"{bytes_text(plan.shortfall_bytes)} short",
+        )
+        for scheme, plan in plans.items()
+    ]
+    heads = "format: | budget | weights | activations | reserve | KV cache | tokens | verdict:"
+    return (
+        rows_table("memory", f"One {example.hardware.name} [GB]", heads, rows),
+        Figure(chart=memory_stack_chart(list(plans.items()))),
+    )
+
+
+def _paged(example: Example) -> tuple[Block, ...]:
+    capacity = memory_plan(example.deployed()).kv_capacity_tokens
+    found = {way: sharegpt_waste(way, max_model_len=RESERVED_TOKENS) for way in ALLOCATIONS}
+    rows: list[tuple[Value, ...]] = [
+        (
+            way.replace("_", " "),
+            *(fraction(share) for share in (waste.used, waste.reserved, waste.internal, waste.external)),
+            number(concurrency(waste, kv_capacity_tokens=float(capacity)), digits=0),
+        )
+        for way, waste in found.items()
+    ]
+    shares = ("used", "reserved", "internal", "external")
+    heads = "allocation: | used | reserved | internal waste | external waste | requests at once"
+    note = f"ShareGPT's mean lengths, {RESERVED_TOKENS} tokens at most, in the {capacity:,} tokens of this accelerator"
+    return (
+        rows_table("paged", "Allocated cache by what it holds", heads, rows, note=note),
+        bars("paged", "Allocated cache by what it holds", y="Share", names=list(found),
+             of={share: [getattr(waste, share) for waste in found.values()] for share in shares}),
+    )  # fmt: skip
+
+
+def _eviction(example: Example) -> tuple[Block, ...]:
+    budget = max(1, int(HEAVY_HITTERS_SHARE * example.context_tokens))
+    policies: dict[str, TechniquesSpec | None] = {"whole cache": None}
+    for method in ("h2o", "streaming", "window"):
+        policies[f"{method}, {budget} tokens"] = TechniquesSpec.model_validate(
+            {"kv_policy": KvPolicySpec.model_validate({"method": method, "budget_tokens": budget})}
+        )
+    rows, steps = [], []
+    for name, techniques in policies.items():
+        replica = example.deployed(techniques=techniques)
+        step = example.decode(replica)
+        held = kv_bytes_per_sequence(replica.model, plan=replica.plan, tp_size=1, context_tokens=example.context_tokens)
+        fits = _sequences(replica, tokens=float(example.context_tokens))
+        steps.append(float(step.step_s[0]) / MILLI)
+        rows.append((name, float(held[0]) / MEGA, seconds(steps[-1] * MILLI, origin=example.known(step)), fits))
+    title = f"Decode step of {example.batch_size} at {example.context_tokens} tokens"
+    return (
+        rows_table("eviction", title, "policy: | MB of a sequence | TPOT: | sequences that fit", rows),
+        bars("eviction", "TPOT by policy", y="TPOT [ms]", names=list(policies), of={"TPOT": steps}),
+    )
+
+
+def _flash(example: Example) -> tuple[Block, ...]:
+    """One layer of the model, forward and backward as in training."""
+    on_chip = load_facts().on_chip[example.hardware.architecture]
+    attention, sequences = example.attention, example.batch_size
+    shape = {
+        "heads": float(attention.num_attention_heads * sequences),
+        "tokens": float(example.context_tokens),
+        "head_dim": float(attention.head_dim),
+    }
+    found = {
+        "standard": standard_attention_cost(**shape, masks=False, drops=False),
+        "flash": flash_attention_cost(**shape, sram_bytes=on_chip.memory_bytes),
+    }
+    blocks = key_blocks(tokens=shape["tokens"], head_dim=shape["head_dim"], sram_bytes=on_chip.memory_bytes)
+    rows: list[tuple[Value, ...]] = [
+        (
+            name,
+            cost.flops / GIGA,
+            *(value / GIGA for value in (cost.forward_bytes, cost.backward_bytes, cost.hbm_bytes)),
+        )
+        for name, cost in found.items()
+    ]
+    saved = found["standard"].hbm_bytes / found["flash"].hbm_bytes
+    return (
+        facts(
+            ("sram_bytes", "M: shared memory of one compute unit", number(on_chip.memory_bytes / KIB, "KiB")),
+            ("head_dim", "d: width of a head", number(shape["head_dim"], digits=0)),
+            ("key_blocks", "blocks of floor(M / 4d) keys", number(blocks, digits=0)),
+            ("saved", "traffic of standard over flash attention", saved),
+        ),
+        rows_table("flash", f"One layer, {sequences} x {example.context_tokens} tokens, both ways",
+                   "attention: | GFLOP | GB forward | GB backward | GB", rows),
+        bars("flash", "HBM traffic of attention", y="log Traffic [GB]", names=list(found),
+             of={part: [getattr(cost, f"{part}_bytes") / GIGA for cost in found.values()]
+                 for part in ("forward", "backward")}),
+    )  # fmt: skip
+
+
+def _on_known_chip(example: Example) -> str:
+    known = load_facts().on_chip
+    if example.hardware.architecture in known:
+        return has_heads(example.model)
+    return f"the on-chip memory of {example.hardware.architecture} is not known; of {', '.join(known)} it is"
+
+
+def _long_context(example: Example) -> tuple[Block, ...]:
+    replica, lengths = example.deployed(), _lengths(example)
+    prompts = example.prefill(replica, tokens=lengths)
+    held = kv_bytes_per_sequence(example.model, plan=example.plan, tp_size=1, context_tokens=lengths)
+    attention = prompts.breakdown_s.get(Family.PREFILL_ATTENTION, np.zeros(len(lengths))) / prompts.step_s
+    rows = [
+        (
+            number(length, digits=0),
+            seconds(float(prompts.step_s[place])),
+            fraction(float(attention[place])),
+            float(held[place]) / GIGA,
+            _sequences(replica, tokens=float(length)),
+        )
+        for place, length in enumerate(lengths)
+    ]
+    heads = "tokens | prefill | attention's share | GB of cache | sequences that fit"
+    return (
+        rows_table("long", "One prompt", heads, rows),
+        lines("long", "Time of a prompt", x="log Tokens", y="log Prefill [s]", at=lengths,
+              of={"whole": prompts.step_s.tolist(), "attention": (attention * prompts.step_s).tolist()}),
+    )  # fmt: skip
+
+
+def _mixers(example: Example) -> tuple[Block, ...]:
+    lengths, width = _lengths(example), float(example.model.hidden_size)
+    costs = {kind: length_cost(kind, tokens=np.array(lengths, dtype=float), width=width) for kind in LAYER_KINDS}
+    rows = [
+        (
+            kind.replace("_", " "),
+            number(length, digits=0),
+            float(cost.prefill_flops[place]) / GIGA,
+            float(cost.decode_flops[place]) / GIGA,
+            float(cost.state_bytes[place]) / MEGA,
+        )
+        for kind, cost in costs.items()
+        for place, length in enumerate(lengths)
+        if length in (lengths[0], lengths[-1])
+    ]
+    return (
+        rows_table("mixers", f"One layer of {example.model.hidden_size} channels",
+                   "layer: | tokens | GFLOP of the prompt | GFLOP of the next token | MB of state", rows),
+        lines("mixers", "FLOPs of a prompt", x="log Tokens", y="log FLOPs [GFLOP]", at=lengths,
+              of={kind: (cost.prefill_flops / GIGA).tolist() for kind, cost in costs.items()}),
+    )  # fmt: skip
+
+
+TOPICS = (
+    Topic(
+        key="kv-cache",
+        group=GROUP,
+        title="KV cache and its growth",
+        question="What does a token keep, and how many sequences fit?",
+        equations=(kv_bytes_per_token,),
+        worked=_kv_cache,
+        published=("kv_256k", "mistral_window_saving", "deepseek_v2_kv_saving"),
+        commands=("roofcast model", "roofcast step"),
+        applies=generates,
+    ),
+    Topic(
+        key="attention-heads",
+        group=GROUP,
+        title="MHA, GQA, MQA and MLA",
+        question="What do fewer KV heads or latents save of the cache, and in time?",
+        equations=(kv_bytes_per_token,),
+        worked=_heads,
+        published=("deepseek_v2_kv_saving",),
+        leaves_out="Quality: a model has to be trained with its heads.",
+        references=("Ainslie2023",),
+        commands=("roofcast compare",),
+        applies=caches_heads,
+    ),
+    Topic(
+        key="memory",
+        group=GROUP,
+        title="Memory of an accelerator",
+        question="How does it divide into weights, activations, the runtime's reserve and the KV cache?",
+        equations=(memory_plan, activation_bytes),
+        worked=_memory,
+        published=("kv_room_13b_on_40_gb",),
+        commands=("roofcast step", "roofcast simulate"),
+    ),
+    Topic(
+        key="paged-attention",
+        group=GROUP,
+        title="PagedAttention and three kinds of waste",
+        question="How much of a reserved cache holds nothing, and how many more requests do blocks allow?",
+        formula=(
+            "used = held / (held + reserved + internal + external)",
+            "paged: internal = (block - 1) / 2 tokens a sequence, the others 0",
+        ),
+        worked=_paged,
+        published=("paged_used",),
+        leaves_out="Prefix sharing, which lets sequences hold the same block.",
+        references=("Kwon2023", "Yu2022"),
+        commands=("roofcast plan --kv-allocation",),
+        applies=generates,
+    ),
+    Topic(
+        key="kv-eviction",
+        group=GROUP,
+        title="Sinks, heavy hitters and windows",
+        question="What does a bounded cache (StreamingLLM, H2O, a window) save?",
+        formula=("kept = min(context, budget)", "h2o: and one score a kept token and KV head"),
+        worked=_eviction,
+        leaves_out="Quality: what is evicted cannot be attended to.",
+        references=("Xiao2023b", "Zhang2023", "Beltagy2020"),
+        commands=("roofcast compare", "roofcast plan --kv-policy"),
+        applies=caches_heads,
+    ),
+    Topic(
+        key="flash-attention",
+        group=GROUP,
+        title="FlashAttention's traffic",
+        question="What do tiles of M / 4d keys save of the N x N traffic of standard attention?",
+        equations=(key_blocks,),
+        formula=(
+            "flash: (3 n + 2) N d e bytes a head forward, (5 n + 4) N d e backward, 7 products of 2 N^2 d FLOPs",
+            "standard: 4 N^2 e + 4 N d e bytes forward, 7 N^2 e + 8 N d e backward, 6 products",
+        ),
+        worked=_flash,
+        published=("flash_",),
+        leaves_out="Masks and dropout, which the published training has; causality; KV heads that queries share.",
+        references=("Dao2023",),
+        commands=("roofcast step --attention",),
+        applies_here=_on_known_chip,
+    ),
+    Topic(
+        key="long-context",
+        group=GROUP,
+        title="Long contexts",
+        question="How do prefill time and cache grow to 100k tokens and beyond?",
+        leaves_out="Whether a model still answers well at such lengths.",
+        formula=("prefill FLOPs = 2 P N + 2 layers heads head_dim N^2, P parameters and N tokens",),
+        worked=_long_context,
+        published=("kv_256k",),
+        references=("Vaswani2017",),
+        commands=("roofcast step --phase prefill",),
+        applies=generates,
+    ),
+    Topic(
+        key="sequence-mixers",
+        group=GROUP,
+        title="Attention, recurrence, linear attention and convolution",
+        question="How does each grow with the length, for a prompt and for the next token?",
+        formula=(
+            "attention: 2 N^2 d of scores and values, 4 N d a new token, state 2 N d",
+            "recurrent: 16 N d^2 in N steps, state 2 d; linear: 4 N d head_dim, constant state",
+            "FFT convolution: three transforms of 2 N points, N log N; 2 N d a new token",
+        ),
+        worked=_mixers,
+        references=("Vaswani2017", "Poli2023", "Cooley1965"),
+        commands=("roofcast mixers",),
+    ),
+)
+"""In the order of the list."""

@@ -1,0 +1,164 @@
+"""Every topic, by group, and the page of one: formula, worked example, published figures, what it leaves out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from simulator.errors import FileError, Option, RoofcastError, did_you_mean
+from simulator.explain import cache, decoding, formats, hardware, scale
+from simulator.explain.blocks import Value, rows_table
+from simulator.explain.topic import Equation, Example, Topic, equation_of
+from simulator.published.catalogue import published_figures
+from simulator.published.figures import ComparedFigure
+from simulator.published.shown import PUBLISHED_COLUMNS, published_chart, published_rows
+from simulator.reports.charts.chart import Chart
+from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
+
+TOPICS: tuple[Topic, ...] = (*hardware.TOPICS, *decoding.TOPICS, *cache.TOPICS, *formats.TOPICS, *scale.TOPICS)
+_CITED = re.compile(r"^\[([A-Z][A-Za-z]+\d{4}[a-z]?)\] (.*)$", re.MULTILINE)
+
+
+def topic_named(name: str) -> Topic:
+    """The topic of that key or title, in any case.
+
+    Raises
+    ------
+    RoofcastError
+        There is none; the nearest are named.
+    """
+    wanted = _plain(name)
+    found = next((topic for topic in TOPICS if wanted in (_plain(topic.key), _plain(topic.title))), None)
+    if found is not None:
+        return found
+    said = {topic.key: _plain(f"{topic.key} {topic.title} {topic.question}") for topic in TOPICS}
+    within = [key for key, text in said.items() if wanted and wanted in text]
+    near = f"about it: {', '.join(within[:5])}" if within else did_you_mean(name, said)
+    raise RoofcastError(
+        f"no topic {name!r}; `roofcast explain` lists them", field="TOPIC", code="unknown_topic", hint=near
+    )
+
+
+def _plain(text: str) -> str:
+    return "".join(letter for letter in text.lower() if letter.isalnum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A topic explained with an example."""
+
+    topic: Topic
+    example: Example
+    sections: tuple[Section, ...]
+    figures: tuple[ComparedFigure, ...]
+
+    @property
+    def chart(self) -> Chart:
+        """That of the worked example, or of the published figures."""
+        blocks = [block for section in self.sections for block in section.blocks]
+        charts = [block.chart for block in blocks if isinstance(block, Figure)]
+        return charts[0] if charts else published_chart(self.figures)
+
+
+def page(topic: Topic, example: Example) -> Page:
+    """The page of a topic.
+
+    Raises
+    ------
+    RoofcastError
+        The topic says nothing of the example.
+    """
+    reason = topic.why_not(example)
+    if reason:
+        message = f"{topic.key} has nothing to say: {reason}"
+        raise RoofcastError(message, field=Option("model"), code="no_effect", hint=f"such as {topic.suits}")
+    if example.tpot_s is not None and not topic.takes_tpot:
+        takes = ", ".join(item.key for item in TOPICS if item.takes_tpot)
+        raise RoofcastError(
+            f"has no effect on {topic.key}", field=Option("tpot"), code="ignored_option", hint=f"for {takes}"
+        )
+    figures = _compared(topic)
+    equations = [equation_of(function) for function in topic.equations]
+    worked = f"{example.model.name} on {example.hardware.name}"
+    compared = Section(key="published", title="Published beside predicted", blocks=_published(figures))
+    found = (
+        Section(key="topic", title=topic.title, blocks=(Paragraph(text=topic.question, tone=Tone.LEAD),)),
+        Section(key="formula", title="Formula", blocks=_formula(topic, equations)),
+        Section(key="worked", title=f"Worked: {worked}", blocks=topic.worked(example)),
+        *([compared] if figures else []),
+        Section(key="around", title="What it leaves out", blocks=_around(topic, equations)),
+    )
+    return Page(topic=topic, example=example, sections=found, figures=figures)
+
+
+def _formula(topic: Topic, equations: Sequence[Equation]) -> tuple[Block, ...]:
+    """Each equation with its symbols; lines of the topic's own first."""
+    blocks: list[Block] = [Bullets(items=topic.formula)] if topic.formula else []
+    for place, equation in enumerate(equations):
+        blocks += [Paragraph(text=equation.result, tone=Tone.HEAD), Bullets(items=equation.formula)]
+        rows: list[tuple[Value, ...]] = list(equation.symbols)
+        blocks.append(rows_table(f"symbols_{place}", "", "symbol: | meaning: | unit:", rows))
+    return tuple(blocks)
+
+
+def _compared(topic: Topic) -> tuple[ComparedFigure, ...]:
+    return tuple(
+        ComparedFigure(figure=figure, predicted=figure.predict())
+        for figure in published_figures()
+        if figure.name.startswith(topic.published or ("\0",))
+    )
+
+
+def _published(figures: Sequence[ComparedFigure]) -> tuple[Block, ...]:
+    words = ("figure", "unit", "verdict")
+    heads = " | ".join(f"{name}:" if name in words else name for name in PUBLISHED_COLUMNS)
+    sources = dict.fromkeys(item.figure.source for item in figures)
+    recipes = dict.fromkeys(
+        str(item.figure.asked_by) if item.figure.asked_by.field else f"roofcast published --topic {item.figure.topic}"
+        for item in figures
+    )
+    return (
+        rows_table("published", "", heads, published_rows(figures)),
+        Bullets(items=tuple(f"source: {source}" for source in sources)),
+        Bullets(items=tuple(f"recipe: {recipe}" for recipe in recipes)),
+    )
+
+
+def _around(topic: Topic, equations: Sequence[Equation]) -> tuple[Block, ...]:
+    """Ranges of validity, what is left out, sources and where to ask further."""
+    keys = dict.fromkeys((*(key for equation in equations for key in equation.references), *topic.references))
+    said = dict.fromkeys(filter(None, (topic.leaves_out, *(equation.validity for equation in equations))))
+    asked = tuple(f"ask further: {command}" for command in topic.commands)
+    return (
+        Bullets(items=tuple(said) or ("Nothing beyond the assumptions above.",)),
+        Bullets(items=(*(f"source: {citation(key)}" for key in keys), *asked)),
+    )
+
+
+def citation(key: str) -> str:
+    """The entry of REFERENCES.md with its key."""
+    return f"[{key}] {_references()[key]}"
+
+
+@lru_cache(maxsize=1)
+def _references() -> dict[str, str]:
+    package = Path(__file__).resolve().parents[1]
+    for place in (package / "_data", package.parent):
+        file = place / "REFERENCES.md"
+        if file.is_file():
+            return dict(_CITED.findall(file.read_text("utf-8")))
+    raise FileError(f"REFERENCES.md is missing next to {package}", hint="reinstall roofcast")
+
+
+def topics_section() -> tuple[Section, ...]:
+    """All topics by group, one line each."""
+    groups: dict[str, list[tuple[Value, ...]]] = {}
+    for topic in TOPICS:
+        groups.setdefault(topic.group, []).append((topic.key, topic.question))
+    return tuple(
+        Section(key=group, title=group, blocks=(rows_table(group, "", "topic: | answers:", rows),))
+        for group, rows in groups.items()
+    )

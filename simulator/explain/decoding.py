@@ -1,0 +1,368 @@
+"""Topics of a step and of generating less: phases, batches, speculation, early exit, contextual sparsity, experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import get_args
+
+import numpy as np
+
+from simulator.engine.lanes.queueing import arrival_rate_per_s, gg1_wait_mean_s
+from simulator.engine.uniform.speculation_gain import speedup_by_batch
+from simulator.errors import RoofcastError
+from simulator.explain.blocks import Value, columns_table, facts, lines, rows_table, shares, times, whole
+from simulator.explain.topic import Example, Topic, caches_heads, generates, has_dense_mlp
+from simulator.operators.moe import distinct_experts
+from simulator.operators.transformer import parameter_counts
+from simulator.phases.crossover import crossover_batch
+from simulator.phases.deployment import Deployment
+from simulator.phases.memory import memory_plan, sequences_that_fit
+from simulator.reports.content.document import Block, fraction, number, seconds
+from simulator.specs.model.architecture import ModelSpec, MoeSpec
+from simulator.specs.question.techniques import (
+    ContextualSparsitySpec,
+    EarlyExitSpec,
+    MoeOverride,
+    SpeculationMethod,
+    SpeculationSpec,
+    StructureSpec,
+    TechniquesSpec,
+)
+from simulator.techniques.contextual_sparsity import union_fraction
+from simulator.techniques.early_exit import executed_fraction, staying
+from simulator.techniques.speculation.acceptance import (
+    any_child_accepted,
+    mean_tokens,
+    rounds_needed,
+    run_distribution,
+    schedule_length,
+)
+from simulator.techniques.speculation.methods import METHODS
+from simulator.units import GIGA, MILLI, SECONDS_PER_MINUTE
+
+GROUP = "Decoding"
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+ACCEPTANCES = tuple(place / 10 for place in range(1, 10))
+GUESSES = (1, 2, 4, 8)
+WORDS_PER_MINUTE, TOKENS_PER_WORD = 250.0, 4 / 3
+"""Adults read 240 to 250 words a minute (Brysbaert 2019), an English word is about 4/3 tokens: from memory, verify."""
+READING_TOKENS_PER_S = WORDS_PER_MINUTE * TOKENS_PER_WORD / SECONDS_PER_MINUTE
+HALF = 1 / 2
+DEJA_VU = ContextualSparsitySpec(attention_fraction=HALF, mlp_fraction=1 / 5)
+"""About what its authors report for OPT-175B [Liu2023]: half of the heads, a fifth of the neurons; from memory."""
+EXPERTS = MoeOverride(num_experts=4, num_experts_per_tok=1)
+"""One of four parts of each block a token: a quarter of its parameters [Zhang2022]."""
+
+
+def _phases(example: Example) -> tuple[Block, ...]:
+    replica = example.deployed()
+    rows = [
+        (
+            phase,
+            number(float(step.step.new_tokens[0]), digits=0),
+            seconds(float(step.step_s[0]), origin=example.known(step)),
+            float(step.model_flops[0]) / GIGA,
+            float(step.read_bytes[0]) / GIGA,
+            fraction(float(step.mfu[0])),
+            fraction(float(step.mbu[0])),
+            step.bound[0],
+        )
+        for phase, step in example.phases(replica)
+    ]
+    batch = crossover_batch(replica, context_tokens=example.context_tokens)
+    steps = example.decode(replica, batch=BATCHES)
+    heads = "phase: | tokens | time: | GFLOP | GB of weights and cache | MFU | MBU | bound:"
+    return (
+        facts(("crossover", "batch from which decoding computes", batch or "none up to 4,096")),
+        rows_table("phases", f"A prompt of {example.context_tokens} tokens, a decode step of {example.batch_size}",
+                   heads, rows),
+        lines("phases", "Decode step over the batch", x="log Batch", y="TPOT [ms]", at=BATCHES,
+              of={"step": (steps.step_s / MILLI).tolist()}),
+    )  # fmt: skip
+
+
+def _offline(example: Example) -> tuple[Block, ...]:
+    """All that fits at once, beside the largest batch whose readers do not wait."""
+    replica, reading_s = example.deployed(), 1 / READING_TOKENS_PER_S
+    room = sequences_that_fit(replica, memory_plan(replica), tokens=float(example.context_tokens))
+    most = int(min(room, replica.engine.max_num_seqs))
+    if most < 1:
+        raise RoofcastError(
+            f"{example.model.name} does not fit one {example.hardware.name}",
+            field="--model",
+            hint="a larger accelerator",
+        )
+    every = np.unique(np.geomspace(1, most, 64).astype(int))
+    step_s = example.decode(replica, batch=every.astype(float)).step_s
+    keeping = every[step_s <= reading_s]
+    chosen = {"offline: all that fits": most, "online: as fast as people read": int(keeping[-1]) if len(keeping) else 0}
+    rows = []
+    for name, batch in chosen.items():
+        each_s = float(example.decode(replica, batch=max(batch, 1)).step_s[0])
+        rows.append((name, number(batch, digits=0), seconds(each_s), batch / each_s))
+    return (
+        facts(("reading", "reading speed", number(READING_TOKENS_PER_S, "tokens/s"))),
+        rows_table("offline", f"At {example.context_tokens} tokens each", "aim: | batch | TPOT | tokens/s", rows),
+        lines("offline", "Throughput over the batch", x="log Batch", y="log Throughput [tokens/s]", at=every.tolist(),
+              of={"tokens/s": (every / step_s).tolist()}),
+    )  # fmt: skip
+
+
+def _queue(example: Example) -> tuple[Block, ...]:
+    """Waiting before a server that answers one request at a time, over its load."""
+    replica = example.deployed()
+    service_s = float(example.prefill(replica).step_s[0])
+    loads = np.arange(1, 10) / 10
+    waits = {
+        name: gg1_wait_mean_s(
+            arrival_rate_per_s=loads / service_s, service_mean_s=service_s, service_cv=variation, arrival_cv=1.0
+        ).tolist()
+        for name, variation in (("equal prompts", 0.0), ("exponential lengths", 1.0))
+    }
+    columns: dict[str, Iterable[Value]] = {
+        "load": shares(loads),
+        **{name: times(values) for name, values in waits.items()},
+    }
+    return (
+        facts(("service", f"one prompt of {example.context_tokens} tokens", seconds(service_s))),
+        columns_table("queue", "Mean wait for a prompt's pass, Poisson arrivals", columns),
+        lines("queue", "Mean wait over the load", x="Load", y="Wait [s]", at=loads.tolist(), of=waits),
+    )
+
+
+def _guessing(example: Example, method: SpeculationMethod) -> Deployment | None:
+    """The example with a method of speculation at its usual settings; None where the model has no drafter for it."""
+    try:
+        return example.deployed(techniques=TechniquesSpec(speculation=SpeculationSpec(method=method)))
+    except RoofcastError:
+        return None
+
+
+def _speculation(example: Example) -> tuple[Block, ...]:
+    names: tuple[SpeculationMethod, ...] = get_args(SpeculationMethod)
+    found = {name: replica for name in names if (replica := _guessing(example, name)) is not None}
+    gains = {
+        name: speedup_by_batch(replica, batches=BATCHES, context_tokens=float(example.context_tokens))
+        for name, replica in found.items()
+    }
+    rows = [
+        (
+            name,
+            gain.tokens_per_step,
+            float(gain.speedup[0]),
+            float(gain.speedup[-1]),
+            number(int(gain.best_k[0]), digits=0),
+            f"above {BATCHES[-1]}" if gain.break_even_batch is None else number(gain.break_even_batch, digits=0),
+            METHODS[name].measured,
+        )
+        for name, gain in gains.items()
+    ]
+    speedups = f"speedup at 1 | at {BATCHES[-1]} | best k at 1 | loses from batch"
+    return (
+        rows_table(
+            "methods",
+            f"Speedup of decoding at {example.context_tokens} tokens",
+            f"method: | tokens a step | {speedups} | acceptance from:",
+            rows,
+        ),
+        lines(
+            "methods",
+            "Speedup over the batch",
+            x="log Batch",
+            y="Speedup",
+            at=BATCHES,
+            of={name: gain.speedup.tolist() for name, gain in gains.items()},
+        ),
+    )
+
+
+def _acceptance(example: Example) -> tuple[Block, ...]:
+    rows = [
+        (
+            rate,
+            *(mean_tokens(np.full(k, rate)) for k in GUESSES),
+            float(any_child_accepted(np.array(rate), children=np.array(2.0))),
+            rounds_needed(np.full(GUESSES[2], rate), tokens=example.context_tokens),
+        )
+        for rate in ACCEPTANCES
+    ]
+    heads = f"acceptance | {' | '.join(f'k = {k}' for k in GUESSES)} | one of two guesses | rounds of k = {GUESSES[2]}"
+    note = f"rounds: of one answer of {example.context_tokens} tokens"
+    of = {f"k = {k}": [mean_tokens(np.full(k, rate)) for rate in ACCEPTANCES] for k in GUESSES}
+    return (
+        rows_table("acceptance", "Tokens of a verify step", heads, rows, note=note),
+        lines("acceptance", "Tokens of a verify step", x="Acceptance", y="Tokens", at=ACCEPTANCES, of=of),
+    )
+
+
+def _early_exit(example: Example) -> tuple[Block, ...]:
+    alone, regrouped = (EarlyExitSpec(mean_fraction=HALF, compacts=compacts) for compacts in (False, True))
+    passing = staying(alone, layers=example.model.num_hidden_layers)
+    gains = {
+        "waits for its last": _gain(example, TechniquesSpec(early_exit=alone)),
+        "regroups": _gain(example, TechniquesSpec(early_exit=regrouped)),
+    }
+    executed = shares(executed_fraction(passing, np.array(BATCHES, dtype=float)))
+    columns: dict[str, Iterable[Value]] = {"batch": whole(BATCHES), "layers that run": executed, **gains}
+    return (
+        columns_table("exit", "Speedup where a token passes half of the layers on average", columns),
+        lines("exit", "Speedup of early exit", x="log Batch", y="Speedup", at=BATCHES, of=gains),
+    )
+
+
+def _gain(example: Example, techniques: TechniquesSpec) -> list[float]:
+    """Decode step without over that with the techniques, at each of BATCHES."""
+    plain = example.decode(example.deployed(), batch=BATCHES).step_s
+    return list((plain / example.decode(example.deployed(techniques=techniques), batch=BATCHES).step_s).tolist())
+
+
+def _deja_vu(example: Example) -> tuple[Block, ...]:
+    tokens = np.array(BATCHES, dtype=float)
+    gains = {"speedup": _gain(example, TechniquesSpec(contextual_sparsity=DEJA_VU))}
+    columns: dict[str, Iterable[Value]] = {
+        "batch": whole(BATCHES),
+        "heads read": shares(union_fraction(DEJA_VU.attention_fraction, tokens=tokens)),
+        "neurons read": shares(union_fraction(DEJA_VU.mlp_fraction, tokens=tokens)),
+        **gains,
+    }
+    return (
+        columns_table("deja-vu", "Half of the heads and a fifth of the neurons a token", columns),
+        lines("deja-vu", "Speedup of contextual sparsity", x="log Batch", y="Speedup", at=BATCHES, of=gains),
+    )
+
+
+def _moe(model: ModelSpec) -> MoeSpec | None:
+    blocks = [block for layer in model.layers for block in layer.feed_forward]
+    return next((block for block in blocks if isinstance(block, MoeSpec)), None)
+
+
+def _experts(example: Example) -> tuple[Block, ...]:
+    """The model's own experts; of a dense model, what its feed-forward blocks would be as four."""
+    own = _moe(example.model)
+    replica = example.deployed(techniques=None if own else TechniquesSpec(structure=StructureSpec(moe=EXPERTS)))
+    moe = own or _moe(replica.model)
+    assert moe is not None, "made just now"
+    counts = parameter_counts(replica.model)
+    reached = distinct_experts(
+        tokens=np.array(BATCHES, dtype=float),
+        num_experts=float(moe.num_experts),
+        num_experts_per_tok=float(moe.num_experts_per_tok),
+        local_experts=float(moe.num_experts),
+        skew=moe.routing_skew or 0.0,
+    )
+    steps = example.decode(replica, batch=BATCHES)
+    columns: dict[str, Iterable[Value]] = {
+        "batch": whole(BATCHES),
+        "experts read": reached.tolist(),
+        "decode step": times(steps.step_s),
+        "GB read": (steps.read_bytes / GIGA).tolist(),
+    }
+    title = f"{moe.num_experts_per_tok} of {moe.num_experts} experts a token"
+    return (
+        facts(
+            ("total", "parameters, billion", counts.total / GIGA),
+            ("active", "active a token, billion", counts.active / GIGA),
+        ),
+        columns_table("experts", title if own else f"If its feed-forward blocks were split: {title}", columns),
+        lines("experts", "Experts that a step reads", x="log Batch", y="Experts", at=BATCHES,
+              of={"experts": reached.tolist()}),
+    )  # fmt: skip
+
+
+def _has_feed_forward(model: ModelSpec) -> str:
+    return generates(model) or ("" if _moe(model) else has_dense_mlp(model))
+
+
+TOPICS = (
+    Topic(
+        key="prefill-decode",
+        group=GROUP,
+        title="Prefill and decode",
+        question="Why is a prompt bound by compute and a generated token by memory, and from which batch on not?",
+        equations=(crossover_batch,),
+        worked=_phases,
+        published=("mbu_7b_at_14_ms",),
+        commands=("roofcast step --phase",),
+        applies=generates,
+    ),
+    Topic(
+        key="offline-online",
+        group=GROUP,
+        title="Offline and online serving",
+        question="How large may a batch be: by memory, and by readers who do not want to wait?",
+        formula=("tokens/s = b / TPOT(b), b up to the cache's room; online TPOT(b) <= 1 / reading speed",),
+        worked=_offline,
+        leaves_out="Prompts between the steps, which `roofcast capacity` and `roofcast plan` simulate.",
+        references=("Kwon2023",),
+        commands=("roofcast capacity", "roofcast plan"),
+        applies=generates,
+    ),
+    Topic(
+        key="queueing",
+        group=GROUP,
+        title="Load and waiting",
+        question="How long do requests wait at a load below the capacity?",
+        equations=(gg1_wait_mean_s, arrival_rate_per_s),
+        worked=_queue,
+        leaves_out="Continuous batching, which `roofcast serve` simulates.",
+        commands=("roofcast serve", "roofcast plan"),
+    ),
+    Topic(
+        key="speculation",
+        group=GROUP,
+        title="Speculative decoding by method",
+        question="Draft, EAGLE, Medusa, MTP, lookahead, LLMA, REST: which pays here, up to which batch, with which k?",
+        equations=(mean_tokens,),
+        worked=_speculation,
+        published=("chinchilla-", "spec-bench-"),
+        leaves_out="Methods without a drafter for this model are left out of the table.",
+        commands=("roofcast crossover --speculation", "roofcast plan --speculation"),
+        applies=generates,
+    ),
+    Topic(
+        key="acceptance",
+        group=GROUP,
+        title="Acceptance, expected tokens, trees and the length of guesses",
+        question="How many tokens does a verify step yield, and how many rounds does an answer take?",
+        equations=(run_distribution, mean_tokens, any_child_accepted, rounds_needed, schedule_length),
+        worked=_acceptance,
+        published=("chinchilla-",),
+        commands=("roofcast crossover --speculation",),
+        applies=generates,
+    ),
+    Topic(
+        key="early-exit",
+        group=GROUP,
+        title="Early exit",
+        question="What does leaving before the last layer save, alone and in a batch?",
+        equations=(executed_fraction,),
+        worked=_early_exit,
+        leaves_out="Quality, and the test whether to leave.",
+        commands=("roofcast compare",),
+        applies=caches_heads,
+    ),
+    Topic(
+        key="contextual-sparsity",
+        group=GROUP,
+        title="Deja Vu: contextual sparsity",
+        question="What do predictors of heads and neurons save, and what does a batch undo?",
+        equations=(union_fraction,),
+        worked=_deja_vu,
+        leaves_out="Quality; neurons that many tokens need.",
+        commands=("roofcast compare",),
+        applies=lambda model: caches_heads(model) or has_dense_mlp(model),
+    ),
+    Topic(
+        key="experts",
+        group=GROUP,
+        title="Mixture of experts and MoEfication",
+        question="How many experts does a batch read, and what would a dense model save as one?",
+        equations=(distinct_experts,),
+        worked=_experts,
+        published=("mixtral_", "moefication_share"),
+        leaves_out="Expert parallelism and its imbalance (`roofcast step --ep`); quality of a split.",
+        commands=("roofcast step --ep", "roofcast compare"),
+        applies=_has_feed_forward,
+    ),
+)
+"""In the order of the list."""

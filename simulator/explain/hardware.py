@@ -1,0 +1,309 @@
+"""Topics of the accelerator: rooflines, levels of memory, intensity, utilisation, energy, launches."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from simulator.errors import RoofcastError
+from simulator.explain.blocks import bars, facts, lines, rows_table
+from simulator.explain.topic import Example, Topic, generates
+from simulator.kernels.roofline import ridge_point, roofline_timing
+from simulator.kernels.sustained import cache_rate
+from simulator.operators.step_shape import Array
+from simulator.phases.crossover import crossover_batch
+from simulator.phases.deployment import Deployment
+from simulator.phases.power import energy_prices, energy_split, step_power_w
+from simulator.phases.roofline import roofline_points
+from simulator.phases.step import StepEstimate
+from simulator.published.facts import load_facts
+from simulator.reports.charts.roofline import roofline_chart
+from simulator.reports.content.document import Block, Figure, Origin, fraction, known_as, number, seconds, text
+from simulator.reports.content.quantities import bytes_text
+from simulator.specs.model.precision import Dtype
+from simulator.specs.question.techniques import StructureSpec, TechniquesSpec
+from simulator.units import BITS_PER_BYTE, GIGA, MILLI, PICO, format_si
+
+GROUP = "Accelerator"
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+WIDTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
+
+
+def _levels(replica: Deployment) -> list[tuple[str, float | None, float, Origin]]:
+    """Levels of memory from the nearest to the farthest: (name, bytes, bytes/s of the device, how it is known)."""
+    hardware, on_chip = replica.hardware, load_facts().on_chip.get(replica.hardware.architecture)
+    cache = cache_rate(replica.kernels)
+    found: list[tuple[str, float | None, float, Origin]] = []
+    if on_chip is not None:
+        units = hardware.compute_units
+        rate = on_chip.bytes_per_clock * units * hardware.boost_clock_hz
+        found.append(("shared memory (SRAM)", on_chip.memory_bytes * units, rate, Origin.ASSUMED))
+    found.append(("L2 cache", hardware.l2_bytes, cache.bytes_per_s, known_as(cache.provenance.label)))
+    found.append((hardware.memory_kind.upper(), hardware.memory_bytes, hardware.memory_bytes_per_s, Origin.SOURCED))
+    for link in (hardware.scale_up, hardware.host_link):
+        found.append((link.kind, None, link.bytes_per_s_per_direction, Origin.SOURCED))
+    return found
+
+
+def _roofline(example: Example) -> tuple[Block, ...]:
+    replica, hardware = example.deployed(), example.hardware
+    peak = hardware.peak_flops_per_s[Dtype.BF16]
+    rows = [
+        (name, bytes_text(held) if held else "-", text(format_si(rate, "B/s"), origin=origin), peak / rate)
+        for name, held, rate, origin in _levels(replica)
+    ]
+    ridges = [
+        (
+            f"ridge_{dtype.value}",
+            f"ridge of {dtype.value}",
+            number(ridge_point(example.hardware, dtype=dtype), "FLOP/byte"),
+        )
+        for dtype in example.hardware.peak_flops_per_s
+    ]
+    return (
+        facts(*ridges),
+        rows_table(
+            "levels",
+            "Levels of memory",
+            "level: | size: | rate: | ridge bf16",
+            rows,
+            note="a kernel whose data stays in a level is bound by that level's ridge [FLOP/byte]",
+        ),
+        Figure(chart=roofline_chart(example.phases(replica), deployment=replica)),
+    )
+
+
+def _intensity(example: Example) -> tuple[Block, ...]:
+    replica = example.deployed()
+    ridge = ridge_point(example.hardware, dtype=Dtype.BF16)
+    rows = [
+        (
+            phase,
+            point.name,
+            point.flops / GIGA,
+            point.bytes / GIGA,
+            point.arithmetic_intensity,
+            "compute" if point.arithmetic_intensity >= ridge else "memory",
+        )
+        for phase, estimate in example.phases(replica)
+        for point in roofline_points(phase, estimate, deployment=replica)
+    ]
+    heads = "phase: | operator: | GFLOP | GB | FLOP/byte | side:"
+    shown = rows_table("operators", f"Operators against a ridge of {ridge:.0f} FLOP/byte", heads, rows)
+    if generates(example.model):
+        return (shown,)
+    steps = example.decode(replica, batch=BATCHES)
+    intensity = (_step_sum(steps, "flops") / _step_sum(steps, "bytes")).tolist()
+    batch = crossover_batch(replica, context_tokens=example.context_tokens)
+    lead = "beyond 4,096" if batch is None else number(batch, digits=0)
+    return (
+        facts(("crossover", "batch from which the weight products of decoding are bound by compute", lead)),
+        shown,
+        lines(
+            "intensity",
+            "Arithmetic intensity of a decode step",
+            x="log Batch",
+            y="log Intensity [FLOP/byte]",
+            at=BATCHES,
+            of={"step": intensity, "ridge": [ridge] * len(BATCHES)},
+        ),
+    )
+
+
+def _step_sum(estimate: StepEstimate, what: Literal["flops", "bytes"]) -> Array:
+    """FLOPs or bytes of a step, one value a case."""
+    total = np.zeros_like(estimate.host_s)
+    for row in estimate.rows:
+        total = total + row.work.count * row.work.executed * getattr(row.work, what)
+    return total
+
+
+def _utilisation(example: Example) -> tuple[Block, ...]:
+    replica = example.deployed()
+    steps, one = example.decode(replica, batch=BATCHES), example.decode(replica)
+    read, flops = float(one.read_bytes[0]), float(one.model_flops[0])
+    times = {"predicted": seconds(float(one.step_s[0]), origin=example.known(one))}
+    times |= {"measured by you": seconds(example.tpot_s)} if example.tpot_s else {}
+    rows = [
+        (
+            name,
+            step_s,
+            read / GIGA,
+            fraction(read / step_s.value / example.hardware.memory_bytes_per_s),
+            fraction(flops / step_s.value / one.peak_flops_per_s),
+        )
+        for name, step_s in times.items()
+        if isinstance(step_s.value, float)
+    ]
+    title = f"A decode step of {example.batch_size} at {example.context_tokens} tokens"
+    return (
+        rows_table("utilisation", title, "time: | TPOT: | GB read | MBU | MFU", rows),
+        lines(
+            "utilisation",
+            "Utilisation of a decode step",
+            x="log Batch",
+            y="Share of the peak",
+            at=BATCHES,
+            of={"MBU": steps.mbu.tolist(), "MFU": steps.mfu.tolist()},
+        ),
+    )
+
+
+ENERGY_PARTS = {"memory": "memory_j", "arithmetic": "compute_j", "being busy": "busy_j", "idle": "idle_j"}
+
+
+def _energy(example: Example) -> tuple[Block, ...]:
+    replica, prices = example.deployed(), energy_prices(example.hardware)
+    operations = [
+        (item.name, item.kind, item.picojoules, item.picojoules * BITS_PER_BYTE / item.bits)
+        for item in load_facts().operations
+    ]
+    here = [
+        *((dtype.value, number(value / PICO, "pJ/FLOP")) for dtype, value in prices.flop_j.items()),
+        (example.hardware.memory_kind.upper(), number(prices.byte_j / PICO, "pJ/byte")),
+    ]
+    splits = {
+        phase: (energy_split(replica, estimate=item, weights=np.ones(1)), float(np.sum(item.step.new_tokens)))
+        for phase, item in example.phases(replica)
+    }
+    parts = {
+        name: [getattr(split, field) / tokens / MILLI for split, tokens in splits.values()]
+        for name, field in ENERGY_PARTS.items()
+    }
+    rows = [
+        (phase, split.total_j / tokens / MILLI, *(values[place] for values in parts.values()))
+        for place, (phase, (split, tokens)) in enumerate(splits.items())
+    ]
+    note = load_facts().sources["operations"].source
+    return (
+        rows_table("operations", "One operation in 45 nm", "operation: | kind: | pJ | pJ/byte", operations, note=note),
+        rows_table("prices", f"One operation on {example.hardware.name}, above idle", "operation: | energy", here),
+        rows_table("tokens", "Millijoules of a token", f"phase: | all | {' | '.join(parts)}", rows),
+        bars("energy", "Where a token's energy goes", y="Energy of a token [mJ]", names=list(splits), of=parts),
+    )
+
+
+def _fusion(example: Example) -> tuple[Block, ...]:
+    found = {}
+    for name, fused in (("fused", None), ("unfused", False)):
+        replica = example.deployed(techniques=TechniquesSpec(fusion=fused))
+        found[name] = example.phases(replica)[-1][1]
+    rows = [
+        (
+            name,
+            float(_step_sum(item, "bytes")[0]) / GIGA,
+            seconds(float(item.step_s[0]), origin=example.known(item)),
+        )
+        for name, item in found.items()
+    ]
+    families = list(found["unfused"].breakdown_s)
+    of = {
+        name: [float(item.breakdown_s[part][0]) / MILLI if part in item.breakdown_s else 0.0 for part in families]
+        for name, item in found.items()
+    }
+    return (
+        rows_table("fusion", "One step", "kernels: | GB moved | time:", rows),
+        bars("fusion", "Time of a step by family", y="Time [ms]", names=families, of=of),
+    )
+
+
+def _width(example: Example) -> tuple[Block, ...]:
+    """One layer's time over the hidden size, all else in proportion."""
+    times: list[tuple[int, float]] = []
+    for width in (size for size in WIDTHS if size < example.model.hidden_size):
+        # Widths that the heads do not divide are passed over.
+        with suppress(RoofcastError):
+            narrow = example.deployed(techniques=TechniquesSpec(structure=StructureSpec(hidden_size=width)))
+            times.append((width, float(example.prefill(narrow).step_s[0]) / narrow.model.num_hidden_layers))
+    whole = example.deployed()
+    times.append((example.model.hidden_size, float(example.prefill(whole).step_s[0]) / whole.model.num_hidden_layers))
+    exponents = [
+        float(np.log(after[1] / before[1]) / np.log(after[0] / before[0])) for before, after in pairwise(times)
+    ]
+    rows = [
+        (number(width, digits=0), seconds(layer_s), exponent)
+        for (width, layer_s), exponent in zip(times, [None, *exponents], strict=True)
+    ]
+    title = f"One layer over a prompt of {example.context_tokens} tokens"
+    return (
+        rows_table("width", title, "hidden size | time | local exponent", rows,
+                   note="near 0 launches and reads decide, at 2 arithmetic does"),
+        lines("width", "Time of a layer", x="log Hidden size", y="log Time [ms]", at=[width for width, _ in times],
+              of={"layer": [layer_s / MILLI for _, layer_s in times]}),
+    )  # fmt: skip
+
+
+TOPICS = (
+    Topic(
+        key="roofline",
+        group=GROUP,
+        title="Roofline and ridge point",
+        question="Is a kernel limited by arithmetic or by memory, at which level of the hierarchy?",
+        equations=(ridge_point, roofline_timing),
+        worked=_roofline,
+        published=("a100_ridge",),
+        leaves_out="Real kernels reach a part of either roof; `roofcast step` prices them with fitted kernels.",
+        references=("Williams2009",),
+        commands=("roofcast step",),
+    ),
+    Topic(
+        key="arithmetic-intensity",
+        group=GROUP,
+        title="Arithmetic intensity by operator and batch",
+        question="How many FLOPs does each operator do per byte, and from which batch on does decoding compute?",
+        equations=(crossover_batch,),
+        formula=("linear layer: I = 2 h n b / (e (h n + b n + b h)), elements of e bytes",),
+        worked=_intensity,
+        published=("linear_layer_flops", "linear_layer_bytes"),
+        commands=("roofcast crossover",),
+    ),
+    Topic(
+        key="mbu-mfu",
+        group=GROUP,
+        title="MBU and MFU",
+        question="Which share of the bandwidth and of the FLOPs does decoding use, predicted or by a TPOT I measured?",
+        equations=(StepEstimate.mbu, StepEstimate.mfu),
+        worked=_utilisation,
+        published=("mbu_7b_at_14_ms",),
+        takes_tpot=True,
+        commands=("roofcast step",),
+        applies=generates,
+    ),
+    Topic(
+        key="energy",
+        group=GROUP,
+        title="Energy by operation and by level of memory",
+        question="What does an operation cost in joules, and where do a token's joules go?",
+        equations=(step_power_w,),
+        worked=_energy,
+        references=("Horowitz2014",),
+        commands=("roofcast step",),
+        leaves_out="Hosts, fans and power supplies, which `roofcast plan` adds.",
+    ),
+    Topic(
+        key="fusion",
+        leaves_out="Fusions across products, which the recipe of an engine's release names.",
+        group=GROUP,
+        title="Kernel fusion",
+        question="What do fused norms, activations and rotary embeddings save in bytes and launches?",
+        formula=("saved = unfused passes x tokens x width x e bytes, and one launch a pass",),
+        worked=_fusion,
+        references=("Ansel2024",),
+        commands=("roofcast compare",),
+    ),
+    Topic(
+        key="latency-width",
+        group=GROUP,
+        title="Latency against hidden size",
+        question="From which width on does a layer's time grow with the square of it?",
+        formula=("t = launches + max(F / P, B / W); F and weight bytes grow with h^2, launches not at all",),
+        worked=_width,
+        published=("encoder_exponent",),
+        references=("Williams2009",),
+        leaves_out="The published fits name no hardware: their slope, not their milliseconds, is compared.",
+    ),
+)
+"""In the order of the list."""

@@ -1,0 +1,289 @@
+"""Topics of many devices and of changing a model: parallelism, caches of answers, adapters, students, training."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+
+from simulator.errors import RoofcastError
+from simulator.explain.blocks import Value, bars, columns_table, facts, lines, rows_table, times, whole
+from simulator.explain.topic import Example, Topic, generates
+from simulator.kernels.collectives.laws import law_seconds, wire_factor
+from simulator.operators.step_shape import prefill_step
+from simulator.operators.transformer import is_encoder_only, parameter_counts
+from simulator.operators.work import CollectiveShape, Family
+from simulator.phases.late_interaction import INTERACTIONS, retrieval_cost
+from simulator.phases.memory import memory_plan
+from simulator.phases.step import StepEstimate, estimate_step
+from simulator.published.training import CHINCHILLA_TOKENS_PER_PARAMETER, training_flops
+from simulator.reports.content.document import Block, fraction, seconds
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.precision import Dtype
+from simulator.specs.question.techniques import AdaptersSpec, StructureSpec, TechniquesSpec
+from simulator.techniques.adapters import distinct_adapters
+from simulator.techniques.fine_tuning import FineTuneMethod, fine_tuning_memory
+from simulator.units import GIGA, MEGA, MILLI, SECONDS_PER_HOUR, TERA
+
+GROUP = "Scale and adaptation"
+DEGREES = (1, 2, 4, 8)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+RANK = 16
+"""Of the QLoRA and LoRA papers' usual range 4 to 64 [Hu2021] [Dettmers2023]."""
+PROMPT_TOKENS = 20
+"""Of prompt tuning's default in [Lester2021]."""
+ADAPTERS = 100
+TRAINING_MFU = 0.4
+"""Of large runs, 38 to 43 % on A100 [Touvron2023]; from memory, verify."""
+DOCUMENTS, CANDIDATES, DOCUMENT_TOKENS = 100_000.0, 1000, 128
+
+
+def _collective_bytes(estimate: StepEstimate) -> float:
+    """Message bytes of all collectives of a step on one device."""
+    rows = [(row.work.count, row.work.shape) for row in estimate.rows]
+    return sum(count * float(shape.message_bytes[0]) for count, shape in rows if isinstance(shape, CollectiveShape))
+
+
+def _parallelism(example: Example) -> tuple[Block, ...]:
+    rows, spent, waited, names = [], [], [], []
+    for tp_size in DEGREES:
+        try:
+            replica = example.deployed(tp_size=tp_size)
+        except RoofcastError:
+            continue  # the heads do not divide so
+        for phase, step in example.phases(replica):
+            total_s = float(step.step_s[0])
+            links_s = float(sum(row.seconds[0] for row in step.rows if row.work.family is Family.COLLECTIVE))
+            rows.append((f"TP {tp_size}", phase, seconds(total_s, origin=example.known(step)),
+                         _collective_bytes(step) / MEGA, fraction(links_s / total_s),
+                         memory_plan(replica).weights_bytes / GIGA))  # fmt: skip
+            names.append(f"TP {tp_size} {phase}")
+            spent.append((total_s - links_s) / MILLI)
+            waited.append(links_s / MILLI)
+    heads = "degree: | phase: | step: | MB of messages | share of collectives | GB of weights a device"
+    return (
+        rows_table("parallelism", f"Tensor parallelism over {example.hardware.scale_up.kind}", heads, rows),
+        bars("parallelism", "Step by degree", y="Time [ms]", names=names, of={"compute": spent, "collectives": waited}),
+    )
+
+
+def _prefixes(example: Example) -> tuple[Block, ...]:
+    """One prompt whose first part is cached, or whose answer is."""
+    replica, length = example.deployed(), example.context_tokens
+    shares = np.arange(0, 10) / 10
+    new = np.maximum(1.0, np.round((1 - shares) * length))
+    step_s = estimate_step(replica, prefill_step(sequences=1, tokens=new, context=length - new)).step_s
+    rows = [
+        (fraction(share), seconds(float(step_s[place])), float(step_s[0] / step_s[place]), 1 / (1 - share))
+        for place, share in enumerate(shares.tolist())
+    ]
+    return (
+        rows_table("prefixes", f"A prompt of {length} tokens",
+                   "share cached | prompt's pass | faster by | rate for the same GPUs, if answers are cached", rows),
+        lines("prefixes", "Prompt's pass over the cached share", x="Cached share", y="Time [ms]", at=shares.tolist(),
+              of={"pass": (step_s / MILLI).tolist()}),
+    )  # fmt: skip
+
+
+def _fine_tuning(example: Example) -> tuple[Block, ...]:
+    rows, names, sizes = [], [], []
+    for method in get_args(FineTuneMethod):
+        low_rank = method in ("lora", "qlora", "adapter")
+        try:
+            memory = fine_tuning_memory(
+                example.model,
+                method=method,
+                rank=RANK if low_rank else None,
+                prompt_tokens=PROMPT_TOKENS if method == "prompt_tuning" else None,
+                sequences=1,
+                tokens=example.context_tokens,
+            )
+        except RoofcastError:
+            continue  # nothing that the method could train
+        names.append(method)
+        sizes.append(memory.total_bytes / GIGA)
+        trained = memory.weights_bytes + memory.adapter_bytes
+        parts = (trained, memory.gradient_bytes, memory.optimizer_bytes, memory.activation_bytes, memory.total_bytes)
+        rows.append((method, memory.trained_parameters / MEGA, *(value / GIGA for value in parts)))
+    heads = "method: | million trained | weights | gradients | optimizer | activations | all"
+    return (
+        rows_table("tuning", f"{example.context_tokens} tokens, Adam with FP32 states [GB]", heads, rows,
+                   note=f"rank {RANK}, {PROMPT_TOKENS} virtual tokens"),
+        bars("tuning", "Memory to fine-tune", y="log Memory [GB]", names=names, of={"all": sizes}),
+    )  # fmt: skip
+
+
+def _adapters(example: Example) -> tuple[Block, ...]:
+    apart = AdaptersSpec(method="lora", rank=RANK, count=ADAPTERS)
+    merged = AdaptersSpec(method="lora", rank=RANK, merged=True)
+    plain = example.decode(example.deployed(), batch=BATCHES).step_s
+    with_them = {
+        name: example.decode(example.deployed(techniques=TechniquesSpec(adapters=spec)), batch=BATCHES).step_s
+        for name, spec in ((f"{ADAPTERS} adapters", apart), ("one, merged", merged))
+    }
+    columns = {
+        "batch": whole(BATCHES),
+        "adapters used": distinct_adapters(np.array(BATCHES, dtype=float), count=ADAPTERS).tolist(),
+        "none": times(plain),
+        **{name: times(item) for name, item in with_them.items()},
+    }
+    of = {name: (item / plain).tolist() for name, item in with_them.items()}
+    return (
+        columns_table("adapters", f"LoRA of rank {RANK}: decode step", columns),
+        lines("adapters", "Step with adapters over without", x="log Batch", y="Ratio", at=BATCHES, of=of),
+    )  # fmt: skip
+
+
+STUDENTS = {"three quarters of the layers": 3 / 4, "half of the layers": 1 / 2, "a quarter of the layers": 1 / 4}
+
+
+def _students(example: Example) -> tuple[Block, ...]:
+    rows: list[tuple[Value, ...]] = []
+    taken: list[float] = []
+    for name, share in {"teacher": 1.0, **STUDENTS}.items():
+        techniques = None if share == 1 else TechniquesSpec(structure=StructureSpec(layers_fraction=share))
+        replica = example.deployed(techniques=techniques)
+        steps_s = [float(step.step_s[0]) for _, step in example.phases(replica)]
+        taken.append(steps_s[-1] / MILLI)
+        billions = parameter_counts(replica.model).total / GIGA
+        rows.append((name, billions, *times(steps_s), taken[0] / taken[-1], "unknown"))
+    phases = " | ".join(("prefill", "decode")[: len(steps_s)])
+    heads = f"model: | billion parameters | {phases} | last faster by | quality:"
+    names = ["teacher", *STUDENTS]
+    return (
+        rows_table("students", "Shallower students", heads, rows),
+        bars("students", "Time of a step", y="Time [ms]", names=names, of={"last phase": taken}),
+    )
+
+
+def _training(example: Example) -> tuple[Block, ...]:
+    counts, peak = parameter_counts(example.model), example.hardware.peak_flops_per_s[Dtype.BF16]
+    tokens = CHINCHILLA_TOKENS_PER_PARAMETER * counts.active
+    amounts = {"Chinchilla's optimum": tokens, "ten times as many": 10 * tokens}
+    rows, hours = [], []
+    for name, many in amounts.items():
+        flops = training_flops(parameters=counts.active, tokens=many)
+        hours.append(flops / (peak * TRAINING_MFU) / SECONDS_PER_HOUR)
+        rows.append((name, many / GIGA, flops / TERA, hours[-1]))
+    return (
+        facts(("active", "parameters that a token trains, billion", counts.active / GIGA),
+              ("mfu", "MFU", fraction(TRAINING_MFU))),
+        rows_table("training", f"Training {example.model.name}",
+                   f"data: | billion tokens | TFLOP | {example.hardware.name} hours", rows),
+        bars("training", "Device-hours of training", y="log Hours", names=list(amounts), of={"hours": hours}),
+    )  # fmt: skip
+
+
+def _retrieval(example: Example) -> tuple[Block, ...]:
+    replica = example.deployed()
+    costs = {
+        name: retrieval_cost(replica, interaction=name, documents=DOCUMENTS, candidates=CANDIDATES,
+                             document_tokens=DOCUMENT_TOKENS)
+        for name in INTERACTIONS
+    }  # fmt: skip
+    rows = [
+        (name.replace("_", " "), cost.index_bytes / GIGA, seconds(cost.document_s), seconds(cost.query_s),
+         seconds(cost.total_query_s))
+        for name, cost in costs.items()
+    ]  # fmt: skip
+    return (
+        rows_table("retrieval", f"{DOCUMENTS:,.0f} documents of {DOCUMENT_TOKENS} tokens, {CANDIDATES} scored",
+                   "interaction: | GB of index | encoding a document | encoding a query | a query", rows),
+        bars("retrieval", "Time of a query", y="log Query [ms]", names=list(costs),
+             of={"query": [cost.total_query_s / MILLI for cost in costs.values()]}),
+    )  # fmt: skip
+
+
+def _is_encoder(model: ModelSpec) -> str:
+    return "" if is_encoder_only(model) else f"{model.name} generates; documents are encoded by an encoder"
+
+
+TOPICS = (
+    Topic(
+        key="parallelism",
+        group=GROUP,
+        title="Tensor parallelism and its bytes",
+        question="What do more devices save of a step, and what do their messages cost?",
+        equations=(wire_factor, law_seconds),
+        worked=_parallelism,
+        leaves_out="Pipeline, expert and data parallelism: `roofcast step --pp --ep --dp`.",
+        references=("Narayanan2021",),
+        commands=("roofcast step --tp --pp --ep --dp", "roofcast plan --search wide"),
+    ),
+    Topic(
+        key="prefix-cache",
+        group=GROUP,
+        title="Cached prefixes and cached answers",
+        question="What does a shared prompt save, and what a cached answer?",
+        formula=("prefix: (1 - s) N new tokens that attend to N", "answers: the fleet sees the rate times 1 - hits"),
+        worked=_prefixes,
+        leaves_out="What the cache holds: `roofcast serve` simulates its evictions.",
+        references=("Zheng2024",),
+        commands=("roofcast plan --cache-hit", "roofcast serve"),
+        applies=generates,
+    ),
+    Topic(
+        key="fine-tuning",
+        group=GROUP,
+        title="Memory to fine-tune: full, LoRA, QLoRA, adapters, prompts, BitFit",
+        question="What memory does training some of the weights take?",
+        formula=(
+            "full: (2 + 2 + 12) P + activations",
+            "LoRA: 2 P + 16 r sum of (n + k)",
+            "QLoRA: about 0.52 P + the same",
+        ),
+        worked=_fine_tuning,
+        published=("lora_gpt3", "full_gpt3", "full_65b", "qlora_65b"),
+        references=("Rajbhandari2020", "Hu2021", "Dettmers2023", "Lester2021", "BenZaken2021", "Houlsby2019"),
+        commands=("roofcast model --fine-tune",),
+    ),
+    Topic(
+        key="adapters",
+        group=GROUP,
+        title="Serving many adapters",
+        question="What do LoRA adapters cost in a batch, apart and merged?",
+        equations=(distinct_adapters,),
+        worked=_adapters,
+        commands=("roofcast compare --with adapters=lora:16",),
+        applies=generates,
+    ),
+    Topic(
+        key="distillation",
+        group=GROUP,
+        title="Distillation: teacher and student",
+        question="What does a smaller student save?",
+        formula=("time and memory of the student alone; its quality is measured, never inferred",),
+        worked=_students,
+        leaves_out="Quality and the training of the student.",
+        references=("Gromov2024",),
+        commands=("roofcast compare --with structure=layers_fraction=0.5", "roofcast explain training-cost"),
+    ),
+    Topic(
+        key="training-cost",
+        group=GROUP,
+        title="Training cost and time",
+        question="How many FLOPs and device-hours does training take?",
+        equations=(training_flops,),
+        worked=_training,
+        published=("gpt3_training", "chinchilla_training"),
+        leaves_out="Failures, evaluation, and the runs before the last.",
+        references=("Chowdhery2022",),
+    ),
+    Topic(
+        key="retrieval",
+        group=GROUP,
+        title="Late interaction: ColBERT and COIL",
+        question="What do vectors a token cost beside one a document and beside a cross encoder?",
+        formula=(
+            "index = documents x tokens x vector x e bytes",
+            "scoring = candidates x query x document tokens x 2 vector FLOPs",
+        ),
+        worked=_retrieval,
+        published=("colbert_index",),
+        references=("Khattab2020", "Gao2021"),
+        commands=("roofcast retrieval",),
+        applies=_is_encoder,
+        suits="bert-base",
+    ),
+)
+"""In the order of the list."""

@@ -1,0 +1,186 @@
+"""What a topic is, the example that it is worked with, and the card of an equation read from its own docstring."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from simulator.kernels.timing import Provenance
+from simulator.operators.formats.plan import PrecisionPlan
+from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.transformer import is_encoder_only
+from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.step import StepEstimate, estimate_step
+from simulator.reports.content.document import Block, Origin, known_as
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.question.defaults import MODEL
+from simulator.specs.question.techniques import TechniquesSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """The user's model on the user's accelerator: ``batch_size`` sequences at ``context_tokens`` each.
+
+    tpot_s : time per output token that the user measured [s]
+    """
+
+    model: ModelSpec
+    hardware: AcceleratorSpec
+    batch_size: int
+    context_tokens: int
+    tpot_s: float | None = None
+    profiles: str | None = None
+
+    def deployed(
+        self, *, scheme: str | None = None, techniques: TechniquesSpec | None = None, engine: str | None = None,
+        tp_size: int = 1,
+    ) -> Deployment:  # fmt: skip
+        """One replica, changed as asked."""
+        return deploy(
+            model=self.model,
+            hardware=self.hardware,
+            parallelism=ParallelismSpec(tp_size=tp_size),
+            precision=PrecisionSpec(scheme=scheme) if scheme else None,
+            engine=EngineSpec(name=engine) if engine else None,
+            techniques=techniques,
+            profiles=self.profiles,
+        )
+
+    def decode(self, replica: Deployment, *, batch: ArrayLike | None = None) -> StepEstimate:
+        """A decode step of the example's batch, or of others."""
+        sequences = self.batch_size if batch is None else batch
+        return estimate_step(replica, decode_step(sequences=sequences, context=float(self.context_tokens)))
+
+    def prefill(self, replica: Deployment, *, tokens: ArrayLike | None = None) -> StepEstimate:
+        """A pass of one prompt of the example's context, or of others."""
+        length = self.context_tokens if tokens is None else tokens
+        return estimate_step(replica, prefill_step(sequences=1, tokens=length))
+
+    def phases(self, replica: Deployment) -> list[tuple[str, StepEstimate]]:
+        """A prompt's pass, and a decode step where the model generates."""
+        passes = [("prefill", self.prefill(replica))]
+        return passes if is_encoder_only(self.model) else [*passes, ("decode", self.decode(replica))]
+
+    @staticmethod
+    def known(estimate: StepEstimate) -> Origin:
+        """How a step's time is known, for the badge beside it."""
+        return known_as(Provenance(int(estimate.provenance[0])).label)
+
+    @property
+    def plan(self) -> PrecisionPlan:
+        """The model's formats in 16 bits."""
+        return precision_plan(self.model, PrecisionSpec(weights=Dtype.BF16))
+
+    @property
+    def attention(self) -> AttentionSpec:
+        """The attention of its first layer that has heads of its own; topics that ask need `has_heads`."""
+        return next(layer.mixer for layer in self.model.layers if isinstance(layer.mixer, AttentionSpec))
+
+    def with_model(self, model: ModelSpec) -> Example:
+        """The same example with another model."""
+        return replace(self, model=model)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic.
+
+    question : what it answers, in one line; equations : the library's functions whose docstrings are its formula
+    formula : further lines, where no one function is the formula
+    worked : the example; published : names of figures, or how they begin
+    leaves_out : beyond what the equations say of themselves; references : likewise
+    commands : where to ask further; takes_tpot : whether a measured time per token is of use
+    suits : a model that it says something of
+    applies, applies_here : why it says nothing of a model, or of an example, or ""
+    """
+
+    key: str
+    group: str
+    title: str
+    question: str
+    worked: Callable[[Example], tuple[Block, ...]]
+    equations: tuple[Callable[..., Any] | property, ...] = ()
+    formula: tuple[str, ...] = ()
+    published: tuple[str, ...] = ()
+    leaves_out: str = ""
+    references: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    takes_tpot: bool = False
+    suits: str = MODEL
+    applies: Callable[[ModelSpec], str] = lambda model: ""
+    applies_here: Callable[[Example], str] = lambda example: ""
+
+    def why_not(self, example: Example) -> str:
+        """Why it says nothing of the example, or ""."""
+        return self.applies(example.model) or self.applies_here(example)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equation:
+    """What a function with an ``Equation`` section says of itself; symbols are (name, meaning, unit)."""
+
+    result: str
+    formula: tuple[str, ...]
+    symbols: tuple[tuple[str, str, str], ...]
+    validity: str
+    references: tuple[str, ...]
+
+
+_SECTION = r"(?ms)^{}\n-+\n(.*?)(?=^[A-Z][A-Za-z ]+\n-+\n|\Z)"
+_SYMBOL = re.compile(r"^([\w, ]+) : (.*?)(?:\s*\[([^\]]+)\])?$")
+_KEY = re.compile(r"\[([A-Z][A-Za-z]+\d{4}[a-z]?)\]")
+
+
+def _section(text: str, title: str) -> str:
+    found = re.search(_SECTION.format(title), text)
+    return found[1].strip() if found else ""
+
+
+def equation_of(function: Callable[..., Any] | property) -> Equation:
+    """The equation that ``function`` states in its docstring."""
+    stated = inspect.getdoc(function) or ""
+    # A line that is indented goes on with the one before.
+    listed = re.sub(r"\n\s+", " ", _section(stated, "Parameters"))
+    # The one symbol of a property is the record that it is of.
+    symbols = [_SYMBOL.match(line.replace("self : ", "step : ")) for line in listed.splitlines()]
+    return Equation(
+        result=stated.partition("\n")[0],
+        formula=tuple(_section(stated, "Equation").splitlines()),
+        symbols=tuple((found[1], found[2], found[3] or "") for found in symbols if found),
+        validity=" ".join(_section(stated, "Range of validity").split()),
+        references=tuple(_KEY.findall(_section(stated, "References"))),
+    )
+
+
+def generates(model: ModelSpec) -> str:
+    """Why a topic about decoding says nothing of an encoder."""
+    return f"{model.name} is an encoder and generates nothing" if is_encoder_only(model) else ""
+
+
+def has_heads(model: ModelSpec) -> str:
+    """Why a topic about attention heads says nothing of a model without them."""
+    if any(isinstance(layer.mixer, AttentionSpec) for layer in model.layers):
+        return ""
+    return f"{model.name} has no layer with key and value heads"
+
+
+def caches_heads(model: ModelSpec) -> str:
+    """Why a topic about caches of heads says nothing of a model."""
+    return generates(model) or has_heads(model)
+
+
+def has_dense_mlp(model: ModelSpec) -> str:
+    """Why a topic about dense feed-forward blocks says nothing of a model."""
+    if any(isinstance(block, MlpSpec) for layer in model.layers for block in layer.feed_forward):
+        return ""
+    return f"{model.name} has no dense feed-forward block"

@@ -1,21 +1,17 @@
-"""Parts that every page is made of: headline, figures with badge and interval, charts, notes, refusals."""
+"""Parts that every page is made of: headline, figures with badge and interval, tables, notes, refusals."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
-from typing import Any
+from typing import Literal
 
 import pandas as pd
 import streamlit as st
 
 from app import glossary, links
 from simulator.errors import RoofcastError
-from simulator.reports.charts.chart import Chart, SeriesKind
-from simulator.reports.charts.plotly_figure import plotly_spec
-from simulator.reports.content.quantities import chance_text, change_text, seconds_text
+from simulator.reports.content.quantities import Quantity, chance_text, change_text, seconds_text
 from simulator.reports.decide.verdict import LIKELY, UNLIKELY
 from simulator.reports.words.flags import error_field, flagged
 
@@ -27,15 +23,9 @@ _BADGES = {
 }
 COMMAND_LINE = "command_line"
 """Key of the place that shows the command of a page."""
-_CHART_HEIGHT = 360
-_BEFORE_CHARTS_S = 0.04
-"""A few of the intervals at which the server sends what a page has made so far."""
 _CARD_WIDTH = 160
-_NAMES_HEIGHT = 44
-_MANY_POINTS = 60
-WHOLE_TABLE = 20
+_WHOLE_TABLE = 40
 """Rows up to which a table is shown without scroll bars of its own."""
-_PLOTLY = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +84,32 @@ def _help(item: Figure, provenance: str) -> str:
     return "  \n".join(part for part in (item.help, glossary.INTERVAL if item.interval else "", known) if part)
 
 
+def explained(
+    shown: Sequence[Quantity],
+    *,
+    help: Mapping[str, str],
+    before: Sequence[Quantity] = (),
+    details: Mapping[str, str] | None = None,
+    known: Mapping[str, str] | None = None,
+) -> list[Figure]:
+    """The library's numbers as figures, each with what belongs to its key: help, value before, detail, provenance."""
+    values = {item.key: item.value for item in before}
+    return [
+        Figure(
+            label=item.label,
+            text=item.text,
+            help=help[item.key],
+            interval=item.interval,
+            provenance=(known or {}).get(item.key, ""),
+            detail=(details or {}).get(item.key, ""),
+            now=item.value,
+            before=values.get(item.key),
+            lower_is_better=item.lower_is_better,
+        )
+        for item in shown
+    ]
+
+
 def figures(shown: Sequence[Figure], *, provenance: str, baseline: str = "", a_row: int | None = None) -> None:
     """Numbers side by side, each with its badge, its interval and, where there is a baseline, its change."""
     with st.grid(a_row or len(shown), min_column_width=_CARD_WIDTH, gap="small", border=True):
@@ -112,39 +128,6 @@ def figures(shown: Sequence[Figure], *, provenance: str, baseline: str = "", a_r
                 st.caption(" ".join(part for part in (mark, _spread(item.interval), _together(item.detail)) if part))
 
 
-def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
-    """The library's figure with room for a page: title outside, legend on top, no text that does not fit its bar."""
-    spec = plotly_spec(described, sideways=sideways)
-    layout = spec["layout"]
-    del layout["title"]
-    layout |= {
-        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
-        "hovermode": "closest",
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "showlegend": len(described.series) > 1,
-        "uniformtext": {"minsize": 11, "mode": "hide"},
-    }
-    crowded = max((len(series.x) for series in described.series), default=0) > _MANY_POINTS
-    for trace in spec["data"]:
-        if trace["type"] == "bar":
-            trace["textangle"] = 0
-        elif crowded and trace.get("mode") == "markers":
-            trace["marker"] |= {"size": 6, "opacity": 0.6}
-    # Two lines across may stand close to each other: their texts must not.
-    for note, height in zip(layout["annotations"], cycle((12, -2)), strict=False):
-        note["yshift"] = height if note.get("yref") == "y domain" else 12
-        if "xref" not in note and "yref" not in note:
-            note["xshift"] = 12
-    if any(series.kind is SeriesKind.STACKED_BAR for series in described.series):
-        layout["xaxis"]["tickangle"] = 0
-        for trace in spec["data"]:
-            trace["x"] = [str(name).replace(" ", "<br>", 1) for name in trace["x"]]
-        # Few short names: the room that the theme keeps for more is better used by the bars.
-        layout["margin"]["b"] = _NAMES_HEIGHT
-        layout["xaxis"]["automargin"] = False
-    return spec
-
-
 def target(bound_s: float, chance: float) -> str:
     """``of 1.00 s: 99 %``: a bound and the probability that it holds, with the colour of the odds."""
     color = "green" if chance >= LIKELY else "orange" if chance >= UNLIKELY else "red"
@@ -156,80 +139,6 @@ def verdict(word: str, chance: float, lines: Sequence[str]) -> None:
     color = "green" if chance >= LIKELY else "orange" if chance >= UNLIKELY else "red"
     first, *others = (line.replace("$", "\\$") for line in lines)
     st.markdown("  \n".join((f":{color}-badge[{word}] {first}", *others)))
-
-
-def numbers_first() -> None:
-    """Let the browser show what was sent so far: a chart that arrives with it keeps it waiting while it is redrawn."""
-    time.sleep(_BEFORE_CHARTS_S)
-
-
-def chart(
-    described: Chart,
-    *,
-    key: str,
-    provenance: str,
-    interval: str = "",
-    note: str = "",
-    height: int = _CHART_HEIGHT,
-    sideways: bool = False,
-) -> None:
-    """A chart with its message as heading and its origin below: badge, source, 80 % interval of what it shows, note."""
-    st.markdown(f"**{described.title}**")
-    if not described.series:
-        origin(None, described.caption)
-        return
-    st.plotly_chart(
-        _drawn(described, sideways=sideways),
-        key=key,
-        height=height,
-        theme="streamlit",
-        config=_PLOTLY,
-        alt=f"{described.title}. {described.caption}",
-    )
-    _footer(described, provenance, interval, note)
-
-
-def _footer(described: Chart, provenance: str, interval: str, note: str = "") -> None:
-    spread = interval.replace("$", "\\$")
-    parts = [described.caption, f"80\N{NO-BREAK SPACE}%: {spread}." if spread else "", note]
-    origin(provenance, " ".join(part for part in parts if part))
-
-
-def selectable_chart(
-    described: Chart,
-    *,
-    key: str,
-    provenance: str,
-    picked: Callable[[str], None],
-    interval: str = "",
-    height: int = _CHART_HEIGHT,
-    sideways: bool = False,
-) -> None:
-    """A chart whose points can be clicked: ``picked`` gets the label of the chosen one before the page runs again."""
-
-    def chosen() -> None:
-        points = st.session_state[key]["selection"]["points"]
-        names = [points[0].get(field) for field in ("text", "x", "y")] if points else []
-        if sideways:
-            # A bar is known by its category; its text is a number.
-            names = names[1:]
-        for name in names:
-            if isinstance(name, str) and name:
-                picked(name)
-                return
-
-    st.markdown(f"**{described.title}**")
-    st.plotly_chart(
-        _drawn(described, sideways=sideways),
-        key=key,
-        height=height,
-        theme="streamlit",
-        config=_PLOTLY,
-        on_select=chosen,
-        selection_mode="points",
-        alt=f"{described.title}. {described.caption}",
-    )
-    _footer(described, provenance, interval)
 
 
 def refusal(error: RoofcastError) -> None:
@@ -261,12 +170,35 @@ def assumptions(texts: Sequence[str]) -> None:
         st.markdown("\n".join(f"- {text}" for text in texts))
 
 
+def frame(
+    rows: Sequence[Sequence[str]], columns: Sequence[str], *, wide: Sequence[str] = (), key: str | None = None
+) -> int | None:
+    """A table of text; short ones without scroll bars of their own. The row that was ticked where it has a ``key``.
+
+    wide : columns that hold sentences
+    """
+    tall: Literal["content", "auto"] = "content" if len(rows) <= _WHOLE_TABLE else "auto"
+    st.dataframe(
+        pd.DataFrame(rows, columns=list(columns)),
+        hide_index=True,
+        width="stretch",
+        height=tall,
+        on_select="ignore" if key is None else "rerun",
+        selection_mode="single-row",
+        key=key,
+        column_config={name: st.column_config.TextColumn(width="large") for name in wide},
+    )
+    ticked = [] if key is None else st.session_state[key]["selection"]["rows"]
+    return ticked[0] if ticked and ticked[0] < len(rows) else None
+
+
 @st.fragment
 def table(label: str, rows: Sequence[Sequence[str]], columns: Sequence[str], *, key: str) -> None:
     """A table of text, made when somebody opens it."""
     place = st.expander(label, icon=":material/table_rows:", key=key, on_change="rerun")
     if place.open:
-        place.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch")
+        with place:
+            frame(rows, columns)
 
 
 def command_line(command: str, *, standard_input: str = "") -> None:

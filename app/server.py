@@ -35,7 +35,8 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _SCRIPT = b'<script>window.__streamlit={BACKEND_BASE_URL:window.location.origin+"/"}</script>'
-_HEAD = b"".join((_SCRIPT, b"<style>", Path(__file__).with_name("style.css").read_bytes(), b"</style></head>"))
+_STYLE, _REFUSED = (Path(__file__).with_name(name).read_bytes() for name in ("style.css", "refused.js"))
+_HEAD = b"".join((_SCRIPT, b"<style>", _STYLE, b"</style><script>", _REFUSED, b"</script></head>"))
 _FIRST_PAGE = b"plan"
 """Relative, so that it holds below any prefix of a proxy."""
 _HEADERS = (

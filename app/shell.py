@@ -37,7 +37,8 @@ def _page(title: str, body: Callable[[], None]) -> None:
         question.reserve(place)
         controls = st.container(key="controls", horizontal=True, width="content", gap="small")
     complaints = st.container()
-    body()
+    with st.container(key="answered"):
+        body()
     question.show_once()
     links.end(complaints)
     # Last, so that a link holds every widget of this run.

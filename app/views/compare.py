@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
-from app import display, glossary, inputs, question, widgets
+from app import charts, display, glossary, inputs, question, widgets
 from app.answers import Answer, answered
 from app.commands import SIMULATE, scenario_line
 from app.techniques import sparsity_input, speculation_input, structure_input
@@ -120,19 +119,19 @@ def page() -> None:
     known = compare_provenance(compared)
     with top:
         display.headline(compare_headline(compared), provenance=known, detail="Same batch and lengths for all.")
-    charts = st.grid(3, min_column_width=_NARROWEST, gap="medium")
-    with charts, st.container():
-        display.chart(cost_speed_chart(compared), key="cost_speed", provenance=known)
-    with charts, st.container():
-        display.chart(quality_cost_chart(compared), key="quality_cost", provenance=known)
-    with charts, st.container():
+    places = st.grid(3, min_column_width=_NARROWEST, gap="medium")
+    with places, st.container():
+        charts.chart(cost_speed_chart(compared), key="cost_speed", provenance=known)
+    with places, st.container():
+        charts.chart(quality_cost_chart(compared), key="quality_cost", provenance=known)
+    with places, st.container():
         memories = [(name, what_if.result.run.memory) for name, what_if, _ in compared]
         stored = least_known(answer.document["memory"]["provenance"] for answer in found)
         used = [answer.document["memory"]["kv_utilization"] for answer in found]
         stack = memory_stack_chart(memories, used=used)
-        display.chart(stack, key="memories", provenance=stored, interval=room_text(compared))
+        charts.chart(stack, key="memories", provenance=stored, interval=room_text(compared))
     rows, columns = compare_columns(compared)
-    st.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch", height="content")
+    display.frame(rows, columns)
     st.caption(f"In brackets: {glossary.INTERVAL}")
     lines = "\n".join(scenario_line(answer.what_if.scenario) for answer in found)
     display.reproduce(SIMULATE, standard_input=lines)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-import pandas as pd
 import streamlit as st
 
-from app import display, widgets
+from app import charts, display, widgets
 from app.answers import learned
 from simulator.published.catalogue import topics
 from simulator.published.shown import PUBLISHED_COLUMNS, published_chart, published_rows
@@ -35,7 +34,7 @@ def page() -> None:
         detail=f"Mean error {percent_text(summary['mean'])}; predicted now, by this version.",
     )
     described = published_chart(answer.figures)
-    display.selectable_chart(described, key="published", provenance="measured", picked=_pick)
+    charts.chart(described, key="published", provenance="measured", picked=_pick)
     rows = {row["name"]: row for row in answer.rows()}
     chosen = widgets.choice(
         "Figure", tuple(rows), key=_FIGURE, default=next(iter(rows)), help="Click a point, or choose here."
@@ -47,6 +46,5 @@ def page() -> None:
         st.markdown(f"Why it is off: {row['reason']}".replace("$", "\\$"))
     for command in row["recipe"]["commands"]:
         st.code(command, language="bash", wrap_lines=True)
-    frame = pd.DataFrame(published_rows(answer.figures), columns=list(PUBLISHED_COLUMNS))
-    st.dataframe(frame, hide_index=True, width="stretch")
+    display.frame(published_rows(answer.figures), PUBLISHED_COLUMNS)
     display.reproduce(shlex.join(["roofcast", "published", "--topic", topic, "--json"]))

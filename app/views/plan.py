@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import baseline, display, glossary, inputs, question, widgets
+from app import baseline, charts, display, glossary, inputs, question, widgets
 from app.answers import judged, latency_ranges, planned
 from app.commands import plan_command
 from app.downloads import downloads
@@ -158,22 +158,13 @@ def _baseline(flags: dict[str, object]) -> tuple[CapacityPlan | None, str]:
 
 
 def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> None:
+    shown = plan_figures(plan, ranges=latency_ranges(plan))
     chances = zip(plan.objectives, judged(plan).chances, strict=True)
     targets = {item.name: display.target(item.bound_s, chance) for item, chance in chances}
-    before = {item.key: item.value for item in plan_figures(compared)} if compared else {}
+    details = {item.key: targets.get(item.label, "") for item in shown}
+    before = plan_figures(compared) if compared else ()
     display.figures(
-        [
-            display.Figure(
-                label=item.label,
-                text=item.text,
-                help=_HELP[item.key],
-                interval=item.interval,
-                detail=targets.get(item.label, ""),
-                now=item.value,
-                before=before.get(item.key),
-            )
-            for item in plan_figures(plan, ranges=latency_ranges(plan))
-        ],
+        display.explained(shown, help=_HELP, before=before, details=details),
         provenance=plan.best.provenance,
         baseline=name,
     )
@@ -184,7 +175,7 @@ def _memory(best: Fleet) -> None:
     replica = best.replica
     room = cache_room(replica.memory, block_size_tokens=replica.deployment.engine.block_size_tokens)
     ends = range_text((room.low_tokens, room.high_tokens), count_text)
-    display.chart(
+    charts.chart(
         memory_stack_chart([(f"{best.hardware} {best.label}", replica.memory)]),
         key="plan_memory",
         provenance=best.provenance,
@@ -227,9 +218,7 @@ def page() -> None:
             downloads(plan, spec, command)
     left, right = st.columns([3, 2], gap="large")
     with left:
-        display.selectable_chart(
-            plan_options_chart(plan), key="plan_options", provenance=known, sideways=True, picked=_look_at
-        )
+        charts.chart(plan_options_chart(plan), key="plan_options", provenance=known, sideways=True, picked=_look_at)
         closer(plan)
     with right:
         _memory(plan.best)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import pandas as pd
 import streamlit as st
 
-from app import actions, display, opening, question, widgets
+from app import actions, charts, display, opening, question, widgets
 from app.answers import latency_ranges, planned, studied
 from app.commands import plan_command
 from app.uploaded import session_profiles
@@ -63,11 +62,11 @@ def fleet_text(fleet: Fleet) -> str:
 
 def hand_on(plan: CapacityPlan) -> None:
     """The pages after this one ask about the chosen fleet, until somebody chooses another deployment there."""
-    setup = fleet_setups(plan, 0)[-1]
-    chosen = (plan.spec.model_dump_json(), setup)
+    setups = fleet_setups(plan, 0)
+    chosen = (plan.spec.model_dump_json(), setups)
     if st.session_state.get(_HANDED) != chosen:
         st.session_state[_HANDED] = chosen
-        question.hand_on(opening.widget_values(setup))
+        question.hand_on(opening.fleet_values(setups))
 
 
 def closer(plan: CapacityPlan) -> None:
@@ -84,23 +83,15 @@ def closer(plan: CapacityPlan) -> None:
         opening.doors((refused_setup(refused[chosen].candidate),))
 
 
-def _doors_of_row(frame: pd.DataFrame, setups: Sequence[tuple[ReplicaSetup, ...]], *, key: str) -> None:
+def _doors_of_row(
+    rows: Sequence[Sequence[str]], columns: Sequence[str], setups: Sequence[tuple[ReplicaSetup, ...]], *, key: str
+) -> None:
     """A table whose rows open on the pages that ask about a deployment."""
-    state = st.dataframe(
-        frame,
-        hide_index=True,
-        width="stretch",
-        height="content" if len(frame) <= display.WHOLE_TABLE else "auto",
-        on_select="rerun",
-        selection_mode="single-row",
-        key=key,
-        column_config={"why not": st.column_config.TextColumn(width="large")},
-    )
-    rows = state["selection"]["rows"]
-    if rows and rows[0] < len(setups):
-        opening.doors(setups[rows[0]])
-    else:
+    ticked = display.frame(rows, columns, wide=("why not",), key=key)
+    if ticked is None:
         st.caption("Tick a row to open it on the other pages.")
+    else:
+        opening.doors(setups[ticked])
 
 
 def spec_of(flags: Mapping[str, object]) -> PlanSpec:
@@ -110,9 +101,9 @@ def spec_of(flags: Mapping[str, object]) -> PlanSpec:
 
 
 def _options(plan: CapacityPlan) -> None:
-    fleets = fleets_table(plan.fleets)
-    frame = _frame(fleets, currency=plan.best.cost.currency)
-    _doors_of_row(frame, [fleet_setups(plan, place) for place in range(len(plan.fleets))], key="options_table")
+    heads, rows = table_cells(fleets_table(plan.fleets), currency=plan.best.cost.currency)
+    setups = [fleet_setups(plan, place) for place in range(len(plan.fleets))]
+    _doors_of_row(rows, heads, setups, key="options_table")
     st.caption(
         f"Cheapest first at prices {terms_text(plan.best.cost.terms)}; latencies at the planned peak with the "
         "spares down."
@@ -129,8 +120,8 @@ def _rejected(plan: CapacityPlan) -> None:
         st.success("Every accelerator that was tried can carry this demand.", icon=":material/check_circle:")
         return
     rows = [(item.hardware, item.label, flagged(str(item.reason))) for item in nearest]
-    frame = pd.DataFrame(rows, columns=["accelerator", "nearest setup", "why not"])
-    _doors_of_row(frame, [(refused_setup(item.candidate),) for item in nearest], key="rejected_table")
+    setups = [(refused_setup(item.candidate),) for item in nearest]
+    _doors_of_row(rows, ("accelerator", "nearest setup", "why not"), setups, key="rejected_table")
 
 
 def _growth(plan: CapacityPlan) -> None:
@@ -165,11 +156,11 @@ def _risk(plan: CapacityPlan) -> None:
 def _study(plan: CapacityPlan, key: str, *, intervals: Mapping[str, str], beside: Sequence[Chart] = ()) -> None:
     """A study as the report has it: its charts side by side, then its tables and sentences."""
     sections = study_sections(plan, key)
-    charts = (*charts_of(*sections), *beside)
-    for place, chart in zip(st.columns(max(1, len(charts)), gap="large"), charts, strict=False):
+    drawn = (*charts_of(*sections), *beside)
+    for place, chart in zip(st.columns(max(1, len(drawn)), gap="large"), drawn, strict=False):
         with place:
             interval = intervals.get(chart.key, "")
-            display.chart(chart, key=chart.key, provenance=plan.best.provenance, interval=interval)
+            charts.chart(chart, key=chart.key, provenance=plan.best.provenance, interval=interval)
     for section in sections:
         _section(section, currency=plan.best.cost.currency)
 
@@ -186,9 +177,9 @@ def _ownership(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
         spread = owning_range_text(cost.owning, fleet=plan.best, currency=cost.currency)
         with left:
             described = tco_waterfall_chart(cost.owning, currency=cost.currency)
-            display.chart(described, key="tco", provenance=known, interval=spread)
+            charts.chart(described, key="tco", provenance=known, interval=spread)
         with right:
-            display.chart(break_even_chart(cost), key="break_even", provenance=known, interval=spread)
+            charts.chart(break_even_chart(cost), key="break_even", provenance=known, interval=spread)
     for section in study_sections(plan, "rental"):
         _section(section, currency=plan.best.cost.currency)
 
@@ -199,11 +190,6 @@ def _launch(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
         st.code(file.text, language="yaml" if file.name.endswith("yaml") else "bash", wrap_lines=True)
 
 
-def _frame(table: Table, *, currency: str) -> pd.DataFrame:
-    heads, rows = table_cells(table, currency=currency)
-    return pd.DataFrame(rows, columns=list(heads))
-
-
 def _section(section: Section, *, currency: str) -> None:
     """Tables and sentences; dollars are money here, not mathematics."""
     for block in section.blocks:
@@ -212,7 +198,8 @@ def _section(section: Section, *, currency: str) -> None:
                 if block.title:
                     st.markdown(f"**{block.title}**")
                 if block.rows:
-                    st.dataframe(_frame(block, currency=currency), hide_index=True, width="stretch")
+                    heads, rows = table_cells(block, currency=currency)
+                    display.frame(rows, heads)
                 if block.note:
                     st.caption(block.note.replace("$", "\\$"))
             case Bullets():
@@ -271,11 +258,7 @@ def _shown(view: str, plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
             st.markdown("\n".join(f"- {line}" for line in explanation(plan)).replace("$", "\\$"))
         case "Assumptions":
             rows = [(item.name, item.value, item.source) for item in map(plan_input, plan.assumptions)]
-            st.dataframe(
-                pd.DataFrame(rows, columns=["assumption", "value", "where it comes from"]),
-                hide_index=True,
-                width="stretch",
-            )
+            display.frame(rows, ("assumption", "value", "where it comes from"))
         case "Growth":
             _growth(plan)
         case "Resilience":

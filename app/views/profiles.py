@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pandas as pd
 import streamlit as st
 
 from app import display, inputs, widgets
@@ -35,13 +34,7 @@ def _hardware() -> None:
     name = inputs.hardware_input()
     spec = load_hardware(name, profiles=session_profiles())
     st.markdown(f"### {hardware_headline(spec)}")
-    st.dataframe(
-        pd.DataFrame(hardware_facts(spec), columns=list(FACT_COLUMNS)),
-        hide_index=True,
-        width="stretch",
-        height="content",
-        column_config={"source": st.column_config.TextColumn(width="large")},
-    )
+    display.frame(hardware_facts(spec), FACT_COLUMNS, wide=("source",))
     display.notes(spec.notes)
     display.reproduce(f"roofcast profiles show {spec.name} --json")
 
@@ -54,12 +47,7 @@ def _model() -> None:
         display.refusal(error)
         return
     st.markdown(f"### {model_headline(document)}")
-    st.dataframe(
-        pd.DataFrame(model_facts(document), columns=list(MODEL_COLUMNS)),
-        hide_index=True,
-        width="stretch",
-        height="content",
-    )
+    display.frame(model_facts(document), MODEL_COLUMNS)
     source = model_source(name, profiles=session_profiles())
     if source:
         st.caption(f"Source: {source}")

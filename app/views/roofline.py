@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import actions, display, glossary, inputs, question, widgets
+from app import actions, charts, display, glossary, inputs, question, widgets
 from app.answers import Steps, stepped
 from app.commands import step_command
 from app.uploaded import session_profiles
@@ -106,18 +106,9 @@ def _figures(found: Steps) -> None:
         (utilisation_figure(prefill, field="mfu", key="mfu", label="Prefill MFU"), prefill),
         (crossover_figure(decode), decode["crossover"]),
     )
+    known = {item.key: document["provenance"] for item, document in shown}
     display.figures(
-        [
-            display.Figure(
-                label=item.label,
-                text=item.text,
-                help=_HELP[item.key],
-                interval=item.interval,
-                provenance=document["provenance"],
-            )
-            for item, document in shown
-        ],
-        provenance=decode["provenance"],
+        display.explained([item for item, _ in shown], help=_HELP, known=known), provenance=decode["provenance"]
     )
 
 
@@ -138,7 +129,7 @@ def _chart(found: Steps, points: dict[str, RooflinePoint]) -> None:
         for name, document in (("prefill", prefill), ("decode", decode))
     )
     known = least_known((prefill["provenance"], decode["provenance"]))
-    display.selectable_chart(described, key="roofline", provenance=known, interval=steps, height=480, picked=_pick)
+    charts.chart(described, key="roofline", provenance=known, interval=steps, height=480, picked=_pick)
     names = tuple(points)
     chosen = widgets.choice("Operator", names, key=_OPERATOR, default=names[0], help=_PICKED)
     facts = dict(zip(_COLUMNS, _row(points[chosen]), strict=True))

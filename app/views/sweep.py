@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import streamlit as st
 
-from app import actions, display, glossary, inputs, opening, question, widgets
+from app import actions, charts, display, glossary, inputs, opening, question, widgets
 from app.answers import answered
 from app.commands import SIMULATE, scenario_line
 from app.techniques import speculation_input
@@ -92,15 +91,14 @@ def page() -> None:
     best = best_point(swept, y)
     display.headline(sweep_headline(best, metric=y, axes=axes), provenance=known, detail=glossary.SWEEP)
     described = sweep_chart(swept, x=x, y=y, axes=axes, bounds_s=bounds_s)
-    display.selectable_chart(described, key="sweep_chart", provenance=known, picked=_pick, height=480)
+    charts.chart(described, key="sweep_chart", provenance=known, picked=_pick, height=480)
     labels = {point_label(item.point, *axes): item for item in swept}
     first_label = next(iter(labels)) if best is None else point_label(best.point, *axes)
     chosen = widgets.choice(
         "Look closer at", tuple(labels), key=_POINT, default=first_label, help="Click a point, or choose here."
     )
     opening.doors((scenario_setup(labels[chosen].point.scenario, name=chosen),))
-    frame = pd.DataFrame(swept_rows(swept, axes=axes), columns=list(SWEPT_COLUMNS))
-    st.dataframe(frame, hide_index=True, width="stretch")
+    display.frame(swept_rows(swept, axes=axes), SWEPT_COLUMNS)
     if refused:
         with st.expander(f"Refused ({len(refused)})", icon=":material/block:"):
             st.markdown("\n".join(f"- {name}: {error}" for name, error in refused.items()))

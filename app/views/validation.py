@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
-import pandas as pd
 import streamlit as st
 
-from app import display, glossary, inputs, widgets
+from app import charts, display, glossary, inputs, widgets
 from app.commands import today_command, validate_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
@@ -48,11 +46,6 @@ from simulator.specs.question.defaults import HARDWARE
 
 _ALL = "all"
 _VIEWS = ("By deployment", "By source", "Every run", "Kernels", "What is calibrated")
-
-
-def _table(rows: Sequence[tuple[str, ...]], columns: tuple[str, ...]) -> None:
-    tall: Literal["content", "auto"] = "content" if len(rows) <= display.WHOLE_TABLE else "auto"
-    st.dataframe(pd.DataFrame(rows, columns=list(columns)), hide_index=True, width="stretch", height=tall)
 
 
 def _chosen(label: str, values: Iterable[str], *, key: str, help: str) -> str | None:
@@ -102,7 +95,7 @@ def _kernels() -> None:
         default=inputs.profile_name(HARDWARE),
         help="Those with measured kernels.",
     )
-    _table(kernel_rows(name, library="vllm", profiles=session_profiles()), KERNEL_COLUMNS)
+    display.frame(kernel_rows(name, library="vllm", profiles=session_profiles()), KERNEL_COLUMNS)
     st.caption("Shapes that the fits never saw: one in five, chosen by a hash.")
     display.command_line(validate_command(name))
 
@@ -131,7 +124,7 @@ def _figures(shown: Sequence[ValidationRow]) -> None:
 
 
 def _by_deployment(shown: Sequence[ValidationRow], choice: RunChoice) -> None:
-    _table(deployment_rows(shown), DEPLOYMENT_COLUMNS)
+    display.frame(deployment_rows(shown), DEPLOYMENT_COLUMNS)
     if {row.source for row in shown} == {load_today_runs().origin.source}:
         display.command_line(today_command(choice))
 
@@ -139,18 +132,18 @@ def _by_deployment(shown: Sequence[ValidationRow], choice: RunChoice) -> None:
 def _by_source(rows: Sequence[ValidationRow]) -> None:
     left, right = st.columns(2, gap="large")
     with left:
-        display.chart(error_by_source_chart(rows), key="errors", provenance="measured", sideways=True)
+        charts.chart(error_by_source_chart(rows), key="errors", provenance="measured", sideways=True)
     with right:
-        display.chart(coverage_by_source_chart(rows), key="coverage", provenance="measured")
-    _table(source_rows(rows), SOURCE_COLUMNS)
+        charts.chart(coverage_by_source_chart(rows), key="coverage", provenance="measured")
+    display.frame(source_rows(rows), SOURCE_COLUMNS)
 
 
 def _known(rows: Sequence[ValidationRow]) -> None:
     """What each word of a badge was worth on the stored runs, and where each accelerator stands."""
     for word, meaning in glossary.PROVENANCE.items():
         display.origin(word, meaning)
-    _table(provenance_rows(rows), PROVENANCE_COLUMNS)
-    _table(known_rows(library="vllm", profiles=session_profiles()), KNOWN_COLUMNS)
+    display.frame(provenance_rows(rows), PROVENANCE_COLUMNS)
+    display.frame(known_rows(library="vllm", profiles=session_profiles()), KNOWN_COLUMNS)
 
 
 @st.fragment
@@ -160,7 +153,7 @@ def _details(shown: Sequence[ValidationRow], choice: RunChoice) -> None:
         case "By source":
             _by_source(shown)
         case "Every run":
-            _table(run_rows(shown), RUN_COLUMNS)
+            display.frame(run_rows(shown), RUN_COLUMNS)
         case "Kernels":
             _kernels()
         case "What is calibrated":
@@ -182,5 +175,5 @@ def page() -> None:
         display.headline("Nothing was measured with this choice", detail="Set one of the fields above to all.")
         return
     _figures(shown)
-    display.chart(validation_scatter_chart(shown), key="scatter", provenance="measured", height=480)
+    charts.chart(validation_scatter_chart(shown), key="scatter", provenance="measured", height=480)
     _details(shown, choice)

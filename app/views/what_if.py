@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import actions, baseline, display, glossary, inputs, question, widgets
+from app import actions, baseline, charts, display, glossary, inputs, question, widgets
 from app.answers import Answer, answered, technique_answers
 from app.commands import SIMULATE, scenario_line
 from app.techniques import technique_inputs
@@ -17,9 +17,9 @@ from simulator.planner.comparison import native_scenario
 from simulator.reports.charts.latency_breakdown import latency_breakdown_chart
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.charts.what_if import WATERFALL_METRICS, technique_waterfall_chart
+from simulator.reports.content.quantities import Quantity
 from simulator.reports.tables.scenario_figures import (
     PHASES,
-    ScenarioFigure,
     memory_figures,
     phase_figures,
     power_text,
@@ -73,11 +73,11 @@ def _baseline(scenario: ScenarioSpec) -> tuple[Answer | None, str]:
         return None, ""
 
 
-def _top(answer: Answer) -> tuple[ScenarioFigure, ...]:
+def _top(answer: Answer) -> tuple[Quantity, ...]:
     return scenario_figures(answer.what_if, answer.document)
 
 
-def _below(answer: Answer) -> tuple[ScenarioFigure, ...]:
+def _below(answer: Answer) -> tuple[Quantity, ...]:
     """Each phase with a number of the memory at its end: two rows of four."""
     prefill, decode = (phase_figures(answer.document, phase=name) for name in PHASES)
     room, *used = memory_figures(answer.document)
@@ -85,32 +85,14 @@ def _below(answer: Answer) -> tuple[ScenarioFigure, ...]:
 
 
 def _figures(
-    shown: Sequence[ScenarioFigure],
-    before: Sequence[ScenarioFigure],
-    *,
-    answer: Answer,
-    name: str,
-    a_row: int | None = None,
+    shown: Sequence[Quantity], before: Sequence[Quantity], *, answer: Answer, name: str, a_row: int | None = None
 ) -> None:
-    values = {item.key: item.value for item in before}
     document = answer.document
     memory = document["memory"]["provenance"]
     bounds = {f"{phase}_step_s": f"({found['bound']} bound)" for phase in PHASES if (found := document[phase])}
+    known = {item.key: memory for item in shown if item.key.startswith("kv_")}
     display.figures(
-        [
-            display.Figure(
-                label=item.label,
-                text=item.text,
-                help=_HELP[item.key],
-                interval=item.interval,
-                provenance=memory if item.key.startswith("kv_") else "",
-                detail=bounds.get(item.key, ""),
-                now=item.value,
-                before=values.get(item.key),
-                lower_is_better=item.lower_is_better,
-            )
-            for item in shown
-        ],
+        display.explained(shown, help=_HELP, before=before, details=bounds, known=known),
         provenance=document["provenance"],
         baseline=name,
         a_row=a_row,
@@ -127,11 +109,11 @@ def _charts(answer: Answer, scenario: ScenarioSpec) -> None:
         steps = ", ".join(
             f"{name.lower()} {spread[key]}" for name, _ in phases if (key := f"{name.lower()}_step_s") in spread
         )
-        display.chart(
+        charts.chart(
             latency_breakdown_chart(phases), key="breakdown", provenance=answer.document["provenance"], interval=steps
         )
     with right:
-        display.chart(
+        charts.chart(
             memory_stack_chart(
                 [(f"{scenario.hardware} TP{scenario.tp_size}", run.memory)],
                 used=(answer.document["memory"]["kv_utilization"],),
@@ -152,7 +134,7 @@ def _worth(answer: Answer, scenario: ScenarioSpec) -> None:
         return
     metric = _WAYS[widgets.view("What the techniques change", tuple(_WAYS), key="worth")]
     intervals, memory = {item.key: item.interval for item in _top(answer)}, answer.document["memory"]
-    display.chart(
+    charts.chart(
         technique_waterfall_chart(steps, metric=metric),
         key="waterfall",
         provenance=answer.document["provenance"] if metric.key in intervals else memory["provenance"],
@@ -183,7 +165,7 @@ def page() -> None:
             )
         baseline.pin_button(_BASELINE, scenario.model_dump(mode="json", exclude_unset=True, exclude_none=True))
     _figures(_top(answer), _top(before) if before else (), answer=answer, name=name)
-    display.numbers_first()
+    charts.numbers_first()
     display.notes(document["notes"])
     _charts(answer, scenario)
     if scenario == native_scenario(scenario):

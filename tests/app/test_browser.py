@@ -211,6 +211,28 @@ def test_a_shared_address_shows_its_state_and_so_does_a_reload(
     assert not page.evaluate("window.flashed"), "a box showed another number than the address"
 
 
+def test_a_number_out_of_range_greys_the_answer_and_offers_the_nearest(page: Any, address: str) -> None:
+    visit(page, f"{address}/what-if?model=llama-3.1-8b&isl=700")
+    tokens = page.get_by_role("spinbutton", name="Prompt tokens")
+    tokens.fill("999999")
+    page.get_by_text("999,999 is not possible: 1 to 131,072").wait_for(timeout=60_000)
+    opacity = "() => Number(getComputedStyle(document.querySelector('.st-key-answered')).opacity)"
+    page.wait_for_function(f"{opacity} < 1", timeout=60_000)
+    page.get_by_role("button", name="Use 131,072").click()
+    page.wait_for_url(re.compile(r"isl=131072\b"), timeout=60_000)
+    page.wait_for_function(f"{opacity} === 1", timeout=60_000)
+
+
+def test_a_chart_is_saved_with_its_question(page: Any, address: str) -> None:
+    visit(page, f"{address}/what-if?model=llama-3.1-8b&isl=700")
+    page.get_by_test_id("stPopoverButton").filter(has_text="Save").first.click()
+    with page.expect_download(timeout=60_000) as saved:
+        page.get_by_role("button", name="SVG", exact=True).first.click()
+    drawn = Path(saved.value.path()).read_text("utf-8")
+    assert "llama-3.1-8b" in drawn
+    assert "700 → 211 tokens" in drawn
+
+
 def test_every_view_of_a_plan_opens(page: Any, address: str) -> None:
     visit(page, f"{address}/plan?gpus=h100-sxm-80gb&rps=50")
     for view in VIEWS[1:]:

@@ -37,10 +37,11 @@ class _Margins:
 
 def _label_rows(names: tuple[str, ...], *, slot: float) -> int:
     """Rows of text that the widest category name needs in its slot."""
-    return max((len(_wrapped(name, width=slot)) for name in names), default=1)
+    return max((len(wrapped(name, width=slot)) for name in names), default=1)
 
 
-def _wrapped(text: str, *, width: float) -> list[str]:
+def wrapped(text: str, *, width: float) -> list[str]:
+    """``text`` as lines that are at most ``width`` px wide, single words aside."""
     lines: list[str] = []
     for word in text.split():
         if lines and text_width(f"{lines[-1]} {word}", size=FONT) <= width:
@@ -82,7 +83,7 @@ def _x_axis(chart: Chart, frame: Frame, *, theme: Theme, height: float) -> Itera
     for tick in ticks:
         at = frame.x.at(tick)
         if chart.x.categories:
-            for row, line in enumerate(_wrapped(chart.x.categories[int(tick)], width=slot)):
+            for row, line in enumerate(wrapped(chart.x.categories[int(tick)], width=slot)):
                 yield svg_text(at, frame.bottom + FONT * (1.3 + 1.2 * row), line, fill=theme.ink)
             continue
         text = number_text(tick)

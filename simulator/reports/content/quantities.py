@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, PETA, PICO, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 from simulator.units import percent_text as percent_text
@@ -22,6 +23,18 @@ _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 _NEARLY = 0.99
 """Probabilities beyond this are said as more than it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """One number: ``key`` for programs, its text for people, the 80 % interval as text or nothing."""
+
+    key: str
+    label: str
+    value: float | None
+    text: str
+    interval: str = ""
+    lower_is_better: bool = True
 
 
 def number_text(value: float, *, digits: int = 3) -> str:

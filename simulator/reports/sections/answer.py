@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import isinf
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from simulator.reports.content.document import (
     table,
 )
 from simulator.reports.content.quantities import (
+    Quantity,
     count_text,
     counted_text,
     kilowatts_text,
@@ -201,32 +201,21 @@ def price_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     return (Paragraph(text=steady_text(found)), cases, *((Bullets(items=lines),) if lines else ()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanFigure:
-    """One number: ``key`` for programs, its text for people, the range of the 80 % interval as text or nothing."""
-
-    key: str
-    label: str
-    value: float | None
-    text: str
-    interval: str = ""
-
-
 def _range(low: float, high: float, *, text: Callable[[float], str]) -> str:
     # Both ends may be the same: whole servers, for one, hide small errors.
     return text(low) if low == high else range_text((low, high), text)
 
 
-def _cost(fleet: Fleet) -> tuple[PlanFigure, ...]:
+def _cost(fleet: Fleet) -> tuple[Quantity, ...]:
     """Money; its range is that of the devices, because the price per device is given."""
     cost, share = fleet.cost, (fleet.devices_low / fleet.devices, fleet.devices_high / fleet.devices)
 
     def money(value: float) -> str:
         return money_text(value, cost.currency)
 
-    def figure(key: str, label: str, value: float | None) -> PlanFigure:
+    def figure(key: str, label: str, value: float | None) -> Quantity:
         spread = "" if value is None else _range(share[0] * value, share[1] * value, text=money)
-        return PlanFigure(key=key, label=label, value=value, text=money_text(value, cost.currency), interval=spread)
+        return Quantity(key=key, label=label, value=value, text=money_text(value, cost.currency), interval=spread)
 
     month = figure("per_month", "Rent per month", cost.per_month)
     if answers_at_once([fleet]):
@@ -234,13 +223,13 @@ def _cost(fleet: Fleet) -> tuple[PlanFigure, ...]:
     return (month, figure("per_million_output_tokens", "Per 1M tokens out", cost.per_million_output_tokens))
 
 
-def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> tuple[PlanFigure, ...]:
+def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> tuple[Quantity, ...]:
     """Devices, money, power and latencies of the chosen fleet; latencies at the peak with the spares down.
 
     ranges : intervals of the latencies, where they were worked out
     """
     fleet = plan.best
-    devices = PlanFigure(
+    devices = Quantity(
         key="devices",
         label=device_word(fleet),
         value=float(fleet.devices),
@@ -248,7 +237,7 @@ def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> t
         interval=_range(fleet.devices_low, fleet.devices_high, text=count_text),
     )
     share = (fleet.devices_low / fleet.devices, fleet.devices_high / fleet.devices)
-    power = PlanFigure(
+    power = Quantity(
         key="power_typical_w",
         label="Power",
         value=fleet.typical_w,
@@ -264,9 +253,9 @@ def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> t
     )
 
 
-def _latency(key: str, label: str, value_s: float, ends_s: tuple[float, float] | None) -> PlanFigure:
+def _latency(key: str, label: str, value_s: float, ends_s: tuple[float, float] | None) -> Quantity:
     spread = _range(*ends_s, text=_limited) if ends_s else ""
-    return PlanFigure(key=key, label=label, value=value_s, text=seconds_text(value_s), interval=spread)
+    return Quantity(key=key, label=label, value=value_s, text=seconds_text(value_s), interval=spread)
 
 
 def _limited(value_s: float) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from simulator.planner.comparison import Comparison, Outcome, WhatIf, scenario_quality
 from simulator.planner.search.format_quality import AnswerQuality
 from simulator.reports.content.quantities import (
+    Quantity,
     bytes_text,
     change_text,
     count_text,
@@ -24,7 +25,6 @@ from simulator.reports.contract import Json, result_object
 from simulator.reports.formats.text import text_table
 from simulator.reports.tables.scenario_figures import (
     PHASES,
-    ScenarioFigure,
     least_known,
     memory_figures,
     phase_figures,
@@ -124,7 +124,7 @@ def compare_columns(compared: Sequence[Compared]) -> tuple[list[tuple[str, ...]]
     return rows, ("", *(name for name, _, _ in compared))
 
 
-def _rows_of(figures: Sequence[Sequence[ScenarioFigure]]) -> list[tuple[str, ...]]:
+def _rows_of(figures: Sequence[Sequence[Quantity]]) -> list[tuple[str, ...]]:
     """One row per figure that every deployment has, the interval in brackets."""
     return [
         (each[0].label, *(f"{item.text} ({item.interval})" if item.interval else item.text for item in each))

@@ -8,13 +8,13 @@ The numbers of a run's two phases and of its memory that stand on a page: text a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from simulator.kernels.timing import Provenance
 from simulator.phases.crossover import LARGEST_BATCH
 from simulator.planner.comparison import WhatIf
 from simulator.reports.content.quantities import (
+    Quantity,
     count_text,
     joules_text,
     money_text,
@@ -27,21 +27,9 @@ from simulator.reports.content.quantities import (
 from simulator.reports.contract import Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioFigure:
-    """One number: ``key`` of the contract's result, its text, the 80 % interval as text or nothing."""
-
-    key: str
-    label: str
-    value: float | None
-    text: str
-    interval: str = ""
-    lower_is_better: bool = True
-
-
-def _latency(document: Json, key: str, label: str) -> ScenarioFigure:
+def _latency(document: Json, key: str, label: str) -> Quantity:
     value = document[key]
-    return ScenarioFigure(
+    return Quantity(
         key=key, label=label, value=value, text=seconds_text(value), interval=_interval(document, key, seconds_text)
     )
 
@@ -66,7 +54,7 @@ def _per_token(document: Json, value: float | None, text: Callable[[float], str]
     return range_text(ends, text) if ends else ""
 
 
-def scenario_figures(what_if: WhatIf, document: Json) -> tuple[ScenarioFigure, ...]:
+def scenario_figures(what_if: WhatIf, document: Json) -> tuple[Quantity, ...]:
     """Latencies, throughput, price and energy of a scenario, as ``roofcast simulate`` prints them.
 
     document : ``result_object`` of the same result
@@ -77,7 +65,7 @@ def scenario_figures(what_if: WhatIf, document: Json) -> tuple[ScenarioFigure, .
         _latency(document, "ttft_s", "TTFT"),
         _latency(document, "tpot_s", "TPOT"),
         _latency(document, "e2e_s", "End to end"),
-        ScenarioFigure(
+        Quantity(
             key="output_tokens_per_s",
             label="Throughput",
             value=document["output_tokens_per_s"],
@@ -85,14 +73,14 @@ def scenario_figures(what_if: WhatIf, document: Json) -> tuple[ScenarioFigure, .
             interval=_interval(document, "output_tokens_per_s", _tokens),
             lower_is_better=False,
         ),
-        ScenarioFigure(
+        Quantity(
             key="per_million_output_tokens",
             label="Per 1M tokens out",
             value=cost.per_million_output_tokens,
             text=money_text(cost.per_million_output_tokens, cost.currency),
             interval=_per_token(document, cost.per_million_output_tokens, lambda usd: money_text(usd, cost.currency)),
         ),
-        ScenarioFigure(
+        Quantity(
             key="energy_per_output_token_j",
             label="Energy per token",
             value=energy,
@@ -125,9 +113,9 @@ def power_text(document: Json) -> str:
 _BEYOND = f"above {count_text(LARGEST_BATCH)}"
 
 
-def step_time_figure(document: Json, *, key: str, label: str) -> ScenarioFigure:
+def step_time_figure(document: Json, *, key: str, label: str) -> Quantity:
     """The time of the step that ``roofcast step`` prints."""
-    return ScenarioFigure(
+    return Quantity(
         key=key,
         label=label,
         value=document["step_s"],
@@ -136,12 +124,12 @@ def step_time_figure(document: Json, *, key: str, label: str) -> ScenarioFigure:
     )
 
 
-def utilisation_figure(document: Json, *, field: str, key: str, label: str) -> ScenarioFigure:
+def utilisation_figure(document: Json, *, field: str, key: str, label: str) -> Quantity:
     """``mfu`` or ``mbu`` of a step: a known amount of work over its time, so that its interval is that of the time."""
     value = document[field]
     low_s, high_s = document["interval"]["step_s"]
     ends = (value * document["step_s"] / high_s, value * document["step_s"] / low_s)
-    return ScenarioFigure(
+    return Quantity(
         key=key,
         label=label,
         value=value,
@@ -151,12 +139,12 @@ def utilisation_figure(document: Json, *, field: str, key: str, label: str) -> S
     )
 
 
-def crossover_figure(document: Json) -> ScenarioFigure:
+def crossover_figure(document: Json) -> Quantity:
     """The batch at which a decode step turns compute bound; open ends lie beyond 4,096."""
     found = document["crossover"]
     low, high = found["interval"]
     ends = "" if low is None else f"{count_text(low)} – {count_text(high) if high else _BEYOND}"
-    return ScenarioFigure(
+    return Quantity(
         key="crossover",
         label="Crossover batch",
         value=found["batch"],
@@ -170,7 +158,7 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode")
 _UTILISATIONS = ("mfu", "mbu")
 
 
-def phase_figures(document: Json, *, phase: Phase) -> tuple[ScenarioFigure, ...]:
+def phase_figures(document: Json, *, phase: Phase) -> tuple[Quantity, ...]:
     """Mean step, MFU and MBU of a phase of a result of the contract; ``key`` is the phase and the field.
 
     Empty where a run has no such phase: answers of one token are not decoded.
@@ -187,7 +175,7 @@ def phase_figures(document: Json, *, phase: Phase) -> tuple[ScenarioFigure, ...]
     )
 
 
-def memory_figures(document: Json) -> tuple[ScenarioFigure, ...]:
+def memory_figures(document: Json) -> tuple[Quantity, ...]:
     """The tokens that the KV cache of a replica holds, and the share of them that the requests take at their ends.
 
     The interval of the share is that of the room: what the requests keep is known.
@@ -195,10 +183,10 @@ def memory_figures(document: Json) -> tuple[ScenarioFigure, ...]:
     memory = document["memory"]
     room = memory["kv_capacity_tokens"]
     if not memory["kv_bytes_per_token"]:
-        return (ScenarioFigure(key="kv_capacity_tokens", label="Tokens in KV cache", value=None, text="keeps none"),)
+        return (Quantity(key="kv_capacity_tokens", label="Tokens in KV cache", value=None, text="keeps none"),)
     low, high = memory["interval"]["kv_capacity_tokens"]
     found = [
-        ScenarioFigure(
+        Quantity(
             key="kv_capacity_tokens",
             label="Tokens in KV cache",
             value=float(room),
@@ -211,7 +199,7 @@ def memory_figures(document: Json) -> tuple[ScenarioFigure, ...]:
     if used is not None and high:
         ends = (used * room / high, min(1.0, used * room / low) if low else 1.0)
         found.append(
-            ScenarioFigure(
+            Quantity(
                 key="kv_utilization",
                 label="KV cache in use",
                 value=used,

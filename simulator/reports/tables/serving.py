@@ -6,8 +6,9 @@ A served workload for people: stages, latencies with intervals, load over time. 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -19,7 +20,15 @@ from simulator.engine.runs.metrics import LatencySummary, ObjectiveCheck, ServeR
 from simulator.engine.runs.served_run import ServedRun
 from simulator.kernels.timing import DEVIATE, chance_within
 from simulator.phases.deployment import Deployment
-from simulator.reports.content.quantities import bytes_text, chance_text, percent_text, rate_text, seconds_text
+from simulator.reports.content.quantities import (
+    Quantity,
+    bytes_text,
+    chance_text,
+    percent_text,
+    range_text,
+    rate_text,
+    seconds_text,
+)
 from simulator.reports.contract import Json
 from simulator.reports.formats.text import text_table
 from simulator.reports.words.assumptions import assumption_texts
@@ -88,6 +97,41 @@ def serving_headline(rate_per_s: float, document: Json, chances: Sequence[Object
     if missed:
         return f"Misses {' and '.join(item.text for item in missed)} {at}"
     return f"Holds its objectives {at}: {' and '.join(item.text for item in chances)}"
+
+
+def _sequences(count: float) -> str:
+    return f"{count:.1f}"
+
+
+def _occupied(key: str, label: str, document: Json, text: Callable[[float], str]) -> Quantity:
+    """How full a deployment is. Where every end is the same, nothing is left to be full: no interval says so."""
+    value, load = document["overall"][key], document.get("load")
+    low, high = load["interval"][key] if load else (value, value)
+    spread = range_text((low, high), text) if text(low) != text(high) else ""
+    return Quantity(key=key, label=label, value=value, text=text(value), interval=spread)
+
+
+def serving_quantities(document: Json) -> tuple[Quantity, ...]:
+    """Latencies, saturation where it is known for replicas that do both phases, batch and cache of a served load."""
+    found = []
+    for metric, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "End to end")):
+        key = f"{metric}_p95_s"
+        value, ends = document["overall"][key], document["interval"].get(key)
+        spread = range_text(ends, seconds_text) if ends else ""
+        found.append(Quantity(key=key, label=f"{label} p95", value=value, text=seconds_text(value), interval=spread))
+    load = document.get("load")
+    if load:
+        rate = partial(rate_text, noun="req")
+        value, ends = load["saturation_per_s"], load["interval"]["saturation_per_s"]
+        spread = range_text(ends, rate)
+        found.append(
+            Quantity(key="saturation_per_s", label="Saturation", value=value, text=rate(value), interval=spread)
+        )
+    return (
+        *found,
+        _occupied("mean_batch", "Mean batch", document, _sequences),
+        _occupied("kv_utilization", "KV cache in use", document, percent_text),
+    )
 
 
 STAGE_COLUMNS = (

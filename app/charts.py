@@ -1,0 +1,136 @@
+"""Charts of a page: the library's figure with its message as heading, its origin below, and its picture as a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from itertools import cycle
+from typing import Any, Literal
+
+import streamlit as st
+
+from app import question
+from app.display import origin
+from simulator.reports.charts.chart import Chart, SeriesKind
+from simulator.reports.charts.plotly_figure import plotly_spec
+from simulator.reports.formats.picture import picture
+
+_HEIGHT = 360
+_BEFORE_CHARTS_S = 0.04
+"""A few of the intervals at which the server sends what a page has made so far."""
+_NAMES_HEIGHT = 44
+_MANY_POINTS = 60
+_PLOTLY = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d", "toImage"]}
+_FORMS: dict[Literal["svg", "png"], str] = {"svg": "image/svg+xml", "png": "image/png"}
+_NEEDS = {"svg": "json", "png": "typst"}
+
+
+def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
+    """The library's figure with room for a page: title outside, legend on top, no text that does not fit its bar."""
+    spec = plotly_spec(described, sideways=sideways)
+    layout = spec["layout"]
+    del layout["title"]
+    layout |= {
+        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
+        "hovermode": "closest",
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        "showlegend": len(described.series) > 1,
+        "uniformtext": {"minsize": 11, "mode": "hide"},
+    }
+    crowded = max((len(series.x) for series in described.series), default=0) > _MANY_POINTS
+    for trace in spec["data"]:
+        if trace["type"] == "bar":
+            trace["textangle"] = 0
+        elif crowded and trace.get("mode") == "markers":
+            trace["marker"] |= {"size": 6, "opacity": 0.6}
+    # Two lines across may stand close to each other: their texts must not.
+    for note, height in zip(layout["annotations"], cycle((12, -2)), strict=False):
+        note["yshift"] = height if note.get("yref") == "y domain" else 12
+        if "xref" not in note and "yref" not in note:
+            note["xshift"] = 12
+    if any(series.kind is SeriesKind.STACKED_BAR for series in described.series):
+        layout["xaxis"]["tickangle"] = 0
+        for trace in spec["data"]:
+            trace["x"] = [str(name).replace(" ", "<br>", 1) for name in trace["x"]]
+        # Few short names: the room that the theme keeps for more is better used by the bars.
+        layout["margin"]["b"] = _NAMES_HEIGHT
+        layout["xaxis"]["automargin"] = False
+    return spec
+
+
+def numbers_first() -> None:
+    """Let the browser show what was sent so far: a chart that arrives with it keeps it waiting while it is redrawn."""
+    time.sleep(_BEFORE_CHARTS_S)
+
+
+def _picked_name(key: str, *, sideways: bool) -> str:
+    """The label of the point that was clicked; empty where none was."""
+    points = st.session_state[key]["selection"]["points"]
+    # A bar is known by its category; its text is a number.
+    fields = ("x", "y") if sideways else ("text", "x", "y")
+    names = [points[0].get(field) for field in fields] if points else []
+    return next((name for name in names if isinstance(name, str) and name), "")
+
+
+def _heading(described: Chart, *, key: str) -> None:
+    """What the chart says, and the chart as a file that says which question it answers."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"heading_{key}"):
+        st.markdown(f"**{described.title}**")
+        if not described.series:
+            return
+        with st.popover("Save", type="tertiary", icon=":material/image:", key=f"save_{key}"):
+            for form, kind in _FORMS.items():
+                if find_spec(_NEEDS[form]) is None:
+                    st.caption(f"{form.upper()}: install the extra report")
+                    continue
+                st.download_button(
+                    form.upper(),
+                    partial(picture, described, question=question.line(), form=form),
+                    f"roofcast-{described.key}.{form}",
+                    kind,
+                    on_click="ignore",
+                    icon=":material/download:",
+                    key=f"save_{key}_{form}",
+                )
+
+
+def chart(
+    described: Chart,
+    *,
+    key: str,
+    provenance: str,
+    interval: str = "",
+    note: str = "",
+    height: int = _HEIGHT,
+    sideways: bool = False,
+    picked: Callable[[str], None] | None = None,
+) -> None:
+    """A chart with its message as heading and its origin below: badge, source, 80 % interval of what it shows, note.
+
+    picked : gets the label of a point that is clicked before the page runs again; without it nothing can be clicked
+    """
+
+    def chosen() -> None:
+        name = _picked_name(key, sideways=sideways)
+        if name and picked is not None:
+            picked(name)
+
+    _heading(described, key=key)
+    if not described.series:
+        origin(None, described.caption)
+        return
+    st.plotly_chart(
+        _drawn(described, sideways=sideways),
+        key=key,
+        height=height,
+        theme="streamlit",
+        config=_PLOTLY,
+        on_select="ignore" if picked is None else chosen,
+        selection_mode="points",
+        alt=f"{described.title}. {described.caption}",
+    )
+    spread = interval.replace("$", "\\$")
+    parts = [described.caption, f"80\N{NO-BREAK SPACE}%: {spread}." if spread else "", note]
+    origin(provenance, " ".join(part for part in parts if part))

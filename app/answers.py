@@ -11,8 +11,9 @@ import streamlit as st
 from simulator.api.published import PublishedAnswer, published
 from simulator.api.steps import step
 from simulator.engine.runs.answers import ScenarioResult, answer
-from simulator.engine.runs.load_sweep import LoadSweep, load_sweep
-from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
+from simulator.engine.runs.disaggregation import served_pools
+from simulator.engine.runs.load_sweep import LoadSweep, load_sweep, pools_sweep
+from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, pool_deployments, server_of
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
 from simulator.planner.capacity_plan import CapacityPlan
@@ -112,10 +113,15 @@ def judged(plan: CapacityPlan) -> PlanVerdict:
 
 @st.cache_resource(max_entries=60, show_spinner=False)
 def _swept(question: str, profiles: str | None, _scenario: ScenarioSpec) -> LoadSweep:
-    assert _scenario.workload is not None, "the page asks for kind serve"
-    deployment = deployment_of(_scenario, profiles=profiles)
+    workload, spec = _scenario.workload, _scenario.disaggregation
+    assert workload is not None, "the page asks for kind serve"
     with _AT_ONCE:
-        return load_sweep(deployment, workload=_scenario.workload, replicas=_scenario.replicas)
+        if spec is None:
+            deployment = deployment_of(_scenario, profiles=profiles)
+            return load_sweep(deployment, workload=workload, replicas=_scenario.replicas)
+        prefill, decode = pool_deployments(_scenario, spec, profiles=profiles)
+        server = server_of(decode, profiles=profiles)
+        return pools_sweep(served_pools(prefill, decode, spec=spec, server=server), workload=workload)
 
 
 def swept(scenario: ScenarioSpec, *, profiles: str | None) -> LoadSweep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import streamlit as st
@@ -10,6 +11,7 @@ from app import glossary, widgets
 from app.uploaded import session_profiles
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, SCHEME_NAMES
 from simulator.planner.comparison import has_experts
+from simulator.planner.replica_setup import MOST_POOLED
 from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_DP_SIZES, USUAL_TP_SIZES
 from simulator.planner.workload_presets import PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.specs.documents import validate
@@ -36,6 +38,7 @@ _EP_SIZES = TP_SIZES
 _LARGEST_STEP = 131_072
 _LARGEST_SEQS = 4096
 _OWN_LIMIT = "automatic"
+LINKS = (_OWN_LIMIT, "scale_up", "nic")
 # URL key -> field of the preset. A widget that still shows its preset's value follows when the preset changes.
 PRESET_FIELDS = {
     "isl": "isl_tokens",
@@ -188,24 +191,62 @@ def objective_inputs(preset: WorkloadPreset) -> dict[str, float]:
     return {"ttft_p95": ttft, "tpot_p95": tpot}
 
 
-def _degree(label: str, sizes: tuple[int, ...], *, key: str, help: str) -> int:
-    return widgets.choice(label, sizes, key=key, default=1, help=help)
+def parallelism_inputs(model: str, *, pool: str = "") -> dict[str, int]:
+    """Degrees of parallelism; those of attention and of experts where the model has experts.
 
-
-def parallelism_inputs(model: str) -> dict[str, int]:
-    """Degrees of parallelism; those of attention and of experts where the model has experts."""
-    left, right = st.columns(2)
-    with left:
-        found = {"tp_size": _degree("TP", TP_SIZES, key="tp", help=glossary.TP)}
-    with right:
-        found["pp_size"] = _degree("PP", _PP_SIZES, key="pp", help=glossary.PP)
+    pool : whose they are, where they are not the deployment's; starts their names and keys
+    """
+    shown = [("tp", TP_SIZES, glossary.TP), ("pp", _PP_SIZES, glossary.PP)]
     if has_experts(model, profiles=session_profiles()):
+        shown.extend((("dp", _DP_SIZES, glossary.DP), ("ep", _EP_SIZES, glossary.EP)))
+    columns = cycle(st.columns(2))
+    found = {}
+    for (name, sizes, help), column in zip(shown, columns, strict=False):
+        label = f"{pool} {name.upper()}".strip().capitalize() if pool else name.upper()
+        start = f"{pool}_" if pool else ""
+        with column:
+            found[f"{start}{name}_size"] = widgets.choice(label, sizes, key=f"{start}{name}", default=1, help=help)
+    return found
+
+
+def _replicas(pool: str) -> int | None:
+    return widgets.optional_count(
+        f"{pool.capitalize()} replicas",
+        key=f"{pool}_replicas",
+        low=1,
+        high=MOST_POOLED,
+        placeholder="no pool",
+        help=glossary.POOLS,
+    )
+
+
+def pools_input(model: str) -> dict[str, Any]:
+    """A pool for prompts before the deployment's replicas, which only decode then; nothing where they do both."""
+    with st.expander("Pools of their own for prompts and answers"):
         left, right = st.columns(2)
         with left:
-            found["dp_size"] = _degree("DP", _DP_SIZES, key="dp", help=glossary.DP)
+            ahead = _replicas("prefill")
         with right:
-            found["ep_size"] = _degree("EP", _EP_SIZES, key="ep", help=glossary.EP)
-    return found
+            after = _replicas("decode")
+        degrees = parallelism_inputs(model, pool="prefill")
+        step = widgets.optional_count(
+            "Tokens a prefill step",
+            key="prefill_step_tokens",
+            low=2,
+            high=_LARGEST_STEP,
+            placeholder=_OWN_LIMIT,
+            help=glossary.MAX_BATCHED,
+        )
+        link = widgets.choice("Link between pools", LINKS, key="link", default=_OWN_LIMIT, help=glossary.POOL_LINK)
+    if ahead is None and after is None:
+        return {}
+    given = {
+        "prefill_replicas": ahead or 1,
+        "decode_replicas": after or 1,
+        "prefill_max_num_batched_tokens": step,
+        "link": None if link == _OWN_LIMIT else link,
+    }
+    return {"disaggregation": degrees | {name: value for name, value in given.items() if value is not None}}
 
 
 def precision_inputs() -> dict[str, str]:

@@ -8,13 +8,13 @@ from typing import Any
 import streamlit as st
 
 from app import inputs, question
-from simulator.planner.replica_setup import ReplicaSetup
+from simulator.planner.replica_setup import PoolsSetup, ReplicaSetup, pools_setup
 
 _PAGES = "_pages"
 ASKING = ("What-if", "Serving", "Roofline", "Compare")
 """Pages that ask about one deployment."""
-_LOADED = ("What-if", "Roofline", "Compare")
-"""Those that can ask about one pool of two: serving takes both."""
+_LOADED, _SERVED = ("What-if", "Roofline", "Compare"), ("Serving",)
+"""Those that ask about one pool of two, and the one that takes both."""
 
 
 def register(pages: Mapping[str, Any]) -> None:
@@ -43,21 +43,44 @@ def widget_values(setup: ReplicaSetup) -> dict[str, Any]:
     }
 
 
-def address_of(setup: ReplicaSetup) -> dict[str, str]:
-    """The whole question with this deployment, as parameters of an address."""
-    asked = {key: value for key, value in question.kept().items() if key not in widget_values(setup)}
-    found = asked | {key: value for key, value in widget_values(setup).items() if value is not None}
-    return {key: str(value) for key, value in found.items()}
+def pools_values(pools: PoolsSetup) -> dict[str, Any]:
+    """Two pools by the keys of the widgets that say them: the decode pool is the deployment."""
+    ahead = widget_values(pools.prefill)
+    return {
+        **widget_values(pools.decode),
+        **{f"prefill_{key}": ahead[key] for key in ("tp", "pp", "dp", "ep", "step_tokens")},
+        "prefill_replicas": pools.prefill_replicas,
+        "decode_replicas": pools.decode_replicas,
+        "link": pools.decode.link,
+        "rate": float(f"{pools.rate_per_s:.6g}"),
+    }
+
+
+def fleet_values(setups: Sequence[ReplicaSetup]) -> dict[str, Any]:
+    """A fleet by the keys of the widgets that say it: one kind of replica, or both pools."""
+    return widget_values(setups[0]) if len(setups) == 1 else pools_values(pools_setup(setups[0], setups[-1]))
+
+
+def address_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """The whole question with a deployment, as parameters of an address."""
+    asked = {key: value for key, value in question.kept().items() if key not in {*values, *question.OF_DEPLOYMENT}}
+    return {key: str(value) for key, value in {**asked, **values}.items() if value is not None}
+
+
+def _links(label: str, titles: Sequence[str], values: Mapping[str, Any]) -> None:
+    pages = st.session_state[_PAGES]
+    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+        st.markdown(f"**{label}**")
+        for title in titles:
+            page = pages[title]
+            st.page_link(page, label=title, icon=page.icon, query_params=address_of(values))
 
 
 def doors(setups: Sequence[ReplicaSetup]) -> None:
-    """Links that open each kind of replica of a fleet on the pages that ask about one."""
-    pages = st.session_state[_PAGES]
+    """Links that open a fleet, and each kind of its replicas, on the pages that ask about one."""
+    if len(setups) == 1:
+        _links("Open in", ASKING, widget_values(setups[0]))
+        return
+    _links("Both pools", _SERVED, fleet_values(setups))
     for setup in setups:
-        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-            st.markdown(f"**{setup.role.capitalize() or 'Open'}**" if setup.role else "**Open in**")
-            for title in _LOADED if setup.role else ASKING:
-                page = pages[title]
-                st.page_link(page, label=title, icon=page.icon, query_params=address_of(setup))
-    if any(setup.role for setup in setups):
-        st.caption("Pools serve together: each is opened as a deployment of its own, without the other.")
+        _links(setup.role.capitalize(), _LOADED, widget_values(setup))

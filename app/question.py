@@ -15,16 +15,20 @@ from simulator.specs.loading import list_hardware
 from simulator.specs.model.loading import list_models
 
 _KEPT, _PAGE, _PLACE, _DEPLOYED, _FILLED = "_kept", "_page", "_bar", "_deployed", "_bar_filled"
+_LINE = "_bar_line"
 _NOTHING = "Nothing is asked yet: Plan starts from a demand, What-if from a deployment"
 _DEGREES = ("tp", "pp", "dp", "ep")
 _DEPLOYMENT = ("model", "gpu", *_DEGREES, "weights", "kv", "engine", "seqs", "step_tokens")
 # Where a replica comes from; no longer true of one that somebody changes.
-_ORIGIN = ("replicas", "pool")
+_DEGREES_AHEAD = tuple(f"prefill_{key}" for key in _DEGREES)
+_POOLED = ("prefill_replicas", "decode_replicas", *_DEGREES_AHEAD, "prefill_step_tokens")
+_ORIGIN = ("replicas", "pool", *_POOLED, "link")
+OF_DEPLOYMENT = (*_DEPLOYMENT[1:], *_ORIGIN)
 POOLS = ("prefill", "decode")
 # Every key of the question, and how its text in an address is read.
 READ: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("model", "gpu", "preset", "weights", "kv", "engine", "pool"), str),
-    **dict.fromkeys((*_DEGREES, "seqs", "step_tokens", "batch", "isl", "osl", "replicas"), int),
+    **dict.fromkeys(("model", "gpu", "preset", "weights", "kv", "engine", "pool", "link"), str),
+    **dict.fromkeys((*_DEGREES, "seqs", "step_tokens", "batch", "isl", "osl", "replicas", *_POOLED), int),
     **dict.fromkeys(("rps", "rate", "ttft", "tpot", "isl_cv", "osl_cv", "prefix"), float),
 }
 
@@ -46,6 +50,8 @@ def _allowed(key: str) -> tuple[str, ...] | None:
             return inputs.ENGINES
         case "pool":
             return POOLS
+        case "link":
+            return inputs.LINKS
     return None
 
 
@@ -69,7 +75,7 @@ def kept() -> dict[str, Any]:
 
 def hand_on(given: dict[str, Any]) -> None:
     """Ask about another deployment from the next page on."""
-    for key in (*_DEPLOYMENT[1:], *_ORIGIN):
+    for key in OF_DEPLOYMENT:
         kept().pop(key, None)
     st.session_state.pop(_DEPLOYED, None)
     kept().update({key: value for key, value in given.items() if value is not None})
@@ -99,7 +105,7 @@ def keep() -> None:
             found[key] = value
     deployed = tuple(found.get(key) for key in _DEPLOYMENT)
     if st.session_state.get(_DEPLOYED, deployed) != deployed:
-        for key in _ORIGIN:
+        for key in set(_ORIGIN).difference(shown):
             found.pop(key, None)
             st.query_params.pop(key, None)
     st.session_state[_DEPLOYED] = deployed
@@ -112,17 +118,27 @@ def preset() -> WorkloadPreset:
 
 def reserve(place: Any) -> None:
     """Where the bar of this run goes."""
-    st.session_state[_PLACE], st.session_state[_FILLED] = place, False
+    st.session_state[_PLACE], st.session_state[_FILLED], st.session_state[_LINE] = place, False, ""
+
+
+def _degrees_text(asked: dict[str, Any], *, start: str = "") -> list[str]:
+    return [f"{key.upper()}{size}" for key in _DEGREES if (size := asked.get(f"{start}{key}", 1)) != 1]
 
 
 def deployment_text() -> str:
-    """``57 decode replicas of mi355x TP1 fp8``; empty where no accelerator was chosen."""
+    """``one of 57 decode replicas of mi355x TP1 fp8``, or both pools; empty where no accelerator was chosen."""
     asked = kept()
     if "gpu" not in asked:
         return ""
-    degrees = [f"{key.upper()}{asked[key]}" for key in _DEGREES if asked.get(key, 1) != 1]
     formats = [asked[key] for key in ("weights", "kv") if asked.get(key, inputs.NATIVE) != inputs.NATIVE]
-    text = " ".join((asked["gpu"], *degrees, *formats))
+    text = " ".join((asked["gpu"], *_degrees_text(asked), *formats))
+    pooled = [asked.get(key, 0) for key in _POOLED[:2]]
+    if any(pooled) and _POOLED[0] in widgets.shown():
+        ahead, after = (max(count, 1) for count in pooled)
+        first = " ".join((f"{count_text(ahead)} prefill", *_degrees_text(asked, start="prefill_")))
+        fleet = asked.get("replicas", after)
+        second = f"{count_text(after)} of {count_text(fleet)}" if fleet > after else count_text(after)
+        return f"{first} + {second} decode replicas of {text}"
     if "replicas" not in asked:
         return text
     return f"one of {count_text(asked['replicas'])} {asked.get('pool', '')} replicas of {text}".replace("  ", " ")
@@ -152,6 +168,11 @@ def text(fleet: str = "") -> str:
     return " · ".join(part for part in parts if part)
 
 
+def line() -> str:
+    """The question as this page has said it; empty where it asks none."""
+    return str(st.session_state[_LINE])
+
+
 def forget() -> None:
     """Ask nothing that a page does not show."""
     kept().clear()
@@ -177,8 +198,8 @@ def show_once() -> None:
 def show(*, fleet: str = "") -> None:
     """Fill the bar; the last call of a run stands."""
     keep()
-    st.session_state[_FILLED] = True
-    model, *rest = text(fleet).split(" · ")
+    st.session_state[_FILLED], st.session_state[_LINE] = True, text(fleet)
+    model, *rest = line().split(" · ")
     with st.session_state[_PLACE].container():
         st.markdown(f"**{model}** · {' · '.join(rest)}" if rest else model)
     st.set_page_config(page_title=f"{model}, {demand_text()} · roofcast" if rest else "roofcast")

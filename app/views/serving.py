@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
-import pandas as pd
 import streamlit as st
 
-from app import actions, display, glossary, inputs, question, widgets
+from app import actions, charts, display, glossary, inputs, question, widgets
 from app.answers import Served, served, swept
 from app.commands import SIMULATE, scenario_line
 from app.uploaded import session_profiles
@@ -18,12 +16,13 @@ from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
 from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.charts.load import batch_over_time_chart, kv_over_time_chart, load_latency_chart
-from simulator.reports.content.quantities import percent_text, range_text, rate_text, seconds_text
+from simulator.reports.content.quantities import range_text, rate_text, seconds_text
 from simulator.reports.tables.serving import (
     SWEEP_COLUMNS,
     ObjectiveChance,
     objective_chances,
     serving_headline,
+    serving_quantities,
     sweep_rows,
 )
 from simulator.specs.question.defaults import SERVED_RATE_PER_S
@@ -31,6 +30,14 @@ from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
 
 _LARGEST_RATE = 10_000.0
+_HELP = {
+    "ttft_p95_s": f"{glossary.TTFT} {glossary.PERCENTILE}",
+    "tpot_p95_s": f"{glossary.TPOT} {glossary.PERCENTILE}",
+    "e2e_p95_s": f"{glossary.E2E} {glossary.PERCENTILE}",
+    "saturation_per_s": glossary.SATURATION,
+    "mean_batch": glossary.BATCH,
+    "kv_utilization": glossary.KV,
+}
 _METRICS = {"Time to first token": "ttft", "Time per token": "tpot", "End to end": "e2e"}
 
 
@@ -57,54 +64,14 @@ def _inputs() -> tuple[ScenarioSpec, float, dict[str, float]]:
         objectives = inputs.objective_inputs(preset)
         bounds = {"ttft": objectives["ttft_p95"], "tpot": objectives["tpot_p95"]}
         fields = inputs.deployment_inputs()
-    return inputs.scenario({"kind": "serve", **fields, "workload": workload}), rate, bounds
+        pools = inputs.pools_input(fields["model"])
+    return inputs.scenario({"kind": "serve", **fields, **pools, "workload": workload}), rate, bounds
 
 
 def _figures(answer: Served, chances: Sequence[ObjectiveChance]) -> None:
-    by_metric = {item.metric: item for item in chances}
-
-    overall, interval, load = (answer.document[name] for name in ("overall", "interval", "load"))
-
-    def latency(name: str, label: str, help: str) -> display.Figure:
-        ends = interval.get(f"{name}_p95_s")
-        return display.Figure(
-            label=f"{label} p95",
-            text=seconds_text(overall[f"{name}_p95_s"]),
-            help=f"{help} {glossary.PERCENTILE}",
-            interval=range_text(ends, seconds_text) if ends else "",
-            detail=display.target(item.bound_s, item.chance) if (item := by_metric.get(name)) else "",
-        )
-
-    display.figures(
-        [
-            latency("ttft", "TTFT", glossary.TTFT),
-            latency("tpot", "TPOT", glossary.TPOT),
-            latency("e2e", "End to end", glossary.E2E),
-            display.Figure(
-                label="Saturation",
-                text=rate_text(load["saturation_per_s"], "req"),
-                help=glossary.SATURATION,
-                interval=range_text(load["interval"]["saturation_per_s"], partial(rate_text, noun="req")),
-            ),
-            display.Figure(
-                label="Mean batch",
-                text=_sequences(overall["mean_batch"]),
-                help=glossary.BATCH,
-                interval=range_text(load["interval"]["mean_batch"], _sequences),
-            ),
-            display.Figure(
-                label="KV cache in use",
-                text=percent_text(overall["kv_utilization"]),
-                help=glossary.KV,
-                interval=range_text(load["interval"]["kv_utilization"], percent_text),
-            ),
-        ],
-        provenance=answer.document["provenance"],
-    )
-
-
-def _sequences(count: float) -> str:
-    return f"{count:.1f}"
+    details = {f"{item.metric}_p95_s": display.target(item.bound_s, item.chance) for item in chances}
+    shown = display.explained(serving_quantities(answer.document), help=_HELP, details=details)
+    display.figures(shown, provenance=answer.document["provenance"])
 
 
 @st.fragment
@@ -112,7 +79,7 @@ def _latency_over_load(answer: Served, sweep: LoadSweep, rate: float, bounds: di
     """One latency's percentiles over the rate; another one is drawn without asking anything else again."""
     metric = _METRICS[widgets.view("Latency", tuple(_METRICS), key="metric")]
     ends = answer.document["interval"].get(f"{metric}_p95_s")
-    display.chart(
+    charts.chart(
         load_latency_chart(sweep, metric=metric, at_per_s=rate, bound_s=bounds.get(metric)),
         key="load",
         provenance=answer.document["provenance"],
@@ -123,16 +90,16 @@ def _latency_over_load(answer: Served, sweep: LoadSweep, rate: float, bounds: di
 def _over_time(answer: Served) -> None:
     run = answer.result.run
     assert isinstance(run, ServedRun), "kind serve"
-    trace, blocks = run.result.run.trace[0], run.memory.kv_blocks
-    known, ranges = answer.document["provenance"], answer.document["load"]["interval"]
+    known, shown = answer.document["provenance"], {item.key: item for item in serving_quantities(answer.document)}
     left, right = st.columns(2, gap="large")
     with left:
-        mean = f"mean batch {range_text(ranges['mean_batch'], _sequences)}"
-        display.chart(batch_over_time_chart(trace), key="batch_time", provenance=known, interval=mean, height=300)
+        spread = f"mean batch {found}" if (found := shown["mean_batch"].interval) else ""
+        described = batch_over_time_chart(run.decoding_trace)
+        charts.chart(described, key="batch_time", provenance=known, interval=spread, height=300)
     with right:
-        mean = f"mean {range_text(ranges['kv_utilization'], percent_text)}"
-        described = kv_over_time_chart(trace, kv_blocks=blocks)
-        display.chart(described, key="kv_time", provenance=known, interval=mean, height=300)
+        spread = f"mean {found}" if (found := shown["kv_utilization"].interval) else ""
+        described = kv_over_time_chart(run.decoding_trace, kv_blocks=run.memory.kv_blocks)
+        charts.chart(described, key="kv_time", provenance=known, interval=spread, height=300)
 
 
 def page() -> None:
@@ -159,8 +126,7 @@ def page() -> None:
     _figures(answer, chances)
     _latency_over_load(answer, sweep, rate, bounds)
     _over_time(answer)
-    with st.expander("Every rate", icon=":material/table_rows:"):
-        st.dataframe(pd.DataFrame(sweep_rows(sweep), columns=list(SWEEP_COLUMNS)), hide_index=True, width="stretch")
+    display.table("Every rate", sweep_rows(sweep), SWEEP_COLUMNS, key="rates")
     display.notes(answer.document["notes"])
     display.assumptions(answer.document["assumptions"])
     display.reproduce(SIMULATE, standard_input=scenario_line(scenario))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Role
 from simulator.planner.search.candidates import Candidate
+from simulator.planner.verification.simulation import small_group
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
@@ -21,6 +22,7 @@ class ReplicaSetup:
     name : the fleet or candidate as tables write it; role : of its pool, empty where replicas do both
     replicas : of the fleet, spares aside; rate_per_s, sequences : of one of them with the spares down; all three None
     where there is no fleet
+    link : to the other pool, by its place in the servers; empty where there is none
     """
 
     name: str
@@ -33,6 +35,7 @@ class ReplicaSetup:
     replicas: int | None = None
     rate_per_s: float | None = None
     sequences: int | None = None
+    link: str = ""
 
 
 def _setup(candidate: Candidate, *, name: str) -> ReplicaSetup:
@@ -45,6 +48,11 @@ def _setup(candidate: Candidate, *, name: str) -> ReplicaSetup:
         engine=candidate.engine,
         techniques=candidate.techniques,
     )
+
+
+def _link(candidate: Candidate) -> str:
+    """Pools of a fleet fill servers: caches cross their network, where there is one."""
+    return "scale_up" if candidate.platform.server is None else "nic"
 
 
 def fleet_setups(plan: CapacityPlan, place: int) -> tuple[ReplicaSetup, ...]:
@@ -61,9 +69,39 @@ def fleet_setups(plan: CapacityPlan, place: int) -> tuple[ReplicaSetup, ...]:
                 replicas=pool.replicas,
                 rate_per_s=plan.demand.planned_rate_per_s / pool.replicas,
                 sequences=together,
+                link=_link(part.candidate) if pool.role else "",
             )
         )
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolsSetup:
+    """Two pools that serve together: so many replicas of each setup, and the rate that arrives at them [1/s]."""
+
+    prefill: ReplicaSetup
+    decode: ReplicaSetup
+    prefill_replicas: int
+    decode_replicas: int
+    rate_per_s: float
+
+
+MOST_POOLED = 64
+"""Replicas of two pools that are asked about together; of larger fleets a group of nearly their ratio, loaded alike."""
+
+
+def pools_setup(prefill: ReplicaSetup, decode: ReplicaSetup) -> PoolsSetup:
+    """Both pools of a fleet."""
+    counts = (prefill.replicas or 1, decode.replicas or 1)
+    group = small_group(*counts, most=MOST_POOLED)
+    share = max(part / whole for part, whole in zip(group, counts, strict=True))
+    return PoolsSetup(
+        prefill=prefill,
+        decode=decode,
+        prefill_replicas=group[0],
+        decode_replicas=group[1],
+        rate_per_s=(decode.rate_per_s or 0.0) * counts[1] * share,
+    )
 
 
 def refused_setup(candidate: Candidate) -> ReplicaSetup:

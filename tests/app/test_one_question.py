@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.opening import widget_values
+from app.opening import pools_values, widget_values
 from simulator.planner.plan import plan_capacity as planned
-from simulator.planner.replica_setup import fleet_setups, refused_setup
+from simulator.planner.replica_setup import fleet_setups, pools_setup, refused_setup
 from simulator.reports.content.quantities import count_text, seconds_text
 from simulator.specs.question.defaults import HARDWARE, MODEL, PLANNED_MODEL, PLANNED_RATE_PER_S, SERVED_RATE_PER_S
 from simulator.specs.question.plan import plan_spec
-from tests.app.pages import PAGES, captions, document_of, headline, metrics, opened, printed
+from tests.app.pages import PAGES, document_of, headline, metrics, opened, printed
 
 
 def _bar(page: AppTest) -> str:
@@ -67,12 +67,15 @@ def test_every_page_says_the_question(name: str) -> None:
         assert part in bar, part
 
 
+def address_text(values: dict[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in values.items() if value is not None}
+
+
 def test_a_plan_is_handed_on_as_it_was_found() -> None:
     spec = plan_spec({"rate_per_s": 5.0, "model": "llama-3.1-405b", "hardware": ("b200-sxm",)})
     plan = planned(spec)
     (setup,) = fleet_setups(plan, 0)
-    query = {key: str(value) for key, value in widget_values(setup).items() if value is not None}
-    page = opened("serving", {"model": "llama-3.1-405b", **query})
+    page = opened("serving", {"model": "llama-3.1-405b", **address_text(widget_values(setup))})
     assert not page.error
     assert not page.warning
     (document,) = printed(page)
@@ -93,14 +96,36 @@ def test_every_fleet_and_refusal_can_be_opened() -> None:
         assert {str(widget_values(setup)[key]) for setup in setups} <= options, key
 
 
-def test_a_fleet_of_two_pools_opens_each_and_says_so() -> None:
+def test_a_fleet_of_two_pools_opens_as_found() -> None:
+    spec = plan_spec({"rate_per_s": 1000.0, "model": PLANNED_MODEL, "hardware": ("b300-sxm",)})
+    plan = planned(spec)
+    place = next(place for place, fleet in enumerate(plan.fleets) if len(fleet.pools) > 1)
+    prefill, decode = fleet_setups(plan, place)
+    assert prefill.engine.max_num_batched_tokens != decode.engine.max_num_batched_tokens, "only the prefill pool's"
+    values = pools_values(pools_setup(prefill, decode))
+    page = opened("serving", {"model": PLANNED_MODEL, **address_text(values)})
+    assert not page.error
+    assert not page.warning
+    (document,) = printed(page)
+    fleet = plan.fleets[place]
+    assert document["memory"]["kv_blocks"] * 16 == fleet.replica.memory.kv_capacity_tokens
+    # One seed of the event simulation beside the steady state of the plan.
+    assert document["overall"]["tpot_p95_s"] == pytest.approx(fleet.degraded.tpot_p95_s, rel=0.1)
+    assert headline(page).startswith("Holds its objectives"), "as the plan says"
+    group = f"{values['prefill_replicas']} prefill + {values['decode_replicas']} of {decode.replicas} decode replicas"
+    assert group in _bar(page)
+    assert "TTFT p95" in metrics(page)
+    assert "Saturation" not in metrics(page), "not known of two pools with an interval"
+
+
+def test_a_plan_of_two_pools_has_a_door_to_both_and_to_each() -> None:
     page = opened("plan")
     assert "prefill" in headline(page)
-    assert any("Pools serve together" in text for text in captions(page))
+    assert {"**Both pools**", "**Prefill**", "**Decode**"} <= {item.value for item in page.markdown}
     refused = next(name for name in page.selectbox(key="look").options if name.endswith("(refused)"))
     page.selectbox(key="look").set_value(refused).run()
     assert not page.exception
-    assert not any("Pools serve together" in text for text in captions(page))
+    assert "**Both pools**" not in {item.value for item in page.markdown}
 
 
 def test_a_comparison_starts_from_the_deployment_of_the_question() -> None:

@@ -9,7 +9,14 @@ import pytest
 
 from simulator.engine.pools import Pool, transfer_link
 from simulator.engine.runs.answers import answer
-from simulator.engine.runs.disaggregation import serve_disaggregated, token_transfer_s, transfer_ends_s
+from simulator.engine.runs.disaggregation import (
+    serve_disaggregated,
+    served_pools,
+    token_transfer_s,
+    transfer_ends_s,
+)
+from simulator.engine.runs.load_sweep import demand_of, pools_sweep
+from simulator.engine.runs.scenario_setup import ServeOptions, pool_deployments
 from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
@@ -214,3 +221,30 @@ def test_what_pools_do_not_go_with_is_refused(fields: dict[str, Any], field: str
     with pytest.raises(RoofcastError) as caught:
         answer(scenario(**fields))
     assert caught.value.field == field
+
+
+def test_a_limit_of_prefill_steps_leaves_the_decode_pool_alone() -> None:
+    fields: dict[str, Any] = {"id": 1, "kind": "serve", "model": "llama-3.1-8b", "hardware": "h100"}
+    load = demand_of(isl_tokens=1000, osl_tokens=50, isl_cv=0.0, osl_cv=0.0)
+    spec = DisaggregationSpec(prefill_replicas=1, decode_replicas=1, prefill_max_num_batched_tokens=512)
+    scenario = ScenarioSpec(**fields, workload=load, disaggregation=spec)
+    prefill, decode = pool_deployments(scenario, spec)
+    _, free = pool_deployments(scenario, SPEC)
+    assert prefill.engine.max_num_batched_tokens == 512 != decode.engine.max_num_batched_tokens
+    assert decode == free
+
+
+def test_every_point_of_a_sweep_over_two_pools_is_what_is_answered() -> None:
+    fields: dict[str, Any] = {"id": 1, "kind": "serve", "model": "llama-3.1-8b", "hardware": "h100"}
+    load = demand_of(isl_tokens=1000, osl_tokens=50, isl_cv=0.5, osl_cv=0.5)
+    spec = DisaggregationSpec(prefill_replicas=2, decode_replicas=1)
+    scenario = ScenarioSpec(**fields, workload=load, disaggregation=spec)
+    prefill, decode = pool_deployments(scenario, spec)
+    server = default_server_for("h100-sxm-80gb")
+    found = pools_sweep(served_pools(prefill, decode, spec=spec, server=server), workload=load, shares=(0.3, 0.8, 1.2))
+    for point in found.points:
+        asked = scenario.model_copy(update={"workload": point.workload})
+        assert answer(asked, options=ServeOptions(intervals=False)).overall == point.stage
+    assert [point.stage.saturated for point in found.points] == [False, False, True]
+    waits = [point.stage.ttft.p95_s for point in found.points]
+    assert waits == sorted(waits)

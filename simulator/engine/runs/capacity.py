@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import hypot
 
 import numpy as np
@@ -24,6 +24,7 @@ from simulator.engine.runs.capacity_search import (
 )
 from simulator.engine.runs.disaggregation import ServedPools, served_pools
 from simulator.engine.runs.intervals import step_sigma
+from simulator.engine.runs.load_sweep import pool_limits
 from simulator.engine.runs.metrics import FLAT, INSIDE
 from simulator.engine.runs.rate_simulation import RatePoint
 from simulator.engine.runs.results import Intervals
@@ -44,7 +45,7 @@ from simulator.phases.step import estimate_step
 from simulator.specs.question.plan import ObjectiveSpec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.traffic.lengths import LengthDistribution, RequestMix
+from simulator.traffic.lengths import RequestMix
 from simulator.traffic.mixes import mix_of_requests
 
 FEWER_SEEDS = 2
@@ -82,13 +83,8 @@ START_LOAD = 0.5
 
 
 def _pools_guess(pools: ServedPools, *, mix: RequestMix) -> SteadyGuess:
-    """Half of where the first pool saturates: prompts alone in the one, answers to computed prompts in the other."""
-    prompts = replace(mix, osl=LengthDistribution(mean_tokens=1.0))
-    answers = replace(mix, prefix_hit_fraction=1 - 1 / max(mix.isl.mean_tokens, 1.0))
-    limits = [
-        (saturation(lane_curve(pool.deployment, mix=own)), _lanes(pool))
-        for pool, own in ((pools.prefill, prompts), (pools.decode, answers))
-    ]
+    """Half of where the first pool saturates."""
+    limits = pool_limits(pools, mix=mix)
     rates = [limit.rate_per_s * count for limit, count in limits]
     if min(rates) <= 0:
         raise InfeasibleError("the KV cache does not hold one mean request", field="workload", code="slots")

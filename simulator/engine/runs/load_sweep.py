@@ -5,17 +5,18 @@ How sure the occupancy of a loaded deployment is: its saturation, its batch and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from math import exp, hypot
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
+from simulator.engine.lanes.load_curve import Saturation, lane_curve, lanes, saturation
 from simulator.engine.lanes.steady_state import steady_state
+from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.metrics import LatencySummary, StageResult
 from simulator.engine.runs.scheduling import step_tables
-from simulator.engine.runs.serving import serve_workload
+from simulator.engine.runs.serving import requests_of, serve_workload
 from simulator.engine.uniform.record import require_fit
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.kernels.timing import DEVIATE, Range
@@ -123,6 +124,25 @@ def saturation_rate_per_s(deployment: Deployment, *, mix: RequestMix) -> float:
     return saturation(lane_curve(deployment, mix=mix)).rate_per_s * lanes(deployment)
 
 
+def _sweep(
+    served: Callable[[WorkloadSpec], StageResult],
+    *,
+    workload: WorkloadSpec,
+    saturation_per_s: float,
+    replicas: int,
+    shares: tuple[float, ...],
+    requests: int,
+) -> LoadSweep:
+    """What clients of ``served`` see at every share of its saturation rate."""
+    if saturation_per_s <= 0:
+        raise InfeasibleError("the KV cache does not hold one request", field="workload", hint="shorter requests")
+    points = []
+    for share in shares:
+        loaded = at_share(workload, share=share, saturation_per_s=saturation_per_s, requests=requests)
+        points.append(LoadPoint(rate_per_s=loaded.stages[0].rate_per_s, workload=loaded, stage=served(loaded)))
+    return LoadSweep(points=tuple(points), saturation_per_s=saturation_per_s, replicas=replicas)
+
+
 def load_sweep(
     deployment: Deployment,
     *,
@@ -147,15 +167,44 @@ def load_sweep(
     mix = request_mix(workload, deployment)
     tokens = round(mix.isl.mean_tokens + mix.osl.mean_tokens)
     require_fit(deployment, memory_plan(deployment), tokens=tokens)
-    limit_per_s = saturation_rate_per_s(deployment, mix=mix) * replicas
-    if limit_per_s <= 0:
-        raise InfeasibleError("the KV cache does not hold one request", field="workload", hint="shorter requests")
-    points, tables = [], step_tables(deployment)
-    for share in shares:
-        loaded = at_share(workload, share=share, saturation_per_s=limit_per_s, requests=requests)
-        result = serve_workload(deployment, workload=loaded, replicas=replicas, tables=tables)
-        points.append(LoadPoint(rate_per_s=loaded.stages[0].rate_per_s, workload=loaded, stage=result.overall))
-    return LoadSweep(points=tuple(points), saturation_per_s=limit_per_s, replicas=replicas)
+    tables = step_tables(deployment)
+    return _sweep(
+        lambda load: serve_workload(deployment, workload=load, replicas=replicas, tables=tables).overall,
+        workload=workload,
+        saturation_per_s=saturation_rate_per_s(deployment, mix=mix) * replicas,
+        replicas=replicas,
+        shares=shares,
+        requests=requests,
+    )
+
+
+def pool_limits(pools: ServedPools, *, mix: RequestMix) -> tuple[tuple[Saturation, int], tuple[Saturation, int]]:
+    """Where a lane of each pool saturates, and how many lanes it has: prompts alone in the one, answers to computed
+    prompts in the other."""
+    prompts = replace(mix, osl=LengthDistribution(mean_tokens=1.0))
+    answers = replace(mix, prefix_hit_fraction=1 - 1 / max(mix.isl.mean_tokens, 1.0))
+    first, second = (
+        (saturation(lane_curve(pool.deployment, mix=own)), lanes(pool.deployment) * pool.replicas)
+        for pool, own in ((pools.prefill, prompts), (pools.decode, answers))
+    )
+    return first, second
+
+
+def pools_sweep(pools: ServedPools, *, workload: WorkloadSpec, shares: tuple[float, ...] = SHARES) -> LoadSweep:
+    """:func:`load_sweep` of two pools, with as many requests for every replica of the larger one as there are."""
+    mix = request_mix(workload, pools.prefill.deployment)
+    tokens = round(mix.isl.mean_tokens + mix.osl.mean_tokens)
+    for pool in (pools.prefill, pools.decode):
+        require_fit(pool.deployment, memory_plan(pool.deployment), tokens=tokens)
+    larger = max(pools.prefill.replicas, pools.decode.replicas)
+    return _sweep(
+        lambda load: pools.run(requests_of(load, pools.prefill.deployment)).overall,
+        workload=workload,
+        saturation_per_s=min(limit.rate_per_s * count for limit, count in pool_limits(pools, mix=mix)),
+        replicas=1,
+        shares=shares,
+        requests=min(DEFAULT_REQUESTS * larger, LARGEST_REQUESTS),
+    )
 
 
 def demand_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.engine.events.simulation import Progress
@@ -172,10 +173,15 @@ def pool_deployments(
 ) -> tuple[Deployment, Deployment]:
     """What one replica of the prefill pool and one of the decode pool runs."""
     _check_fields(scenario)
-    pools: tuple[PoolName, PoolName] = ("prefill", "decode")
-    prefill, decode = (
-        deployment_of(scenario.model_copy(update=spec.degrees(pool)), profiles=profiles) for pool in pools
-    )
+
+    def deployed(pool: PoolName) -> Deployment:
+        own: dict[str, Any] = spec.degrees(pool)
+        limit = spec.prefill_max_num_batched_tokens if pool == "prefill" else None
+        if limit is not None:
+            own["engine"] = scenario.engine.model_copy(update={"max_num_batched_tokens": limit})
+        return deployment_of(scenario.model_copy(update=own), profiles=profiles)
+
+    prefill, decode = deployed("prefill"), deployed("decode")
     first = spec.prefill_replicas * prefill.parallelism.devices
     second = spec.decode_replicas * decode.parallelism.devices
     if spec.devices is not None and first + second > spec.devices:

@@ -26,6 +26,7 @@ from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.question.workload import WorkloadSpec
+from simulator.traffic.requests import Floats
 from simulator.units import percent_text
 
 
@@ -46,6 +47,12 @@ class ServedRun:
     notes: tuple[str, ...]
     interval: ServeInterval | None = None
     pools: DisaggregatedResult | None = None
+
+    @property
+    def decoding_trace(self) -> Floats:
+        """Steps of the first replica that decodes, where they were kept."""
+        ahead = self.pools.prefill if self.pools else None
+        return self.result.run.trace[ahead.replicas * ahead.deployment.parallelism.dp_size if ahead else 0]
 
     @property
     def ttft_s(self) -> float:

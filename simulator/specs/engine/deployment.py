@@ -42,7 +42,8 @@ class DisaggregationSpec(Spec):
     server's network cards, shared evenly by its accelerators) or the name of one of the two (nvlink, infiniband, ...);
     by default the faster one that reaches. ``transfer`` says when a cache sets out: when its prompt is done, or layer
     by layer beside the prompt's computation. ``prefill_tp_size`` and the like replace the scenario's degree in that
-    pool. ``devices`` are the accelerators that there are; pools that need more would share some and are refused.
+    pool, ``prefill_max_num_batched_tokens`` its engine's limit. ``devices`` are the accelerators that there are; pools
+    that need more would share some and are refused.
     """
 
     prefill_replicas: PositiveInt
@@ -54,6 +55,7 @@ class DisaggregationSpec(Spec):
     prefill_pp_size: PositiveInt | None = None
     prefill_ep_size: PositiveInt | None = None
     prefill_dp_size: PositiveInt | None = None
+    prefill_max_num_batched_tokens: PositiveInt | None = None
     decode_tp_size: PositiveInt | None = None
     decode_pp_size: PositiveInt | None = None
     decode_ep_size: PositiveInt | None = None

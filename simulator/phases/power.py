@@ -24,24 +24,24 @@ def step_power_w(estimate: StepEstimate, *, hardware: AcceleratorSpec, fit: Powe
 
     Equation
     --------
-    P = idle + (TDP - idle) min(1, base + compute x MFU + memory x MBU)
+    P = idle + (TDP - idle) min(1, base + compute x T + memory x M)
 
     Parameters
     ----------
-    estimate : MFU and MBU of the step [-]
+    estimate : shares of the step in which the tensor units and the memory work, T and M [-]
     hardware : idle power and TDP [W]
     fit : base, compute and memory shares of the range between them [-]
 
     Range of validity
     -----------------
-    A running device: it draws a base above idle, and more the closer its units run to their peaks. Leaves out
-    temperature and clocks.
+    A running device. Tiles that few rows fill draw what full ones do, so that it is the units' time that counts and
+    not their useful work. Leaves out temperature, clocks, and what vector units and links draw.
 
     References
     ----------
     [Patel2024b]
     """
-    activity = fit.base + fit.compute * estimate.mfu + fit.memory * estimate.mbu
+    activity = fit.base + fit.compute * estimate.tensor_share + fit.memory * estimate.memory_share
     return hardware.idle_w + (hardware.tdp_w - hardware.idle_w) * np.minimum(1.0, activity)
 
 
@@ -120,7 +120,8 @@ def energy_split(deployment: Deployment, *, estimate: StepEstimate, weights: Arr
     hardware = deployment.hardware
     fit = load_power_fits().of(hardware.architecture)
     span_w = hardware.tdp_w - hardware.idle_w
-    parts = np.stack((np.full_like(estimate.mfu, fit.base), fit.compute * estimate.mfu, fit.memory * estimate.mbu))
+    tensor, memory = fit.compute * estimate.tensor_share, fit.memory * estimate.memory_share
+    parts = np.stack((np.full_like(tensor, fit.base), tensor, memory))
     throttled = parts / np.maximum(1.0, parts.sum(axis=0))
     seconds = weights * estimate.step_s * deployment.parallelism.devices
     busy_j, compute_j, memory_j = (span_w * throttled) @ seconds

@@ -39,6 +39,10 @@ class StepRow:
         """Expected time of all executions of this row in the step [s]."""
         return self.work.count * self.work.executed * self.timing.seconds
 
+    def working_s(self, part_s: Array) -> Array:
+        """Time of all executions in which a unit works ``part_s`` of each, at most the whole of it [s]."""
+        return self.work.count * self.work.executed * np.minimum(part_s, self.timing.seconds)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEstimate:
@@ -145,6 +149,16 @@ class StepEstimate:
         [Databricks2023]
         """
         return self.read_bytes / (self.step_s * self.peak_bytes_per_s)
+
+    @property
+    def tensor_share(self) -> Array:
+        """Share of the step in which a device's tensor units work, on the padding of tiles too [-]."""
+        return sum((row.working_s(row.timing.compute_s) for row in self.rows), 0 * self.host_s) / self.step_s
+
+    @property
+    def memory_share(self) -> Array:
+        """Share of the step in which a device's memory works, at the rate that its kernels reach [-]."""
+        return sum((row.working_s(row.timing.memory_s) for row in self.rows), 0 * self.host_s) / self.step_s
 
     @property
     def bound(self) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def prefill(name: str) -> StepEstimate:
 @pytest.mark.parametrize("fit", load_power_fits().fits, ids=lambda fit: fit.architectures[0])
 def test_shares_are_fractions_with_a_known_error(fit: object) -> None:
     for name in ("base", "compute", "memory"):
-        assert 0 <= getattr(fit, name) <= 4.0, name
+        assert 0 <= getattr(fit, name) <= 2.0, name
     assert fit.points > 0  # type: ignore[attr-defined]
     assert 0 < fit.fit_mape < 0.5  # type: ignore[attr-defined]
 
@@ -65,6 +65,14 @@ def test_a_busy_device_draws_between_idle_and_tdp(name: str) -> None:
         watts = step_power_w(estimate, hardware=hardware, fit=fit)
         assert np.all(watts >= hardware.idle_w)
         assert np.all(watts <= hardware.tdp_w + 1e-9)
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_units_work_at_most_the_whole_step_and_padding_counts(name: str) -> None:
+    for estimate in (decode(name), prefill(name)):
+        for share in (estimate.tensor_share, estimate.memory_share):
+            assert np.all((share > 0) & (share <= 1))
+    assert decode(name).tensor_share[0] > 2 * decode(name).mfu[0]
 
 
 @pytest.mark.parametrize("name", SERVING)

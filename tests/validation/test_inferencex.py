@@ -24,10 +24,12 @@ def written(folder: Path, *rows: str) -> Path:
     return folder
 
 
-def row(metric: str, value: float, *, mode: str = "agg", engine: str = "vllm", layout: str = "4 4 0") -> str:
+def row(
+    metric: str, value: float, *, mode: str = "agg", engine: str = "vllm", layout: str = "4 4 0", clients: int = 64
+) -> str:
     tp, ep, attention = layout.split()
     notes = NOTES.format(7, mode, tp, ep, attention)
-    return f"B200 SXM,4,openai/gpt-oss-120b,{engine},mxfp4,{tp},{ep},64,8192,1024,{metric},{value},{notes}"
+    return f"B200 SXM,4,openai/gpt-oss-120b,{engine},mxfp4,{tp},{ep},{clients},8192,1024,{metric},{value},{notes}"
 
 
 def test_values_of_one_deployment_become_one_run_in_si_units(tmp_path: Path) -> None:
@@ -39,6 +41,17 @@ def test_values_of_one_deployment_become_one_run_in_si_units(tmp_path: Path) -> 
     scenario = found.run.scenario
     assert (scenario["isl_tokens"], scenario["osl_tokens"]) == (8192, 1024)
     assert (scenario["concurrency"], scenario["num_requests"]) == (64, 640)
+
+
+def test_a_run_that_stood_still_says_only_its_time_per_token(tmp_path: Path) -> None:
+    speeds = {64: 1000.0, 128: 150.0, 256: 210.0}
+    rows = [row("throughput_tok_s_per_gpu", speed, clients=clients) for clients, speed in speeds.items()]
+    rows += [row("tpot_ms", 5.0, clients=clients) for clients in speeds]
+    known = {
+        run.run.scenario["concurrency"]: "total_tokens_per_s" in run.run.measured
+        for run in load_inferencex(written(tmp_path, *rows))
+    }
+    assert known == {64: True, 128: False, 256: True}
 
 
 def test_attention_data_parallelism_shards_experts_over_the_same_devices(tmp_path: Path) -> None:

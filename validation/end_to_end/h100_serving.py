@@ -33,7 +33,7 @@ _GPUSTACK = {
 _MLENERGY = {
     "output_tok_s": ("steady_output_tokens_per_s", 1.0),
     "itl_ms": ("tpot_p50_s", MILLI),
-    "energy_per_output_token_j": ("energy_per_output_token_j", 1.0),
+    "power_w_all_gpus": ("power_w", 1.0),
 }
 
 

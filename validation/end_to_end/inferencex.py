@@ -39,6 +39,9 @@ METRICS: Mapping[str, tuple[str, float]] = {
 RANGE_RATIO = 0.8
 """The client draws lengths uniformly between that share of the nominal ones and the nominal ones."""
 REQUESTS_PER_SLOT = 10
+HUNG = 0.2
+"""Of the tokens/s that the same deployment reached with fewer requests in flight: a run below that stood still for most
+of its time (three of 2,900 do, the next one lies at 0.3), so that its tokens/s and joules say nothing of the engine."""
 
 # Chips whose 4-bit recipes multiply activations in that format too, and models that keep an FP8 cache on any chip.
 _FP4_CHIPS = ("MI355X",)
@@ -119,6 +122,8 @@ def _runs(rows: Iterable[Row], *, pools: str) -> Iterable[TodayRun]:
         first.setdefault(key, row)
     for key, measured in grouped.items():
         row = first[key]
+        if _hung(key, grouped):
+            measured = {"tpot_p50_s": measured["tpot_p50_s"]}
         scenario = {"id": "-".join(("inferencex", *key)), **_scenario(row)}
         yield TodayRun(
             run=MeasuredRun(source="inferencex", scenario=scenario, measured=measured),
@@ -129,6 +134,17 @@ def _runs(rows: Iterable[Row], *, pools: str) -> Iterable[TodayRun]:
             pools=pools,
             speculation=_note(row, "spec"),
         )
+
+
+def _hung(key: tuple[str, ...], grouped: Mapping[tuple[str, ...], Mapping[str, float]]) -> bool:
+    """Whether a run was slower than ``HUNG`` of the same deployment's with fewer of the same requests in flight."""
+    config, concurrency, *lengths = key
+    fewer = (
+        measured.get("total_tokens_per_s", 0.0)
+        for (other, in_flight, *others), measured in grouped.items()
+        if (other, others) == (config, lengths) and int(in_flight) < int(concurrency)
+    )
+    return grouped[key].get("total_tokens_per_s", float("inf")) < HUNG * max(fewer, default=0.0)
 
 
 def _devices(row: Row) -> int:

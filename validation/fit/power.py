@@ -2,8 +2,9 @@
 
 Measured: the Splitwise A100 runs give, relative to TDP, an average that their long decode phase sets and a peak that
 their prompt phase sets where it lasts longer than a sampling period. InferenceX's closed loops give joules per token:
-times the tokens per second of the same deployment they are the watts of an accelerator, at the MFU and MBU that the
-measured speed implies. Printed are errors with each model left out, and with the accelerator's own runs left out.
+times the tokens per second of the same deployment they are the watts of an accelerator; ML.ENERGY's steady states on
+H100 give watts. Units work the shares of the time that are predicted, times the measured over the predicted speed.
+Printed are errors with each model left out, of each source fitted on the others, and with the architecture left out.
 Writes hardware_profiles/calibration/power.yaml.
 """
 
@@ -20,7 +21,7 @@ import yaml
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
-from simulator.engine.runs.answers import answer
+from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.errors import RoofcastError
@@ -30,26 +31,31 @@ from simulator.specs.hardware.power import PowerFit, PowerFits
 from simulator.specs.loading import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.inferencex import load_inferencex
-from validation.end_to_end.runs import read_rows
-from validation.end_to_end.sources import splitwise
+from validation.end_to_end.runs import MeasuredRun, read_rows
+from validation.end_to_end.sources import load_source, splitwise
 from validation.writing import write_whole
 
 Array = NDArray[np.float64]
-DATE = "2026-11-22"
+DATE = "2026-11-23"
 ENERGY, SPEED = "energy_per_output_token_j", "total_tokens_per_s"
+POWER, STEADY_SPEED = "power_w", "steady_output_tokens_per_s"
 POWER_NOTE = re.compile(r"peak_power=([0-9.]+) average_power=([0-9.]+)")
 # Shorter prompt phases fall between two samples of the power counter.
 SAMPLED_PREFILL_S = 0.25
 # Longer prompts keep the average low for reasons that the notes do not give; longer outputs ended early.
 MAX_ISL, OSL = 2048, 128
-HIGHEST = 4.0
-"""Of a share: what exceeds 1 together is cut off at TDP, where the clock falls long before the peak rate is reached."""
+HIGHEST = 2.0
+"""Of a share: what exceeds 1 together is cut off at TDP, where the clock falls before the units work all the time."""
 ROUNDS, SMALLEST_MISS = 20, 0.02
 """Of the reweighting that turns squares into absolute deviations."""
 LOOPS: Mapping[str, tuple[str, ...]] = {
-    "hopper": ("h200-sxm-141gb",),
+    "hopper": ("h200-sxm-141gb", "h100-sxm-80gb"),
     "blackwell": ("b200-sxm",),
     "cdna4": ("mi355x",),
+}
+SOURCES = {
+    "inferencex": "InferenceX (database dump of 2026-07-20), joules per output token times tokens/s of the same loops",
+    "mlenergy": "ML.ENERGY v3 (2026-02), watts of steady states",
 }
 STANDS_FOR: Mapping[str, tuple[str, ...]] = {
     "hopper": ("hopper",),
@@ -61,18 +67,20 @@ STANDS_FOR: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """Measured share of the range between idle and TDP, and the predicted MFU and MBU of the phase."""
+    """Measured share of the range between idle and TDP, and the shares of the time in which the units work."""
 
     share: float
-    mfu: float
-    mbu: float
+    tensor: float
+    memory: float
     model: str = ""
+    source: str = ""
 
 
 def _draw(phase: PhaseEstimate, *, relative_power: float, hardware: AcceleratorSpec) -> Draw:
     span = hardware.tdp_w - hardware.idle_w
     share = min(1.0, (relative_power * hardware.tdp_w - hardware.idle_w) / span)
-    return Draw(share=share, mfu=phase.mean(phase.estimate.mfu), mbu=phase.mean(phase.estimate.mbu))
+    estimate = phase.estimate
+    return Draw(share=share, tensor=phase.mean(estimate.tensor_share), memory=phase.mean(estimate.memory_share))
 
 
 def draws(rows: list[dict[str, str]]) -> Iterator[Draw]:
@@ -93,37 +101,45 @@ def draws(rows: list[dict[str, str]]) -> Iterator[Draw]:
 
 
 def loop_draws(data: Path, *, hardware_names: tuple[str, ...], every: int) -> Iterator[Draw]:
-    """One draw per closed loop whose joules were recorded; what cannot be run is left out."""
+    """One draw per closed loop whose joules or watts were recorded; what cannot be run is left out."""
+    inferencex = (item.run for item in load_inferencex(data) if item.speculation == "none")
     runs = [
-        item
-        for item in load_inferencex(data)
-        if item.run.scenario["hardware"] in hardware_names
-        and item.speculation == "none"
-        and {ENERGY, SPEED} <= item.run.measured.keys()
+        run
+        for run in (*inferencex, *load_source("mlenergy", data))
+        if run.scenario["hardware"] in hardware_names
+        and ({ENERGY, SPEED} <= run.measured.keys() or POWER in run.measured)
     ]
-    for item in runs[::every]:
+    for run in runs[::every]:
         try:
-            result = answer(validate(ScenarioSpec, item.run.scenario, where=item.run.source))
+            result = answer(validate(ScenarioSpec, run.scenario, where=run.source))
         except RoofcastError:
             continue
-        assert isinstance(result.run, UniformRun), "a closed loop is no served load"
-        hardware, measured = result.deployment.hardware, item.run.measured
+        yield _loop_draw(run, result)
+
+
+def _loop_draw(run: MeasuredRun, result: ScenarioResult) -> Draw:
+    assert isinstance(result.run, UniformRun), "a closed loop is no served load"
+    hardware, measured = result.deployment.hardware, run.measured
+    if POWER in measured:
+        assert result.steady_output_tokens_per_s is not None
+        speed, watts = measured[STEADY_SPEED] / result.steady_output_tokens_per_s, measured[POWER]
+    else:
         speed = measured[SPEED] / result.total_tokens_per_s
-        devices = result.deployment.parallelism.devices * result.scenario.replicas
-        output_tokens_per_s = result.output_tokens_per_s * speed
-        watts = measured[ENERGY] * output_tokens_per_s / devices
-        phases = [phase for phase in (result.run.prefill, result.run.decode) if phase is not None]
-        total_s = sum(phase.total_s for phase in phases)
-        mfu, mbu = (
-            speed * sum(phase.total_s * phase.mean(getattr(phase.estimate, name)) for phase in phases) / total_s
-            for name in ("mfu", "mbu")
-        )
-        share = (watts - hardware.idle_w) / (hardware.tdp_w - hardware.idle_w)
-        yield Draw(share=min(1.0, share), mfu=mfu, mbu=mbu, model=item.model)
+        watts = measured[ENERGY] * result.output_tokens_per_s * speed
+    phases = [phase for phase in (result.run.prefill, result.run.decode) if phase is not None]
+    total_s = sum(phase.total_s for phase in phases)
+    tensor, memory = (
+        speed * sum(phase.total_s * phase.mean(getattr(phase.estimate, name)) for phase in phases) / total_s
+        for name in ("tensor_share", "memory_share")
+    )
+    devices = result.deployment.parallelism.devices * result.scenario.replicas
+    share = (watts / devices - hardware.idle_w) / (hardware.tdp_w - hardware.idle_w)
+    model = str(run.scenario["model"])
+    return Draw(share=min(1.0, share), tensor=tensor, memory=memory, model=model, source=run.source)
 
 
 def _features(known: Sequence[Draw]) -> tuple[Array, Array]:
-    features = np.array([[1.0, draw.mfu, draw.mbu] for draw in known])
+    features = np.array([[1.0, draw.tensor, draw.memory] for draw in known])
     return features, np.array([draw.share for draw in known])
 
 
@@ -156,24 +172,27 @@ def fit_loops(data: Path, *, every: int) -> list[PowerFit]:
     for name, draws_here in known.items():
         hardware = load_hardware(LOOPS[name][0])
         parameters = absolute_deviations(draws_here)
-        models = sorted({draw.model for draw in draws_here})
-        held_out = [
-            watt_errors(
-                [draw for draw in draws_here if draw.model == model],
-                absolute_deviations([draw for draw in draws_here if draw.model != model]),
-                hardware=hardware,
-            )
-            for model in models
-        ]
+        held_out = {
+            field: [
+                watt_errors(
+                    [draw for draw in draws_here if getattr(draw, field) == value],
+                    absolute_deviations([draw for draw in draws_here if getattr(draw, field) != value]),
+                    hardware=hardware,
+                )
+                for value in sorted({getattr(draw, field) for draw in draws_here})
+            ]
+            for field in ("model", "source")
+            if len({getattr(draw, field) for draw in draws_here}) > 1
+        }
         others = [draw for other, some in known.items() if other != name for draw in some]
-        foreign = watt_errors(draws_here, absolute_deviations(others), hardware=hardware)
+        held_out["architecture"] = [watt_errors(draws_here, absolute_deviations(others), hardware=hardware)]
         fit_errors = watt_errors(draws_here, parameters, hardware=hardware)
-        score = float(np.abs(np.concatenate(held_out)).mean())
-        print(
-            f"{name}: {parameters.round(3)} of {len(draws_here)} runs: fit {np.abs(fit_errors).mean():.1%}, one model "
-            f"left out {score:.1%} ({', '.join(f'{errors.mean():+.1%}' for errors in held_out)}), fitted on other "
-            f"accelerators {np.abs(foreign).mean():.1%}"
-        )
+        print(f"{name}: {parameters.round(3)} of {len(draws_here)} runs: fit {np.abs(fit_errors).mean():.1%}")
+        for field, errors in held_out.items():
+            means = ", ".join(f"{each.mean():+.1%}" for each in errors)
+            print(f"  one {field} left out: {np.abs(np.concatenate(errors)).mean():.1%} ({means})")
+        score = float(np.abs(np.concatenate(held_out["model"])).mean())
+        sources = ", ".join(SOURCES[source] for source in sorted({draw.source for draw in draws_here}))
         found.append(
             _named(
                 parameters,
@@ -181,8 +200,7 @@ def fit_loops(data: Path, *, every: int) -> list[PowerFit]:
                 fit_mape=float(np.abs(fit_errors).mean()),
                 score_mape=score,
                 points=len(draws_here),
-                source=f"InferenceX (database dump of 2026-07-20), {LOOPS[name][0]}: joules per output token times "
-                "tokens/s of the same closed loops; score: watts with each model left out",
+                source=f"{sources}: {' and '.join(LOOPS[name])}; score: watts with each model left out",
             )
         )
     return found
@@ -191,7 +209,7 @@ def fit_loops(data: Path, *, every: int) -> list[PowerFit]:
 def fit_power(known: list[Draw]) -> PowerFit:
     """Non-negative least squares of the shares; the error is that of the shares' own scale."""
     features, shares = _features(known)
-    parameters = lsq_linear(features, shares, bounds=(0.0, 1.5)).x
+    parameters = lsq_linear(features, shares, bounds=(0.0, HIGHEST)).x
     return _named(
         parameters,
         architectures=("ampere",),

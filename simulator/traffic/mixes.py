@@ -13,15 +13,15 @@ from simulator.traffic.lengths import LengthDistribution, RequestMix
 from simulator.traffic.requests import NO_PREFIX, Floats, Ints, Requests, make_requests
 
 PREFIX_GROWTH = 1.02
-"""Ratio between neighbouring lengths of cached prefixes; a request takes the one at or below its share."""
+"""Ratio between neighbouring lengths of cached prefixes; a request takes the one that is nearest to its share."""
 
 
 def _cached_prefixes(prompts: Ints, *, fraction: float, block_size_tokens: int) -> tuple[Ints, Ints, Ints]:
     """Prefix list of each request, and lists that are beginnings of one another, so that the longest serves all."""
     blocks = np.rint(fraction * prompts / block_size_tokens).astype(np.int64)
     powers = np.arange(1 + int(np.log(max(int(blocks.max()), 1)) / np.log(PREFIX_GROWTH)))
-    lengths = np.unique(np.append(PREFIX_GROWTH**powers, 0).astype(np.int64))
-    lists = np.searchsorted(lengths, blocks, side="right") - 1
+    lengths = np.unique(np.append(PREFIX_GROWTH**powers, (0, blocks.max())).astype(np.int64))
+    lists = np.searchsorted((lengths[1:] + lengths[:-1]) / 2, blocks, side="right")
     starts = np.concatenate([[0], np.cumsum(lengths)])
     ids = np.concatenate([np.arange(length) for length in lengths])
     return np.where(lengths[lists] > 0, lists, NO_PREFIX), starts, ids

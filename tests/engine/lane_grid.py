@@ -35,8 +35,8 @@ class Agreement:
     errors: np.ndarray
 
 
-def _drawn(rng: np.random.Generator) -> tuple[Deployment, RequestMix, float, str]:
-    """A question from the grid: prompts up to ten times as long as answers, Poisson arrivals, below saturation."""
+def _drawn(rng: np.random.Generator, *, arrival_cv: float) -> tuple[Deployment, RequestMix, float, str]:
+    """A question from the grid: prompts up to ten times as long as answers, below saturation."""
     model, degrees = MODELS[rng.integers(len(MODELS))]
     hardware, tp_size = HARDWARE[rng.integers(len(HARDWARE))], int(rng.choice(degrees))
     osl = float(np.exp(rng.uniform(np.log(32), np.log(600))))
@@ -52,7 +52,9 @@ def _drawn(rng: np.random.Generator) -> tuple[Deployment, RequestMix, float, str
         engine=engine,
     )
     mix = RequestMix(
-        isl=LengthDistribution(mean_tokens=isl, cv=isl_cv), osl=LengthDistribution(mean_tokens=osl, cv=osl_cv)
+        isl=LengthDistribution(mean_tokens=isl, cv=isl_cv),
+        osl=LengthDistribution(mean_tokens=osl, cv=osl_cv),
+        arrival_cv=arrival_cv,
     )
     label = f"{model} {hardware} tp{tp_size} isl {isl:.0f}/{isl_cv} osl {osl:.0f}/{osl_cv} load {load}"
     return deployment, mix, load, label
@@ -64,9 +66,9 @@ def _simulated(deployment: Deployment, mix: RequestMix, *, rate_per_s: float, se
     return simulate_rate(served_deployment(deployment), samples=samples, rate_per_s=rate_per_s, objectives=())
 
 
-def compare(rng: np.random.Generator) -> Agreement | None:
+def compare(rng: np.random.Generator, *, arrival_cv: float) -> Agreement | None:
     """One case, or None where the drawn model does not fit the drawn device."""
-    deployment, mix, load, label = _drawn(rng)
+    deployment, mix, load, label = _drawn(rng, arrival_cv=arrival_cv)
     if not memory_plan(deployment).fits:
         return None
     curve = lane_curve(deployment, mix=mix)
@@ -85,12 +87,12 @@ def compare(rng: np.random.Generator) -> Agreement | None:
     return Agreement(label=label, errors=errors)
 
 
-def compare_many(*, seed: int, cases: int) -> list[Agreement]:
-    """That many cases that fit."""
+def compare_many(*, seed: int, cases: int, arrival_cv: float = 1.0) -> list[Agreement]:
+    """That many cases that fit; Poisson arrivals, or gamma gaps of another variability."""
     rng = np.random.default_rng(seed)
     found: list[Agreement] = []
     while len(found) < cases:
-        case = compare(rng)
+        case = compare(rng, arrival_cv=arrival_cv)
         if case is not None:
             found.append(case)
     return found

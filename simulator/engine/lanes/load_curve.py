@@ -75,13 +75,12 @@ class LoadCurve:
 
     def slowed(self, factor: float) -> LoadCurve:
         """The same lane where every step takes ``factor`` times as long; what requests cost the host stays."""
-        costs = replace(self.costs, added_s=factor * self.costs.added_s, growth_s=factor * self.costs.growth_s)
         return replace(
             self,
             decode_s=factor * self.decode_s,
             prefill_s=factor * self.prefill_s,
             full_prompt_s=factor * self.full_prompt_s,
-            costs=costs,
+            costs=self.costs.scaled(factor),
         )
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 from simulator.engine.lanes.load_curve import LoadCurve
 from simulator.engine.lanes.pricing import PromptCostsAt
 from simulator.engine.lanes.queueing import busy_servers_probability, smooth_arrivals_factor, wait_probability
+from simulator.engine.lanes.renewal import followers
 from simulator.engine.lanes.rows import LaneRows, PromptSteps, prompt_steps, rows_of_one
 from simulator.traffic.lengths import Array, RequestMix, normal_points
 
@@ -197,7 +198,9 @@ def lane_states(rows: LaneRows) -> LaneState:
     costs = rows.prompt_costs(occupancy.mean)
     variability = _service_variability(rows, costs, sequences=occupancy.mean, decode_s=steps.decode_s)
     own_s = steps.decode_s / np.minimum(per_step, 1.0) + steps.prefill_s
-    idle = occupancy.idle_probability * np.exp(-rates_per_s * own_s) if mix.decode_steps > 0 else 1 - stable
+    idle = 1 - stable
+    if mix.decode_steps > 0:
+        idle = occupancy.idle_probability * followers(rates_per_s * own_s, arrival_cv=mix.arrival_cv).none
     service_cv = np.sqrt(variability)
     # Both are one for Poisson arrivals.
     less = smooth_arrivals_factor(load=stable, service_cv=service_cv, arrival_cv=mix.arrival_cv)

@@ -9,8 +9,9 @@ its length and by the sequences that decode beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from math import sqrt
 
 import numpy as np
@@ -41,6 +42,8 @@ class PricedNodes:
     plain_s : decoding alone; shared_s : with prompts of ``size_tokens``, [sizes, nodes], in the order of SIZE_WEIGHTS
     full_s : filled with an average piece of a prompt; fresh_full_s : with the beginnings of prompts
     room_tokens : what the token budget leaves to prompts; earlier_tokens : context of that average piece
+    own_tokens : context that one prompt as long as the room has beyond that of the beginnings
+    cached_per_token : context from the prefix cache for each token that is computed
     """
 
     nodes: Array
@@ -51,6 +54,8 @@ class PricedNodes:
     size_tokens: Array
     room_tokens: Array
     earlier_tokens: Array
+    own_tokens: Array
+    cached_per_token: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +118,7 @@ class _Cases:
     attended: Array
 
 
-def _joined(cases: tuple[_Cases, ...], *, cached_tokens: float) -> StepShape:
+def _joined(cases: tuple[_Cases, ...]) -> StepShape:
     """All kinds of steps as the cases of one."""
 
     def joined(name: str) -> Array:
@@ -123,7 +128,7 @@ def _joined(cases: tuple[_Cases, ...], *, cached_tokens: float) -> StepShape:
     return mixed_step(
         prefill_sequences=tokens / piece,
         prefill_tokens=piece,
-        prefill_context=np.maximum(joined("earlier") + cached_tokens, 0.0),
+        prefill_context=joined("earlier"),
         decode_sequences=joined("sequences"),
         decode_context=joined("attended"),
     )
@@ -163,6 +168,8 @@ class NodeSteps:
     size_tokens: Array
     room_tokens: Array
     earlier_tokens: Array
+    own_tokens: Array
+    cached_per_token: float
 
     def priced(self, seconds: Array) -> PricedNodes:
         """Step times by kind, from those of the cases of ``step`` [s]."""
@@ -182,6 +189,8 @@ class NodeSteps:
             size_tokens=self.size_tokens,
             room_tokens=self.room_tokens,
             earlier_tokens=self.earlier_tokens,
+            own_tokens=self.own_tokens,
+            cached_per_token=self.cached_per_token,
         )
 
 
@@ -202,6 +211,10 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
     # Most tokens are in long prompts: a token's prompt has (1 + cv^2) times the mean length.
     earlier = np.maximum(mix.new_prompt_tokens * (1 + mix.isl.cv**2) - piece, 0.0) / 2
     cut = np.maximum(sizes.tokens - size_tokens, 0.0) / (2 * sizes.number)
+    # A prompt finds its share of tokens in the prefix cache, a long one more of them.
+    cached_per_token = max(mix.isl.mean_tokens / mix.new_prompt_tokens - 1, 0.0)
+    cached = cached_per_token * sizes.tokens / sizes.number
+    cached_piece = np.full_like(nodes, cached_per_token * mix.new_prompt_tokens * (1 + mix.isl.cv**2))
     computed = computed_sequences(np.maximum(nodes, 1.0), largest=graph_sequences)
     smaller, larger = _graph_sizes(computed, largest=graph_sequences)
     few = np.array(sorted({*range(0, len(nodes), 2), len(nodes) - 1}))
@@ -213,14 +226,14 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
 
     cases = (
         _plain_cases(mix, nodes=nodes, piece=piece, sequences=smaller),
-        beside(size_tokens[0], size_tokens[0] / sizes.number, cut[0], at=slice(None)),
-        beside(room, piece, earlier, at=slice(None)),
-        *(beside(size_tokens[kind], size_tokens[kind] / sizes.number, cut[kind], at=few) for kind in (1, 2)),
-        beside(room, piece, np.zeros_like(nodes), at=few),
+        beside(size_tokens[0], size_tokens[0] / sizes.number, (cut + cached)[0], at=slice(None)),
+        beside(room, piece, earlier + cached_piece, at=slice(None)),
+        *(beside(size_tokens[kind], size_tokens[kind] / sizes.number, (cut + cached)[kind], at=few) for kind in (1, 2)),
+        beside(room, piece, cached_piece, at=few),
         _plain_cases(mix, nodes=nodes, piece=piece, sequences=larger),
     )
     return NodeSteps(
-        step=_joined(cases, cached_tokens=mix.isl.mean_tokens - mix.new_prompt_tokens),
+        step=_joined(cases),
         nodes=nodes,
         few=few,
         computed=computed,
@@ -229,6 +242,8 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
         size_tokens=size_tokens,
         room_tokens=room,
         earlier_tokens=earlier,
+        own_tokens=(room - piece) / 2 + cached_per_token * room - cached_piece,
+        cached_per_token=cached_per_token,
     )
 
 
@@ -271,14 +286,29 @@ class PromptCostsAt:
 class PromptCosts:
     """What steps of a lane take longer for prompt tokens, at the nodes.
 
-    tokens, added_s : prompt tokens of a step, ascending, and the time they add [points, nodes]
-    growth_s : more time per step and token of context that a full step's pieces have before them [s]
+    tokens, added_s : prompt tokens of a step, ascending, and the time they add as one prompt [points, nodes]
+    together_s : the time they add as several prompts, which do not have each other as context [points, nodes]
+    growth_s : more time of a full step per token and half of the context that its prompt's length brings it [s]
     """
 
     nodes: Array
     tokens: Array
     added_s: Array
+    together_s: Array
     growth_s: Array
+
+    def scaled(self, factor: float) -> PromptCosts:
+        """All times ``factor`` times as long."""
+        return replace(
+            self,
+            added_s=factor * self.added_s,
+            together_s=factor * self.together_s,
+            growth_s=factor * self.growth_s,
+        )
+
+    def of_several(self) -> PromptCosts:
+        """What several prompts add that have so many tokens together."""
+        return replace(self, added_s=self.together_s)
 
     def added_by_s(self, tokens: Array, *, sequences: Array) -> Array:
         """``PromptCostsAt.added_by_s`` beside each number of decoding sequences, [len(sequences), lengths] [s]."""
@@ -340,15 +370,41 @@ def stack_costs(costs: Sequence[PromptCosts]) -> LaneCosts:
 
 
 def prompt_costs(priced: PricedNodes) -> PromptCosts:
-    """What prompts add at the nodes, from nothing to a full step."""
-    nothing = np.zeros((1, len(priced.nodes)))
-    sizes = list(ASCENDING)
-    added_s = (nothing, priced.shared_s[sizes] - priced.plain_s, [priced.fresh_full_s - priced.plain_s])
-    earlier = priced.earlier_tokens
-    growth_s = (priced.full_s - priced.fresh_full_s) / np.maximum(earlier, 1.0)
+    """What one prompt adds at the nodes, from nothing to a full step of its own.
+
+    A step full of several prompts has less context than one that a long prompt fills: the difference is priced by what
+    context costs between the steps that are full of beginnings and of average pieces. It grows with the square of the
+    length, which takes points between those that are priced.
+    """
+    earlier, room = priced.earlier_tokens, priced.room_tokens
+    growth_s = np.maximum(priced.full_s - priced.fresh_full_s, 0.0) / np.maximum(earlier, 1.0)
+    growth_s = np.where(earlier > 0, growth_s, 0.0)
+    slope = 1 / 2 + priced.cached_per_token
+
+    def own_s(tokens: Array) -> Array:
+        """More time of a prompt than of as many tokens of the full step."""
+        priced_s: Array = growth_s * tokens / room * (priced.own_tokens + slope * (tokens - room))
+        return priced_s
+
+    low, usual, longest = priced.size_tokens[list(ASCENDING)]
+    low_s, usual_s, longest_s = priced.shared_s[list(ASCENDING)] - priced.plain_s
+    fresh_s = priced.fresh_full_s - priced.plain_s
+    tokens, alone_s, among_s = [np.zeros_like(room), low], [np.zeros_like(room), low_s], [np.zeros_like(room), low_s]
+    ends = (
+        (usual, usual_s, usual_s - own_s(usual)),
+        (longest, longest_s, longest_s - own_s(longest)),
+        (room, fresh_s, fresh_s),
+    )
+    for (left, left_s, left_bare_s), (right, right_s, right_bare_s) in pairwise(ends):
+        middle = np.sqrt(left * right)
+        share = (middle - left) / np.maximum(right - left, 1.0)
+        tokens += [left, middle]
+        alone_s += [left_s, left_bare_s + share * (right_bare_s - left_bare_s) + own_s(middle)]
+        among_s += [left_s, left_s + share * (right_s - left_s)]
     return PromptCosts(
         nodes=priced.nodes,
-        tokens=np.concatenate((nothing, priced.size_tokens[sizes], [priced.room_tokens])),
-        added_s=np.maximum.accumulate(np.concatenate(added_s)),
-        growth_s=np.where(earlier > 0, np.maximum(growth_s, 0.0), 0.0),
+        tokens=np.stack((*tokens, room)),
+        added_s=np.maximum.accumulate(np.stack((*alone_s, fresh_s + own_s(room)))),
+        together_s=np.maximum.accumulate(np.stack((*among_s, fresh_s))),
+        growth_s=2 * slope * growth_s,
     )

@@ -71,7 +71,7 @@ def prompt_batches(curve: LoadCurve) -> PromptBatches:
     prompts = np.geomspace(1, most, _POINTS) if most > 1 else np.ones(1)
     met = np.maximum(mean_tokens * prompts[:, None] * (1 + (tokens / mean_tokens - 1) / np.sqrt(prompts)[:, None]), 1.0)
     step_s = curve.decode_s[0] * np.maximum(met / budget, 1.0)
-    step_s = step_s + curve.costs.added_by_s(met, sequences=np.zeros(len(prompts)))
+    step_s = step_s + curve.costs.of_several().added_by_s(met, sequences=np.zeros(len(prompts)))
     mean_s = step_s.mean(axis=1)
     # Several prompts do not have each other as context, as one of their length would.
     missed = float(curve.full_prompt_s[0] * most / mean_s[-1])

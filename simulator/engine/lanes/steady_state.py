@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.engine.lanes.load_curve import LoadCurve
 from simulator.engine.lanes.occupancy import LaneState, lane_states
-from simulator.engine.lanes.queueing import arrivals_after_one, window_factor
+from simulator.engine.lanes.queueing import window_factor
+from simulator.engine.lanes.renewal import Followers, followers
 from simulator.engine.lanes.rows import HIGHEST_LOAD, LaneRows, rows_of_one
 from simulator.engine.lanes.samples import (
     SAMPLES,
@@ -167,11 +168,12 @@ def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
     # An answer of two tokens ends before the prompts that came during its own can be in its way.
     before_s = np.where(decode_steps > 1, joined_s - 2 * lane.steps.step_s[:, None], 0.0)
     exposed_s = np.maximum(decode_steps * plain_s + before_s, plain_s)
+    later = followers(rates * exposed_s, arrival_cv=mix.arrival_cv)
     added_s = compound_s(
         Draw.LATER_PROMPTS,
-        none=np.exp(-rates * exposed_s),
-        mean_s=load * exposed_s / (1 - load),
-        variance=rates * exposed_s * prefill_s**2 * (1 + prompt_variance[:, None]) / (1 - load) ** 3,
+        none=later.none,
+        mean_s=later.mean * load / (rates * (1 - load)),
+        variance=later.mean * prefill_s**2 * (later.dispersion + prompt_variance[:, None]) / (1 - load) ** 3,
     )
     tpot_s: Array = np.minimum(plain_s + added_s / decode_steps, np.maximum(fullest_s, plain_s))
     return tpot_s
@@ -192,7 +194,7 @@ def _arrivals(lane: LaneState) -> _Arrivals:
     own_s = own_s + lane.costs.added_by_s(new_tokens)
     in_flight_s = _in_flight_s(lane)
     rest_s = in_flight_s * uniform(Draw.RESIDUAL)
-    aligned_s = rest_s + steps.decode_s[:, None] + _company_s(lane, in_flight_s=in_flight_s)
+    aligned_s = rest_s + steps.decode_s[:, None] + _company_s(lane, in_flight_s=in_flight_s, rest_s=rest_s)
     # Nobody waits for the budget of an idle lane, so that those who find it busy wait the more often.
     waits = np.minimum(lane.budget_wait_probability / np.maximum(1 - lane.idle_probability, _EPSILON), 1.0)
     budget_s = delayed_s(Draw.BUDGET_WAIT, probability=waits, conditional_mean_s=lane.budget_conditional_s)
@@ -212,31 +214,38 @@ def _in_flight_s(lane: LaneState) -> Array:
     # Weighting a log-normal by its size shifts it up by its log-variance.
     size = np.exp(np.sqrt(log_variance) * normal(Draw.IN_FLIGHT_SIZE) + log_variance / 2)
     size = np.minimum(size, np.maximum(1 + lane.room_prompts, 1.0)[:, None])
-    recent = arrivals_after_one(steps.time_share, arrival_cv=lane.rows.mix.arrival_cv)
+    # Arrivals at random moments fall into such a step as often as there is one; others the more or less often.
+    without = (1 - steps.time_share) * np.exp(steps.time_share)
+    recent = 1 - without * followers(steps.time_share, arrival_cv=lane.rows.mix.arrival_cv).none
     carries_prompts = uniform(Draw.IN_FLIGHT_KIND) < recent[:, None]
     prompts_s = (steps.prompt_step_s - steps.decode_s)[:, None] * size
     in_flight_s: Array = steps.decode_s[:, None] + np.where(carries_prompts, prompts_s, 0.0)
     return in_flight_s
 
 
-def _company_s(lane: LaneState, *, in_flight_s: Array) -> Array:
+def _company_s(lane: LaneState, *, in_flight_s: Array, rest_s: Array) -> Array:
     """What others' prompts add to the step ahead and to the own one, as far as the budget takes them [s].
 
-    None, or a log-normal with the two moments of a compound Poisson sum; the step in which those of the step ahead
-    arrived varies in length itself.
+    None, or a log-normal with the two moments of a compound sum; the step in which those of the step ahead arrived
+    varies in length itself.
     """
     steps, rates = lane.steps, lane.rates_per_s[:, None]
     room = lane.room_prompts[:, None]
-    cv = lane.rows.mix.arrival_cv
-    ahead = np.minimum(arrivals_after_one(rates * steps.step_s[:, None], arrival_cv=cv), room + 1)
-    count = np.maximum(ahead + np.minimum(arrivals_after_one(rates * in_flight_s, arrival_cv=cv), room), _EPSILON)
-    some = -np.expm1(-count)
+
+    def met(time_s: Array) -> Followers:
+        return followers(rates * time_s, arrival_cv=lane.rows.mix.arrival_cv)
+
+    gone_s, step_s = in_flight_s - rest_s, steps.step_s[:, None]
+    gone, all_met = met(gone_s), met(in_flight_s + step_s)
+    ahead = np.minimum(met(gone_s + step_s).mean - gone.mean, room + 1)
+    count = np.maximum(ahead + np.minimum(gone.mean + met(rest_s).mean, room), _EPSILON)
+    some = 1 - all_met.none ** (count / np.maximum(all_met.mean, _EPSILON))
     length_variance = np.maximum(steps.length_biased_s / steps.step_s - 1, 0.0)[:, None]
-    square_ratio = (1 + (1 + lane.rows.mix.isl.cv**2) / count + length_variance * (ahead / count) ** 2) * some
+    number = (all_met.dispersion + lane.rows.mix.isl.cv**2) / count
+    square_ratio = (1 + number + length_variance * (ahead / count) ** 2) * some
     log_variance = np.log(np.maximum(square_ratio, 1.0))
     prompts = count / some * np.exp(np.sqrt(log_variance) * normal(Draw.COMPANY_SIZE) - log_variance / 2)
-    met = uniform(Draw.COMPANY) < some
-    company_s: Array = np.where(met, prompts, 0.0) * steps.prefill_s[:, None]
+    company_s: Array = np.where(uniform(Draw.COMPANY) < some, prompts, 0.0) * steps.prefill_s[:, None]
     return company_s
 
 
@@ -289,9 +298,10 @@ def _steady_states(rows: LaneRows) -> SteadyState:
     long as answers, up to seven tenths of saturation; tests/engine/lanes/test_steady_agreement.py) means differ from
     the event simulation by 1 to 2 % and p95 by 2 to 4 % on average; 88 % of cases are within 5 % and 10 % in all,
     the worst of 100 within 15 % and 25 %. Beyond that range TPOT, E2E and batch stay within 2 to 4 % on average, and
-    TTFT does not: 7 % (p95 14 %) at eight tenths of saturation, 29 % (38 %, mostly too high) at nine; for gamma gaps
-    with a coefficient of variation of 2 at half of saturation 21 % (30 %) too low, closer to it of no use. Errors are
-    larger for longer prompts as well. What is decided by TTFT there belongs to the event simulation.
+    TTFT does not: 7 % (p95 14 %) at eight tenths of saturation, 29 % (38 %, mostly too high) at nine. With gamma gaps
+    of a coefficient of variation of 2, up to six tenths, it is 10 % (p95 11 %) off on average and TPOT 2 % (3 %), with
+    one of 1.5 4 % (7 %) and 1 % (2 %). Errors are larger for longer prompts as well. What is decided by TTFT there
+    belongs to the event simulation.
 
     Behind round robin over k replicas each gets every k-th arrival: gaps of variability 1 / sqrt(k) (``arrival_cv``).
     Against 4 and 8 replicas of three set-ups mean TTFT is then within 2, 8 and 14 % on average at 0.5, 0.7 and 0.9 of

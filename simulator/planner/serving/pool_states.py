@@ -64,15 +64,12 @@ def decode_mix(mix: RequestMix) -> RequestMix:
 
 def decode_curve(curve: LoadCurve) -> LoadCurve:
     """A lane without prompts: whoever arrives joins the next step, and has passed the front end elsewhere."""
-    costs = replace(
-        curve.costs, added_s=np.zeros_like(curve.costs.added_s), growth_s=np.zeros_like(curve.costs.growth_s)
-    )
     return replace(
         curve,
         # Not zero: what prompts add is divided by itself.
         prefill_s=_EPSILON * curve.decode_s,
         size_variance=np.zeros_like(curve.size_variance),
-        costs=costs,
+        costs=curve.costs.scaled(0.0),
         limits=replace(curve.limits, request_s=0.0, prompt_token_s=0.0),
     )
 

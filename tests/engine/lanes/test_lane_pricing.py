@@ -7,7 +7,7 @@ import pytest
 
 from simulator.engine.lanes.load_curve import LaneLimits, lane_curve, load_curve
 from simulator.engine.lanes.pricing import SIZE_WEIGHTS, computed_sequences, node_steps
-from simulator.operators.step_shape import decode_step
+from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.compiled import steps_seconds
 from simulator.phases.deployment import deploy
 from simulator.phases.tabulate import compile_steps
@@ -55,6 +55,27 @@ def test_linear_steps_make_a_prompts_cost_linear() -> None:
         added_s = curve.costs.added_by_s(lengths, sequences=np.array([sequences]))[0]
         np.testing.assert_allclose(added_s, TOKEN_S * lengths, rtol=0.02)
     np.testing.assert_allclose(curve.prefill_s, 900 * TOKEN_S, rtol=0.02)
+
+
+@pytest.mark.parametrize("hit", [0.0, 0.8])
+def test_a_long_prompt_costs_what_its_steps_do(hit: float) -> None:
+    """Its context, of its own tokens and of cached ones, grows with its length."""
+    deployment = deploy(
+        model=load_model("llama-3.1-8b"),
+        hardware=load_hardware("h100"),
+        engine=EngineSpec(max_num_batched_tokens=8192, max_num_seqs=64),
+    )
+    asked = RequestMix(
+        isl=LengthDistribution(mean_tokens=2000 / (1 - hit), cv=1.0),
+        osl=LengthDistribution(mean_tokens=300),
+        prefix_hit_fraction=hit,
+    )
+    curve, tables = lane_curve(deployment, mix=asked), compile_steps(deployment)
+    for tokens in (2000.0, 4000.0, 6000.0, 8192.0):
+        cached = tokens * hit / (1 - hit)
+        alone_s = steps_seconds(tables, prefill_step(sequences=1.0, tokens=np.array([tokens]), context=cached))[0]
+        found_s = curve.decode_s[0] + curve.costs.added_by_s(np.array([tokens]), sequences=np.zeros(1))[0, 0]
+        assert found_s == pytest.approx(float(alone_s), rel=0.08)
 
 
 def test_lane_steps_are_those_that_the_event_simulation_takes() -> None:

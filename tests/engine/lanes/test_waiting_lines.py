@@ -15,6 +15,7 @@ from simulator.engine.lanes.queueing import (
     wait_probability,
     window_factor,
 )
+from simulator.engine.lanes.renewal import followers
 
 FEW = settings(max_examples=30, deadline=None)
 LOAD, CV = st.floats(0.01, 0.99), st.floats(0.0, 3.0)
@@ -99,6 +100,28 @@ def test_erlang_gaps_by_drawing() -> None:
         assert float(arrivals_after_one(horizon, arrival_cv=np.sqrt(0.5))) == pytest.approx(
             np.mean((times < horizon).sum(axis=1)), rel=0.03
         )
+
+
+@pytest.mark.parametrize("arrival_cv", [1.2, 2.0, 4.0])
+def test_followers_by_drawing(arrival_cv: float) -> None:
+    draw, shape = np.random.default_rng(0), arrival_cv**-2
+    times = np.cumsum(draw.gamma(shape, 1 / shape, (20_000, 150)), axis=1)
+    for horizon in (1e-3, 0.03, 0.5, 4.0):
+        number, found = (times < horizon).sum(axis=1), followers(horizon, arrival_cv=arrival_cv)
+        assert float(found.none) == pytest.approx((number == 0).mean(), abs=0.01)
+        assert float(found.mean) == pytest.approx(number.mean(), rel=0.05, abs=2e-3)
+        assert float(found.mean * found.dispersion) == pytest.approx(number.var(), rel=0.1, abs=2e-3)
+
+
+@FEW
+@given(expected=st.floats(1e-9, 1e6), arrival_cv=st.floats(1.0, 10))
+def test_burstier_arrivals_have_more_company(expected: float, arrival_cv: float) -> None:
+    found, more = (followers(expected, arrival_cv=value) for value in (arrival_cv, 1.1 * arrival_cv))
+    assert expected <= float(found.mean) <= float(more.mean) * (1 + 1e-6)
+    assert 0 <= float(found.none) <= 1
+    # In the long run half of what is beyond Poisson's variance.
+    beyond = (arrival_cv**2 - 1) / 2
+    assert float(followers(1e6, arrival_cv=arrival_cv).mean) == pytest.approx(1e6 + beyond)
 
 
 def test_the_variance_of_an_average_falls_with_its_window() -> None:

@@ -162,21 +162,25 @@ def steady_check(
     return SteadyCheck(served=served, samples=samples, objectives=objectives)
 
 
-MOST_REPLICAS = 16
-"""Replicas of both pools that are simulated at most; larger fleets by a group of the nearest ratio."""
+LEAST_DECODING, MOST_REPLICAS = 4, 64
+"""Replicas of the decode pool that take turns at least, and of both pools that are simulated at most."""
+ALIKE = 1.01
+"""Ratio of the pools' sizes over the fleet's up to which a group stands for it."""
 
 
 def small_group(prefill: int, decode: int, *, most: int = MOST_REPLICAS) -> tuple[int, int]:
-    """Replicas of both pools, at most ``most`` in all, in the ratio nearest to the fleet's; the fewest of equals."""
-    if prefill + decode <= most:
-        return prefill, decode
-    pairs = [(first, second) for first in range(1, most) for second in range(1, most + 1 - first)]
+    """The fewest replicas of both pools, at most ``most``, in the fleet's ratio; else in the nearest."""
 
     def mismatch(pair: tuple[int, int]) -> float:
         ratio = pair[0] / pair[1] * decode / prefill
         return max(ratio, 1 / ratio)
 
-    return min(pairs, key=lambda pair: (mismatch(pair), sum(pair)))
+    pairs = [
+        (first, second)
+        for second in range(min(LEAST_DECODING, decode), min(decode, most - 1) + 1)
+        for first in range(1, min(prefill, most - second) + 1)
+    ]
+    return min(pairs, key=lambda pair: (max(mismatch(pair), ALIKE), sum(pair)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

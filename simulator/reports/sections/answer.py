@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from simulator.planner.capacity_plan import CapacityPlan, Finalist, Finalists, Verdict
 from simulator.planner.choice import Rival
 from simulator.planner.fleet.records import Fleet
+from simulator.planner.money.market import COMMITMENT_MONTHS
 from simulator.reports.content.document import (
     EMPTY,
     Block,
@@ -86,11 +87,17 @@ def _new_fleet_sentence(plan: CapacityPlan) -> str:
     if fleet.idle_devices:
         parts.append(f"{_devices(fleet.idle_devices, f'idle {word}')} in whole servers")
     hourly = fleet.cost.per_hour
-    cost = "price unknown" if hourly is None else f"{price_text(hourly, fleet.cost.currency)}/h"
+    cost = "price unknown" if hourly is None else f"{price_text(hourly, fleet.cost.currency)}/h{_bound_text(fleet)}"
     return (
         f"{_devices(fleet.devices, word)} = {' + '.join(parts)}: {cost}, {kilowatts_text(fleet.typical_w)} kW, "
         f"limited by {resource_text(fleet.limit)}"
     )
+
+
+def _bound_text(fleet: Fleet) -> str:
+    """What has to be signed for the price; nothing where it is one on demand."""
+    bound = [item for item in fleet.cost.prices if any(kind in COMMITMENT_MONTHS for kind in item.terms)]
+    return f" ({' + '.join(map(taken_text, bound))})" if bound else ""
 
 
 def _pool_parts(fleet: Fleet, *, word: str) -> list[str]:

@@ -301,7 +301,10 @@ class TestSizing:
         )
         assert paid == pytest.approx((cost.per_million_output_tokens_all_in or 0) * mix.osl.mean_tokens)
 
-    @pytest.mark.parametrize(("fleet", "expected"), [((3, 5), (3, 5)), ((100, 50), (8, 4)), ((175, 32), (22, 4)), ((60, 8), (30, 4)), ((500, 2), (62, 2))])
+    @pytest.mark.parametrize(
+        ("fleet", "expected"),
+        [((3, 5), (3, 5)), ((100, 50), (8, 4)), ((175, 32), (22, 4)), ((60, 8), (30, 4)), ((500, 2), (62, 2))],
+    )
     def test_a_small_group_keeps_the_ratio(self, fleet: tuple[int, int], expected: tuple[int, int]) -> None:
         assert small_group(*fleet) == expected
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.engine.lanes.load_curve import LoadCurve, held_tokens
-from simulator.engine.lanes.pricing import LaneCosts, Places, PromptCostsAt, padded, stack_costs
+from simulator.engine.lanes.pricing import Places
+from simulator.engine.lanes.prompt_costs import LaneCosts, PromptCostsAt, padded, stack_costs
 from simulator.traffic.lengths import Array, RequestMix
 
 

@@ -27,7 +27,7 @@ from simulator.units import GIB, GIGA, KILO, MEGA, MIB, TERA
 
 ROOT = profile_root("hardware_profiles")
 FACTS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "hardware_facts.csv"
-READ_ON = "2026-11-22"
+READ_ON = "2026-11-23"
 
 CONTRACT_NAMES = [
     "a100-sxm-80gb", "a100-sxm-40gb", "a100-pcie-80gb", "h100-sxm-80gb", "h100-pcie-80gb", "h100-nvl-94gb",

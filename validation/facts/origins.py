@@ -15,7 +15,7 @@ from simulator.specs.profiles import profile_root
 
 FOLDERS = ("hardware", "servers", "engines", "prices", "ownership", "models")
 _ADDRESS = re.compile(
-    r"/|\.(com|org|net|io|ai|dev|cz|pt|top|blog)\b|arXiv|\d+\.\d+|DescribeInstanceTypes|nvidia-smi|XLA|computed"
+    r"/|\.(com|org|net|io|ai|dev|cz|pt|top|blog|city|de)\b|arXiv|\d+\.\d+|DescribeInstanceTypes|nvidia-smi|XLA|computed"
 )
 _INDEX = "aliases"
 

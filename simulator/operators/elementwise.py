@@ -120,13 +120,13 @@ def held_only(name: str, *, share: DeviceShare, role: str, parameters: float, ac
     )
 
 
-SITE_SCALES = 3  # one learned scale each for gathering, spreading and mixing
+SCALES = 2  # one learned scale each for gathering and spreading; mixing has a third
 SINKHORN_LAUNCHES = 4  # two sums and two divisions an iteration, where nothing is fused
 
 
 def mixing_numbers(spec: HyperConnectionSpec) -> int:
-    """Weights that one site gives a token: one per stream to gather, one to spread, a square matrix to mix."""
-    return (2 + spec.streams) * spec.streams
+    """Weights that one site gives a token: one per stream to gather, one to spread, a square matrix where they mix."""
+    return (2 + (spec.streams if spec.mix else 0)) * spec.streams
 
 
 def hyper_rows(spec: HyperConnectionSpec, *, share: DeviceShare, sites: float) -> tuple[Work, Work, Work]:
@@ -154,7 +154,7 @@ def hyper_rows(spec: HyperConnectionSpec, *, share: DeviceShare, sites: float) -
     width = share.hidden_size
     return (
         linear("hyper_weights", share=share, role="router", m=share.tokens, n=numbers, k=streams * width, count=sites,
-               bias=numbers + SITE_SCALES),
+               bias=numbers + SCALES + spec.mix),
         elementwise("hyper_gather", share=share, cost=gather, rows=share.tokens, width=width, count=sites, role="norm"),
         elementwise("hyper_spread", share=share, cost=spread, rows=share.tokens, width=width, count=sites, role="norm"),
     )  # fmt: skip

@@ -254,8 +254,8 @@ def _mamba2(spec: Mamba2Spec, hidden_size: float, tp_size: int) -> RecurrentSize
         in_bias=in_width if spec.use_bias else 0.0,
         out_bias=hidden_size if spec.use_bias else 0.0,
         conv_bias=conv if spec.use_conv_bias else 0.0,
-        small_parameters=3 * heads + width,
-        gated_norm=True,
+        small_parameters=3 * heads + (width if spec.gated_norm else 0.0),
+        gated_norm=spec.gated_norm,
     )
 
 

@@ -62,6 +62,14 @@ CASES = (
     ("gemma-3-4b", 6),
     ("gemma-4-26b-a4b", 6),
     ("gemma-4-31b", 6),
+    ("gemma-4-e2b", 35),
+    ("gemma-4-12b", 6),
+    ("llama-3.2-90b-vision", 100),
+    ("muse-glimmer-30b", 4),
+    ("falcon-h1-34b", 2),
+    ("hy4-preview", 6),
+    ("modernbert-large", 4),
+    ("nomic-embed-text-v1.5", 2),
     ("qwen3.6-27b", 4),
     ("phi-2", 2),
     ("phi-3-mini", 2),
@@ -192,9 +200,9 @@ def _reference(config: dict[str, Any]) -> int:
 
 
 def _build(settings: Any) -> Any:
-    if settings.model_type == "xlm-roberta":
+    if settings.model_type in ("xlm-roberta", "modernbert"):
         return transformers.AutoModelForMaskedLM.from_config(settings)
-    if settings.model_type == "bert":
+    if settings.model_type in ("bert", "nomic_bert"):
         return transformers.AutoModel.from_config(settings)
     for builder in (
         transformers.AutoModelForImageTextToText,

@@ -1,4 +1,4 @@
-"""Multi-head latent attention with fine-grained experts: DeepSeek V2, V3, V3.2, Kimi K2, GLM-4.7-Flash, GLM-5, LongCat.
+"""Latent attention with fine-grained experts: DeepSeek V2 to V3.2, Kimi K2, GLM-4.7-Flash and GLM-5, LongCat, Hy4.
 
 DeepSeek-V4: attention over compressed keys, hyper-connections, experts in every layer.
 """
@@ -99,11 +99,30 @@ def read_deepseek_sparse(fields: Fields) -> ModelSpec:
     return _deepseek(fields, mixers=tuple(reused if kind == SHARED_INDEXER else own for kind in chosen))
 
 
+def read_hunyuan4(fields: Fields) -> ModelSpec:
+    """HYV4Config: gated latent attention with an indexer and a sink for each head; residual streams that do not mix."""
+    for name in ("use_mla", "use_dsa", "enable_ihc", "gated_mla", "learnable_sink"):
+        fields.expect(name, value=True, why="HYV4Attention and HYV4HyperConnection have it always")
+    fields.expect("gating_type", value="elementwise", why="HYV4Attention gates every element")
+    fields.costless("num_key_value_heads", "enable_lm_head_fp32", "hc_eps", "hc_magnitude", "learnable_sink_init")
+    model = read_deepseek_sparse(fields)
+    layers = tuple(_gated_with_sinks(layer) for layer in model.layers)
+    hyper = HyperConnectionSpec(streams=fields.size("hc_mult", default=4), sinkhorn_iterations=0, mix=False)
+    return model.model_copy(update={"layers": layers, "hyper_connections": hyper})
+
+
+def _gated_with_sinks(layer: LayerSpec) -> LayerSpec:
+    assert isinstance(layer.mixer, MlaSpec)
+    mixer = layer.mixer.model_copy(update={"output_gate": "elementwise"})
+    return layer.model_copy(update={"mixer": mixer, "extra_parameters": mixer.num_attention_heads})
+
+
 def read_mla(fields: Fields) -> MlaSpec:
     """Latent attention; num_key_value_heads and head_dim, where given, describe the expanded form and say no more."""
     heads = fields.size("num_attention_heads")
     nope, rope = fields.size("qk_nope_head_dim"), fields.size("qk_rope_head_dim")
-    fields.expect("num_key_value_heads", value=heads, why="latent attention expands one key per head")
+    if not fields.has("use_mla"):  # beside that flag it tells what the same class would hold without latents
+        fields.expect("num_key_value_heads", value=heads, why="latent attention expands one key per head")
     fields.expect("qk_head_dim", value=nope + rope, why="it is qk_nope_head_dim + qk_rope_head_dim")
     fields.costless("head_dim")
     return MlaSpec(

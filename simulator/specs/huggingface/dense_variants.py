@@ -189,3 +189,17 @@ def read_chatglm(fields: Fields) -> ModelSpec:
     ).model_copy(update={"qkv_bias": fields.flag("add_qkv_bias", default=False)})
     mlp = MlpSpec(intermediate_size=fields.size("ffn_hidden_size"))
     return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp)
+
+
+def read_muse_glimmer(fields: Fields) -> ModelSpec:
+    """MuseGlimmerTextConfig: a gate on every element of attention, three sliding layers to a full one, four norms."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=2, bias="attention_bias")
+    gated = attention.model_copy(update={"output_gate": "elementwise"})
+    window = fields.size("sliding_window", default=2048)
+    windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, 4))
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    fields.costless("layer_rope_theta", "qk_scale_factor", "output_multiplier", "post_norm_eps")
+    layers = attention_layers(gated, windows=windows, feed_forwards=((mlp,),) * depth, norms=4)
+    return decoder(fields, trunk=trunk, layers=layers)

@@ -1,13 +1,25 @@
-"""Encoders and encoder-decoders: BERT and T5."""
+"""Encoders and encoder-decoders: BERT, ModernBERT, Nomic's BERT and T5."""
 
 from __future__ import annotations
 
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import Trunk, decoder, encoder, grouped_attention, read_trunk, split_heads
+from simulator.specs.huggingface.layers import (
+    FULL,
+    SLIDING,
+    Trunk,
+    decoder,
+    encoder,
+    grouped_attention,
+    read_trunk,
+    split_heads,
+    windows_of_types,
+    with_window,
+)
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 
-MASKED_LM = ("BertForMaskedLM", "XLMRobertaForMaskedLM")
-BARE_ENCODER = ("BertModel", "XLMRobertaModel")
+MASKED_LM = ("BertForMaskedLM", "XLMRobertaForMaskedLM", "ModernBertForMaskedLM", "NomicBertForMaskedLM")
+BARE_ENCODER = ("BertModel", "XLMRobertaModel", "ModernBertModel", "NomicBertModel")
+NOTE = "an encoder: one pass over the whole text, nothing is generated"
 
 
 def read_bert(fields: Fields) -> ModelSpec:
@@ -15,10 +27,7 @@ def read_bert(fields: Fields) -> ModelSpec:
     trunk = read_trunk(fields)
     fields.expect("is_decoder", value=False, why="a causal BERT is not a published model")
     fields.expect("position_embedding_type", value="absolute", why="positions are learned rows")
-    heads = fields.size("num_attention_heads")
-    attention = grouped_attention(
-        fields, heads=heads, kv_heads=heads, head_dim=split_heads(fields, trunk.hidden_size, heads)
-    ).model_copy(update={"causal": False, "rotary": False, "qkv_bias": True, "o_bias": True})
+    attention = _seeing(fields, hidden_size=trunk.hidden_size, bias=True).model_copy(update={"rotary": False})
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=True)
     layer = LayerSpec(mixer=attention, feed_forward=(mlp,))
     has_head = _has_masked_head(fields)
@@ -40,9 +49,79 @@ def read_bert(fields: Fields) -> ModelSpec:
             "has_lm_head": has_head,
             "pooler": not has_head,
             "head_hidden_parameters": width * width + width + 2 * width if has_head else 0,
-            "notes": ("an encoder: one pass over the whole text, nothing is generated",),
+            "notes": (NOTE,),
         }
     )
+
+
+def read_modernbert(fields: Fields) -> ModelSpec:
+    """ModernBertConfig: norms before the sublayers, gated blocks, every third layer sees the whole text."""
+    trunk = read_trunk(fields)
+    fields.costless("position_embedding_type", "classifier_activation", "classifier_bias", "classifier_pooling")
+    fields.costless("deterministic_flash_attn", "embedding_dropout", "mlp_dropout", "initializer_cutoff_factor")
+    fields.costless("global_rope_theta", "local_rope_theta", "sparse_prediction", "sparse_pred_ignore_index")
+    fields.costless("reference_compile", "repad_logits_with_grad")
+    fields.expect("norm_bias", value=False, why="no published ModernBERT has biases in its norms")
+    attention = _seeing(fields, hidden_size=trunk.hidden_size, bias=fields.flag("attention_bias", default=False))
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=fields.flag("mlp_bias", default=False))
+    period, local = fields.size("global_attn_every_n_layers", default=3), fields.size("local_attention", default=128)
+    default = tuple(SLIDING if index % period else FULL for index in range(trunk.num_hidden_layers))
+    windows = windows_of_types(fields, depth=trunk.num_hidden_layers, window=local, default=default)
+    layers = tuple(
+        LayerSpec(mixer=with_window(attention, window), feed_forward=(mlp,), norms=2 if index else 1)
+        for index, window in enumerate(windows)
+    )
+    has_head, biased = _has_masked_head(fields), fields.flag("decoder_bias", default=True)
+    spec = decoder(
+        fields,
+        trunk=trunk,
+        layers=layers,
+        norm="layer_no_bias",
+        tie_default=True,
+        embedding_norm=True,
+        lm_head_bias=has_head and biased,
+        notes=(NOTE,),
+    )
+    head = trunk.hidden_size**2 + trunk.hidden_size if has_head else 0
+    return spec.model_copy(update={"has_lm_head": has_head, "head_hidden_parameters": head})
+
+
+def read_nomic_bert(fields: Fields) -> ModelSpec:
+    """NomicBertConfig (of the checkpoint): BERT with rotary positions, gated blocks and no biases in its products."""
+    trunk = read_trunk(fields)
+    for name, value in (("n_embd", trunk.hidden_size), ("n_layer", trunk.num_hidden_layers), ("prenorm", False)):
+        fields.expect(name, value=value, why="it repeats what every published checkpoint has")
+    fields.expect("activation_function", value="swiglu", why="its blocks are gated")
+    fields.expect("use_rms_norm", value=False, why="its norms are layer norms")
+    fields.costless("causal", "dense_seq_output", "fused_bias_fc", "fused_dropout_add_ln", "max_trained_positions")
+    fields.costless("n_head", "n_inner", "n_positions", "pad_vocab_size_multiple", "parallel_block", "head_dim")
+    fields.costless("parallel_block_tied_norm", "rotary_emb_fraction", "rotary_emb_interleaved")
+    fields.costless("rotary_emb_scale_base", "rotary_scaling_factor", "use_xentropy")
+    bias = fields.flag("qkv_proj_bias", default=False)
+    attention = _seeing(fields, hidden_size=trunk.hidden_size, bias=bias)
+    biased = fields.flag("mlp_fc1_bias", default=False)
+    fields.expect("mlp_fc2_bias", value=biased, why="one flag for the biases of a block")
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=biased)
+    if _has_masked_head(fields):
+        raise fields.refusal("architectures", "names a head; its encoder, NomicBertModel, is what is published")
+    spec = decoder(
+        fields,
+        trunk=trunk,
+        layers=(LayerSpec(mixer=attention, feed_forward=(mlp,)),) * trunk.num_hidden_layers,
+        norm="layer",
+        embedding_norm=True,
+        final_norm=False,
+        notes=(NOTE,),
+    )
+    return spec.model_copy(update={"token_types": fields.size("type_vocab_size", default=2), "has_lm_head": False})
+
+
+def _seeing(fields: Fields, *, hidden_size: int, bias: bool) -> AttentionSpec:
+    """Attention in both directions with as many keys as queries."""
+    heads = fields.size("num_attention_heads")
+    width = split_heads(fields, hidden_size, heads)
+    plain = grouped_attention(fields, heads=heads, kv_heads=heads, head_dim=width)
+    return plain.model_copy(update={"causal": False, "qkv_bias": bias, "o_bias": bias})
 
 
 def _has_masked_head(fields: Fields) -> bool:

@@ -31,6 +31,46 @@ def read_llama(fields: Fields) -> ModelSpec:
     return decoder(fields, trunk=trunk, layers=layers)
 
 
+CROSS_ATTENTION_LAYERS = (3, 8, 13, 18, 23, 28, 33, 38)  # MllamaTextConfig
+EXTRA_ROWS = 8  # of MllamaTextModel's embedding, for the picture's token
+
+
+def read_mllama(fields: Fields) -> ModelSpec:
+    """MllamaConfig: Llama between layers that attend to a picture. They and the tower are stored and run for none."""
+    text = fields.section("text_config")
+    trunk = read_trunk(text)
+    hidden, width = trunk.hidden_size, text.size("intermediate_size")
+    attention = read_attention(text, hidden_size=hidden, kv_heads_default=8)
+    crossing = len(text.integers("cross_attention_layers") or CROSS_ATTENTION_LAYERS)
+    depth = trunk.num_hidden_layers - crossing
+    if depth < 1:
+        raise text.refusal("cross_attention_layers", f"are {crossing} of {trunk.num_hidden_layers} layers")
+    queries, keys = attention.num_attention_heads, attention.num_key_value_heads
+    projections = 2 * (queries + keys) * attention.head_dim * hidden
+    block = projections + 3 * hidden * width + 2 * attention.head_dim + 2 * hidden + 2
+    stored = crossing * block + EXTRA_ROWS * hidden + _mllama_tower(fields.section("vision_config"), width=hidden)
+    note = f"{crossing} layers of cross attention and the tower are stored; they run for pictures alone, not simulated"
+    layers = same_layers(attention, MlpSpec(intermediate_size=width), depth=depth)
+    fields.expect("tie_word_embeddings", value=False, why="every published checkpoint stores its LM head")
+    return decoder(text, trunk=trunk, layers=layers, extra_parameters=stored, notes=(note,))
+
+
+def _mllama_tower(vision: Fields, *, width: int) -> int:
+    """Weights of MllamaVisionModel and the projection behind it: tiles of a picture, each with positions of its own."""
+    hidden, inner, patch = vision.size("hidden_size"), vision.size("intermediate_size"), vision.size("patch_size")
+    positions = (vision.size("image_size") // patch) ** 2 + 1
+    tiles, ratios = vision.size("max_num_tiles", default=4), vision.raw("supported_aspect_ratios")
+    shapes = 1 + (len(ratios) if isinstance(ratios, list) else 8)
+    gated = vision.depth("num_global_layers", default=8)
+    block = 4 * hidden**2 + 2 * hidden * inner + inner + 5 * hidden
+    layers = (vision.depth("num_hidden_layers") + gated) * block + 2 * gated
+    embedded = vision.size("num_channels", default=3) * patch**2 * hidden + hidden + 4 * hidden
+    tables = positions * hidden + shapes * tiles * (positions + 2) * hidden + 3
+    outputs = vision.size("vision_output_dim")
+    vision.costless_rest()
+    return layers + embedded + tables + (outputs + 1) * width
+
+
 def read_mistral(fields: Fields) -> ModelSpec:
     """MistralConfig: a sliding window on every layer where it is given; layer_types may mix (Ministral)."""
     trunk = read_trunk(fields)

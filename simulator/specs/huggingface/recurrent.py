@@ -125,6 +125,42 @@ def _periodic(fields: Fields, name: str, *, depth: int, period: int, offset: int
     return tuple(index % every == start for index in range(depth))
 
 
+def read_falcon_h1(fields: Fields) -> ModelSpec:
+    """FalconH1Config: attention and a scan side by side in every layer, added up, before the feed-forward block.
+
+    Each of them is a block here: both read the layer's first norm and end in an all-reduce of their own.
+    """
+    trunk = read_trunk(fields)
+    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8, bias="attention_bias")
+    expanded = fields.size("mamba_expand", default=2) * trunk.hidden_size
+    inner, heads = fields.size("mamba_d_ssm", default=expanded), fields.size("mamba_n_heads", default=128)
+    width = inner // heads if fields.raw("mamba_d_head") in (None, "auto") else fields.size("mamba_d_head")
+    if heads * width != inner:
+        raise fields.refusal("mamba_n_heads", f"{heads} heads of {width} do not make mamba_d_ssm {inner}")
+    scan = Mamba2Spec(
+        num_heads=heads,
+        head_dim=width,
+        state_size=fields.size("mamba_d_state", default=256),
+        n_groups=fields.size("mamba_n_groups", default=1),
+        conv_kernel=fields.size("mamba_d_conv", default=4),
+        chunk_size=fields.size("mamba_chunk_size", default=256),
+        use_bias=fields.flag("mamba_proj_bias", default=False),
+        use_conv_bias=fields.flag("mamba_conv_bias", default=True),
+        gated_norm=fields.flag("mamba_rms_norm", default=False),
+    )
+    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=fields.flag("mlp_bias", default=False))
+    fields.expect("projectors_bias", value=scan.use_bias, why="FalconH1Mixer has one flag for both projections")
+    fields.costless("mamba_norm_before_gate", "mamba_use_mlp", "attn_layer_indices", *_FALCON_MULTIPLIERS)
+    layer = (LayerSpec(mixer=scan, norms=1), LayerSpec(mixer=attention, feed_forward=(mlp,), norms=1))
+    note = "attention and scan of a layer, which stand side by side, count as two blocks"
+    return decoder(fields, trunk=trunk, layers=layer * trunk.num_hidden_layers, notes=(note,))
+
+
+_FALCON_MULTIPLIERS = (
+    "lm_head_multiplier", "mlp_multipliers", "key_multiplier", "attention_out_multiplier", "attention_in_multiplier",
+    "ssm_multipliers", "ssm_in_multiplier", "ssm_out_multiplier", "mlp_expansion_factor",
+)  # fmt: skip
+
 BLOCK_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}  # NemotronHConfig.hybrid_override_pattern
 BLOCK_WORDS = {"linear_attention": "mamba", "full_attention": "attention"}  # as transformers 5 writes them
 

@@ -28,7 +28,8 @@ class ModelFamily:
 
     Readers and towers stand as ``module.function`` of this folder and are imported when a configuration needs them.
     ``tower`` reads the vision part of a configuration that nests its text part, or keeps it at the top (``flat``);
-    without ``read`` the text part's own model_type says how it is read. ``kv_cache`` is what the released kernels of a
+    without ``read`` the text part's own model_type says how it is read. ``audio`` counts the weights of an audio part,
+    which is stored and never run. ``kv_cache`` is what the released kernels of a
     quantized checkpoint cache where its configuration does not say.
     """
 
@@ -36,6 +37,7 @@ class ModelFamily:
     config_class: str
     tower: str | None = None
     flat: bool = False
+    audio: str = ""
     tie_default: bool | None = None
     kv_cache: Dtype | None = None
 
@@ -51,6 +53,13 @@ def reader_at(place: str) -> Reader:
 def tower_at(place: str) -> Tower:
     """The reader of a vision part at ``module.function``."""
     found: Tower = _function_at(place)
+    return found
+
+
+@cache
+def audio_at(place: str) -> Callable[[Fields], int]:
+    """The function that counts an audio part at ``module.function``."""
+    found: Callable[[Fields], int] = _function_at(place)
     return found
 
 
@@ -95,6 +104,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "granitemoehybrid": _family("moe_variants.read_granite_hybrid", "GraniteMoeHybridConfig"),
     "dots1": _family("moe_variants.read_dots1", "Dots1Config"),
     "hy_v3": _family("moe_variants.read_hunyuan3", "HYV3Config"),
+    "hy_v4": _family("deepseek.read_hunyuan4", "HYV4Config"),
     "afmoe": _family("moe_variants.read_afmoe", "AfmoeConfig"),
     "laguna": _family("moe_variants.read_laguna", "LagunaConfig"),
     "bitnet": _family("dense_variants.read_bitnet", "BitNetConfig"),
@@ -108,6 +118,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "deepseek_v32": _family("deepseek.read_deepseek_sparse", "DeepseekV32Config"),
     "deepseek_v4": ModelFamily(read="deepseek.read_deepseek_v4", config_class="DeepseekV4Config", kv_cache=Dtype.FP8),
     "falcon": _family("classic.read_falcon", "FalconConfig"),
+    "falcon_h1": _family("recurrent.read_falcon_h1", "FalconH1Config"),
     "falcon_mamba": _family("recurrent.read_falcon_mamba", "FalconMambaConfig"),
     "gemma": _family("gemma.read_gemma", "GemmaConfig"),
     "gemma2": _family("gemma.read_gemma2", "Gemma2Config"),
@@ -135,6 +146,10 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "mimo_v2_flash": _family("moe_mixed.read_mimo_v2", "MiMoV2FlashConfig"),
     "minimax_m2": _family("moe_mixed.read_minimax_m2", "MiniMaxM2Config"),
     "minimax_m3": _family("moe_mixed.read_minimax_m3", "MiniMaxM3VLTextConfig"),
+    "mllama": _family("llama_like.read_mllama", "MllamaConfig"),
+    "modernbert": _family("encoder.read_modernbert", "ModernBertConfig"),
+    "nomic_bert": _family("encoder.read_nomic_bert", "NomicBertConfig"),
+    "muse_glimmer_text": _family("dense_variants.read_muse_glimmer", "MuseGlimmerTextConfig"),
     "mistral": _family("llama_like.read_mistral", "MistralConfig"),
     "mistral4": _family("deepseek.read_mistral4", "Mistral4Config"),
     "mixtral": _family("moe.read_mixtral", "MixtralConfig"),
@@ -162,14 +177,17 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "exaone4_5_text": _family("dense_variants.read_exaone4", "Exaone4Config"),
     "glm4v_text": _family("llama_like.read_glm4", "Glm4vTextConfig"),
     "glm4v_moe_text": _family("moe_mixed.read_glm4_moe", "Glm4vMoeTextConfig"),
-    "mimo_v2": _family("moe_mixed.read_mimo_v2", "MiMoV2Config"),
+    "mimo_v2": ModelFamily(
+        read="moe_mixed.read_mimo_v2", config_class="MiMoV2Config", tower="vision.any_size.windowed_tower", flat=True
+    ),
     "xlm-roberta": _family("encoder.read_bert", "XLMRobertaConfig"),
     # A text part inside a multimodal configuration: the reader is chosen by the nested model_type.
-    "exaone4_5": _tower("any_size.exaone_tower", "Exaone4_5_Config"),
+    "exaone4_5": _tower("any_size.windowed_tower", "Exaone4_5_Config"),
     "glm4v": _tower("any_size.glm_tower", "Glm4vConfig"),
     "glm4v_moe": _tower("any_size.glm_tower", "Glm4vMoeConfig"),
     "internvl": _tower("fixed_size.internvl_tower", "InternVLConfig"),
     "llava": _tower("any_size.llava_tower", "LlavaConfig"),
+    "muse_glimmer": _tower("any_size.muse_tower", "MuseGlimmerConfig"),
     "mistral3": _tower("any_size.mistral3_tower", "Mistral3Config"),
     "mistral_large3": ModelFamily(
         read="deepseek.read_mistral4",
@@ -180,7 +198,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "qwen2_5_vl": ModelFamily(
         read="llama_like.read_qwen2",
         config_class="Qwen2_5_VLConfig",
-        tower="vision.any_size.qwen25_tower",
+        tower="vision.any_size.windowed_tower",
         flat=True,
         tie_default=False,
     ),
@@ -188,7 +206,18 @@ FAMILIES: Mapping[str, ModelFamily] = {
         read="gemma.read_gemma3", config_class="Gemma3Config", tower="vision.fixed_size.siglip_tower", tie_default=True
     ),
     "gemma4": ModelFamily(
-        read="gemma.read_gemma4", config_class="Gemma4Config", tower="vision.fixed_size.gemma4_tower", tie_default=True
+        read="gemma.read_gemma4",
+        config_class="Gemma4Config",
+        tower="vision.fixed_size.gemma4_tower",
+        audio="audio.gemma4_audio",
+        tie_default=True,
+    ),
+    "gemma4_unified": ModelFamily(
+        read="gemma.read_gemma4",
+        config_class="Gemma4UnifiedConfig",
+        tower="vision.fixed_size.gemma4_patches",
+        audio="audio.gemma4_audio",
+        tie_default=True,
     ),
     "kimi_k25": ModelFamily(
         read="deepseek.read_deepseek", config_class="Kimi_K25Config", tower="vision.any_size.kimi_tower"
@@ -318,8 +347,16 @@ def _read_parts(fields: Fields, family: ModelFamily) -> tuple[ModelSpec, Fields 
     given = fields.has("tie_word_embeddings") or inner.has("tie_word_embeddings")
     if not given and family.tie_default is not None:
         tied = family.tie_default
-    notes = () if vision is not None else ("vision tower not simulated and not counted",)
-    changes = {"tie_word_embeddings": tied, "vision": vision, "notes": (*spec.notes, *notes)}
+    notes = () if vision is not None or flat else ("vision tower not simulated and not counted",)
+    stored = audio_at(family.audio)(fields) if family.audio and fields.has("audio_config") else 0
+    if stored:
+        notes = (*notes, "audio tower stored, not simulated")
+    changes = {
+        "tie_word_embeddings": tied,
+        "vision": vision,
+        "extra_parameters": spec.extra_parameters + stored,
+        "notes": (*spec.notes, *notes),
+    }
     return spec.model_copy(update=changes), text
 
 

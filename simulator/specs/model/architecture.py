@@ -141,6 +141,7 @@ class Mamba2Spec(Spec):
     chunk_size: PositiveInt
     use_bias: bool = False
     use_conv_bias: bool = True
+    gated_norm: bool = True
 
 
 class GatedDeltaSpec(Spec):
@@ -258,11 +259,12 @@ class QuantizationSpec(Spec):
 class HyperConnectionSpec(Spec):
     """The residual as ``streams`` parallel copies, mixed before and after every sublayer by weights of the token.
 
-    ``sinkhorn_iterations`` make the mixing matrix doubly stochastic.
+    ``sinkhorn_iterations`` make the mixing matrix doubly stochastic; streams that do not ``mix`` have none.
     """
 
     streams: PositiveInt
     sinkhorn_iterations: NonNegativeInt
+    mix: bool = True
 
 
 class EncoderSpec(Spec):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
+from simulator.operators.step_shape import decode_step
+from simulator.operators.transformer import model_flops, parameter_counts
 from simulator.specs.huggingface.llama_like import FFN_MULTIPLE
 from simulator.specs.model.architecture import AttentionSpec
+from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from tests.specs.huggingface.tensors import SIZES, Sizes, linear, plain_config, read, total
 
@@ -231,3 +235,12 @@ def test_mimo_leaves_its_prediction_layer_out_and_says_so() -> None:
     plain = {**plain_config("qwen2", size), "tie_word_embeddings": False}
     assert total({**config, "num_nextn_predict_layers": 1}) == total(plain)
     assert any("num_nextn_predict_layers" in note or "predict" in note for note in with_head.notes)
+
+
+def test_llama_with_cross_attention_runs_as_the_llama_inside_it() -> None:
+    """Text alone skips the layers that attend to a picture; they and the tower are held all the same."""
+    seeing, plain = load_model("meta-llama/Llama-3.2-90B-Vision-Instruct"), load_model("llama-3.1-70b")
+    assert parameter_counts(seeing).active == parameter_counts(plain).total
+    step = decode_step(sequences=8, context=1000)
+    assert np.array_equal(model_flops(seeing, step), model_flops(plain, step))
+    assert parameter_counts(seeing).total > 1.2 * parameter_counts(plain).total

@@ -278,3 +278,17 @@ def test_lfm2_convolves_where_it_does_not_attend() -> None:
     assert blocks == ["mlp", "moe", "moe"]
     with pytest.raises(RoofcastError, match="layer_types"):
         read({**config, "layer_types": None})
+
+
+def test_falcon_h1_keeps_a_state_and_keys_in_every_layer() -> None:
+    config = {
+        "model_type": "falcon_h1", "hidden_size": H, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 256, "mamba_d_ssm": 128, "mamba_n_heads": 4,
+        "mamba_d_state": 16, "vocab_size": VOCAB, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    model = read(config)
+    kinds = [type(model.layers[index].mixer) for index in model.layer_order]
+    assert kinds == [Mamba2Spec, AttentionSpec] * 3
+    assert total({**config, "mamba_rms_norm": True}) == total(config) + 3 * 128
+    with pytest.raises(RoofcastError, match="do not make mamba_d_ssm"):
+        read({**config, "mamba_d_head": 16})

@@ -36,7 +36,7 @@ def test_mistral_merges_patches_and_llava_does_not() -> None:
 
 
 def test_qwen_2_5_attends_within_squares_but_for_the_listed_layers() -> None:
-    tower = any_size.qwen25_tower(fields(QWEN))
+    tower = any_size.windowed_tower(fields(QWEN))
     windows = [tower.layers[index].mixer for index in tower.layer_order]
     assert [mixer.sliding_window for mixer in windows if isinstance(mixer, AttentionSpec)] == [16, 16, 16, None]
 
@@ -54,8 +54,8 @@ def test_internvl_cuts_a_large_picture_into_tiles_and_a_small_copy() -> None:
         ("mistral3_tower", {**PIXTRAL, "num_attention_heads": 5}, {}, "vision_config.num_attention_heads"),
         ("internvl_tower", INTERN, {"downsample_ratio": 2.0}, "downsample_ratio"),
         ("internvl_tower", {**INTERN, "image_size": [7, 7]}, {}, "vision_config.image_size"),
-        ("qwen25_tower", {**QWEN, "window_size": 7}, {}, "vision_config.window_size"),
-        ("qwen25_tower", {**QWEN, "out_hidden_size": None}, {}, "vision_config.out_hidden_size"),
+        ("windowed_tower", {**QWEN, "window_size": 7}, {}, "vision_config.window_size"),
+        ("windowed_tower", {**QWEN, "out_hidden_size": None}, {}, "vision_config.out_hidden_size"),
     ],
 )
 def test_what_a_tower_does_not_describe_is_refused_by_field(

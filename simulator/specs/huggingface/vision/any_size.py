@@ -44,22 +44,16 @@ def qwen_tower(fields: Fields) -> VisionSpec:
     return spec
 
 
-def qwen25_tower(fields: Fields) -> VisionSpec:
-    """Qwen2_5_VisionTransformer: gated blocks, all but a few of them over squares of window_size pixels."""
+def windowed_tower(fields: Fields) -> VisionSpec:
+    """Qwen2_5_VisionTransformer, and EXAONE's and MiMo's with grouped query heads.
+
+    Gated blocks, all but a few of them over squares of window_size pixels.
+    """
+    if fields.has("text_config"):
+        fields.expect("vocab_size", value=fields.peek("text_config", "vocab_size"), why="it repeats the text part's")
     vision = fields.section("vision_config")
     hidden, heads = vision.size("hidden_size"), vision.size("num_heads", default=16)
-    return _windowed_tower(vision, hidden=hidden, heads=heads, kv_heads=heads)
-
-
-def exaone_tower(fields: Fields) -> VisionSpec:
-    """Exaone4_5_VisionModel: Qwen2.5-VL's encoder with grouped query heads."""
-    fields.expect("vocab_size", value=fields.peek("text_config", "vocab_size"), why="it repeats the text part's")
-    vision = fields.section("vision_config")
-    hidden, heads = vision.size("hidden_size"), vision.size("num_heads")
-    return _windowed_tower(vision, hidden=hidden, heads=heads, kv_heads=vision.size("num_key_value_heads"))
-
-
-def _windowed_tower(vision: Fields, *, hidden: int, heads: int, kv_heads: int) -> VisionSpec:
+    kv_heads = vision.size("num_key_value_heads", default=heads)
     patch, merge = vision.size("patch_size", default=14), vision.size("spatial_merge_size", default=2)
     depth, intermediate = vision.depth("depth", default=32), vision.size("intermediate_size")
     full = frozenset(vision.integers("fullatt_block_indexes") or (7, 15, 23, 31))
@@ -90,6 +84,34 @@ def _windowed_tower(vision: Fields, *, hidden: int, heads: int, kv_heads: int) -
         merge=merge,
         projections=products(merged, merged, vision.size("out_hidden_size")),
         extra_parameters=hidden,
+    )
+    vision.costless_rest()
+    return spec
+
+
+def muse_tower(fields: Fields) -> VisionSpec:
+    """MuseGlimmerVisionModel, norms before and behind its blocks, and its adapter of merged patches."""
+    width, merged = text_width(fields), fields.size("out_hidden_size")
+    inner = fields.size("projector_hidden_size")
+    fields.costless("projector_hidden_act")
+    vision = fields.section("vision_config")
+    hidden, heads = vision.size("hidden_size"), vision.size("num_attention_heads")
+    layer = tower_layer(
+        heads=heads, head_dim=split_heads(vision, hidden, heads), intermediate=vision.size("intermediate_size")
+    )
+    layers, order = distinct((layer,) * vision.depth("num_hidden_layers"))
+    patch, merge = vision.size("patch_size"), vision.size("merge_size")
+    vision.expect("hidden_size", value=merged // merge**2, why="out_hidden_size is that of the merged patches")
+    spec = VisionSpec(
+        hidden_size=hidden,
+        patch_size=patch,
+        patch_inputs=CHANNELS * vision.size("patch_temporal") * patch**2,
+        patch_bias=False,
+        layers=layers,
+        layer_order=order,
+        merge=merge,
+        projections=products(merged, inner, inner, width, bias=False),
+        extra_parameters=vision.size("num_position_embeddings", default=1024) * hidden + 4 * hidden,
     )
     vision.costless_rest()
     return spec

@@ -127,7 +127,6 @@ def siglip_tower(fields: Fields) -> VisionSpec:
 def gemma4_tower(fields: Fields) -> VisionSpec:
     """Gemma4VisionModel: gated blocks with four norms, pooled to a fixed number of tokens; no biases."""
     width = text_width(fields)
-    fields.expect("audio_config", value=None, why="audio towers are not counted")
     tokens = fields.optional_size("vision_soft_tokens_per_image") or 280
     vision = fields.section("vision_config")
     hidden, heads, head_dim = vision.size("hidden_size"), vision.size("num_attention_heads"), vision.size("head_dim")
@@ -156,6 +155,32 @@ def gemma4_tower(fields: Fields) -> VisionSpec:
         resolution="fixed",
         tokens_per_image=tokens,
         extra_parameters=2 * vision.size("position_embedding_size") * hidden,
+    )
+    vision.costless_rest()
+    return spec
+
+
+def gemma4_patches(fields: Fields) -> VisionSpec:
+    """Gemma4UnifiedVision: one product from pooled patches of pixels to tokens, between norms; no blocks."""
+    width = text_width(fields)
+    vision = fields.section("vision_config")
+    hidden, edge = (
+        vision.size("mm_embed_dim"),
+        vision.size("patch_size") * vision.size("pooling_kernel_size", default=3),
+    )
+    vision.expect("model_patch_size", value=edge, why="it is patch_size x pooling_kernel_size")
+    outputs = vision.size("output_proj_dims", default=hidden)
+    inputs = CHANNELS * edge**2
+    spec = VisionSpec(
+        hidden_size=hidden,
+        patch_size=edge,
+        patch_inputs=inputs,
+        layers=(),
+        layer_order=(),
+        projections=products(outputs, width, bias=False),
+        resolution="fixed",
+        tokens_per_image=vision.size("num_soft_tokens", default=280),
+        extra_parameters=2 * vision.size("mm_posemb_size") * hidden + 2 * inputs + 4 * hidden,
     )
     vision.costless_rest()
     return spec

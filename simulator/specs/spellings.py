@@ -97,6 +97,9 @@ SCHEMES: Mapping[str, str] = {
 }
 """Other names of ``precision.scheme``."""
 
+GGUF_MIXES = ("q2-k", "q3-k-m", "q4-0", "q4-k-m", "q5-k-m", "q6-k", "q8-0")
+"""llama.cpp's mixes of blocks, as schemes."""
+
 LINKS: Mapping[str, str] = {
     "nvswitch": "nvlink",
     "nvlink-switch": "nvlink",

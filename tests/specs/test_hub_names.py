@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import ProfileError
+from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.step_shape import prefill_step
+from simulator.operators.transformer import operator_list, stored_bytes
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.hub_names import named_checkpoint
 from simulator.specs.model.loading import list_models, load_model
-from simulator.specs.model.precision import Dtype
+from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.spellings import GGUF_MIXES
 
 
 @pytest.mark.parametrize(
@@ -26,6 +31,11 @@ from simulator.specs.model.precision import Dtype
         ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "qwen2.5-7b", "gptq", Dtype.INT4, Dtype.BF16, 128),
         ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", "qwen2.5-7b", "gptq", Dtype.INT8, Dtype.BF16, 128),
         ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama-3.1-70b", "awq", Dtype.INT4, Dtype.BF16, 128),
+        ("ISTA-DASLab/gemma-3-27b-it-GPTQ-4b-128g", "gemma-3-27b", "gptq", Dtype.INT4, Dtype.BF16, 128),
+        ("Intel/Qwen3-30B-A3B-Instruct-2507-int4-AutoRound", "qwen3-30b-a3b", "gptq", Dtype.INT4, Dtype.BF16, 128),
+        ("unsloth/Qwen3-32B-GGUF", "qwen3-32b", "q4-k-m", Dtype.INT4, Dtype.BF16, None),
+        ("unsloth/Qwen3-32B-GGUF:Q8_0", "qwen3-32b", "q8-0", Dtype.INT8, Dtype.BF16, None),
+        ("google/gemma-3-27b-it-qat-q4_0-gguf", "gemma-3-27b", "q4-0", Dtype.INT4, Dtype.BF16, None),
     ],
 )
 def test_a_name_is_its_base_model_in_its_format(
@@ -38,6 +48,26 @@ def test_a_name_is_its_base_model_in_its_format(
     assert model.layers == plain.layers
     assert plain.name in model.assumption
     assert model.assumption in model.notes
+
+
+@pytest.mark.parametrize("mix", GGUF_MIXES)
+def test_a_gguf_repository_weighs_what_the_scheme_of_its_mix_weighs(mix: str) -> None:
+    """Its LM head is part of the mix."""
+    held = [
+        stored_bytes(
+            operator_list(
+                model,
+                parallelism=ParallelismSpec(),
+                plan=precision_plan(model, asked),
+                step=prefill_step(sequences=1, tokens=1),
+            )
+        )
+        for model, asked in (
+            (load_model(f"unsloth/Qwen3-8B-GGUF:{mix}"), PrecisionSpec()),
+            (load_model("qwen3-8b"), PrecisionSpec(scheme=mix)),
+        )
+    ]
+    assert held[0] == held[1] < 8.2e9 * 2
 
 
 def test_a_checkpoint_with_a_profile_is_read_from_it() -> None:

@@ -15,17 +15,16 @@ from simulator.operators.formats.stored_formats import BLOCK_BITS, MIXES, block_
 from simulator.operators.work import MatmulFormat
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, Dtype
-from simulator.specs.spellings import scheme_word
+from simulator.specs.spellings import GGUF_MIXES, scheme_word
 
 DEFAULT_GROUP_SIZE = 128  # of GPTQ and AWQ checkpoints in the wild, and AWQ's paper
 AQLM_GROUP = 8
-GGUF = tuple(name.replace("_", "-") for name in MIXES)
 SCHEME_NAMES = (
     "fp32", "tf32", "bf16", "fp16", "fp8", "fp8-static", "fp8-block", "gptq", "gptq-g128", "gptq-3bit", "gptq-g1024",
     "gptq-8bit", "awq", "awq-g128", "rtn", "rtn-g128", "tinygemm-g64", "nvfp4", "nvfp4-w4a16", "mxfp4", "mxfp4-w4a4",
     "mxfp8", "w8a8", "w4a8", "w4a4",
     "smoothquant-o1", "smoothquant-o2", "smoothquant-o3", "llm.int8", "nf4", "qlora", "bitnet", "aqlm-1x16", "aqlm-2x8",
-    "kmeans-3bit", "kmeans-4bit", *GGUF,
+    "kmeans-3bit", "kmeans-4bit", *GGUF_MIXES,
 )  # fmt: skip
 _GROUPED = re.compile(r"(gptq|awq|rtn)(?:-([2348])-?bit)?(?:-g(\d+))?")
 _TINYGEMM = re.compile(r"tinygemm(?:-g(\d+))?")
@@ -55,7 +54,7 @@ def scheme_named(name: str, *, plain: Dtype, model: ModelSpec | None = None) -> 
     """
     key = scheme_word(name)
     scheme = _patterned(key, plain) or _fixed(key, plain)
-    if scheme is None and key in GGUF:
+    if scheme is None and key in GGUF_MIXES:
         scheme = _gguf(key.replace("-", "_"), plain, model)
     if scheme is None:
         raise RoofcastError(

@@ -21,7 +21,7 @@ from simulator.specs.model.architecture import (
     RoleFormatSpec,
 )
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
-from simulator.specs.spellings import plain_word, scheme_word
+from simulator.specs.spellings import GGUF_MIXES, plain_word, scheme_word
 
 
 def model_roles(model: ModelSpec) -> frozenset[str]:
@@ -45,7 +45,9 @@ def model_roles(model: ModelSpec) -> frozenset[str]:
 QUANTISED_ROLES: frozenset[str] = frozenset({"attention", "mlp", "experts", "shared_expert", "mixer"})
 KV_DTYPES = (Dtype.FP32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.FP4, Dtype.INT8, Dtype.INT4)
 # Checkpoint methods whose kernels are not those of their dtypes -> scheme.
-OWN_KERNELS: Mapping[str, str] = {"llm.int8": "llm.int8", "bnb-nf4": "nf4", "bitnet": "bitnet"}
+OWN_KERNELS: Mapping[str, str] = {
+    "llm.int8": "llm.int8", "bnb-nf4": "nf4", "bitnet": "bitnet", **{mix: mix for mix in GGUF_MIXES},
+}  # fmt: skip
 PLAIN_DTYPES = (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP16)
 
 
@@ -166,14 +168,13 @@ def _resolve_scheme(
             notes.append(f"scheme {precision.scheme} taken as {scheme_word(precision.scheme)}")
         return scheme
     if precision.weights is None and model.quantization is not None:
-        return _checkpoint_scheme(
-            _multiplied(model.quantization, precision, notes, multiplied=multiplied), precision, plain, notes
-        )
+        given = _multiplied(model.quantization, precision, notes, multiplied=multiplied)
+        return _checkpoint_scheme(model, given, precision, plain, notes)
     weights = precision.weights or plain
     if precision.weights is None:
         notes.append(f"weights {weights} (checkpoint dtype {model.dtype})")
     if precision.weights is not None and model.quantization is not None and precision.weights not in PLAIN_DTYPES:
-        return _requested_over_checkpoint(model.quantization, precision, plain, notes)
+        return _requested_over_checkpoint(model, model.quantization, precision, plain, notes)
     product = format_of_pair(weights, precision.activations, plain=plain)
     activations = precision.activations or _activations_of(product, plain)
     if precision.activations is None:
@@ -184,11 +185,11 @@ def _resolve_scheme(
 
 
 def _requested_over_checkpoint(
-    given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]
+    model: ModelSpec, given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]
 ) -> Scheme:
     """Quantised weights were asked for of a checkpoint that is quantised: keep its details where they agree."""
     if precision.weights is given.weights and precision.activations in (None, given.activations):
-        return _checkpoint_scheme(given, precision, plain, notes)
+        return _checkpoint_scheme(model, given, precision, plain, notes)
     assert precision.weights is not None
     product = format_of_pair(precision.weights, precision.activations, plain=plain)
     notes.append(f"checkpoint is {given.method} {given.weights}; priced as if quantised to {product.name} instead")
@@ -217,10 +218,12 @@ def _multiplied(
     )
 
 
-def _checkpoint_scheme(given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]) -> Scheme:
+def _checkpoint_scheme(
+    model: ModelSpec, given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]
+) -> Scheme:
     if given.method in OWN_KERNELS and precision.activations is None:
         notes.append(f"weights {given.method} from quantization_config")
-        return replace(scheme_named(OWN_KERNELS[given.method], plain=plain), unquantised=given.unquantized)
+        return replace(scheme_named(OWN_KERNELS[given.method], plain=plain, model=model), unquantised=given.unquantized)
     activations = precision.activations or given.activations
     if BITS[activations] >= BITS[Dtype.BF16]:
         activations = plain

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
 from simulator.specs.model.precision import Dtype
-from simulator.specs.spellings import plain_word
+from simulator.specs.spellings import GGUF_MIXES, plain_word
 
 FP8_BLOCK, NVFP4_GROUP, MX_GROUP, INT4_GROUP = 128, 16, 32, 128
 
@@ -43,10 +43,21 @@ _GPTQ = CheckpointFormat(method="gptq", weights=Dtype.INT4, group_size=INT4_GROU
 _GPTQ_8 = CheckpointFormat(method="gptq", weights=Dtype.INT8, group_size=INT4_GROUP)
 _NF4 = CheckpointFormat(method="bnb-nf4", weights=Dtype.INT4, group_size=64)
 
-# The last words of a name, the longer spelling first; tried in this order.
+GGUF_DEFAULT = "q4-k-m"
+"""What llama.cpp takes from a repository where nobody says (-hf, ggml-org/llama.cpp common/arg.cpp, 0c1e5709)."""
+
+
+def _gguf(mix: str) -> CheckpointFormat:
+    return CheckpointFormat(method=mix, weights=Dtype.INT8 if mix == "q8-0" else Dtype.INT4)
+
+
+# The last words of a name, the longer spelling first; tried in this order. A GGUF repository holds several files, of
+# which the part behind a colon names one.
 _SUFFIXES: tuple[tuple[str, CheckpointFormat], ...] = (
+    *((rf"gguf:{mix}|(qat-)?{mix}-gguf", _gguf(mix)) for mix in GGUF_MIXES),
+    ("gguf", _gguf(GGUF_DEFAULT)),
     (r"gptq-(int8|8bit)", _GPTQ_8),
-    (r"gptq(-(int4|4bit))?(-(128g|g128))?|int4-gptq", _GPTQ),
+    (r"gptq(-(int4|4bit|4b))?(-(128g|g128))?|int4-gptq|int4-autoround|autoround-int4", _GPTQ),
     (r"awq(-(int4|4bit))?(-(128g|g128))?|int4-awq", _AWQ),
     (r"quantized\.w8a8|w8a8(-int8)?|int8-w8a8|smoothquant|int8", _W8A8),
     (r"quantized\.w4a16|w4a16(-g128|-gptq|-awq)?|int4-w4a16|int4", _W4A16),
@@ -109,6 +120,7 @@ def quantized_as_named(base: ModelSpec, *, checkpoint: NamedCheckpoint) -> Model
     """The base model with the format of the name, and the assumption in its notes."""
     chosen = checkpoint.format
     inputs = chosen.activations or (base.dtype if base.dtype in (Dtype.BF16, Dtype.FP16) else Dtype.BF16)
+    mixed = chosen.method in GGUF_MIXES
     caches = chosen.method in ("fp8", "nvfp4") and checkpoint.publisher in FP8_CACHE_PUBLISHERS
     quantization = QuantizationSpec(
         method=chosen.method,
@@ -116,10 +128,12 @@ def quantized_as_named(base: ModelSpec, *, checkpoint: NamedCheckpoint) -> Model
         activations=inputs,
         kv_cache=Dtype.FP8 if caches else chosen.kv_cache,
         group_size=chosen.group_size,
+        unquantized=() if mixed else ("lm_head",),
     )
+    where = "as llama.cpp mixes them" if mixed else "in every layer but the LM head"
     note = (
         f"{checkpoint.name} has no profile: its name is taken as {base.name} with {chosen.method} weights "
-        f"({chosen.weights}) and {inputs} activations in every layer but the LM head"
+        f"({chosen.weights}) and {inputs} activations {where}"
     )
     if caches:
         note += f", keys and values in fp8 as {checkpoint.publisher}'s other checkpoints"

@@ -202,7 +202,7 @@ def crossover(
     speculation : to compare with plain decoding in each format, such as ``eagle:k=4``
     """
     from simulator.engine.uniform.format_comparison import compare_formats
-    from simulator.specs.question.techniques_text import TechniquesText, techniques_spec
+    from simulator.specs.question.techniques_text import techniques_spec
 
     names = [name.strip() for name in (formats or DEFAULT_FORMATS).split(",") if name.strip()]
     if len(set(names)) != len(names) or len(names) < 2:
@@ -223,7 +223,7 @@ def crossover(
             if formats is not None or error.code != "unsupported_dtype":
                 raise
             notes.append(f"{name} left out: {error.message}")
-    guessing = techniques_spec(TechniquesText(speculation=speculation)) if speculation is not None else None
+    guessing = techniques_spec({"speculation": speculation}) if speculation is not None else None
     comparison = compare_formats(
         found,
         guessing={} if guessing is None else {name: replica(name, guessing) for name in found},

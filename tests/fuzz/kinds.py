@@ -34,7 +34,7 @@ from simulator.specs.question.plan import PlanSpec, parse_objectives, plan_spec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.scenario_changes import parse_change
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.specs.question.techniques_text import TechniquesText, parse_fine_tune, techniques_spec
+from simulator.specs.question.techniques_text import parse_fine_tune, techniques_spec
 from simulator.specs.uploads import hardware_from_upload, model_from_upload
 from tests.fuzz import samples
 from tests.fuzz.mutation import TEXTS, odd_json, odd_text, odd_tree
@@ -218,7 +218,7 @@ def _text(case: Case) -> Answer:
     if field == "tuning":
         return {"tuning": dump(parse_fine_tune(text))}
     assert field in TechniquesSpec.model_fields
-    return techniques_spec(TechniquesText(**{field: text})).model_dump(mode="json")
+    return techniques_spec({field: text}).model_dump(mode="json")
 
 
 # Records of traffic: traces, metrics, results of benchmarks.

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
+from simulator.specs.documents import validate
+from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.question.technique_words import EXAMPLES, PLAIN, technique_value
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.specs.question.techniques_text import TechniquesText, mixed_schemes, technique_value, techniques_spec
+from simulator.specs.question.techniques_text import mixed_schemes, techniques_spec
 
 
 @pytest.mark.parametrize(
@@ -36,34 +39,49 @@ def test_text_becomes_what_a_scenario_would_say(field: str, text: str, value: ob
 
 
 def test_options_become_one_spec_and_absent_ones_nothing() -> None:
-    spec = techniques_spec(TechniquesText(sparsity="2:4", kv_policy="h2o:1024", fusion=True))
+    spec = techniques_spec({"sparsity": "2:4", "kv_policy": "h2o:1024", "fusion": True})
     assert spec == TechniquesSpec.model_validate(
         {"sparsity": "2:4", "kv_policy": {"method": "h2o", "budget_tokens": 1024}, "fusion": True}
     )
-    assert techniques_spec(TechniquesText()) == TechniquesSpec()
+    assert techniques_spec({}) == TechniquesSpec()
 
 
 @pytest.mark.parametrize(
     ("text", "field", "match"),
     [
-        (TechniquesText(sparsity=""), "sparsity", "is empty"),
-        (TechniquesText(sparsity="3of4"), "sparsity", "not known"),
-        (TechniquesText(speculation="eagle:acceptance"), "speculation", "key=value"),
-        (TechniquesText(speculation="eagle:k=4,k=5"), "speculation", "twice"),
-        (TechniquesText(speculation="egale:k=4"), "speculation", "did you mean eagle"),
-        (TechniquesText(adapters="lora:rank=16,cuont=2"), "adapters", "did you mean count"),
-        (TechniquesText(kv_policy="h2o"), "kv_policy", "budget_tokens"),
-        (TechniquesText(attention="fast"), "attention", "allowed: flash"),
-        (TechniquesText(structure="moe=1,moe.num_experts=2"), "structure", "as a part"),
-        (TechniquesText(structure="{x"), "structure", "not JSON"),
-        (TechniquesText(contextual_sparsity="0.5"), "contextual_sparsity", "key=value"),
+        ({"sparsity": ""}, "sparsity", "is empty"),
+        ({"sparsity": "3of4"}, "sparsity", "not known"),
+        ({"speculation": "eagle:acceptance"}, "speculation", "key=value"),
+        ({"speculation": "eagle:k=4,k=5"}, "speculation", "twice"),
+        ({"speculation": "egale:k=4"}, "speculation", "did you mean eagle"),
+        ({"adapters": "lora:rank=16,cuont=2"}, "adapters", "did you mean count"),
+        ({"kv_policy": "h2o"}, "kv_policy", "budget_tokens"),
+        ({"attention": "fast"}, "attention", "allowed: flash"),
+        ({"structure": "moe=1,moe.num_experts=2"}, "structure", "as a part"),
+        ({"structure": "{x"}, "structure", "not JSON"),
+        ({"contextual_sparsity": "0.5"}, "contextual_sparsity", "key=value"),
     ],
 )
-def test_mistakes_name_the_option(text: TechniquesText, field: str, match: str) -> None:
+def test_mistakes_name_the_option(text: dict[str, str | bool | None], field: str, match: str) -> None:
     with pytest.raises(RoofcastError) as refusal:
         techniques_spec(text)
     assert refusal.value.field == field
     assert match in str(refusal.value)
+
+
+@pytest.mark.parametrize(("field", "text"), [(field, text) for field, text in EXAMPLES.items() if field not in PLAIN])
+def test_a_scenario_may_say_it_as_a_command_line_does(field: str, text: str) -> None:
+    spec = TechniquesSpec.model_validate({field: text})
+    assert spec == TechniquesSpec.model_validate({field: technique_value(field, text)})
+    assert spec == techniques_spec({field: text})
+    assert getattr(spec, field) is not None
+
+
+def test_a_mistake_in_a_scenario_names_its_field() -> None:
+    with pytest.raises(RoofcastError) as refusal:
+        validate(ScenarioSpec, {"id": 1, "techniques": {"kv_policy": "h2o:819:4"}}, where="line 1")
+    assert refusal.value.field == "techniques.kv_policy"
+    assert "such as h2o:1024" in str(refusal.value)
 
 
 def test_an_unknown_technique_is_refused() -> None:

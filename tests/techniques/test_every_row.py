@@ -27,8 +27,8 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.scenario_changes import changed_scenario, parse_change
+from simulator.specs.question.technique_words import technique_value
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.specs.question.techniques_text import technique_value
 from simulator.techniques.complexity import LayerKind, length_cost
 from simulator.techniques.fine_tuning import fine_tuning_memory
 from tests.techniques.technique_rows import OTHER, ROWS, USUAL, Row

@@ -102,8 +102,7 @@ def precision_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def techniques_of(options: Mapping[str, Any]) -> TechniquesSpec:
     """The techniques that the options of ``technique_group`` ask for."""
-    from dataclasses import fields
+    from simulator.specs.question.techniques import TechniquesSpec
+    from simulator.specs.question.techniques_text import techniques_spec
 
-    from simulator.specs.question.techniques_text import TechniquesText, techniques_spec
-
-    return techniques_spec(TechniquesText(**{item.name: options[item.name] for item in fields(TechniquesText)}))
+    return techniques_spec({name: options[name] for name in TechniquesSpec.model_fields})

@@ -19,7 +19,7 @@ from simulator.planner.search.search_space import WIDE_SCHEMES
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.specs.question.techniques_text import TechniquesText, techniques_spec
+from simulator.specs.question.techniques_text import techniques_spec
 
 _NATIVE = PrecisionSpec()
 _KEPT_SHARE = 1 / 2
@@ -61,7 +61,7 @@ class GapState:
 
     def techniques(self, asked: TechniquesSpec) -> TechniquesSpec:
         """The techniques that were asked for, with what this state sets."""
-        text = TechniquesText(speculation=self.speculation, sparsity=self.sparsity, kv_policy=self.kv_policy)
+        text = {"speculation": self.speculation, "sparsity": self.sparsity, "kv_policy": self.kv_policy}
         added = techniques_spec(text)
         return asked.model_copy(update={name: getattr(added, name) for name in _TEXTS if getattr(added, name)})
 

@@ -8,7 +8,7 @@ from simulator.planner.search.candidates import USUAL_SPARSITY, USUAL_SPECULATIO
 from simulator.planner.search.question import Question
 from simulator.specs.question.plan import NONE, TEXTS, PlanSpec
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.specs.question.techniques_text import TechniquesText, techniques_spec
+from simulator.specs.question.techniques_text import techniques_spec
 
 # Studies beside the plan and what only they read, and the floor that chose between answers: the fleet is chosen.
 _STUDIES: dict[str, Any] = {
@@ -35,7 +35,7 @@ def _reads_as(name: str, text: str, wanted: object) -> bool:
 
     given: dict[str, Any] = {name: text}
     try:
-        return bool(getattr(techniques_spec(TechniquesText(**given)), name) == wanted)
+        return bool(getattr(techniques_spec(given), name) == wanted)
     except RoofcastError:
         return False
 

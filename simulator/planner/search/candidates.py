@@ -38,7 +38,7 @@ def technique_choices(spec: PlanSpec) -> tuple[TechniquesSpec, ...]:
     """Every combination of the techniques to compare; with ``any_technique`` the usual ones beside none at all."""
     if not (spec.any_technique or spec.speculation or spec.sparsity or spec.kv_policy or spec.weight_offload):
         return (NO_TECHNIQUES,)
-    from simulator.specs.question.techniques_text import TechniquesText, techniques_spec
+    from simulator.specs.question.techniques_text import techniques_spec
 
     speculation: tuple[str | None, ...] = spec.speculation or (None,)
     sparsity: tuple[str | None, ...] = spec.sparsity or (None,)
@@ -46,9 +46,12 @@ def technique_choices(spec: PlanSpec) -> tuple[TechniquesSpec, ...]:
         speculation, sparsity = (None, *USUAL_SPECULATION), (None, *USUAL_SPARSITY)
     found = (
         techniques_spec(
-            TechniquesText(
-                speculation=_text(guess), sparsity=_text(zeros), kv_policy=_text(policy), weight_offload=_text(share)
-            )
+            {
+                "speculation": _text(guess),
+                "sparsity": _text(zeros),
+                "kv_policy": _text(policy),
+                "weight_offload": _text(share),
+            }
         )
         for guess, zeros, policy, share in product(
             speculation, sparsity, spec.kv_policy or (None,), spec.weight_offload or (None,)

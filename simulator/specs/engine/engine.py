@@ -98,7 +98,9 @@ class EngineSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _words(cls, data: Any) -> Any:
-        """Nulls are absent, an engine without a profile is remembered, and a version may be a number."""
+        """A word is the name, nulls are absent, what has no profile is remembered, a version may be a number."""
+        if isinstance(data, str):
+            data = {"name": data}
         if not isinstance(data, dict):
             return data
         given = cls.given(data)

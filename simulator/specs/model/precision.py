@@ -73,7 +73,9 @@ class PrecisionSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _words(cls, data: Any) -> Any:
-        """Dtypes in any usual spelling; a method given as the dtype of the weights is the scheme."""
+        """Dtypes in any usual spelling; a word alone, and a method given as the dtype of the weights, is the scheme."""
+        if isinstance(data, str):
+            data = {"scheme": data}
         if not isinstance(data, dict):
             return data
         given = _with_blocks(dict(data))

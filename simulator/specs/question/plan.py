@@ -201,12 +201,11 @@ class PlanSpec(Spec):
     @classmethod
     def _readable_techniques(cls, texts: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         # A plan without techniques does not wait for what reads them.
-        from simulator.specs.question.techniques_text import TechniquesText, techniques_spec
+        from simulator.specs.question.techniques_text import techniques_spec
 
         for text in texts:
             if text != NONE:
-                given: dict[str, Any] = {str(info.field_name): text}
-                techniques_spec(TechniquesText(**given))
+                techniques_spec({str(info.field_name): text})
         return texts
 
     @model_validator(mode="after")

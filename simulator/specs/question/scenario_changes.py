@@ -12,8 +12,9 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.parsing import MalformedError, parse_yaml
 from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.question.technique_words import technique_value
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.specs.question.techniques_text import mixed_schemes, technique_value
+from simulator.specs.question.techniques_text import mixed_schemes
 from simulator.specs.spellings import SHORT_FIELDS
 
 FLAG = Option("with")

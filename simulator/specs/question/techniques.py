@@ -26,6 +26,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_
 
 from simulator.specs.base import Spec
 from simulator.specs.model.acceptance import Task
+from simulator.specs.question.technique_words import EXAMPLES, PLAIN, technique_value
 
 AdapterMethod = Literal["lora", "adapter", "prompt_tuning", "bitfit", "qlora"]
 
@@ -220,12 +221,6 @@ class SpeculationSpec(Spec):
     task: Task | None = None
     adaptive: bool = False
 
-    @model_validator(mode="before")
-    @classmethod
-    def _method_alone(cls, data: Any) -> Any:
-        """``"eagle"`` is short for ``{"method": "eagle"}``."""
-        return {"method": data} if isinstance(data, str) else data
-
     @field_validator("acceptance", "tree", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
@@ -308,6 +303,9 @@ class WeightOffloadSpec(Spec):
 AttentionKernel = Literal["flash", "standard", "flash_decoding"]
 
 
+_WRITTEN = frozenset(EXAMPLES) - frozenset(PLAIN)
+
+
 class TechniquesSpec(Spec):
     """What-if changes to one deployment; an absent one changes nothing."""
 
@@ -323,8 +321,13 @@ class TechniquesSpec(Spec):
     weight_offload: WeightOffloadSpec | None = None
     sequence_parallel: bool | None = None
 
-    @field_validator("sparsity", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _pattern_alone(cls, value: Any) -> Any:
-        """``"2:4"`` is short for ``{"pattern": "2:4"}``."""
-        return {"pattern": value} if isinstance(value, str) else value
+    def _texts(cls, data: Any) -> Any:
+        """A technique may be what a command line takes: ``"2:4"``, ``"h2o:1024"``, ``"eagle:k=4"``."""
+        if not isinstance(data, dict):
+            return data
+        return {
+            name: technique_value(name, value) if isinstance(value, str) and name in _WRITTEN else value
+            for name, value in data.items()
+        }

@@ -1,0 +1,126 @@
+"""Techniques as text: ``2:4``, ``eagle:k=4,acceptance=0.7``, ``h2o:1024``, ``lora:rank=16,count=8``.
+
+A value is its main word, then ``key=value`` pairs with the names of the scenario's fields: whatever a scenario file
+can say, text can, and a scenario file may say it so too. ``a|b|c`` is a list, ``part.key=value`` reaches into a part,
+and JSON is taken as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from simulator.errors import RoofcastError, did_you_mean
+from simulator.specs.parsing import MalformedError, parse_json
+
+# Field -> (key of the main word, key of a bare number after it).
+_MAIN_WORDS: dict[str, tuple[str, str]] = {
+    "sparsity": ("pattern", "fraction"),
+    "speculation": ("method", "k"),
+    "kv_policy": ("method", "budget_tokens"),
+    "adapters": ("method", "rank"),
+}
+PLACE = "techniques"
+_OTHER_NUMBERS = {"prompt_tuning": "prompt_tokens"}
+"""Key of a bare number after these main words."""
+_SHORT_KEYS: dict[str, dict[str, str]] = {
+    "contextual_sparsity": {"attention": "attention_fraction", "mlp": "mlp_fraction", "rank": "predictor_rank"},
+    "kv_policy": {"budget": "budget_tokens"},
+}
+EXAMPLES = {
+    "sparsity": "2:4",
+    "contextual_sparsity": "attention=0.5,mlp=0.2",
+    "speculation": "eagle:k=4,acceptance=0.7",
+    "attention": "standard",
+    "kv_policy": "h2o:1024",
+    "adapters": "lora:rank=16,count=8",
+    "structure": "num_key_value_heads=8",
+    "early_exit": "mean_fraction=0.6",
+    "fusion": "true",
+    "weight_offload": "0.5",
+    "sequence_parallel": "true",
+}
+PLAIN = ("attention", "fusion", "sequence_parallel")
+_PATTERN = re.compile(r"(\d+:\d+)(?:[:,](.*))?", re.ASCII)
+# Longer ones stay text, which no number is made of.
+_NUMBER = re.compile(r"[-+]?(\d{1,30}\.?\d{0,30}|\.\d{1,30})([eE][-+]?\d{1,3})?", re.ASCII)
+
+
+def technique_value(field: str, text: str) -> object:
+    """One field of a scenario's ``techniques`` as plain data, from its text."""
+    if field not in EXAMPLES:
+        hint = did_you_mean(field, EXAMPLES)
+        raise RoofcastError(f"{field!r} is not a technique", field=PLACE, code="unknown_field", hint=hint)
+    stripped = text.strip()
+    if not stripped:
+        raise _bad(field, text, "is empty")
+    if stripped[0] in "{[":
+        return _json(field, stripped)
+    if field in PLAIN:
+        return scalar(stripped)
+    if field == "sparsity" and (pattern := _PATTERN.fullmatch(stripped)) is not None:
+        return {"pattern": pattern[1], **_pairs(field, pattern[2] or "", bare="fraction")}
+    if field not in _MAIN_WORDS:
+        return _pairs(field, stripped, bare="fraction" if field == "weight_offload" else "")
+    word_key, number_key = _MAIN_WORDS[field]
+    word, _, rest = stripped.partition(":")
+    if "=" in word:
+        return _pairs(field, stripped, bare="")
+    return {word_key: word, **_pairs(field, rest, bare=_OTHER_NUMBERS.get(word, number_key))}
+
+
+def _pairs(field: str, text: str, *, bare: str) -> dict[str, object]:
+    """``key=value`` pairs, of which the first may be a number alone where ``bare`` names its key."""
+    found: dict[str, Any] = {}
+    for place, part in enumerate(piece for piece in text.split(",") if piece.strip()):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            if place or not bare or not _NUMBER.fullmatch(key):
+                raise _bad(field, part.strip(), "is not key=value")
+            key, value = bare, key
+        _put(field, found, _SHORT_KEYS.get(field, {}).get(key, key).replace("-", "_"), scalar(value))
+    return found
+
+
+def _put(field: str, found: dict[str, Any], key: str, value: object) -> None:
+    """Set ``a.b`` in nested mappings; a key given twice is refused."""
+    *parents, last = key.split(".")
+    place = found
+    for parent in parents:
+        place = place.setdefault(parent, {})
+        if not isinstance(place, dict):
+            raise _bad(field, key, "is given as a value and as a part")
+    if last in place:
+        raise _bad(field, key, "is given twice")
+    place[last] = value
+
+
+def scalar(text: str) -> object:
+    """Numbers, true and false, lists with bars between, otherwise the text."""
+    if "|" in text:
+        return [scalar(part.strip()) for part in text.split("|")]
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if _NUMBER.fullmatch(text):
+        return int(text) if text.lstrip("-+").isdecimal() else float(text)
+    return text
+
+
+def _json(field: str, text: str) -> object:
+    try:
+        value: object = parse_json(text)
+    except MalformedError as error:
+        raise _bad(field, text, f"is not JSON: {error.reason}") from None
+    if not isinstance(value, Mapping | list):
+        raise _bad(field, text, "is not an object")
+    return value
+
+
+def _bad(field: str, text: str, reason: str) -> RoofcastError:
+    return RoofcastError(
+        f"{text!r} {reason}",
+        field=f"{PLACE}.{field}",
+        code="invalid_input",
+        hint=f"such as {EXAMPLES[field]}",
+    )

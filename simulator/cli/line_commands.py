@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,7 @@ from typing import Annotated
 import typer
 
 from simulator.cli.options.shared import Force, Output, Profiles
-from simulator.errors import FileError
+from simulator.errors import FileError, RoofcastError
 from simulator.files import STANDARD_STREAM
 
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, metavar="N", help="Processes that answer side by side.")]
@@ -57,19 +58,33 @@ def _count(source: str) -> int:
         return sum(1 for _ in lines)
 
 
+def _show_schema(scenarios: str | None, *, asked: bool) -> None:
+    if asked and scenarios is not None:
+        raise RoofcastError(f"`schema` needs no scenarios, got {scenarios!r}", field="SCENARIOS", hint="leave out one")
+    if not asked:
+        hint = 'a file of JSON lines, "-" for stdin; `roofcast simulate --schema` says what a scenario may hold'
+        raise RoofcastError("is missing", field="SCENARIOS", code="missing_field", hint=hint)
+    from simulator.reports.formats.scenario_schema import scenario_schema
+
+    typer.echo(json.dumps(scenario_schema(), indent=1))
+
+
 def simulate(
     scenarios: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="SCENARIOS.jsonl", help='One JSON scenario a line; "-" is stdin, answered line by line.'
         ),
-    ],
+    ] = None,
     output: Output = "-",
     jobs: Jobs = 1,
     timeout: Timeout = None,
     resume: Resume = False,
     profiles: Profiles = None,
     force: Force = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of a scenario and answer nothing.")
+    ] = False,
 ) -> None:
     """Answer scenarios: one JSON result a line, same order, same ids, each written as soon as it is known.
 
@@ -78,6 +93,9 @@ def simulate(
 
     Example: roofcast simulate scenarios.jsonl --output results.jsonl --jobs 2
     """
+    if schema or scenarios is None:
+        _show_schema(scenarios, asked=schema)
+        return
     from simulator.api.line_stream import answered_lines, numbered_lines, unanswered_lines
     from simulator.cli.progress import progress_bar
     from simulator.partial_file import LineSink, is_complete

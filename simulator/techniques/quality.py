@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from simulator.operators.formats.plan import PrecisionPlan
+from simulator.operators.formats.schemes import DEFAULT_GROUP_SIZE
 from simulator.specs.measured.quality import DENSE, QualityRow, QualityTable, load_quality_table
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.specs.question.techniques import TechniquesSpec
@@ -86,9 +87,10 @@ class Quality:
         row = rows[0]
         dense = self.table.dense(row)
         recalled = ", recalled" if row.recalled else ""
+        beside = ", ".join(f"{other.method} {other.value:g}" for other in self.table.as_fast(row))
         return (
             f"{prefix}{row.metric.replace('_', ' ')} of {row.model} {dense.value:g} -> {row.value:g} [{row.source}"
-            f"{recalled}]"
+            f"{recalled}]{f', as fast: {beside}' if beside else ''}"
         )
 
 
@@ -112,7 +114,7 @@ def compression_of(*, scheme: str | None, plan: PrecisionPlan, techniques: Techn
         return Compression(
             method=method,
             weight_bits=int(bits_text or DEFAULT_WEIGHT_BITS),
-            group_size=int(group) if group else None,
+            group_size=int(group) if group else DEFAULT_GROUP_SIZE if method == "awq" else None,
         )
     method = name.rsplit("-o", 1)[0] if name.startswith("smoothquant") else name or "unsaid"
     return Compression(method=method, weight_bits=BITS[plan.weights], activation_bits=BITS[plan.activations])

@@ -96,7 +96,7 @@ def test_paths_of_a_tree_are_counted_by_depth() -> None:
 
 
 def test_short_spellings() -> None:
-    assert SpeculationSpec.model_validate("eagle") == SpeculationSpec(method="eagle")
+    assert TechniquesSpec.model_validate({"speculation": "eagle"}).speculation == SpeculationSpec(method="eagle")
     spec = SpeculationSpec.model_validate({"method": "eagle", "acceptance": "0.8/0.6", "tree": "2/4"})
     assert (spec.acceptance, spec.tree) == ((0.8, 0.6), (2, 4))
     with pytest.raises(ValueError, match="a number of guesses"):

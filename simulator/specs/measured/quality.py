@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import attrgetter
 
 from pydantic import PositiveFloat, PositiveInt
 
@@ -56,6 +57,12 @@ class QualityTable(Spec):
             for other in self.rows
             if (other.source, other.model, other.metric, other.method) == (row.source, row.model, row.metric, DENSE)
         )
+
+    def as_fast(self, row: QualityRow) -> tuple[QualityRow, ...]:
+        """Other methods that leave the same model in the same format, by the same source and metric."""
+        format_of = attrgetter("source", "model", "metric", "weight_bits", "activation_bits", "group_size", "sparsity")
+        same = (other for other in self.rows if other.method != row.method and format_of(other) == format_of(row))
+        return tuple({other.method: other for other in same}.values())
 
 
 @lru_cache(maxsize=1)

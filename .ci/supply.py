@@ -99,9 +99,9 @@ def main() -> int:
     """One form on stdout."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("form", choices=("sbom", "licences", "lock", "lowest"))
-    parser.add_argument("--extra", action="append", help="app, report, dev, ...; lock takes dev, others app and report")
+    parser.add_argument("--extra", action="append", help="by default dev for lock, else app, report and fast")
     given = parser.parse_args()
-    extras = tuple(given.extra or (("dev",) if given.form == "lock" else ("app", "report")))
+    extras = tuple(given.extra or (("dev",) if given.form == "lock" else ("app", "report", "fast")))
     if given.form == "lowest":
         extras = tuple(given.extra or ())
         for requirement in declared(extras):

@@ -2,7 +2,7 @@
 
 Run with ``python -m benchmarks.serve_speed [--requests 1000000] [--trace AzureLLMInferenceTrace_conv.csv]``. Without a
 trace, lengths are log-normal with the means of Azure's 2023 conversation trace (1155 prompt and 211 output tokens).
-Compiling is timed apart: it happens once per machine and version.
+Compiling is timed apart: it happens once per machine and version, and never for few requests.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.engine.events.simulation import simulate_requests
+from simulator.engine.events.warm_up import warm_up
 from simulator.engine.runs.scheduling import scheduler_settings
 from simulator.engine.settings import Policy, SchedulerSettings
 from simulator.phases.compiled import StepTables
@@ -38,6 +39,8 @@ RSS_BYTES = 1.0 if sys.platform == "darwin" else KIB
 CHAT_ISL, CHAT_OSL = 1155, 211
 RATE_PER_S = 7.0
 KV_BLOCKS = 30_000
+INTERPRETED_REQUESTS = 2_000
+"""So few that Python runs the loop itself in a process that has compiled nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,16 +92,8 @@ def timed(tables: StepTables, requests: Requests, settings: SchedulerSettings) -
 
 
 def compile_seconds() -> tuple[float, float]:
-    """Time of the first call in a fresh process: with an empty cache, and with a filled one [s]."""
-    code = (
-        "import time, numpy as np; from simulator.phases.compiled import uniform_tables;"
-        "from simulator.traffic.requests import make_requests; from simulator.engine.settings import SchedulerSettings;"
-        "from simulator.engine.events.simulation import simulate_requests; one = np.ones(1, dtype=np.int64);"
-        "limits = SchedulerSettings(max_num_batched_tokens=8, max_num_seqs=1, max_model_len=8, kv_blocks=4);"
-        "tables = uniform_tables(step_s=1.0, max_tokens=8, max_sequences=1); start = time.perf_counter();"
-        "simulate_requests(tables, requests=make_requests(arrival_s=np.zeros(1), prompt_tokens=one, output_tokens=one),"
-        " settings=limits); print(time.perf_counter() - start)"
-    )
+    """Time until both loops are machine code in a fresh process: with an empty cache, and with a filled one [s]."""
+    code = "from simulator.engine.events.warm_up import warm_up; print(sum(warm_up().values()))"
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "ROOFCAST_CACHE_DIR": folder}
         first, second = (
@@ -115,7 +110,7 @@ def main() -> None:
     parser.add_argument("--trace", default=None, help="a CSV in Azure's or JSON lines in Mooncake's format")
     chosen = parser.parse_args()
     cold_s, warm_s = compile_seconds()
-    print(f"first call: {cold_s:.2f} s with an empty cache, {warm_s:.2f} s with a filled one")
+    print(f"machine code: {cold_s:.2f} s with an empty cache, {warm_s:.2f} s with a filled one")
     deployment = deploy(
         model=load_model("llama-3.1-70b"),
         hardware=load_hardware("h100-sxm-80gb"),
@@ -126,9 +121,10 @@ def main() -> None:
     tables = compile_steps(deployment)
     print(f"step tables: {time.process_time() - start:.3f} s")
     settings = scheduler_settings(deployment.engine, kv_blocks=KV_BLOCKS)
-    timed(tables, chat_requests(1000, trace=chosen.trace), settings)
     reserving = replace(settings, policy=Policy.GUARANTEED_NO_EVICT)
-    timed(tables, chat_requests(1000, trace=chosen.trace), reserving)
+    few = timed(tables, chat_requests(INTERPRETED_REQUESTS, trace=chosen.trace), settings)
+    print(f"  in Python: {few.requests:>9,} requests: {few.requests_per_s:>9,.0f} requests/s")
+    warm_up()
     for name, limits, count in (
         ("vllm", settings, chosen.requests // 10),
         ("vllm", settings, chosen.requests),

@@ -1,4 +1,8 @@
-"""Machine code for the event loop, kept on disk between runs.
+"""Machine code for the event loop where there is enough to simulate; Python runs the same functions until then.
+
+Numba compiles the loop once for a machine and keeps it on disk. Without numba, or for a few requests before anything
+was compiled, the functions run as they stand: slower by a factor that benchmarks/serve_speed.py prints, with the same
+bytes. So nobody waits for a compiler whose work would not be repaid, and an installation without it answers as well.
 
 The compiler's own cache looks only at the file of the function that it compiles, so a change in a function that was
 inlined from another file would go unseen. Here the cache folder is named after a digest of all files of the loop.
@@ -11,111 +15,170 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numba
-from numba.core import config as numba_config
-from numba.core import event
-from numba.extending import register_jitable
+import numpy as np
 
 from simulator.files import cache_root
 from simulator.phases import compiled as tables
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+WORTH_COMPILING_REQUESTS = 3_000
+"""Requests of one process that Python serves in less time than the compiler takes."""
+WORTH_LOADING_REQUESTS = 300
+"""The same of the time in which machine code is loaded that an earlier process left."""
 
-def _source_digest() -> str:
-    digest = hashlib.sha256(numba.__version__.encode())
-    # All files of this folder: which of them end up in the loop is the compiler's business.
-    for source in [*sorted(Path(__file__).parent.glob("*.py")), Path(tables.__file__)]:
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _cache_folder() -> str | None:
-    """A folder that can be written, or None: then every process compiles for itself."""
-    for parent in (cache_root(), Path(tempfile.gettempdir()) / "roofcast"):
-        folder = parent / f"compiled-{_source_digest()}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK):
-            return str(folder)
-    return None
-
-
-_FOLDER = _cache_folder()
-
+FASTER = "install the extra: pip install '.[fast]' makes long simulations some hundred times as fast"
 
 # Nothing in the loop allocates: without reference counting (_nrt) it is six times as fast, without entry points for
 # Python (wrappers) its inner functions compile in two thirds of the time.
 _INNER: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 # Runs share nothing, so that threads may make several at once (nogil).
-_ENTRY: dict[str, Any] = {**_INNER, "no_cpython_wrapper": False, "nogil": True, "cache": _FOLDER is not None}
+_ENTRY: dict[str, Any] = {**_INNER, "no_cpython_wrapper": False, "nogil": True}
 
-
-def _in_cache_folder(compile_function: Callable[[], Any]) -> Any:
-    """The compiler reads its cache folder when a function is decorated."""
-    settings: Any = numba_config
-    before = settings.CACHE_DIR
-    settings.CACHE_DIR = _FOLDER or before
-    try:
-        return compile_function()
-    finally:
-        settings.CACHE_DIR = before
+_PARTS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+    (function, {"nopython": True}) for function in tables.SCALAR_FUNCTIONS
+]
+"""Functions that the loop calls, and how they are compiled; to Python they stay what they are."""
 
 
 def compiled(function: Function) -> Function:
     """Decorate a function that other functions of the loop call."""
-    made: Function = numba.njit(**_INNER)(function)
-    return made
+    _PARTS.append((function, _INNER))
+    return function
 
 
 def inlined(function: Function) -> Function:
     """Decorate a function with one caller in the loop: machine code for it stands there, and no argument is copied."""
-    made: Function = numba.njit(forceinline=True, **_INNER)(function)
-    return made
+    _PARTS.append((function, {"forceinline": True, **_INNER}))
+    return function
 
 
-def plugged(function: Function) -> Function:
-    """Decorate a function that is handed to the loop as an argument.
+@lru_cache(maxsize=1)
+def compiler_version() -> str | None:
+    """Of numba; None where it is not installed."""
+    try:
+        return version("numba")
+    except PackageNotFoundError:
+        return None
 
-    Given as it is, not as a compiled object, whose address would keep the loop out of the cache on disk.
+
+@lru_cache(maxsize=1)
+def _cache_folder() -> Path | None:
+    """A folder that can be written, or None: then every process compiles for itself."""
+    digest = hashlib.sha256(str(compiler_version()).encode())
+    # All files of this folder: which of them end up in the loop is the compiler's business.
+    for source in [*sorted(Path(__file__).parent.glob("*.py")), Path(tables.__file__)]:
+        digest.update(source.read_bytes())
+    for parent in (cache_root(), Path(tempfile.gettempdir()) / "roofcast"):
+        folder = parent / f"compiled-{digest.hexdigest()[:16]}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    return None
+
+
+@dataclass(slots=True, kw_only=True)
+class Loop:
+    """An event loop that runs as machine code where that is worth it.
+
+    function : the loop, whose parts are decorated here; name : a file name, unlike that of any other loop
+    interpreted_requests : that Python has served in this process; machine : the compiled loop, once there is one
     """
-    made: Function = register_jitable(forceinline=True, **_INNER)(function)
-    return made
+
+    function: Callable[..., None]
+    name: str
+    interpreted_requests: int = 0
+    machine: Callable[..., None] | None = None
+
+    def run(self, *arguments: Any, requests: int) -> None:
+        """Call the loop, for a piece of work with that many requests."""
+        if self.machine is None and self._is_worth_it(requests):
+            self.compile()
+        if self.machine is not None:
+            self.machine(*arguments)
+            return
+        self.interpreted_requests += requests
+        if compiler_version() is None and self.interpreted_requests > WORTH_COMPILING_REQUESTS:
+            _say_that_python_is_slow()
+        # Machine code knows no errors of arithmetic.
+        with np.errstate(all="ignore"):
+            self.function(*arguments)
+
+    def compile(self) -> None:
+        """Make machine code, or find it on disk, when it is called next; nothing without a compiler."""
+        if compiler_version() is not None:
+            self.machine = _machine_code(self)
+
+    @property
+    def mark(self) -> Path | None:
+        """The file that says that machine code of this loop lies beside it."""
+        folder = _cache_folder()
+        return None if folder is None else folder / f"{self.name}.ready"
+
+    def _is_worth_it(self, requests: int) -> bool:
+        ready = self.mark is not None and self.mark.exists()
+        least = WORTH_LOADING_REQUESTS if ready else WORTH_COMPILING_REQUESTS
+        return compiler_version() is not None and self.interpreted_requests + requests > least
 
 
-def entry(function: Function) -> Function:
-    """Decorate a function that Python calls: compiled at its first call, and found again by later processes."""
-    made: Function = _in_cache_folder(lambda: numba.njit(**_ENTRY)(function))
-    _announced.append(made)
-    return made
+@lru_cache(maxsize=1)
+def _say_that_python_is_slow() -> None:
+    logging.getLogger(__name__).warning("roofcast: the event simulation runs in Python; %s", FASTER)
 
 
-_announced: list[Any] = []
-"""Functions whose compilation is said before it begins: nobody waits in silence."""
+def _machine_code(loop: Loop) -> Callable[..., None]:
+    """The compiled loop; it announces itself before it compiles, as nobody waits in silence, and leaves its mark."""
+    import numba
+    from numba.core import config as numba_config
+    from numba.core import event
+
+    _register_parts()
+    folder = _cache_folder()
+    settings: Any = numba_config
+    before = settings.CACHE_DIR
+    # The compiler reads its cache folder when a function is decorated.
+    settings.CACHE_DIR = str(folder) if folder else before
+    try:
+        made: Any = numba.njit(**_ENTRY, cache=folder is not None)(loop.function)
+    finally:
+        settings.CACHE_DIR = before
+
+    class Announcement(event.Listener):  # type: ignore[misc, unused-ignore]
+        """Says when the loop is compiled, which takes seconds; what is found on the disk is not."""
+
+        def on_start(self, event: Any) -> None:
+            if event.data["dispatcher"] is made:
+                kept = "kept for later runs" if folder else "and again in every process: no folder can be written"
+                logging.getLogger(__name__).warning(
+                    "roofcast: compiling the event simulation for this machine, up to a minute, %s (roofcast warm-up)",
+                    kept,
+                )
+
+        def on_end(self, event: Any) -> None:
+            if event.data["dispatcher"] is made and loop.mark is not None:
+                loop.mark.touch()
+
+    event.register("numba:compile", Announcement())  # type: ignore[no-untyped-call, unused-ignore]
+    ran: Callable[..., None] = made
+    return ran
 
 
-class _Announcement(event.Listener):  # type: ignore[misc, unused-ignore]
-    """Says when the loop is compiled, which takes seconds; what is found on the disk is not."""
+@lru_cache(maxsize=1)
+def _register_parts() -> None:
+    """Let compiled code call the parts of the loop, which stay plain functions.
 
-    def on_start(self, event: Any) -> None:
-        if any(event.data["dispatcher"] is function for function in _announced):
-            kept = "kept for later runs" if _FOLDER else "and again in every process: no folder can be written"
-            logging.getLogger(__name__).warning(
-                "roofcast: compiling the event simulation for this machine, up to a minute, %s (roofcast warm-up)", kept
-            )
+    Given as they are, not as compiled objects, whose address would keep the loop out of the cache on disk.
+    """
+    from numba.extending import register_jitable
 
-    def on_end(self, event: Any) -> None:
-        """Nothing: the answer follows."""
-
-
-event.register("numba:compile", _Announcement())  # type: ignore[no-untyped-call, unused-ignore]
-
-
-# These stay plain functions for numpy arrays, and become callable from the loop.
-for _function in tables.SCALAR_FUNCTIONS:
-    register_jitable(_function)
+    for function, options in _PARTS:
+        register_jitable(**options)(function)

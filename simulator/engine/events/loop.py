@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from simulator.engine.events import state as at
-from simulator.engine.events.compilation import compiled, entry, inlined
+from simulator.engine.events.compilation import Loop, compiled, inlined
 from simulator.engine.events.request_life import pop_follow_up, push_follow_up
 from simulator.engine.events.state import Scheduler
 from simulator.engine.events.steps import account, launch
@@ -193,16 +193,15 @@ def _run(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, tables
 
 
 @lru_cache
-def compiled_loop(scheduler: Scheduler) -> Any:
-    """The loop of one kind of engine, compiled: (stack, demand, fate, limits, tables, first, last).
+def loop_of(scheduler: Scheduler) -> Loop:
+    """The loop of one kind of engine, called with (stack, demand, fate, limits, tables, first, last).
 
     It brings requests ``first``..``last - 1`` in, with the turns that follow, and after the last runs to the end: one
     function for both, because each would be compiled with the whole loop in it.
     """
     route, form, end_step, leave = scheduler
 
-    @entry
     def run_requests(stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, last: int) -> None:
         _run(Scheduler(route, form, end_step, leave), stack, demand, fate, limits, tables, first, last)
 
-    return run_requests
+    return Loop(function=run_requests, name=form.__module__.rsplit(".", maxsplit=1)[-1])

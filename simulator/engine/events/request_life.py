@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.engine.events import state as at
-from simulator.engine.events.compilation import compiled, plugged
+from simulator.engine.events.compilation import compiled, inlined
 from simulator.engine.settings import Routing
 
 LEAST_OUTSTANDING = int(Routing.LEAST_OUTSTANDING)
@@ -53,7 +53,7 @@ def _choose_replica(stack: Any, demand: Any, limits: Any, request: int) -> int:
     return best
 
 
-@plugged
+@inlined
 def route(stack: Any, demand: Any, fate: Any, limits: Any, request: int) -> int:
     """Put a request at the end of the waiting queue of a replica. Returns which."""
     replica = _choose_replica(stack, demand, limits, request)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.engine.events import state as at
-from simulator.engine.events.compilation import compiled, inlined, plugged
+from simulator.engine.events.compilation import compiled, inlined
 from simulator.engine.events.kv_cache import (
     append,
     find_prefix,
@@ -203,7 +203,7 @@ def _admit(state: Any, demand: Any, fate: Any, limits: Any, step: int, budget: i
     return int(chunk)
 
 
-@plugged
+@inlined
 def form(state: Any, demand: Any, fate: Any, limits: Any, now_s: float) -> bool:
     """Put the next step together and reserve its blocks; False when there is nothing to compute."""
     count = state.count
@@ -245,7 +245,7 @@ def _end_static_batch(state: Any, limits: Any) -> None:
         _release_slot(state, limits, state.links[limits.max_seqs, at.NEXT])
 
 
-@plugged
+@inlined
 def end_step(state: Any, demand: Any, fate: Any, limits: Any, step: int, now_s: float) -> None:
     """Record what ended with ``step`` at ``now_s`` and free it. A static batch is freed as a whole."""
     head = limits.finish_lists + limits.max_seqs + step % limits.ring
@@ -260,7 +260,7 @@ def end_step(state: Any, demand: Any, fate: Any, limits: Any, step: int, now_s: 
         _end_static_batch(state, limits)
 
 
-@plugged
+@inlined
 def leave(state: Any, limits: Any, slot: int) -> None:
     """Let a sequence go whose client has given up."""
     if state.slots[slot, at.SLOT_STATUS] == at.PREEMPTED:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from simulator.engine.events import state as at
-from simulator.engine.events.compilation import compiled, inlined, plugged
+from simulator.engine.events.compilation import compiled, inlined
 from simulator.engine.events.kv_cache import (
     blocks_on_host,
     find_prefix,
@@ -344,7 +344,7 @@ def _admit_all(state: Any, demand: Any, fate: Any, limits: Any, budget: int, now
     return budget
 
 
-@plugged
+@inlined
 def form(state: Any, demand: Any, fate: Any, limits: Any, now_s: float) -> bool:
     """Put the next step together and reserve its blocks; False when there is nothing to compute."""
     count = state.count
@@ -373,7 +373,7 @@ def form(state: Any, demand: Any, fate: Any, limits: Any, now_s: float) -> bool:
     return bool(count[at.DECODING] + count[at.PREFILL_TOKENS] > 0)
 
 
-@plugged
+@inlined
 def end_step(state: Any, demand: Any, fate: Any, limits: Any, step: int, now_s: float) -> None:
     """Record what ended with ``step`` at ``now_s`` and free it."""
     row = step & limits.step_mask
@@ -384,7 +384,7 @@ def end_step(state: Any, demand: Any, fate: Any, limits: Any, step: int, now_s: 
         free_slot(state, slot)
 
 
-@plugged
+@inlined
 def leave(state: Any, limits: Any, slot: int) -> None:
     """Let a sequence go whose client has given up."""
     if state.slots[slot, at.SLOT_STATUS] == at.PREEMPTED:

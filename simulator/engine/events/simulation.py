@@ -193,14 +193,14 @@ def _simulate(
         trace_steps=trace_steps,
     )
     tables = stacked_tables(stages)
-    # The compiler takes half a second to import, which a planner that never gets here need not pay.
+    # A planner that never gets here need not load the loop.
     from simulator.engine.events import scheduler_lists, scheduler_walk
-    from simulator.engine.events.loop import compiled_loop
+    from simulator.engine.events.loop import loop_of
 
-    run = compiled_loop(scheduler_walk.SCHEDULER if walks else scheduler_lists.SCHEDULER)
+    loop = loop_of(scheduler_walk.SCHEDULER if walks else scheduler_lists.SCHEDULER)
     for first in range(0, len(requests), SLICE_REQUESTS):
         last = min(first + SLICE_REQUESTS, len(requests))
-        run(state, demand, fate, limits, tables, first, last)
+        loop.run(state, demand, fate, limits, tables, first, last, requests=last - first)
         if progress is not None:
             progress(last, len(requests))
     return state, _records(fate, order)

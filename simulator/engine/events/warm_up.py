@@ -7,30 +7,44 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from simulator.engine.events import scheduler_lists, scheduler_walk
+from simulator.engine.events.compilation import FASTER, compiler_version
+from simulator.engine.events.loop import loop_of
 from simulator.engine.events.simulation import simulate_requests
+from simulator.engine.events.state import Scheduler
 from simulator.engine.settings import Policy, SchedulerSettings
+from simulator.errors import MissingPackageError
 from simulator.phases.compiled import uniform_tables
 from simulator.traffic.requests import make_requests
 
 _LONGEST_TOKENS = 64
 
-SCHEDULERS: Mapping[str, Policy] = {
-    "requests in lists (vLLM)": Policy.CHUNKED_MIXED,
-    "a walk over sequences (SGLang, speculation, pipelines, pools)": Policy.PREFILL_FIRST,
+SCHEDULERS: Mapping[str, tuple[Policy, Scheduler]] = {
+    "requests in lists (vLLM)": (Policy.CHUNKED_MIXED, scheduler_lists.SCHEDULER),
+    "a walk over sequences (SGLang, speculation, pipelines, pools)": (Policy.PREFILL_FIRST, scheduler_walk.SCHEDULER),
 }
-"""A policy of each scheduler, by what a reader knows of it."""
+"""By what a reader knows of it, each scheduler with a policy of it."""
 
 
 def warm_up() -> dict[str, float]:
-    """Serve one request by each scheduler; the seconds that it took, compilation included."""
+    """Serve one request by each scheduler; the seconds that it took, compilation included.
+
+    Raises
+    ------
+    MissingPackageError
+        There is no compiler.
+    """
+    if compiler_version() is None:
+        raise MissingPackageError("nothing is compiled without numba: the event simulation runs in Python", hint=FASTER)
     tables = uniform_tables(
         step_s=1.0, max_tokens=_LONGEST_TOKENS, max_sequences=1, max_context=_LONGEST_TOKENS, per_token_s=1.0
     )
     count = np.ones(1, dtype=np.int64)
     one = make_requests(arrival_s=np.zeros(1), prompt_tokens=count, output_tokens=2 * count)
     took = {}
-    for name, policy in SCHEDULERS.items():
+    for name, (policy, scheduler) in SCHEDULERS.items():
         start = time.perf_counter()
+        loop_of(scheduler).compile()
         settings = SchedulerSettings(
             max_num_batched_tokens=_LONGEST_TOKENS,
             max_num_seqs=1,

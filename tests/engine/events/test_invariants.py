@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from simulator.engine.events import scheduler_lists, scheduler_walk
+from simulator.engine.events.compilation import WORTH_COMPILING_REQUESTS
+from simulator.engine.events.loop import loop_of
 from simulator.engine.events.simulation import SimulationRun, simulate_requests
 from simulator.engine.events.state import (
     SEQUENCE_S,
@@ -18,6 +25,8 @@ from simulator.engine.events.state import (
     TRACE_USED,
     TRACE_WAITING,
 )
+from simulator.engine.events.warm_up import warm_up
+from simulator.engine.runs.scheduling import scheduler_settings
 from simulator.engine.settings import (
     Batching,
     HostOffload,
@@ -28,6 +37,13 @@ from simulator.engine.settings import (
     SpeculativeSteps,
 )
 from simulator.phases.compiled import uniform_tables
+from simulator.phases.deployment import deploy
+from simulator.phases.tabulate import compile_steps
+from simulator.specs.engine.engine import EngineName, EngineSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.model.loading import load_model
+from simulator.specs.question.workload import StageSpec, WorkloadSpec
+from simulator.traffic.demand import build_requests
 from simulator.traffic.prefixes import grouped_prompts
 from simulator.traffic.requests import Outcome, Requests, make_requests
 
@@ -142,14 +158,53 @@ def test_kv_blocks_are_conserved_and_limits_hold(requests: Requests, chosen: Sch
         assert (steps[:, TRACE_DECODES] + steps[:, TRACE_PREFILLS] <= chosen.max_num_seqs).all()
 
 
-@PROPERTY
-@given(demands(), limits())
-def test_determinism(requests: Requests, chosen: SchedulerSettings) -> None:
-    """INV-6: the same demand gives the same bytes."""
-    first, second = run(requests, chosen), run(requests, chosen)
+LOOPS = [loop_of(module.SCHEDULER) for module in (scheduler_lists, scheduler_walk)]
+
+
+@contextmanager
+def python_alone() -> Iterator[None]:
+    """Both loops run by Python, however much it has run."""
+    before = [(loop.machine, loop.interpreted_requests) for loop in LOOPS]
+    for loop in LOOPS:
+        loop.machine, loop.interpreted_requests = None, -WORTH_COMPILING_REQUESTS
+    yield
+    for loop, (machine, requests) in zip(LOOPS, before, strict=True):
+        loop.machine, loop.interpreted_requests = machine, requests
+
+
+def same_bytes(first: SimulationRun, second: SimulationRun) -> None:
     for name in ("outcome", "admitted_s", "first_token_s", "finish_s", "cached_tokens", "preemptions", "replica"):
         assert getattr(first.records, name).tobytes() == getattr(second.records, name).tobytes()
     assert first.usage.tobytes() == second.usage.tobytes()
+
+
+@PROPERTY
+@given(demands(), limits())
+def test_determinism(requests: Requests, chosen: SchedulerSettings) -> None:
+    """INV-6: the same demand gives the same bytes, as machine code and in Python."""
+    if any(loop.machine is None for loop in LOOPS):
+        warm_up()
+    with python_alone():
+        interpreted = run(requests, chosen)
+    same_bytes(run(requests, chosen), interpreted)
+    same_bytes(run(requests, chosen), interpreted)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_real_step_tables_are_read_alike(engine: EngineName) -> None:
+    """Machine code and Python round a logarithm and an interpolation in the same way."""
+    made = deploy(model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"), engine=EngineSpec(name=engine))
+    load = WorkloadSpec(
+        arrival="poisson",
+        stages=(StageSpec(rate_per_s=12, duration_s=20),),
+        isl_tokens=1155, osl_tokens=90, isl_cv=1.0, osl_cv=0.8,
+    )  # fmt: skip
+    tables, chosen = compile_steps(made), scheduler_settings(made.engine, kv_blocks=8_000)
+    requests = build_requests(load, block_size_tokens=chosen.block_size_tokens)
+    warm_up()
+    first = simulate_requests(tables, requests=requests, settings=chosen)
+    with python_alone():
+        same_bytes(first, simulate_requests(tables, requests=requests, settings=chosen))
 
 
 @PROPERTY

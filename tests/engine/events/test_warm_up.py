@@ -8,14 +8,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
 from simulator.engine.events import compilation
-from simulator.engine.events.loop import compiled_loop
+from simulator.engine.events import warm_up as warming
+from simulator.engine.events.compilation import WORTH_COMPILING_REQUESTS, WORTH_LOADING_REQUESTS, Loop
+from simulator.engine.events.loop import loop_of
 from simulator.engine.events.warm_up import SCHEDULERS
 
 SAID = "compiling the event simulation"
@@ -25,23 +26,59 @@ def test_every_scheduler_is_warmed_up(capsys: pytest.CaptureFixture[str]) -> Non
     assert run(app, name="roofcast", arguments=("warm-up", "--json")) == 0
     seconds = json.loads(capsys.readouterr().out)["seconds"]
     assert seconds.keys() == SCHEDULERS.keys()
-    assert compiled_loop.cache_info().currsize == len(SCHEDULERS)
+    assert all(loop_of(scheduler).machine is not None for _, scheduler in SCHEDULERS.values())
     assert run(app, name="roofcast", arguments=("warm-up",)) == 0
     assert capsys.readouterr().out.count("ready: ") == len(SCHEDULERS)
 
 
-def test_only_the_loop_is_announced(caplog: pytest.LogCaptureFixture) -> None:
-    listener = compilation._Announcement()
-    with caplog.at_level(logging.WARNING):
-        listener.on_start(SimpleNamespace(data={"dispatcher": object()}))
-        assert not caplog.records
-        listener.on_start(SimpleNamespace(data={"dispatcher": compilation._announced[0]}))
-    assert SAID in caplog.text
+def test_there_is_nothing_to_warm_up_without_a_compiler(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(warming, "compiler_version", lambda: None)
+    assert run(app, name="roofcast", arguments=("warm-up",)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "pip install '.[fast]'" in said.err
+
+
+class TestChoice:
+    """Machine code where it is worth its compilation, or its loading."""
+
+    @pytest.fixture
+    def loop(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loop:
+        monkeypatch.setattr(compilation, "_cache_folder", lambda: tmp_path)
+        monkeypatch.setattr(compilation, "_machine_code", lambda loop: lambda *given: self.ran.append("machine"))
+        self.ran: list[str] = []
+        return Loop(function=lambda *given: self.ran.append("python"), name="any")
+
+    def test_few_requests_are_left_to_python(self, loop: Loop) -> None:
+        loop.run(requests=WORTH_COMPILING_REQUESTS // 2)
+        loop.run(requests=WORTH_COMPILING_REQUESTS // 2)
+        loop.run(requests=1)
+        assert self.ran == ["python", "python", "machine"]
+
+    def test_what_an_earlier_process_left_is_loaded_sooner(self, loop: Loop) -> None:
+        assert loop.mark is not None
+        loop.mark.touch()
+        loop.run(requests=WORTH_LOADING_REQUESTS)
+        loop.run(requests=1)
+        assert self.ran == ["python", "machine"]
+
+    def test_without_a_compiler_python_runs_all_and_says_so_once(
+        self, loop: Loop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        compilation._say_that_python_is_slow.cache_clear()
+        monkeypatch.setattr(compilation, "compiler_version", lambda: None)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                loop.run(requests=WORTH_COMPILING_REQUESTS)
+        assert self.ran == 3 * ["python"]
+        assert caplog.text.count(".[fast]") == 1
 
 
 @pytest.mark.slow
 def test_after_a_warm_up_nothing_is_compiled(tmp_path: Path) -> None:
-    load = {"stages": [{"rate_per_s": 2, "duration_s": 5}], "question_tokens": 99, "osl_tokens": 9}
+    load = {"stages": [{"rate_per_s": 100, "duration_s": 10}], "question_tokens": 99, "osl_tokens": 9}
     line = {"kind": "serve", "model": "llama-3.1-8b", "hardware": "h100", "workload": load}
     lines = [
         json.dumps({**line, "id": 1}),

@@ -1,4 +1,4 @@
-"""Sizes, names, literals and docstrings."""
+"""Sizes, names, literals and docstrings: one test a rule, which names every place that breaks it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import io
 import re
 import tokenize
 from pathlib import Path
-
-import pytest
 
 from tests.structure.sources import nodes, parsed
 
@@ -41,12 +39,17 @@ def identify(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=identify)
-def test_modules_and_functions_fit_a_screen(path: Path) -> None:
-    assert len(path.read_text("utf-8").splitlines()) <= MODULE_LINES
-    for node in functions(path):
-        length = (node.end_lineno or node.lineno) - node.lineno + 1 - equation_lines(node)
-        assert length <= FUNCTION_LINES, f"{identify(path)}:{node.lineno} {node.name} has {length} lines"
+def test_modules_and_functions_fit_a_screen() -> None:
+    long = []
+    for path in SOURCES:
+        lines = len(path.read_text("utf-8").splitlines())
+        if lines > MODULE_LINES:
+            long.append(f"{identify(path)} has {lines} lines")
+        for node in functions(path):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1 - equation_lines(node)
+            if length > FUNCTION_LINES:
+                long.append(f"{identify(path)}:{node.lineno} {node.name} has {length} lines")
+    assert long == []
 
 
 def test_median_module_is_small() -> None:
@@ -54,47 +57,65 @@ def test_median_module_is_small() -> None:
     assert sizes[len(sizes) // 2] <= MEDIAN_LINES
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=identify)
-def test_names_say_what_is_inside(path: Path) -> None:
-    assert path.stem not in BANNED_NAMES
-    assert path.parent.name not in BANNED_NAMES
+def test_names_say_what_is_inside() -> None:
+    assert [identify(path) for path in SOURCES if {path.stem, path.parent.name} & set(BANNED_NAMES)] == []
 
 
-@pytest.mark.parametrize("path", [path for path in LIBRARY if path.name != "units.py"], ids=identify)
-def test_powers_of_ten_and_two_live_in_units(path: Path) -> None:
-    source = path.read_text("utf-8")
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.NUMBER:
-            assert not POWER.match(token.string.lower()), f"{identify(path)}:{token.start[0]} {token.string}"
-    for node in nodes(path):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-            constants = [side.value for side in (node.left, node.right) if isinstance(side, ast.Constant)]
-            both = len(constants) == 2
-            assert not (both and constants[0] in (2, 10, 1000, 1024, 2.0, 10.0)), f"{identify(path)}:{node.lineno}"
+def is_power(node: ast.AST) -> bool:
+    """``10 ** 9``, ``2 ** 30`` and the like."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)):
+        return False
+    sides = (node.left, node.right)
+    constants = [side.value for side in sides if isinstance(side, ast.Constant)]
+    return len(constants) == len(sides) and constants[0] in (2, 10, 1000, 1024)
 
 
-@pytest.mark.parametrize("path", LIBRARY, ids=identify)
-def test_no_open_ended_keywords_and_no_unfinished_marks(path: Path) -> None:
-    source = path.read_text("utf-8")
-    assert not re.search(r"\b(TODO|FIXME|XXX|NotImplementedError)\b", source)
-    for node in functions(path):
-        given = node.args.kwarg
-        # Keywords that a TypedDict names are not open-ended; a grouped command passes on what its options declare.
-        closed = given is None or ast.unparse(given.annotation or given).startswith("Unpack[")
-        assert closed or path.name == "shared.py", f"{identify(path)}:{node.lineno} {node.name} takes **{given}"
+def test_powers_of_ten_and_two_live_in_units() -> None:
+    found = []
+    for path in LIBRARY:
+        if path.name == "units.py":
+            continue
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline):
+            if token.type == tokenize.NUMBER and POWER.match(token.string.lower()):
+                found.append(f"{identify(path)}:{token.start[0]} {token.string}")
+        found += [f"{identify(path)}: {ast.unparse(node)}" for node in nodes(path) if is_power(node)]
+    assert found == []
 
 
-@pytest.mark.parametrize("path", LIBRARY, ids=identify)
-def test_public_things_are_documented(path: Path) -> None:
+def test_no_unfinished_marks() -> None:
+    marks = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
+    assert [identify(path) for path in LIBRARY if marks.search(path.read_text("utf-8"))] == []
+
+
+def test_no_open_ended_keywords() -> None:
+    found = []
+    for path in LIBRARY:
+        for node in functions(path):
+            given = node.args.kwarg
+            # Keywords that a TypedDict names are not open-ended; a grouped command passes on what its options declare.
+            closed = given is None or ast.unparse(given.annotation or given).startswith("Unpack[")
+            if not closed and path.name != "shared.py":
+                found.append(f"{identify(path)}:{node.lineno} {node.name} takes **{given}")
+    assert found == []
+
+
+def undocumented(path: Path) -> list[str]:
+    """Public things of a module without a docstring."""
     tree = parsed(path)
-    assert ast.get_docstring(tree), f"{identify(path)} has no docstring"
+    things: list[tuple[str, ast.Module | ast.FunctionDef | ast.ClassDef]] = [("", tree)]
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-            assert ast.get_docstring(node), f"{identify(path)}:{node.lineno} {node.name}"
-            if isinstance(node, ast.ClassDef):
-                for item in node.body:
-                    if isinstance(item, ast.FunctionDef) and not item.name.startswith("_"):
-                        assert ast.get_docstring(item), f"{identify(path)}:{item.lineno} {node.name}.{item.name}"
+            things.append((node.name, node))
+            things += [
+                (f"{node.name}.{item.name}", item)
+                for item in node.body
+                if isinstance(node, ast.ClassDef) and isinstance(item, ast.FunctionDef) and item.name[0] != "_"
+            ]
+    return [f"{identify(path)} {name}" for name, node in things if not ast.get_docstring(node)]
+
+
+def test_public_things_are_documented() -> None:
+    assert [place for path in LIBRARY for place in undocumented(path)] == []
 
 
 def test_every_citation_resolves_and_is_used() -> None:
@@ -108,14 +129,11 @@ def test_every_citation_resolves_and_is_used() -> None:
     assert known <= cited, f"never cited: {sorted(known - cited)}"
 
 
-@pytest.mark.parametrize("path", [path for path in LIBRARY if "/kernels/" in path.as_posix()], ids=identify)
-def test_kernel_equations_take_keywords(path: Path) -> None:
-    for node in functions(path):
-        if node.name.startswith("_"):
-            continue
-        floats = [
-            argument
-            for argument in node.args.args
-            if argument.annotation and ast.unparse(argument.annotation) == "float"
-        ]
-        assert len(floats) <= 1, f"{identify(path)}:{node.lineno} {node.name} takes several positional floats"
+def test_kernel_equations_take_keywords() -> None:
+    found = []
+    for path in LIBRARY:
+        for node in functions(path) if "/kernels/" in path.as_posix() else ():
+            given = [argument.annotation for argument in node.args.args if argument.annotation]
+            if not node.name.startswith("_") and [ast.unparse(one) for one in given].count("float") > 1:
+                found.append(f"{identify(path)}:{node.lineno} {node.name} takes several positional floats")
+    assert found == []

@@ -20,10 +20,9 @@ GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 OTHER_FLAGS = {"objectives": "objective"}
 
 
-@pytest.mark.parametrize("field", list(TechniquesSpec.model_fields))
-def test_every_technique_has_a_row_that_says_what_it_moves(field: str) -> None:
+def test_every_technique_has_a_row_that_says_what_it_moves() -> None:
     rows = (ROOT / "tests" / "techniques" / "technique_rows.py").read_text("utf-8")
-    assert re.search(rf"\b{field}\b", rows)
+    assert [field for field in TechniquesSpec.model_fields if not re.search(rf"\b{field}\b", rows)] == []
 
 
 @pytest.mark.parametrize("family", list(Family))
@@ -32,11 +31,9 @@ def test_every_kernel_family_has_a_name_and_a_colour(family: Family) -> None:
     assert family_color(family.value) is not None
 
 
-@pytest.mark.parametrize("field", list(PlanSpec.model_fields))
-def test_every_field_of_a_plan_has_a_flag(field: str) -> None:
-    command = typer.main.get_command(plan_capacity.app)
-    known = {parameter.name for parameter in command.params}
-    assert OTHER_FLAGS.get(field, field) in known
+def test_every_field_of_a_plan_has_a_flag() -> None:
+    known = {parameter.name for parameter in typer.main.get_command(plan_capacity.app).params}
+    assert {OTHER_FLAGS.get(field, field) for field in PlanSpec.model_fields} <= known
 
 
 def test_files_and_tests_that_the_guide_names_exist() -> None:

@@ -18,8 +18,8 @@ from simulator.specs.documents import validate
 from simulator.specs.engine.engine import DEFAULT_ENGINE
 from simulator.specs.loading import list_hardware, load_hardware
 from simulator.specs.model.loading import list_models
-from simulator.specs.question.defaults import HARDWARE, MODEL
 from simulator.specs.question.plan import PlanSpec, plan_spec
+from simulator.specs.question.plan_values import HARDWARE, MODEL
 from simulator.specs.question.scenario import ScenarioSpec
 
 LARGEST_TOKENS = 131_072

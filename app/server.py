@@ -26,8 +26,8 @@ if _HOME not in sys.path:
 from app import shell  # noqa: E402, F401 - found through the line above
 from simulator.errors import RoofcastError  # noqa: E402
 from simulator.planner.plan import plan_capacity  # noqa: E402
-from simulator.specs.question.defaults import PLANNED_MODEL, PLANNED_RATE_PER_S  # noqa: E402
 from simulator.specs.question.plan import plan_spec  # noqa: E402
+from simulator.specs.question.plan_values import PLANNED_MODEL, PLANNED_RATE_PER_S  # noqa: E402
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

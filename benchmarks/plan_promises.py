@@ -19,8 +19,8 @@ from benchmarks.search_breadth import WORKLOADS
 from simulator.errors import RoofcastError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.verification.promise import Promise, SignedFleet, replayed_promise
-from simulator.specs.question.defaults import PROMISE_SEEDS
 from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan_values import PROMISE_SEEDS
 
 KEPT_SHARE, MOST_ABOVE = 0.95, 1
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.fitting.residuals import NORMAL_80
+from simulator.fitting.kernel_fits import NORMAL_80
 from simulator.kernels.attention.cases import AttentionCases, attention_machine
 from simulator.kernels.correction import lattice_of, log_correction, shape_confidence
 from simulator.specs.hardware.accelerator import AcceleratorSpec

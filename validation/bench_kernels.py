@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simulator.fitting.residuals import NORMAL_80
+from simulator.fitting.kernel_fits import NORMAL_80
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.gemm import gemm_machine
 from simulator.operators.work import MatmulFormat

@@ -24,7 +24,7 @@ from simulator.reports.tables.comparison import (
     room_text,
 )
 from simulator.reports.tables.scenario_figures import least_known
-from simulator.specs.question.defaults import COMPARED_HARDWARE, MODEL
+from simulator.specs.question.plan_values import COMPARED_HARDWARE, MODEL
 
 _PLACES = ("", "_b", "_c", "_d")
 """Ends of the keys of each column; the first one is the deployment of the question."""

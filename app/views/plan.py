@@ -13,8 +13,7 @@ from app.views.plan_details import LOOK, Outlook, closer, details, fleet_text, g
 from simulator.errors import RoofcastError
 from simulator.phases.memory import cache_room
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.availability import DEFAULT_SPARES
-from simulator.planner.fleet.records import Fleet
+from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
 from simulator.planner.money.market import provider_kinds
 from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
 from simulator.planner.search.question import DEFAULT_UTILIZATION
@@ -25,10 +24,9 @@ from simulator.reports.content.quantities import count_text, range_text
 from simulator.reports.decide.verdict import verdict_text
 from simulator.reports.sections.answer import plan_figures, plan_headline
 from simulator.reports.sections.options import plan_options_chart
-from simulator.reports.words.limits import detail_text, resource_text
+from simulator.reports.words.derivation import detail_text, resource_text
 from simulator.reports.words.warnings import warning_texts
-from simulator.specs.question.defaults import PLANNED_MODEL, PLANNED_RATE_PER_S
-from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS
+from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL, PLANNED_RATE_PER_S
 
 _HELP = {
     "devices": "All accelerators to obtain: replicas, spares and those that only fill up servers.",

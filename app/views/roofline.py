@@ -18,7 +18,7 @@ from simulator.reports.tables.scenario_figures import (
     step_time_figure,
     utilisation_figure,
 )
-from simulator.specs.question.defaults import STEP_CONTEXT_TOKENS
+from simulator.specs.question.plan_values import STEP_CONTEXT_TOKENS
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.units import format_si
 

@@ -25,7 +25,7 @@ from simulator.reports.tables.serving import (
     serving_quantities,
     sweep_rows,
 )
-from simulator.specs.question.defaults import SERVED_RATE_PER_S
+from simulator.specs.question.plan_values import SERVED_RATE_PER_S
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
 

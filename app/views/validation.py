@@ -42,7 +42,7 @@ from simulator.specs.measured.validation_rows import (
     load_validation_table,
 )
 from simulator.specs.measured.whole_runs import load_today_runs
-from simulator.specs.question.defaults import HARDWARE
+from simulator.specs.question.plan_values import HARDWARE
 
 _ALL = "all"
 _VIEWS = ("By deployment", "By source", "Every run", "Kernels", "What is calibrated")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from simulator.api.questions import Given, PlanFields, plan_question
 from simulator.api.results import Answer, Cells, Document
 from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
-from simulator.specs.question.defaults import PROMISE_SEEDS
+from simulator.specs.question.plan_values import PROMISE_SEEDS
 
 if TYPE_CHECKING:
     from simulator.planner.capacity_plan import CapacityPlan
@@ -154,7 +154,7 @@ def report_files(
 ) -> tuple[Path, ...]:
     """Write the report of a plan that was answered in full."""
     from simulator.reports.formats.files import ALL_FORMATS, parse_formats, write_reports
-    from simulator.reports.words.plan_command import plan_command
+    from simulator.reports.words.flags import plan_command
 
     written = write_reports(
         found,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from simulator.errors import RoofcastError
-from simulator.specs.question.defaults import SERVED_DURATION_S
+from simulator.specs.question.plan_values import SERVED_DURATION_S
 
 if TYPE_CHECKING:
     from datetime import date

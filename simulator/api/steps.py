@@ -17,7 +17,7 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
-from simulator.specs.question.defaults import HARDWARE, STEP_CONTEXT_TOKENS
+from simulator.specs.question.plan_values import HARDWARE, STEP_CONTEXT_TOKENS
 from simulator.specs.question.techniques import TechniquesSpec
 
 if TYPE_CHECKING:

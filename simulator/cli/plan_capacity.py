@@ -11,9 +11,8 @@ import typer
 
 from simulator.cli.entry import run, run_process
 from simulator.cli.options import plan as options
-from simulator.cli.options.help import PlanCommand
 from simulator.cli.options.plan import PlanOutput
-from simulator.cli.options.shared import grouped
+from simulator.cli.options.shared import PlanCommand, grouped
 from simulator.cli.options.studies import growth_options, search_options, study_options, technique_axes
 from simulator.errors import FileError, InfeasibleError, RoofcastError
 from simulator.files import STANDARD_STREAM, write_text

@@ -12,7 +12,7 @@ from simulator.cli.options.served import served_group, served_of
 from simulator.cli.options.shared import AsJson, Force, Profiles, grouped
 from simulator.errors import ExitCode, RoofcastError
 from simulator.files import write_text
-from simulator.specs.question.defaults import PROMISE_SEEDS
+from simulator.specs.question.plan_values import PROMISE_SEEDS
 
 
 class ProfileSection(StrEnum):

@@ -10,7 +10,7 @@ import typer
 from simulator.cli.app import dashboard
 from simulator.cli.entry import print_version, run_process
 from simulator.cli.line_commands import simulate
-from simulator.cli.options.help import PlanCommand, WideCommand
+from simulator.cli.options.shared import PlanCommand, WideCommand
 from simulator.cli.plan_capacity import EPILOG, plan_capacity
 from simulator.cli.price_commands import prices_app
 from simulator.cli.record_commands import calibrate, demand, profiles_app, report, verify

@@ -10,7 +10,7 @@ import typer
 
 from simulator.cli.options.shared import AsJson, Engine, Force, Hardware, Model, Profiles, Tp, grouped
 from simulator.cli.options.techniques import precision_group, precision_of, technique_group, techniques_of
-from simulator.specs.question.defaults import EXPLAINED_BATCH, HARDWARE, STEP_CONTEXT_TOKENS
+from simulator.specs.question.plan_values import EXPLAINED_BATCH, HARDWARE, STEP_CONTEXT_TOKENS
 
 if TYPE_CHECKING:
     from simulator.api.results import Answer

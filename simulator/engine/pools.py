@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from simulator.errors import RoofcastError
-from simulator.phases.compiled import StepTables
 from simulator.phases.deployment import Deployment
 from simulator.specs.hardware.accelerator import LinkSpec, ServerSpec
 from simulator.specs.spellings import link_word
+
+if TYPE_CHECKING:
+    from simulator.phases.compiled import StepTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
-from simulator.specs.question.defaults import MODEL
+from simulator.specs.question.plan_values import MODEL
 from simulator.specs.question.techniques import TechniquesSpec
 
 

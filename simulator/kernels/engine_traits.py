@@ -21,7 +21,7 @@ from simulator.operators.work import (
     MoeShape,
     Work,
 )
-from simulator.specs.engine.recipe import KernelRecipe, TableKernel
+from simulator.specs.engine.engine import KernelRecipe, TableKernel
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.precision import Dtype
 from simulator.units import BITS_PER_BYTE

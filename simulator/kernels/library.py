@@ -7,7 +7,7 @@ One library of kernels for all replicas on an accelerator: degrees, formats and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -16,7 +16,6 @@ import numpy as np
 from simulator.kernels.attention.cases import MEASURED_KV_HEADS
 from simulator.kernels.attention.choice import attention_family, choose_attention_fit
 from simulator.kernels.attention.decode import decode_attention_timing
-from simulator.kernels.attention.latent import LATENT_MODEL, latent_decode_timing
 from simulator.kernels.attention.prefill import attention_timing
 from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.engine_traits import (
@@ -57,7 +56,6 @@ from simulator.kernels.format_choice import (
 from simulator.kernels.gemm import gemm_timing
 from simulator.kernels.memory import elementwise_timing, host_transfer_timing
 from simulator.kernels.moe import moe_timing
-from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
 from simulator.kernels.roofline import fitted_timing, user_timing
 from simulator.kernels.step_rows import price_rows
 from simulator.kernels.timing import Provenance, Timing, between, chosen, widened
@@ -297,7 +295,7 @@ class KernelLibrary:
         choice = choose_attention_fit(fits.fits, shape=shape, has_fp8=has_fp8) if fits else None
         if fits is None or choice is None:
             return None
-        price = _ATTENTION_MODELS[choice.fit.model]
+        price = _attention_model(choice.fit)
         lattice = fits.lattice(choice.fit)
         timing = price(shape, hardware=self.hardware, fit=choice.fit, lattice=lattice)
         return fits.transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
@@ -309,6 +307,9 @@ class KernelLibrary:
         return self.attention
 
     def _recurrent(self, work: Work, shape: RecurrentShape) -> Timing:
+        # Few models are recurrent: others do without.
+        from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
+
         measured = self.recurrent is not None and shape.variant != "mamba"
         fit = choose_recurrent_fit(self.recurrent.fits, shape=shape) if self.recurrent and measured else None
         if self.recurrent is None or fit is None:
@@ -338,12 +339,18 @@ class KernelLibrary:
         )
 
 
-_ATTENTION_MODELS = {
-    "split_decode_attention": decode_attention_timing,
-    LATENT_MODEL: latent_decode_timing,
-    "tiled_prefill_attention": attention_timing,
-}
-"""Model of a fit -> what prices a call by it."""
+def _attention_model(fit: KernelFit) -> Callable[..., Timing]:
+    """What prices a call by a fit of its model; latent attention, which few models have, is loaded where it is met."""
+    match fit.model:
+        case "split_decode_attention":
+            return decode_attention_timing
+        case "tiled_prefill_attention":
+            return attention_timing
+        case _:
+            from simulator.kernels.attention.latent import LATENT_MODEL, latent_decode_timing
+
+            assert fit.model == LATENT_MODEL
+            return latent_decode_timing
 
 
 def kernel_library(

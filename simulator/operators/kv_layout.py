@@ -7,17 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simulator.operators.compressed import compressed_state_bytes, compressed_token_bytes
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.kept_tokens import index_key_bytes, score_bytes
 from simulator.operators.linear import stage_layers
-from simulator.operators.recurrent import recurrent_size, state_bytes
 from simulator.operators.step_shape import Array
 from simulator.specs.model.architecture import (
     AttentionSpec,
     CompressedAttentionSpec,
     IndexerSpec,
     LayerSpec,
+    Mixer,
     MlaSpec,
     ModelSpec,
 )
@@ -126,6 +125,8 @@ def _layer_bytes(layer: LayerSpec, *, plan: PrecisionPlan, tp_size: int) -> tupl
         case MlaSpec() as mla:
             return (mla.kv_lora_rank + mla.qk_rope_head_dim) * plan.kv_bytes + _index_bytes(mla.indexer), None
         case CompressedAttentionSpec() as compressed:
+            from simulator.operators.compressed import compressed_token_bytes
+
             return compressed_token_bytes(compressed, plan=plan), None
         case AttentionSpec() as attention if attention.causal and not attention.shares_kv_with_previous:
             heads = max(1.0, attention.num_key_value_heads / tp_size)
@@ -142,12 +143,24 @@ def _index_bytes(indexer: IndexerSpec | None) -> float:
 
 
 def _stage_state(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int, stage: int) -> float:
-    total = 0.0
-    for depth in stage_layers(model, pp_size=pp_size, stage=stage):
-        mixer = model.layers[model.layer_order[depth]].mixer
-        if isinstance(mixer, CompressedAttentionSpec):
-            total += compressed_state_bytes(mixer, plan=plan)
-        elif mixer is not None and not isinstance(mixer, AttentionSpec | MlaSpec):
+    order = [model.layer_order[depth] for depth in stage_layers(model, pp_size=pp_size, stage=stage)]
+    return sum(
+        _layer_state(layer.mixer, model=model, plan=plan, tp_size=tp_size) * order.count(index)
+        for index, layer in enumerate(model.layers)
+    )
+
+
+def _layer_state(mixer: Mixer | None, *, model: ModelSpec, plan: PrecisionPlan, tp_size: int) -> float:
+    """What a layer keeps of a sequence whatever its length [bytes]; only the kinds that a model has are loaded."""
+    match mixer:
+        case None | AttentionSpec() | MlaSpec():
+            return 0.0
+        case CompressedAttentionSpec():
+            from simulator.operators.compressed import compressed_state_bytes
+
+            return compressed_state_bytes(mixer, plan=plan)
+        case _:
+            from simulator.operators.recurrent import recurrent_size, state_bytes
+
             size = recurrent_size(mixer, hidden_size=model.hidden_size, tp_size=tp_size)
-            total += state_bytes(size, element_bytes=plan.activation_bytes)
-    return total
+            return state_bytes(size, element_bytes=plan.activation_bytes)

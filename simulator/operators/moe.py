@@ -1,4 +1,4 @@
-"""Feed-forward blocks: dense, and mixtures of experts with their router, shared experts and dispatch."""
+"""Mixtures of experts with their router, shared experts and dispatch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from statistics import NormalDist
 
 import numpy as np
 
-from simulator.operators.elementwise import ACTIVATION, GATED_ACTIVATION, TOP_K, elementwise
+from simulator.operators.elementwise import TOP_K, elementwise
 from simulator.operators.linear import DeviceShare, all_reduce_after, collective, linear
+from simulator.operators.mlp import dense_block
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Collective, Family, MoeShape, Work
-from simulator.specs.model.architecture import MlpSpec, MoeSpec
+from simulator.specs.model.architecture import MoeSpec
 from simulator.specs.model.routing import routing_skew
 from simulator.units import BITS_PER_BYTE
 
@@ -120,52 +121,6 @@ def busiest_rank(
     scatter = np.sqrt(mean * (1.0 - 1.0 / ranks) + mean**2 * skew**2 / local_experts)
     pairs = np.minimum(tokens * min(num_experts_per_tok, local_experts), mean + z * scatter)
     return RankLoad(distinct_experts=np.minimum(most, pairs), assignments=pairs)
-
-
-def mlp_rows(spec: MlpSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
-    """Dense block of ``count`` equal layers: columns split, then rows, then a sum over the ranks."""
-    rows = dense_block(
-        "", share=share, role="mlp", intermediate=spec.intermediate_size, gated=spec.gated, bias=spec.bias, count=count
-    )
-    return (*rows, *all_reduce_after("mlp", share=share, count=count))
-
-
-def dense_block(
-    prefix: str, *, share: DeviceShare, role: str, intermediate: float, gated: bool, bias: bool, count: float
-) -> tuple[Work, Work, Work]:
-    """Up (and gate) product, activation, down product."""
-    width = intermediate / share.tp_size
-    up_width = width * (2 if gated else 1)
-    up = linear(
-        f"{prefix}gate_up_proj" if gated else f"{prefix}up_proj",
-        share=share,
-        role=role,
-        m=share.tokens,
-        n=up_width,
-        k=share.hidden_size,
-        bias=up_width if bias else 0.0,
-        count=count,
-    )
-    activation = elementwise(
-        f"{prefix}activation",
-        share=share,
-        cost=GATED_ACTIVATION if gated else ACTIVATION,
-        rows=share.tokens,
-        width=width,
-        count=count,
-        role=role,
-    )
-    down = linear(
-        f"{prefix}down_proj",
-        share=share,
-        role=role,
-        m=share.tokens,
-        n=share.hidden_size,
-        k=width,
-        bias=share.hidden_size if bias else 0.0,
-        count=count,
-    )
-    return (up, activation, down)
 
 
 def moe_rows(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:

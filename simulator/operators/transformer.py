@@ -1,6 +1,8 @@
 """The operator list: everything that one device of one pipeline stage does in one step.
 
 Totals of the operator list that people know: parameters and model FLOPs.
+
+What a configuration holds, counted on its operators: parameters, FLOPs, bytes of the KV cache.
 """
 
 from __future__ import annotations
@@ -13,26 +15,25 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.attention import attention_rows, cross_attention_rows
-from simulator.operators.compressed import compressed_attention_rows
 from simulator.operators.elementwise import NORM, RESIDUAL_NORM, PassCost, elementwise, held_only, hyper_rows
 from simulator.operators.ends import embedding_rows, head_rows, stage_send
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.linear import DeviceShare, check_parallelism, has_decode, linear, stage_layers
-from simulator.operators.mla import mla_rows
-from simulator.operators.moe import mlp_rows, moe_rows
-from simulator.operators.recurrent import recurrent_rows
-from simulator.operators.step_shape import Array, StepShape, mixed_step, prefill_step
-from simulator.operators.vision import vision_rows
+from simulator.operators.mlp import mlp_rows
+from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step, prefill_step
 from simulator.operators.work import Work
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import (
     AttentionSpec,
     CompressedAttentionSpec,
     LayerSpec,
+    Mixer,
     MlaSpec,
     MlpSpec,
     ModelSpec,
+    MoeSpec,
 )
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 
@@ -82,7 +83,9 @@ def operator_list(
         rows.append(stage_send(share))
     if first and model.extra_parameters:
         rows.append(held_only("unused", share=share, role="unused", parameters=model.extra_parameters))
-    if first:
+    if first and model.vision is not None:
+        from simulator.operators.vision import vision_rows
+
         rows += vision_rows(share, layer_rows=layer_rows)
     return tuple(rows)
 
@@ -156,26 +159,11 @@ def _stack_rows(layers: tuple[LayerSpec, ...], *, order: Iterable[int], share: D
 
 def layer_rows(layer: LayerSpec, *, share: DeviceShare, count: int) -> list[Work]:
     """Rows of ``count`` equal layers: norms with residuals, mixer, cross attention, feed-forward blocks."""
-    rows: list[Work] = []
-    match layer.mixer:
-        case AttentionSpec():
-            rows += attention_rows(layer.mixer, share=share, count=count)
-        case MlaSpec():
-            rows += mla_rows(layer.mixer, share=share, count=count)
-        case CompressedAttentionSpec():
-            rows += compressed_attention_rows(layer.mixer, share=share, count=count)
-        case None:
-            pass
-        case _:
-            rows += recurrent_rows(layer.mixer, share=share, count=count)
+    rows = [*_mixer_rows(layer.mixer, share=share, count=count)]
     if layer.cross_attention is not None:
         rows += cross_attention_rows(layer.cross_attention, share=share, count=count)
     for block in layer.feed_forward:
-        rows += (
-            mlp_rows(block, share=share, count=count)
-            if isinstance(block, MlpSpec)
-            else moe_rows(block, share=share, count=count)
-        )
+        rows += _feed_forward_rows(block, share=share, count=count)
     rows += _per_layer_input(share, count=count)
     sublayers = (layer.mixer is not None) + (layer.cross_attention is not None) + len(layer.feed_forward)
     hyper = share.model.hyper_connections
@@ -192,6 +180,36 @@ def layer_rows(layer: LayerSpec, *, share: DeviceShare, count: int) -> list[Work
         )
     )
     return rows
+
+
+def _mixer_rows(mixer: Mixer | None, *, share: DeviceShare, count: int) -> tuple[Work, ...]:
+    """Rows of a layer's mixer; only the kinds that a model has are loaded."""
+    match mixer:
+        case None:
+            return ()
+        case AttentionSpec():
+            return attention_rows(mixer, share=share, count=count)
+        case MlaSpec():
+            from simulator.operators.mla import mla_rows
+
+            return mla_rows(mixer, share=share, count=count)
+        case CompressedAttentionSpec():
+            from simulator.operators.compressed import compressed_attention_rows
+
+            return compressed_attention_rows(mixer, share=share, count=count)
+        case _:
+            from simulator.operators.recurrent import recurrent_rows
+
+            return recurrent_rows(mixer, share=share, count=count)
+
+
+def _feed_forward_rows(block: MlpSpec | MoeSpec, *, share: DeviceShare, count: int) -> tuple[Work, ...]:
+    """Rows of a dense or a sparse block."""
+    if isinstance(block, MlpSpec):
+        return mlp_rows(block, share=share, count=count)
+    from simulator.operators.moe import moe_rows
+
+    return moe_rows(block, share=share, count=count)
 
 
 def _norm_row(name: str, *, layers: int, norms: int, extra: int, share: DeviceShare, cost: PassCost) -> Work:
@@ -263,3 +281,44 @@ def model_flops(model: ModelSpec, step: StepShape) -> Array:
 
 def _plain_plan(model: ModelSpec) -> PrecisionPlan:
     return precision_plan(model, PrecisionSpec(weights=Dtype.BF16))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCounts:
+    """Counts of one model on one device; FLOPs of a prompt of ``context_tokens`` and of one token after as many.
+
+    decode_flops_per_token : None of an encoder, which generates nothing
+    """
+
+    model: ModelSpec
+    plan: PrecisionPlan
+    context_tokens: int
+    parameters: ParameterCounts
+    prefill_flops: float
+    decode_flops_per_token: float | None
+    kv_bytes_per_token: float
+    state_bytes_per_sequence: float
+    kv_bytes_at_context: float
+
+
+DEFAULT_CONTEXT_TOKENS = 4096
+
+
+def model_counts(model: ModelSpec, *, precision: PrecisionSpec, context_tokens: int | None = None) -> ModelCounts:
+    """Count a model in one number format; without ``context_tokens`` at 4,096 or at all that the model takes."""
+    plan = precision_plan(model, precision)
+    longest = model.max_position_embeddings or DEFAULT_CONTEXT_TOKENS
+    context_tokens = context_tokens or min(DEFAULT_CONTEXT_TOKENS, longest)
+    decode = None if is_encoder_only(model) else decode_step(sequences=1, context=context_tokens)
+    at_context = kv_bytes_per_sequence(model, plan=plan, tp_size=1, context_tokens=context_tokens)
+    return ModelCounts(
+        model=model,
+        plan=plan,
+        context_tokens=context_tokens,
+        parameters=parameter_counts(model),
+        prefill_flops=float(model_flops(model, prefill_step(sequences=1, tokens=context_tokens))[0]),
+        decode_flops_per_token=None if decode is None else float(model_flops(model, decode)[0]),
+        kv_bytes_per_token=kv_bytes_per_token(model, plan=plan, tp_size=1),
+        state_bytes_per_sequence=state_bytes_per_sequence(model, plan=plan, tp_size=1),
+        kv_bytes_at_context=float(at_context[0]),
+    )

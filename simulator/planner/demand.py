@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.errors import Option, RoofcastError
-from simulator.planner.input_origins import LengthOrigins, TraceFound, TraceName
-from simulator.planner.plan_warnings import PlanWarning, TraceRepaired
-from simulator.planner.records import Demand, Objective
+from simulator.planner.records import Demand, Objective, PlanWarning, TraceRepaired
 from simulator.planner.workload_presets import (
     CHAT,
+    LengthOrigins,
+    TraceFound,
+    TraceName,
     WorkloadPreset,
     kinds_of_demand,
     nearest_preset,

@@ -12,7 +12,7 @@ from simulator.errors import RoofcastError
 from simulator.planner.search.candidates import USUAL_TP_SIZES
 from simulator.specs.documents import validate
 from simulator.specs.loading import load_hardware
-from simulator.specs.question.defaults import COMPARED_HARDWARE
+from simulator.specs.question.plan_values import COMPARED_HARDWARE
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.techniques import SpeculationSpec
 

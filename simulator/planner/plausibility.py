@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import MarketPrice
-from simulator.planner.plan_warnings import (
+from simulator.planner.records import (
     AcceptanceAssumed,
     AnswersMayDiffer,
     FewerDevices,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.planner.plan_warnings import TraceLeftOut
+from simulator.planner.records import TraceLeftOut
 from simulator.specs.question.plan import PlanSpec
 from simulator.traffic.recorded.demand import RecordedDemand, measured_demand
 from simulator.traffic.recorded.importers import trace_hits

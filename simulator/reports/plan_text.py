@@ -10,9 +10,8 @@ from simulator.reports.content.document import Block, Bullets, Figure, Paragraph
 from simulator.reports.content.quantities import counted_text
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.answer import covered_text, fleets_table, price_blocks, rival_text, sentence
-from simulator.reports.words.derivation import explanation
+from simulator.reports.words.derivation import explanation, families_text
 from simulator.reports.words.plan_inputs import plan_input
-from simulator.reports.words.search_families import families_text
 
 SHOWN_FLEETS = 10
 

@@ -81,7 +81,7 @@ def document_of(command: str) -> dict[str, Any]:
 
 
 def _objectives(words: list[str]) -> list[str]:
-    from simulator.cli.options.objectives import spell_objectives
+    from simulator.cli.options.shared import spell_objectives
 
     return list(spell_objectives(words))
 

@@ -12,8 +12,8 @@ from app.opening import pools_values, widget_values
 from simulator.planner.plan import plan_capacity as planned
 from simulator.planner.replica_setup import fleet_setups, pools_setup, refused_setup
 from simulator.reports.content.quantities import count_text, seconds_text
-from simulator.specs.question.defaults import HARDWARE, MODEL, PLANNED_MODEL, PLANNED_RATE_PER_S, SERVED_RATE_PER_S
 from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan_values import HARDWARE, MODEL, PLANNED_MODEL, PLANNED_RATE_PER_S, SERVED_RATE_PER_S
 from tests.app.pages import PAGES, document_of, headline, metrics, opened, printed
 
 

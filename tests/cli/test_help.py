@@ -9,8 +9,8 @@ import typer
 
 from simulator.cli import plan_capacity, roofcast
 from simulator.cli.entry import run
-from simulator.cli.options.help import HELP_ALL
 from simulator.cli.options.plan_defaults import plan_defaults
+from simulator.cli.options.shared import HELP_ALL
 from simulator.specs.question.plan import PlanSpec
 
 ROOF = typer.main.get_command(roofcast.app)

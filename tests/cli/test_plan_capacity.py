@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli.options.objectives import spell_objectives
+from simulator.cli.options.shared import spell_objectives
 from simulator.cli.plan_capacity import main
 from simulator.errors import RoofcastError
 

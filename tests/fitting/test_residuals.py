@@ -1,4 +1,4 @@
-"""``simulator.fitting.residuals``: intervals cover what they promise, errors count each part once."""
+"""``simulator.fitting.kernel_fits``: intervals cover what they promise, errors count each part once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.fitting.residuals import NORMAL_80, SMALLEST_SIGMA, fit_error, interval_sigma
+from simulator.fitting.kernel_fits import NORMAL_80, SMALLEST_SIGMA, fit_error, interval_sigma
 
 
 @settings(max_examples=20, deadline=None)

@@ -20,7 +20,7 @@ from simulator.api.measurements import demand
 from simulator.api.questions import plan_question, scenario_spec
 from simulator.api.scenarios import simulate_line
 from simulator.errors import RoofcastError
-from simulator.operators.model_counts import model_counts
+from simulator.operators.transformer import model_counts
 from simulator.reports.contract import dump
 from simulator.specs.documents import validate, yaml_mapping
 from simulator.specs.engine.engine import EngineProfile

@@ -18,8 +18,7 @@ from simulator.kernels.engine_traits import (
 )
 from simulator.kernels.library import kernel_library
 from simulator.operators.work import Collective, CollectiveShape, Family, GemmShape, MatmulFormat, MoeShape, Work
-from simulator.specs.engine.engine import load_engine
-from simulator.specs.engine.recipe import FusedAllReduce, KernelRecipe, TableKernel
+from simulator.specs.engine.engine import FusedAllReduce, KernelRecipe, TableKernel, load_engine
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 

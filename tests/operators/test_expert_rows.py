@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
 from simulator.operators.linear import check_parallelism
+from simulator.operators.mlp import dense_block, mlp_rows
 from simulator.operators.moe import (
-    dense_block,
     distinct_experts,
     expert_devices,
     experts_work,
-    mlp_rows,
     moe_rows,
     rank_load,
 )

@@ -26,7 +26,7 @@ from simulator.planner.search.search import try_platform
 from simulator.planner.search.wide_search import screen_space
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.gap import gap_sections
-from simulator.reports.words.plan_command import plan_command
+from simulator.reports.words.flags import plan_command
 from simulator.specs.question.plan import plan_spec
 
 pytestmark = pytest.mark.usefixtures("few_accelerators")

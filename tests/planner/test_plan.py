@@ -22,7 +22,7 @@ from simulator.planner.search.candidates import Candidate, Platform, platforms
 from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Policy
 from simulator.planner.serving.shapes import Aggregated, evaluate, replicas_for
-from simulator.reports.words.limits import resource_text
+from simulator.reports.words.derivation import resource_text
 from simulator.reports.words.warnings import warning_texts
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec

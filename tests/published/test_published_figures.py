@@ -14,9 +14,8 @@ import pytest
 
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
-from simulator.published.catalogue import compared, explained, predicted, published_figures, topics
+from simulator.published.catalogue import compared, explained, predicted, published_figures, reasons, topics
 from simulator.published.figures import ComparedFigure, PublishedFigure, by_library
-from simulator.published.reasons import reasons
 from simulator.published.runs import run_rows
 from simulator.published.techniques import published_techniques
 

@@ -79,7 +79,7 @@ def test_a_new_engine_is_a_yaml_file_and_no_code(tmp_path: Path, monkeypatch: py
 NAMING = (
     "simulator/kernels/",
     "simulator/planner/handoff/",
-    "simulator/specs/engine/recipe.py",
+    "simulator/specs/engine/engine.py",
     "simulator/specs/engine/engine.py",
     "simulator/reports/",
     "simulator/cli/",

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.fitting.residuals import fit_error, interval_sigma
+from simulator.fitting.kernel_fits import fit_error, interval_sigma
 from simulator.kernels.correction import lattice_of, log_correction
 from simulator.specs.hardware.calibration import LatticeSpec
 from validation.fit.files import lattice_arrays

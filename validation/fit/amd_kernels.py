@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simulator.fitting.residuals import fit_error, interval_sigma
+from simulator.fitting.kernel_fits import fit_error, interval_sigma
 from simulator.operators.work import MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import load_hardware

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.fitting.residuals import interval_sigma
+from simulator.fitting.kernel_fits import interval_sigma
 from simulator.kernels.attention.cases import MULTIPLIES_FP8, AttentionMachine, attention_machine
 from simulator.kernels.correction import Lattice, log_correction, shape_confidence
 from simulator.specs.hardware.accelerator import AcceleratorSpec

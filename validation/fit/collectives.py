@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from simulator.fitting.residuals import NORMAL_80, interval_sigma
+from simulator.fitting.kernel_fits import NORMAL_80, interval_sigma
 from simulator.kernels.collectives.network import EAGER_SUFFIX, LIBRARY_WIDE
 from simulator.specs.hardware.calibration import CalibrationSpec, FitError, KernelFit
 from simulator.specs.loading import load_hardware

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.fitting.residuals import fit_error
+from simulator.fitting.kernel_fits import fit_error
 from simulator.kernels.correction import Lattice
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.hardware.calibration import CalibrationGroup, CalibrationSpec, KernelFit

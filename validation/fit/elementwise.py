@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from simulator.fitting.residuals import NORMAL_80
+from simulator.fitting.kernel_fits import NORMAL_80
 from simulator.kernels.memory import pass_seconds
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit, RegimeSigma

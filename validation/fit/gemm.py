@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simulator.fitting.residuals import interval_sigma
+from simulator.fitting.kernel_fits import interval_sigma
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction, shape_confidence
 from simulator.kernels.gemm import gemm_machine, gemm_seconds
 from simulator.operators.work import MatmulFormat

@@ -19,7 +19,7 @@ import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
-from simulator.fitting.residuals import interval_sigma
+from simulator.fitting.kernel_fits import interval_sigma
 from simulator.kernels.attention.cases import attention_machine
 from simulator.kernels.correction import lattice_of, log_correction
 from simulator.kernels.transfer import calibrated_relative, kernel_distance

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simulator.fitting.residuals import interval_sigma
+from simulator.fitting.kernel_fits import interval_sigma
 from simulator.kernels.correction import Lattice, log_correction, shape_confidence
 from simulator.kernels.gemm import gemm_machine
 from simulator.kernels.moe import BOX_AXES, CORRECTION_AXES, correction_points, moe_seconds

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simulator.fitting.residuals import interval_sigma
+from simulator.fitting.kernel_fits import interval_sigma
 from simulator.kernels.attention.cases import AttentionMachine, attention_machine
 from simulator.kernels.correction import Lattice, log_correction, shape_confidence
 from simulator.kernels.recurrent import (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.fitting.residuals import interval_sigma
+from simulator.fitting.kernel_fits import interval_sigma
 from simulator.specs.hardware.calibration import FitError, RegimeSigma
 
 Array = NDArray[np.float64]

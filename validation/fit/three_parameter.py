@@ -16,7 +16,7 @@ import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
-from simulator.fitting.residuals import fit_error, interval_sigma
+from simulator.fitting.kernel_fits import fit_error, interval_sigma
 from simulator.fitting.three_parameter import PARAMETERS, ParameterRange, Points, roofline_seconds, search, settled
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from simulator.cli.entry import print_version
-from simulator.cli.options.help import HELP_ALL, print_whole_help
+from simulator.cli.options.shared import HELP_ALL, print_whole_help
 
 
 class PlanOutput(StrEnum):

@@ -1,12 +1,21 @@
-"""Options that several commands take, written once; and commands whose options stand in several functions."""
+"""Options that several commands take, written once; and commands whose options stand in several functions.
+
+Help of commands with many options: the usual ones first, every one with its default on demand.
+
+Objectives as options of their own: ``--ttft-p95 2s`` for every metric and percentile.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+from simulator.errors import RoofcastError, did_you_mean
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Model name, Hugging Face id, config.json or its folder.")]
 Hardware = Annotated[str, typer.Option("--hardware", help="Accelerator name, alias or YAML file.")]
@@ -46,3 +55,80 @@ def grouped(*groups: Callable[..., None]) -> Callable[[Callable[..., None]], Cal
         return call
 
     return decorate
+
+
+METRICS = ("ttft", "tpot", "e2e", "latency")
+_PERCENTILE_FLAG = re.compile(r"--([a-z0-9]+)-p([0-9]+(?:\.[0-9]+)?)(?:=(.*))?")
+
+
+def spell_objectives(words: Sequence[str]) -> list[str]:
+    """Rewrite ``--ttft-p95 2s`` as ``--objective ttft-p95=2s``, so that every percentile is allowed.
+
+    Raises
+    ------
+    RoofcastError
+        The metric is unknown, or the time is missing.
+    """
+    spelled: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        bare = word.removeprefix("--").partition("=")[0]
+        if word.startswith("--") and bare in METRICS:
+            raise RoofcastError(f"unknown option --{bare}", code="usage", hint=f"did you mean --{bare}-p95?")
+        match = _PERCENTILE_FLAG.fullmatch(word)
+        if match is None:
+            spelled.append(word)
+            continue
+        if match[1] not in METRICS:
+            known = [f"--{metric}-p{match[2]}" for metric in METRICS]
+            raise RoofcastError(f"unknown option {word}", code="usage", hint=did_you_mean(word, known))
+        if match[3] is None and not rest:
+            raise RoofcastError("a time such as 2s or 500ms is needed", field=word, code="usage")
+        value = rest.pop(0) if match[3] is None else match[3]
+        spelled += ["--objective", f"{match[1]}-p{match[2]}={value}"]
+    return spelled
+
+
+HELP_ALL = "--help-all"
+_DEFAULT = " Default: "
+
+
+def print_whole_help(context: typer.Context, asked: bool) -> None:
+    """Print every option with its default and stop, where ``--help-all`` was given."""
+    if asked:
+        for parameter in context.command.params:
+            parameter.hidden = False  # type: ignore[attr-defined]
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+class WideCommand(TyperCommand):
+    """A command whose help has no column of its own for ``--no-...``: the text of the option names it."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Without the column, texts fit 80 characters."""
+        for parameter in self.params:
+            parameter.secondary_opts = []
+        super().format_help(ctx, formatter)
+
+
+class PlanCommand(TyperCommand):
+    """The command of a plan: objectives as options of their own, and defaults that the library says."""
+
+    def parse_args(self, ctx: Any, args: Sequence[str]) -> list[str]:
+        """``--ttft-p95 2s`` is ``--objective ttft-p95=2s``."""
+        found: list[str] = super().parse_args(ctx, spell_objectives(args))
+        return found
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Defaults are read when they are shown, so that a plan does not wait for them."""
+        from simulator.cli.options.plan_defaults import plan_defaults
+
+        defaults = plan_defaults()
+        for parameter in self.params:
+            text = defaults.get(parameter.name or "")
+            said = getattr(parameter, "help", None)
+            if text is not None and said is not None and _DEFAULT not in said:
+                parameter.help = f"{said}{_DEFAULT}{text}."  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)

@@ -22,7 +22,7 @@ from simulator.errors import InfeasibleError, RoofcastError
 from simulator.kernels.timing import DEVIATE, Range
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
-from simulator.specs.question.defaults import SERVED_DURATION_S
+from simulator.specs.question.plan_values import SERVED_DURATION_S
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 

@@ -9,14 +9,19 @@ from math import exp
 from typing import TYPE_CHECKING
 
 from simulator.kernels.timing import Provenance
-from simulator.planner.fleet.availability import (
+from simulator.planner.fleet.records import (
     DEFAULT_MTTR_HOURS,
     DEFAULT_SPARES,
     DEVICE_MTBF_HOURS,
+    Fleet,
+    FleetCost,
+    FleetPool,
+    Housing,
+    Latencies,
+    Limit,
     replica_unavailability,
     spares_for,
 )
-from simulator.planner.fleet.records import Fleet, FleetCost, FleetPool, Housing, Latencies, Limit
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.reasons import Rejection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from math import log2
 
-from simulator.planner.plan_warnings import FieldValue
+from simulator.planner.records import FieldValue
 from simulator.planner.search.candidates import (
     USUAL_DP_SIZES,
     USUAL_SPARSITY,

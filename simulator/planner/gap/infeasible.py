@@ -16,7 +16,7 @@ from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import Gap, GapError, GapOption
 from simulator.planner.gap.relaxed_objectives import later_options, relaxed_options
 from simulator.planner.gap.remaining import carried_rate_per_s
-from simulator.planner.plan_warnings import FieldValue
+from simulator.planner.records import FieldValue
 from simulator.planner.search.question import Question
 from simulator.units import percent_text
 

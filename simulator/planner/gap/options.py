@@ -11,7 +11,7 @@ from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import GapOption
 from simulator.planner.gap.screen import GapScreen
 from simulator.planner.gap.single_changes import single_changes, trial_of
-from simulator.planner.plan_warnings import FieldValue
+from simulator.planner.records import FieldValue
 from simulator.planner.search.question import Question
 
 # Fleets of a change alone that are evaluated exactly: fewer than of a step, there are many changes.

@@ -7,9 +7,9 @@ from math import floor
 
 import numpy as np
 
-from simulator.planner.fleet.availability import DEFAULT_SPARES
 from simulator.planner.fleet.constraints import FleetLimit
 from simulator.planner.fleet.fleet import Sized
+from simulator.planner.fleet.records import DEFAULT_SPARES
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable

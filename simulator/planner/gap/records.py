@@ -11,7 +11,7 @@ from typing import ClassVar
 from simulator.assumptions import Assumption
 from simulator.errors import InfeasibleError
 from simulator.planner.capacity_plan import Study
-from simulator.planner.plan_warnings import FieldValue
+from simulator.planner.records import FieldValue
 from simulator.specs.question.plan import PlanSpec
 
 

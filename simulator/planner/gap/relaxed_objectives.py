@@ -11,8 +11,7 @@ from simulator.planner.gap.options import option_of
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import GapOption, MissedBound
 from simulator.planner.gap.single_changes import trial_of
-from simulator.planner.plan_warnings import FieldValue
-from simulator.planner.records import Objective
+from simulator.planner.records import FieldValue, Objective
 from simulator.planner.search.question import Question
 from simulator.specs.question.plan import ObjectiveSpec
 from simulator.units import MILLI

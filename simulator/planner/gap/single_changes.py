@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from simulator.planner.fleet.fleet import Trial
-from simulator.planner.plan_warnings import FieldValue
+from simulator.planner.records import FieldValue
 from simulator.planner.search.candidates import Candidate, Platform, platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platform

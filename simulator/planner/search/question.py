@@ -7,21 +7,19 @@ from math import inf
 from statistics import NormalDist
 
 from simulator.assumptions import Assumption, ValueOrigin
-from simulator.operators.vision import with_pictures
 from simulator.planner.demand import read_demand, read_objectives
-from simulator.planner.fleet.availability import DEFAULT_SPARES
-from simulator.planner.fleet.records import Fleet
-from simulator.planner.input_origins import SparesWanted
+from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
 from simulator.planner.money.market import check_rule, plan_rule
 from simulator.planner.records import Demand, Objective
 from simulator.planner.search.candidates import check_parallelism, check_precision
 from simulator.planner.serving.replica import Policy, check_context
+from simulator.planner.workload_presets import SparesWanted
 from simulator.specs.loading import list_hardware, list_offered_hardware, load_prices
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.money.prices import PriceProfile
-from simulator.specs.question.defaults import PLANNED_MODEL
 from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan_values import PLANNED_MODEL
 
 # A replica is loaded until an objective would fail. Where none does before, up to the share of its saturation rate to
 # which the steady state agrees with the event simulation (see ``steady_state``).
@@ -59,6 +57,8 @@ def resolve(spec: PlanSpec) -> Question:
     model = load_model(asked, profiles=spec.profiles)
     demand = read_demand(spec, context_tokens=spec.max_model_len or model.max_position_embeddings or inf)
     if spec.images_per_request is not None:
+        from simulator.operators.vision import with_pictures
+
         model = with_pictures(
             model,
             images_per_request=spec.images_per_request,

@@ -10,7 +10,6 @@ import numpy as np
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import StepShape, mixed_step
 from simulator.phases.deployment import Deployment, deploy, with_speculation, without_speculation
-from simulator.phases.draft_cost import drafting_s, paced_shapes
 from simulator.planner.search.candidates import Platform
 from simulator.planner.search.screen_rows import (
     CacheRoom,
@@ -264,6 +263,8 @@ class TableMaker:
         step, speculation = self.steps.step, deployment.speculation
         if speculation is None:
             return self._priced_s(deployment, variant, step, kind="plain")
+        from simulator.phases.draft_cost import drafting_s, paced_shapes
+
         verify, mixed = paced_shapes(speculation, step)
         bare = self._priced_s(deployment, variant, verify, kind="verify")
         together = self._priced_s(deployment, variant, mixed, kind="mixed")
@@ -284,6 +285,8 @@ class TableMaker:
         """What of a set-up is priced, and a word for each; see ``_lane_s``."""
         if deployment.speculation is None:
             return ((self.steps.step, "plain"),)
+        from simulator.phases.draft_cost import paced_shapes
+
         verify, mixed = paced_shapes(deployment.speculation, self.steps.step)
         return (verify, "verify"), (mixed, "mixed")
 

@@ -24,7 +24,6 @@ from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState
 from simulator.engine.pools import Pool, transfer_link
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import without_speculation
-from simulator.phases.draft_cost import prompt_draft_s
 from simulator.phases.step import estimate_step
 from simulator.planner.fleet.records import Transfer
 from simulator.planner.reasons import InPrefillPool, Rejection, not_deployable
@@ -158,6 +157,8 @@ def without_guesses(candidate: Candidate) -> Candidate:
 
 def _drafted_prompts(found: Prepared) -> Prepared:
     """A prefill replica whose drafter reads every prompt after the model: nothing is guessed, nothing verified."""
+    from simulator.phases.draft_cost import prompt_draft_s
+
     deployment, mix = found.deployment, found.curve.mix
     steps = lane_steps(mix, limits=bounded_limits(deployment, found.memory, mix=mix))
     shape = steps.at.step

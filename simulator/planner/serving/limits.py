@@ -16,7 +16,6 @@ from simulator.planner.fleet.records import Limit, Replica, Resource
 from simulator.planner.records import Objective
 from simulator.planner.serving.replica import Part, Policy, Prepared
 from simulator.specs.question.techniques import SpeculationSpec
-from simulator.techniques.speculation.pace_spread import pace_sigma
 
 _RESOURCES = {
     MEMORY: Resource.MEMORY,
@@ -71,6 +70,10 @@ class _Nearest:
         """Standard deviation of log(measured / predicted) of the mean step."""
         sigma, share = steps.log_sigma, self.prompt_share
         kernels = (1 - share) * sigma[self.plain] + share * sigma[self.prompts]
+        if speculation is None:
+            return float(kernels)
+        from simulator.techniques.speculation.pace_spread import pace_sigma
+
         return float(np.hypot(kernels, (1 - share) * pace_sigma(speculation)))
 
 

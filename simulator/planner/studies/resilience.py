@@ -12,7 +12,8 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.planner.capacity_plan import Study, StudyContext
-from simulator.planner.fleet.availability import (
+from simulator.planner.fleet.fleet import Sized, housed
+from simulator.planner.fleet.records import (
     DEFAULT_MTTR_HOURS,
     DEVICE_MTBF_HOURS,
     MTBF_SOURCE,
@@ -21,8 +22,7 @@ from simulator.planner.fleet.availability import (
     replica_unavailability,
     spares_for,
 )
-from simulator.planner.fleet.fleet import Sized, housed
-from simulator.planner.plan_warnings import AvailabilityMissed, PlanWarning
+from simulator.planner.records import AvailabilityMissed, PlanWarning
 from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import Counts

@@ -20,7 +20,7 @@ from simulator.planner.capacity_plan import CapacityPlan, Finalist, Finalists, F
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.constraints import fleet_limits, within
 from simulator.planner.fleet.fleet import Sized, fleet_power, size
-from simulator.planner.plan_warnings import BusiestMinute, NotConfirmed
+from simulator.planner.records import BusiestMinute, NotConfirmed
 from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front
 from simulator.planner.verification.fleet_checks import CheckOf, once_each, simulation, steady_states

@@ -18,7 +18,7 @@ from simulator.planner.search.question import Question
 from simulator.planner.verification.finalists import smallest_that_holds
 from simulator.planner.verification.fleet_checks import CheckOf, once_each, simulation, steady_states
 from simulator.planner.verification.simulation import refused
-from simulator.specs.question.defaults import PROMISE_SEEDS
+from simulator.specs.question.plan_values import PROMISE_SEEDS
 from simulator.traffic.lengths import RequestMix
 
 ENOUGH = 0.9

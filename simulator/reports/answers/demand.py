@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 
 from simulator.reports.contract import SCHEMA_VERSION, Json
-from simulator.reports.words.bursts import burst_text
+from simulator.reports.words.flags import burst_text
 from simulator.specs.question.plan_values import HOURS_PER_DAY
 from simulator.specs.question.workload import LARGEST_CV
 from simulator.traffic.lengths import LengthDistribution

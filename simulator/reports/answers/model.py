@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simulator.operators.model_counts import ModelCounts
+from simulator.operators.transformer import ModelCounts
 from simulator.reports.content.quantities import bytes_text, parameters_text, percent_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import text_table

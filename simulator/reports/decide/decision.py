@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from simulator.planner.choice import better_known, elsewhere
+from simulator.planner.capacity_plan import better_known, elsewhere
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.studies.growth import Growth

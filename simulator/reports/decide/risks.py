@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.assumptions import ValueOrigin
 from simulator.planner.money.market import market_price, plan_rule
-from simulator.planner.plan_warnings import AnswersMayDiffer, NotConfirmed, PlanWarning, SmallerUnpriced
+from simulator.planner.records import AnswersMayDiffer, NotConfirmed, PlanWarning, SmallerUnpriced
 from simulator.planner.studies.resilience import Resilience
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.content.document import (

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from math import isinf
 from typing import TYPE_CHECKING
 
-from simulator.planner.capacity_plan import CapacityPlan, Finalist, Finalists, Verdict
-from simulator.planner.choice import Rival
+from simulator.planner.capacity_plan import CapacityPlan, Finalist, Finalists, Rival, Verdict
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import COMMITMENT_MONTHS
 from simulator.reports.content.document import (
@@ -36,7 +35,7 @@ from simulator.reports.content.quantities import (
     seconds_text,
     watts_text,
 )
-from simulator.reports.words.limits import resource_text
+from simulator.reports.words.derivation import resource_text
 from simulator.reports.words.prices import CASES, ranking_texts, steady_text, taken_text
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from simulator.reports.content.document import (
 )
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.words.assumptions import assumption_texts
-from simulator.reports.words.flags import flag_of, flag_texts
-from simulator.reports.words.plan_command import plan_command
+from simulator.reports.words.flags import flag_of, flag_texts, plan_command
 
 _WORDS = ("Limit", "Change", "Fleet", "Fleet after it", "Enough")
 _QUALITY = "Price in quality"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import isfinite
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.availability import availability_text
-from simulator.planner.fleet.records import Fleet
+from simulator.planner.fleet.records import Fleet, availability_text
 from simulator.planner.serving.replica_load import load_range
 from simulator.planner.studies.resilience import Availability, Resilience
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places

@@ -22,8 +22,7 @@ from simulator.reports.content.document import (
 )
 from simulator.reports.sections.resilience import operation_blocks
 from simulator.reports.studies import Studies
-from simulator.reports.words.derivation import explanation
-from simulator.reports.words.limits import detail_text, resource_text
+from simulator.reports.words.derivation import detail_text, explanation, resource_text
 from simulator.units import plain_text
 
 

@@ -18,10 +18,8 @@ from simulator.planner.records import Objective
 from simulator.planner.studies.registry import KEYS
 from simulator.reports.sections.answer import finalists_outcome, sentence
 from simulator.reports.words.assumptions import assumption_texts
-from simulator.reports.words.derivation import explanation
-from simulator.reports.words.flags import error_content, flag_of, flag_texts, flagged
-from simulator.reports.words.limits import detail_text, resource_text
-from simulator.reports.words.plan_command import plan_command
+from simulator.reports.words.derivation import detail_text, explanation, resource_text
+from simulator.reports.words.flags import error_content, flag_of, flag_texts, flagged, plan_command
 from simulator.reports.words.plan_inputs import plan_input
 from simulator.reports.words.warnings import warning_texts
 from simulator.specs.question.plan import PlanSpec

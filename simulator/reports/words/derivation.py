@@ -3,17 +3,59 @@
 Where the memory of a device goes, in one sentence.
 
 How a prefill pool was sized, and what two pools change against one kind of replica.
+
+What holds a replica back, in words.
+
+What a usual search tried beside one kind of replica under the engine's own limits, and what it left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simulator.phases.memory import MemoryPlan
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.records import Fleet, Transfer
+from simulator.planner.fleet.records import Fleet, Limit, Resource, Transfer
 from simulator.planner.reasons import Rejection
-from simulator.reports.words.flags import flagged
-from simulator.reports.words.limits import detail_text, resource_text
-from simulator.units import GIGA, KILO, MILLI, percent_text, plain_text
+from simulator.planner.records import FamilyFound
+from simulator.reports.words.flags import flag_of, flagged
+from simulator.units import GIGA, KILO, MILLI, bound_text, percent_text, plain_text
+
+_SLOTS = {
+    Resource.KV_MEMORY: "the KV cache is full",
+    Resource.BATCH_LIMIT: "max_num_seqs is reached",
+    Resource.TOKEN_BUDGET: "max_num_batched_tokens is reached",
+}
+_STEP_BOUND = {Resource.MEMORY: "memory", Resource.HOST: "host"}
+
+
+def _own_resource(limit: Limit) -> str:
+    return str(limit.resource) if limit.objective is None else f"{limit.objective.name} ({limit.resource})"
+
+
+def resource_text(limit: Limit) -> str:
+    """``KV memory``, ``TPOT p95 (memory bandwidth)``; of both pools where they differ."""
+    return "; ".join(f"{role}: {_own_resource(own)}" for role, own in limit.of_pools) or _own_resource(limit)
+
+
+def _own_detail(limit: Limit) -> str:
+    if limit.objective is not None:
+        moments = " (requests at random moments)" if limit.random_moments else ""
+        return (
+            f"{limit.objective.name} reaches {bound_text(limit.objective.bound_s)} at "
+            f"{percent_text(limit.utilization)} of the rate that saturates a replica{moments}"
+        )
+    if limit.resource in _SLOTS:
+        return f"{_SLOTS[limit.resource]} with {limit.sequences} sequences at once"
+    if limit.sequences is None:
+        bound = _STEP_BOUND.get(limit.resource, str(limit.resource))
+        return f"prompts keep a replica busy for {percent_text(limit.utilization)} of the time, mostly with {bound}"
+    return f"steps of {limit.sequences:.0f} sequences wait mostly for {limit.resource}"
+
+
+def detail_text(limit: Limit) -> str:
+    """How the limit was met, as a clause."""
+    return "; ".join(f"{role}: {_own_detail(own)}" for role, own in limit.of_pools) or _own_detail(limit)
 
 
 def memory_text(memory: MemoryPlan) -> str:
@@ -162,3 +204,24 @@ def explanation(plan: CapacityPlan) -> tuple[str, ...]:
         *_cost_lines(plan.best),
         *refused,
     )
+
+
+def families_text(families: Sequence[FamilyFound]) -> str:
+    """``Searched as well on the best accelerators: engine limits save 6 % (...); pools ... take 12 % more.``"""
+    if not families:
+        return ""
+    found = "; ".join(_found(item) for item in families)
+    flags = f"{flag_of('search')} wide, {flag_of('any_technique')}, {flag_of('any_precision')}"
+    return (
+        f"Searched as well on the best accelerators: {found}. Pipeline stages, speculation and other formats are left "
+        f"out ({flags})."
+    )
+
+
+def _found(item: FamilyFound) -> str:
+    where = f"{item.hardware} {item.label}, {item.devices:,} devices"
+    if item.kept:
+        return f"{item.family} save {percent_text(item.saving)} ({where})"
+    if item.saving > 0:
+        return f"{item.family} save {percent_text(item.saving)} ({where}), too little for what they take to run"
+    return f"{item.family} take {percent_text(-item.saving)} more ({where})"

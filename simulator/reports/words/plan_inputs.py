@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from simulator.assumptions import Assumption, ValueOrigin
-from simulator.planner.input_origins import LengthOrigins, SparesWanted, TraceFound, TraceName
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import Objective
-from simulator.planner.workload_presets import WorkloadPreset
+from simulator.planner.workload_presets import LengthOrigins, SparesWanted, TraceFound, TraceName, WorkloadPreset
 from simulator.reports.words.assumptions import assumption_text, cut_text, source_text
-from simulator.reports.words.bursts import burst_text
-from simulator.reports.words.flags import flag_of
+from simulator.reports.words.flags import burst_text, flag_of
 from simulator.reports.words.prices import price_source_text, price_switch_text
 from simulator.specs.model.published import PublishedCheckpoint
 from simulator.specs.money.prices import PriceProfile
 from simulator.traffic.lengths import LengthDistribution
-from simulator.traffic.prefixes import CACHE_TOKENS
 from simulator.units import KILO, bound_text, percent_text, plain_text
 
 _NAMES: Mapping[str, str] = MappingProxyType(
@@ -156,6 +153,8 @@ def _source(item: Assumption) -> str:
         case "prefix_hit", ValueOrigin.DEFAULT, _:
             return "default: every prompt is new"
         case "prefix_hit", ValueOrigin.MEASURED, TraceName() as name:
+            from simulator.traffic.prefixes import CACHE_TOKENS
+
             return f"{_trace(name)}, in a cache of {CACHE_TOKENS:,} tokens; {flag_of('prefix_hit')} says otherwise"
         case "arrival_cv", ValueOrigin.DEFAULT, found:
             return _burstiness_source(found if isinstance(found, TraceFound) else None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simulator.planner.fleet.availability import availability_text
-from simulator.planner.plan_warnings import (
+from simulator.planner.fleet.records import availability_text
+from simulator.planner.records import (
     AcceptanceAssumed,
     AnswersMayDiffer,
     AvailabilityMissed,
@@ -23,8 +23,7 @@ from simulator.planner.plan_warnings import (
     TraceLeftOut,
     TraceRepaired,
 )
-from simulator.reports.words.bursts import burst_text
-from simulator.reports.words.flags import flag_of, flag_text
+from simulator.reports.words.flags import burst_text, flag_of, flag_text
 from simulator.units import percent_text
 
 

@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from simulator.errors import RoofcastError, did_you_mean
+from simulator.specs.documents import refused
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec, VisionSpec
 from simulator.specs.model.precision import Dtype
-from simulator.specs.refusals import refused
 
 Reader = Callable[[Fields], ModelSpec]
 Tower = Callable[[Fields], VisionSpec | None]

@@ -14,8 +14,7 @@ from simulator.reports.formats.json_blocks import section_object
 from simulator.reports.formats.text import sections_text
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
-from simulator.specs.question.plan_values import EXPLAINED_BATCH, HARDWARE, STEP_CONTEXT_TOKENS
-from simulator.specs.question.plan_values import given_duration_s
+from simulator.specs.question.plan_values import EXPLAINED_BATCH, HARDWARE, STEP_CONTEXT_TOKENS, given_duration_s
 
 if TYPE_CHECKING:
     from simulator.reports.charts.chart import Chart

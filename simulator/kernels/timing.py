@@ -17,7 +17,7 @@ from statistics import NormalDist
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from simulator.operators.step_shape import Array
 from simulator.operators.work import CollectiveShape, GemmShape, Work
@@ -177,14 +177,10 @@ def join(shapes: Sequence[GemmShape]) -> GemmShape:
     """The cases of products of one format and batch, end to end."""
     sizes = [np.size(shape.m) for shape in shapes]
     # Prices broadcast n and k just as m, although a row of the operator list has one of each.
-    n: Any = np.concatenate([_over_cases(shape.n, size) for shape, size in zip(shapes, sizes, strict=True)])
-    k: Any = np.concatenate([_over_cases(shape.k, size) for shape, size in zip(shapes, sizes, strict=True)])
+    n: Any = np.repeat([float(shape.n) for shape in shapes], sizes)
+    k: Any = np.repeat([float(shape.k) for shape in shapes], sizes)
     m = np.concatenate([np.atleast_1d(np.asarray(shape.m, dtype=np.float64)) for shape in shapes])
     return replace(shapes[0], m=m, n=n, k=k)
-
-
-def _over_cases(value: ArrayLike, size: int) -> Array:
-    return np.broadcast_to(np.asarray(value, dtype=np.float64), (size,))
 
 
 def distinct(m: Array, n: Array, k: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +11,13 @@ from numpy.typing import ArrayLike
 from simulator.operators.step_shape import Array, StepShape, decode_step
 from simulator.operators.transformer import total_flops
 from simulator.phases.deployment import Deployment, Speculation, without_speculation
-from simulator.phases.step import StepEstimate, estimate_step
+from simulator.phases.step import StepEstimate, estimate_step, estimate_steps
 from simulator.techniques.applied import device_rows
 from simulator.techniques.speculation.drafters import XEON_8480C
 from simulator.techniques.speculation.methods import RETRIEVAL_S, TOKEN_BYTES, Bookkeeping
+
+PassTimes = Callable[[Deployment, Sequence[StepShape]], Sequence[Array]]
+"""Seconds of passes of a drafter."""
 
 
 def verify_step(speculation: Speculation, *, sequences: ArrayLike, context: ArrayLike) -> StepShape:
@@ -64,24 +67,69 @@ def paced_shapes(speculation: Speculation, step: StepShape) -> tuple[StepShape, 
     return verify, mixed
 
 
-def drafting_s(deployment: Deployment, step: StepShape) -> tuple[Array, Array]:
-    """Time of the drafter for the decoding sequences of ``step`` and for its prompts [s]."""
-    guesses = round_draft_s(deployment, sequences=step.decode_sequences, context=step.decode_context)
-    return guesses, prompt_draft_s(deployment, _prompts_only(step))
+def _estimated(draft: Deployment, steps: Sequence[StepShape]) -> list[Array]:
+    return [estimate.step_s for estimate in estimate_steps([(draft, step) for step in steps])]
+
+
+def drafting_steps(speculation: Speculation, step: StepShape) -> tuple[StepShape, ...]:
+    """The drafter's passes for the decoding sequences of ``step``, and that for its prompts the last."""
+    guesses = _guessing(speculation, sequences=step.decode_sequences, context=step.decode_context)
+    return (*(shape for _, shape in guesses), _prompts_only(step))
+
+
+def drafting_s(deployment: Deployment, step: StepShape, *, pass_times: PassTimes = _estimated) -> tuple[Array, Array]:
+    """Time of the drafter for the decoding sequences of ``step`` and for its prompts [s], priced in one call."""
+    speculation, counts = deployment.speculation, step.decode_sequences
+    if speculation is None or speculation.draft is None:
+        return _beside_passes_s(deployment, counts), np.zeros(len(counts))
+    times = _pass_times(speculation, pass_times)(speculation.draft, drafting_steps(speculation, step))
+    guesses = _guessing(speculation, sequences=counts, context=step.decode_context)
+    seconds = _beside_passes_s(deployment, counts)
+    for (passes, _), pass_s in zip(guesses, times[:-1], strict=True):
+        seconds += passes * pass_s
+    return seconds, times[-1]
 
 
 def _paced_step(
     deployment: Deployment, speculation: Speculation, step: StepShape, *, seconds: Callable[[StepEstimate], Array]
 ) -> Array:
     verify, mixed = paced_shapes(speculation, step)
-    bare = seconds(estimate_step(deployment, verify))
-    together = seconds(estimate_step(deployment, mixed))
+    bare, together = (seconds(item) for item in estimate_steps([(deployment, verify), (deployment, mixed)]))
     guesses, prompts = drafting_s(deployment, step)
     return np.asarray((bare + guesses) / speculation.plan.mean_tokens + together - bare + prompts)
 
 
 def _prompts_only(step: StepShape) -> StepShape:
     return replace(step, decode_sequences=np.zeros_like(step.decode_sequences))
+
+
+def _guessing(speculation: Speculation, *, sequences: ArrayLike, context: ArrayLike) -> list[tuple[int, StepShape]]:
+    """Passes of the drafter in a round, one after another: how many of each kind, and the step that each is."""
+    plan = speculation.plan
+    number = {plan.first_width: 1}
+    number[plan.draft_width] = number.get(plan.draft_width, 0) + plan.k - 1
+    # The i-th pass attends to i guesses more.
+    ends = {width: np.asarray(context) + width * (plan.k + 1) / 2 for width in number}
+    return [
+        (passes, decode_step(sequences=sequences, context=ends[width], tokens=width))
+        for width, passes in number.items()
+    ]
+
+
+def _beside_passes_s(deployment: Deployment, counts: Array) -> Array:
+    """Time of a round outside the verify step and the drafter's passes, by its sequences [s]."""
+    speculation = deployment.speculation
+    if speculation is None:
+        return np.zeros(len(counts))
+    plan, overheads = speculation.plan, deployment.engine.overheads
+    seconds = np.full(len(counts), RETRIEVAL_S if plan.method == "rest" else 0.0)
+    is_tree = plan.bookkeeping is Bookkeeping.TREE
+    seconds += overheads.speculation_tree_s if is_tree else overheads.speculation_chain_s
+    seconds += counts * overheads.speculation_sequence_s
+    if speculation.draft is not None and plan.draft_device == "cpu":
+        link = deployment.hardware.host_link.bytes_per_s_per_direction
+        seconds += 2 * overheads.eager_launch_s + counts * plan.k * TOKEN_BYTES / link
+    return seconds
 
 
 def round_draft_s(deployment: Deployment, *, sequences: ArrayLike, context: ArrayLike) -> Array:
@@ -94,27 +142,13 @@ def round_draft_s(deployment: Deployment, *, sequences: ArrayLike, context: Arra
     counts, contexts = np.broadcast_arrays(
         np.atleast_1d(np.asarray(sequences, dtype=np.float64)), np.atleast_1d(np.asarray(context, dtype=np.float64))
     )
-    if speculation is None:
-        return np.zeros(len(counts))
-    plan = speculation.plan
-    seconds = np.full(len(counts), RETRIEVAL_S if plan.method == "rest" else 0.0)
-    overheads = deployment.engine.overheads
-    is_tree = plan.bookkeeping is Bookkeeping.TREE
-    seconds += overheads.speculation_tree_s if is_tree else overheads.speculation_chain_s
-    seconds += counts * overheads.speculation_sequence_s
-    if speculation.draft is not None:
-        on_cpu = plan.draft_device == "cpu"
-        pass_s: dict[float, Array] = {}
-        for passes, width in ((1, plan.first_width), (plan.k - 1, plan.draft_width)):
-            if width not in pass_s:
-                # The i-th pass attends to i guesses more.
-                ends = contexts + width * (plan.k + 1) / 2
-                step = decode_step(sequences=counts, context=ends, tokens=width)
-                pass_s[width] = _pass_s(speculation.draft, step, on_cpu=on_cpu)
-            seconds += passes * pass_s[width]
-        if plan.draft_device == "cpu":
-            link = deployment.hardware.host_link.bytes_per_s_per_direction
-            seconds += 2 * overheads.eager_launch_s + counts * plan.k * TOKEN_BYTES / link
+    seconds = _beside_passes_s(deployment, counts)
+    if speculation is None or speculation.draft is None:
+        return seconds
+    guesses = _guessing(speculation, sequences=counts, context=contexts)
+    times = _pass_times(speculation, _estimated)(speculation.draft, [shape for _, shape in guesses])
+    for (passes, _), pass_s in zip(guesses, times, strict=True):
+        seconds += passes * pass_s
     return seconds
 
 
@@ -123,12 +157,22 @@ def prompt_draft_s(deployment: Deployment, shape: StepShape) -> Array:
     speculation = deployment.speculation
     if speculation is None or speculation.draft is None:
         return np.zeros(len(shape.new_tokens))
-    return _pass_s(speculation.draft, shape, on_cpu=speculation.plan.draft_device == "cpu")
+    (seconds,) = _pass_times(speculation, _estimated)(speculation.draft, (shape,))
+    return seconds
 
 
-def _pass_s(draft: Deployment, step: StepShape, *, on_cpu: bool) -> Array:
-    if not on_cpu:
-        return estimate_step(draft, step).step_s
-    rows = device_rows(draft.techniques, parallelism=draft.parallelism, step=step)
-    read = sum((row.count * (row.weight_bytes + row.kv_bytes) for row in rows), np.zeros(len(step.new_tokens)))
-    return XEON_8480C.seconds(flops=total_flops(rows), weight_bytes=read)
+def _pass_times(speculation: Speculation, on_device: PassTimes) -> PassTimes:
+    return _on_cpu if speculation.plan.draft_device == "cpu" else on_device
+
+
+def _on_cpu(draft: Deployment, steps: Sequence[StepShape]) -> list[Array]:
+    listed = [device_rows(draft.techniques, parallelism=draft.parallelism, step=step) for step in steps]
+    return [
+        XEON_8480C.seconds(
+            flops=total_flops(rows),
+            weight_bytes=sum(
+                (row.count * (row.weight_bytes + row.kv_bytes) for row in rows), np.zeros(len(step.new_tokens))
+            ),
+        )
+        for rows, step in zip(listed, steps, strict=True)
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -209,18 +209,18 @@ def mfu_peak_flops_per_s(deployment: Deployment) -> float:
     return dense
 
 
-def _launches(row: StepRow) -> Array | float:
+def _launches(work: Work) -> Array | float:
     """Kernels that one row launches in a step."""
-    return row.work.count * launches_of(row.work) * row.work.executed
+    return work.count * launches_of(work) * work.executed
 
 
-def _scheduling_s(deployment: Deployment, step: StepShape) -> Array:
+def scheduling_s(deployment: Deployment, step: StepShape) -> Array:
     """Engine time of a step whatever it launches [s]."""
     overheads = deployment.engine.overheads
     return overheads.step_s + overheads.step_per_sequence_s * (step.prefill_sequences + step.decode_sequences)
 
 
-def _issuing_s(deployment: Deployment, *, rows: Sequence[StepRow], device_s: Array) -> Array:
+def issuing_s(deployment: Deployment, *, works: Iterable[Work], device_s: Array) -> Array:
     """What issuing the kernels of a step takes beyond the device's own time [s].
 
     Equation
@@ -230,7 +230,7 @@ def _issuing_s(deployment: Deployment, *, rows: Sequence[StepRow], device_s: Arr
     Parameters
     ----------
     deployment : the engine's fitted overheads [s]
-    rows, device_s : kernels that the host launches, and what the device takes for them [s]
+    works, device_s : rows whose kernels the host launches, and what the device takes for them [s]
 
     Range of validity
     -----------------
@@ -243,7 +243,7 @@ def _issuing_s(deployment: Deployment, *, rows: Sequence[StepRow], device_s: Arr
     """
     if not deployment.engine.issues_kernels:
         return np.zeros_like(device_s)
-    launches = sum(_launches(row) for row in rows)
+    launches = sum(_launches(work) for work in works)
     return np.maximum(deployment.engine.overheads.eager_launch_s * launches - device_s, 0.0)
 
 
@@ -306,12 +306,12 @@ def _estimate(
     stage_s = np.zeros((deployment.parallelism.pp_size, len(step.new_tokens)))
     for row in rows:
         stage_s[row.stage] += row.seconds
-    issuing_s = _issuing_s(deployment, rows=rows, device_s=stage_s.sum(axis=0))
+    waiting_s = issuing_s(deployment, works=(row.work for row in rows), device_s=stage_s.sum(axis=0))
     return StepEstimate(
         rows=rows,
         stage_s=stage_s,
-        host_s=_scheduling_s(deployment, step) + issuing_s,
-        outrun=issuing_s > 0,
+        host_s=scheduling_s(deployment, step) + waiting_s,
+        outrun=waiting_s > 0,
         model=deployment.model,
         step=step,
         replicas=deployment.parallelism.dp_size,

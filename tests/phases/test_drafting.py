@@ -10,9 +10,17 @@ import pytest
 from simulator.operators.step_shape import decode_step, mixed_step
 from simulator.operators.transformer import parameter_counts
 from simulator.phases.deployment import Deployment, Speculation, deploy, without_speculation
-from simulator.phases.draft_cost import decode_round, per_token_step, prompt_draft_s, round_draft_s
+from simulator.phases.draft_cost import (
+    decode_round,
+    drafting_s,
+    drafting_steps,
+    per_token_step,
+    prompt_draft_s,
+    round_draft_s,
+)
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
+from simulator.planner.search.screen_rows import DistinctRows, RowPrices, draft_pass, draft_pass_s
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineName, EngineSpec
 from simulator.specs.loading import load_hardware
@@ -142,6 +150,38 @@ def test_the_drafter_reads_the_prompt_too() -> None:
     shape = mixed_step(prefill_sequences=1, prefill_tokens=[500, 1000])
     assert (np.diff(prompt_draft_s(deployed(method="eagle"), shape)) > 0).all()
     assert (prompt_draft_s(deployed(method="ngram"), shape) == 0).all()
+
+
+DRAFTERS: tuple[dict[str, Any], ...] = (
+    {"method": "eagle"},
+    {"method": "draft", "draft_model": "vicuna-68m"},
+    {"method": "ngram"},
+    {"method": "medusa"},
+)
+
+
+@pytest.mark.parametrize("fields", DRAFTERS, ids=lambda fields: str(fields["method"]))
+def test_guesses_and_prompts_together_take_what_they_take_alone(fields: dict[str, Any]) -> None:
+    replica = deployed(**fields)
+    step = mixed_step(decode_sequences=[1.0, 8.0, 64.0], decode_context=700, prefill_sequences=1, prefill_tokens=300)
+    prompts = mixed_step(prefill_sequences=[1.0, 1.0, 1.0], prefill_tokens=300, decode_context=700)
+    guesses_s, prompts_s = drafting_s(replica, step)
+    assert guesses_s == pytest.approx(round_draft_s(replica, sequences=step.decode_sequences, context=700))
+    assert prompts_s == pytest.approx(prompt_draft_s(replica, prompts))
+
+
+@pytest.mark.parametrize("engine", ["vllm", "transformers"])
+@pytest.mark.parametrize("fields", DRAFTERS[:2], ids=lambda fields: str(fields["method"]))
+def test_a_search_prices_the_passes_of_a_drafter_as_a_step(fields: dict[str, Any], engine: EngineName) -> None:
+    replica = deployed(engine=engine, **fields)
+    assert replica.speculation is not None
+    draft = replica.speculation.draft
+    assert draft is not None
+    known, prices = DistinctRows(), RowPrices(draft.kernels)
+    step = mixed_step(decode_sequences=[1.0, 8.0, 64.0], decode_context=700, prefill_sequences=1, prefill_tokens=300)
+    for shape in drafting_steps(replica.speculation, step):
+        exact = estimate_step(draft, shape).step_s
+        assert draft_pass_s(draft, draft_pass(draft, shape, known), prices) == pytest.approx(exact)
 
 
 def test_a_token_takes_its_part_of_a_round_and_prompts_add_what_they_cost() -> None:

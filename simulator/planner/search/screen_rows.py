@@ -20,6 +20,7 @@ from simulator.operators.step_shape import StepShape
 from simulator.operators.work import Family, Work
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import activation_bytes, memory_plan, most_sampled, rest_for_cache
+from simulator.phases.step import issuing_s, scheduling_s
 from simulator.specs.engine.engine import MemoryRule
 from simulator.techniques.applied import device_rows
 from simulator.traffic.lengths import Array
@@ -218,10 +219,31 @@ def lane_seconds(deployment: Deployment, rows: SharedRows, prices: RowPrices, *,
     cases = len(step.new_tokens)
     depth = deployment.parallelism.pp_size
     layers, ends, send = (_sum_s(prices, part, cases=cases) for part in (rows.layers, rows.ends, rows.send))
-    overheads = deployment.engine.overheads
-    host_s = overheads.step_s + overheads.step_per_sequence_s * (step.prefill_sequences + step.decode_sequences)
+    host_s = scheduling_s(deployment, step)
     count = deployment.model.num_hidden_layers
     largest_stage = -(-count // depth) / count
     latency_s = layers + ends + (depth - 1) * send + host_s
     interval_s = layers * largest_stage + np.maximum(ends, send) + host_s
     return np.maximum(latency_s, depth * interval_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftPass:
+    """A pass of a drafter: its step, and its rows as they are listed and as they are priced."""
+
+    step: StepShape
+    works: tuple[Work, ...]
+    rows: tuple[DistinctRow, ...]
+
+
+def draft_pass(draft: Deployment, step: StepShape, known: DistinctRows) -> DraftPass:
+    """The rows of one pass of a drafter, which runs in one stage."""
+    works = device_rows(draft.techniques, parallelism=draft.parallelism, step=step, fused=not draft.engine.eager)
+    rows = tuple(known.of(work, cases=len(step.new_tokens)) for work in works)
+    return DraftPass(step=step, works=works, rows=rows)
+
+
+def draft_pass_s(draft: Deployment, one: DraftPass, prices: RowPrices) -> Array:
+    """``estimate_step(draft, one.step).step_s`` from kernels that others share [s]."""
+    device_s = _sum_s(prices, one.rows, cases=len(one.step.new_tokens))
+    return device_s + scheduling_s(draft, one.step) + issuing_s(draft, works=one.works, device_s=device_s)

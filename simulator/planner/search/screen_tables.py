@@ -9,15 +9,18 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import StepShape, mixed_step
-from simulator.phases.deployment import Deployment, deploy, with_speculation, without_speculation
+from simulator.phases.deployment import Deployment, Speculation, deploy, with_speculation, without_speculation
 from simulator.planner.search.candidates import Platform
 from simulator.planner.search.screen_rows import (
     CacheRoom,
     DistinctRow,
     DistinctRows,
+    DraftPass,
     RowPrices,
     SharedRows,
     cache_room,
+    draft_pass,
+    draft_pass_s,
     lane_seconds,
     shared_rows,
 )
@@ -112,6 +115,7 @@ class TableMaker:
         self._prices: dict[_Key, RowPrices] = {}
         self._deployed: dict[_Key, Deployment | None] = {}
         self._drafting: dict[_Key, tuple[Array, Array]] = {}
+        self._draft_passes: dict[_Key, tuple[DraftPass, ...]] = {}
         self._memory_shares: dict[_Key, Array] = {}
 
     def tables(
@@ -141,6 +145,8 @@ class TableMaker:
             rows = by_prices.setdefault(id(prices), (prices, []))[1]
             for step, kind in self._lane_steps(deployment):
                 rows += self._shared_rows(deployment, variant, step, kind=kind).all
+            for one in self._drafted_beside(deployment):
+                rows += one.rows
         for prices, rows in by_prices.values():
             try:
                 prices.price(rows)
@@ -263,23 +269,48 @@ class TableMaker:
         step, speculation = self.steps.step, deployment.speculation
         if speculation is None:
             return self._priced_s(deployment, variant, step, kind="plain")
-        from simulator.phases.draft_cost import drafting_s, paced_shapes
+        from simulator.phases.draft_cost import paced_shapes
 
         verify, mixed = paced_shapes(speculation, step)
         bare = self._priced_s(deployment, variant, verify, kind="verify")
         together = self._priced_s(deployment, variant, mixed, kind="mixed")
-        draft = speculation.draft
-        key = (
-            deployment.hardware.name,
-            speculation.spec,
-            draft.plan if draft else None,
-            deployment.parallelism.tp_size,
-        )
-        if key not in self._drafting:
-            self._drafting[key] = drafting_s(deployment, step)
-        guesses, prompts = self._drafting[key]
+        guesses, prompts = self._drafting_s(deployment, speculation)
         paced: Array = (bare + guesses) / speculation.plan.mean_tokens + together - bare + prompts
         return paced
+
+    def _drafting_s(self, deployment: Deployment, speculation: Speculation) -> tuple[Array, Array]:
+        """What the drafter takes for guesses and for prompts, whatever the formats of its target [s]."""
+        from simulator.phases.draft_cost import drafting_s
+
+        draft, degree = speculation.draft, deployment.parallelism.tp_size
+        key = (deployment.hardware.name, speculation.spec, draft.plan if draft else None, degree)
+        if key not in self._drafting:
+            passes, prices = self._drafted_beside(deployment), self._row_prices(deployment)
+            self._drafting[key] = (
+                drafting_s(
+                    deployment,
+                    self.steps.step,
+                    pass_times=lambda draft, _: [draft_pass_s(draft, one, prices) for one in passes],
+                )
+                if passes
+                else drafting_s(deployment, self.steps.step)
+            )
+        return self._drafting[key]
+
+    def _drafted_beside(self, deployment: Deployment) -> tuple[DraftPass, ...]:
+        """Passes of a drafter that runs on its target's devices, with the same kernels; none of any other."""
+        speculation = deployment.speculation
+        if speculation is None or speculation.draft is None or speculation.plan.draft_device != "same":
+            return ()
+        from simulator.phases.draft_cost import drafting_steps
+
+        draft = speculation.draft
+        key = (speculation.spec, draft.plan, draft.parallelism, draft.engine.eager)
+        if key not in self._draft_passes:
+            self._draft_passes[key] = tuple(
+                draft_pass(draft, step, self._distinct) for step in drafting_steps(speculation, self.steps.step)
+            )
+        return self._draft_passes[key]
 
     def _lane_steps(self, deployment: Deployment) -> tuple[tuple[StepShape, str], ...]:
         """What of a set-up is priced, and a word for each; see ``_lane_s``."""

@@ -176,11 +176,15 @@ JOINED_CASES = 256
 def join(shapes: Sequence[GemmShape]) -> GemmShape:
     """The cases of products of one format and batch, end to end."""
     sizes = [np.size(shape.m) for shape in shapes]
-    # Prices broadcast n and k just as m, although a row of the operator list has one of each.
-    n: Any = np.repeat([float(shape.n) for shape in shapes], sizes)
-    k: Any = np.repeat([float(shape.k) for shape in shapes], sizes)
-    m = np.concatenate([np.atleast_1d(np.asarray(shape.m, dtype=np.float64)) for shape in shapes])
-    return replace(shapes[0], m=m, n=n, k=k)
+    # Prices broadcast n and k just as m; few rows have one of each for every case.
+    m, n, k = (
+        np.concatenate(
+            [np.full(size, getattr(shape, name), dtype=np.float64) for shape, size in zip(shapes, sizes, strict=True)]
+        )
+        for name in ("m", "n", "k")
+    )
+    of_columns: Any = {"n": n, "k": k}
+    return replace(shapes[0], m=m, **of_columns)
 
 
 def distinct(m: Array, n: Array, k: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -129,6 +129,7 @@ def _recurrent_heads(mixer: object) -> set[int]:
     return {getattr(mixer, name) for name in names if hasattr(mixer, name)}
 
 
+@lru_cache(maxsize=256)
 def allowed_tp_sizes(model: ModelSpec) -> tuple[int, ...]:
     """Tensor-parallel sizes that engines accept, ascending.
 

@@ -20,6 +20,7 @@ from simulator.operators.work import CollectiveShape, ElementwiseShape, GemmShap
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.loading import list_hardware, load_hardware
 from simulator.specs.model.precision import Dtype, PrecisionSpec
+from tests.for_every import for_every
 from tests.operators.operator_models import LLAMA_31_8B, MIXTRAL_8X7B
 
 SIXTEEN_BIT = tuple(name for name in list_hardware() if Dtype.BF16 in load_hardware(name).peak_flops_per_s)
@@ -49,7 +50,7 @@ def total(name: str, step: StepShape, *, engine: str = "vllm", model: object = L
     return seconds
 
 
-@pytest.mark.parametrize("name", SIXTEEN_BIT)
+@for_every(SIXTEEN_BIT)
 def test_more_sequences_never_decode_faster(name: str) -> None:
     seconds = total(name, decode_step(sequences=SEQUENCES, context=1024.0))
     assert np.all(np.diff(seconds) >= -0.02 * seconds[:-1])
@@ -57,13 +58,13 @@ def test_more_sequences_never_decode_faster(name: str) -> None:
     assert seconds[-1] < 60 * seconds[0]
 
 
-@pytest.mark.parametrize("name", SIXTEEN_BIT)
+@for_every(SIXTEEN_BIT)
 def test_longer_contexts_never_decode_faster(name: str) -> None:
     seconds = total(name, decode_step(sequences=16.0, context=CONTEXT))
     assert np.all(np.diff(seconds) >= -0.02 * seconds[:-1])
 
 
-@pytest.mark.parametrize("name", SIXTEEN_BIT)
+@for_every(SIXTEEN_BIT)
 def test_a_decode_step_is_slower_than_reading_its_weights(name: str) -> None:
     hardware = load_hardware(name)
     step = decode_step(sequences=1.0, context=64.0)
@@ -71,7 +72,7 @@ def test_a_decode_step_is_slower_than_reading_its_weights(name: str) -> None:
     assert total(name, step)[0] > weights / hardware.memory_bytes_per_s
 
 
-@pytest.mark.parametrize("name", SIXTEEN_BIT)
+@for_every(SIXTEEN_BIT)
 def test_a_long_prompt_is_slower_than_its_flops_at_the_peak(name: str) -> None:
     hardware = load_hardware(name)
     step = prefill_step(sequences=1.0, tokens=4096.0)
@@ -81,7 +82,7 @@ def test_a_long_prompt_is_slower_than_its_flops_at_the_peak(name: str) -> None:
     assert seconds < 20 * flops / hardware.peak_flops_per_s[Dtype.BF16]
 
 
-@pytest.mark.parametrize("name", SIXTEEN_BIT)
+@for_every(SIXTEEN_BIT)
 def test_every_price_is_finite_positive_and_spread(name: str) -> None:
     step = decode_step(sequences=SEQUENCES, context=1024.0)
     works = rows(step, model=MIXTRAL_8X7B)
@@ -110,7 +111,7 @@ def test_one_price_at_a_time_is_the_price_of_all(name: str) -> None:
         assert together.log_sigma == pytest.approx(alone.log_sigma, rel=1e-9), work.name
 
 
-@pytest.mark.parametrize("name", SIXTEEN_BIT)
+@for_every(SIXTEEN_BIT)
 def test_no_large_product_beats_the_floor(name: str) -> None:
     works = [work for work in rows(prefill_step(sequences=1.0, tokens=8192.0)) if isinstance(work.shape, GemmShape)]
     for work in works:
@@ -119,7 +120,7 @@ def test_no_large_product_beats_the_floor(name: str) -> None:
         assert np.all(price.seconds >= 0.999 * floor), work.name
 
 
-@pytest.mark.parametrize("name", SIXTEEN_BIT)
+@for_every(SIXTEEN_BIT)
 def test_passes_take_no_tensor_cores(name: str) -> None:
     hardware = load_hardware(name)
     for work in rows(decode_step(sequences=4.0, context=64.0)):
@@ -142,7 +143,7 @@ def test_ranks_share_the_products_and_pay_for_their_sums(name: str, tp_size: int
     assert products[0] / tp_size < products[1] < products[0]
 
 
-@pytest.mark.parametrize("name", SIXTEEN_BIT)
+@for_every(SIXTEEN_BIT)
 def test_an_accelerator_is_its_own_nearest(name: str) -> None:
     hardware = load_hardware(name)
     assert kernel_distance(hardware, relative=hardware) == 0

@@ -126,3 +126,13 @@ def test_products_beyond_what_is_priced_at_once_cost_the_same() -> None:
     assert whole is not None
     assert part is not None
     np.testing.assert_allclose(whole.seconds[CASES_AT_ONCE - 2 : CASES_AT_ONCE + 2], part.seconds, rtol=1e-12)
+
+
+def test_sizes_that_differ_by_case_stay_with_their_case() -> None:
+    first = next(work.shape for work in _rows("llama-3.1-8b", tp_size=1) if isinstance(work.shape, GemmShape))
+    columns = np.array([1.0, 2.0, 3.0])
+    # Contextual sparsity computes other columns in every case.
+    uneven = replace(first, n=columns)  # type: ignore[arg-type]
+    joined = join([first, uneven])
+    np.testing.assert_array_equal(joined.n, [first.n] * 3 + [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(joined.k, [first.k] * 6)

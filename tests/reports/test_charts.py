@@ -13,10 +13,16 @@ from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, Seri
 from simulator.reports.charts.scales import Scale, chart_ranges, linear_ticks, log_ticks, number_text, waterfall_bars
 from simulator.reports.charts.static_svg import CSS_THEME, LIGHT, static_svg
 from simulator.reports.content.document import Figure
+from tests.for_every import for_every
 from tests.reports.report_cases import whole_report
 
-FIGURES = [block.chart for section in whole_report().sections for block in section.blocks if isinstance(block, Figure)]
 WIDTH, HEIGHT = 720.0, 380.0
+
+
+def charts() -> list[Chart]:
+    """Those of a whole report."""
+    blocks = [block for section in whole_report().sections for block in section.blocks]
+    return [block.chart for block in blocks if isinstance(block, Figure)]
 
 
 def line_chart(x: tuple[float, ...], y: tuple[float, ...], *, log: bool = False) -> Chart:
@@ -89,9 +95,9 @@ def test_named_colours_stay_and_others_avoid_them() -> None:
     assert series_colors(chart) == (1, 0, 2)
 
 
-@pytest.mark.parametrize("chart", FIGURES, ids=[chart.key for chart in FIGURES])
+@for_every(charts)
 @pytest.mark.parametrize("theme", [LIGHT, CSS_THEME], ids=["light", "css"])
-def test_report_charts_are_well_formed_and_stay_on_the_paper(chart: Chart, theme: object) -> None:
+def test_report_charts_are_well_formed_and_stay_on_the_paper(theme: object, chart: Chart) -> None:
     svg = static_svg(chart, theme=theme, width=WIDTH, height=HEIGHT)  # type: ignore[arg-type]
     root = ElementTree.fromstring(svg)
     space = "{http://www.w3.org/2000/svg}"
@@ -102,7 +108,7 @@ def test_report_charts_are_well_formed_and_stay_on_the_paper(chart: Chart, theme
             assert value is None or -1 <= float(value) <= limit + 1, (chart.key, element.tag, name, value)
 
 
-@pytest.mark.parametrize("chart", FIGURES, ids=[chart.key for chart in FIGURES])
+@for_every(charts)
 def test_plotly_draws_every_named_series(chart: Chart) -> None:
     plotly_figure = pytest.importorskip("simulator.reports.charts.plotly_figure").plotly_figure
     figure = plotly_figure(chart)

@@ -24,6 +24,7 @@ from simulator.specs.loading import (
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.specs.profiles import find_profile, list_profiles, profile_root
 from simulator.units import GIB, GIGA, KILO, MEGA, MIB, TERA
+from tests.for_every import for_every
 
 ROOT = profile_root("hardware_profiles")
 FACTS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "hardware_facts.csv"
@@ -106,7 +107,7 @@ def test_a_search_keeps_what_the_user_brought(tmp_path: Path) -> None:
     assert "vr200" in list_offered_hardware(profiles=tmp_path)
 
 
-@pytest.mark.parametrize("path", _profile_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+@for_every(_profile_files)
 def test_numbers_are_numbers_in_the_raw_yaml(path: Path) -> None:
     """PyYAML reads ``3.35e12`` as text, which pydantic would quietly accept."""
     numeric = re.compile(r"^[-+]?[0-9.]+(e[-+]?[0-9]+)?$", re.IGNORECASE)
@@ -125,7 +126,7 @@ def test_numbers_are_numbers_in_the_raw_yaml(path: Path) -> None:
             assert all(isinstance(number, float) for number in values), field
 
 
-@pytest.mark.parametrize("name", HARDWARE)
+@for_every(HARDWARE)
 def test_every_figure_of_an_accelerator_has_a_dated_source(name: str) -> None:
     spec = load_hardware(name)
     empty = {field for field in ("sparse_peak_flops_per_s", "library_flops_per_s") if not getattr(spec, field)}
@@ -140,7 +141,7 @@ def test_every_figure_of_an_accelerator_has_a_dated_source(name: str) -> None:
     assert spec.facts_date == max(source.date for source in spec.sources.values())
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@for_every(SERVERS)
 def test_every_figure_of_a_server_has_a_dated_source(name: str) -> None:
     spec = load_server(name)
     for field in SERVER_FIELDS:
@@ -157,7 +158,7 @@ def _check_source(source: str, day: str, note: str) -> None:
         assert len(note) > 7, "an assumption says what it rests on"
 
 
-@pytest.mark.parametrize("name", HARDWARE)
+@for_every(HARDWARE)
 def test_narrower_formats_are_never_slower(name: str) -> None:
     """A peak at fewer bits is at least the peak at more bits; the sourced exceptions are named."""
     peaks = load_hardware(name).peak_flops_per_s
@@ -173,7 +174,7 @@ def test_narrower_formats_are_never_slower(name: str) -> None:
     assert all(bits <= 64 for bits in BITS.values())
 
 
-@pytest.mark.parametrize("name", HARDWARE)
+@for_every(HARDWARE)
 def test_sparse_peaks_are_twice_the_dense_ones(name: str) -> None:
     """2:4 doubles the rate everywhere but in fp4 of Blackwell Ultra, where vendor figures give 4/3."""
     spec = load_hardware(name)
@@ -187,7 +188,7 @@ def test_sparse_peaks_are_twice_the_dense_ones(name: str) -> None:
         assert ratio == pytest.approx(expected, rel=0.015), dtype  # datasheets round each figure
 
 
-@pytest.mark.parametrize("name", HARDWARE)
+@for_every(HARDWARE)
 def test_ridge_point_is_plausible(name: str) -> None:
     spec = load_hardware(name)
     assert 20 < _main_peak(spec) / spec.memory_bytes_per_s < 1500
@@ -199,7 +200,7 @@ def test_ridge_point_of_a100() -> None:
     assert _main_peak(spec) / spec.memory_bytes_per_s == pytest.approx(153.0, abs=0.05)
 
 
-@pytest.mark.parametrize("name", HARDWARE)
+@for_every(HARDWARE)
 def test_memory_that_software_sees_fits_what_is_sold(name: str) -> None:
     """An "80 GB" part holds 80 GiB less a reserve: at most 1.074 of the decimal figure; ECC on GDDR takes 1/16."""
     spec = load_hardware(name)
@@ -207,7 +208,7 @@ def test_memory_that_software_sees_fits_what_is_sold(name: str) -> None:
     assert least < spec.memory_visible_bytes / spec.memory_bytes <= 1.08
 
 
-@pytest.mark.parametrize("name", [name for name in HARDWARE if load_hardware(name).architecture in FLOP_PER_CLOCK])
+@for_every(lambda: [name for name in HARDWARE if load_hardware(name).architecture in FLOP_PER_CLOCK])
 def test_peak_follows_from_units_and_clock(name: str) -> None:
     """units x clock x FLOP per clock bounds the rated peak, and rated clocks are at most a fifth below boost."""
     spec = load_hardware(name)
@@ -223,7 +224,7 @@ def test_peak_follows_from_units_and_clock(name: str) -> None:
         assert 0.8 < share < 1.002
 
 
-@pytest.mark.parametrize("name", HARDWARE)
+@for_every(HARDWARE)
 def test_powers_links_and_vector_rates_are_plausible(name: str) -> None:
     spec = load_hardware(name)
     assert 0.02 < spec.idle_w / spec.tdp_w < 0.45
@@ -260,14 +261,14 @@ def test_scale_up_links_are_per_direction(name: str, domain: int, gigabytes_per_
     assert (link.domain_size, link.bytes_per_s_per_direction) == (domain, gigabytes_per_s * GIGA)
 
 
-@pytest.mark.parametrize("name", HARDWARE)
+@for_every(HARDWARE)
 def test_every_accelerator_has_a_server(name: str) -> None:
     server = default_server_for(name)
     assert server.accelerator == name
     assert server.name == read_yaml(ROOT / "aliases.yaml")["default_servers"][name]
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@for_every(SERVERS)
 def test_servers_agree_with_their_accelerator(name: str) -> None:
     server = load_server(name)
     spec = load_hardware(server.accelerator)

@@ -29,6 +29,7 @@ from simulator.specs.model.architecture import (
 from simulator.specs.model.loading import list_models, load_model, read_profile
 from simulator.specs.model.precision import Dtype
 from simulator.specs.profiles import profile_root
+from tests.for_every import for_every
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
@@ -214,12 +215,12 @@ class TestRefusals:
         with pytest.raises(RoofcastError, match="not modelled: its"):
             read(LLAMA, model_type="gemma3n")
 
-    @pytest.mark.parametrize("model_type", sorted(FAMILIES))
+    @for_every(sorted(FAMILIES))
     def test_no_family_makes_a_model_out_of_nothing(self, model_type: str) -> None:
         with pytest.raises(RoofcastError):
             read_config({"model_type": model_type}, name="test")
 
-    @pytest.mark.parametrize("model_type", sorted(FAMILIES))
+    @for_every(sorted(FAMILIES))
     def test_no_family_swallows_an_unknown_field(self, model_type: str) -> None:
         example = next((spec for spec in _profile_configs() if spec["model_type"] == model_type), None)
         if example is None:

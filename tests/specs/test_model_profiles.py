@@ -13,6 +13,7 @@ from simulator.specs.model import loading as models
 from simulator.specs.model.loading import ModelProfile, list_models, load_model, read_profile
 from simulator.specs.profiles import profile_root
 from simulator.specs.spellings import plain_word
+from tests.for_every import for_every
 
 ROOT = profile_root("model_profiles")
 PROFILES: dict[str, ModelProfile] = {name: read_profile(ROOT / f"{name}.yaml") for name in list_models()}
@@ -61,7 +62,7 @@ LISTED_IDS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@for_every(PUBLISHED)
 def test_total_and_active_parameters_are_the_published_ones(name: str) -> None:
     published = PROFILES[name].published
     assert published is not None
@@ -82,7 +83,7 @@ def test_well_known_checkpoints_are_exact(name: str, parameters: int) -> None:
     assert parameter_counts(load_model(name)).total == parameters
 
 
-@pytest.mark.parametrize("name", MODELLED)
+@for_every(MODELLED)
 def test_active_parameters_are_fewer_only_in_mixtures(name: str) -> None:
     model = load_model(name)
     counts = parameter_counts(model)
@@ -118,7 +119,7 @@ def test_mixtures_without_a_published_active_size_are_only_the_unpublished_ones(
     assert unsaid == silent | seeing | unread | {"mimo-v2.5", "mimo-v2.5-pro", "xlm-roberta-large", "all-minilm-l6-v2"}
 
 
-@pytest.mark.parametrize("spelling", LISTED_IDS)
+@for_every(LISTED_IDS)
 def test_every_listed_id_is_modelled(spelling: str) -> None:
     assert load_model(spelling.upper()) == load_model(spelling.lower())
 

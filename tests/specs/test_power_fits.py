@@ -17,6 +17,7 @@ from simulator.specs.hardware.power import load_power_fits
 from simulator.specs.loading import list_hardware, load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
+from tests.for_every import for_every
 
 HARDWARE = list_hardware()
 SERVING = ("a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm", "mi300x", "l40s")
@@ -57,7 +58,7 @@ def test_no_architecture_has_two_fits_and_strangers_take_the_first() -> None:
             assert fits.of(name) == fit
 
 
-@pytest.mark.parametrize("name", SERVING)
+@for_every(SERVING)
 def test_a_busy_device_draws_between_idle_and_tdp(name: str) -> None:
     hardware = load_hardware(name)
     fit = load_power_fits().of(hardware.architecture)
@@ -67,7 +68,7 @@ def test_a_busy_device_draws_between_idle_and_tdp(name: str) -> None:
         assert np.all(watts <= hardware.tdp_w + 1e-9)
 
 
-@pytest.mark.parametrize("name", SERVING)
+@for_every(SERVING)
 def test_units_work_at_most_the_whole_step_and_padding_counts(name: str) -> None:
     for estimate in (decode(name), prefill(name)):
         for share in (estimate.tensor_share, estimate.memory_share):
@@ -75,7 +76,7 @@ def test_units_work_at_most_the_whole_step_and_padding_counts(name: str) -> None
     assert decode(name).tensor_share[0] > 2 * decode(name).mfu[0]
 
 
-@pytest.mark.parametrize("name", SERVING)
+@for_every(SERVING)
 def test_energy_is_power_times_time(name: str) -> None:
     estimate = decode(name)
     weights = np.array([10.0, 5.0, 1.0])
@@ -86,7 +87,7 @@ def test_energy_is_power_times_time(name: str) -> None:
     assert min(split.idle_j, split.busy_j, split.compute_j, split.memory_j) >= 0
 
 
-@pytest.mark.parametrize("name", SERVING)
+@for_every(SERVING)
 def test_parts_above_idle_never_exceed_the_range(name: str) -> None:
     hardware = load_hardware(name)
     weights = np.ones(3)
@@ -96,9 +97,9 @@ def test_parts_above_idle_never_exceed_the_range(name: str) -> None:
     assert split.idle_j == pytest.approx(hardware.idle_w * seconds)
 
 
-@pytest.mark.parametrize("name", SERVING)
+@for_every(SERVING)
 @pytest.mark.parametrize("busy", [0.0, 0.25, 1.0])
-def test_idle_time_draws_idle_power(name: str, busy: float) -> None:
+def test_idle_time_draws_idle_power(busy: float, name: str) -> None:
     phases = ((np.ones(3), decode(name)),)
     full = average_power_w(deployment(name), phases=phases)
     part = average_power_w(deployment(name), phases=phases, busy_fraction=busy)
@@ -116,7 +117,7 @@ def test_a_replica_draws_as_many_times_as_it_has_devices() -> None:
     assert average_power_w(deployment("h100-sxm-80gb", 4), phases=phases) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("name", HARDWARE)
+@for_every(HARDWARE)
 def test_narrower_numbers_cost_no_more_energy_each(name: str) -> None:
     prices = energy_prices(load_hardware(name))
     order = (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP8, Dtype.FP4)
@@ -124,7 +125,7 @@ def test_narrower_numbers_cost_no_more_energy_each(name: str) -> None:
     assert all(later <= earlier * 1.0001 for earlier, later in itertools.pairwise(known))
 
 
-@pytest.mark.parametrize("name", HARDWARE)
+@for_every(HARDWARE)
 def test_peaks_at_full_tilt_draw_what_the_fit_says(name: str) -> None:
     """A joule a FLOP times the peak is the compute share of the range, whatever the format."""
     hardware = load_hardware(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, get_args
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -167,6 +168,7 @@ def ruled(
     return replace(found, gpu_memory_utilization=utilization)
 
 
+@lru_cache(maxsize=256)
 def release_number(version: str) -> tuple[int, ...]:
     """(0, 15, 1) of "v0.15.1.post1", (6000,) of "b6000"; empty for a branch or a build without a number."""
     found = re.match(r"[vb]?(\d+(?:\.\d+)*)", version.strip())

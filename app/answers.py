@@ -18,6 +18,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.comparison import TechniqueStep, WhatIf, run_cost, technique_steps
+from simulator.planner.gap.highest import DemandField, Highest, highest
 from simulator.planner.plan import plan_capacity
 from simulator.planner.serving.replica_load import LatencyRange, latency_range
 from simulator.reports.contract import result_object
@@ -88,6 +89,17 @@ def _planned(question: str, _spec: PlanSpec) -> CapacityPlan:
 def planned(spec: PlanSpec) -> CapacityPlan:
     """The plan that ``plan-capacity`` makes; refusals are raised."""
     return _planned(spec.model_dump_json(), spec)
+
+
+@st.cache_resource(max_entries=100, show_spinner=False)
+def _highest(question: str, field: DemandField, most: float, _spec: PlanSpec) -> Highest:
+    with _AT_ONCE:
+        return highest(_spec, field=field, most=most)
+
+
+def solved(spec: PlanSpec, *, field: DemandField, most: float) -> Highest:
+    """The highest demand that the limits of a plan allow; refusals are raised."""
+    return _highest(spec.model_dump_json(), field, most, spec)
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)

@@ -91,6 +91,10 @@ _PLAN_FLAGS = (
     "lead_time",
     "availability",
     "confidence",
+    "max_gpus",
+    "max_cost_per_hour",
+    "max_power_kw",
+    "stock",
 )
 LAST_PRESET = "_last_preset"
 

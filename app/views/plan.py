@@ -8,6 +8,7 @@ from app import baseline, charts, display, glossary, inputs, question, widgets
 from app.answers import judged, latency_ranges, planned
 from app.commands import plan_command
 from app.downloads import downloads
+from app.limits import LARGEST_RATE, limit_inputs, solvers
 from app.variation import variation_inputs
 from app.views.plan_details import LOOK, Outlook, closer, details, fleet_text, gap_details, hand_on, spec_of
 from simulator.errors import RoofcastError
@@ -36,7 +37,6 @@ _HELP = {
     "ttft_p95_s": f"{glossary.TTFT} {glossary.PERCENTILE}",
     "tpot_p95_s": f"{glossary.TPOT} {glossary.PERCENTILE}",
 }
-_LARGEST_RATE = 100_000.0
 _CHEAPEST, _MEDIAN, _ANYBODY = "cheapest to keep", "median", "all providers"
 _TERMS = {_CHEAPEST: None, **{kind: kind for kind in ("on_demand", "reserved_1y", "reserved_3y", "spot")}}
 _PRICES = {_MEDIAN: None, "lowest": "low", "highest": "high"}
@@ -105,7 +105,7 @@ def _demand_inputs(preset: WorkloadPreset) -> dict[str, object]:
         "Requests per second at peak",
         key="rps",
         low=0.01,
-        high=_LARGEST_RATE,
+        high=LARGEST_RATE,
         value=PLANNED_RATE_PER_S,
         step=10.0,
         help="The rate that the fleet must carry.",
@@ -138,6 +138,8 @@ def _inputs() -> tuple[dict[str, object], Outlook]:
             isl_cv, osl_cv, prefix_hit = variation_inputs(preset, highest_prefix=0.99)
             flags |= preset.changed({"isl_cv": isl_cv, "osl_cv": osl_cv, "prefix_hit": prefix_hit})
             flags |= _policy_inputs()
+        with st.expander("Limits, and what exists"):
+            flags |= limit_inputs()
         with st.expander("Growth and failures"):
             outlook = _outlook_inputs()
     return flags, outlook
@@ -194,6 +196,7 @@ def page() -> None:
     question.show()
     try:
         spec = spec_of(flags)
+        solvers(spec_of({"workload": question.preset().word, **flags}))
         plan = planned(spec)
     except RoofcastError as error:
         display.refusal(error)
@@ -207,7 +210,8 @@ def page() -> None:
     grade = f"Confidence {found.grade.letter}, of A to D: {found.grade.reason}."
     display.verdict(found.word, found.drawn.enough_share, (f"{verdict_text(found, plan)} {grade}",))
     display.headline(plan_headline(plan), provenance=known, detail=found.rival.replace("$", "\\$"))
-    st.caption(f"Limited by {resource_text(plan.best.limit)}: {detail_text(plan.best.limit)}")
+    alone = "Numbers below are of a new fleet alone, as if nothing existed. " if plan.spec.stock else ""
+    st.caption(f"{alone}Limited by {resource_text(plan.best.limit)}: {detail_text(plan.best.limit)}")
     _figures(plan, compared, name)
     display.warnings(warning_texts(plan.warnings))
     with st.container(horizontal=True, gap="small"):

@@ -28,6 +28,7 @@ from simulator.reports.sections.answer import fleets_table, plan_figures, price_
 from simulator.reports.sections.cost import owning_range_text, tco_waterfall_chart
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.performance import replica_load_chart
+from simulator.reports.sections.stock import stock_blocks
 from simulator.reports.sections.ways_to_pay import break_even_chart, buying_text
 from simulator.reports.words.derivation import explanation, nearest_rejections
 from simulator.reports.words.flags import flagged
@@ -108,10 +109,13 @@ def _options(plan: CapacityPlan) -> None:
         f"Cheapest first at prices {terms_text(plan.best.cost.terms)}; latencies at the planned peak with the "
         "spares down."
     )
-    prices = Section(key="price_ranking", title="Prices and the ranking", blocks=price_blocks(plan))
-    if prices.blocks:
-        st.markdown(f"**{prices.title}**")
-        _section(prices, currency=plan.best.cost.currency)
+    for section in (
+        Section(key="stock", title="With what exists", blocks=stock_blocks(plan)),
+        Section(key="price_ranking", title="Prices and the ranking", blocks=price_blocks(plan)),
+    ):
+        if section.blocks:
+            st.markdown(f"**{section.title}**")
+            _section(section, currency=plan.best.cost.currency)
 
 
 def _rejected(plan: CapacityPlan) -> None:

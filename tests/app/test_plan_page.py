@@ -107,3 +107,26 @@ def test_validation_says_what_each_badge_was_worth() -> None:
     assert list(known["how it is known"])[:2] == ["calibrated", "extrapolated"]
     assert sum(int(count) for count in known["runs"]) == int(metrics(page)["Measured values"].replace(",", ""))
     assert "tpu-v6e" in list(accelerators["accelerator"])
+
+
+def test_a_plan_within_limits_is_solved_backwards() -> None:
+    page = opened("plan", {"model": "llama-3.1-8b", "gpus": "l40s", "rps": "5", "max_gpus": "8"})
+    assert not page.error
+    page.button(key="solve_rps").click().run()
+    assert not page.error
+    (document,) = printed(page)
+    assert document["plan"]["devices"] <= 8
+    rate = page.number_input(key="rps").value
+    assert rate > 5
+    page.number_input(key="rps").set_value(rate * 1.05).run()
+    assert "more than the 8 allowed" in page.error[0].value
+    page.button(key="solve_rps").click().run()
+    assert page.number_input(key="rps").value == rate
+
+
+def test_what_exists_is_used_first_and_nothing_is_solved_without_a_limit() -> None:
+    page = opened("plan", {"model": "llama-3.1-8b", "gpus": "l40s", "rps": "5", "owned": "h100-sxm-80gb"})
+    assert "0 of them to obtain" in headline(page)
+    assert page.button(key="solve_rps")
+    plain = opened("plan", SMALL)
+    assert "solve_rps" not in [button.key for button in plain.button]

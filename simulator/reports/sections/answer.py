@@ -54,13 +54,17 @@ def _devices(number: int, word: str) -> str:
     return f"{number} {word.removesuffix('s') if number == 1 else word}"
 
 
-def sentence(plan: CapacityPlan) -> str:
-    """GPUs = replicas x GPUs per replica + spares + idle, cost, power, limit; with stock, its shares."""
+def _stock(plan: CapacityPlan) -> StockPlan | None:
     if not plan.studies:
-        return _new_fleet_sentence(plan)
+        return None
     from simulator.planner.studies.stock import StockPlan
 
-    stock = plan.study(StockPlan)
+    return plan.study(StockPlan)
+
+
+def sentence(plan: CapacityPlan) -> str:
+    """GPUs = replicas x GPUs per replica + spares + idle, cost, power, limit; with stock, its shares."""
+    stock = _stock(plan)
     return _new_fleet_sentence(plan) if stock is None else _stock_sentence(stock, plan.best.cost.currency)
 
 
@@ -70,14 +74,18 @@ def _existing(share: FleetShare) -> str:
     return f", {share.from_stock} of them stock" if share.bought else ", stock"
 
 
-def _stock_sentence(stock: StockPlan, currency: str) -> str:
+def _stock_headline(stock: StockPlan) -> str:
     parts = [
         f"{counted_text(share.replicas, 'replica')} + {share.spares} spare on {share.devices} {share.hardware} "
         f"({share.label}{_existing(share)})"
         for share in stock.shares
     ]
+    return f"{stock.devices} GPUs, {stock.bought} of them to obtain = {' + '.join(parts)}"
+
+
+def _stock_sentence(stock: StockPlan, currency: str) -> str:
     cost, power = price_text(stock.cost_per_hour, currency), kilowatts_text(stock.typical_w)
-    return f"{stock.devices} GPUs, {stock.bought} of them to obtain = {' + '.join(parts)}: {cost}/h, {power} kW"
+    return f"{_stock_headline(stock)}: {cost}/h, {power} kW"
 
 
 def _new_fleet_sentence(plan: CapacityPlan) -> str:
@@ -270,8 +278,10 @@ def _limited(value_s: float) -> str:
 
 
 def plan_headline(plan: CapacityPlan) -> str:
-    """``296 GPUs: 295 replicas of 1 mi325x (TP1) and 1 spare``."""
-    fleet = plan.best
+    """``296 GPUs: 295 replicas of 1 mi325x (TP1) and 1 spare``; with stock, its shares."""
+    fleet, stock = plan.best, _stock(plan)
+    if stock is not None:
+        return _stock_headline(stock)
     word = device_word(fleet)
     word = word.removesuffix("s") if fleet.devices == 1 else word
     parts = [

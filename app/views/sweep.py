@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import actions, charts, display, glossary, inputs, opening, question, widgets
+from app import actions, baseline, charts, display, glossary, inputs, opening, question, widgets
 from app.answers import answered
 from app.commands import SIMULATE, scenario_line
 from app.techniques import speculation_input
@@ -13,6 +13,7 @@ from simulator.errors import RoofcastError
 from simulator.planner.deployment_sweep import SweepAxis, sweep_points
 from simulator.planner.replica_setup import scenario_setup
 from simulator.reports.charts.sweep import METRICS, SweptPoint, best_point, holds, point_label, sweep_chart
+from simulator.reports.tables.comparison import compared_name
 from simulator.reports.tables.scenario_figures import least_known
 from simulator.reports.tables.sweep import SWEPT_COLUMNS, sweep_headline, swept_rows
 from simulator.specs.question.scenario import ScenarioSpec
@@ -20,7 +21,7 @@ from simulator.specs.question.scenario import ScenarioSpec
 _AXES = tuple(axis.value for axis in SweepAxis)
 _METRICS = {metric.name: metric for metric in METRICS}
 _NAMES = tuple(_METRICS)
-_POINT = "point"
+_POINT, _BASELINE = "point", "baseline"
 
 
 def _inputs() -> tuple[ScenarioSpec, tuple[float, float]]:
@@ -58,6 +59,17 @@ def _swept(
     return found, refused
 
 
+def _pinned(axes: tuple[SweepAxis, SweepAxis], bounds_s: tuple[float, float]) -> tuple[str, list[SweptPoint]] | None:
+    """The pinned deployment along the same axes; None where nothing is pinned that can be swept."""
+    fields = baseline.pinned(_BASELINE)
+    try:
+        shared = inputs.shared_scenario(fields) if fields is not None else None
+        found = [] if shared is None else _swept(shared, axes, bounds_s)[0]
+    except RoofcastError:
+        return None
+    return (f"pinned {compared_name(found[0].what_if)}", found) if found else None
+
+
 def _pick(label: str) -> None:
     """Offer the point that was clicked."""
     st.session_state[_POINT] = label
@@ -90,7 +102,12 @@ def page() -> None:
     known = least_known(item.document["provenance"] for item in swept)
     best = best_point(swept, y)
     display.headline(sweep_headline(best, metric=y, axes=axes), provenance=known, detail=glossary.SWEEP)
-    described = sweep_chart(swept, x=x, y=y, axes=axes, bounds_s=bounds_s)
+    against = _pinned(axes, bounds_s)
+    if against is not None:
+        name, points = against
+        st.caption(f"Against {name}: {sweep_headline(best_point(points, y), metric=y, axes=axes)}")
+    baseline.pin_button(_BASELINE, scenario.model_dump(mode="json", exclude_unset=True, exclude_none=True))
+    described = sweep_chart(swept, x=x, y=y, axes=axes, bounds_s=bounds_s, against=against)
     charts.chart(described, key="sweep_chart", provenance=known, picked=_pick, height=480)
     labels = {point_label(item.point, *axes): item for item in swept}
     first_label = next(iter(labels)) if best is None else point_label(best.point, *axes)

@@ -6,10 +6,13 @@ from itertools import combinations
 
 import pytest
 
+from app.answers import answered
 from simulator.errors import RoofcastError
 from simulator.planner.deployment_sweep import SweepAxis, axis_values, sweep_points
 from simulator.planner.replica_setup import scenario_setup
-from simulator.reports.charts.sweep import METRICS, frontier
+from simulator.reports.charts.plotly_figure import plotly_spec
+from simulator.reports.charts.static_svg import static_svg
+from simulator.reports.charts.sweep import METRICS, SweptPoint, frontier, sweep_chart
 from simulator.reports.content.quantities import number_text
 from simulator.reports.tables.sweep import SWEPT_COLUMNS
 from simulator.specs.documents import validate
@@ -85,3 +88,31 @@ def test_what_cannot_be_swept_is_refused_in_a_sentence() -> None:
     large = opened("sweep", {"model": "llama-3.1-405b", "axis": "batch", "axis_2": "TP"})
     assert not large.exception
     assert large.error or any(item.label.startswith("Refused") for item in large.expander)
+
+
+def test_a_pinned_deployment_is_swept_along() -> None:
+    page = opened("sweep", {"axis": "batch", "axis_2": "weights"})
+    said = [item.value for item in page.caption]
+    assert not any(text.startswith("Against pinned") for text in said)
+    page.button(key="pin_baseline").click().run()
+    page.selectbox(key="gpu").set_value("h200-sxm-141gb").run()
+    assert not page.exception
+    (text,) = [item.value for item in page.caption if item.value.startswith("Against pinned")]
+    assert text.startswith("Against pinned h100-sxm-80gb TP1: ")
+    assert text.split(": ", 1)[1] == headline(opened("sweep", {"axis": "batch", "axis_2": "weights"}))
+
+
+def test_what_misses_an_objective_is_shaded() -> None:
+    swept = [
+        SweptPoint(point=point, what_if=answer.what_if, document=answer.document, holds=True)
+        for point in sweep_points(BASE, first=SweepAxis.BATCH, second=SweepAxis.TP)
+        for answer in (answered(point.scenario, profiles=None),)
+    ]
+    per_user, tpot = METRICS[0], METRICS[2]
+    axes = (SweepAxis.BATCH, SweepAxis.TP)
+    chart = sweep_chart(swept, x=per_user, y=tpot, axes=axes, bounds_s=(1.0, 0.01))
+    left, above = chart.annotations
+    assert left.shaded(chart.x) == (0.0, 100.0), "fewer tokens a second than 10 ms each"
+    assert above.shaded(chart.y) == (10.0, chart.y.high), "longer than 10 ms"
+    assert static_svg(chart).count("<rect") >= 2
+    assert sum(shape["type"] == "rect" for shape in plotly_spec(chart)["layout"]["shapes"]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#8C7A00", "#555555")
 """Eight colours that people with any common colour blindness tell apart, of Okabe and Ito, the last three darkened."""
@@ -78,11 +79,22 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
-    """A text at a point (x and y), beside a vertical line (x alone) or above a horizontal one (y alone)."""
+    """A text at a point (x and y), beside a vertical line (x alone) or above a horizontal one (y alone).
+
+    missed : the side of a line that is shaded, where its axis has both ends
+    """
 
     text: str
     x: float | None = None
     y: float | None = None
+    missed: Literal["", "below", "above"] = ""
+
+    def shaded(self, axis: Axis) -> tuple[float, float] | None:
+        """From where to where of its axis is shaded; None where nothing is."""
+        at = self.x if self.y is None else self.y
+        if not self.missed or at is None or axis.low is None or axis.high is None:
+            return None
+        return (axis.low, at) if self.missed == "below" else (at, axis.high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

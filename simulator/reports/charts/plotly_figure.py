@@ -190,6 +190,7 @@ def _turned(spec: Trace) -> None:
 def _annotated(layout: Trace, note: Annotation, chart: Chart) -> None:
     """A text at a point, or beside a line across the whole plot."""
     line: Trace = {"type": "line", "line": {"dash": "dash", "width": 1.2, "color": _SCREEN_NEUTRAL}}
+    area: Trace = {"type": "rect", "line": {"width": 0}, "fillcolor": _rgba(_SCREEN_NEUTRAL, _SOFT), "layer": "below"}
     text: Trace = {"text": note.text, "showarrow": False}
     if note.x is not None:
         text["x"] = _annotation_place(chart.x, note.x)
@@ -198,9 +199,13 @@ def _annotated(layout: Trace, note: Annotation, chart: Chart) -> None:
     if note.y is None and note.x is not None:
         # Unlike annotations, shapes on a log axis stand at the value itself.
         at = _names(chart.x, (note.x,))[0] if not chart.x.categories else text["x"]
+        if ends := note.shaded(chart.x):
+            layout["shapes"].append(area | {"x0": ends[0], "x1": ends[1], "y0": 0, "y1": 1, "yref": "y domain"})
         layout["shapes"].append(line | {"x0": at, "x1": at, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain"})
         text |= {"y": 1, "yref": "y domain", "xanchor": "left", "yanchor": "top"}
     elif note.x is None and note.y is not None:
+        if ends := note.shaded(chart.y):
+            layout["shapes"].append(area | {"y0": ends[0], "y1": ends[1], "x0": 0, "x1": 1, "xref": "x domain"})
         layout["shapes"].append(line | {"y0": note.y, "y1": note.y, "yref": "y", "x0": 0, "x1": 1, "xref": "x domain"})
         text |= {"x": 1, "xref": "x domain", "xanchor": "right", "yanchor": "bottom"}
     layout["annotations"].append(text)

@@ -154,6 +154,18 @@ def _note(note: Annotation, frame: Frame, *, theme: Theme, row: int) -> Iterator
         yield svg_text(frame.left + 5, y - 5, note.text, fill=theme.ink, anchor="start", paper=theme.paper)
 
 
+def _shade(note: Annotation, chart: Chart, frame: Frame, *, theme: Theme) -> Iterator[str]:
+    """The side of a line on which an objective is missed."""
+    upright = note.y is None
+    ends = note.shaded(chart.x if upright else chart.y)
+    if ends is None:
+        return
+    low, high = sorted((frame.x if upright else frame.y).at(value) for value in ends)
+    left, right, top, bottom = (low, high, frame.top, frame.bottom) if upright else (frame.left, frame.right, low, high)
+    place = f'x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}"'
+    yield f'<rect {place} fill="{theme.grid}"/>'
+
+
 def _crowded(notes: tuple[Annotation, ...], frame: Frame) -> set[int]:
     """Vertical lines whose texts would run into each other: all but the first go one row down."""
     upright = sorted(
@@ -196,6 +208,7 @@ def static_svg(chart: Chart, *, theme: Theme = LIGHT, width: float = 720.0, heig
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
         f'font-family="Inter, Helvetica, Arial, Liberation Sans, sans-serif" font-size="{FONT:g}" fill="none">',
         f"<title>{escape(chart.title)}</title>",
+        *(mark for note in chart.annotations for mark in _shade(note, chart, frame, theme=theme)),
         *_x_axis(chart, frame, theme=theme, height=height),
         *_y_axis(chart, frame, theme=theme),
         *marks_of(chart, frame, colors=colors, theme=theme),

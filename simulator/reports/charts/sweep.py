@@ -12,6 +12,8 @@ from simulator.reports.contract import Json
 from simulator.units import MILLI
 
 Ends = tuple[float, float]
+_ROOM = 1 + 1 / 20
+"""Of the largest value, that its mark is not cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +183,32 @@ def _series(
     )
 
 
+def _known(swept: Sequence[SweptPoint], x: SweepMetric, y: SweepMetric) -> list[SweptPoint]:
+    """Points that have both metrics."""
+    return [item for item in swept if None not in (metric.value(item.what_if, item.document) for metric in (x, y))]
+
+
+def _frontier_series(
+    known: Sequence[SweptPoint], x: SweepMetric, y: SweepMetric, *, axes: tuple[SweepAxis, SweepAxis], name: str
+) -> list[Series]:
+    """The points within the objectives that no other beats, as a band as wide as their 80 % intervals upward."""
+    every = _series(name, [item for item in known if item.holds], x, y, axes)
+    places = frontier(list(zip(every.x, every.y, strict=True)), x_up=x.higher_is_better, y_up=y.higher_is_better)
+    if len(places) < 2:
+        return []
+    x_values, y_values, low, high = (
+        tuple(values[place] for place in places) for values in (every.x, every.y, every.low, every.high)
+    )
+    return [Series(name=name, kind=SeriesKind.BAND, x=x_values, y=y_values, low=low, high=high)]
+
+
+def _axis(metric: SweepMetric, series: Sequence[Series], *, upward: bool, bound: float | None) -> Axis:
+    """From zero to the largest value, so that the side of an objective that misses it can be shaded."""
+    values = [value for item in series for value in ((item.y, item.high) if upward else (item.x, item.x_high))]
+    high = max((*(number for part in values for number in part), bound or 0.0))
+    return Axis(title=metric.title, unit=metric.unit, low=0.0, high=high * _ROOM)
+
+
 def sweep_chart(
     swept: Sequence[SweptPoint],
     *,
@@ -188,51 +216,39 @@ def sweep_chart(
     y: SweepMetric,
     axes: tuple[SweepAxis, SweepAxis],
     bounds_s: tuple[float, float],
+    against: tuple[str, Sequence[SweptPoint]] | None = None,
 ) -> Chart:
     """Every point, one series for each value of the second axis; those that miss an objective apart.
 
-    bounds_s : objectives on TTFT and TPOT
+    bounds_s : objectives on TTFT and TPOT; against : another deployment's name and points, of which the frontier shows
     """
-    known = [
-        item
-        for item in swept
-        if x.value(item.what_if, item.document) is not None and y.value(item.what_if, item.document) is not None
-    ]
+    known = _known(swept, x, y)
     seconds = dict.fromkeys(item.point.second for item in known if item.holds)
-    series = [
+    series = _frontier_series(known, x, y, axes=axes, name="no point is better in both")
+    if against is not None:
+        series += _frontier_series(_known(against[1], x, y), x, y, axes=axes, name=f"the same of {against[0]}")
+    series += [
         _series(f"{axes[1]} {value}", [item for item in known if item.holds and item.point.second == value], x, y, axes)
         for value in seconds
     ]
     missing = [item for item in known if not item.holds]
     if missing:
         series.append(_series("misses an objective", missing, x, y, axes))
-    kept = [item for item in known if item.holds]
-    places = [
-        (x.value(item.what_if, item.document) or 0.0, y.value(item.what_if, item.document) or 0.0) for item in kept
-    ]
-    front = [places[place] for place in frontier(places, x_up=x.higher_is_better, y_up=y.higher_is_better)]
-    if len(front) > 1:
-        line = Series(
-            name="no point is better in both",
-            kind=SeriesKind.LINE,
-            x=tuple(item[0] for item in front),
-            y=tuple(item[1] for item in front),
-            dashed=True,
-        )
-        series.insert(0, line)
+    bounds = [metric.bound(*bounds_s) for metric in (x, y)]
     marks = [
-        Annotation(text="objective", **{name: bound})
-        for name, metric in (("x", x), ("y", y))
-        if (bound := metric.bound(*bounds_s)) is not None
+        Annotation(text="objective", missed="below" if metric.higher_is_better else "above", **{name: bound})
+        for name, metric, bound in zip(("x", "y"), (x, y), bounds, strict=True)
+        if bound is not None
     ]
     return Chart(
         key="sweep",
         title=f"{y.title} over {x.title.lower()}",
-        x=Axis(title=x.title, unit=x.unit, low=0.0),
-        y=Axis(title=y.title, unit=y.unit, low=0.0),
+        x=_axis(x, series, upward=False, bound=bounds[0]),
+        y=_axis(y, series, upward=True, bound=bounds[1]),
         series=tuple(series),
         annotations=tuple(marks),
-        caption=f"{len(known)} points of {axes[0]} and {axes[1]}; whiskers: 80 % intervals.",
+        caption=f"{len(known)} points of {axes[0]} and {axes[1]}; whiskers and bands: 80 % intervals; shaded: an "
+        "objective is missed there.",
     )
 
 

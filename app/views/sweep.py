@@ -106,7 +106,8 @@ def page() -> None:
     if against is not None:
         name, points = against
         st.caption(f"Against {name}: {sweep_headline(best_point(points, y), metric=y, axes=axes)}")
-    baseline.pin_button(_BASELINE, scenario.model_dump(mode="json", exclude_unset=True, exclude_none=True))
+    with st.container(horizontal=True, gap="small"):
+        baseline.pin_button(_BASELINE, scenario.model_dump(mode="json", exclude_unset=True, exclude_none=True))
     described = sweep_chart(swept, x=x, y=y, axes=axes, bounds_s=bounds_s, against=against)
     charts.chart(described, key="sweep_chart", provenance=known, picked=_pick, height=480)
     labels = {point_label(item.point, *axes): item for item in swept}

@@ -60,14 +60,11 @@ def load_latency_chart(
         )
         for name, _, color in _PERCENTILES
     )
-    marks = [Annotation(text=f"saturated, {sweep.saturation_per_s:.3g}/s", x=sweep.saturation_per_s)]
-    knee = sweep.knee_per_s
-    if knee is not None:
-        marks.insert(0, Annotation(text=f"knee, {knee:.3g}/s", x=knee))
-    if at_per_s is not None and at_per_s <= rates[-1]:
-        marks.append(Annotation(text=f"asked, {at_per_s:.3g}/s", x=at_per_s))
+    named = [(sweep.saturation_per_s, "saturated"), (sweep.knee_per_s, "knee"), (at_per_s, "asked")]
+    upright = sorted((rate, name) for rate, name in named if rate is not None and rate <= rates[-1])
+    marks = [Annotation(text=f"{name}, {rate:.3g}/s", x=rate) for rate, name in upright]
     if bound_s is not None and bound_s <= shown:
-        marks.append(Annotation(text=f"p95 at most {bound_s:.3g} s", y=bound_s))
+        marks.append(Annotation(text=f"p95 at most {bound_s:.3g} s", y=bound_s, missed="above"))
     return Chart(
         key=f"load_latency_{metric}",
         title=_title(sweep, metric),

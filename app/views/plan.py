@@ -119,7 +119,8 @@ def _demand_inputs(preset: WorkloadPreset) -> dict[str, object]:
     return flags | (bounds if bounds != own else {})
 
 
-def _inputs() -> tuple[dict[str, object], Outlook]:
+def asked() -> tuple[dict[str, object], Outlook]:
+    """The flags of the plan that the sidebar asks for, and those of what is to come."""
     with st.sidebar:
         preset = inputs.preset_input()
         demand = _demand_inputs(preset)
@@ -190,7 +191,7 @@ def _look_at(name: str) -> None:
 
 def page() -> None:
     """The page."""
-    flags, outlook = _inputs()
+    flags, outlook = asked()
     sure = _CONFIDENCE[widgets.view("How sure", tuple(_CONFIDENCE), key="sure")]
     flags |= {} if sure is None else {"confidence": sure}
     question.show()

@@ -51,7 +51,8 @@ def _context() -> int:
     return found
 
 
-def _inputs() -> tuple[ScenarioSpec, int]:
+def asked() -> tuple[ScenarioSpec, int]:
+    """The deployment that the sidebar asks about, and the tokens that each sequence attends to."""
     with st.sidebar:
         preset = inputs.preset_input()
         batch = inputs.batch_input(preset)
@@ -143,7 +144,7 @@ def page() -> None:
     """The page."""
     scenario = None
     try:
-        scenario, context = _inputs()
+        scenario, context = asked()
         question.show()
         found = stepped(scenario, context_tokens=context, profiles=session_profiles())
     except RoofcastError as error:

@@ -48,7 +48,8 @@ def _workload(preset: WorkloadPreset) -> WorkloadSpec:
     return demand_of(isl_tokens=isl, osl_tokens=osl, isl_cv=isl_cv, osl_cv=osl_cv, prefix_hit_fraction=prefix)
 
 
-def _inputs() -> tuple[ScenarioSpec, float, dict[str, float]]:
+def asked() -> tuple[ScenarioSpec, float, dict[str, float]]:
+    """The deployment and demand of the sidebar without a rate, the rate, and the bounds of its objectives [s]."""
     with st.sidebar:
         preset = inputs.preset_input()
         rate = widgets.number(
@@ -106,7 +107,7 @@ def page() -> None:
     """The page."""
     unloaded = None
     try:
-        unloaded, rate, bounds = _inputs()
+        unloaded, rate, bounds = asked()
         question.show()
         with st.spinner("Serving requests at every rate", show_time=False):
             sweep = swept(unloaded, profiles=session_profiles())

@@ -24,7 +24,8 @@ _NAMES = tuple(_METRICS)
 _POINT, _BASELINE = "point", "baseline"
 
 
-def _inputs() -> tuple[ScenarioSpec, tuple[float, float]]:
+def asked() -> tuple[ScenarioSpec, tuple[float, float]]:
+    """The static batch that the sidebar asks about, and the bounds of TTFT and TPOT [s]."""
     with st.sidebar:
         preset = inputs.preset_input()
         batch = inputs.batch_input(preset)
@@ -79,7 +80,7 @@ def page() -> None:
     """The page."""
     scenario = None
     try:
-        scenario, bounds_s = _inputs()
+        scenario, bounds_s = asked()
         question.show()
         columns = st.columns(4)
         with columns[0]:

@@ -48,7 +48,8 @@ _BASELINE = "baseline"
 _WAYS = {metric.name: metric for metric in WATERFALL_METRICS}
 
 
-def _inputs() -> ScenarioSpec:
+def asked() -> ScenarioSpec:
+    """The static batch that the sidebar asks about."""
     with st.sidebar:
         preset = inputs.preset_input()
         batch = inputs.batch_input(preset)
@@ -148,7 +149,7 @@ def page() -> None:
     """The page."""
     scenario = None
     try:
-        scenario = _inputs()
+        scenario = asked()
         question.show()
         answer = answered(scenario, profiles=session_profiles())
     except RoofcastError as error:

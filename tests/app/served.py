@@ -6,13 +6,14 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from simulator.cli.app import app_command, app_entry
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0
@@ -26,10 +27,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def dashboard() -> Iterator[str]:
-    """``roofcast app`` on a free port; its address."""
+def dashboard(script: Path | None = None) -> Iterator[str]:
+    """``roofcast app`` on a free port, or another script in its place; its address."""
     port = free_port()
-    words = [sys.executable, "-m", "simulator.cli.roofcast", "app", "--port", str(port), "--no-browser"]
+    command = app_command(host="127.0.0.1", port=port, open_browser=False)
+    words = [str(script) if script is not None and word == str(app_entry()) else word for word in command]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         words,

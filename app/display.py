@@ -24,6 +24,8 @@ _BADGES = {
 COMMAND_LINE = "command_line"
 """Key of the place that shows the command of a page."""
 _CARD_WIDTH = 160
+FIELD_WIDTH = 150
+"""Least width of a field beside others: two of them fit a phone."""
 _WHOLE_TABLE = 40
 """Rows up to which a table is shown without scroll bars of its own."""
 

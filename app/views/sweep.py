@@ -82,14 +82,10 @@ def page() -> None:
     try:
         scenario, bounds_s = asked()
         question.show()
-        columns = st.columns(4)
-        with columns[0]:
+        with st.grid(4, min_column_width=display.FIELD_WIDTH, gap="small"):
             first = _choice("Along", _AXES, key="axis", place=0, help="What changes from point to point of a series.")
-        with columns[1]:
             second = _choice("For each", _AXES, key="axis_2", place=1, help="What tells the series apart.")
-        with columns[2]:
             across = _choice("Across", _NAMES, key="x", place=0, help="The horizontal axis.")
-        with columns[3]:
             upward = _choice("Upward", _NAMES, key="y", place=1, help="The vertical axis.")
         axes = (SweepAxis(first), SweepAxis(second))
         with st.spinner("Answering every point", show_time=False):

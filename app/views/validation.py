@@ -56,22 +56,16 @@ def _chosen(label: str, values: Iterable[str], *, key: str, help: str) -> str | 
 
 def _choice(rows: Sequence[ValidationRow]) -> tuple[str | None, MetricKind, RunChoice]:
     """Who measured, what kind of metric, and which runs; every figure of the page is of these alone."""
-    first, second = st.columns([2, 2, 1]), st.columns(3)
-    with first[0]:
+    with st.grid(3, min_column_width=display.FIELD_WIDTH, gap="small"):
         source = _chosen("Source", dict.fromkeys(row.source for row in rows), key="source", help="Who measured.")
-    with first[1]:
         hardware = _chosen(
             "Accelerator", sorted({row.hardware for row in rows}), key="measured_on", help="What was measured."
         )
-    with first[2]:
         kind = widgets.choice(
             "Kind", tuple(MetricKind), key="kind", default=MetricKind.LATENCY, help="Times, token rates or joules."
         )
-    with second[0]:
         engine = _chosen("Engine", sorted({row.engine for row in rows}), key="measured_engine", help="What served.")
-    with second[1]:
         model = _chosen("Model", sorted({row.model for row in rows}), key="measured_model", help="What was served.")
-    with second[2]:
         mode = _chosen("Mode", sorted({row.mode for row in rows}), key="measured_mode", help=glossary.MODE)
     return source, MetricKind(kind), RunChoice(hardware=hardware, engine=engine, model=model, mode=mode)
 

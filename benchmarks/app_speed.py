@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.app.served import chromium, chromium_path, dashboard
+from tests.app.served import BARE_PAGE, chromium, chromium_path, dashboard
 
 MOVES, TOGETHER, OPENINGS, USERS = 8, 3, 3, 5
 OPENING_BAR, USERS_BAR = 1.5, 2.0
@@ -118,8 +118,7 @@ def main() -> int:
         print("needs the system package chromium", file=sys.stderr)
         return 2
     held = []
-    bare_page = Path(__file__).with_name("bare_page.py")
-    with dashboard() as address, dashboard(bare_page) as bare, chromium() as browser:
+    with dashboard() as address, dashboard(BARE_PAGE) as bare, chromium() as browser:
         for move in MOVED:
             for url in (address, bare):
                 opening_s(browser, f"{url}/{move.path}")

@@ -17,6 +17,8 @@ from simulator.cli.app import app_command, app_entry
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0
+BARE_PAGE = Path(__file__).with_name("bare_page.py")
+"""The same widgets without answers, for :func:`dashboard`."""
 
 
 def free_port() -> int:

@@ -165,6 +165,10 @@ def shape_confidence(fit: KernelFit, points: Array, *, axes: tuple[str, ...]) ->
     return np.sqrt(variance), provenance
 
 
+PEAK_SHARES = ("compute_fraction", "tensor_fraction")
+"""Parameters that say at which share of the tensor units' peak a kernel multiplies; others multiply nothing there."""
+
+
 def corrected_timing(
     terms: Terms, points: Array, *, fit: KernelFit, lattice: Lattice | None, axes: tuple[str, ...]
 ) -> Timing:
@@ -179,6 +183,7 @@ def corrected_timing(
         compute_s=terms.compute_s,
         memory_s=terms.memory_s,
         network_s=np.zeros(len(points)),
+        tensor_s=terms.compute_s * next((fit.parameters[name] for name in PEAK_SHARES if name in fit.parameters), 0.0),
         log_sigma=log_sigma,
         provenance=provenance,
     )

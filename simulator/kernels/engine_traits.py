@@ -129,7 +129,7 @@ def with_recipe(
 
 def narrowed_format(format: MatmulFormat, *, kernel: str) -> MatmulFormat:
     """``format`` as an expert kernel multiplies it."""
-    if kernel == format.name:
+    if kernel not in NARROWED:
         return format
     bits, math = NARROWED[kernel]
     return replace(format, name=kernel, activation_bits=bits, math=math, quantises_activations=False, passes=None)

@@ -96,6 +96,7 @@ def elementwise_timing(
         compute_s=zeros,
         memory_s=np.where(busy, moved / hardware.memory_bytes_per_s, 0.0),
         network_s=zeros,
+        tensor_s=zeros,
         log_sigma=np.where(busy, log_sigma, 0.0),
         provenance=np.where(busy, float(provenance), float(Provenance.MEASURED)),
     )
@@ -140,6 +141,7 @@ def host_transfer_timing(shape: HostTransferShape, *, hardware: AcceleratorSpec)
         compute_s=nothing,
         memory_s=nothing,
         network_s=seconds,
+        tensor_s=nothing,
         log_sigma=np.where(moved > 0, HOST_LINK_LOG_SIGMA, 0.0),
         provenance=np.where(moved > 0, float(Provenance.ASSUMED), 0.0),
     )

@@ -85,6 +85,7 @@ def roofline_timing(work: Work, *, hardware: AcceleratorSpec, parameters: Roofli
     return Timing(
         seconds=seconds,
         compute_s=compute_s,
+        tensor_s=compute_s * parameters.compute_fraction,
         memory_s=memory_s,
         network_s=np.zeros_like(seconds),
         log_sigma=np.full_like(seconds, parameters.log_sigma),

@@ -86,6 +86,7 @@ class Timing:
 
     seconds : predicted time [s]
     compute_s, memory_s, network_s : the roofline terms inside it, for "what bound it" [s]
+    tensor_s : what its products, the padding of tiles too, would take at the tensor units' peak [s]
     log_sigma : standard deviation of log(measured / predicted) on shapes that the fit never saw
     provenance : Provenance value of each case
     """
@@ -94,6 +95,7 @@ class Timing:
     compute_s: Array
     memory_s: Array
     network_s: Array
+    tensor_s: Array
     log_sigma: Array
     provenance: Array
 
@@ -129,7 +131,7 @@ def chosen(first: NDArray[np.bool_], one: TimesT, other: TimesT) -> TimesT:
 
 def between(one: Timing, other: Timing, share: float) -> Timing:
     """A kernel that lies from ``one`` towards ``other`` by ``share``, as little known as the less known of the two."""
-    names = ("seconds", "compute_s", "memory_s", "network_s")
+    names = ("seconds", "compute_s", "memory_s", "network_s", "tensor_s")
     mixed = {name: (1 - share) * getattr(one, name) + share * getattr(other, name) for name in names}
     return Timing(
         **mixed,
@@ -220,14 +222,4 @@ def split(timing: Timing, *, sizes: Sequence[int]) -> tuple[Timing, ...]:
     """The parts of a joined timing, with ``sizes`` cases each."""
     ends = np.cumsum(sizes)
     cuts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-    return tuple(
-        Timing(
-            seconds=timing.seconds[cut],
-            compute_s=timing.compute_s[cut],
-            memory_s=timing.memory_s[cut],
-            network_s=timing.network_s[cut],
-            log_sigma=timing.log_sigma[cut],
-            provenance=timing.provenance[cut],
-        )
-        for cut in cuts
-    )
+    return tuple(Timing(**{field.name: getattr(timing, field.name)[cut] for field in fields(Timing)}) for cut in cuts)

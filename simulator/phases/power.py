@@ -28,14 +28,15 @@ def step_power_w(estimate: StepEstimate, *, hardware: AcceleratorSpec, fit: Powe
 
     Parameters
     ----------
-    estimate : shares of the step in which the tensor units and the memory work, T and M [-]
+    estimate : share T of the tensor units' peak that the products of the step take, padding included, and share M of
+        the step in which the memory works [-]
     hardware : idle power and TDP [W]
     fit : base, compute and memory shares of the range between them [-]
 
     Range of validity
     -----------------
-    A running device. Tiles that few rows fill draw what full ones do, so that it is the units' time that counts and
-    not their useful work. Leaves out temperature, clocks, and what vector units and links draw.
+    A running device. Tiles that few rows fill draw what full ones do, so that it is what the units execute that
+    counts and not their useful work. Leaves out temperature, clocks, and what vector units and links draw.
 
     References
     ----------

@@ -152,8 +152,8 @@ class StepEstimate:
 
     @property
     def tensor_share(self) -> Array:
-        """Share of the step in which a device's tensor units work, on the padding of tiles too [-]."""
-        return sum((row.working_s(row.timing.compute_s) for row in self.rows), 0 * self.host_s) / self.step_s
+        """Share of the tensor units' peak that a device's products take, the padding of tiles too [-]."""
+        return sum((row.working_s(row.timing.tensor_s) for row in self.rows), 0 * self.host_s) / self.step_s
 
     @property
     def memory_share(self) -> Array:

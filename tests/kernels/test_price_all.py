@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -98,9 +98,7 @@ def test_joining_and_splitting_keep_every_case() -> None:
     joined = join(shapes)
     sizes = [np.size(shape.m) for shape in shapes]
     values = np.asarray(joined.m) * np.asarray(joined.n) * np.asarray(joined.k)
-    one = Timing(
-        seconds=values, compute_s=values, memory_s=values, network_s=values, log_sigma=values, provenance=values
-    )
+    one = Timing(**{field.name: values for field in fields(Timing)})
     for part, shape in zip(split(one, sizes=sizes), shapes, strict=True):
         np.testing.assert_array_equal(part.seconds, np.atleast_1d(shape.m) * shape.n * shape.k)
 

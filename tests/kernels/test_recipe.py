@@ -141,6 +141,10 @@ def test_experts_run_on_the_kernel_that_the_recipe_names() -> None:
     assert (narrowed.math, narrowed.activation_bits) == (Dtype.FP8, 8.25)
 
 
+def test_a_kernel_that_narrows_nothing_takes_the_format_as_it_is() -> None:
+    assert narrowed_format(MXFP4, kernel="w4a16") == MXFP4
+
+
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 def test_a_release_lies_between_two_measured_kernels_by_its_share(share: float) -> None:
     kernel = TableKernel(

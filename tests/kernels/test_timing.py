@@ -37,6 +37,7 @@ def timing(*seconds: float, log_sigma: float = 0.1, provenance: Provenance = Pro
         compute_s=total / 2,
         memory_s=total / 3,
         network_s=np.zeros_like(total),
+        tensor_s=total / 2,
         log_sigma=np.full_like(total, log_sigma),
         provenance=np.full_like(total, float(provenance)),
     )

@@ -110,6 +110,11 @@ def test_checkpoint_keeps_what_it_keeps() -> None:
     kept = ("attention", "mlp", "shared_expert", "lm_head", "mixer")
     plan = precision_plan(quantised(Dtype.FP4, Dtype.BF16, method="mxfp4", group=32, kept=kept), PrecisionSpec())
     assert {role for role in ROLES if plan.format_for(role).name == "mxfp4"} == {"experts"}
+    # Asked for by name it is the same checkpoint; another format is one that somebody else would have to make.
+    model = quantised(Dtype.FP4, Dtype.BF16, method="mxfp4", group=32, kept=kept)
+    named = precision_plan(model, PrecisionSpec(scheme="mxfp4"))
+    assert [named.format_for(role) for role in ROLES] == [plan.format_for(role) for role in ROLES]
+    assert precision_plan(model, PrecisionSpec(scheme="fp8")).format_for("attention").name == "fp8"
 
 
 def test_head_router_and_embedding_stay_sixteen_bit() -> None:

@@ -40,6 +40,7 @@ def label(
         compute_s=compute_s * one,
         memory_s=memory_s * one,
         network_s=0.0 * one,
+        tensor_s=compute_s * one,
         log_sigma=one,
         provenance=one,
     )

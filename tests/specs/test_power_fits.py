@@ -73,6 +73,8 @@ def test_units_work_at_most_the_whole_step_and_padding_counts(name: str) -> None
     for estimate in (decode(name), prefill(name)):
         for share in (estimate.tensor_share, estimate.memory_share):
             assert np.all((share > 0) & (share <= 1))
+        for row in estimate.rows:
+            assert np.all(row.timing.tensor_s <= row.timing.compute_s)
     assert decode(name).tensor_share[0] > 2 * decode(name).mfu[0]
 
 

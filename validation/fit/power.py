@@ -67,7 +67,7 @@ STANDS_FOR: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """Measured share of the range between idle and TDP, and the shares of the time in which the units work."""
+    """Measured share of the range between idle and TDP, and the predicted shares of the units."""
 
     share: float
     tensor: float

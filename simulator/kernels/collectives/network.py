@@ -118,6 +118,7 @@ def _timing(priced: _PricedCollective, *, busy: NDArray[np.bool_], wire_s: Array
         compute_s=zeros,
         memory_s=zeros,
         network_s=np.where(busy, wire_s, 0.0),
+        tensor_s=zeros,
         log_sigma=np.where(busy, log_sigma, 0.0),
         provenance=np.where(busy, provenance, float(Provenance.MEASURED)),
     )

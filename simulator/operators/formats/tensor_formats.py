@@ -166,7 +166,7 @@ def _resolve_scheme(
             _agree("precision.activations", precision.activations, scheme.activations, precision.scheme)
         if scheme_word(precision.scheme) != plain_word(precision.scheme):
             notes.append(f"scheme {precision.scheme} taken as {scheme_word(precision.scheme)}")
-        return scheme
+        return _as_checkpoint_keeps(scheme, model.quantization, plain)
     if precision.weights is None and model.quantization is not None:
         given = _multiplied(model.quantization, precision, notes, multiplied=multiplied)
         return _checkpoint_scheme(model, given, precision, plain, notes)
@@ -182,6 +182,16 @@ def _resolve_scheme(
     if weights is Dtype.INT4 and product.name == "w4a16":
         notes.append("int4 weights in groups of 128 with 16-bit scales")
     return Scheme(weights=weights, activations=activations, format=product)
+
+
+def _as_checkpoint_keeps(scheme: Scheme, given: QuantizationSpec | None, plain: Dtype) -> Scheme:
+    """The scheme with the roles that the checkpoint keeps unquantised, where it is what the checkpoint holds anyway."""
+    if given is None or scheme.unquantised is not None or scheme.roles or given.roles:
+        return scheme
+    held = format_of_pair(
+        given.weights, given.activations, plain=plain, group_size=given.group_size, method=given.method.lower()
+    )
+    return replace(scheme, unquantised=given.unquantized) if held.name == scheme.format.name else scheme
 
 
 def _requested_over_checkpoint(

@@ -12,8 +12,9 @@ from simulator.specs.profiles import profile_root
 
 
 class PowerFit(Spec):
-    """Shares of the range between idle and TDP: ``base`` whenever busy, plus ``compute`` and ``memory`` times
-    the shares of the time in which the tensor units and the memory work.
+    """Shares of the range between idle and TDP: ``base`` whenever busy, plus ``compute`` times the share
+    of the tensor units' peak that products take, padding included, plus ``memory`` times that of the time in which the
+    memory works.
 
     architectures : that the fit stands for; fit_mape : mean absolute percentage error over the ``points`` measured runs
     score_mape : the same over kernels that the fit never saw, where any were held out

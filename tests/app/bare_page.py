@@ -33,6 +33,10 @@ def _plan() -> None:
     st.markdown(f"## {plan.asked()[0]['rate_per_s']}")
 
 
+def _first() -> None:
+    st.markdown("## A first page answers at the bare address alone")
+
+
 st.set_page_config(layout="wide")
-bodies = {"plan": _plan, "what-if": _what_if, "roofline": _roofline, "serving": _serving}
+bodies = {"first": _first, "plan": _plan, "what-if": _what_if, "roofline": _roofline, "serving": _serving}
 st.navigation([st.Page(body, title=path, url_path=path) for path, body in bodies.items()], position="top").run()

@@ -119,12 +119,14 @@ class InfeasibleError(RoofcastError):
         super().__init__(message, field=field, code=code, hint=hint, exit_code=ExitCode.INFEASIBLE)
 
 
-def did_you_mean(value: str, known: Iterable[str], *, limit: int = 3) -> str:
-    """Name the closest known spellings of ``value``, or list a few of what exists."""
+def did_you_mean(value: str, known: Iterable[str], *, limit: int = 3, otherwise: str = "") -> str:
+    """Name the closest known spellings of ``value``, else say ``otherwise``, else list a few of what exists."""
     names = sorted(set(known))
     close = difflib.get_close_matches(value.lower(), [name.lower() for name in names], n=limit, cutoff=0.5)
     spelled = {name.lower(): name for name in names}
     if close:
         return "did you mean " + " or ".join(spelled[name] for name in close) + "?"
+    if otherwise:
+        return otherwise
     shown = ", ".join(names[:12])
     return f"known: {shown}{', ...' if len(names) > 12 else ''}"

@@ -70,6 +70,8 @@ CASES = (
     ("hy4-preview", 6),
     ("modernbert-large", 4),
     ("nomic-embed-text-v1.5", 2),
+    ("qwen2.5-omni-7b", 2),
+    ("qwen3-omni-30b-a3b", 2),
     ("qwen3.6-27b", 4),
     ("phi-2", 2),
     ("phi-3-mini", 2),
@@ -202,6 +204,8 @@ def _reference(config: dict[str, Any]) -> int:
 def _build(settings: Any) -> Any:
     if settings.model_type in ("xlm-roberta", "modernbert"):
         return transformers.AutoModelForMaskedLM.from_config(settings)
+    if settings.model_type.endswith("_thinker"):
+        return getattr(transformers, type(settings).__name__.replace("Config", "ForConditionalGeneration"))(settings)
     if settings.model_type in ("bert", "nomic_bert"):
         return transformers.AutoModel.from_config(settings)
     for builder in (

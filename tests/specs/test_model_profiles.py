@@ -110,7 +110,7 @@ def test_mixtures_without_a_published_active_size_are_only_the_unpublished_ones(
     # Names and cards of these count the language model alone; transformers' modules say what they store.
     seeing = {
         "qwen2.5-vl-7b", "qwen2.5-vl-32b", "qwen2.5-vl-72b", "internvl3-14b", "pixtral-large", "glm-4.1v-9b",
-        "glm-4.6v-flash", "glm-4.5v", "glm-4.6v",
+        "glm-4.6v-flash", "glm-4.5v", "glm-4.6v", "qwen2.5-omni-7b", "qwen3-omni-30b-a3b",
     }  # fmt: skip
     # Sizes stand in papers and cards that were not read; transformers' modules of the same configuration agree.
     unread = {"glm-4.7-flash", "hunyuan-a13b", "ling-2.6-1t", "ling-3.0-flash", "longcat-flash-chat", "minimax-text-01"}

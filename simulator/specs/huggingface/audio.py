@@ -1,4 +1,4 @@
-"""Audio parts, whose weights are stored beside a language model and not run here."""
+"""Audio parts, whose weights are stored beside a language model and not run here: Gemma 4's and Qwen Omni's."""
 
 from __future__ import annotations
 
@@ -24,3 +24,31 @@ def gemma4_audio(fields: Fields) -> int:
     depth = audio.depth("num_hidden_layers")
     audio.costless_rest()
     return depth * layer + front + (hidden + 1) * outputs + outputs * width
+
+
+def qwen25_audio(fields: Fields) -> int:
+    """Weights of Qwen2_5OmniAudioEncoder: Whisper's encoder, one projection and two rows that begin and end a sound."""
+    audio = fields.section("audio_config")
+    width, bins, outputs = audio.size("d_model"), audio.size("num_mel_bins"), audio.size("output_dim")
+    front = 3 * bins * width + 3 * width**2 + 2 * width
+    blocks = _whisper_blocks(audio, width=width, biased=3)
+    audio.costless_rest()
+    return front + blocks + (width + 1) * outputs + 2 * outputs
+
+
+def qwen3_audio(fields: Fields) -> int:
+    """Weights of Qwen3OmniMoeAudioEncoder: three convolutions, Whisper's blocks, two projections."""
+    audio = fields.section("audio_config")
+    width, bins, outputs = audio.size("d_model"), audio.size("num_mel_bins"), audio.size("output_dim")
+    inner = audio.size("downsample_hidden_size", default=480)
+    front = 9 * inner + 2 * 9 * inner**2 + 3 * inner + inner * (bins // 8) * width
+    blocks = _whisper_blocks(audio, width=width, biased=4)
+    audio.costless_rest()
+    return front + blocks + (width + 1) * (width + outputs)
+
+
+def _whisper_blocks(audio: Fields, *, width: int, biased: int) -> int:
+    """Blocks with ``biased`` of four biases in attention, and the norm behind them."""
+    inner = audio.size("encoder_ffn_dim")
+    block = 4 * width**2 + biased * width + 2 * width * inner + inner + width + 4 * width
+    return audio.depth("encoder_layers") * block + 2 * width

@@ -22,7 +22,9 @@ _TOKENS = (
     "boa_token_id eoa_token_id eoa_token_index boi_token_index eoi_token_index image_token_index video_token_index "
     "vision_start_token_id vision_end_token_id vision_token_id ignore_index media_placeholder_token_id "
     "image_start_token_id image_end_token_id video_start_token_id video_end_token_id "
-    "image_placeholder video_placeholder pad_token bos_token eos_token use_unified_vision_chunk image_token video_token"
+    "image_placeholder video_placeholder pad_token bos_token eos_token use_unified_vision_chunk image_token "
+    "video_token audio_start_token_id audio_end_token_id audio_token_index user_token_id position_id_per_seconds "
+    "seconds_per_chunk"
 )
 _GENERATION = (
     "max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k "

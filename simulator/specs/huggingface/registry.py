@@ -202,6 +202,20 @@ FAMILIES: Mapping[str, ModelFamily] = {
         flat=True,
         tie_default=False,
     ),
+    "qwen2_5_omni_thinker": ModelFamily(
+        read="llama_like.read_qwen2",
+        config_class="Qwen2_5OmniThinkerConfig",
+        tower="vision.any_size.windowed_tower",
+        audio="audio.qwen25_audio",
+        tie_default=False,
+    ),
+    "qwen3_omni_moe_thinker": ModelFamily(
+        read="moe.read_qwen3_moe",
+        config_class="Qwen3OmniMoeThinkerConfig",
+        tower="vision.any_size.qwen_tower",
+        audio="audio.qwen3_audio",
+        tie_default=False,
+    ),
     "gemma3": ModelFamily(
         read="gemma.read_gemma3", config_class="Gemma3Config", tower="vision.fixed_size.siglip_tower", tie_default=True
     ),
@@ -272,6 +286,10 @@ def read_config(config: Mapping[str, object], *, name: str) -> ModelSpec:
 
 
 def _read(config: Mapping[str, object], *, name: str) -> ModelSpec:
+    thinker = config.get("thinker_config")
+    if isinstance(thinker, Mapping):
+        spec = _read({"dtype": config.get("dtype") or config.get("torch_dtype"), **thinker}, name=name)
+        return spec.model_copy(update={"notes": (*spec.notes, "what speaks (talker_config) is left out")})
     family = _family_of(config)
     fields = Fields(config, config_class=family.config_class)
     spec, text = _read_parts(fields, family)

@@ -130,11 +130,13 @@ def quantized_as_named(base: ModelSpec, *, checkpoint: NamedCheckpoint) -> Model
         group_size=chosen.group_size,
         unquantized=() if mixed else ("lm_head",),
     )
-    where = "as llama.cpp mixes them" if mixed else "in every layer but the LM head"
-    note = (
-        f"{checkpoint.name} has no profile: its name is taken as {base.name} with {chosen.method} weights "
-        f"({chosen.weights}) and {inputs} activations {where}"
+    weights = f"{chosen.method} weights ({chosen.weights})"
+    taken = (
+        f"{weights}, as llama.cpp mixes them, and {inputs} activations"
+        if mixed
+        else f"{weights} and {inputs} activations in every layer but the LM head"
     )
+    note = f"{checkpoint.name} has no profile: its name is taken as {base.name} with {taken}"
     if caches:
         note += f", keys and values in fp8 as {checkpoint.publisher}'s other checkpoints"
     return base.model_copy(

@@ -118,10 +118,11 @@ def load_model(name_or_path: str | Path, *, profiles: str | Path | None = None) 
     if quantized is not None:
         return quantized
     known = [*list_models(profiles=profiles), *_index()]
+    close = did_you_mean(plain_word(text), known, otherwise="no built-in name is close.")
     raise ProfileError(
         f"unknown model {text!r}: not a profile name, not a known Hugging Face id, not a file or folder",
         field="model",
-        hint=f"{did_you_mean(plain_word(text), known)} Or give the path of a config.json",
+        hint=f"{close} For any other give the path of its config.json, or of the folder that holds it",
     )
 
 

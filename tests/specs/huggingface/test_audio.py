@@ -1,9 +1,11 @@
-"""``simulator.specs.huggingface.audio``: a Conformer and a plain projection, counted tensor by tensor."""
+"""``simulator.specs.huggingface.audio``: Conformer, Whisper and a plain projection, counted tensor by tensor."""
 
 from __future__ import annotations
 
-from simulator.specs.huggingface.audio import gemma4_audio
+from simulator.specs.huggingface.audio import gemma4_audio, qwen3_audio, qwen25_audio
 from simulator.specs.huggingface.fields import Fields
+from simulator.specs.model.loading import load_model
+from tests.specs.huggingface.tensors import layer_norm, linear, read
 
 WIDTH = 48
 
@@ -30,3 +32,34 @@ def test_a_conformer_holds_blocks_convolutions_and_two_projections() -> None:
 
 def test_samples_without_a_tower_are_one_product() -> None:
     assert counted({"audio_embed_dim": 640}) == 640 * WIDTH
+
+
+WHISPER: dict[str, object] = {
+    "d_model": 32, "num_mel_bins": 16, "output_dim": 24, "encoder_layers": 2, "encoder_ffn_dim": 64,
+    "encoder_attention_heads": 4,
+}  # fmt: skip
+
+
+def test_whisper_s_blocks_stand_between_two_front_ends() -> None:
+    block = 3 * linear(32, 32, bias=True) + linear(32, 64, bias=True) + linear(64, 32, bias=True) + 2 * layer_norm(32)
+    fields = Fields({"audio_config": WHISPER}, config_class="Omni")
+    samples = 3 * 16 * 32 + 32 + 3 * 32 * 32 + 32
+    keys_without_bias = linear(32, 32, bias=False)
+    behind = layer_norm(32) + linear(32, 24, bias=True)
+    assert qwen25_audio(fields) == samples + 2 * (block + keys_without_bias) + behind + 2 * 24
+    inner = 8
+    fields = Fields({"audio_config": {**WHISPER, "downsample_hidden_size": inner}}, config_class="Omni")
+    squares = 9 * inner + inner + 2 * (9 * inner * inner + inner) + inner * (16 // 8) * 32
+    with_bias = block + linear(32, 32, bias=True)
+    assert qwen3_audio(fields) == squares + 2 * with_bias + behind + linear(32, 32, bias=True)
+
+
+def test_of_a_model_that_listens_and_speaks_the_part_that_thinks_is_read() -> None:
+    thinker = load_model("Qwen/Qwen2.5-Omni-7B")
+    whole = {"model_type": "qwen2_5_omni", "talker_config": {}, "thinker_config": {"model_type": "qwen2", **PLAIN}}
+    assert any("left out" in note for note in read(whole).notes)
+    assert thinker.vision is not None
+    assert thinker.extra_parameters > 0
+
+
+PLAIN = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 99}

@@ -53,7 +53,7 @@ def windowed_tower(fields: Fields) -> VisionSpec:
         fields.expect("vocab_size", value=fields.peek("text_config", "vocab_size"), why="it repeats the text part's")
     vision = fields.section("vision_config")
     hidden, heads = vision.size("hidden_size"), vision.size("num_heads", default=16)
-    kv_heads = vision.size("num_key_value_heads", default=heads)
+    kv_heads = vision.optional_size("num_key_value_heads") or heads
     patch, merge = vision.size("patch_size", default=14), vision.size("spatial_merge_size", default=2)
     depth, intermediate = vision.depth("depth", default=32), vision.size("intermediate_size")
     full = frozenset(vision.integers("fullatt_block_indexes") or (7, 15, 23, 31))

@@ -148,7 +148,7 @@ def hyper_rows(spec: HyperConnectionSpec, *, share: DeviceShare, sites: float) -
     spread = PassCost(
         fused_passes=2 * streams + 1,
         fused_launches=1,
-        unfused_passes=4 * streams**2 + 12 * streams + 1,
+        unfused_passes=(4 * streams**2 if spec.mix else 0) + 12 * streams + 1,
         unfused_launches=6,
     )
     width = share.hidden_size

@@ -16,8 +16,8 @@ from simulator.operators.elementwise import (
     RESIDUAL_NORM,
     ROTARY,
     SAMPLE,
+    SCALES,
     SINKHORN_LAUNCHES,
-    SITE_SCALES,
     TOP_K,
     PassCost,
     elementwise,
@@ -129,11 +129,17 @@ def test_a_site_mixes_streams_with_one_weight_each_way_and_a_square_matrix() -> 
     """One to gather, one to spread per stream, and 4 x 4 to mix: 24 numbers."""
     assert mixing_numbers(HYPER) == 4 + 4 + 16
     weights, gather, spread = hyper_rows(HYPER, share=share(DECODE, model=HYPER_MODEL), sites=8)
-    assert weights.parameters == 24 * 4 * HIDDEN + 24 + SITE_SCALES
+    assert weights.parameters == 24 * 4 * HIDDEN + 24 + SCALES + 1
     assert weights.flops[0] == 2 * 7 * 24 * 4 * HIDDEN
     assert (gather.count, spread.count) == (8, 8)
     assert gather.activation_bytes[0] == (4 + 1) * 7 * HIDDEN * 2  # streams in, one input out
     assert spread.activation_bytes[0] == (2 * 4 + 1) * 7 * HIDDEN * 2  # streams and output in, streams out
+
+
+def test_streams_that_do_not_mix_have_no_square_matrix() -> None:
+    apart = HyperConnectionSpec(streams=4, sinkhorn_iterations=0, mix=False)
+    weights, _, _ = hyper_rows(apart, share=share(DECODE, model=HYPER_MODEL), sites=8)
+    assert weights.parameters == 8 * 4 * HIDDEN + 8 + SCALES
 
 
 def test_the_doubly_stochastic_mix_costs_kernels_only_where_nothing_is_fused() -> None:

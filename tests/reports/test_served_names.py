@@ -16,7 +16,7 @@ from simulator.specs.model.loading import list_models, read_profile
 from simulator.specs.profiles import profile_root
 
 _ROOT = profile_root("model_profiles")
-_ENCODERS = ("bert", "t5", "xlm")
+_ENCODERS = ("all", "bert", "modernbert", "nomic", "t5", "xlm")
 _GENERATING = [name for name in list_models() if name.partition("-")[0] not in _ENCODERS]
 SPELLINGS = [
     spelling for name in _GENERATING for spelling in read_profile(_ROOT / f"{name}.yaml").spellings if spelling != name

@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from simulator.api.explanations import ExplainAnswer, explain_topic
 from simulator.api.published import PublishedAnswer, published
 from simulator.api.steps import step
 from simulator.engine.runs.answers import ScenarioResult, answer
@@ -196,6 +197,13 @@ def _stepped(question: str, profiles: str | None, context_tokens: int, _scenario
 def stepped(scenario: ScenarioSpec, *, context_tokens: int, profiles: str | None) -> Steps:
     """One pass of each phase; refusals are raised."""
     return _stepped(scenario.model_dump_json(), profiles, context_tokens, scenario)
+
+
+@st.cache_resource(max_entries=50, show_spinner=False)
+def explained(topic: str, model: str, hardware: str, profiles: str | None) -> ExplainAnswer:
+    """A topic of the field, worked with this model and accelerator; refusals are raised."""
+    with _AT_ONCE:
+        return explain_topic(topic, model=model, hardware=hardware, profiles=profiles)
 
 
 @st.cache_resource(max_entries=20, show_spinner=False)

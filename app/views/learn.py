@@ -1,4 +1,4 @@
-"""Learn: what papers and vendors print, what is predicted of it, and the command that asks."""
+"""Learn: published figures beside what is predicted of them, and topics worked with a model and an accelerator."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import shlex
 
 import streamlit as st
 
-from app import charts, display, widgets
-from app.answers import learned
+from app import charts, display, inputs, widgets
+from app.answers import explained, learned
+from app.sections import section_body
+from app.uploaded import session_profiles
+from simulator.api.explanations import CURRENCY
+from simulator.errors import RoofcastError
+from simulator.explain.catalogue import TOPICS, topic_named
 from simulator.published.catalogue import topics
 from simulator.published.shown import PUBLISHED_COLUMNS, published_chart, published_rows
 from simulator.reports.content.quantities import counted_text, percent_text
@@ -22,6 +27,33 @@ def _pick(name: str) -> None:
 
 def page() -> None:
     """The page."""
+    views = {"Published figures": _published, "Topics": _topics}
+    views[widgets.view("Learn", tuple(views), key="learn")]()
+
+
+def _topics() -> None:
+    """A topic with its formula, its example and its figures; a refusal says which model it is about."""
+    keys = tuple(topic.key for topic in TOPICS)
+    with st.sidebar:
+        model, hardware = inputs.model_input(), inputs.hardware_input()
+    chosen = widgets.choice("Topic", keys, key="explain", default=keys[0], help="What is explained.")
+    try:
+        answer = explained(chosen, model, hardware, session_profiles())
+    except RoofcastError as error:
+        display.headline(topic_named(chosen).title)
+        st.markdown(str(error).replace("$", "\\$"))
+        return
+    first, *others = answer.page.sections
+    display.headline(first.title)
+    section_body(first, currency=CURRENCY)
+    for section in others:
+        st.markdown(f"### {section.title}")
+        section_body(section, currency=CURRENCY)
+    words = ["roofcast", "explain", chosen, "--model", model, "--hardware", hardware, "--json"]
+    display.reproduce(shlex.join(words))
+
+
+def _published() -> None:
     known = topics()
     topic = widgets.choice("Topic", known, key="topic", default=known[0], help="What the figures are about.")
     with st.spinner("Predicting every figure", show_time=False):

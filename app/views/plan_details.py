@@ -11,6 +11,7 @@ import streamlit as st
 from app import actions, charts, display, opening, question, widgets
 from app.answers import latency_ranges, planned, studied
 from app.commands import plan_command
+from app.sections import section_body
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
@@ -20,7 +21,7 @@ from simulator.planner.replica_setup import ReplicaSetup, fleet_setups, refused_
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.charts.chart import Chart
-from simulator.reports.content.document import Bullets, Paragraph, Section, Table, Tone
+from simulator.reports.content.document import Section
 from simulator.reports.content.quantities import count_text, price_text, range_text
 from simulator.reports.formats.text import table_cells
 from simulator.reports.report import charts_of, study_sections
@@ -115,7 +116,7 @@ def _options(plan: CapacityPlan) -> None:
     ):
         if section.blocks:
             st.markdown(f"**{section.title}**")
-            _section(section, currency=plan.best.cost.currency)
+            section_body(section, currency=plan.best.cost.currency, whole=False)
 
 
 def _rejected(plan: CapacityPlan) -> None:
@@ -166,7 +167,7 @@ def _study(plan: CapacityPlan, key: str, *, intervals: Mapping[str, str], beside
             interval = intervals.get(chart.key, "")
             charts.chart(chart, key=chart.key, provenance=plan.best.provenance, interval=interval)
     for section in sections:
-        _section(section, currency=plan.best.cost.currency)
+        section_body(section, currency=plan.best.cost.currency, whole=False)
 
 
 def _price(currency: str) -> Callable[[float], str]:
@@ -185,7 +186,7 @@ def _ownership(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
         with right:
             charts.chart(break_even_chart(cost), key="break_even", provenance=known, interval=spread)
     for section in study_sections(plan, "rental"):
-        _section(section, currency=plan.best.cost.currency)
+        section_body(section, currency=plan.best.cost.currency, whole=False)
 
 
 def _launch(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
@@ -194,34 +195,13 @@ def _launch(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
         st.code(file.text, language="yaml" if file.name.endswith("yaml") else "bash", wrap_lines=True)
 
 
-def _section(section: Section, *, currency: str) -> None:
-    """Tables and sentences; dollars are money here, not mathematics."""
-    for block in section.blocks:
-        match block:
-            case Table():
-                if block.title:
-                    st.markdown(f"**{block.title}**")
-                if block.rows:
-                    heads, rows = table_cells(block, currency=currency)
-                    display.frame(rows, heads)
-                if block.note:
-                    st.caption(block.note.replace("$", "\\$"))
-            case Bullets():
-                lines = "\n".join(f"- {line[:1].upper()}{line[1:]}" for line in block.items)
-                st.markdown(lines.replace("$", "\\$"))
-            case Paragraph(tone=Tone.HEAD):
-                st.markdown(f"**{block.text}**")
-            case Paragraph():
-                st.markdown(block.text.replace("$", "\\$"))
-
-
 def gap_details(error: RoofcastError) -> None:
     """What is missing where nothing serves, and what would close it."""
     if isinstance(error, GapError):
         actions.gap_actions(error.gap)
         for section in gap_sections(error.gap, currency=error.currency):
             st.markdown(f"**{section.title}**")
-            _section(section, currency=error.currency)
+            section_body(section, currency=error.currency, whole=False)
 
 
 def _asked_by(view: str, outlook: Outlook) -> Mapping[str, object]:

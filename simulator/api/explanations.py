@@ -150,6 +150,28 @@ def explain(
     """
     if topic is None:
         return TopicsAnswer()
+    return explain_topic(
+        topic,
+        model=model,
+        hardware=hardware,
+        batch_size=batch_size,
+        context_tokens=context_tokens,
+        tpot=tpot,
+        profiles=profiles,
+    )
+
+
+def explain_topic(
+    topic: str,
+    *,
+    model: str | None = None,
+    hardware: str = HARDWARE,
+    batch_size: int = EXPLAINED_BATCH,
+    context_tokens: int = STEP_CONTEXT_TOKENS,
+    tpot: str | float | None = None,
+    profiles: str | None = None,
+) -> ExplainAnswer:
+    """One topic, as `explain` answers it."""
     chosen = topic_named(topic)
     loaded = load_model(model or chosen.suits, profiles=profiles)
     example = Example(

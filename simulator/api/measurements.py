@@ -194,7 +194,7 @@ def demand(record: str, *, over: str | None = None) -> DemandAnswer:
     """
     import hashlib
 
-    from simulator.specs.question.plan import duration_s
+    from simulator.specs.question.plan_values import duration_s
     from simulator.traffic.recorded.importers import import_demand
 
     try:

@@ -19,6 +19,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.reports.content.document import Block, fraction, number, seconds
 from simulator.specs.model.architecture import ModelSpec, MoeSpec
+from simulator.specs.question.plan_values import READING_TOKENS_PER_S
 from simulator.specs.question.techniques import (
     ContextualSparsitySpec,
     EarlyExitSpec,
@@ -38,15 +39,12 @@ from simulator.techniques.speculation.acceptance import (
     schedule_length,
 )
 from simulator.techniques.speculation.methods import METHODS
-from simulator.units import GIGA, MILLI, SECONDS_PER_MINUTE
+from simulator.units import GIGA, MILLI
 
 GROUP = "Decoding"
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ACCEPTANCES = tuple(place / 10 for place in range(1, 10))
 GUESSES = (1, 2, 4, 8)
-WORDS_PER_MINUTE, TOKENS_PER_WORD = 250.0, 4 / 3
-"""Adults read 240 to 250 words a minute (Brysbaert 2019), an English word is about 4/3 tokens: from memory, verify."""
-READING_TOKENS_PER_S = WORDS_PER_MINUTE * TOKENS_PER_WORD / SECONDS_PER_MINUTE
 HALF = 1 / 2
 DEJA_VU = ContextualSparsitySpec(attention_fraction=HALF, mlp_fraction=1 / 5)
 """About what its authors report for OPT-175B [Liu2023]: half of the heads, a fifth of the neurons; from memory."""
@@ -294,7 +292,7 @@ TOPICS = (
         worked=_offline,
         leaves_out="Prompts between the steps, which `roofcast capacity` and `roofcast plan` simulate.",
         references=("Kwon2023",),
-        commands=("roofcast capacity", "roofcast plan"),
+        commands=("roofcast capacity", "roofcast plan --tpot-p95 reading"),
         applies=generates,
     ),
     Topic(

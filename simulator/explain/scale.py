@@ -256,7 +256,7 @@ TOPICS = (
         worked=_students,
         leaves_out="Quality and the training of the student.",
         references=("Gromov2024",),
-        commands=("roofcast compare --with structure=layers_fraction=0.5", "roofcast explain training-cost"),
+        commands=("roofcast compare --with model=STUDENT", "roofcast explain training-cost"),
     ),
     Topic(
         key="training-cost",

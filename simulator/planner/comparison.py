@@ -23,6 +23,7 @@ from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.scenario_changes import FLAG, ScenarioChange, changed_scenario
 from simulator.specs.question.techniques import TechniquesSpec
+from simulator.techniques.quality import other_model_note
 from simulator.units import MEGA, SECONDS_PER_HOUR
 
 BASE_NAME = "As published"
@@ -154,6 +155,15 @@ def scenario_quality(result: ScenarioResult) -> AnswerQuality:
     """What is published about the answers of a scenario."""
     scenario = result.scenario
     return answer_quality(result.deployment.model, scenario.precision, scenario.techniques)
+
+
+def _quality_beside(base: str, result: ScenarioResult) -> str:
+    """What is published about the answers; of another model than ``base`` what one source prints of both."""
+    quality, model = scenario_quality(result), result.deployment.model.profile
+    if model == base:
+        return quality.note
+    changed = "" if quality.loss == 0 else f"; {quality.note}"
+    return f"{other_model_note(model, base=base)}{changed}"
 
 
 def native_scenario(scenario: ScenarioSpec) -> ScenarioSpec:
@@ -304,7 +314,7 @@ def compare(
     """
     if not changes:
         raise RoofcastError("nothing to compare with", field=FLAG, code="missing_field", hint=f"`{FLAG}` weights=fp8")
-    runs_at_most = 2 * len(changes)
+    runs_at_most, teacher = 2 * len(changes), load_model(scenario.model, profiles=profiles).profile
     done = 0
 
     def outcome_of(changed: ScenarioSpec, *, intervals: bool) -> Outcome:
@@ -314,7 +324,7 @@ def compare(
         done += 1
         if progress is not None:
             progress(done, runs_at_most)
-        return Outcome(answered=answered, quality=scenario_quality(answered.result).note)
+        return Outcome(answered=answered, quality=_quality_beside(teacher, answered.result))
 
     base = before = outcome_of(scenario, intervals=True)
     together = scenario

@@ -120,6 +120,18 @@ def compression_of(*, scheme: str | None, plan: PrecisionPlan, techniques: Techn
     return Compression(method=method, weight_bits=BITS[plan.weights], activation_bits=BITS[plan.activations])
 
 
+def other_model_note(model: str, *, base: str) -> str:
+    """What one source prints of both models as published, so of a student beside its teacher."""
+    table = load_quality_table()
+    dense = {(row.source, row.metric, row.model): row for row in table.rows if row.method == DENSE}
+    for (source, metric, name), row in dense.items():
+        first = dense.get((source, metric, plain_word(base)))
+        if name == plain_word(model) and first is not None:
+            recalled = ", recalled" if first.recalled or row.recalled else ""
+            return f"another model: {metric.replace('_', ' ')} {first.value:g} -> {row.value:g} [{source}{recalled}]"
+    return "another model: unknown, no source in the table prints both"
+
+
 def published_quality(model: str, compression: Compression | None) -> Quality:
     """Look up ``model`` (a profile name) under ``compression``."""
     table = load_quality_table()

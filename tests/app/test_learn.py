@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.display import COMMAND_LINE
+from simulator.explain.catalogue import TOPICS, topic_named
 from simulator.published.catalogue import topics
 from simulator.published.shown import PUBLISHED_COLUMNS
 from simulator.reports.content.quantities import number_text, percent_text
@@ -29,3 +30,27 @@ def test_every_topic_can_be_chosen_and_every_figure_explains_itself() -> None:
         assert not page.exception
         assert any(item.value.startswith(f"**{name}**: ") for item in page.markdown)
         assert any(item.value.startswith("Source: ") for item in page.caption)
+
+
+def test_a_topic_is_explained_with_the_model_and_accelerator_of_the_page() -> None:
+    page = opened("learn", {"learn": "Topics", "explain": "flash-attention", "model": "llama-2-7b"})
+    assert tuple(page.selectbox(key="explain").options) == tuple(topic.key for topic in TOPICS)
+    assert headline(page) == topic_named("flash-attention").title
+    page.session_state[COMMAND_LINE] = True
+    page.run()
+    document = document_of(page.code[-1].value.removesuffix(" --json"))
+    assert document["model"] == "llama-2-7b"
+    shown = [list(item.value.columns) for item in page.dataframe]
+    tables = [
+        block["columns"]
+        for section in document["sections"]
+        for block in section["blocks"]
+        if block["type"] == "table" and block["rows"]
+    ]
+    assert shown == tables
+
+
+def test_a_topic_that_says_nothing_of_the_model_says_so() -> None:
+    page = opened("learn", {"learn": "Topics", "explain": "retrieval", "model": "llama-2-7b"})
+    assert not page.exception
+    assert any("such as bert-base" in item.value for item in page.markdown)

@@ -141,3 +141,13 @@ def test_a_base_that_cannot_be_answered_says_why(
     assert (found, out) == (code, "")
     assert said in err
     assert call(capsys, str(tmp_path / "missing.yaml"), "--with", "weights=fp8")[0] == 5
+
+
+def test_a_student_stands_beside_its_teacher(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "teacher.yaml"
+    path.write_text(BASE.replace("llama-3.1-8b", "llama-2-70b") + "tp_size: 4\n")
+    code, out, _ = call(capsys, str(path), "--with", "model=llama-2-7b")
+    assert code == 0
+    assert "another model: wikitext perplexity 3.12 -> 5.12 [Sun2023" in out
+    code, out, _ = call(capsys, str(path), "--with", "model=llama-3.1-8b")
+    assert "another model: unknown, no source in the table prints both" in out

@@ -154,3 +154,9 @@ def test_any_model_gets_a_page_or_a_reason(topic: Topic, model: str) -> None:
         assert error.hint  # noqa: PT017
     else:
         json.dumps(answer.to_dict(), allow_nan=False)
+
+
+def test_the_page_of_topics_lists_them_all() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "topics.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| (.+) \|$", page, re.MULTILINE)
+    assert rows == [(topic.key, topic.question) for topic in TOPICS]

@@ -15,7 +15,8 @@ from simulator.planner.search.question import resolve
 from simulator.planner.workload_presets import CHAT, PRESETS, WorkloadPreset
 from simulator.reports.words.plan_inputs import plan_input
 from simulator.reports.words.warnings import warning_texts
-from simulator.specs.question.plan import duration_s, plan_spec
+from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan_values import duration_s
 from simulator.specs.spellings import SHORT_FIELDS
 from simulator.traffic.recorded.traces import read_trace, summarise
 

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.errors import RoofcastError
+from simulator.specs.question.plan import parse_objectives, plan_spec
 from simulator.specs.question.plan_values import (
     HOURS_PER_DAY,
     HOURS_PER_WEEK,
+    READING_TOKENS_PER_S,
     duration_s,
     given_duration_s,
     growth_per_month,
@@ -145,3 +148,12 @@ def test_no_profile_is_an_empty_one() -> None:
     assert hourly_profile([]) == ()
     assert hourly_profile("") == ()
     assert hourly_profile(7) == 7
+
+
+def test_reading_bounds_the_time_per_token_and_nothing_else() -> None:
+    (objective,) = parse_objectives(["tpot-p95=reading"], flag="--slo")
+    assert objective.bound_s == pytest.approx(1 / READING_TOKENS_PER_S)
+    assert plan_spec({"rate_per_s": 1, "tpot_p95": "reading"}).objectives == (objective,)
+    for refused in ("ttft-p95=reading", "tpot-p95=skimming"):
+        with pytest.raises(RoofcastError):
+            parse_objectives([refused], flag="--slo")

@@ -72,7 +72,7 @@ def test_none_takes_a_field_back_to_its_default(word: str) -> None:
         ("wights=fp8", "did you mean weights"),
         ("precision.sparsity=2:4", "no field 'precision.sparsity'"),
         ("techniques=none", "no field 'techniques'"),
-        ("model=llama-3.1-70b", "no field 'model'"),
+        ("isl_tokens=200", "no field 'isl_tokens'"),
         ("kv_cache={", "is no value for kv_cache"),
         ("mixed=attention", "ROLE=SCHEME"),
     ],

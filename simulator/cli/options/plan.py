@@ -87,7 +87,7 @@ Objective = Annotated[
     list[str] | None,
     option(
         "--objective",
-        text="A bound to hold, also written --ttft-p95 2s, --tpot-p99 50ms, --e2e-p90 8s, --latency-p95 3s.",
+        text="A bound to hold, also written --ttft-p95 2s, --tpot-p99 50ms, --latency-p95 3s, --tpot-p95 reading.",
         panel=LATENCY,
         metavar="METRIC-pNN=TIME",
         usual=True,

@@ -29,14 +29,15 @@ from simulator.specs.model.precision import Dtype, NumberFormat
 from simulator.specs.money.prices import OfferKind, PriceOf
 from simulator.specs.question.plan_values import (
     HOURS_PER_WEEK,
+    READING,
     given_duration_s,
     growth_per_month,
     horizon_months,
     hourly_profile,
+    objective_s,
     ramp_per_s,
     stock_entry,
 )
-from simulator.specs.question.plan_values import duration_s as duration_s
 from simulator.specs.question.workload import LARGEST_CV
 from simulator.specs.spellings import SHORT_FIELDS, number_word, plain_word
 from simulator.units import GIGA, KILO
@@ -67,11 +68,21 @@ CacheDtype = Annotated[Dtype, BeforeValidator(lambda value: number_word(value) i
 
 
 class ObjectiveSpec(Spec):
-    """A percentile of a latency that must stay at or under a bound [s]. ``latency`` is another word for E2E."""
+    """A percentile of a latency that must stay at or under a bound [s]. ``latency`` is another word for E2E.
+
+    Of TPOT the bound may be ``reading``: no slower than people read.
+    """
 
     metric: Literal["ttft", "tpot", "e2e"]
     percentile: float = Field(gt=0, lt=100)
-    bound_s: Annotated[float, BeforeValidator(duration_s)]
+    bound_s: Annotated[float, BeforeValidator(objective_s)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reading_is_of_tokens(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("bound_s") == READING and data.get("metric") != "tpot":
+            raise ValueError("reading is a bound of tpot, the time per token")
+        return data
 
 
 class PlanSpec(Spec):
@@ -263,7 +274,13 @@ def _normalised(data: Mapping[Any, Any]) -> dict[str, Any]:
         match = _OBJECTIVE.fullmatch(name)
         if match:
             metric = "e2e" if match[1] == "latency" else match[1]
-            objectives.append({"metric": metric, "percentile": float(match[2]), "bound_s": _bound_s(key, value)})
+            objectives.append(
+                {
+                    "metric": metric,
+                    "percentile": float(match[2]),
+                    "bound_s": value if value == READING else _bound_s(key, value),
+                }
+            )
         elif name in _LISTS and isinstance(value, str | int | float):
             fields[name] = (value,)
         elif value is not None or name not in PlanSpec.model_fields:
@@ -281,7 +298,7 @@ def _field_name(key: object) -> str:
 
 def _bound_s(key: object, value: object) -> float:
     try:
-        return duration_s(value)
+        return objective_s(value)
     except ValueError as error:
         raise RoofcastError(f"{error}, got {value!r}", field=str(key)) from None
 

@@ -47,6 +47,17 @@ def duration_s(value: object) -> float:
     return seconds
 
 
+READING = "reading"
+WORDS_PER_MINUTE, TOKENS_PER_WORD = 250.0, 4 / 3
+"""Adults read 240 to 250 words a minute (Brysbaert 2019), an English word is about 4/3 tokens: from memory, verify."""
+READING_TOKENS_PER_S = WORDS_PER_MINUTE * TOKENS_PER_WORD / SECONDS_PER_MINUTE
+
+
+def objective_s(value: object) -> float:
+    """`duration_s` of an objective, or ``reading``: the time in which a person reads a token [s]."""
+    return 1 / READING_TOKENS_PER_S if value == READING else duration_s(value)
+
+
 def given_duration_s(value: object) -> float | None:
     """``duration_s`` of what may be left out [s]."""
     return None if value is None else duration_s(value)

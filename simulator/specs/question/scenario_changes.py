@@ -25,6 +25,7 @@ PARTS: Mapping[str, type[PrecisionSpec] | type[TechniquesSpec] | type[EngineSpec
     "engine": EngineSpec,
 }
 WHOLE = (
+    "model",
     "hardware",
     "interconnect",
     "tp_size",
@@ -36,7 +37,7 @@ WHOLE = (
     "batch_size",
     "concurrency",
 )
-"""Fields of the scenario itself that a comparison may change; the model and the lengths are what is compared."""
+"""Fields of the scenario itself that a comparison may change; the lengths stay what is compared."""
 ABSENT = ("none", "null")
 """Takes a field back to what it is without being given."""
 

@@ -1,0 +1,44 @@
+"""Sections of an answer on a page: the tables, sentences, facts and charts that a command prints."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import charts, display
+from simulator.reports.content.document import Bullets, Facts, Figure, Paragraph, Section, Table, Tone, marked_text
+from simulator.reports.formats.text import table_cells
+
+
+def section_body(section: Section, *, currency: str, whole: bool = True) -> None:
+    """Its blocks one below the other; dollars are money here, not mathematics.
+
+    whole : facts and charts too, which some pages show in places of their own
+    """
+    for block in section.blocks:
+        match block:
+            case Table():
+                if block.title:
+                    st.markdown(f"**{block.title}**")
+                if block.rows:
+                    heads, rows = table_cells(block, currency=currency)
+                    display.frame(rows, heads)
+                if block.note:
+                    st.caption(_plain(block.note))
+            case Bullets():
+                _listed([f"{line[:1].upper()}{line[1:]}" for line in block.items])
+            case Facts() if whole:
+                _listed([f"{fact.label}: {marked_text(fact.cell, currency=currency)}" for fact in block.facts])
+            case Figure() if whole:
+                charts.chart(block.chart, key=f"{section.key}_{block.chart.key}", provenance="")
+            case Paragraph(tone=Tone.HEAD):
+                st.markdown(f"**{_plain(block.text)}**")
+            case Paragraph():
+                st.markdown(_plain(block.text))
+
+
+def _listed(items: list[str]) -> None:
+    st.markdown(_plain("\n".join(f"- {item}" for item in items)))
+
+
+def _plain(text: str) -> str:
+    return text.replace("$", "\\$").replace("*", "\\*")

@@ -16,7 +16,7 @@ from simulator.phases.crossover import decode_seconds, format_crossover
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.published.facts import largest_value, load_facts
-from simulator.reports.content.document import Block, Table, number, seconds
+from simulator.reports.content.document import Block, Bullets, Table, number, seconds
 from simulator.specs.measured.quality import DENSE, QualityRow, load_quality_table
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.specs.question.techniques import SparsitySpec, TechniquesSpec
@@ -28,7 +28,6 @@ WEIGHT_SCHEMES = ("bf16", "rtn-g128", "gptq-g128", "gptq-3bit", "awq-g128", "nf4
                   "kmeans-4bit", "kmeans-3bit", "q4-k-m", "bitnet")  # fmt: skip
 GRANULARITIES = ("per tensor", "per channel", "groups of 1024", "groups of 128", "groups of 64", "groups of 32")
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-MOST_QUALITY_ROWS = 40
 
 
 def _formats(example: Example) -> tuple[Block, ...]:
@@ -56,19 +55,20 @@ def _formats(example: Example) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
-def _known(example: Example, schemes: Iterable[str]) -> dict[str, Deployment]:
-    """The schemes that this accelerator multiplies."""
-    found = {}
+def _known(example: Example, schemes: Iterable[str]) -> tuple[dict[str, Deployment], Bullets]:
+    """The schemes that this accelerator multiplies, and why not the others."""
+    found: dict[str, Deployment] = {}
+    refused = []
     for scheme in schemes:
         try:
             found[scheme] = example.deployed(scheme=scheme)
-        except RoofcastError:
-            continue
-    return found
+        except RoofcastError as error:
+            refused.append(f"not here: {scheme}: {error.message}")
+    return found, Bullets(items=tuple(refused))
 
 
 def quality_table(chosen: Callable[[QualityRow], bool], *, model: str) -> Table:
-    """Published quality of the rows chosen, those of ``model`` where there are any; each beside the dense model."""
+    """Published quality beside the dense model: of ``model`` where there is any, or else of one other a method."""
     every = load_quality_table()
     rows = [row for row in every.rows if row.method != DENSE and chosen(row)]
     own = [row for row in rows if row.model == model]
@@ -81,7 +81,7 @@ def quality_table(chosen: Callable[[QualityRow], bool], *, model: str) -> Table:
             row.value,
             f"[{row.source}{', recalled' if row.recalled else ''}]",
         )
-        for row in (own or rows)[:MOST_QUALITY_ROWS]
+        for row in own or {(row.source, row.metric, _compression(row)): row for row in rows}.values()
     ]
     note = "" if own else f"nothing is published of {model} here: rows of others are evidence, not an estimate"
     return rows_table(
@@ -92,7 +92,8 @@ def quality_table(chosen: Callable[[QualityRow], bool], *, model: str) -> Table:
 def _compression(row: QualityRow) -> str:
     bits = f" {row.weight_bits} bit" if row.weight_bits else ""
     group = f" g{row.group_size}" if row.group_size else ""
-    return f"{row.method}{bits}{group} {row.sparsity or ''}".rstrip()
+    said = f" ({row.note})" if row.note else ""
+    return f"{row.method}{bits}{group} {row.sparsity or ''}".rstrip() + said
 
 
 def _speed_rows(example: Example, found: dict[str, Deployment]) -> list[tuple[Value, ...]]:
@@ -130,20 +131,22 @@ def _by_batch(example: Example, found: dict[str, Deployment], *, key: str) -> Bl
 
 
 def _activations(example: Example) -> tuple[Block, ...]:
-    found = _known(example, ACTIVATION_SCHEMES)
+    found, refused = _known(example, ACTIVATION_SCHEMES)
     title = f"A prompt of {example.context_tokens} tokens, a decode step of {example.batch_size}"
     return (
         rows_table("speed", title, SPEED_HEADS, _speed_rows(example, found)),
+        refused,
         quality_table(lambda row: row.activation_bits is not None, model=example.model.name),
         _by_batch(example, found, key="activations"),
     )
 
 
 def _weights(example: Example) -> tuple[Block, ...]:
-    found = _known(example, WEIGHT_SCHEMES)
+    found, refused = _known(example, WEIGHT_SCHEMES)
     title = f"A prompt of {example.context_tokens} tokens, a decode step of {example.batch_size}"
     return (
         rows_table("speed", title, SPEED_HEADS, _speed_rows(example, found)),
+        refused,
         quality_table(lambda row: row.activation_bits is None and row.sparsity is None, model=example.model.name),
         _by_batch(example, {name: found[name] for name in list(found)[:3]}, key="weights"),
     )
@@ -218,12 +221,14 @@ PATTERNS: dict[str, SparsitySpec | None] = {
 
 def _pruning(example: Example) -> tuple[Block, ...]:
     rows, names, prompts, steps = [], [], [], []
+    refused: list[str] = []
     for name, spec in PATTERNS.items():
         try:
             replica = example.deployed(techniques=TechniquesSpec(sparsity=spec) if spec else None)
             prompt, step = example.prefill(replica), example.decode(replica)
-        except RoofcastError:
-            continue  # no kernel multiplies the model's format so
+        except RoofcastError as error:
+            refused.append(f"no gain: {name}: {error.message}")
+            continue
         names.append(name)
         prompts.append(float(prompt.step_s[0]))
         steps.append(float(step.step_s[0]))
@@ -238,6 +243,7 @@ def _pruning(example: Example) -> tuple[Block, ...]:
             ("bits_bitmap", "of half the weights with a bitmap", bitmap_bits(BITS[Dtype.BF16], kept_fraction=1 / 2)),
         ),
         rows_table("pruning", title, heads, rows),
+        Bullets(items=tuple(refused)),
         quality_table(lambda row: row.sparsity is not None, model=example.model.name),
         bars("pruning", "Speedup over dense", y="Speedup", names=names,
              of={"prompt": [prompts[0] / value for value in prompts], "decode": [steps[0] / value for value in steps]}),

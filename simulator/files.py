@@ -135,9 +135,10 @@ def _written(content: bytes, path: Path, open_files: ExitStack) -> _Written:
         name = Path(temporary)
         open_files.callback(name.unlink, missing_ok=True)
         os.chmod(handle, mode & 0o644)
-    stream = open_files.enter_context(os.fdopen(handle, "wb"))
-    stream.write(content)
-    stream.flush()
+    # Without a buffer, which a full disk would refuse again when it is closed.
+    stream, rest = open_files.enter_context(os.fdopen(handle, "wb", buffering=0)), memoryview(content)
+    while rest:
+        rest = rest[stream.write(rest) :]
     # A full disk may say so only here.
     os.fsync(handle)
     if target.exists():

@@ -117,17 +117,18 @@ def test_a_read_only_file_is_kept_even_by_force(tmp_path: Path, monkeypatch: pyt
     assert target.read_bytes() == OLD
 
 
-def test_a_limit_of_the_kernel_ends_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
-    """RLIMIT_FSIZE makes the write itself fail, as a quota does."""
+@pytest.mark.parametrize("beyond", [1, 1_000_000])
+def test_a_limit_of_the_kernel_ends_in_one_line_and_leaves_nothing(beyond: int, tmp_path: Path) -> None:
+    """RLIMIT_FSIZE makes the write itself fail, as a quota does; a little more would fit a buffer."""
     target = tmp_path / "a.txt"
     target.write_bytes(OLD)
     program = (
         "import resource, sys; from simulator.files import write_bytes; from simulator.errors import FileError\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))\n"
-        "try: write_bytes(b'x' * 1_000_000, sys.argv[1], force=True)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try: write_bytes(b'x' * (4096 + int(sys.argv[2])), sys.argv[1], force=True)\n"
         "except FileError as error: print(error.message)\n"
     )
-    command = [sys.executable, "-c", program, str(target)]
+    command = [sys.executable, "-c", program, str(target), str(beyond)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == f"cannot write {str(target)!r}: File too large\n"
     assert target.read_bytes() == OLD

@@ -15,6 +15,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -151,6 +152,8 @@ def _machine_code(loop: Loop) -> Callable[..., None]:
         made: Any = numba.njit(**_ENTRY, cache=folder is not None)(loop.function)
     finally:
         settings.CACHE_DIR = before
+    if loop.mark is not None:
+        made._cache.save_overload = _kept_where_there_is_room(made._cache.save_overload, mark=loop.mark)
 
     class Announcement(event.Listener):  # type: ignore[misc, unused-ignore]
         """Says when the loop is compiled, which takes seconds; what is found on the disk is not."""
@@ -164,12 +167,22 @@ def _machine_code(loop: Loop) -> Callable[..., None]:
                 )
 
         def on_end(self, event: Any) -> None:
-            if event.data["dispatcher"] is made and loop.mark is not None:
-                loop.mark.touch()
+            """Nothing: the answer follows."""
 
     event.register("numba:compile", Announcement())  # type: ignore[no-untyped-call, unused-ignore]
     ran: Callable[..., None] = made
     return ran
+
+
+def _kept_where_there_is_room(save: Callable[..., None], *, mark: Path) -> Callable[..., None]:
+    """Keep machine code, and then leave the mark; on a full disk it lasts as long as its process."""
+
+    def kept(*arguments: Any) -> None:
+        with suppress(OSError):
+            save(*arguments)
+            mark.touch()
+
+    return kept
 
 
 @lru_cache(maxsize=1)

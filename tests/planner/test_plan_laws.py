@@ -1,0 +1,83 @@
+"""Laws between plans, over questions drawn at random: asking for more never costs less."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.errors import RoofcastError
+from simulator.planner.plan import plan_capacity
+from simulator.specs.question.plan import plan_spec
+
+pytestmark = pytest.mark.slow
+FEW = settings(max_examples=12, deadline=None, derandomize=True)
+KINDS = ("l40s", "a100", "h100", "mi300x", "b200")
+QUESTIONS = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(["llama-3.1-8b", "qwen3-30b-a3b", "llama-3.1-70b"]),
+        "hardware": st.sampled_from([*((kind,) for kind in KINDS), KINDS]),
+        "rate_per_s": st.floats(0.5, 300).map(lambda rate: round(rate, 2)),
+        "isl_tokens": st.sampled_from([200, 1155, 6000]),
+        "osl_tokens": st.sampled_from([60, 211, 1200]),
+        "arrival_cv": st.sampled_from([1.0, 1.7]),
+        "prefix_hit": st.sampled_from([0.0, 0.6]),
+        "ttft_p95": st.sampled_from(["1s", "4s"]),
+        "tpot_p95": st.sampled_from(["40ms", "80ms"]),
+    }
+)
+Fields = tuple[tuple[str, Any], ...]
+NOTHING = float("inf")
+
+
+@cache
+def _cost(fields: Fields) -> tuple[float, float]:
+    """Money an hour and accelerators of what is recommended, infinite where nothing serves it."""
+    try:
+        best = plan_capacity(plan_spec(dict(fields))).best
+    except RoofcastError:
+        return NOTHING, NOTHING
+    assert best.cost.per_hour is not None
+    return best.cost.per_hour, best.devices
+
+
+def never_less(asked: dict[str, Any], more: dict[str, Any]) -> None:
+    (cost, devices), (more_cost, more_devices) = (_cost(tuple(fields.items())) for fields in (asked, {**asked, **more}))
+    assert more_cost >= cost * (1 - 1e-9)
+    # Another kind may do with fewer, dearer ones.
+    assert more_devices >= devices or len(asked["hardware"]) > 1
+
+
+@FEW
+@given(asked=QUESTIONS, factor=st.floats(1.01, 4))
+def test_more_requests_never_cost_less(asked: dict[str, Any], factor: float) -> None:
+    never_less(asked, {"rate_per_s": factor * asked["rate_per_s"]})
+
+
+@FEW
+@given(asked=QUESTIONS, tighter=st.sampled_from([{"ttft_p95": "700ms"}, {"tpot_p95": "30ms"}, {"e2e_p95": "20s"}]))
+def test_tighter_objectives_never_cost_less(asked: dict[str, Any], tighter: dict[str, Any]) -> None:
+    never_less(asked, tighter)
+
+
+@FEW
+@given(asked=QUESTIONS)
+def test_being_surer_never_costs_less(asked: dict[str, Any]) -> None:
+    never_less({**asked, "confidence": 50}, {"confidence": 90})
+
+
+@FEW
+@given(asked=QUESTIONS)
+def test_fewer_kinds_to_choose_from_never_cost_less(asked: dict[str, Any]) -> None:
+    never_less({**asked, "hardware": KINDS}, {"hardware": asked["hardware"]})
+
+
+@pytest.mark.parametrize("of", ["median", "high"])
+@FEW
+@given(asked=QUESTIONS)
+def test_dearer_prices_never_make_a_cheaper_total(asked: dict[str, Any], of: str) -> None:
+    (cost, _), (dearer, _) = (_cost(tuple({**asked, "price_of": which}.items())) for which in ("low", of))
+    assert dearer >= cost

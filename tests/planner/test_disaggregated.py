@@ -308,6 +308,10 @@ class TestSizing:
     def test_a_small_group_keeps_the_ratio(self, fleet: tuple[int, int], expected: tuple[int, int]) -> None:
         assert small_group(*fleet) == expected
 
+    @pytest.mark.parametrize("most", [2, 3, 8, 16])
+    def test_wide_replicas_are_simulated_in_smaller_groups(self, most: int) -> None:
+        assert sum(small_group(8, 101, most=most)) <= most
+
     def test_a_refusal_counts_both_pools_in_what_the_budget_carries(self) -> None:
         asked = question(rps=600, serving="disaggregated", tp=1, pp=1)
         sized = size(pair(asked), demand=asked.demand, spec=asked.spec, prices=asked.prices)

@@ -162,8 +162,9 @@ def steady_check(
     return SteadyCheck(served=served, samples=samples, objectives=objectives)
 
 
-LEAST_DECODING, MOST_REPLICAS = 4, 64
-"""Replicas of the decode pool that take turns at least, and of both pools that are simulated at most."""
+LEAST_DECODING, MOST_REPLICAS, MOST_RANKS = 4, 64, 128
+"""Replicas of the decode pool that take turns at least; replicas of both pools, and ranks of attention data parallelism
+of all of them, that are simulated at most."""
 ALIKE = 1.01
 """Ratio of the pools' sizes over the fleet's up to which a group stands for it."""
 
@@ -177,7 +178,7 @@ def small_group(prefill: int, decode: int, *, most: int = MOST_REPLICAS) -> tupl
 
     pairs = [
         (first, second)
-        for second in range(min(LEAST_DECODING, decode), min(decode, most - 1) + 1)
+        for second in range(min(LEAST_DECODING, decode, most - 1), min(decode, most - 1) + 1)
         for first in range(1, min(prefill, most - second) + 1)
     ]
     return min(pairs, key=lambda pair: (max(mismatch(pair), ALIKE), sum(pair)))
@@ -194,7 +195,8 @@ class PoolCheck:
 
     def at(self, counts: Counts, steady: Latencies) -> Verification:
         """With (prefill, decode) replicas at the planned rate, beside a steady state."""
-        group = small_group(counts[0], counts[1])
+        ranks = max(pool.deployment.parallelism.dp_size for pool in (self.pools.prefill, self.pools.decode))
+        group = small_group(counts[0], counts[1], most=max(min(MOST_REPLICAS, MOST_RANKS // ranks), 2))
         # As loaded as in the fleet; where the ratio is not quite the fleet's, one pool a little more.
         share = max(part / whole for part, whole in zip(group, counts, strict=True))
         rate = self.demand.planned_rate_per_s * share

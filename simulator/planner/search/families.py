@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from simulator.planner.demand import replays_trace
+from simulator.planner.fleet.constraints import fleet_limits
 from simulator.planner.fleet.fleet import Sized, Trial
 from simulator.planner.records import FamilyFound, SearchFamily
 from simulator.planner.search.candidates import Candidate, Platform, has_experts
@@ -89,10 +90,15 @@ def _saving(item: Sized, than: Sized | None) -> float:
 
 
 def search_families(question: Question, tried: Sequence[Platform], trial: Trial, *, evaluate: Evaluate) -> Searched:
-    """Search the open families on the best accelerators of ``trial``, on all where none of its candidates can serve."""
+    """Search the open families on the best accelerators of ``trial``, on all where none of its candidates can serve.
+
+    Where the fleet has limits, those are the best that hold them or come near: what saves there is what is asked for.
+    """
     bests, families = _bests(trial), families_of(question)
     most = SEARCHED_WITH_EXPERTS if has_experts(question.model) else SEARCHED
-    names = list(bests)[:most] or [item.hardware.name for item in tried]
+    limits = fleet_limits(question)
+    nearest = sorted(bests, key=lambda name: max([1.0, *(limit.share(bests[name]) for limit in limits)]))
+    names = nearest[:most] or [item.hardware.name for item in tried]
     chosen = tuple(item for item in tried if item.hardware.name in names)
     if not families or not chosen:
         return Searched()

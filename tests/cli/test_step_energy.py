@@ -31,7 +31,8 @@ def test_parts_add_up_and_stay_between_idling_and_tdp(capsys: pytest.CaptureFixt
 def test_a_prompt_spends_on_arithmetic_what_decoding_spends_on_memory(capsys: pytest.CaptureFixture[str]) -> None:
     decode = document(capsys, "--batch", "1")["energy_j"]
     prompt = document(capsys, "--batch", "1", "--phase", "prefill")["energy_j"]
-    assert decode["memory"] > 10 * decode["compute"]
+    # A row of a tile costs the tensor units the whole tile.
+    assert decode["memory"] > 4 * decode["compute"]
     assert prompt["compute"] > 2 * prompt["memory"]
 
 

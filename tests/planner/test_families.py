@@ -9,7 +9,7 @@ BLACKWELL_AND_CDNA = ("mi355x", "b200", "mi350x", "b300")
 
 
 def test_a_limit_of_devices_is_met_by_whichever_family_comes_nearest() -> None:
-    """The cheapest three take 104 devices and more; the fourth has the fewest, and its families save what is missing."""
+    """The cheapest three take 104 devices and more; the fourth takes the fewest, and its families save the rest."""
     asked = {"rps": 705, "model": "llama-3.1-70b", "hardware": BLACKWELL_AND_CDNA}
     free = plan_capacity(plan_spec(asked))
     assert free.best.devices > 100

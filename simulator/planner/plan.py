@@ -80,9 +80,7 @@ def _allowed(question: Question, ranked: list[Sized]) -> tuple[list[Sized], tupl
 
     Stock limits what is obtained beside it, not a fleet without it (see ``stock_plan``).
     """
-    spec = question.spec
-    given = (spec.max_gpus, spec.max_cost_per_hour, spec.max_power_kw, spec.max_racks)
-    if spec.stock or given == (None,) * len(given):
+    if question.spec.stock or not question.has_limits:
         return ranked, ()
     from simulator.planner.fleet.constraints import beyond, fleet_limits, within
 

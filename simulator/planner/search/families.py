@@ -6,11 +6,10 @@ All of them are screened on tables that they share; the best of each family on e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from simulator.planner.demand import replays_trace
-from simulator.planner.fleet.constraints import fleet_limits
 from simulator.planner.fleet.fleet import Sized, Trial
 from simulator.planner.records import FamilyFound, SearchFamily
 from simulator.planner.search.candidates import Candidate, Platform, has_experts
@@ -80,6 +79,16 @@ def _bests(trial: Trial) -> dict[str, Sized]:
     return best
 
 
+def _nearest(question: Question, bests: Mapping[str, Sized]) -> list[str]:
+    """The accelerators in their order; those whose best fleet breaks a limit after the others, the nearest first."""
+    if not question.has_limits:
+        return list(bests)
+    from simulator.planner.fleet.constraints import fleet_limits
+
+    limits = fleet_limits(question)
+    return sorted(bests, key=lambda name: max([1.0, *(limit.share(bests[name]) for limit in limits)]))
+
+
 def _saving(item: Sized, than: Sized | None) -> float:
     """Share of the cost, or of the devices where nothing has a price, that a fleet saves; all of it over none."""
     if than is None:
@@ -96,9 +105,7 @@ def search_families(question: Question, tried: Sequence[Platform], trial: Trial,
     """
     bests, families = _bests(trial), families_of(question)
     most = SEARCHED_WITH_EXPERTS if has_experts(question.model) else SEARCHED
-    limits = fleet_limits(question)
-    nearest = sorted(bests, key=lambda name: max([1.0, *(limit.share(bests[name]) for limit in limits)]))
-    names = nearest[:most] or [item.hardware.name for item in tried]
+    names = _nearest(question, bests)[:most] or [item.hardware.name for item in tried]
     chosen = tuple(item for item in tried if item.hardware.name in names)
     if not families or not chosen:
         return Searched()

@@ -43,6 +43,13 @@ class Question:
         """Shapes to compare; aggregated where nothing was asked."""
         return self.spec.serving or ("aggregated",)
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether the whole fleet has a limit of devices, money, power or racks."""
+        spec = self.spec
+        limits = (spec.max_gpus, spec.max_cost_per_hour, spec.max_power_kw, spec.max_racks)
+        return any(limit is not None for limit in limits)
+
 
 def resolve(spec: PlanSpec) -> Question:
     """Load the model and prices, measure the demand, and list everything that was not given.

@@ -247,10 +247,51 @@ def capacity(
     write_text(text, output, force=force)
 
 
+def batch_group(
+    model: Annotated[str | None, typer.Option("--model", "-m", help="The model, without a file.")] = None,
+    hardware: Annotated[str | None, typer.Option("--hardware", help="The accelerator, without a file.")] = None,
+    tp_size: Annotated[int | None, typer.Option("--tp", min=1, metavar="N", help="Tensor-parallel size (1).")] = None,
+    batch_size: Annotated[int | None, typer.Option("--batch", min=1, metavar="N", help="Sequences (32).")] = None,
+    isl_tokens: Annotated[int | None, typer.Option("--isl", min=1, metavar="N", help="Prompt tokens (1155).")] = None,
+    osl_tokens: Annotated[int | None, typer.Option("--osl", min=1, metavar="N", help="Answer tokens (211).")] = None,
+) -> None:
+    """A batch that no file describes, by default that of a chat."""
+
+
+def _base(source: str | None, options: Mapping[str, Any]) -> ScenarioSpec:
+    """What changes are compared with: the scenario of a file, or a batch from options alone."""
+    from typing import get_args
+
+    from simulator.api.questions import scenario_spec
+    from simulator.planner.workload_presets import CHAT
+    from simulator.specs.question.scenario import Kind
+    from simulator.specs.question.scenario_file import read_scenario
+
+    given = {name: options[name] for name in batch_group.__annotations__ if options.get(name) is not None}
+    if source is None:
+        missing = [f"--{name}" for name in ("model", "hardware") if name not in given]
+        if missing:
+            raise RoofcastError(
+                f"a scenario file is needed, or {' and '.join(missing)}",
+                field="BASE",
+                code="missing_field",
+                hint="roofcast compare --model llama-3.1-8b --hardware h100 --with weights=fp8",
+            )
+        chat = {name: getattr(CHAT, name) for name in ("batch_size", "isl_tokens", "osl_tokens")}
+        return scenario_spec(None, chat | given, kind="batch")
+    if given:
+        raise RoofcastError(
+            "changes nothing beside a scenario file",
+            field="--" + next(iter(given)).split("_")[0],
+            code="no_effect",
+            hint="leave it out, or write it into the file",
+        )
+    return read_scenario(source, command="roofcast compare", kinds=get_args(Kind))
+
+
+@grouped(batch_group)
 def compare(
-    scenario: Annotated[
-        str, typer.Argument(metavar="BASE.yaml", help='A scenario of any kind, YAML or JSON; "-" is stdin.')
-    ],
+    context: typer.Context,
     changes: Annotated[
         list[str],
         typer.Option(
@@ -259,6 +300,10 @@ def compare(
             help='One change: weights=fp8, sparsity=2:4, "weights=int4 scheme=gptq-g128", tp_size=2; repeatable.',
         ),
     ],
+    scenario: Annotated[
+        str | None,
+        typer.Argument(metavar="BASE.yaml", help='A scenario of any kind, YAML or JSON; "-" is stdin.'),
+    ] = None,
     price_kind: Annotated[
         PriceKind | None,
         typer.Option("--price-kind", help="Term (cheapest of on demand and a year's commitment).", show_default=False),
@@ -272,19 +317,17 @@ def compare(
 
     Values as in the options of roofcast step; FIELD=none takes one away; quotes join several fields to one change.
 
-    Example: roofcast compare base.yaml --with weights=fp8 --with kv_cache=fp8
-    """
-    from typing import get_args
+    Without a file the options name a batch.
 
+    Example: roofcast compare -m llama-3.1-8b --hardware h100 --with weights=fp8
+    """
     from simulator import api
     from simulator.cli.progress import progress_bar
-    from simulator.specs.question.scenario import Kind
     from simulator.specs.question.scenario_changes import parse_change
-    from simulator.specs.question.scenario_file import read_scenario
 
     for text in changes:  # before the scenario, which may be read from standard input
         parse_change(text)
-    spec = read_scenario(scenario, command="roofcast compare", kinds=get_args(Kind))
+    spec = _base(scenario, context.params)
     with progress_bar("comparing") as progress:
         found = api.compare(
             spec,

@@ -10,6 +10,7 @@ import pytest
 
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.planner.workload_presets import CHAT
 
 BASE = "model: llama-3.1-8b\nhardware: h100\nkind: closed_loop\nconcurrency: 16\nisl_tokens: 512\nosl_tokens: 64\n"
 SERVE = """
@@ -151,3 +152,28 @@ def test_a_student_stands_beside_its_teacher(tmp_path: Path, capsys: pytest.Capt
     assert "another model: wikitext perplexity 3.12 -> 5.12 [Sun2023" in out
     code, out, _ = call(capsys, str(path), "--with", "model=llama-3.1-8b")
     assert "another model: unknown, no source in the table prints both" in out
+
+
+def test_without_a_file_options_name_the_batch_of_a_chat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = tmp_path / "same.yaml"
+    written.write_text(
+        f"kind: batch\nmodel: llama-3.1-8b\nhardware: h100\ntp_size: 2\nbatch_size: {CHAT.batch_size}\n"
+        f"isl_tokens: {CHAT.isl_tokens}\nosl_tokens: 64\n"
+    )
+    change = ("--with", "weights=fp8", "--json")
+    code, out, err = call(capsys, "-m", "llama-3.1-8b", "--hardware", "h100", "--tp", "2", "--osl", "64", *change)
+    assert (code, err) == (0, "")
+    _, other, _ = call(capsys, str(written), *change)
+    assert json.loads(out) | {"id": ""} == json.loads(other) | {"id": ""}
+
+
+def test_neither_a_file_nor_a_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "--hardware", "h100", "--with", "weights=fp8")
+    assert (code, out) == (2, "")
+    assert "a scenario file is needed, or --model" in err
+
+
+def test_options_of_a_batch_say_nothing_beside_a_file(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, base, "--batch", "8", "--with", "weights=fp8")
+    assert (code, out) == (2, "")
+    assert err.startswith("roofcast: --batch: changes nothing beside a scenario file")

@@ -48,11 +48,13 @@ class TopicAnswer(Answer):
 
                     return static_svg(chart).encode("utf-8")
                 case "png":
-                    from simulator.reports.formats.pdf import chart_png
+                    from simulator.reports.charts.static_svg import static_svg
+                    from simulator.reports.formats.picture import png_of
 
-                    return chart_png(chart)
+                    return png_of(static_svg(chart))
         except ModuleNotFoundError as error:
-            hint = "install the extra: pip install '.[report]'"
+            extra = "app" if kind == "html" else "report"
+            hint = f"install the extra: pip install '.[{extra}]'"
             raise MissingPackageError(f"needs {error.name}", field=PLOT, hint=hint) from None
         raise RoofcastError(f"{kind!r} is no kind of picture; allowed: html, svg, png", field=PLOT)
 

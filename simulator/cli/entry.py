@@ -1,6 +1,6 @@
 """How both commands start and fail: one line on stderr, the contract's exit codes, no traceback without --debug.
 
-The words of a command line before they are parsed: what the parser would take in silence is refused.
+Before a line is parsed its words are looked at: what the parser would take in silence is refused.
 """
 
 from __future__ import annotations

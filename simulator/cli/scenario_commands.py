@@ -251,9 +251,15 @@ def batch_group(
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model, without a file.")] = None,
     hardware: Annotated[str | None, typer.Option("--hardware", help="The accelerator, without a file.")] = None,
     tp_size: Annotated[int | None, typer.Option("--tp", min=1, metavar="N", help="Tensor-parallel size (1).")] = None,
-    batch_size: Annotated[int | None, typer.Option("--batch", min=1, metavar="N", help="Sequences (32).")] = None,
-    isl_tokens: Annotated[int | None, typer.Option("--isl", min=1, metavar="N", help="Prompt tokens (1155).")] = None,
-    osl_tokens: Annotated[int | None, typer.Option("--osl", min=1, metavar="N", help="Answer tokens (211).")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch", min=1, metavar="N", help="Sequences, else a chat's.")
+    ] = None,
+    isl_tokens: Annotated[
+        int | None, typer.Option("--isl", min=1, metavar="N", help="Prompt tokens, else a chat's.")
+    ] = None,
+    osl_tokens: Annotated[
+        int | None, typer.Option("--osl", min=1, metavar="N", help="Answer tokens, else a chat's.")
+    ] = None,
 ) -> None:
     """A batch that no file describes, by default that of a chat."""
 

@@ -1,6 +1,6 @@
-"""The answer: a capacity plan, its studies, and what the event simulation said about its fleets. Data only.
+"""The answer: a capacity plan, its studies, what the event simulation said about its fleets, and what would change it.
 
-What would change a plan's choice: the fleet that stands beside the chosen one, and by how much it is dearer.
+What would change the choice is the fleet beside the chosen one, and by how much that is dearer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a capacity plan starts from: demand and objectives. Data only.
+"""What a capacity plan starts from, demand and objectives, and what to check before it is used. Data only.
 
-What to check before a plan is used, each with its figures; ``reports`` words them. Data only.
+Each warning carries its figures; ``reports`` words it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Options that several commands take, written once; and commands whose options stand in several functions.
 
-Help of commands with many options: the usual ones first, every one with its default on demand.
-
-Objectives as options of their own: ``--ttft-p95 2s`` for every metric and percentile.
+Commands with many options show the usual ones first, and every one with its default on demand; objectives are options
+of their own, ``--ttft-p95 2s`` for every metric and percentile.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a planned fleet is made of: replicas and their latencies, pools, servers, money. Data only.
+"""What a planned fleet is made of: replicas and their latencies, pools, servers, money; and how many spares it takes.
 
-How many spares keep enough replicas up a given share of the time.
+Spares keep enough replicas up for a given share of the time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Which fleets a question gets, of every shape: searched candidate by candidate, or widely over arrays.
 
-Replicas that were evaluated before: another rate, number of spares or price asks nothing new.
-
-Other objectives or another highest load are asked of the load curves that were priced before.
+Replicas that were evaluated are remembered: another rate, number of spares or price asks nothing new of them, and other
+objectives or another highest load are asked of the load curves that were priced.
 """
 
 from __future__ import annotations

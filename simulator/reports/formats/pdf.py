@@ -162,27 +162,3 @@ def report_pdf(report: Report) -> bytes:
         timestamp=int(days.total_seconds()),
     )
     return made
-
-
-_PICTURE = """#set page(width: auto, height: auto, margin: 12pt)
-#image(bytes(sys.inputs.chart), format: "svg", width: 540pt)
-"""
-_DOTS_PER_INCH = 192.0
-"""Twice a screen's 96."""
-
-
-def chart_png(chart: Chart) -> bytes:
-    """A chart as a picture.
-
-    Raises
-    ------
-    ImportError
-        typst is not installed (extra ``report``).
-    """
-    import typst
-
-    inputs = {"chart": _svg(chart)}
-    made: bytes = typst.compile(
-        _PICTURE.encode("utf-8"), sys_inputs=inputs, ignore_system_fonts=True, format="png", ppi=_DOTS_PER_INCH
-    )
-    return made

@@ -46,13 +46,22 @@ def picture_svg(chart: Chart, *, question: str) -> str:
 
 
 def picture(chart: Chart, *, question: str, form: Literal["svg", "png"]) -> bytes:
-    """The same as a file; a PNG is set by Typst (extra ``report``)."""
+    """The same as a file."""
     drawn = picture_svg(chart, question=question)
-    if form == "svg":
-        return drawn.encode("utf-8")
+    return drawn.encode("utf-8") if form == "svg" else png_of(drawn)
+
+
+def png_of(svg: str) -> bytes:
+    """A drawing as pixels.
+
+    Raises
+    ------
+    ImportError
+        typst is not installed (extra ``report``).
+    """
     import typst
 
     made: bytes = typst.compile(
-        _PAGE.encode("utf-8"), sys_inputs={"chart": drawn}, format="png", ppi=_POINTS_PER_INCH, ignore_system_fonts=True
+        _PAGE.encode("utf-8"), sys_inputs={"chart": svg}, format="png", ppi=_POINTS_PER_INCH, ignore_system_fonts=True
     )
     return made

@@ -192,13 +192,15 @@ def corrected_timing(
 def lattice_of(correction: LatticeSpec | None, arrays: Mapping[str, Array]) -> Lattice | None:
     """The lattice that ``correction`` names in the arrays beside its calibration; None without one.
 
-    ``key`` holds the values and ``key.axis`` the sizes at the nodes of each axis (not their logarithms).
+    ``key`` holds the values and ``key.axis`` the sizes at the nodes of each axis (not their logarithms); lattices with
+    the same nodes share those under ``axis``.
     """
     if correction is None:
         return None
+    own = ((f"{correction.key}.{axis}", axis) for axis in correction.axes)
     return Lattice(
         axes=correction.axes,
-        nodes=tuple(np.log2(arrays[f"{correction.key}.{axis}"]) for axis in correction.axes),
+        nodes=tuple(np.log2(arrays[key if key in arrays else axis]) for key, axis in own),
         values=arrays[correction.key],
         reach=correction.reach,
     )

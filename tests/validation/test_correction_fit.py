@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 
 from simulator.fitting.kernel_fits import fit_error, interval_sigma
 from simulator.kernels.correction import lattice_of, log_correction
-from simulator.specs.hardware.calibration import LatticeSpec
-from validation.fit.files import lattice_arrays
+from simulator.specs.hardware.calibration import CORRECTION_STEP, LatticeSpec, calibration_name, load_arrays
+from validation.fit.files import lattice_arrays, packed
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
 from validation.fit.moe_rows import power_law_distinct
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
@@ -52,13 +53,22 @@ def test_without_data_nearby_the_correction_returns_to_nothing() -> None:
     assert abs(log_correction(lattice, np.array([[9.0, 8.0]]))[0]) < 0.01
 
 
-def test_lattice_survives_the_file(tmp_path: Path) -> None:
-    lattice = fit_lattice(POINTS, TRUTH, axes=("m", "n"), nodes=NODES, prior=PRIOR)
-    np.savez_compressed(tmp_path / "x.npz", **lattice_arrays(lattice, key="gemm.bf16"))
-    with np.load(tmp_path / "x.npz") as archive:
-        arrays = {key: archive[key].astype(np.float64) for key in archive.files}
-    read = lattice_of(LatticeSpec(file="x.npz", key="gemm.bf16", axes=("m", "n")), arrays)
-    np.testing.assert_allclose(log_correction(read, POINTS), log_correction(lattice, POINTS), atol=3e-4)
+@pytest.mark.parametrize("largest", [0.9, 3.0])
+def test_a_lattice_survives_the_file_within_half_a_step(tmp_path: Path, largest: float) -> None:
+    fitted = fit_lattice(POINTS, TRUTH, axes=("m", "n"), nodes=NODES, prior=PRIOR)
+    lattice = replace(fitted, values=fitted.values * largest / np.abs(fitted.values).max())
+    name = calibration_name("x", library="vllm", group="gemm")
+    directory = tmp_path / "calibration"
+    directory.mkdir()
+    coarser = replace(lattice, nodes=(NODES[0] / 2, NODES[1]))
+    arrays = lattice_arrays(lattice, key="gemm.bf16") | lattice_arrays(coarser, key="gemm.fp8")
+    (directory / f"{name}.npz").write_bytes(packed(arrays))
+    (directory / f"{name}.yaml").touch()
+    stored = load_arrays("x", library="vllm", group="gemm", profiles=str(tmp_path))
+    for key, written in (("gemm.bf16", lattice), ("gemm.fp8", coarser)):
+        read = lattice_of(LatticeSpec(file="x.npz", key=key, axes=("m", "n")), stored)
+        difference = log_correction(read, POINTS) - log_correction(written, POINTS)
+        assert 0 < np.abs(difference).max() <= CORRECTION_STEP / 2
 
 
 def test_bounded_fit_recovers_parameters_despite_outliers() -> None:

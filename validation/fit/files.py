@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Protocol
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from simulator.kernels.correction import Lattice
 from simulator.specs.base import Source
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.engine.fits import EngineFit, EngineFits, VendorFit
-from simulator.specs.hardware.calibration import CalibrationSpec
+from simulator.specs.hardware.calibration import CalibrationSpec, packed_corrections
 from simulator.specs.profiles import profile_root
 from simulator.specs.writing import json_yaml_text, yaml_text
 from validation.silicon.tables import SYSTEMS, tables_root
@@ -27,11 +29,36 @@ HEADER = f"# {HEADING}\n"
 
 
 def lattice_arrays(lattice: Lattice, *, key: str) -> dict[str, NDArray[np.generic]]:
-    """Arrays of one lattice as ``lattice_of`` reads them back; values in half precision (3 significant digits)."""
-    arrays: dict[str, NDArray[np.generic]] = {key: lattice.values.astype(np.float16)}
+    """Arrays of one lattice as ``lattice_of`` reads them back."""
+    arrays: dict[str, NDArray[np.generic]] = {key: packed_corrections(lattice.values)}
     for axis, nodes in zip(lattice.axes, lattice.nodes, strict=True):
         arrays[f"{key}.{axis}"] = np.exp2(nodes).round(9)
     return arrays
+
+
+def shared_nodes(arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+    """Arrays of a file's lattices with the commonest nodes of each axis once, under the name of the axis alone."""
+    nodes: dict[str, Counter[bytes]] = {}
+    for name, values in arrays.items():
+        if values.dtype == np.float64:
+            nodes.setdefault(name.rsplit(".", maxsplit=1)[-1], Counter())[values.tobytes()] += 1
+    common = {axis: found.most_common(1)[0][0] for axis, found in nodes.items()}
+    own = {
+        name: values
+        for name, values in arrays.items()
+        if values.dtype != np.float64 or values.tobytes() != common[name.rsplit(".", maxsplit=1)[-1]]
+    }
+    return {**{axis: np.frombuffer(stored) for axis, stored in common.items()}, **own}
+
+
+def packed(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
+    """The .npz file of a calibration's lattices."""
+    file = BytesIO()
+    with ZipFile(file, "w", compression=ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, values in shared_nodes(arrays).items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, values, allow_pickle=False)
+    return file.getvalue()
 
 
 def calibration_directory() -> Path:
@@ -52,9 +79,7 @@ def write_calibration(
     """
     stem = f"{calibration.hardware}--{calibration.library}.{group}"
     if arrays:
-        packed = BytesIO()
-        np.savez_compressed(packed, **dict(arrays))
-        write_whole(directory / f"{stem}.npz", packed.getvalue())
+        write_whole(directory / f"{stem}.npz", packed(arrays))
     path = directory / f"{stem}.yaml"
     write_whole(path, json_yaml_text(calibration, heading=HEADING))
     return path

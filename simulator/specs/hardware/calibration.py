@@ -45,7 +45,7 @@ class LatticeSpec(Spec):
     """A correction on the residual log(measured / physics), kept in the .npz beside the YAML.
 
     ``axes`` name the log2 coordinates in order; values decay to 0 away from data, outside the box within
-    ``reach`` octaves. The file holds ``key`` (values) and ``key.axis`` (sizes at the nodes) for each axis.
+    ``reach`` octaves. The file holds ``key`` (values) and for each axis ``key.axis`` (sizes at the nodes) or ``axis``.
     """
 
     file: str
@@ -100,8 +100,11 @@ class CalibrationSpec(Spec):
 
 _NUMPY_MAGIC = b"\x93NUMPY\x01\x00"
 _HEADING_START = len(_NUMPY_MAGIC) + 2
-_PLAIN_HEADING = re.compile(rb"\{'descr': '(<f[28])', 'fortran_order': False, 'shape': \(([0-9, ]*)\), \}\s*")
+_PLAIN_HEADING = re.compile(rb"\{'descr': '([<|][fi][128])', 'fortran_order': False, 'shape': \(([0-9, ]*)\), \}\s*")
 _ARRAY_SUFFIX = ".npy"
+
+CORRECTION_STEP = 0.01
+"""What the corrections of a file are multiples of, in log(measured / physics)."""
 
 CalibrationGroup = Literal["roofline", "gemm", "moe", "attention", "recurrent", "collective", "elementwise"]
 
@@ -159,8 +162,23 @@ def _read_array(stored: bytes) -> NDArray[np.float64]:
         shape = tuple(int(size) for size in heading[2].split(b",") if size.strip())
         if len(stored) - start == prod(shape) * number.itemsize:
             numbers = np.frombuffer(stored, dtype=number, offset=start).reshape(shape)
-            return numbers.astype(np.float64, copy=False)
-    return np.asarray(np.lib.format.read_array(BytesIO(stored), allow_pickle=False), dtype=np.float64)
+            return _in_full(numbers)
+    return _in_full(np.lib.format.read_array(BytesIO(stored), allow_pickle=False))
+
+
+def _in_full(stored: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Numbers as they were before `packed_corrections` took them for whole steps; others as they are."""
+    numbers = stored.astype(np.float64, copy=False)
+    return numbers * CORRECTION_STEP if stored.dtype.kind == "i" else numbers
+
+
+def packed_corrections(values: NDArray[np.float64]) -> NDArray[np.generic]:
+    """Values of a correction lattice as a file keeps them: whole steps, in one byte where all fit.
+
+    Half a step is 0.5 %, a tenth of the error of the best fits: what lies below is noise that no packing makes small.
+    """
+    steps = np.round(values / CORRECTION_STEP)
+    return steps.astype(np.int8 if np.abs(steps).max(initial=0.0) <= np.iinfo(np.int8).max else np.int16)
 
 
 class _StoredArrays(Mapping[str, NDArray[np.float64]]):
@@ -176,6 +194,9 @@ class _StoredArrays(Mapping[str, NDArray[np.float64]]):
         if key not in self._unpacked:
             self._unpacked[key] = _read_array(self._archive.read(key + _ARRAY_SUFFIX))
         return self._unpacked[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._keys)

@@ -116,7 +116,9 @@ def compression_of(*, scheme: str | None, plan: PrecisionPlan, techniques: Techn
             weight_bits=int(bits_text or DEFAULT_WEIGHT_BITS),
             group_size=int(group) if group else DEFAULT_GROUP_SIZE if method == "awq" else None,
         )
-    method = name.rsplit("-o", 1)[0] if name.startswith("smoothquant") else name or "unsaid"
+    # A format in floating point is a method of its own; to integers there are many.
+    unnamed = plan.weights.value if plan.weights in (Dtype.FP8, Dtype.FP6, Dtype.FP4) else "unsaid"
+    method = name.rsplit("-o", 1)[0] if name.startswith("smoothquant") else name or unnamed
     return Compression(method=method, weight_bits=BITS[plan.weights], activation_bits=BITS[plan.activations])
 
 

@@ -76,7 +76,9 @@ def test_price_follows_throughput_where_devices_stay(waterfall: Comparison) -> N
 
 def test_quality_is_as_published_until_it_is_unknown(waterfall: Comparison) -> None:
     assert waterfall.base.quality == "as published"
-    assert "unknown" in waterfall.steps[0].together.quality
+    assert "73.79 -> 73.44" in waterfall.steps[0].together.quality
+    assert waterfall.steps[0].together.quality == compared("scheme=fp8").final.quality
+    assert "unknown" in waterfall.steps[1].together.quality
     for lossy in ("kv_policy=h2o:256", "structure=num_key_value_heads=1", "mixed=mlp=fp8"):
         assert "unknown" in compared(lossy).final.quality
     assert compared("speculation=eagle:k=4,acceptance=0.7").final.quality.startswith("as published")

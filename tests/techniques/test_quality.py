@@ -65,7 +65,7 @@ def test_another_model_stays_unknown_and_shows_evidence() -> None:
 
 
 def test_nothing_published_says_so() -> None:
-    found = quality("llama-3.1-8b", PrecisionSpec(weights=Dtype.FP8))
+    found = quality("llama-3.1-8b", PrecisionSpec(weights=Dtype.INT4))
     assert found.rows == found.evidence == ()
     assert found.sentence == "quality unknown: nothing published in the table"
 

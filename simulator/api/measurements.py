@@ -1,4 +1,4 @@
-"""``calibrate``, ``demand`` and the scorecard: what a user measured, and how wrong predictions were."""
+"""``calibrate``, ``demand``, the scorecard and replays: what a user measured, and how wrong predictions were."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from simulator.api.results import Answer, Document
 from simulator.errors import FileError, RoofcastError
 from simulator.fitting.engine_calibration import EngineCalibration, calibrate_engine
 from simulator.fitting.kernel_calibration import KernelCalibration, calibrate_kernels
+from simulator.fitting.replay import ReplayedRun, replay_results
 
 if TYPE_CHECKING:
     from simulator.reports.answers.validation import Scorecard
@@ -264,3 +265,55 @@ def scorecard(
         hardware=hardware, libraries=libraries, kernels=kernels, end_to_end=end_to_end, profiles=profiles
     )
     return ScorecardAnswer(card)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayAnswer(Answer):
+    """Every run of the result files as a scenario, its values beside their predictions."""
+
+    runs: tuple[ReplayedRun, ...]
+
+    def to_dict(self) -> Document:
+        """Each run with its scenario, as ``roofcast simulate`` takes it, and its values."""
+        from simulator.reports.answers.replay import replay_document
+
+        return replay_document(self.runs)
+
+    def rows(self) -> list[Document]:
+        """One row a value."""
+        return [{"result": run["id"], **value} for run in self.to_dict()["runs"] for value in run["values"]]
+
+    def to_text(self) -> str:
+        """A table for people."""
+        from simulator.reports.answers.replay import replay_text
+
+        return replay_text(self.runs)
+
+    def chart(self) -> Chart:
+        """Errors by metric."""
+        from simulator.reports.answers.charts import bars_chart
+        from simulator.reports.charts.chart import Axis
+
+        rows = self.rows()
+        return bars_chart(
+            key="replay",
+            title="Predicted over measured",
+            y=Axis(title="Error", unit="%"),
+            names=[f"{row['result']} {row['metric']}" for row in rows],
+            bars={"error": [100 * row["error"] for row in rows]},
+        )
+
+
+def replay(
+    results: Sequence[str], *, hardware: str, profiles: str | None = None, **served: Unpack[ServedFields]
+) -> ReplayAnswer:
+    """Import benchmark results as scenarios and predict them: ``roofcast validate --from``.
+
+    results : files of InferenceX, vLLM bench, GuideLLM or AIPerf; the keywords say what served them
+
+    Raises
+    ------
+    RoofcastError
+        A file is of no known kind, lacks lengths or a load, or the deployment is refused.
+    """
+    return ReplayAnswer(replay_results(results, served=served_spec(hardware, served), profiles=profiles))

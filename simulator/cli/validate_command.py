@@ -102,7 +102,7 @@ def _refuse_idle(given: Mapping[str, object], *, beside: str) -> None:
 
 
 def _replayed(results: Sequence[str], *, hardware: str | None, served: ServedFields, profiles: str | None) -> Answer:
-    from simulator.api.replay import replay
+    from simulator.api.measurements import replay
 
     if hardware is None:
         raise RoofcastError("is missing", field="--hardware", code="missing_field", hint="what the benchmark ran on")

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from simulator.api.capacities import capacity
     from simulator.api.explanations import explain
     from simulator.api.measurements import calibrate, demand, scorecard
+    from simulator.api.model_plans import plan_models
     from simulator.api.planning import plan, report, verify
     from simulator.api.results import Answer
     from simulator.api.scenarios import compare, serve, simulate
@@ -25,6 +26,7 @@ _HOMES = {
     "explain": "explanations",
     "demand": "measurements",
     "plan": "planning",
+    "plan_models": "model_plans",
     "report": "planning",
     "scorecard": "measurements",
     "serve": "scenarios",
@@ -43,6 +45,7 @@ __all__ = [
     "demand",
     "explain",
     "plan",
+    "plan_models",
     "report",
     "scorecard",
     "serve",

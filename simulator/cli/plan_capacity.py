@@ -13,7 +13,12 @@ from simulator.cli.entry import run, run_process
 from simulator.cli.options import plan as options
 from simulator.cli.options.plan import PlanOutput
 from simulator.cli.options.shared import PlanCommand, grouped
-from simulator.cli.options.studies import growth_options, search_options, study_options, technique_axes
+from simulator.cli.options.studies import (
+    growth_options,
+    search_options,
+    study_options,
+    technique_axes,
+)
 from simulator.errors import FileError, InfeasibleError, RoofcastError
 from simulator.files import STANDARD_STREAM, write_text
 
@@ -126,6 +131,10 @@ def _question(parameters: Mapping[str, object], *, workload: str | None, form: P
     for name, value in parameters.items():
         if value is None or value == () or value is False or name == "workload":
             continue
+        if name == "model":
+            if isinstance(value, list | tuple) and not _several(value):
+                flags[name] = value[0]
+            continue
         if name == "objective" and isinstance(value, list | tuple):
             flags.update(_objectives([str(item) for item in value]))
         elif name in PlanSpec.model_fields:
@@ -135,18 +144,35 @@ def _question(parameters: Mapping[str, object], *, workload: str | None, form: P
     return plan_spec(flags, workload=workload)
 
 
+def _several(models: Sequence[str]) -> bool:
+    """Whether more than one model is asked for, or one with a share, of which the sum is then checked."""
+    from simulator.specs.question.plan_values import model_share
+
+    try:
+        return len(models) > 1 or model_share(models[0])[1] is not None
+    except ValueError:
+        return True
+
+
 def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutput, explain: bool, program: str) -> str:
     """Plan, and put the plan into the form asked for."""
-    folder = parameters.get("report")
+    folder, models = parameters.get("report"), parameters.get("model")
+    several = tuple(models) if isinstance(models, list | tuple) and models and _several(models) else ()
+    if several and (folder is not None or form is PlanOutput.CSV or explain):
+        word = "--report" if folder is not None else "--explain" if explain else "--output csv"
+        raise RoofcastError("is of one model, and several are given", field=word, hint="plan each one by itself")
     if folder is None:
         from simulator.cli.kept_answers import digest_of, find_answer, keep_answer
 
-        digest = digest_of(spec, form=(form, explain))
+        digest = digest_of(spec, form=(form, explain, *several))
         answer = find_answer(digest)
         if answer is None:
             from simulator.api.planning import plan
 
-            answer = _composed(plan(spec).plan, form=form, explain=explain)
+            if several:
+                answer = _composed_models(spec, several, form=form)
+            else:
+                answer = _composed(plan(spec).plan, form=form, explain=explain)
             keep_answer(digest, answer)
     else:
         from simulator.api.planning import reported_plan
@@ -158,6 +184,26 @@ def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutpu
     for warning in answer.warnings:
         print(f"{program}: warning: {warning}", file=sys.stderr)
     return answer.text
+
+
+def _composed_models(spec: PlanSpec, models: Sequence[str], *, form: PlanOutput) -> KeptAnswer:
+    """Plans of several models in the form asked for."""
+    from simulator.api.model_plans import plan_models
+    from simulator.cli.kept_answers import KeptAnswer
+    from simulator.cli.scenario_commands import one_line
+    from simulator.reports.formats.markdown import sections_markdown
+    from simulator.reports.model_plans import models_sections, models_warnings
+
+    answer = plan_models(models, spec)
+    found = answer.found
+    match form:
+        case PlanOutput.JSON:
+            text = one_line(answer.to_dict())
+        case PlanOutput.MD:
+            text = sections_markdown(models_sections(found), currency=found.planned[0][1].best.cost.currency)
+        case _:
+            text = answer.to_text()
+    return KeptAnswer(text=text, warnings=models_warnings(found))
 
 
 def _composed(plan: CapacityPlan, *, form: PlanOutput, explain: bool) -> KeptAnswer:

@@ -33,8 +33,15 @@ Rps = Annotated[
     option("--rps", text="Requests/s at the peak; their mean with --peak-to-mean.", panel=DEMAND, usual=True),
 ]
 Model = Annotated[
-    str | None,
-    option("--model", "-m", text="Name, Hugging Face id, config.json or its folder.", panel=DEMAND, usual=True),
+    list[str] | None,
+    option(
+        "--model",
+        "-m",
+        text="Name, Hugging Face id, config.json or its folder; repeated: what each step down saves and loses, or with "
+        "NAME=SHARE a mix behind one router.",
+        panel=DEMAND,
+        usual=True,
+    ),
 ]
 Isl = Annotated[float | None, option("--isl", text="Mean prompt tokens.", panel=DEMAND, usual=True)]
 Osl = Annotated[float | None, option("--osl", text="Mean answer tokens, the first included.", panel=DEMAND, usual=True)]

@@ -129,6 +129,23 @@ def stock_entry(text: str) -> tuple[str, int]:
     return name.strip(), int(count)
 
 
+def model_share(text: str) -> tuple[str, float | None]:
+    """``llama-3.1-8b=0.7`` as a model and its share of the requests; a name alone has none.
+
+    Raises
+    ------
+    ValueError
+        The share is no fraction above zero.
+    """
+    name, equals, written = text.rpartition("=")
+    if not equals or _hour(written) == written:
+        return text, None
+    share = float(written)
+    if not 0 < share <= 1:
+        raise ValueError(f"a share of the requests above 0 and up to 1 is needed, got {text!r}")
+    return name, share
+
+
 def _hour(text: str) -> object:
     try:
         return float(text) if "_" not in text else text

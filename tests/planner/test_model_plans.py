@@ -1,0 +1,71 @@
+"""Several models for one demand: what each step down saves and loses, and fleets that share the requests."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from simulator import plan, plan_models
+from simulator.cli.plan_capacity import main
+from simulator.errors import InfeasibleError, RoofcastError
+
+FIELDS = {"rate_per_s": 200.0, "hardware": "h100"}
+LARGE, SMALL = "llama-3.1-70b", "llama-3.1-8b"
+
+
+def test_each_model_has_the_plan_that_it_has_alone() -> None:
+    found = plan_models([LARGE, SMALL], FIELDS).found
+    for item, planned in found.planned:
+        alone = plan(model=item.model, **FIELDS).plan
+        assert (planned.best.label, planned.best.devices) == (alone.best.label, alone.best.devices)
+    (step,) = found.steps
+    high, low = step.fleets
+    assert low.cost.per_hour < high.cost.per_hour
+    assert "84.4 -> 73.79" in step.quality
+
+
+def test_formats_are_steps_too() -> None:
+    found = plan_models([SMALL], FIELDS, weights=["bf16", "fp8"]).found
+    assert [item.name for item in found.members] == [f"{SMALL} bf16", f"{SMALL} fp8"]
+    assert found.steps[0].quality.startswith("as published -> openllm v1 average")
+
+
+def test_a_mix_shares_the_rate_and_sums_its_fleets() -> None:
+    found = plan_models([f"{LARGE}=0.3", f"{SMALL}=0.7"], FIELDS).found
+    assert [planned.demand.planned_rate_per_s for _, planned in found.planned] == pytest.approx([60, 140])
+    assert found.devices == sum(planned.best.devices for _, planned in found.planned)
+    assert found.cost_per_hour == pytest.approx(sum(planned.best.cost.per_hour for _, planned in found.planned))
+    assert found.steps == ()
+
+
+def test_a_model_without_a_fleet_does_not_hide_the_others() -> None:
+    found = plan_models([LARGE, SMALL], rate_per_s=5.0, hardware="l4", tp_size=1).found
+    assert [item.model for item, _ in found.planned] == [SMALL]
+    assert "no feasible plan" in found.members[0].refusal
+    with pytest.raises(InfeasibleError):
+        plan_models([f"{LARGE}=0.5", f"{SMALL}=0.5"], rate_per_s=5.0, hardware="l4", tp_size=1)
+
+
+@pytest.mark.parametrize(
+    ("models", "fields", "said"),
+    [
+        ((f"{LARGE}=0.3", SMALL), {}, "not of others"),
+        ((f"{LARGE}=0.3", f"{SMALL}=0.5"), {}, "sum to 0.8"),
+        ((f"{LARGE}=1.3",), {}, "up to 1"),
+        ((f"{LARGE}=0.5", f"{SMALL}=0.5"), {"max_gpus": 8}, "has several"),
+    ],
+)
+def test_contradictions_are_refused(models: tuple[str, ...], fields: dict[str, int], said: str) -> None:
+    with pytest.raises(RoofcastError, match=said):
+        plan_models(models, {**FIELDS, **fields})
+
+
+def test_the_command_prints_what_the_library_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--rps", "200", "--hardware", "h100", "--model", LARGE, "--model", SMALL]
+    answer = plan_models([LARGE, SMALL], FIELDS)
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == answer["steps"]
+    assert main(words) == 0
+    assert capsys.readouterr().out == answer.to_text()
+    assert main([*words, "--output", "csv"]) == 2

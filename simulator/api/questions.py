@@ -140,6 +140,8 @@ class PlanFields(TypedDict, total=False):
     draws: int
     seed: int
     demand_sigma: float
+    measured_rps_per_gpu: float
+    measured_at: Texts
     verify: bool
 
 

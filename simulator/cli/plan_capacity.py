@@ -15,6 +15,7 @@ from simulator.cli.options.plan import PlanOutput
 from simulator.cli.options.shared import PlanCommand, grouped
 from simulator.cli.options.studies import (
     growth_options,
+    measured_options,
     search_options,
     study_options,
     technique_axes,
@@ -34,7 +35,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command(name=NAME, cls=PlanCommand, epilog=EPILOG)
-@grouped(options.price_options, search_options, technique_axes, study_options, growth_options)
+@grouped(options.price_options, measured_options, search_options, technique_axes, study_options, growth_options)
 def plan_capacity(
     context: typer.Context,
     rate_per_s: options.Rps = None,

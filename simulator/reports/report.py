@@ -22,6 +22,7 @@ from simulator.reports.sections.cost import cost_section, rental_blocks
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.growth import growth_blocks, growth_section
 from simulator.reports.sections.inputs import software_section, workload_section
+from simulator.reports.sections.measured import measured_blocks
 from simulator.reports.sections.options import length_split_blocks, options_section, pareto_blocks, search_blocks
 from simulator.reports.sections.performance import (
     finalist_blocks,
@@ -101,6 +102,7 @@ STUDIES = (
     StudyEntry(key="pareto", title="Pareto set", blocks=pareto_blocks),
     StudyEntry(key="gap", title="What closes the gap", blocks=lambda plan: ()),
     StudyEntry(key="stock", title="With what exists", blocks=stock_blocks),
+    StudyEntry(key="measured_rate", title="By the measured rate", blocks=measured_blocks),
     StudyEntry(key="length_split", title="Two fleets by prompt length", blocks=length_split_blocks),
     StudyEntry(key="resilience", title="Resilience", blocks=resilience_blocks),
     StudyEntry(key="growth", title="Growth", blocks=growth_blocks),

@@ -43,7 +43,7 @@ _WORDS: Mapping[str, str] = {
     "kv_allocation": "paged",
     "serving": "aggregated",
     **dict.fromkeys(("max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks", "max_quality_loss"), _NO_LIMIT),
-    "stock": "none",
+    **dict.fromkeys(("stock", "measured_rps_per_gpu", "measured_at"), "none"),
     "prices": "the built-in list",
     "price_kind": "the cheapest of on demand and commitments within the horizon",
     "price_of": "median",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from simulator.cli.options.plan import FLEET, option
+from simulator.cli.options.plan import DEMAND, FLEET, option
 
 SEARCH, LIMITS, GAP, RESILIENCE, GROWTH, RISK = (
     "Search",
@@ -124,6 +124,24 @@ def technique_axes(
     ] = None,
 ) -> None:
     """Techniques to compare, and what they may cost in answers."""
+
+
+def measured_options(
+    measured_rps_per_gpu: Annotated[
+        float | None,
+        option("--measured-rps-per-gpu", text="Size the fleet by what you measured on one GPU.", panel=DEMAND),
+    ] = None,
+    measured_at: Annotated[
+        list[str] | None,
+        option(
+            "--measured-at",
+            text="A percentile at that rate: latency-p95=2.8s; repeatable.",
+            panel=DEMAND,
+            metavar="METRIC-pNN=TIME",
+        ),
+    ] = None,
+) -> None:
+    """A rate of your own."""
 
 
 def growth_options(

@@ -63,7 +63,14 @@ def _stock(plan: CapacityPlan) -> StockPlan | None:
 
 
 def sentence(plan: CapacityPlan) -> str:
-    """GPUs = replicas x GPUs per replica + spares + idle, cost, power, limit; with stock, its shares."""
+    """GPUs = replicas x GPUs per replica + spares + idle, cost, power, limit; theirs of a measured rate or stock."""
+    if plan.spec.measured_rps_per_gpu is not None:
+        from simulator.planner.studies.measured_rate import MeasuredRate
+        from simulator.reports.sections.measured import measured_sentence
+
+        measured = plan.study(MeasuredRate)
+        if measured is not None:
+            return measured_sentence(measured, plan.best.cost.currency)
     stock = _stock(plan)
     return _new_fleet_sentence(plan) if stock is None else _stock_sentence(stock, plan.best.cost.currency)
 

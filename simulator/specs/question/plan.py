@@ -50,6 +50,7 @@ NONE = "none"
 """The text that compares with the technique left out."""
 _LISTS = (
     *("hardware", "weights", "kv_cache", "tp_size", "pp_size", "dp_size", "ep_size", "max_num_seqs", "stock"),
+    "measured_at",
     *(*TEXTS, "serving", "kv_allocation"),
 )
 
@@ -120,6 +121,8 @@ class PlanSpec(Spec):
     load_profile : relative demand by hour of a day or a week
     weekend : demand of Saturday and Sunday over that of a weekday
     demand_sigma : standard deviation of log(demand / forecast)
+    measured_rps_per_gpu : requests/s that one accelerator was measured to carry, which size a fleet beside the
+        predicted one; measured_at : percentiles at that rate, as text (``latency-p95=2.8s``)
     """
 
     rate_per_s: float | None = Field(default=None, gt=0, le=GIGA)
@@ -199,6 +202,8 @@ class PlanSpec(Spec):
     draws: PositiveInt | None = None
     seed: NonNegativeInt | None = None
     demand_sigma: float | None = Field(default=None, ge=0, le=1)
+    measured_rps_per_gpu: float | None = Field(default=None, gt=0, le=GIGA)
+    measured_at: tuple[str, ...] = ()
     verify: bool = False
 
     @field_validator("stock")
@@ -229,6 +234,7 @@ class PlanSpec(Spec):
             ("draws", self.uncertainty, "uncertainty"),
             ("seed", self.uncertainty, "uncertainty"),
             ("demand_sigma", self.uncertainty, "uncertainty"),
+            ("measured_at", self.measured_rps_per_gpu is not None, "measured_rps_per_gpu"),
             ("mtbf_hours", self.availability is not None, "availability"),
             ("mttr_hours", self.availability is not None, "availability"),
             ("ramp", self.resilience, "resilience"),
@@ -253,6 +259,13 @@ class PlanSpec(Spec):
             raise RoofcastError(
                 "contradicts `load_profile` of a whole week: give one or the other", field=Option("weekend")
             )
+        if self.measured_rps_per_gpu is not None and (len(self.hardware) != 1 or self.stock):
+            raise RoofcastError(
+                "holds for one accelerator, which `hardware` has to name, without `stock`",
+                field=Option("measured_rps_per_gpu"),
+                hint="`hardware` h100",
+            )
+        measured_objectives(self)
         if self.server_spares is not None and self.spares is not None:
             raise RoofcastError("contradicts `spares`: give one or the other", field=Option("server_spares"))
         return self
@@ -375,3 +388,8 @@ def parse_objectives(texts: Sequence[str], *, flag: str) -> tuple[ObjectiveSpec,
             raise RoofcastError(f"{text!r} bounds what another objective bounds already", field=flag)
         found[key] = spec
     return tuple(found.values())
+
+
+def measured_objectives(spec: PlanSpec) -> tuple[ObjectiveSpec, ...]:
+    """The percentiles that were measured at the measured rate."""
+    return parse_objectives(spec.measured_at, flag=str(Option("measured_at")))

@@ -28,6 +28,10 @@ from simulator.units import BITS_PER_BYTE
 
 Array = NDArray[np.float64]
 
+STATES_SHARE = 0.9 / 1.9
+"""Of the cache that recurrent states take at most beside a growing KV cache: SGLang 0.5.6 gives them 0.9 of what the KV
+cache gets (mamba_full_memory_ratio). vLLM keeps both in the same blocks, which short requests divide about so too."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
@@ -39,6 +43,7 @@ class MemoryPlan:
     activation_bytes : peak while a full batch of max_num_batched_tokens runs, and of sampling
     reserve_bytes : what the runtime takes outside the tensors
     kv_capacity_bytes, kv_capacity_tokens, kv_blocks : what is left for the cache
+    running_sequences : that may run at once: the engine's limit, or fewer where their recurrent states take too much
     shortfall_bytes : by how much weights, activations and reserve exceed the budget; 0 when they fit
     draft_weights_bytes, draft_kv_bytes_per_token : how much of the two is a drafter's (speculation)
     """
@@ -52,6 +57,7 @@ class MemoryPlan:
     kv_capacity_bytes: float
     kv_capacity_tokens: int
     kv_blocks: int
+    running_sequences: int
     shortfall_bytes: float
     draft_weights_bytes: float = 0.0
     draft_kv_bytes_per_token: float = 0.0
@@ -192,7 +198,8 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
     Equation
     --------
     cache = budget - weights - activations - reserve
-    blocks = floor((cache - S x state) / (KV bytes per token x block size))
+    blocks = floor((cache - running x state) / (KV bytes per token x block size))
+    running = min(S, floor(share x cache / state)), share = 1 where nothing grows
 
     Parameters
     ----------
@@ -227,8 +234,11 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
     share, rule = engine.gpu_memory_utilization, engine.memory_rule
     left = float(rest_for_cache(rule, share=share, visible=visible, weights=weights, beside=activations + reserve))
     capacity = max(0.0, left)
+    running = engine.max_num_seqs
+    if state:
+        running = max(1, min(running, int(capacity * (STATES_SHARE if per_token else 1.0) // state)))
     # Recurrent states are set aside for every sequence that may run at once.
-    for_tokens = max(0.0, capacity - engine.max_num_seqs * state)
+    for_tokens = max(0.0, capacity - running * state)
     blocks = int(for_tokens // (per_token * engine.block_size_tokens)) if per_token else 0
     return MemoryPlan(
         budget_bytes=visible if rule == "of_free" else visible * share,
@@ -240,6 +250,7 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
         kv_capacity_bytes=capacity,
         kv_capacity_tokens=blocks * engine.block_size_tokens,
         kv_blocks=blocks,
+        running_sequences=running,
         shortfall_bytes=max(0.0, -left),
         draft_weights_bytes=drafter,
         draft_kv_bytes_per_token=drafted,

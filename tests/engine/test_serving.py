@@ -95,10 +95,10 @@ def test_less_cache_preempts_and_costs_time() -> None:
 
 def test_limits_come_from_the_engine_and_the_memory_plan() -> None:
     made = deployment()
-    settings = scheduler_settings(made.engine, kv_blocks=kv_blocks_of(made))
+    settings = scheduler_settings(made, kv_blocks=kv_blocks_of(made))
     assert (settings.max_num_seqs, settings.max_num_batched_tokens, settings.block_size_tokens) == (128, 2048, 16)
     assert settings.async_scheduling
-    static = scheduler_settings(replace(made.engine, scheduler="static"), kv_blocks=10)
+    static = scheduler_settings(replace(made, engine=replace(made.engine, scheduler="static")), kv_blocks=10)
     assert static.batching is Batching.STATIC
     assert not static.async_scheduling
 
@@ -170,7 +170,7 @@ def test_host_memory_is_sized_and_timed_by_the_hardware() -> None:
 )
 def test_each_engine_has_its_own_policy(engine: EngineName, policy: Policy) -> None:
     made = deploy(model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"), engine=EngineSpec(name=engine))
-    settings = scheduler_settings(made.engine, kv_blocks=1000)
+    settings = scheduler_settings(made, kv_blocks=1000)
     assert settings.policy is policy
     assert settings.async_scheduling == (engine != "tgi")
     assert made.engine.reserves_full_length == (policy is Policy.GUARANTEED_NO_EVICT)

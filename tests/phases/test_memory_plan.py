@@ -76,3 +76,19 @@ def test_windows_bound_what_a_sequence_keeps() -> None:
     memory = memory_plan(deployment)
     short, long = (sequences_that_fit(deployment, memory, tokens=tokens) for tokens in (1000, 100_000))
     assert long > short / 100, "half of the layers keep 128 tokens at most"
+
+
+def test_recurrent_states_leave_room_for_the_cache() -> None:
+    # 397 GB of weights on 8 H100 leave some 12 GB a device, and 2,048 states of 24 MB would take 48.
+    few, many = (memory_plan(replica("qwen3.5-397b-a17b-fp8", tp=8, sequences=count)) for count in (64, 2048))
+    assert few.running_sequences == 64
+    assert 64 < many.running_sequences < 2048
+    assert few.kv_blocks > many.kv_blocks > 0
+    for plan in (few, many):
+        states = plan.running_sequences * plan.state_bytes_per_sequence
+        assert states + plan.kv_capacity_tokens * plan.kv_bytes_per_token <= plan.kv_capacity_bytes * (1 + 1e-9)
+    assert memory_plan(replica("mamba-2.8b", sequences=100_000)).running_sequences < 100_000
+
+
+def test_models_without_states_run_as_many_sequences_as_the_engine_allows() -> None:
+    assert memory_plan(replica("llama-3.1-8b", sequences=2048)).running_sequences == 2048

@@ -249,7 +249,7 @@ def lane_limits(deployment: Deployment, memory: MemoryPlan) -> LaneLimits:
     """Limits of one of the lanes (as many as pipeline stages) that share a replica's cache and batch limit."""
     engine, stages = deployment.engine, deployment.parallelism.pp_size
     return LaneLimits(
-        sequences=max(1, engine.max_num_seqs // stages),
+        sequences=max(1, memory.running_sequences // stages),
         batched_tokens=engine.max_num_batched_tokens,
         kv_tokens=memory.kv_capacity_tokens / stages if memory.kv_bytes_per_token else float("inf"),
         block_tokens=engine.block_size_tokens,

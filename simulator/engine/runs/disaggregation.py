@@ -126,7 +126,7 @@ def _settings(pool: Pool, *, timeout_s: float | None, decodes: bool, routing: Ro
     # The decode pool holds blocks without names, so that no replica has more of a prompt than another.
     unnamed = decodes and routing is Routing.PREFIX_AWARE
     settings = scheduler_settings(
-        pool.deployment.engine,
+        pool.deployment,
         kv_blocks=kv_blocks_of(pool.deployment),
         replicas=pool.replicas * pool.deployment.parallelism.dp_size,
         timeout_s=None if decodes else timeout_s,

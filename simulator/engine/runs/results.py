@@ -97,7 +97,7 @@ def memory_result(deployment: Deployment, memory: MemoryPlan, *, kv_utilization:
 
 def uniform_kv_utilization(deployment: Deployment, run: UniformRun) -> float:
     """Share of the cache that equal requests take when they end together, at most 1."""
-    running = min(run.sequences, deployment.engine.max_num_seqs)
+    running = min(run.sequences, run.memory.running_sequences)
     return cache_use(deployment, run.memory, sequences=running, tokens=run.isl_tokens + run.osl_tokens)
 
 

@@ -10,7 +10,7 @@ from simulator.engine.settings import Batching, HostOffload, Policy, QueueOrder,
 from simulator.engine.uniform.steps import speculative_steps
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.compiled import StepTables, scale_tables
-from simulator.phases.deployment import Deployment, EngineSettings
+from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.phases.tabulate import compile_stages, compile_steps
 from simulator.traffic.requests import Requests, check_tokens
@@ -69,7 +69,7 @@ def host_offload(deployment: Deployment, *, kv_blocks: int) -> HostOffload | Non
 
 
 def scheduler_settings(
-    engine: EngineSettings,
+    deployment: Deployment,
     *,
     kv_blocks: int,
     replicas: int = 1,
@@ -78,6 +78,7 @@ def scheduler_settings(
     offload: HostOffload | None = None,
 ) -> SchedulerSettings:
     """The event loop's limits and policy from the engine's. Engines without a scheduler serve one batch at a time."""
+    engine = deployment.engine
     static = engine.scheduler == "static"
     if routing is Routing.PREFIX_AWARE and not engine.prefix_caching:
         raise RoofcastError(
@@ -88,7 +89,7 @@ def scheduler_settings(
         )
     return SchedulerSettings(
         max_num_batched_tokens=engine.max_num_batched_tokens,
-        max_num_seqs=engine.max_num_seqs,
+        max_num_seqs=memory_plan(deployment).running_sequences,
         max_model_len=engine.max_model_len,
         kv_blocks=kv_blocks,
         block_size_tokens=engine.block_size_tokens,

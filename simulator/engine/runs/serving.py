@@ -127,7 +127,7 @@ def serve_workload(
         kv_blocks = bounded_blocks(deployment, requests, blocks=kv_blocks_of(deployment))
     blocks = kv_blocks_of(deployment) if kv_blocks is None else kv_blocks
     settings = scheduler_settings(
-        deployment.engine,
+        deployment,
         kv_blocks=blocks,
         replicas=replicas * deployment.parallelism.dp_size,
         routing=routing,

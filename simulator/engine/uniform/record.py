@@ -121,7 +121,7 @@ def resident_sequences(deployment: Deployment, memory: MemoryPlan, *, wanted: in
     """
     by_cache = sequences_that_fit(deployment, memory, tokens=tokens)
     by_step = deployment.engine.max_num_batched_tokens - 1
-    return int(max(1.0, min(wanted, deployment.engine.max_num_seqs, by_cache, by_step)))
+    return int(max(1.0, min(wanted, memory.running_sequences, by_cache, by_step)))
 
 
 def held_tokens(deployment: Deployment, *, isl_tokens: int, osl_tokens: int) -> float:

@@ -19,7 +19,7 @@ from simulator.kernels.library import KernelLibrary
 from simulator.operators.step_shape import StepShape
 from simulator.operators.work import Family, Work
 from simulator.phases.deployment import Deployment
-from simulator.phases.memory import activation_bytes, memory_plan, most_sampled, rest_for_cache
+from simulator.phases.memory import STATES_SHARE, activation_bytes, memory_plan, most_sampled, rest_for_cache
 from simulator.phases.step import issuing_s, scheduling_s
 from simulator.specs.engine.engine import MemoryRule
 from simulator.techniques.applied import device_rows
@@ -52,7 +52,8 @@ class CacheRoom:
             weights=self.weights_bytes,
             beside=self.beside_bytes,
         )
-        free = rest - self.states_bytes
+        most = np.maximum(rest, 0.0) * (STATES_SHARE if self.per_token_bytes else 1.0)
+        free = rest - np.minimum(self.states_bytes, most)
         if not self.per_token_bytes:
             return np.where(free > 0, np.inf, -1.0)
         return free / self.per_token_bytes / lanes

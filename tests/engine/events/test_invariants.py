@@ -199,7 +199,7 @@ def test_real_step_tables_are_read_alike(engine: EngineName) -> None:
         stages=(StageSpec(rate_per_s=12, duration_s=20),),
         isl_tokens=1155, osl_tokens=90, isl_cv=1.0, osl_cv=0.8,
     )  # fmt: skip
-    tables, chosen = compile_steps(made), scheduler_settings(made.engine, kv_blocks=8_000)
+    tables, chosen = compile_steps(made), scheduler_settings(made, kv_blocks=8_000)
     requests = build_requests(load, block_size_tokens=chosen.block_size_tokens)
     warm_up()
     first = simulate_requests(tables, requests=requests, settings=chosen)

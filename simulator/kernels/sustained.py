@@ -45,15 +45,19 @@ def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
     """Matrix peaks at which large products reach their published throughput [FLOP/s].
 
     A relative's fits carry over how much of its peak a relative's library reaches. Where it is published that this
-    accelerator's own reaches less, its peaks are lowered in that ratio, for every kernel; never raised. A format of at
-    most 16 bits of which nothing is published is lowered like the published one nearest to it in width. Valid for
-    large products; small ones are bound by memory and launches, which stay those of the relative.
+    accelerator's own reaches less, its peaks are lowered in that ratio, for every kernel. A format of at
+    most 16 bits of which nothing is published is lowered like the published one nearest to it in width. Where nothing
+    is published and the accelerator multiplies at half of its relative's rate a unit and clock or less (``_capped``),
+    they are raised. Valid for large products; small ones are bound by memory and launches, which stay those of the
+    relative.
 
     References
     ----------
     [SemiAnalysis2024]
     """
     hardware = library.hardware
+    if not hardware.library_flops_per_s:
+        return _raised(library)
     peaks = dict(hardware.peak_flops_per_s)
     found: dict[tuple[float, float], float] = {}
     for dtype, reached in hardware.library_flops_per_s.items():
@@ -66,6 +70,39 @@ def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
         if near is not None:
             peaks[dtype] *= peaks[near] / hardware.peak_flops_per_s[near]
     return peaks
+
+
+def _capped(hardware: AcceleratorSpec, lender: AcceleratorSpec) -> dict[Dtype, float]:
+    """Formats that a unit of ``lender`` multiplies at least twice as fast a clock, and how many times [-].
+
+    Export rules and product lines cut the matrix rate of a chip and leave its units, caches and clocks as they were.
+    """
+    if (hardware.architecture, hardware.memory_kind[:3]) != (lender.architecture, lender.memory_kind[:3]):
+        return {}
+
+    def each(spec: AcceleratorSpec, dtype: Dtype) -> float:
+        return spec.peak_flops_per_s[dtype] / (spec.parallel_units * spec.boost_clock_hz)
+
+    shared = [dtype for dtype in hardware.peak_flops_per_s.keys() & lender.peak_flops_per_s.keys() if BITS[dtype] <= 16]
+    times = {dtype: each(lender, dtype) / each(hardware, dtype) for dtype in shared}
+    return {dtype: ratio for dtype, ratio in times.items() if round(ratio) >= 2}
+
+
+def _raised(library: KernelLibrary) -> dict[Dtype, float]:
+    """What holds a full chip below its peak (feeding its units, power) leaves one with a capped rate at its cap: peaks
+    at which a large product takes what it takes a unit of the lender, and no less than the cap allows [FLOP/s]."""
+    hardware = library.hardware
+    peaks = dict(hardware.peak_flops_per_s)
+    for dtype, ratio in _capped(hardware, _lender(library)).items():
+        cap = peaks[dtype]
+        peaks[dtype] = max(cap, _explaining_peak(library, dtype, peak=ratio * cap, reached=cap))
+    return peaks
+
+
+def _lender(library: KernelLibrary) -> AcceleratorSpec:
+    """Whose fits of products the library has."""
+    fits = library.gemm or library.roofline
+    return load_hardware(fits.relative.name, profiles=library.roofline.profiles)
 
 
 def _nearest_published(dtype: Dtype, hardware: AcceleratorSpec) -> Dtype | None:
@@ -95,11 +132,12 @@ def _explaining_peak(library: KernelLibrary, dtype: Dtype, *, peak: float, reach
 
 
 @lru_cache(maxsize=64)
-def _lowered(facts: Same[AcceleratorSpec], library: str, profiles: str | None) -> AcceleratorSpec:
+def _at_sustained_peaks(facts: Same[AcceleratorSpec], library: str, profiles: str | None) -> AcceleratorSpec:
     hardware = facts.held
-    if not hardware.library_flops_per_s:
+    kernels = kernel_library(hardware, library=library, profiles=profiles)
+    if not hardware.library_flops_per_s and not _capped(hardware, _lender(kernels)):
         return hardware
-    peaks = sustained_peaks(kernel_library(hardware, library=library, profiles=profiles))
+    peaks = sustained_peaks(kernels)
     # Sparse products skip half of the same work on the same units.
     sparse = {
         dtype: peak * peaks[dtype] / hardware.peak_flops_per_s[dtype]
@@ -123,9 +161,8 @@ def with_sustained_rates(library: KernelLibrary) -> KernelLibrary:
     if library.measured is not None:
         return library
     profiles = library.roofline.profiles
-    hardware = _lowered(Same(library.hardware), library.library, profiles)
-    lender = (library.gemm or library.roofline).relative.name
-    hardware = _with_memory_rate(Same(hardware), lender, profiles)
+    hardware = _at_sustained_peaks(Same(library.hardware), library.library, profiles)
+    hardware = _with_memory_rate(Same(hardware), _lender(library).name, profiles)
     return library if hardware is library.hardware else replace(library, hardware=hardware)
 
 

@@ -98,3 +98,24 @@ def test_the_share_of_a_relative_is_carried_over_without_its_check_bits(name: st
     plain = library(load_hardware(name))
     priced = with_sustained_rates(plain)
     assert priced.hardware.memory_bytes_per_s == pytest.approx(ratio * plain.hardware.memory_bytes_per_s)
+
+
+@pytest.mark.parametrize(("capped", "whole"), [("h20-96gb", "h200-sxm-141gb"), ("l20", "l40s"), ("rtx-4090", "l40s")])
+def test_a_capped_chip_reaches_its_cap_where_a_whole_one_is_held_by_feed_and_power(capped: str, whole: str) -> None:
+    def reached(name: str) -> tuple[float, float]:
+        kernels = with_sustained_rates(kernel_library(load_hardware(name), library="vllm"))
+        work, spec = large_product(Dtype.BF16), load_hardware(name)
+        rate = float(work.flops[0] / kernels.price(work).seconds[0])
+        return rate / spec.peak_flops_per_s[Dtype.BF16], rate / spec.parallel_units / spec.boost_clock_hz
+
+    share, each = reached(capped)
+    whole_share, whole_each = reached(whole)
+    assert whole_share < share <= 1.01
+    assert each <= whole_each * 1.01
+
+
+def test_a_chip_that_is_no_capped_one_keeps_its_peaks() -> None:
+    # A10 has narrower units of another die than A100; L4 the same units as L40S at another clock.
+    for name in ("a10", "l4", "h800-sxm-80gb"):
+        kernels = kernel_library(load_hardware(name), library="vllm")
+        assert with_sustained_rates(kernels).hardware.peak_flops_per_s == load_hardware(name).peak_flops_per_s

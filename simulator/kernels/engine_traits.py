@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set
-from simulator.kernels.timing import Timing, without_idle
+from simulator.kernels.timing import Provenance, Timing, without_idle
+from simulator.kernels.transfer import Relative
 from simulator.operators.work import (
     AttentionShape,
     Collective,
@@ -17,6 +18,7 @@ from simulator.operators.work import (
     ElementwiseShape,
     GemmShape,
     GroupedGemmShape,
+    KernelShape,
     MatmulFormat,
     MoeShape,
     Work,
@@ -65,6 +67,7 @@ class EngineTraits:
     fused : fits of all-reduces with the residual norm in them, up to ``fused_bytes`` by number of devices
     launch_gap_s : device time between a kernel of a step and the next [s]
     tuned_share : share of the rate of tuned kernels that products and experts reach [-]
+    in_whole_runs : kinds of rows (`row_kind`) in the whole runs on this architecture that these numbers were fitted to
     """
 
     collective_lag_s: float = 0.0
@@ -77,10 +80,18 @@ class EngineTraits:
     fused_bytes: tuple[tuple[int, float], ...] = ()
     launch_gap_s: float = 0.0
     tuned_share: float = 1.0
+    in_whole_runs: frozenset[str] = frozenset()
 
     def kernel_of(self, weights: str, *, family: str) -> RecipeFits | None:
         """The fits that the engine's recipe names for a format."""
         return next((named for named in self.replaced if (named.family, named.weights) == (family, weights)), None)
+
+    def lent(self, relative: Relative, *, kind: str) -> Relative:
+        """``relative`` with its kernels known as parts of measured steps, where whole runs held such rows.
+
+        What they are off by is in the numbers that were fitted to those runs; the spread stays that of the transfer.
+        """
+        return replace(relative, known=Provenance.CALIBRATED) if kind in self.in_whole_runs else relative
 
     def largest_fused(self, shape: CollectiveShape) -> float:
         """The largest message of this group that is reduced and normed in one kernel [bytes]; 0 for none."""
@@ -161,6 +172,15 @@ def without(timing: Timing, part: Timing, *, floor_s: float = 0.0) -> Timing:
 
 
 NO_TRAITS = EngineTraits()
+
+
+def row_kind(shape: KernelShape) -> str:
+    """Kind of kernels that a row runs, as far as it matters for what whole runs say of them."""
+    match shape:
+        case AttentionShape(shared_kv=shared, head_dim=keys, v_head_dim=values):
+            return "latent_attention" if shared or keys != values else "attention"
+        case _:
+            return type(shape).__name__.removesuffix("Shape").lower()
 
 
 def slowest_lag(participants: int) -> float:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from simulator.errors import ProfileError
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Timing, widened
-from simulator.kernels.transfer import Relative, calibrated_relative, link_relative
+from simulator.kernels.transfer import Relative, calibrated_relative, link_relative, own_fits
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.hardware.calibration import (
@@ -74,8 +74,8 @@ class FitSet:
         return None
 
     def transferred(self, timing: Timing) -> Timing:
-        """``timing`` as known on this accelerator: wider and extrapolated where the fits are a relative's."""
-        return widened(timing, log_sigma_extra=self.relative.log_sigma_extra)
+        """``timing`` as known on this accelerator: wider and less known where the fits are a relative's."""
+        return widened(timing, log_sigma_extra=self.relative.log_sigma_extra, known=self.relative.known)
 
 
 @lru_cache(maxsize=512)
@@ -123,8 +123,7 @@ def _fit_set(
     order = [name for name in LIBRARY_ORDER[library] if (name, group) != (MEASURED_LIBRARY, "roofline")]
     for candidate in order:
         if calibration_name(hardware.name, library=candidate, group=group) in known:
-            relative = Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
-            return FitSet(group=group, library=candidate, relative=relative, profiles=profiles)
+            return FitSet(group=group, library=candidate, relative=own_fits(hardware.name), profiles=profiles)
     measured = [(candidate, _calibrated(candidate, group, profiles)) for candidate in order]
     # Another vendor's kernels are farther away than another library's.
     own_vendor = [
@@ -187,7 +186,7 @@ def measured_fits(hardware: AcceleratorSpec, *, profiles: str | None = None) -> 
 
 
 def _by_user(hardware: str) -> Relative:
-    return Relative(name=hardware, log_sigma_extra=0.0, reason="measured on this accelerator by its user")
+    return own_fits(hardware, reason="measured on this accelerator by its user")
 
 
 def given_fits(hardware: str, *, group: CalibrationGroup, fits: tuple[KernelFit, ...]) -> FitSet:

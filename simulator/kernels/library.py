@@ -25,6 +25,7 @@ from simulator.kernels.engine_traits import (
     narrowed_format,
     norm_pass,
     quantising_pass,
+    row_kind,
     scaling_pass,
     with_wait,
     without,
@@ -171,7 +172,7 @@ class KernelLibrary:
             fits=fits.fits,
             extends=extends,
             network=None if beyond is None else beyond.network,
-            relative=fits.relative,
+            relative=self.traits.lent(fits.relative, kind=row_kind(shape)),
         )
 
     def _gemm(self, work: Work, shape: GemmShape) -> Timing:
@@ -298,7 +299,8 @@ class KernelLibrary:
         price = _attention_model(choice.fit)
         lattice = fits.lattice(choice.fit)
         timing = price(shape, hardware=self.hardware, fit=choice.fit, lattice=lattice)
-        return fits.transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
+        lender = self.traits.lent(fits.relative, kind=row_kind(shape))
+        return replace(fits, relative=lender).transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
 
     def _attention_fits(self, shape: AttentionShape) -> FitSet | None:
         """The engine's own fits, or those of the library that measured the same kernel on as many KV heads."""
@@ -321,9 +323,8 @@ class KernelLibrary:
         """Price of a pass bound by memory."""
         fits = self.elementwise
         fit = fits.find(family="elementwise", fmt=STAND_IN_FORMAT, variant="pass") if fits else None
-        return elementwise_timing(
-            shape, hardware=self.hardware, fit=fit, relative=fits.relative if fits and fit else None
-        )
+        relative = self.traits.lent(fits.relative, kind=row_kind(shape)) if fits and fit else None
+        return elementwise_timing(shape, hardware=self.hardware, fit=fit, relative=relative)
 
     def _roofline(self, work: Work, *, family: str, fmt: str) -> Timing:
         """Three parameters of this family and format, or of the same family in bf16 with a wider spread."""

@@ -88,7 +88,7 @@ def elementwise_timing(
     provenance = Provenance.ASSUMED if fit is None else Provenance.CALIBRATED
     if relative is not None and relative.log_sigma_extra > 0:
         log_sigma = np.hypot(log_sigma, relative.log_sigma_extra)
-        provenance = max(provenance, Provenance.EXTRAPOLATED)
+        provenance = max(provenance, relative.known)
     busy = moved > 0
     zeros = np.zeros_like(moved)
     return Timing(

@@ -188,7 +188,7 @@ def cache_rate(library: KernelLibrary) -> CacheRate:
     fit = fits.find(family="elementwise", fmt=STAND_IN_FORMAT, variant="pass") if fits else None
     parameters = ASSUMED_PARAMETERS if fit is None else fit.parameters
     provenance = Provenance.ASSUMED if fit is None else Provenance.CALIBRATED
-    if fits is not None and fits.relative.log_sigma_extra > 0:
-        provenance = max(provenance, Provenance.EXTRAPOLATED)
+    if fits is not None:
+        provenance = max(provenance, fits.relative.known)
     reached = parameters["l2_speedup"] * parameters["memory_fraction"]
     return CacheRate(bytes_per_s=reached * library.hardware.memory_bytes_per_s, provenance=provenance)

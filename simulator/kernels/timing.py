@@ -109,14 +109,14 @@ class Terms:
     memory_s: Array
 
 
-def widened(timing: Timing, *, log_sigma_extra: float) -> Timing:
-    """``timing`` with a spread added in quadrature, and known as extrapolated; unchanged where nothing is added."""
+def widened(timing: Timing, *, log_sigma_extra: float, known: Provenance = Provenance.EXTRAPOLATED) -> Timing:
+    """``timing`` with a spread added in quadrature, at best ``known``; unchanged where nothing is added."""
     if log_sigma_extra == 0:
         return timing
     return replace(
         timing,
         log_sigma=np.hypot(timing.log_sigma, log_sigma_extra),
-        provenance=np.maximum(timing.provenance, float(Provenance.EXTRAPOLATED)),
+        provenance=np.maximum(timing.provenance, float(known)),
     )
 
 

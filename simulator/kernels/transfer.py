@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from simulator.errors import ProfileError
+from simulator.kernels.timing import Provenance
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.transfer import load_transfer_table
@@ -46,11 +47,18 @@ class Relative:
 
     log_sigma_extra : standard deviation that the transfer adds to log(measured / predicted), in quadrature
     reason : why this one, in words for the report
+    known : how well its fits are known on the other: calibrated on a sibling too
     """
 
     name: str
     log_sigma_extra: float
     reason: str
+    known: Provenance = Provenance.EXTRAPOLATED
+
+
+def own_fits(name: str, *, reason: str = "calibrated on this accelerator") -> Relative:
+    """An accelerator with fits of its own."""
+    return Relative(name=name, log_sigma_extra=0.0, reason=reason, known=Provenance.CALIBRATED)
 
 
 def _years_between(first: AcceleratorSpec, second: AcceleratorSpec) -> float:
@@ -156,7 +164,7 @@ def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[Accele
     [AIC2026]
     """
     if any(spec.name == hardware.name for spec in available):
-        return Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
+        return own_fits(hardware.name)
     chosen, distance = _nearest(hardware, available, lambda spec: kernel_distance(hardware, relative=spec))
     return Relative(
         name=chosen.name,
@@ -165,7 +173,21 @@ def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[Accele
             f"fits of {chosen.name} ({chosen.architecture}) on the datasheet of {hardware.name} "
             f"({hardware.architecture}), distance {distance:.1f}"
         ),
+        known=Provenance.CALIBRATED if are_siblings(hardware, chosen) else Provenance.EXTRAPOLATED,
     )
+
+
+def are_siblings(hardware: AcceleratorSpec, other: AcceleratorSpec) -> bool:
+    """Whether two accelerators are the same dies with other memory, links or clocks: as many compute units of one
+    architecture, and ridge points no farther apart than of the pairs that were left out of each other's fits.
+
+    References
+    ----------
+    [AIC2026]
+    """
+    if hardware.architecture != other.architecture or hardware.compute_units != other.compute_units:
+        return False
+    return round(kernel_distance(hardware, relative=other), 3) <= load_transfer_table().farthest_sibling
 
 
 def link_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSpec]) -> Relative:
@@ -176,13 +198,15 @@ def link_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorS
     [AIC2026]
     """
     if any(spec.name == hardware.name and spec.scale_up.kind == hardware.scale_up.kind for spec in available):
-        return Relative(name=hardware.name, log_sigma_extra=0.0, reason="calibrated on this accelerator")
+        return own_fits(hardware.name)
     chosen, distance = _nearest(hardware, available, lambda spec: link_distance(hardware, relative=spec))
     log_sigma = float(np.interp(distance, LINK_DISTANCE, LINK_LOG_SIGMA))
-    if _link_family(hardware.scale_up.kind) == HOST_LINK:
+    over_host = _link_family(hardware.scale_up.kind) == HOST_LINK
+    if over_host:
         log_sigma = max(log_sigma, HOST_LOG_SIGMA)
     return Relative(
         name=chosen.name,
         log_sigma_extra=log_sigma,
         reason=f"collectives of {chosen.name} ({chosen.scale_up.kind}) scaled to {hardware.scale_up.kind}",
+        known=Provenance.EXTRAPOLATED if distance or over_host else Provenance.CALIBRATED,
     )

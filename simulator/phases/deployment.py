@@ -222,6 +222,7 @@ def _traits(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits:
         side_stream_tokens=profile.side_stream_tokens,
         launch_gap_s=profile.overheads.launch_gap_s,
         tuned_share=profile.overheads.tuned_share,
+        in_whole_runs=frozenset(profile.whole_runs.get(hardware.architecture, ())),
     )
     if not profile.matrix_groups:
         return traits

@@ -5,10 +5,19 @@ import pytest
 
 from simulator.engine.runs.scenario_setup import deployment_of
 from simulator.kernels.fits import fit_set
+from simulator.kernels.library import kernel_library
+from simulator.kernels.timing import Provenance
+from simulator.kernels.transfer import are_siblings
 from simulator.operators.step_shape import decode_step
+from simulator.operators.work import AttentionShape, GemmShape, MatmulFormat
+from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.documents import validate
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype
 from simulator.specs.question.scenario import ScenarioSpec
 
 MODELS = [
@@ -19,6 +28,7 @@ MODELS = [
     ("vllm", "qwen3-235b-a22b", "fp8", 4),
 ]
 BATCHES = np.array([1.0, 8.0, 64.0, 256.0])
+PLAIN = MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16)
 ROUGH = 0.02
 """Fits of one chip have corrections that those of its sibling, in the same place, do not: a fiftieth either way."""
 
@@ -43,6 +53,48 @@ def test_more_bandwidth_or_clock_is_never_slower_and_gains_no_more_than_its_shar
     peak = ours.peak_flops_per_s["bf16"] / theirs.peak_flops_per_s["bf16"]
     assert np.all(ratio > 1 - ROUGH)
     assert np.all(ratio < max(bandwidth, peak) * (1 + ROUGH))
+
+
+def test_siblings_are_the_same_dies_with_other_memory() -> None:
+    pairs = [("mi300x", "mi325x"), ("mi355x", "mi350x"), ("h100", "h200"), ("a100", "a100-sxm-40gb"), ("h100", "h800")]
+    others = [("h100", "h100-pcie"), ("h100", "h20"), ("mi300x", "mi355x"), ("h100", "b200"), ("l40s", "l4")]
+    for kin, expected in ((pairs, True), (others, False)):
+        for one, other in kin:
+            ours, theirs = load_hardware(one), load_hardware(other)
+            assert are_siblings(ours, theirs) == are_siblings(theirs, ours) == expected, (one, other)
+
+
+@pytest.mark.parametrize(("sibling", "measured"), [("mi325x", "mi300x"), ("mi350x", "mi355x"), ("h800", "h100")])
+def test_a_siblings_products_are_calibrated_and_wider(sibling: str, measured: str) -> None:
+    shape = GemmShape(m=np.array([64.0]), n=7168, k=4096, format=PLAIN)
+    own, lent = (kernel_library(load_hardware(name), library="sglang").product(shape) for name in (measured, sibling))
+    assert own is not None
+    assert lent is not None
+    assert own.provenance[0] == lent.provenance[0] == Provenance.CALIBRATED
+    assert lent.log_sigma[0] > own.log_sigma[0]
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "known"),
+    [
+        ("vllm", "llama-3.1-70b", Provenance.CALIBRATED),
+        ("sglang", "deepseek-r1", Provenance.CALIBRATED),
+        ("vllm", "deepseek-r1", Provenance.EXTRAPOLATED),
+        ("tgi", "llama-3.1-70b", Provenance.EXTRAPOLATED),
+    ],
+)
+def test_a_borrowed_kernel_is_calibrated_where_whole_runs_held_it(engine: str, model: str, known: Provenance) -> None:
+    replica = deploy(
+        model=load_model(model),
+        hardware=load_hardware("mi355x"),
+        parallelism=ParallelismSpec(tp_size=8),
+        engine=EngineSpec(name=engine),
+    )
+    step = estimate_step(replica, decode_step(sequences=64, context=1000))
+    attention = next(row for row in step.rows if isinstance(row.work.shape, AttentionShape))
+    assert attention.timing.provenance[0] == known
+    # The width is that of the transfer, whatever the word.
+    assert attention.timing.log_sigma[0] > 0.4
 
 
 @pytest.mark.parametrize("group", ["attention", "elementwise"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simulator.specs.hardware.calibration import CORRECTION_STEP, _read_array, _StoredArrays
+from simulator.specs.hardware.calibration import CORRECTION_STEP, StoredArrays, _read_array
 from simulator.specs.profiles import profile_root
 
 SHIPPED = sorted((profile_root("hardware_profiles") / "calibration").glob("h100-sxm-80gb--*.npz"))
@@ -35,7 +35,7 @@ def test_shipped_arrays_are_those_that_numpy_reads(path: Path, monkeypatch: pyte
         raise AssertionError("a shipped array is not read in the short way")
 
     monkeypatch.setattr(np.lib.format, "read_array", slowly)
-    stored = _StoredArrays(path)
+    stored = StoredArrays(path)
     assert list(stored) == list(expected)
     assert len(stored) == len(expected)
     for key in stored:
@@ -63,4 +63,4 @@ def test_a_file_cut_short_is_refused() -> None:
 
 def test_an_unknown_array_is_a_missing_key() -> None:
     with pytest.raises(KeyError):
-        _StoredArrays(SHIPPED[0])["nothing of this name"]
+        StoredArrays(SHIPPED[0])["nothing of this name"]

@@ -9,13 +9,20 @@ import pandas as pd
 import pytest
 
 from simulator.fitting.three_parameter import roofline_seconds
-from simulator.kernels.correction import Lattice
+from simulator.kernels.correction import Lattice, lattice_of
 from simulator.specs.documents import read_yaml, validate
-from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit, LatticeSpec
+from simulator.specs.hardware.calibration import (
+    CORRECTION_STEP,
+    CalibrationSpec,
+    KernelFit,
+    LatticeSpec,
+    StoredArrays,
+    packed_corrections,
+)
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 from validation.fit import gemm, three_parameter
-from validation.fit.corrected import Fitted, Predicted, box_of, lattice_nodes, rounded, scored, write_fits
+from validation.fit.corrected import Fitted, Predicted, box_of, kept_fits, lattice_nodes, rounded, scored, write_fits
 from validation.fit.residuals import NOT_SCORED
 from validation.silicon.formats import EXPERT_FORMATS, GEMM_FORMATS, PRODUCT_FORMATS
 
@@ -76,8 +83,8 @@ def test_products_are_fitted_scored_and_written(tmp_path: Path) -> None:
     assert fit.box["m"] == (1.0, 8192.0)
     assert fit.correction is not None
     with np.load(path.with_suffix(".npz")) as arrays:
-        assert set(arrays.files) == {"gemm.bf16", "gemm.bf16.m", "gemm.bf16.n", "gemm.bf16.k"}
-        assert arrays["gemm.bf16"].shape == tuple(len(arrays[f"gemm.bf16.{axis}"]) for axis in "mnk")
+        assert set(arrays.files) == {"gemm.bf16", "m", "n", "k"}
+        assert arrays["gemm.bf16"].shape == tuple(len(arrays[axis]) for axis in "mnk")
 
 
 def test_formats_that_both_tables_name_are_the_same_but_for_scales_of_4_bit_experts() -> None:
@@ -119,9 +126,10 @@ def test_the_score_counts_the_correction_and_the_physics_apart() -> None:
     assert found.key == "gemm.bf16"
 
 
-def test_rounding_moves_no_value_by_more_than_half_a_256th() -> None:
-    exact = lattice(tuple(np.random.default_rng(0).normal(0.0, 0.3, 50)))
-    assert np.abs(rounded(exact).values - exact.values).max() <= 1 / 512 + 1e-12
+def test_what_is_scored_is_what_the_file_keeps() -> None:
+    shipped = rounded(lattice(tuple(np.random.default_rng(0).normal(0.0, 0.3, 50))))
+    read = packed_corrections(shipped.values) * CORRECTION_STEP
+    np.testing.assert_allclose(read, shipped.values, atol=1e-12)
 
 
 def test_nodes_enclose_the_points_in_whole_octaves() -> None:
@@ -146,3 +154,29 @@ def test_nothing_fitted_writes_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     write_fits([fitted], group="gemm", directory=tmp_path, **where)
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".npz", ".yaml"]
+
+
+def test_fits_that_are_not_made_again_keep_their_lattices(tmp_path: Path) -> None:
+    where = {"hardware": "h100-sxm-80gb", "library": "vllm", "version": "1", "split": "none"}
+    values = {"gemm.bf16": (0.0, 0.1), "gemm.fp8": (0.2, -0.3), "gemm.int8": (0.1, 0.0, 0.4)}
+    fits = [
+        Fitted(
+            fit=draft().model_copy(
+                update={"format": key.removeprefix("gemm."), "correction": LatticeSpec(file="x", key=key, axes=("m",))}
+            ),
+            lattice=lattice(of),
+            physics_mape=0.1,
+        )
+        for key, of in values.items()
+    ]
+    write_fits(fits, group="gemm", directory=tmp_path, **where)
+    path = tmp_path / "h100-sxm-80gb--vllm.gemm.yaml"
+    for _ in range(2):
+        kept = kept_fits(path, made_again=lambda fit: fit.format == "bf16")
+        write_fits(fits[:1], group="gemm", directory=tmp_path, kept=kept, **where)
+    stored = StoredArrays(path.with_suffix(".npz"))
+    for item in fits:
+        read = lattice_of(item.fit.correction, stored)
+        assert read is not None
+        assert np.array_equal(read.nodes[0], item.lattice.nodes[0])
+        np.testing.assert_allclose(read.values, item.lattice.values, atol=1e-12)

@@ -11,9 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.fitting.kernel_fits import fit_error
-from simulator.kernels.correction import Lattice
+from simulator.kernels.correction import Lattice, lattice_of
 from simulator.specs.documents import read_yaml, validate
-from simulator.specs.hardware.calibration import CalibrationGroup, CalibrationSpec, KernelFit
+from simulator.specs.hardware.calibration import (
+    CORRECTION_STEP,
+    CalibrationGroup,
+    CalibrationSpec,
+    KernelFit,
+    StoredArrays,
+)
 from validation.fit.files import lattice_arrays, write_calibration
 from validation.silicon.tables import SOURCE
 
@@ -48,17 +54,13 @@ def kept_fits(path: Path, *, made_again: Callable[[KernelFit], bool]) -> Kept | 
         return None
     before = validate(CalibrationSpec, read_yaml(path), where=str(path))
     fits = tuple(fit for fit in before.fits if not made_again(fit))
-    keys = [fit.correction.key for fit in fits if fit.correction is not None]
-    with np.load(path.with_suffix(".npz")) as stored:
-        own = [name for key in keys for name in stored.files if name == key or name in _axes_of(key, fits)]
-        arrays = {name: stored[name] for name in own}
+    stored = StoredArrays(path.with_suffix(".npz"))
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for fit in fits:
+        lattice = lattice_of(fit.correction, stored)
+        if fit.correction is not None and lattice is not None:
+            arrays |= lattice_arrays(lattice, key=fit.correction.key)
     return Kept(fits=fits, arrays=arrays)
-
-
-def _axes_of(key: str, fits: Sequence[KernelFit]) -> set[str]:
-    """Names of the node arrays of one lattice: a key may begin another's."""
-    corrections = (fit.correction for fit in fits)
-    return {f"{key}.{axis}" for found in corrections if found and found.key == key for axis in found.axes}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +85,8 @@ def scored(
 
 
 def rounded(lattice: Lattice) -> Lattice:
-    """Values to the nearest 1/256, far below the noise of one measurement: the file compresses to half."""
-    return replace(lattice, values=np.round(lattice.values * 256.0) / 256.0)
+    """The lattice as its file keeps it."""
+    return replace(lattice, values=np.round(lattice.values / CORRECTION_STEP) * CORRECTION_STEP)
 
 
 def box_of(points: Array, *, axes: tuple[str, ...]) -> dict[str, tuple[float, float]]:

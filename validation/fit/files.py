@@ -122,6 +122,7 @@ def write_vendor_fits(
     vendor: str,
     overheads: Mapping[str, float],
     spread: float,
+    whole_runs: Mapping[str, tuple[str, ...]],
     note: str,
     before: str | None = None,
     directory: Path | None = None,
@@ -143,6 +144,7 @@ def write_vendor_fits(
         overheads=fits.overheads.model_copy(update=_rounded(overheads, digits=4)),
         spread=fits.spread.model_copy(update=dict.fromkeys(("ttft", "tpot", "e2e", "loops"), round(spread, 3))),
         sources={"overheads": source, "spread": source.model_copy(update={"note": "of TPOT; that of TTFT is assumed"})},
+        whole_runs=dict(whole_runs),
     )
     kept = fits.vendors.get(vendor, VendorFit.model_validate(fit.model_dump()))
     if before is not None:

@@ -23,8 +23,11 @@ from simulator.engine.runs.answers import run_of
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
+from simulator.kernels.engine_traits import row_kind
 from simulator.kernels.timing import DEVIATE, LEVEL
+from simulator.operators.step_shape import decode_step
 from simulator.phases.deployment import Deployment
+from simulator.phases.step import estimate_step
 from simulator.specs.documents import validate
 from simulator.specs.engine.engine import load_engine
 from simulator.specs.loading import load_hardware
@@ -98,6 +101,15 @@ def _with(deployment: Deployment, values: Mapping[str, float]) -> Deployment:
     traits = replace(deployment.kernels.traits, launch_gap_s=overheads.launch_gap_s, tuned_share=overheads.tuned_share)
     engine = replace(deployment.engine, overheads=overheads)
     return replace(deployment, engine=engine, kernels=replace(deployment.kernels, traits=traits))
+
+
+def whole_runs(cases: Sequence[Case]) -> dict[str, tuple[str, ...]]:
+    """Kinds of operator rows in the runs' steps, by architecture."""
+    kinds: dict[str, set[str]] = {}
+    for case in cases:
+        rows = estimate_step(case.deployment, decode_step(sequences=1, context=1)).rows
+        kinds.setdefault(case.deployment.hardware.architecture, set()).update(row_kind(row.work.shape) for row in rows)
+    return {architecture: tuple(sorted(found)) for architecture, found in sorted(kinds.items())}
 
 
 def own_errors(cases: Sequence[Case]) -> Array:
@@ -222,6 +234,7 @@ def main() -> None:
                 before=later_release(engine, vendor=vendor) if mode == "aggregated" else None,
                 overheads=overheads_of(fitted.values, mode != "aggregated"),
                 spread=spread_of(fitted),
+                whole_runs=whole_runs(cases),
                 note=f"Three numbers for all models. Leave one {fitted.left_out} out: TPOT {errors[0]:.1%}, tokens/s "
                 f"{errors[1]:.1%}. The other overheads are those of the engine elsewhere.",
             )

@@ -111,7 +111,7 @@ def _timing(priced: _PricedCollective, *, busy: NDArray[np.bool_], wire_s: Array
     log_sigma, provenance = priced.log_sigma, priced.provenance
     if relative is not None and relative.log_sigma_extra > 0:
         log_sigma = np.hypot(log_sigma, relative.log_sigma_extra)
-        provenance = np.maximum(provenance, float(Provenance.EXTRAPOLATED))
+        provenance = np.maximum(provenance, float(relative.known))
     zeros = np.zeros_like(priced.seconds)
     return Timing(
         seconds=np.where(busy, priced.seconds, 0.0),

@@ -196,8 +196,9 @@ def _kernels(studies: Studies) -> Table:
         "Kernels of a step",
         columns("Kernels", "How they are known", words=("Kernels", "How they are known")),
         [(name, worst[name]) for name in sorted(worst, key=lambda name: (-levels[name], name))],
-        note="Calibrated: fitted on measurements of this accelerator; extrapolated: outside the measured shapes "
-        "or from the nearest relative; assumed: a plain roofline.",
+        note="Calibrated: fitted on kernels or whole runs of this accelerator or of a sibling (the same dies with "
+        "other memory); extrapolated: outside the measured shapes, or from a farther relative; assumed: a plain "
+        "roofline.",
     )
 
 

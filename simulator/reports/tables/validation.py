@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from simulator.kernels.fits import fit_set
 from simulator.kernels.timing import Provenance
 from simulator.reports.charts.validation import value_text
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.tables.scorecard import KernelScore, error_score, kernel_scores
-from simulator.specs.hardware.calibration import calibrated_hardware
-from simulator.specs.loading import list_hardware
+from simulator.specs.loading import list_hardware, load_hardware
 from simulator.specs.measured.validation_rows import ValidationRow
 
 SOURCE_COLUMNS = ("source", "metric", "runs", "mean error", "median", "bias", "in 80 % interval")
@@ -157,12 +157,13 @@ def kernel_rows(hardware: str, *, library: str, profiles: str | None = None) -> 
 
 
 def known_rows(*, library: str, profiles: str | None = None) -> list[tuple[str, str]]:
-    """Every accelerator, and whether its kernels were measured or are derived, in the order of KNOWN_COLUMNS."""
-    measured = set(calibrated_hardware(library, group="gemm", profiles=profiles))
-    return [
-        (
-            name,
-            "calibrated on its own measured kernels" if name in measured else "extrapolated from its nearest relative",
-        )
-        for name in list_hardware(profiles=profiles)
-    ]
+    """Every accelerator, and on whose products its kernels were measured, in the order of KNOWN_COLUMNS."""
+    rows = []
+    for name in list_hardware(profiles=profiles):
+        fits = fit_set(load_hardware(name, profiles=profiles), library=library, group="gemm", profiles=profiles)
+        assert fits is not None, "products are measured on some accelerator"
+        relative = fits.relative
+        whose = "its own" if relative.name == name else f"{relative.name}'s"
+        how = "on" if relative.known is Provenance.CALIBRATED else "from"
+        rows.append((name, f"{relative.known.label} {how} {whose} measured kernels"))
+    return rows

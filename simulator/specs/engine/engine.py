@@ -247,6 +247,7 @@ class EngineProfile(Spec):
     overheads: EngineOverheads
     spread: EngineSpread
     sources: dict[str, Source]
+    whole_runs: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     releases: dict[str, EngineRelease] = Field(default_factory=dict)
     rules: dict[str, tuple[LimitRule, ...]] = Field(default_factory=dict)
     vendors: dict[str, VendorFit] = Field(default_factory=dict)
@@ -289,7 +290,7 @@ class EngineProfile(Spec):
         if vendor not in self.vendors:
             return self
         fit = self.vendors[vendor].at(version or self.version)
-        return self.model_copy(update={"overheads": fit.overheads, "spread": fit.spread})
+        return self.model_copy(update={"overheads": fit.overheads, "spread": fit.spread, "whole_runs": fit.whole_runs})
 
     def on_host(self, host_speed: float) -> EngineProfile:
         """The profile on a host of another speed."""

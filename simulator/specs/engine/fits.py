@@ -84,11 +84,15 @@ class EngineSpread(Spec):
 
 
 class EngineFit(Spec):
-    """What was fitted to measured runs of one release of an engine."""
+    """What was fitted to measured runs of one release of an engine.
+
+    whole_runs : kinds of operator rows in the steps of those runs, by architecture
+    """
 
     overheads: EngineOverheads
     spread: EngineSpread
     sources: dict[str, Source]
+    whole_runs: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 class VendorFit(EngineFit):

@@ -181,7 +181,7 @@ def packed_corrections(values: NDArray[np.float64]) -> NDArray[np.generic]:
     return steps.astype(np.int8 if np.abs(steps).max(initial=0.0) <= np.iinfo(np.int8).max else np.int16)
 
 
-class _StoredArrays(Mapping[str, NDArray[np.float64]]):
+class StoredArrays(Mapping[str, NDArray[np.float64]]):
     """Arrays of a binary file, each unpacked when it is first asked for: a plan needs few of a file's many."""
 
     def __init__(self, path: Path) -> None:
@@ -214,4 +214,4 @@ def load_arrays(
     binary = path.with_name(path.stem + ".npz") if path is not None else None
     if binary is None or not binary.is_file():
         return {}
-    return _StoredArrays(binary)
+    return StoredArrays(binary)

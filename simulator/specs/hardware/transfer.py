@@ -53,6 +53,12 @@ class TransferTable(Spec):
     nearest: tuple[TransferRow, ...]
     other_generation: tuple[TransferRow, ...]
 
+    @property
+    def farthest_sibling(self) -> float:
+        """The farthest that fits were carried within an architecture, where the accelerator had no part in them."""
+        # Another architecture is at least one generation away.
+        return max(row.distance for row in self.nearest if row.distance < 1)
+
     @field_validator("curve")
     @classmethod
     def _rises(cls, curve: tuple[TransferPoint, ...]) -> tuple[TransferPoint, ...]:

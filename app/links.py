@@ -11,8 +11,8 @@ import streamlit as st
 
 from app import baseline, question, widgets
 from app.uploaded import FILES, has_files, shared_id
+from simulator import __version__
 from simulator.specs.measured.validation_rows import library_digest
-from simulator.version import __version__
 
 _ASKED, _COMPLAINTS, _HISTORY, _OPENED, _SAID = "_asked", "_complaints", "_history", "_opened", "_said"
 VERSION, SAID = "v", "said"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from simulator.version import __version__
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from simulator.api import (

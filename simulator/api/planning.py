@@ -170,14 +170,15 @@ def report_files(
 
 def reported_plan(spec: PlanSpec, *, out: str, force: bool, flag: str) -> ReportAnswer:
     """The plan of ``spec`` without what only its report needs, after that was written; a refusal's is raised."""
-    from simulator.planner.plan import answered_in_full, as_asked
+    from simulator.planner.plan import answered_in_full
+    from simulator.planner.studies.registry import only_asked
 
     try:
         found = answered_in_full(spec)
     except InfeasibleError as error:
         _refused(error, spec=spec, out=out, flag=flag)
         raise
-    return ReportAnswer(as_asked(found), report_files(found, spec=spec, out=out, force=force, flag=flag))
+    return ReportAnswer(only_asked(found), report_files(found, spec=spec, out=out, force=force, flag=flag))
 
 
 def report_schema() -> str:

@@ -11,6 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simulator import __version__
 from simulator.api.results import Answer, Cells, Document
 from simulator.api.sweep_points import (
     ANSWER_COLUMNS,
@@ -34,7 +35,6 @@ from simulator.reports.tables.sweep_parts import (
 )
 from simulator.specs.measured.validation_rows import library_digest
 from simulator.specs.question.sweep import SweepPoints, SweepSpec, read_sweep
-from simulator.version import __version__
 
 if TYPE_CHECKING:
     from simulator.reports.charts.chart import Chart

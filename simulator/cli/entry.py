@@ -15,10 +15,10 @@ from typing import Any, get_args
 import typer
 from typer.core import TyperOption
 
+from simulator import __version__
 from simulator.errors import LONGEST_VALUE, ExitCode, RoofcastError, did_you_mean, one_line, shown
 from simulator.reports.words.flags import error_line
 from simulator.specs.base import LARGEST_INTEGER
-from simulator.version import __version__
 
 _INTEGER = re.compile(r"[-+]?[0-9]+(?:\.0*)?")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")

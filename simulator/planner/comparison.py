@@ -14,7 +14,6 @@ from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.errors import RoofcastError
 from simulator.planner.money.market import PriceRule, market_price
-from simulator.planner.search.format_quality import AnswerQuality, answer_quality
 from simulator.specs.loading import load_prices
 from simulator.specs.model.architecture import AttentionSpec, MoeSpec
 from simulator.specs.model.loading import load_model
@@ -23,7 +22,7 @@ from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.scenario_changes import FLAG, ScenarioChange, changed_scenario
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.techniques.quality import other_model_note
+from simulator.techniques.quality import AnswerQuality, answer_quality, other_model_note
 from simulator.units import MEGA, SECONDS_PER_HOUR
 
 BASE_NAME = "As published"

@@ -23,7 +23,7 @@ from simulator.planner.search.candidates import platforms
 from simulator.planner.search.default_format import format_assumptions
 from simulator.planner.search.question import Question, price_assumptions, resolve
 from simulator.planner.search.search import try_platforms
-from simulator.planner.studies.registry import KINDS, has_studies, only_asked, with_report_studies, with_studies
+from simulator.planner.studies.registry import KINDS, has_studies, with_report_studies, with_studies
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
@@ -188,8 +188,3 @@ def completed(plan: CapacityPlan) -> CapacityPlan:
     asked = plan.basis.question
     found = with_report_studies(plan, replace(asked, spec=full_question(asked.spec)), shown=plan.basis.shown)
     return replace(found, warnings=plan.warnings)
-
-
-def as_asked(plan: CapacityPlan) -> CapacityPlan:
-    """``plan`` without the studies that its question does not ask for."""
-    return only_asked(plan)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
+from simulator.planner.candidate import NO_TECHNIQUES, Platform
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import (
@@ -21,7 +22,7 @@ from simulator.planner.records import (
     SmallerUnpriced,
     StalePrice,
 )
-from simulator.planner.search.candidates import NO_TECHNIQUES, Platform, platforms
+from simulator.planner.search.candidates import platforms
 from simulator.planner.search.default_format import leaves_format_open
 from simulator.planner.search.question import Question
 from simulator.specs.money.prices import PriceProfile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.errors import RoofcastError
-from simulator.planner.search.candidates import Candidate
+from simulator.planner.candidate import Candidate
 from simulator.units import GIGA, percent_text
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from simulator.planner.candidate import Candidate
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Role
-from simulator.planner.search.candidates import Candidate
 from simulator.planner.verification.simulation import small_group
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
+from simulator import __version__
 from simulator.engine.lanes.load_curve import lanes
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.transformer import ParameterCounts, is_encoder_only, parameter_counts
@@ -25,7 +26,6 @@ from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import OwnershipProfile, load_ownership
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan import PlanSpec
-from simulator.version import __version__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What is published about the quality of a compressed model; nothing is inferred from other models.
+"""What is published about answers under other formats and techniques; nothing is inferred from other models.
 
 Weights in 16 bit and none removed are the model itself. Everything else is either in the table for this very model
 and method, or unknown; published figures of other models are shown beside it as evidence, not as an estimate.
@@ -11,16 +11,24 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from simulator.errors import RoofcastError
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.formats.schemes import DEFAULT_GROUP_SIZE
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.specs.measured.quality import DENSE, QualityRow, QualityTable, load_quality_table
-from simulator.specs.model.precision import BITS, Dtype
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.spellings import plain_word
 
 _SCHEME = re.compile(r"(gptq|awq|rtn)(?:-([2348])-?bit)?(?:-g(\d+))?")
 DEFAULT_WEIGHT_BITS = 4
 """Of gptq, awq and rtn where the name says no width (operators/schemes.py)."""
+UNCHANGED = "as published"
+_VERIFIED = "as published: the model itself verifies every guess"
+_NOTHING = "unknown, nothing published in the table"
+_UNPUBLISHED = ("contextual_sparsity", "adapters", "structure", "early_exit")
+"""Techniques that change answers; the table holds nothing on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,3 +155,53 @@ def published_quality(model: str, compression: Compression | None) -> Quality:
         evidence=tuple(row for row in matching if row.model != name),
         table=table,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerQuality:
+    """loss : published rise of a metric over the dense model, as a fraction; 0 where answers stay, None if unknown."""
+
+    loss: float | None
+    note: str
+
+    def within(self, allowed: float | None) -> bool:
+        """Whether the loss is known and allowed; everything is where ``allowed`` is None."""
+        return allowed is None or (self.loss is not None and self.loss <= allowed)
+
+
+def _compressed(model: ModelSpec, precision: PrecisionSpec, techniques: TechniquesSpec) -> AnswerQuality:
+    try:
+        plan = precision_plan(model, precision)
+    except RoofcastError:
+        return AnswerQuality(loss=None, note="quality unknown")
+    compression = compression_of(scheme=precision.scheme, plan=plan, techniques=techniques)
+    found = published_quality(model.profile, compression)
+    if found.is_lossless:
+        return AnswerQuality(loss=0.0, note=UNCHANGED)
+    return AnswerQuality(loss=found.loss, note=found.sentence)
+
+
+def answer_quality(
+    model: ModelSpec, precision: PrecisionSpec, techniques: TechniquesSpec | None = None
+) -> AnswerQuality:
+    """Of number formats and techniques together: the losses add up, and one that is unknown leaves all unknown.
+
+    A loss is the rise of a published metric, perplexity where there is one, over the model as published.
+    """
+    spec = techniques or TechniquesSpec()
+    names = [field.replace("_", " ") for field in _UNPUBLISHED if getattr(spec, field) is not None]
+    names += ["mixed number formats"] if precision.mixed else []
+    parts = [AnswerQuality(loss=None, note=f"{name}: {_NOTHING}") for name in names]
+    if precision.scheme is not None or precision.weights is not None or spec.sparsity is not None:
+        parts.append(_compressed(model, precision, spec))
+    if precision.kv_cache is not None and BITS[precision.kv_cache] < BITS[Dtype.BF16]:
+        parts.append(AnswerQuality(loss=None, note=f"{precision.kv_cache} KV cache: {_NOTHING}"))
+    if spec.kv_policy is not None:
+        parts.append(AnswerQuality(loss=None, note=f"{spec.kv_policy.method}: {_NOTHING}"))
+    if spec.speculation is not None:
+        parts.append(AnswerQuality(loss=0.0, note=_VERIFIED))
+    changed = [part for part in parts if part.loss != 0]
+    losses = [part.loss for part in changed]
+    known = sum(loss for loss in losses if loss is not None)
+    notes = [part.note for part in changed] or [part.note for part in parts] or [UNCHANGED]
+    return AnswerQuality(loss=None if None in losses else known, note="; ".join(dict.fromkeys(notes)))

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from simulator.engine.pools import Pool
 from simulator.engine.runs.disaggregation import serve_disaggregated
 from simulator.errors import RoofcastError
+from simulator.planner.candidate import Candidate
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.constraints import fleet_limits
 from simulator.planner.fleet.fleet import pack, size
@@ -29,7 +30,7 @@ from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
 from simulator.planner.reasons import Rejection
 from simulator.planner.records import Objective
-from simulator.planner.search.candidates import Candidate, candidates, platforms
+from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.wide_search import candidate_of, screen_pools, screen_space
 from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pools

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from simulator.planner.candidate import Candidate
 from simulator.planner.plan import plan_capacity
 from simulator.planner.reasons import Rejection
-from simulator.planner.search import search
-from simulator.planner.search.candidates import Candidate, candidates, platforms
+from simulator.planner.search import evaluated_once
+from simulator.planner.search.candidates import candidates, platforms
+from simulator.planner.search.evaluated_once import evaluate_ahead, evaluate_once
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.search.search import evaluate_ahead, evaluate_once
 from simulator.planner.serving.replica import Policy
 from simulator.planner.serving.shapes import Aggregated, evaluate
 from simulator.specs.question.plan import plan_spec
@@ -60,7 +61,7 @@ def test_another_rate_works_out_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(*args: object, **words: object) -> None:
         raise AssertionError("evaluated again")
 
-    monkeypatch.setattr(search, "evaluate_prepared", refuse)
+    monkeypatch.setattr(evaluated_once, "evaluate_prepared", refuse)
     small, large = (plan_capacity(plan_spec({**fixed, "rps": rate})) for rate in (20.0, 2000.0))
     assert small.best.replicas < large.best.replicas
 
@@ -112,7 +113,7 @@ def test_other_objectives_and_another_load_price_nothing(monkeypatch: pytest.Mon
     def refuse(*args: object, **words: object) -> None:
         raise AssertionError("priced again")
 
-    monkeypatch.setattr(search, "prepare_all", refuse)
+    monkeypatch.setattr(evaluated_once, "prepare_all", refuse)
     tighter, _ = _question(ttft_p95=0.3)
     found = _outcome(tighter, candidate, policy=replace(question.policy, utilization=0.6))
     fresh = evaluate(

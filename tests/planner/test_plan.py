@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.errors import InfeasibleError, ProfileError, RoofcastError
+from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
 from simulator.planner.fleet.fleet import Trial, pack
@@ -18,7 +19,7 @@ from simulator.planner.money.market import PriceRule, market_price
 from simulator.planner.plan import plan_capacity
 from simulator.planner.reasons import Rejection
 from simulator.planner.records import Objective
-from simulator.planner.search.candidates import Candidate, Platform, platforms
+from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Policy
 from simulator.planner.serving.shapes import Aggregated, evaluate, replicas_for

@@ -13,7 +13,6 @@ from simulator.planner.gap.changes import GapState
 from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
-from simulator.planner.search.format_quality import answer_quality
 from simulator.planner.serving.replica_curve import bubble_factor
 from simulator.planner.serving.replica_load import replica_load
 from simulator.planner.verification.simulation import steady_check
@@ -22,6 +21,7 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.techniques import TechniquesSpec
+from simulator.techniques.quality import answer_quality
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 
 MODEL = "llama-3.1-8b"

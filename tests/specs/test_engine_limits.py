@@ -6,7 +6,7 @@ import pytest
 
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
-from simulator.planner.search.candidates import Platform
+from simulator.planner.candidate import Platform
 from simulator.planner.search.search_space import own_limits
 from simulator.reports.words.assumptions import assumption_texts
 from simulator.specs.documents import validate

@@ -17,6 +17,7 @@ from dataclasses import asdict, astuple, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
+from simulator import __version__
 from simulator.api.scored_runs import predicted_rows, run_facts
 from simulator.specs.measured.validation_rows import (
     ValidationRow,
@@ -26,7 +27,6 @@ from simulator.specs.measured.validation_rows import (
     validation_heading,
 )
 from simulator.specs.measured.whole_runs import PackedRuns, RunsOrigin, packed_text, runs_file
-from simulator.version import __version__
 from validation.commands import exit_code_of
 from validation.end_to_end.inferencex import MODES, load_disaggregated, load_inferencex
 from validation.end_to_end.serving import METRICS, deployment_of, load_serving, predicted_stages, stage_metric

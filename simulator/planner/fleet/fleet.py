@@ -9,6 +9,7 @@ from math import exp
 from typing import TYPE_CHECKING
 
 from simulator.kernels.timing import Provenance
+from simulator.planner.candidate import NO_TECHNIQUES, Platform
 from simulator.planner.fleet.records import (
     DEFAULT_MTTR_HOURS,
     DEFAULT_SPARES,
@@ -26,7 +27,6 @@ from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.reasons import Rejection
 from simulator.planner.records import Demand, Objective
-from simulator.planner.search.candidates import NO_TECHNIQUES, Platform
 from simulator.planner.serving.limits import DEVIATE_80, limiting_resource, operating_steps
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import Counts, Shape, at_counts_of_all, replicas_for
@@ -35,7 +35,7 @@ from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
-    from simulator.planner.search.format_quality import AnswerQuality
+    from simulator.techniques.quality import AnswerQuality
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +261,7 @@ def fleet_power(sized: Sized) -> FleetPower:
 
 def quality_of(shape: Shape) -> AnswerQuality:
     """What is published about the answers of a replica."""
-    from simulator.planner.search.format_quality import answer_quality
+    from simulator.techniques.quality import answer_quality
 
     candidate = shape.candidate
     return answer_quality(shape.replica.deployment.model, candidate.precision, candidate.techniques)

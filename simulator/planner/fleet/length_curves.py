@@ -10,9 +10,9 @@ from math import exp, log
 
 import numpy as np
 
+from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.reasons import Rejection
-from simulator.planner.search.candidates import Candidate, Platform
 from simulator.planner.search.question import Question
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 

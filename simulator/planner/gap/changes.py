@@ -5,21 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from math import log2
 
+from simulator.planner.candidate import Candidate
 from simulator.planner.records import FieldValue
-from simulator.planner.search.candidates import (
-    USUAL_DP_SIZES,
-    USUAL_SPARSITY,
-    USUAL_SPECULATION,
-    Candidate,
-    has_experts,
-)
-from simulator.planner.search.format_quality import AnswerQuality, answer_quality
+from simulator.planner.search.candidates import USUAL_DP_SIZES, USUAL_SPARSITY, USUAL_SPECULATION, has_experts
 from simulator.planner.search.question import Question
 from simulator.planner.search.search_space import WIDE_SCHEMES
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import techniques_spec
+from simulator.techniques.quality import AnswerQuality, answer_quality
 
 _NATIVE = PrecisionSpec()
 _KEPT_SHARE = 1 / 2

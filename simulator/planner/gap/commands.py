@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulator.planner.search.candidates import USUAL_SPARSITY, USUAL_SPECULATION, Candidate
+from simulator.planner.candidate import Candidate
+from simulator.planner.search.candidates import USUAL_SPARSITY, USUAL_SPECULATION
 from simulator.planner.search.question import Question
 from simulator.specs.question.plan import NONE, TEXTS, PlanSpec
 from simulator.specs.question.techniques import TechniquesSpec

@@ -9,10 +9,11 @@ from itertools import chain, product
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.changes import GapState
 from simulator.planner.gap.overrun import Overrun, screened_overrun
-from simulator.planner.search.candidates import Candidate, Platform, asked_engine, platforms
+from simulator.planner.search.candidates import asked_engine, platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable, TableMaker
 from simulator.planner.search.screening import screen

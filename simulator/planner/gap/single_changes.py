@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.fleet.fleet import Trial
 from simulator.planner.records import FieldValue
-from simulator.planner.search.candidates import Candidate, Platform, platforms
+from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platform
 from simulator.specs.model.precision import NumberFormat

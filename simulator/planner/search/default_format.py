@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 from simulator.assumptions import Assumption, ValueOrigin
-from simulator.planner.search.format_quality import answer_quality
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import ModelSpec
@@ -13,6 +12,7 @@ from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.model.published import PublishedCheckpoint, published_checkpoints
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.spellings import plain_word
+from simulator.techniques.quality import answer_quality
 
 SCHEMES = {"fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4", "int8": "w8a8"}
 """Schemes by the method of a checkpoint that multiplies in few bits."""

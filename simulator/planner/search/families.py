@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, Trial
 from simulator.planner.records import FamilyFound, SearchFamily
-from simulator.planner.search.candidates import Candidate, Platform, has_experts
+from simulator.planner.search.candidates import has_experts
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable
 from simulator.planner.search.wide_search import ScreenedSpace, cheapest, pool_finalists, screen_space

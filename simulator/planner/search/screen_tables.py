@@ -10,7 +10,7 @@ import numpy as np
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import StepShape, mixed_step
 from simulator.phases.deployment import Deployment, Speculation, deploy, with_speculation, without_speculation
-from simulator.planner.search.candidates import Platform
+from simulator.planner.candidate import Platform
 from simulator.planner.search.screen_rows import (
     CacheRoom,
     DistinctRow,

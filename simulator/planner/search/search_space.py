@@ -7,11 +7,10 @@ from itertools import chain, product
 
 from simulator.errors import RoofcastError
 from simulator.operators.linear import allowed_tp_sizes, check_parallelism
+from simulator.planner.candidate import NO_TECHNIQUES, Platform
 from simulator.planner.records import SearchSummary
 from simulator.planner.search.candidates import (
-    NO_TECHNIQUES,
     USUAL_TP_SIZES,
-    Platform,
     asked_engine,
     dp_sizes,
     has_experts,
@@ -19,13 +18,13 @@ from simulator.planner.search.candidates import (
     spread,
     technique_choices,
 )
-from simulator.planner.search.format_quality import answer_quality
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, engine_limits
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.techniques import TechniquesSpec
+from simulator.techniques.quality import answer_quality
 
 # Batch limits and token budgets that engines are commonly started with, an octave or half of one apart.
 WIDE_SEQUENCES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024)

@@ -11,16 +11,17 @@ from simulator.engine.lanes.load_curve import LaneLimits
 from simulator.engine.lanes.queueing import delayed_wait_variance, gg1_wait_mean_s
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.errors import Option, RoofcastError
+from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import Objective, SearchSummary
-from simulator.planner.search.candidates import Candidate, Platform, asked_engine
-from simulator.planner.search.format_quality import answer_quality
+from simulator.planner.search.candidates import asked_engine
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
 from simulator.planner.search.screening import LOADS, Moments, Screened, screen
 from simulator.planner.search.search_space import SearchSpace, own_limits, search_space
 from simulator.planner.serving.pool_states import decode_mix
 from simulator.specs.engine.engine import load_engine
+from simulator.techniques.quality import answer_quality
 from simulator.traffic.lengths import Array
 
 # Finalists of every accelerator, each on a parallelism and format of its own.

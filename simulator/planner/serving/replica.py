@@ -22,6 +22,7 @@ from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import StepEstimate
+from simulator.planner.candidate import Candidate
 from simulator.planner.fleet.records import Latencies, Replica, Role
 from simulator.planner.reasons import (
     BudgetTooSmall,
@@ -34,7 +35,6 @@ from simulator.planner.reasons import (
     refuse,
 )
 from simulator.planner.records import Objective
-from simulator.planner.search.candidates import Candidate
 from simulator.planner.serving.capacity import Capacity, Missed
 from simulator.planner.serving.replica_curve import replica_curves
 from simulator.specs.model.architecture import ModelSpec
@@ -257,7 +257,7 @@ def lane_latencies(
 def quality_refusal(candidate: Candidate, *, model: ModelSpec, allowed: float) -> Rejection | None:
     """Answers that lose more than is allowed, as far as is published."""
     # Published figures are read only where a floor asks for them.
-    from simulator.planner.search.format_quality import answer_quality
+    from simulator.techniques.quality import answer_quality
 
     quality = answer_quality(model, candidate.precision, candidate.techniques)
     if quality.within(allowed):

@@ -7,10 +7,11 @@ from math import sqrt
 from typing import ClassVar
 
 from simulator.errors import InfeasibleError, Option, RoofcastError
+from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.records import Demand
-from simulator.planner.search.candidates import Platform, platforms
+from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms
 from simulator.traffic.lengths import LengthDistribution

@@ -11,9 +11,9 @@ import numpy as np
 from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.fleet.fleet import Sized, complete
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.search.format_quality import AnswerQuality, answer_quality
 from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front
+from simulator.techniques.quality import AnswerQuality, answer_quality
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

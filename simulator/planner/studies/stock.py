@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
+from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.fleet.fleet import Sized, fleet_power, housed, size, spares_of
 from simulator.planner.money.tco import annuity_factor, purchase_offer, spare_accelerators
-from simulator.planner.search.candidates import Platform, platforms
+from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms
 from simulator.planner.search.wide_search import device_power_w

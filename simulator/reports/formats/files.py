@@ -12,6 +12,7 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 
+from simulator import __version__
 from simulator.errors import FileError, InfeasibleError, MissingPackageError, RoofcastError
 from simulator.files import write_new_files
 from simulator.planner.capacity_plan import CapacityPlan
@@ -26,7 +27,6 @@ from simulator.reports.studies import Studies, gather, input_hash
 from simulator.reports.tables.plan_document import error_document
 from simulator.reports.words.flags import flagged, plan_command
 from simulator.specs.question.plan import PlanSpec
-from simulator.version import __version__
 
 
 class ReportFormat(StrEnum):

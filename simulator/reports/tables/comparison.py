@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 
 from simulator.planner.comparison import Comparison, Outcome, WhatIf, scenario_quality
-from simulator.planner.search.format_quality import AnswerQuality
 from simulator.reports.content.quantities import (
     Quantity,
     bytes_text,
@@ -33,6 +32,7 @@ from simulator.reports.tables.scenario_figures import (
 )
 from simulator.reports.words.flags import flagged
 from simulator.specs.question.scenario import ScenarioSpec
+from simulator.techniques.quality import AnswerQuality
 
 Compared = tuple[str, WhatIf, Json]
 """A name, a what-if and its contract object."""

@@ -1,0 +1,122 @@
+"""Replicas that were evaluated are remembered, with the load curves that were priced for them.
+
+Another rate, number of spares or price asks nothing new of a replica, and other objectives or another highest load are
+asked of its load curve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from threading import Lock
+from typing import Generic, TypeVar
+
+from simulator.planner.candidate import Candidate, Platform
+from simulator.planner.reasons import Rejection
+from simulator.planner.records import Objective
+from simulator.planner.serving.replica import Policy, Prepared, prepare_all
+from simulator.planner.serving.shapes import Aggregated, evaluate_prepared
+from simulator.specs.model.architecture import ModelSpec
+from simulator.traffic.lengths import RequestMix
+
+Answer = TypeVar("Answer")
+
+KEPT = 512
+"""Outcomes that are kept, some 60 kB each: a few questions about all accelerators."""
+
+
+def _key(part: object) -> Hashable:
+    """What tells one part of a candidate from another.
+
+    Profiles count as the same only where they are the same object, which is how loaders hand out one file twice:
+    comparing their contents would take as long as evaluating.
+    """
+    if isinstance(part, Platform):
+        return id(part.hardware), id(part.server)
+    if isinstance(part, Candidate):
+        return tuple(_key(getattr(part, field.name)) for field in fields(part))
+    assert isinstance(part, Hashable), "specs are frozen"
+    return part
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A candidate and what is asked of it; keeps profiles alive, so that nothing else takes their place in memory.
+
+    policy : without its highest load and margin where ``objectives`` is None, which asks for the load curve only
+    """
+
+    candidate: Candidate
+    model: ModelSpec
+    mix: RequestMix
+    objectives: tuple[Objective, ...] | None
+    policy: Policy
+
+    def _key(self) -> Hashable:
+        return _key(self.candidate), id(self.model), self.mix, self.objectives, self.policy
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and self._key() == other._key()
+
+
+class _Kept(Generic[Answer]):
+    """The last KEPT answers, the oldest forgotten first."""
+
+    def __init__(self) -> None:
+        self._answers: dict[_Asked, Answer] = {}
+        self._lock = Lock()
+
+    def get(self, asked: Sequence[_Asked], work_out: Callable[[list[_Asked]], list[Answer]]) -> list[Answer]:
+        """Answers to all that is asked; those that are not known are worked out together."""
+        known = [self._answers.get(item) for item in asked]
+        missing = [item for item, answer in zip(asked, known, strict=True) if answer is None]
+        new = iter(work_out(missing) if missing else [])
+        answers = [next(new) if answer is None else answer for answer in known]
+        with self._lock:
+            self._answers.update(zip(asked, answers, strict=True))
+            while len(self._answers) > KEPT:
+                del self._answers[next(iter(self._answers))]
+        return answers
+
+
+_OUTCOMES: _Kept[Aggregated | Rejection] = _Kept()
+_PREPARED: _Kept[Prepared | Rejection] = _Kept()
+
+
+def _prepare(asked: list[_Asked]) -> list[Prepared | Rejection]:
+    first = asked[0]
+    return prepare_all([item.candidate for item in asked], model=first.model, mix=first.mix, policy=first.policy)
+
+
+def _worked_out(asked: list[_Asked]) -> list[Aggregated | Rejection]:
+    first = asked[0]
+    assert first.objectives is not None
+    unloaded = replace(first.policy, utilization=0.0, deviate=0.0)
+    prepared = _PREPARED.get([replace(item, objectives=None, policy=unloaded) for item in asked], _prepare)
+    return evaluate_prepared(prepared, objectives=first.objectives, policy=first.policy)
+
+
+def evaluate_once(
+    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: Policy
+) -> Aggregated | Rejection:
+    """``evaluate``, remembered. The rate to carry is none of its arguments: plans that differ in it share outcomes."""
+    asked = _Asked(candidate=candidate, model=model, mix=mix, objectives=objectives, policy=policy)
+    return _OUTCOMES.get((asked,), _worked_out)[0]
+
+
+def evaluate_ahead(
+    tried: Iterable[Candidate],
+    *,
+    model: ModelSpec,
+    mix: RequestMix,
+    objectives: tuple[Objective, ...],
+    policy: Policy,
+) -> None:
+    """Have ``evaluate_once`` know these, no more than KEPT: worked out together, they take less time than alone."""
+    asked = [
+        _Asked(candidate=candidate, model=model, mix=mix, objectives=objectives, policy=policy) for candidate in tried
+    ]
+    _OUTCOMES.get(asked, _worked_out)

@@ -6,12 +6,11 @@ from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     Norm,
     Trunk,
-    decoder,
     grouped_attention,
     read_attention,
     read_trunk,
-    same_layers,
     split_heads,
+    stack,
 )
 from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec
 
@@ -47,15 +46,8 @@ def read_gpt2(fields: Fields) -> ModelSpec:
     attention = attention.model_copy(update={"rotary": False})
     inner = fields.optional_size("n_inner") or MLP_RATIO * trunk.hidden_size
     mlp = MlpSpec(intermediate_size=inner, gated=False, bias=True)
-    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
-    return decoder(
-        fields,
-        trunk=trunk,
-        layers=layers,
-        norm="layer",
-        tie_default=True,
-        position_embeddings=trunk.max_position_embeddings,
-    )
+    model = stack(fields, attention, mlp, trunk=trunk, norm="layer", tie_default=True)
+    return model.model_copy(update={"position_embeddings": trunk.max_position_embeddings})
 
 
 def read_gpt_bigcode(fields: Fields) -> ModelSpec:
@@ -100,8 +92,7 @@ def read_mpt(fields: Fields) -> ModelSpec:
     attention = attention.model_copy(update={"rotary": False})
     width = fields.size("expansion_ratio", default=MLP_RATIO) * trunk.hidden_size
     mlp = MlpSpec(intermediate_size=width, gated=False)
-    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
-    return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias", tie_default=True)
+    return stack(fields, attention, mlp, trunk=trunk, norm="layer_no_bias", tie_default=True)
 
 
 def read_gptj(fields: Fields) -> ModelSpec:
@@ -111,10 +102,8 @@ def read_gptj(fields: Fields) -> ModelSpec:
     attention = _full_heads(fields, heads=heads, hidden_size=trunk.hidden_size, biased=False)
     inner = fields.optional_size("n_inner") or MLP_RATIO * trunk.hidden_size
     fields.costless("rotary", "tokenizer_class")
-    layers = same_layers(
-        attention, MlpSpec(intermediate_size=inner, gated=False, bias=True), depth=trunk.num_hidden_layers, norms=1
-    )
-    return decoder(fields, trunk=trunk, layers=layers, norm="layer", lm_head_bias=True)
+    mlp = MlpSpec(intermediate_size=inner, gated=False, bias=True)
+    return stack(fields, attention, mlp, trunk=trunk, norms=1, norm="layer", lm_head_bias=True)
 
 
 def read_gpt_neox(fields: Fields) -> ModelSpec:
@@ -125,8 +114,7 @@ def read_gpt_neox(fields: Fields) -> ModelSpec:
     biased = fields.flag("attention_bias", default=True)
     attention = _full_heads(fields, heads=heads, hidden_size=trunk.hidden_size, biased=biased)
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=True)
-    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
-    return decoder(fields, trunk=trunk, layers=layers, norm="layer")
+    return stack(fields, attention, mlp, norm="layer")
 
 
 def read_opt(fields: Fields) -> ModelSpec:
@@ -143,17 +131,12 @@ def read_opt(fields: Fields) -> ModelSpec:
     attention = attention.model_copy(update={"rotary": False})
     mlp = MlpSpec(intermediate_size=fields.size("ffn_dim"), gated=False, bias=biased)
     narrow = fields.optional_size("word_embed_proj_dim")
-    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
-    return decoder(
-        fields,
-        trunk=trunk,
-        layers=layers,
-        norm=norm,
-        tie_default=True,
-        position_embeddings=trunk.max_position_embeddings + OPT_POSITION_OFFSET,
-        embedding_size=None if narrow == trunk.hidden_size else narrow,
-        final_norm=before and not removed,
-    )
+    changed = {
+        "position_embeddings": trunk.max_position_embeddings + OPT_POSITION_OFFSET,
+        "embedding_size": None if narrow == trunk.hidden_size else narrow,
+        "final_norm": before and not removed,
+    }
+    return stack(fields, attention, mlp, trunk=trunk, norm=norm, tie_default=True).model_copy(update=changed)
 
 
 def read_bloom(fields: Fields) -> ModelSpec:
@@ -170,8 +153,8 @@ def read_bloom(fields: Fields) -> ModelSpec:
     inner = fields.optional_size("n_inner") or MLP_RATIO * trunk.hidden_size
     mlp = MlpSpec(intermediate_size=inner, gated=False, bias=True)
     fields.costless("offset_alibi")
-    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=2)
-    return decoder(fields, trunk=trunk, layers=layers, norm="layer", tie_default=True, embedding_norm=True)
+    model = stack(fields, attention, mlp, trunk=trunk, norm="layer", tie_default=True)
+    return model.model_copy(update={"embedding_norm": True})
 
 
 def read_falcon(fields: Fields) -> ModelSpec:
@@ -196,37 +179,28 @@ def read_falcon(fields: Fields) -> ModelSpec:
     parallel = fields.flag("parallel_attn", default=True)
     norms_given = fields.optional_size("num_ln_in_parallel_attn")
     norms = (norms_given or 2) if grouped else (1 if parallel else 2)
-    layers = same_layers(
-        attention,
-        MlpSpec(intermediate_size=inner, gated=False, bias=biased),
-        depth=trunk.num_hidden_layers,
-        norms=norms,
-    )
     fields.costless("activation")
-    return decoder(fields, trunk=trunk, layers=layers, norm="layer", tie_default=True)
+    mlp = MlpSpec(intermediate_size=inner, gated=False, bias=biased)
+    return stack(fields, attention, mlp, trunk=trunk, norms=norms, norm="layer", tie_default=True)
 
 
 def read_phi(fields: Fields) -> ModelSpec:
     """PhiConfig: one norm before parallel sublayers, biases everywhere and on the head."""
-    trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size)
+    attention = read_attention(fields)
     qk_norm = "head" if fields.flag("qk_layernorm", default=False) else "none"
     attention = attention.model_copy(
         update={"qkv_bias": True, "o_bias": True, "qk_norm": qk_norm, "qk_norm_bias": qk_norm == "head"}
     )
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=True)
-    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=1)
-    return decoder(fields, trunk=trunk, layers=layers, norm="layer", lm_head_bias=True)
+    return stack(fields, attention, mlp, norms=1, norm="layer", lm_head_bias=True)
 
 
 def read_starcoder2(fields: Fields) -> ModelSpec:
     """Starcoder2Config: grouped queries, biases, a window on every layer where it is given, tied embeddings."""
-    trunk = read_trunk(fields)
     biased = fields.flag("use_bias", default=True)
     window = fields.optional_size("sliding_window")
     fields.costless("mlp_type", "norm_type")
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=2)
+    attention = read_attention(fields, kv_heads_default=2)
     attention = attention.model_copy(update={"qkv_bias": biased, "o_bias": biased, "sliding_window": window})
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=biased)
-    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, window=window)
-    return decoder(fields, trunk=trunk, layers=layers, norm="layer", tie_default=True)
+    return stack(fields, attention, mlp, norm="layer", tie_default=True)

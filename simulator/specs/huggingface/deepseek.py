@@ -137,25 +137,20 @@ def read_mla(fields: Fields) -> MlaSpec:
 
 
 def _deepseek(fields: Fields, *, mixers: tuple[MlaSpec, ...]) -> ModelSpec:
-    trunk = read_trunk(fields)
-    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    is_sparse = sparse_after(fields, depth=trunk.num_hidden_layers)
     fields.expect("mlp_bias", value=False, why="DeepSeek's feed-forward blocks have no biases")
     fields.costless("moe_router_dtype")
-    blocks = choose(is_sparse, sparse=read_routed_experts(fields), dense=dense)
+    blocks = choose(fields, sparse_after(fields), sparse=read_routed_experts(fields))
     layers = tuple(
         LayerSpec(mixer=mixer, feed_forward=feed_forward) for mixer, feed_forward in zip(mixers, blocks, strict=True)
     )
-    return decoder(fields, trunk=trunk, layers=layers)
+    return decoder(fields, trunk=read_trunk(fields), layers=layers)
 
 
 def read_routed_experts(fields: Fields) -> MoeSpec:
     """DeepSeek's experts: n_shared_experts of the same width see every token."""
-    width = fields.size("moe_intermediate_size")
-    shared = width * fields.count("n_shared_experts")
     method = fields.text("topk_method", allowed=("greedy", "group_limited_greedy", "noaux_tc"), default="noaux_tc")
     corrected = method == "noaux_tc"
-    return read_experts(fields, total="n_routed_experts", width=width, shared=shared, correction_bias=corrected)
+    return read_experts(fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=corrected)
 
 
 INDEXED_RATIO = 4

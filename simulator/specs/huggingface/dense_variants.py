@@ -7,41 +7,25 @@ from simulator.specs.huggingface.layers import (
     FULL,
     SLIDING,
     Trunk,
-    attention_layers,
-    decoder,
+    Windows,
     every_nth_full,
     grouped_attention,
+    patterned_windows,
+    periodic_windows,
     read_attention,
-    read_trunk,
+    read_mlp,
+    stack,
     windows_of_types,
+    with_window,
 )
-from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec
+from simulator.specs.model.architecture import MlpSpec, ModelSpec
 
 _PATTERN = {"L": SLIDING, "G": FULL}
 
 
-def _plain_stack(
-    fields: Fields,
-    *,
-    trunk: Trunk,
-    attention: AttentionSpec,
-    mlp: MlpSpec,
-    windows: tuple[int | None, ...] | None = None,
-    extra_parameters: int = 0,
-    tie_default: bool = False,
-) -> ModelSpec:
-    depth = trunk.num_hidden_layers
-    layers = attention_layers(
-        attention,
-        windows=windows or (None,) * depth,
-        feed_forwards=((mlp,),) * depth,
-        extra_parameters=extra_parameters,
-    )
-    return decoder(fields, trunk=trunk, layers=layers, tie_default=tie_default)
-
-
-def exaone_windows(fields: Fields, *, depth: int) -> tuple[int | None, ...]:
+def exaone_windows(fields: Fields) -> Windows:
     """Window of every layer: ``sliding_window_pattern`` is LLLG or the distance of full layers."""
+    depth = fields.depth("num_hidden_layers")
     window = fields.optional_size("sliding_window")
     pattern = fields.raw("sliding_window_pattern")
     default: tuple[str, ...] = (FULL,) * depth
@@ -49,123 +33,89 @@ def exaone_windows(fields: Fields, *, depth: int) -> tuple[int | None, ...]:
         default = tuple(_PATTERN[pattern[index % len(pattern)]] for index in range(depth))
     elif window is not None and isinstance(pattern, int) and pattern > 0:
         default = every_nth_full(depth, pattern)
-    return windows_of_types(fields, depth=depth, window=window, default=default)
+    return windows_of_types(fields, window=window, default=default)
 
 
 def read_exaone4(fields: Fields) -> ModelSpec:
     """Exaone4Config: norms over heads and behind the sublayers; ``LLLG`` is three sliding layers, then a full one."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, qk_norm="head")
-    windows = exaone_windows(fields, depth=depth)
     fields.costless("mtp_loss_scaling_factor", "mtp_share_layers")
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, windows=windows)
+    return stack(fields, read_attention(fields, qk_norm="head"), read_mlp(fields), windows=exaone_windows(fields))
 
 
 def read_seed_oss(fields: Fields) -> ModelSpec:
     """SeedOssConfig: Llama with biases on q, k and v, and one flag of its own for the output projection."""
-    trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=128).model_copy(
-        update={
-            "qkv_bias": fields.flag("attention_bias", default=True),
-            "o_bias": fields.flag("attention_out_bias", default=False),
-        }
-    )
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=fields.flag("mlp_bias", default=False))
-    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp)
+    biases = {
+        "qkv_bias": fields.flag("attention_bias", default=True),
+        "o_bias": fields.flag("attention_out_bias", default=False),
+    }
+    attention = read_attention(fields, head_dim_default=128).model_copy(update=biases)
+    return stack(fields, attention, read_mlp(fields, bias="mlp_bias"))
 
 
 def read_smollm3(fields: Fields) -> ModelSpec:
     """SmolLM3Config: Llama that leaves every fourth layer without rotary positions; tied embeddings."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
     fields.costless("no_rope_layers", "no_rope_layer_interval")
     fields.expect("use_sliding_window", value=False, why="every published SmolLM3 sees every key")
     fields.expect("sliding_window", value=None, why="every published SmolLM3 sees every key")
-    fields.words("layer_types", length=depth, allowed=(FULL,))
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=4, bias="attention_bias")
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=fields.flag("mlp_bias", default=False))
-    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, tie_default=True)
+    fields.words("layer_types", length=fields.depth("num_hidden_layers"), allowed=(FULL,))
+    attention = read_attention(fields, kv_heads_default=4, bias="attention_bias")
+    return stack(fields, attention, read_mlp(fields, bias="mlp_bias"), tie_default=True)
 
 
 def read_olmo3(fields: Fields) -> ModelSpec:
     """Olmo3Config: OLMo 2 (norms behind the sublayers, over all heads together) with three sliding layers in four."""
-    trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="full")
-    depth = trunk.num_hidden_layers
-    window = fields.size("sliding_window", default=4096)
-    windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, 4))
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, windows=windows)
+    attention = read_attention(fields, bias="attention_bias", qk_norm="full")
+    windows = periodic_windows(fields, period=4, window=fields.size("sliding_window", default=4096))
+    return stack(fields, attention, read_mlp(fields), windows=windows)
 
 
 def read_arcee(fields: Fields) -> ModelSpec:
     """ArceeConfig: Llama whose feed-forward block has two matrices and a squared ReLU."""
-    trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
-    bias = fields.flag("mlp_bias", default=False)
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=bias)
-    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp)
+    mlp = read_mlp(fields, gated=False, bias="mlp_bias")
+    return stack(fields, read_attention(fields, bias="attention_bias"), mlp)
 
 
 def read_bitnet(fields: Fields) -> ModelSpec:
     """BitNetConfig: Llama with a norm before the output and before the down projection, over all their inputs."""
-    trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
-    width = fields.size("intermediate_size")
-    mlp = MlpSpec(intermediate_size=width)
-    inner = attention.num_attention_heads * attention.head_dim + width
-    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, extra_parameters=inner)
+    attention, mlp = read_attention(fields, bias="attention_bias"), read_mlp(fields)
+    inner = attention.num_attention_heads * attention.head_dim + mlp.intermediate_size
+    return stack(fields, attention, mlp, extra_parameters=inner)
 
 
 def read_apertus(fields: Fields) -> ModelSpec:
     """ApertusConfig: norms over heads, two matrices and xIELU, whose two learned numbers a layer are stored."""
-    trunk = read_trunk(fields)
     fields.expect("post_norm", value=False, why="ApertusDecoderLayer norms before its sublayers")
     fields.expect("qk_norm", value=True, why="ApertusAttention always norms its heads")
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="head")
     fields.expect("mlp_bias", value=False, why="ApertusMLP has no biases")
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False)
-    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, extra_parameters=2)
+    attention = read_attention(fields, bias="attention_bias", qk_norm="head")
+    return stack(fields, attention, read_mlp(fields, gated=False), extra_parameters=2)
 
 
 def read_hunyuan_dense(fields: Fields) -> ModelSpec:
     """HunYuanDenseV1Config: Llama with norms over query and key heads; ids of tokens and of unused heads beside it."""
-    trunk = read_trunk(fields)
     fields.expect("use_cla", value=False, why="attention shared across layers is not modelled")
     fields.expect("use_qk_norm", value=True, why="HunYuanDenseV1Attention always norms its heads")
+    fields.expect("mlp_bias", value=False, why="HunYuanDenseV1MLP has no biases")
     fields.costless("cla_share_factor", "add_classification_head", "class_num", "dense_list", "pool_type", "norm_type")
     fields.costless("eod_token_id", "im_end_id", "im_newline_id", "im_start_id", "mask_init_id", "pad_id", "sep_id")
     fields.costless("text_end_id", "text_start_id", "org_vocab_size", "use_rotary_pos_emb", "attention_head_dim")
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="head")
-    fields.expect("mlp_bias", value=False, why="HunYuanDenseV1MLP has no biases")
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp)
+    return stack(fields, read_attention(fields, bias="attention_bias", qk_norm="head"), read_mlp(fields))
 
 
 def read_ministral3(fields: Fields) -> ModelSpec:
     """Ministral3Config: Mistral whose queries are scaled by their position; head_dim 128 unless given."""
-    trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=128, kv_heads_default=8)
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    windows = (fields.optional_size("sliding_window"),) * trunk.num_hidden_layers
-    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp, windows=windows)
+    attention = read_attention(fields, head_dim_default=128, kv_heads_default=8)
+    return stack(fields, with_window(attention, fields.optional_size("sliding_window")), read_mlp(fields))
 
 
 def read_cohere2(fields: Fields) -> ModelSpec:
     """Cohere2Config: parallel sublayers behind one norm, and three sliding layers before each full one."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
+    attention = read_attention(fields, bias="attention_bias")
     fields.costless("order_of_interleaved_layers", "position_embedding_type", "use_embedding_sharing", "layer_switch")
     fields.costless("use_gated_activation", "use_parallel_block", "use_parallel_embedding", "rotary_pct")
-    period = fields.size(fields.either("sliding_window_pattern", "_sliding_window_pattern"), default=4)
-    window = fields.size("sliding_window", default=4096)
-    windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, period))
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    layers = attention_layers(attention, windows=windows, feed_forwards=((mlp,),) * depth, norms=1)
-    return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias", tie_default=True)
+    windows = patterned_windows(fields, period=4, window=4096)
+    mlp = read_mlp(fields)
+    return stack(fields, attention, mlp, windows=windows, norms=1, norm="layer_no_bias", tie_default=True)
 
 
 def read_chatglm(fields: Fields) -> ModelSpec:
@@ -188,18 +138,13 @@ def read_chatglm(fields: Fields) -> ModelSpec:
         fields, heads=heads, kv_heads=kv_heads if grouped else heads, head_dim=fields.size("kv_channels")
     ).model_copy(update={"qkv_bias": fields.flag("add_qkv_bias", default=False)})
     mlp = MlpSpec(intermediate_size=fields.size("ffn_hidden_size"))
-    return _plain_stack(fields, trunk=trunk, attention=attention, mlp=mlp)
+    return stack(fields, attention, mlp, trunk=trunk)
 
 
 def read_muse_glimmer(fields: Fields) -> ModelSpec:
     """MuseGlimmerTextConfig: a gate on every element of attention, three sliding layers to a full one, four norms."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=2, bias="attention_bias")
+    attention = read_attention(fields, kv_heads_default=2, bias="attention_bias")
     gated = attention.model_copy(update={"output_gate": "elementwise"})
-    window = fields.size("sliding_window", default=2048)
-    windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, 4))
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    windows = periodic_windows(fields, period=4, window=fields.size("sliding_window", default=2048))
     fields.costless("layer_rope_theta", "qk_scale_factor", "output_multiplier", "post_norm_eps")
-    layers = attention_layers(gated, windows=windows, feed_forwards=((mlp,),) * depth, norms=4)
-    return decoder(fields, trunk=trunk, layers=layers)
+    return stack(fields, gated, read_mlp(fields), windows=windows, norms=4)

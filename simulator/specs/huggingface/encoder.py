@@ -10,6 +10,7 @@ from simulator.specs.huggingface.layers import (
     decoder,
     encoder,
     grouped_attention,
+    read_mlp,
     read_trunk,
     split_heads,
     windows_of_types,
@@ -63,10 +64,10 @@ def read_modernbert(fields: Fields) -> ModelSpec:
     fields.costless("reference_compile", "repad_logits_with_grad")
     fields.expect("norm_bias", value=False, why="no published ModernBERT has biases in its norms")
     attention = _seeing(fields, hidden_size=trunk.hidden_size, bias=fields.flag("attention_bias", default=False))
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=fields.flag("mlp_bias", default=False))
+    mlp = read_mlp(fields, bias="mlp_bias")
     period, local = fields.size("global_attn_every_n_layers", default=3), fields.size("local_attention", default=128)
     default = tuple(SLIDING if index % period else FULL for index in range(trunk.num_hidden_layers))
-    windows = windows_of_types(fields, depth=trunk.num_hidden_layers, window=local, default=default)
+    windows = windows_of_types(fields, window=local, default=default)
     layers = tuple(
         LayerSpec(mixer=with_window(attention, window), feed_forward=(mlp,), norms=2 if index else 1)
         for index, window in enumerate(windows)

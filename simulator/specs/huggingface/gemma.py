@@ -6,13 +6,14 @@ from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     FULL,
     SLIDING,
-    attention_layers,
     decoder,
     every_nth_full,
+    patterned_windows,
+    periodic_windows,
     read_attention,
+    read_mlp,
     read_trunk,
-    same_layers,
-    windows_of_types,
+    stack,
 )
 from simulator.specs.model.architecture import AttentionSpec, FeedForward, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 
@@ -23,47 +24,32 @@ GEMMA3_WINDOW = 4096  # Gemma3TextConfig
 def read_gemma(fields: Fields) -> ModelSpec:
     """GemmaConfig: head_dim 256 unless given."""
     fields.expect("use_bidirectional_attention", value=False, why="a bidirectional Gemma is an embedding model")
-    trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=256, bias="attention_bias")
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers)
-    return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
+    attention = read_attention(fields, head_dim_default=256, bias="attention_bias")
+    return stack(fields, attention, read_mlp(fields), tie_default=True)
 
 
 def read_gemma2(fields: Fields) -> ModelSpec:
     """Gemma2Config: every other layer slides over 4096 keys; four norms a layer."""
-    trunk = read_trunk(fields)
-    attention = _attention(fields, hidden_size=trunk.hidden_size, qk_norm="none")
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    depth = trunk.num_hidden_layers
-    window = fields.size("sliding_window", default=4096)
-    windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, 2))
+    windows = periodic_windows(fields, period=2, window=fields.size("sliding_window", default=4096))
     fields.costless("use_bidirectional_attention")
-    layers = attention_layers(attention, windows=windows, feed_forwards=((mlp,),) * depth, norms=4)
-    return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
+    attention = _attention(fields, qk_norm="none")
+    return stack(fields, attention, read_mlp(fields), windows=windows, norms=4, tie_default=True)
 
 
 def read_gemma3(fields: Fields) -> ModelSpec:
     """Gemma3TextConfig: five sliding layers, then a full one; norms over query and key heads."""
     trunk = read_trunk(fields, vocab_default=GEMMA3_VOCAB)
-    attention = _attention(fields, hidden_size=trunk.hidden_size, qk_norm="head")
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    depth = trunk.num_hidden_layers
     fields.expect("use_bidirectional_attention", value=False, why="a bidirectional Gemma 3 is an embedding model")
-    window = fields.size("sliding_window", default=GEMMA3_WINDOW)
-    period = fields.size(fields.either("sliding_window_pattern", "_sliding_window_pattern"), default=6)
-    windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, period))
-    layers = attention_layers(attention, windows=windows, feed_forwards=((mlp,),) * depth, norms=4)
-    return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
+    windows = patterned_windows(fields, period=6, window=GEMMA3_WINDOW)
+    attention, mlp = _attention(fields, qk_norm="head"), read_mlp(fields)
+    return stack(fields, attention, mlp, trunk=trunk, windows=windows, norms=4, tie_default=True)
 
 
-def _attention(fields: Fields, *, hidden_size: int, qk_norm: str) -> AttentionSpec:
+def _attention(fields: Fields, *, qk_norm: str) -> AttentionSpec:
     """Defaults of Gemma2Config and Gemma3TextConfig: 8 heads on 4, each 256 wide."""
-    bias = fields.flag("attention_bias", default=False)
-    attention = read_attention(
-        fields, hidden_size=hidden_size, heads_default=8, kv_heads_default=4, head_dim_default=256
+    return read_attention(
+        fields, heads_default=8, kv_heads_default=4, head_dim_default=256, bias="attention_bias", qk_norm=qk_norm
     )
-    return attention.model_copy(update={"qkv_bias": bias, "o_bias": bias, "qk_norm": qk_norm})
 
 
 def read_gemma4(fields: Fields) -> ModelSpec:
@@ -72,7 +58,7 @@ def read_gemma4(fields: Fields) -> ModelSpec:
     fields.expect("use_bidirectional_attention", value="vision", why="only image tokens may see ahead")
     per_layer = fields.count("hidden_size_per_layer_input", default=256)
     fields.costless("vocab_size_per_layer_input")
-    sliding, full = _gemma4_attention(fields, hidden_size=trunk.hidden_size)
+    sliding, full = _gemma4_attention(fields)
     depth = trunk.num_hidden_layers
     types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL)) or every_nth_full(depth, 6)
     shared = fields.count("num_kv_shared_layers")
@@ -90,9 +76,9 @@ def read_gemma4(fields: Fields) -> ModelSpec:
     return decoder(fields, trunk=trunk, layers=layers, tie_default=True, per_layer_embedding_size=per_layer)
 
 
-def _gemma4_attention(fields: Fields, *, hidden_size: int) -> tuple[AttentionSpec, AttentionSpec]:
+def _gemma4_attention(fields: Fields) -> tuple[AttentionSpec, AttentionSpec]:
     """Attention of the sliding and of the full layers."""
-    sliding = _attention(fields, hidden_size=hidden_size, qk_norm="head")
+    sliding = _attention(fields, qk_norm="head")
     window = fields.size("sliding_window", default=512)
     keys_are_values = fields.flag("attention_k_eq_v", default=False)
     head_dim, kv_heads = _gemma4_full_heads(fields)

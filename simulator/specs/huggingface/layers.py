@@ -48,7 +48,6 @@ def read_trunk(fields: Fields, *, vocab_default: int | None = None) -> Trunk:
 def read_attention(
     fields: Fields,
     *,
-    hidden_size: int,
     heads_default: int | None = None,
     kv_heads_default: int | None = None,
     head_dim_default: int | None = None,
@@ -61,10 +60,18 @@ def read_attention(
     """
     heads = fields.size("num_attention_heads", default=heads_default)
     kv_heads = fields.size("num_key_value_heads", default=kv_heads_default or heads)
-    head_dim = fields.optional_size("head_dim") or head_dim_default or split_heads(fields, hidden_size, heads)
+    head_dim = fields.optional_size("head_dim") or head_dim_default
+    if head_dim is None:
+        head_dim = split_heads(fields, fields.size("hidden_size"), heads)
     attention = grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
     biased = bias is not None and fields.flag(bias, default=False)
     return attention.model_copy(update={"qkv_bias": biased, "o_bias": biased, "qk_norm": qk_norm})
+
+
+def read_mlp(fields: Fields, *, gated: bool = True, bias: str | None = None) -> MlpSpec:
+    """The feed-forward block of ``intermediate_size``. bias : flag that puts biases on its matrices, else off"""
+    biased = bias is not None and fields.flag(bias, default=False)
+    return MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=gated, bias=biased)
 
 
 def split_heads(fields: Fields, hidden_size: int, heads: int) -> int:
@@ -86,18 +93,32 @@ def with_window(attention: AttentionSpec, window: int | None) -> AttentionSpec:
     return attention.model_copy(update={"sliding_window": window})
 
 
-def windows_of_types(
-    fields: Fields, *, depth: int, window: int | None, default: Sequence[str]
-) -> tuple[int | None, ...]:
+Windows = tuple[int | None, ...]
+"""The number of keys that each layer sees, None for all of them."""
+
+
+def windows_of_types(fields: Fields, *, window: int | None, default: Sequence[str]) -> Windows:
     """Window of every layer from ``layer_types``, or from ``default`` where the configuration does not list them."""
-    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL)) or tuple(default)
+    types = fields.words("layer_types", length=len(default), allowed=(SLIDING, FULL)) or tuple(default)
     if window is None and SLIDING in types:
         raise fields.refusal("sliding_window", "is missing while layer_types names sliding_attention layers")
     return tuple(window if kind == SLIDING else None for kind in types)
 
 
-def qwen_windows(fields: Fields, *, depth: int) -> tuple[int | None, ...]:
+def periodic_windows(fields: Fields, *, period: int, window: int | None) -> Windows:
+    """Window of every layer where, unless ``layer_types`` lists them, each ``period``-th one sees everything."""
+    return windows_of_types(fields, window=window, default=every_nth_full(fields.depth("num_hidden_layers"), period))
+
+
+def patterned_windows(fields: Fields, *, period: int, window: int) -> Windows:
+    """`periodic_windows` with the defaults of ``sliding_window_pattern`` and ``sliding_window``."""
+    given = fields.size(fields.either("sliding_window_pattern", "_sliding_window_pattern"), default=period)
+    return periodic_windows(fields, period=given, window=fields.size("sliding_window", default=window))
+
+
+def qwen_windows(fields: Fields) -> Windows:
     """Qwen: the window holds from layer ``max_window_layers`` on, and only where ``use_sliding_window`` is set."""
+    depth = fields.depth("num_hidden_layers")
     used = fields.flag("use_sliding_window", default=False)
     given = fields.optional_count("sliding_window") or None
     first = fields.optional_count("max_window_layers")
@@ -108,39 +129,12 @@ def qwen_windows(fields: Fields, *, depth: int) -> tuple[int | None, ...]:
         missing = "sliding_window" if given is None else "max_window_layers"
         raise fields.refusal(missing, "is missing while use_sliding_window is true")
     default = tuple(SLIDING if index >= (first or 0) else FULL for index in range(depth))
-    return windows_of_types(fields, depth=depth, window=given, default=default)
+    return windows_of_types(fields, window=given, default=default)
 
 
 def every_nth_full(depth: int, period: int) -> tuple[str, ...]:
     """Layer types where each ``period``-th layer sees everything and the others slide."""
     return tuple(FULL if (index + 1) % period == 0 else SLIDING for index in range(depth))
-
-
-def attention_layers(
-    attention: AttentionSpec,
-    *,
-    windows: Sequence[int | None],
-    feed_forwards: Sequence[tuple[FeedForward, ...]],
-    norms: int = 2,
-    extra_parameters: int = 0,
-) -> tuple[LayerSpec, ...]:
-    """One block per depth: the attention with its window, then the feed-forward part."""
-    return tuple(
-        LayerSpec(
-            mixer=with_window(attention, window),
-            feed_forward=feed_forward,
-            norms=norms,
-            extra_parameters=extra_parameters,
-        )
-        for window, feed_forward in zip(windows, feed_forwards, strict=True)
-    )
-
-
-def same_layers(
-    attention: AttentionSpec, block: FeedForward, *, depth: int, window: int | None = None, norms: int = 2
-) -> tuple[LayerSpec, ...]:
-    """The same block at every depth."""
-    return (LayerSpec(mixer=with_window(attention, window), feed_forward=(block,), norms=norms),) * depth
 
 
 def distinct(layers: Sequence[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tuple[int, ...]]:
@@ -163,27 +157,31 @@ def read_experts(
     picked_default: int | None = None,
     width: int | None = None,
     shared: int = 0,
+    shared_count: str | None = None,
     correction_bias: bool = False,
 ) -> MoeSpec:
     """Experts of ``width`` (moe_intermediate_size unless given), of which a router picks no more than there are.
 
-    shared : width of the experts that see every token, in all
+    shared : width of the experts that see every token, in all; shared_count : field with their number, where each is
+        as wide as the others
     """
     experts = fields.size(total, default=total_default)
     chosen = fields.size(picked, default=picked_default)
     if chosen > experts:
         raise fields.refusal(picked, f"is {chosen}, more than the {experts} experts")
+    width = width or fields.size("moe_intermediate_size")
     return MoeSpec(
         num_experts=experts,
         num_experts_per_tok=chosen,
-        moe_intermediate_size=width or fields.size("moe_intermediate_size"),
-        shared_expert_intermediate_size=shared,
+        moe_intermediate_size=width,
+        shared_expert_intermediate_size=shared if shared_count is None else width * fields.count(shared_count),
         correction_bias=correction_bias,
     )
 
 
-def sparse_after(fields: Fields, *, depth: int, first_default: int | None = None) -> tuple[bool, ...]:
+def sparse_after(fields: Fields, *, first_default: int | None = None) -> tuple[bool, ...]:
     """Which layers hold experts: mlp_layer_types, moe_layer_freq (a list or 1) or first_k_dense_replace."""
+    depth = fields.depth("num_hidden_layers")
     types = fields.words("mlp_layer_types", length=depth, allowed=(DENSE, SPARSE))
     first = fields.optional_count("first_k_dense_replace")
     listed = fields.raw("moe_layer_freq")
@@ -201,9 +199,15 @@ def sparse_after(fields: Fields, *, depth: int, first_default: int | None = None
     return tuple(index >= (first if first is not None else first_default or 0) for index in range(depth))
 
 
-def choose(is_sparse: Sequence[bool], *, sparse: MoeSpec, dense: MlpSpec) -> tuple[tuple[FeedForward, ...], ...]:
-    """One feed-forward part per layer."""
-    return tuple((sparse,) if chosen else (dense,) for chosen in is_sparse)
+def choose(
+    fields: Fields, is_sparse: Sequence[bool], *, sparse: MoeSpec, dense: MlpSpec | None = None
+) -> tuple[tuple[FeedForward, ...], ...]:
+    """One feed-forward part per layer; dense ones of ``intermediate_size`` unless given."""
+    if dense is None and all(is_sparse):
+        fields.costless("intermediate_size")
+        return ((sparse,),) * len(is_sparse)
+    others = dense or read_mlp(fields)
+    return tuple((sparse,) if chosen else (others,) for chosen in is_sparse)
 
 
 _PREDICTION_LAYERS = (
@@ -265,6 +269,35 @@ def decoder(
         num_nextn_predict_layers=predicting,
         notes=(*notes, unrun) if predicting else notes,
     )
+
+
+def stack(
+    fields: Fields,
+    attention: AttentionSpec,
+    blocks: FeedForward | Sequence[tuple[FeedForward, ...]],
+    *,
+    trunk: Trunk | None = None,
+    windows: Windows | None = None,
+    norms: int = 2,
+    extra_parameters: int = 0,
+    norm: Norm = "rms",
+    tie_default: bool = False,
+    lm_head_bias: bool = False,
+) -> ModelSpec:
+    """A decoder with the same attention in every layer, but for its window, and the feed-forward blocks behind it.
+
+    blocks : one for all layers, or those of each
+    trunk : where its sizes do not stand under their usual names; norms, extra_parameters : of a layer
+    """
+    trunk = trunk or read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    each = blocks if isinstance(blocks, Sequence) else ((blocks,),) * depth
+    mixers = (attention,) * depth if windows is None else tuple(with_window(attention, window) for window in windows)
+    layers = tuple(
+        LayerSpec(mixer=mixer, feed_forward=feed_forward, norms=norms, extra_parameters=extra_parameters)
+        for mixer, feed_forward in zip(mixers, each, strict=True)
+    )
+    return decoder(fields, trunk=trunk, layers=layers, norm=norm, tie_default=tie_default, lm_head_bias=lm_head_bias)
 
 
 def encoder(layers: Sequence[LayerSpec], *, final_norm: bool) -> EncoderSpec:

@@ -10,6 +10,7 @@ from simulator.specs.huggingface.layers import (
     decoder,
     read_attention,
     read_experts,
+    read_mlp,
     read_trunk,
     sparse_after,
 )
@@ -19,7 +20,6 @@ from simulator.specs.model.architecture import (
     GatedDeltaSpec,
     LayerSpec,
     LightningSpec,
-    MlpSpec,
     ModelSpec,
     MoeSpec,
 )
@@ -33,11 +33,8 @@ def read_qwen_hybrid(fields: Fields) -> ModelSpec:
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
     fields.expect("attn_output_gate", value=True, why="its attention layers always gate their output")
-    bias = fields.flag("attention_bias", default=False)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=256)
-    attention = attention.model_copy(
-        update={"qkv_bias": bias, "o_bias": bias, "qk_norm": "head", "output_gate": "elementwise"}
-    )
+    attention = read_attention(fields, head_dim_default=256, bias="attention_bias", qk_norm="head")
+    attention = attention.model_copy(update={"output_gate": "elementwise"})
     delta = _gated_delta(fields)
     interval = fields.size("full_attention_interval", default=FULL_ATTENTION_INTERVAL)
     types = fields.words("layer_types", length=depth, allowed=(LINEAR, FULL)) or tuple(
@@ -54,9 +51,9 @@ def read_qwen_hybrid(fields: Fields) -> ModelSpec:
 
 def _qwen_feed_forwards(fields: Fields, *, depth: int) -> tuple[tuple[FeedForward, ...], ...]:
     if fields.has("num_experts"):
-        return qwen_experts(fields, depth=depth, shared=fields.size("shared_expert_intermediate_size", default=512))
+        return qwen_experts(fields, shared=fields.size("shared_expert_intermediate_size", default=512))
     fields.expect("mlp_only_layers", value=[], why="without experts every layer is dense")
-    return ((MlpSpec(intermediate_size=fields.size("intermediate_size")),),) * depth
+    return ((read_mlp(fields),),) * depth
 
 
 def _gated_delta(fields: Fields) -> GatedDeltaSpec:
@@ -83,8 +80,8 @@ def read_kimi_linear(fields: Fields) -> ModelSpec:
         mla = mla.model_copy(update={"output_gate": "elementwise"})
     delta, is_linear = _kimi_delta(fields, depth=depth)
     experts, latent_norm = _kimi_experts(fields)
-    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    blocks = choose(sparse_after(fields, depth=depth, first_default=1), sparse=experts, dense=dense)
+    dense = read_mlp(fields)
+    blocks = choose(fields, sparse_after(fields, first_default=1), sparse=experts, dense=dense)
     uncounted = "attention residuals (attn_res_block_size) are neither counted nor simulated"
     notes = (uncounted,) if fields.optional_size("attn_res_block_size") else ()
     layers = tuple(
@@ -161,7 +158,7 @@ def read_minimax(fields: Fields) -> ModelSpec:
     """MiniMaxConfig and MiniMaxM1Config: seven layers of lightning attention, then a full one; experts throughout."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8)
+    attention = read_attention(fields, kv_heads_default=8)
     lightning = LightningSpec(
         num_heads=attention.num_attention_heads,
         head_dim=attention.head_dim,
@@ -190,7 +187,6 @@ def read_bailing_hybrid(fields: Fields) -> ModelSpec:
     over query and key heads.
     """
     trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
     gated = fields.text("gated_attention_proj_granularity_type", allowed=("head_wise", "none"), default="none")
     mla = read_mla(fields).model_copy(update={"output_gate": "headwise" if gated == "head_wise" else "none"})
     linear = _bailing_linear(fields, heads=mla.num_attention_heads)
@@ -202,8 +198,7 @@ def read_bailing_hybrid(fields: Fields) -> ModelSpec:
     period = fields.size("layer_group_size")
     shared = fields.size("moe_shared_expert_intermediate_size") * fields.count("num_shared_experts")
     sparse = read_experts(fields, total="num_experts", shared=shared, correction_bias=True)
-    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    blocks = choose(sparse_after(fields, depth=depth), sparse=sparse, dense=dense)
+    blocks = choose(fields, sparse_after(fields), sparse=sparse)
     layers = tuple(
         LayerSpec(mixer=mla if (index + 1) % period == 0 else linear, feed_forward=block)
         for index, block in enumerate(blocks)

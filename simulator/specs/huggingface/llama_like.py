@@ -9,26 +9,23 @@ from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     FULL,
     SLIDING,
-    attention_layers,
     decoder,
     grouped_attention,
     qwen_windows,
     read_attention,
+    read_mlp,
     read_trunk,
-    same_layers,
     split_heads,
+    stack,
     windows_of_types,
+    with_window,
 )
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 
 
 def read_llama(fields: Fields) -> ModelSpec:
     """LlamaConfig: attention_bias on all four projections, mlp_bias on all three."""
-    trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=fields.flag("mlp_bias", default=False))
-    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers)
-    return decoder(fields, trunk=trunk, layers=layers)
+    return stack(fields, read_attention(fields, bias="attention_bias"), read_mlp(fields, bias="mlp_bias"))
 
 
 CROSS_ATTENTION_LAYERS = (3, 8, 13, 18, 23, 28, 33, 38)  # MllamaTextConfig
@@ -40,7 +37,7 @@ def read_mllama(fields: Fields) -> ModelSpec:
     text = fields.section("text_config")
     trunk = read_trunk(text)
     hidden, width = trunk.hidden_size, text.size("intermediate_size")
-    attention = read_attention(text, hidden_size=hidden, kv_heads_default=8)
+    attention = read_attention(text, kv_heads_default=8)
     crossing = len(text.integers("cross_attention_layers") or CROSS_ATTENTION_LAYERS)
     depth = trunk.num_hidden_layers - crossing
     if depth < 1:
@@ -50,7 +47,7 @@ def read_mllama(fields: Fields) -> ModelSpec:
     block = projections + 3 * hidden * width + 2 * attention.head_dim + 2 * hidden + 2
     stored = crossing * block + EXTRA_ROWS * hidden + _mllama_tower(fields.section("vision_config"), width=hidden)
     note = f"{crossing} layers of cross attention and the tower are stored; they run for pictures alone, not simulated"
-    layers = same_layers(attention, MlpSpec(intermediate_size=width), depth=depth)
+    layers = (LayerSpec(mixer=attention, feed_forward=(MlpSpec(intermediate_size=width),)),) * depth
     fields.expect("tie_word_embeddings", value=False, why="every published checkpoint stores its LM head")
     return decoder(text, trunk=trunk, layers=layers, extra_parameters=stored, notes=(note,))
 
@@ -73,27 +70,18 @@ def _mllama_tower(vision: Fields, *, width: int) -> int:
 
 def read_mistral(fields: Fields) -> ModelSpec:
     """MistralConfig: a sliding window on every layer where it is given; layer_types may mix (Ministral)."""
-    trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, heads_default=32)
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    depth = trunk.num_hidden_layers
     fields.costless("is_composition")
     window = fields.optional_size("sliding_window")
-    default = (SLIDING if window else FULL,) * depth
-    windows = windows_of_types(fields, depth=depth, window=window, default=default)
-    layers = attention_layers(attention, windows=windows, feed_forwards=((mlp,),) * depth)
-    return decoder(fields, trunk=trunk, layers=layers)
+    default = (SLIDING if window else FULL,) * fields.depth("num_hidden_layers")
+    windows = windows_of_types(fields, window=window, default=default)
+    return stack(fields, read_attention(fields, heads_default=32), read_mlp(fields), windows=windows)
 
 
 def read_qwen2(fields: Fields) -> ModelSpec:
     """Qwen2Config: biases on q, k and v."""
-    trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size).model_copy(update={"qkv_bias": True})
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    windows = qwen_windows(fields, depth=trunk.num_hidden_layers)
+    attention = read_attention(fields).model_copy(update={"qkv_bias": True})
     fields.costless("use_mrope")
-    layers = attention_layers(attention, windows=windows, feed_forwards=((mlp,),) * trunk.num_hidden_layers)
-    return decoder(fields, trunk=trunk, layers=layers)
+    return stack(fields, attention, read_mlp(fields), windows=qwen_windows(fields))
 
 
 def read_mimo(fields: Fields) -> ModelSpec:
@@ -104,46 +92,29 @@ def read_mimo(fields: Fields) -> ModelSpec:
 
 def read_qwen3(fields: Fields, *, tie_default: bool = False) -> ModelSpec:
     """Qwen3Config: a norm over each query and key head, head_dim 128 unless given."""
-    trunk = read_trunk(fields)
-    attention = read_attention(
-        fields, hidden_size=trunk.hidden_size, head_dim_default=128, bias="attention_bias", qk_norm="head"
-    )
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    windows = qwen_windows(fields, depth=trunk.num_hidden_layers)
-    layers = attention_layers(attention, windows=windows, feed_forwards=((mlp,),) * trunk.num_hidden_layers)
-    return decoder(fields, trunk=trunk, layers=layers, tie_default=tie_default)
+    attention = read_attention(fields, head_dim_default=128, bias="attention_bias", qk_norm="head")
+    return stack(fields, attention, read_mlp(fields), windows=qwen_windows(fields), tie_default=tie_default)
 
 
 def read_phi3(fields: Fields) -> ModelSpec:
     """Phi3Config: llama with fused projections and an optional window on every layer."""
-    trunk = read_trunk(fields)
     fields.expect("attention_bias", value=False, why="Phi3Attention has no biases")
     fields.costless("full_attn_mod", "interpolate_factor")
-    attention = read_attention(fields, hidden_size=trunk.hidden_size)
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    window = fields.optional_size("sliding_window")
-    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, window=window)
-    return decoder(fields, trunk=trunk, layers=layers)
+    attention = with_window(read_attention(fields), fields.optional_size("sliding_window"))
+    return stack(fields, attention, read_mlp(fields))
 
 
 def read_cohere(fields: Fields) -> ModelSpec:
     """CohereConfig: attention and feed-forward side by side behind one norm that has no bias; tied embeddings."""
-    trunk = read_trunk(fields)
     qk_norm = "each_head" if fields.flag("use_qk_norm", default=False) else "none"
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm=qk_norm)
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    attention = read_attention(fields, bias="attention_bias", qk_norm=qk_norm)
     fields.costless("use_embedding_sharing", "use_parallel_block", "use_parallel_embedding", "use_gated_activation")
-    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=1)
-    return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias", tie_default=True)
+    return stack(fields, attention, read_mlp(fields), norms=1, norm="layer_no_bias", tie_default=True)
 
 
 def read_olmo2(fields: Fields) -> ModelSpec:
     """Olmo2Config: norms behind the sublayers, and one norm over all query and one over all key heads."""
-    trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="full")
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers)
-    return decoder(fields, trunk=trunk, layers=layers)
+    return stack(fields, read_attention(fields, bias="attention_bias", qk_norm="full"), read_mlp(fields))
 
 
 def read_glm(fields: Fields) -> ModelSpec:
@@ -157,13 +128,9 @@ def read_glm4(fields: Fields) -> ModelSpec:
 
 
 def _glm(fields: Fields, *, norms: int) -> ModelSpec:
-    trunk = read_trunk(fields)
     bias = fields.flag("attention_bias", default=True)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=128, kv_heads_default=2)
-    attention = attention.model_copy(update={"qkv_bias": bias})
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    layers = same_layers(attention, mlp, depth=trunk.num_hidden_layers, norms=norms)
-    return decoder(fields, trunk=trunk, layers=layers)
+    attention = read_attention(fields, head_dim_default=128, kv_heads_default=2)
+    return stack(fields, attention.model_copy(update={"qkv_bias": bias}), read_mlp(fields), norms=norms)
 
 
 FFN_MULTIPLE = 256  # find_multiple in the checkpoint's modeling_decilm.py

@@ -9,15 +9,15 @@ from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     FULL,
     SLIDING,
-    attention_layers,
     choose,
     decoder,
     grouped_attention,
     read_attention,
     read_experts,
+    read_mlp,
     read_trunk,
-    same_layers,
     sparse_after,
+    stack,
     with_window,
 )
 from simulator.specs.model.architecture import (
@@ -34,23 +34,16 @@ LLAMA4_NO_ROPE_INTERVAL = 4  # Llama4TextConfig
 
 def read_llama4(fields: Fields) -> ModelSpec:
     """Llama4TextConfig: chunked attention on rotary layers, one shared expert, experts on every n-th layer."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
+    depth = fields.depth("num_hidden_layers")
     fields.costless("attn_temperature_tuning", "floor_scale", "attn_scale", "use_qk_norm")
-    attention = read_attention(
-        fields, hidden_size=trunk.hidden_size, kv_heads_default=8, head_dim_default=128, bias="attention_bias"
-    )
+    attention = read_attention(fields, kv_heads_default=8, head_dim_default=128, bias="attention_bias")
     chunk = fields.size("attention_chunk_size", default=8192)
     width = fields.size("intermediate_size")
     sparse = read_experts(fields, total="num_local_experts", picked_default=1, width=width, shared=width)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size_mlp", default=16384))
     windows = tuple(chunk if rotary else None for rotary in _llama4_rotary(fields, depth=depth))
-    layers = attention_layers(
-        attention,
-        windows=windows,
-        feed_forwards=choose(_llama4_sparse(fields, depth=depth), sparse=sparse, dense=dense),
-    )
-    return decoder(fields, trunk=trunk, layers=layers)
+    blocks = choose(fields, _llama4_sparse(fields, depth=depth), sparse=sparse, dense=dense)
+    return stack(fields, attention, blocks, windows=windows)
 
 
 def _llama4_rotary(fields: Fields, *, depth: int) -> tuple[bool, ...]:
@@ -82,20 +75,13 @@ def _routed(fields: Fields, *, shared_default: int) -> MoeSpec:
 
 def read_glm4_moe(fields: Fields) -> ModelSpec:
     """Glm4MoeConfig: DeepSeek-style experts under ordinary attention, q, k, v biases where switched on."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
     bias = fields.flag("attention_bias", default=False)
     qk_norm = "head" if fields.flag("use_qk_norm", default=False) else "none"
     fields.expect("qk_layernorm", value=qk_norm == "head", why="it repeats use_qk_norm")
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8, head_dim_default=128)
-    attention = attention.model_copy(update={"qkv_bias": bias, "qk_norm": qk_norm})
-    sparse = _routed(fields, shared_default=1)
-    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    chosen = sparse_after(fields, depth=depth, first_default=1)
-    layers = attention_layers(
-        attention, windows=(None,) * depth, feed_forwards=choose(chosen, sparse=sparse, dense=dense)
-    )
-    return decoder(fields, trunk=trunk, layers=layers)
+    attention = read_attention(fields, kv_heads_default=8, head_dim_default=128, qk_norm=qk_norm)
+    attention = attention.model_copy(update={"qkv_bias": bias})
+    blocks = choose(fields, sparse_after(fields, first_default=1), sparse=_routed(fields, shared_default=1))
+    return stack(fields, attention, blocks)
 
 
 def read_mimo_v2(fields: Fields) -> ModelSpec:
@@ -109,8 +95,7 @@ def read_mimo_v2(fields: Fields) -> ModelSpec:
     fields.costless("attention_value_scale", "swa_rope_theta", "topk_method", "attention_projection_layout")
     slides = _mimo_sliding(fields, depth=depth)
     sparse = _routed(fields, shared_default=0)
-    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    blocks = choose(sparse_after(fields, depth=depth, first_default=1), sparse=sparse, dense=dense)
+    blocks = choose(fields, sparse_after(fields, first_default=1), sparse=sparse)
     layers = tuple(
         LayerSpec(mixer=with_window(swa, window) if slide else full, feed_forward=feed_forward)
         for slide, feed_forward in zip(slides, blocks, strict=True)
@@ -151,20 +136,16 @@ def _mimo_attention(fields: Fields) -> tuple[AttentionSpec, AttentionSpec]:
 
 def read_minimax_m2(fields: Fields) -> ModelSpec:
     """MiniMaxM2Config: softmax attention on every layer, norms over all heads together, 256 small experts."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
-    fields.expect("attn_type_list", value=[1] * depth, why="1 is softmax attention; other kinds are not in M2")
+    kinds = [1] * fields.depth("num_hidden_layers")
+    fields.expect("attn_type_list", value=kinds, why="1 is softmax attention; other kinds are not in M2")
     fields.expect("qk_norm_type", value="per_layer", why="one norm over all heads of a layer")
     fields.expect("use_qk_norm", value=True, why="MiniMaxM2Attention always norms")
     fields.expect("shared_intermediate_size", value=0, why="MiniMax-M2 has no shared expert")
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8)
-    attention = attention.model_copy(update={"qk_norm": "full"})
-    sparse = _minimax_experts(fields, shared=0)
-    layers = same_layers(attention, sparse, depth=depth)
     fields.expect("sliding_window", value=None, why="MiniMaxM2Attention sees every key")
     fields.costless("use_mtp", "mtp_transformer_layers", "max_model_len", "shared_moe_mode", "mlp_intermediate_size")
     fields.costless("layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta")
-    return decoder(fields, trunk=trunk, layers=layers)
+    attention = read_attention(fields, kv_heads_default=8, qk_norm="full")
+    return stack(fields, attention, _minimax_experts(fields, shared=0))
 
 
 def _minimax_experts(fields: Fields, *, shared: int) -> MoeSpec:
@@ -181,12 +162,11 @@ def read_minimax_m3(fields: Fields) -> ModelSpec:
     fields.expect("qk_norm_type", value="per_head", why="one norm over each head")
     fields.expect("use_qk_norm", value=True, why="MiniMaxM3VLAttention always norms")
     fields.costless("use_gemma_norm")
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=4, head_dim_default=128)
-    attention = attention.model_copy(update={"qk_norm": "head"})
+    attention = read_attention(fields, kv_heads_default=4, head_dim_default=128, qk_norm="head")
     shared = fields.size("shared_intermediate_size", default=3072) * fields.count("n_shared_experts", default=1)
     sparse = _minimax_experts(fields, shared=shared)
     dense = MlpSpec(intermediate_size=fields.size("dense_intermediate_size", default=12288))
-    blocks = choose(sparse_after(fields, depth=depth, first_default=0), sparse=sparse, dense=dense)
+    blocks = choose(fields, sparse_after(fields, first_default=0), sparse=sparse, dense=dense)
     indexer, indexed = _minimax_indexer(fields, depth=depth)
     layers = tuple(
         LayerSpec(mixer=attention.model_copy(update={"indexer": indexer if picks else None}), feed_forward=feed_forward)
@@ -215,12 +195,10 @@ def read_step3p7(fields: Fields) -> ModelSpec:
     """Step3p7TextConfig: a gate per head, norms over heads, one shared expert beside many small ones."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
-    bias = fields.flag("attention_bias", default=False)
     fields.expect("gating", value=True, why="Step3p7Attention gates each head")
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8, head_dim_default=128)
-    attention = attention.model_copy(
-        update={"qkv_bias": bias, "o_bias": bias, "qk_norm": "head", "output_gate": "headwise"}
-    )
+    attention = read_attention(
+        fields, kv_heads_default=8, head_dim_default=128, bias="attention_bias", qk_norm="head"
+    ).model_copy(update={"output_gate": "headwise"})
     sliding_heads = fields.size("num_sliding_attention_heads", default=attention.num_attention_heads)
     window = fields.size("sliding_window")
     slides = attention.model_copy(update={"sliding_window": window, "num_attention_heads": sliding_heads})
@@ -233,10 +211,9 @@ def read_step3p7(fields: Fields) -> ModelSpec:
     shared *= fields.count("n_shared_experts", default=1)
     corrected = fields.flag("use_moe_router_bias", default=True)
     sparse = sparse.model_copy(update={"shared_expert_intermediate_size": shared, "correction_bias": corrected})
-    mlp_bias = fields.flag("mlp_bias", default=False)
-    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=mlp_bias)
+    dense = read_mlp(fields, bias="mlp_bias")
     fields.costless("moe_router_scaling_factor", "swiglu_limits", "swiglu_limits_shared", "use_head_wise_attn_gate")
-    blocks = choose(sparse_after(fields, depth=depth, first_default=3), sparse=sparse, dense=dense)
+    blocks = choose(fields, sparse_after(fields, first_default=3), sparse=sparse, dense=dense)
     layers = tuple(
         LayerSpec(mixer=slides if kind == SLIDING else attention, feed_forward=feed_forward)
         for kind, feed_forward in zip(types, blocks, strict=True)

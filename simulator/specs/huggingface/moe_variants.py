@@ -10,16 +10,16 @@ from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     FULL,
     SLIDING,
-    attention_layers,
     choose,
     decoder,
-    every_nth_full,
+    patterned_windows,
+    periodic_windows,
     read_attention,
     read_experts,
+    read_mlp,
     read_trunk,
-    same_layers,
     sparse_after,
-    windows_of_types,
+    stack,
 )
 from simulator.specs.huggingface.moe import read_mixtral
 from simulator.specs.model.architecture import LayerSpec, Mamba2Spec, MlpSpec, ModelSpec, MoeSpec
@@ -41,7 +41,7 @@ def read_granite_hybrid(fields: Fields) -> ModelSpec:
     depth = trunk.num_hidden_layers
     fields.expect("attention_bias", value=False, why="a biased Granite hybrid is not published")
     rotary = fields.text("position_embedding_type", allowed=("nope", "rope"), default="nope") == "rope"
-    attention = read_attention(fields, hidden_size=trunk.hidden_size).model_copy(update={"rotary": rotary})
+    attention = read_attention(fields).model_copy(update={"rotary": rotary})
     fields.costless("normalization_function", "shared_moe_mode", "mamba_expand")
     scan = Mamba2Spec(
         num_heads=fields.size("mamba_n_heads"),
@@ -69,61 +69,34 @@ def read_granite_hybrid(fields: Fields) -> ModelSpec:
 
 def read_dots1(fields: Fields) -> ModelSpec:
     """Dots1Config: norms over heads, DeepSeek-V3's experts under ordinary attention."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="head")
+    attention = read_attention(fields, bias="attention_bias", qk_norm="head")
     fields.expect("use_sliding_window", value=False, why="dots.llm1 sees every key")
-    fields.words("layer_types", length=depth, allowed=(FULL,))
+    fields.words("layer_types", length=fields.depth("num_hidden_layers"), allowed=(FULL,))
     fields.costless("sliding_window", "max_window_layers", "topk_method")
-    width = fields.size("moe_intermediate_size")
-    shared = width * fields.count("n_shared_experts")
-    sparse = read_experts(fields, total="n_routed_experts", width=width, shared=shared, correction_bias=True)
-    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    blocks = choose(sparse_after(fields, depth=depth), sparse=sparse, dense=dense)
-    return decoder(
-        fields, trunk=trunk, layers=attention_layers(attention, windows=(None,) * depth, feed_forwards=blocks)
-    )
+    sparse = read_experts(fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=True)
+    return stack(fields, attention, choose(fields, sparse_after(fields), sparse=sparse))
 
 
 def read_solar_open(fields: Fields) -> ModelSpec:
     """SolarOpenConfig: DeepSeek-V3's experts in every layer, under ordinary attention without norms of heads."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, head_dim_default=128, bias="attention_bias")
+    attention = read_attention(fields, head_dim_default=128, bias="attention_bias")
     fields.expect("use_qk_norm", value=False, why="SolarOpenAttention has no norms of heads")
-    width = fields.size("moe_intermediate_size")
-    shared = width * fields.count("n_shared_experts")
-    sparse = read_experts(fields, total="n_routed_experts", width=width, shared=shared, correction_bias=True)
-    is_sparse = sparse_after(fields, depth=depth, first_default=0)
-    if all(is_sparse):
-        fields.costless("intermediate_size")
-        blocks: tuple[tuple[MlpSpec | MoeSpec, ...], ...] = ((sparse,),) * depth
-    else:
-        blocks = choose(is_sparse, sparse=sparse, dense=MlpSpec(intermediate_size=fields.size("intermediate_size")))
-    return decoder(
-        fields, trunk=trunk, layers=attention_layers(attention, windows=(None,) * depth, feed_forwards=blocks)
-    )
+    sparse = read_experts(fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=True)
+    return stack(fields, attention, choose(fields, sparse_after(fields, first_default=0), sparse=sparse))
 
 
 def read_exaone_moe(fields: Fields) -> ModelSpec:
     """ExaoneMoeConfig (K-EXAONE): norms over heads, three sliding layers in four, DeepSeek-V3's experts."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, qk_norm="head")
-    windows = exaone_windows(fields, depth=depth)
-    width = fields.size("moe_intermediate_size")
-    shared = width * fields.count("num_shared_experts")
-    sparse = read_experts(fields, total="num_experts", width=width, shared=shared, correction_bias=True)
-    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    is_sparse = _sparse_flags(fields, depth=depth) or sparse_after(fields, depth=depth, first_default=1)
+    sparse = read_experts(fields, total="num_experts", shared_count="num_shared_experts", correction_bias=True)
+    is_sparse = _sparse_flags(fields) or sparse_after(fields, first_default=1)
     fields.costless("mlp_layer_types", "first_k_dense_replace")
-    blocks = choose(is_sparse, sparse=sparse, dense=dense)
-    return decoder(fields, trunk=trunk, layers=attention_layers(attention, windows=windows, feed_forwards=blocks))
+    blocks = choose(fields, is_sparse, sparse=sparse)
+    return stack(fields, read_attention(fields, qk_norm="head"), blocks, windows=exaone_windows(fields))
 
 
-def _sparse_flags(fields: Fields, *, depth: int) -> tuple[bool, ...] | None:
+def _sparse_flags(fields: Fields) -> tuple[bool, ...] | None:
     """One boolean a layer, as K-EXAONE's checkpoint lists them; None where it does not."""
-    flags = fields.raw("is_moe_layer")
+    flags, depth = fields.raw("is_moe_layer"), fields.depth("num_hidden_layers")
     if flags is None:
         return None
     if not isinstance(flags, list) or len(flags) != depth or not all(isinstance(flag, bool) for flag in flags):
@@ -133,105 +106,80 @@ def _sparse_flags(fields: Fields, *, depth: int) -> tuple[bool, ...] | None:
 
 def read_ernie_moe(fields: Fields) -> ModelSpec:
     """Ernie4_5_MoeConfig: experts from ``moe_layer_start_index`` to ``moe_layer_end_index``, dense layers around."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
-    bias = fields.flag("use_bias", default=False)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=4)
-    attention = attention.model_copy(update={"qkv_bias": bias, "o_bias": bias})
+    attention = read_attention(fields, kv_heads_default=4, bias="use_bias")
     fields.expect("moe_layer_interval", value=1, why="experts on every layer between its two indices")
     fields.costless("moe_norm_min", "moe_capacity", "moe_gate", "moe_use_aux_free", "use_moe")
-    width = fields.size("moe_intermediate_size")
-    shared = width * fields.count("moe_num_shared_experts")
     sparse = read_experts(
-        fields, total="moe_num_experts", picked="moe_k", width=width, shared=shared, correction_bias=True
+        fields, total="moe_num_experts", picked="moe_k", shared_count="moe_num_shared_experts", correction_bias=True
     )
-    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=bias)
+    depth = fields.depth("num_hidden_layers")
     first, last = fields.count("moe_layer_start_index"), fields.optional_count("moe_layer_end_index")
     end = depth - 1 if last is None else last
-    blocks = choose(tuple(first <= index <= end for index in range(depth)), sparse=sparse, dense=dense)
-    layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=blocks)
-    return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
+    is_sparse = tuple(first <= index <= end for index in range(depth))
+    blocks = choose(fields, is_sparse, sparse=sparse, dense=read_mlp(fields, bias="use_bias"))
+    return stack(fields, attention, blocks, tie_default=True)
 
 
 def read_hunyuan_moe(fields: Fields) -> ModelSpec:
     """HunYuanMoEV1Config: norms over heads, a shared block of one expert's width, experts in every layer."""
-    trunk = read_trunk(fields)
     fields.expect("use_cla", value=False, why="attention shared across layers is not modelled")
     fields.expect("use_qk_norm", value=True, why="HunYuanMoEV1Attention always norms its heads")
     fields.expect("mlp_bias", value=False, why="HunYuanMoEV1MLP has no biases")
     fields.expect("use_mixed_mlp_moe", value=True, why="every layer has a shared block")
     fields.expect("num_shared_expert", value=1, why="HunYuanMoEV1Moe has one shared block")
     fields.costless("eod_token_id", "pad_id", "im_start_id", "im_end_id", "sep_token_id", "moe_layer_num_skipped")
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="head")
+    attention = read_attention(fields, bias="attention_bias", qk_norm="head")
     width = fields.size("intermediate_size")
     fields.expect("moe_intermediate_size", value=width, why="experts are as wide as the shared block")
     sparse = read_experts(fields, total="num_experts", picked="moe_topk", width=width, shared=width)
-    layers = same_layers(attention, sparse, depth=trunk.num_hidden_layers)
-    return decoder(fields, trunk=trunk, layers=layers)
+    return stack(fields, attention, sparse)
 
 
 def read_cohere2_moe(fields: Fields) -> ModelSpec:
     """Cohere2MoeConfig: attention beside experts behind one norm, three sliding layers before each full one."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias")
+    attention = read_attention(fields, bias="attention_bias")
     fields.expect("transformer_block_type", value="parallel", why="its sublayers stand side by side")
     fields.expect("use_qk_norm", value=False, why="Cohere2MoeAttention has no norms of heads")
     fields.expect("prefix_dense_sliding_window_pattern", value=1, why="dense layers in front see every key")
     fields.costless("layer_switch", "position_embedding_type", "rotary_pct", "use_embedding_sharing")
     fields.costless("use_gated_activation", "expert_selection_fn", "shared_expert_combination_strategy")
-    period = fields.size(fields.either("sliding_window_pattern", "_sliding_window_pattern"), default=4)
-    window = fields.size("sliding_window", default=4096)
-    windows = windows_of_types(fields, depth=depth, window=window, default=every_nth_full(depth, period))
+    windows = patterned_windows(fields, period=4, window=4096)
     width = fields.size("intermediate_size")
-    sparse = read_experts(fields, total="num_experts", width=width, shared=width * fields.count("num_shared_experts"))
+    sparse = read_experts(fields, total="num_experts", width=width, shared_count="num_shared_experts")
     dense = MlpSpec(intermediate_size=fields.size("prefix_dense_intermediate_size", default=width))
-    blocks = choose(sparse_after(fields, depth=depth, first_default=0), sparse=sparse, dense=dense)
-    layers = attention_layers(attention, windows=windows, feed_forwards=blocks, norms=1)
-    return decoder(fields, trunk=trunk, layers=layers, norm="layer_no_bias", tie_default=True)
+    blocks = choose(fields, sparse_after(fields, first_default=0), sparse=sparse, dense=dense)
+    return stack(fields, attention, blocks, windows=windows, norms=1, norm="layer_no_bias", tie_default=True)
 
 
 def read_hunyuan3(fields: Fields) -> ModelSpec:
     """HYV3Config: norms over heads, sigmoid routing with a correction bias, one shared expert."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
     fields.expect("qk_norm", value=True, why="HYV3Attention always norms its heads")
     fields.expect("mlp_bias", value=False, why="HYV3MLP has no biases")
     fields.costless("enable_attention_fp32_softmax", "enable_lm_head_fp32", "enable_moe_fp32_combine", "eod_token_id")
     fields.costless("moe_router_use_sigmoid", "route_norm", "router_scaling_factor", "use_grouped_mm", "sep_id")
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="head")
-    width = fields.size(fields.either("moe_intermediate_size", "expert_hidden_dim"))
-    bias = fields.flag("moe_router_enable_expert_bias", default=True)
-    shared = width * fields.count("num_shared_experts")
-    sparse = read_experts(fields, total="num_experts", width=width, shared=shared, correction_bias=bias)
-    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    blocks = choose(sparse_after(fields, depth=depth), sparse=sparse, dense=dense)
-    layers = attention_layers(attention, windows=(None,) * depth, feed_forwards=blocks)
-    return decoder(fields, trunk=trunk, layers=layers)
+    sparse = read_experts(
+        fields,
+        total="num_experts",
+        width=fields.size(fields.either("moe_intermediate_size", "expert_hidden_dim")),
+        shared_count="num_shared_experts",
+        correction_bias=fields.flag("moe_router_enable_expert_bias", default=True),
+    )
+    attention = read_attention(fields, bias="attention_bias", qk_norm="head")
+    return stack(fields, attention, choose(fields, sparse_after(fields), sparse=sparse))
 
 
 def read_afmoe(fields: Fields) -> ModelSpec:
     """AfmoeConfig (Trinity): gated attention, four norms a layer, sliding layers between full ones, sigmoid routing."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size)
-    attention = attention.model_copy(update={"qk_norm": "head", "output_gate": "elementwise"})
+    attention = read_attention(fields, qk_norm="head").model_copy(update={"output_gate": "elementwise"})
     fields.costless("load_balance_coeff", "mup_enabled", "num_expert_groups", "num_limited_groups", "route_norm")
     fields.costless("route_scale", "score_func", "use_grouped_mm")
     fields.expect("attention_bias", value=False, why="AfmoeAttention has no biases")
     period = fields.size("global_attn_every_n_layers", default=4)
-    windows = windows_of_types(
-        fields, depth=depth, window=fields.size("sliding_window"), default=every_nth_full(depth, period)
-    )
-    width = fields.size("moe_intermediate_size")
-    shared = width * fields.count("num_shared_experts")
-    sparse = read_experts(fields, total="num_experts", width=width, shared=shared, correction_bias=True)
-    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    windows = periodic_windows(fields, period=period, window=fields.size("sliding_window"))
+    sparse = read_experts(fields, total="num_experts", shared_count="num_shared_experts", correction_bias=True)
     first = fields.count("num_dense_layers")
-    blocks = choose(tuple(index >= first for index in range(depth)), sparse=sparse, dense=dense)
-    return decoder(
-        fields, trunk=trunk, layers=attention_layers(attention, windows=windows, feed_forwards=blocks, norms=4)
-    )
+    is_sparse = tuple(index >= first for index in range(fields.depth("num_hidden_layers")))
+    return stack(fields, attention, choose(fields, is_sparse, sparse=sparse), windows=windows, norms=4)
 
 
 def read_laguna(fields: Fields) -> ModelSpec:
@@ -241,7 +189,7 @@ def read_laguna(fields: Fields) -> ModelSpec:
     fields.expect("gating", value=True, why="LagunaAttention gates each head")
     fields.costless("moe_apply_router_weight_on_input", "moe_routed_scaling_factor", "moe_router_use_sigmoid")
     fields.costless("swa_rope_parameters", "moe_router_logit_softcapping")
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, bias="attention_bias", qk_norm="head")
+    attention = read_attention(fields, bias="attention_bias", qk_norm="head")
     attention = attention.model_copy(update={"output_gate": "headwise"})
     heads = fields.integers("num_attention_heads_per_layer") or (attention.num_attention_heads,) * depth
     types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL))
@@ -256,8 +204,7 @@ def read_laguna(fields: Fields) -> ModelSpec:
         shared=fields.size("shared_expert_intermediate_size"),
         correction_bias=True,
     )
-    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
-    blocks = choose(sparse_after(fields, depth=depth, first_default=1), sparse=sparse, dense=dense)
+    blocks = choose(fields, sparse_after(fields, first_default=1), sparse=sparse)
     layers = tuple(
         LayerSpec(
             mixer=attention.model_copy(

@@ -5,14 +5,7 @@ from __future__ import annotations
 import math
 
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import (
-    FULL,
-    Trunk,
-    decoder,
-    read_attention,
-    read_experts,
-    read_trunk,
-)
+from simulator.specs.huggingface.layers import FULL, Trunk, decoder, read_attention, read_experts, read_mlp, read_trunk
 from simulator.specs.model.architecture import (
     FeedForward,
     LayerSpec,
@@ -91,7 +84,7 @@ def read_jamba(fields: Fields) -> ModelSpec:
     """JambaConfig: one attention layer in eight, experts on every other layer, norms inside the scan."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8)
+    attention = read_attention(fields, kv_heads_default=8)
     window = fields.optional_size("sliding_window")
     scan = MambaSpec(
         intermediate_size=fields.size("mamba_expand", default=2) * trunk.hidden_size,
@@ -131,7 +124,7 @@ def read_falcon_h1(fields: Fields) -> ModelSpec:
     Each of them is a block here: both read the layer's first norm and end in an all-reduce of their own.
     """
     trunk = read_trunk(fields)
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8, bias="attention_bias")
+    attention = read_attention(fields, kv_heads_default=8, bias="attention_bias")
     expanded = fields.size("mamba_expand", default=2) * trunk.hidden_size
     inner, heads = fields.size("mamba_d_ssm", default=expanded), fields.size("mamba_n_heads", default=128)
     width = inner // heads if fields.raw("mamba_d_head") in (None, "auto") else fields.size("mamba_d_head")
@@ -148,7 +141,7 @@ def read_falcon_h1(fields: Fields) -> ModelSpec:
         use_conv_bias=fields.flag("mamba_conv_bias", default=True),
         gated_norm=fields.flag("mamba_rms_norm", default=False),
     )
-    mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=fields.flag("mlp_bias", default=False))
+    mlp = read_mlp(fields, bias="mlp_bias")
     fields.expect("projectors_bias", value=scan.use_bias, why="FalconH1Mixer has one flag for both projections")
     fields.costless("mamba_norm_before_gate", "mamba_use_mlp", "attn_layer_indices", *_FALCON_MULTIPLIERS)
     layer = (LayerSpec(mixer=scan, norms=1), LayerSpec(mixer=attention, feed_forward=(mlp,), norms=1))
@@ -219,7 +212,7 @@ def _nemotron_layer(fields: Fields, kind: str, *, hidden_size: int) -> LayerSpec
     if kind == "attention":
         width = fields.optional_size(fields.either("head_dim", "attention_head_dim"))
         fields.expect("sliding_window", value=None, why="NemotronHAttention sees every key")
-        spec = read_attention(fields, hidden_size=hidden_size, kv_heads_default=8, head_dim_default=width)
+        spec = read_attention(fields, kv_heads_default=8, head_dim_default=width)
         fields.expect("attention_bias", value=False, why="NemotronHAttention has no biases")
         return LayerSpec(mixer=spec.model_copy(update={"rotary": False}), norms=1)
     block: FeedForward
@@ -257,7 +250,7 @@ def read_lfm2_moe(fields: Fields) -> ModelSpec:
     """Lfm2MoeConfig: gated short convolutions between attention with norms over heads; experts behind dense layers."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
-    attention = read_attention(fields, hidden_size=trunk.hidden_size, kv_heads_default=8, qk_norm="head")
+    attention = read_attention(fields, kv_heads_default=8, qk_norm="head")
     convolution = ShortConvolutionSpec(
         conv_kernel=fields.size("conv_L_cache", default=3), use_bias=fields.flag("conv_bias", default=False)
     )
@@ -266,7 +259,7 @@ def read_lfm2_moe(fields: Fields) -> ModelSpec:
         raise fields.refusal("layer_types", "is missing: which layers attend is unknown")
     bias = fields.flag("use_expert_bias", default=True)
     sparse = read_experts(fields, total="num_experts", correction_bias=bias)
-    dense = MlpSpec(intermediate_size=fields.size("intermediate_size"))
+    dense = read_mlp(fields)
     first = fields.count("num_dense_layers")
     layers = tuple(
         LayerSpec(mixer=attention if kind == FULL else convolution, feed_forward=(sparse if index >= first else dense,))

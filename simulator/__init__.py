@@ -15,29 +15,20 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from simulator.api import (
-        Answer,
-        calibrate,
-        capacity,
-        compare,
-        crossover,
-        demand,
-        explain,
-        plan,
-        plan_models,
-        report,
-        scorecard,
-        serve,
-        simulate,
-        step,
-        sweep,
-        verify,
-    )
+    from simulator.api.capacities import capacity
+    from simulator.api.explanations import explain
+    from simulator.api.measurements import calibrate, demand, scorecard
+    from simulator.api.model_plans import plan_models
+    from simulator.api.planning import plan, report, verify
+    from simulator.api.scenarios import compare, serve, simulate
+    from simulator.api.steps import crossover, step
+    from simulator.api.sweeps import sweep
     from simulator.engine.runs.answers import answer
     from simulator.errors import RoofcastError
     from simulator.phases.deployment import deploy
     from simulator.phases.memory import memory_plan
     from simulator.phases.step import estimate_step
+    from simulator.reports.answer import Answer
     from simulator.specs.loading import load_hardware
     from simulator.specs.model.loading import load_model
     from simulator.specs.question.plan import PlanSpec
@@ -46,22 +37,22 @@ if TYPE_CHECKING:
 
 # Imported on first use: a command that only lists profiles must not pay for the physics.
 _HOMES = {
-    "Answer": "simulator.api",
-    "calibrate": "simulator.api",
-    "capacity": "simulator.api",
-    "compare": "simulator.api",
-    "crossover": "simulator.api",
-    "explain": "simulator.api",
-    "demand": "simulator.api",
-    "plan": "simulator.api",
-    "plan_models": "simulator.api",
-    "report": "simulator.api",
-    "scorecard": "simulator.api",
-    "serve": "simulator.api",
-    "simulate": "simulator.api",
-    "step": "simulator.api",
-    "sweep": "simulator.api",
-    "verify": "simulator.api",
+    "Answer": "simulator.reports.answer",
+    "calibrate": "simulator.api.measurements",
+    "capacity": "simulator.api.capacities",
+    "compare": "simulator.api.scenarios",
+    "crossover": "simulator.api.steps",
+    "explain": "simulator.api.explanations",
+    "demand": "simulator.api.measurements",
+    "plan": "simulator.api.planning",
+    "plan_models": "simulator.api.model_plans",
+    "report": "simulator.api.planning",
+    "scorecard": "simulator.api.measurements",
+    "serve": "simulator.api.scenarios",
+    "simulate": "simulator.api.scenarios",
+    "step": "simulator.api.steps",
+    "sweep": "simulator.api.sweeps",
+    "verify": "simulator.api.planning",
     "answer": "simulator.engine.runs.answers",
     "RoofcastError": "simulator.errors",
     "deploy": "simulator.phases.deployment",

@@ -59,7 +59,7 @@ def main() -> int:
     if arguments.data:
         updated = replaced(updated, block="accuracy", content=accuracy_answer(arguments.data))
         updated = replaced(updated, block="serving", content=serving_table(arguments.data))
-        updated = replaced(updated, block="today", content=today_markdown(today().card.rows))
+        updated = replaced(updated, block="today", content=today_markdown(today().chosen))
     if arguments.check:
         if updated != text:
             print("README.md is out of date: run python -m validation.readme --data DIR", file=sys.stderr)

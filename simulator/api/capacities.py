@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from simulator.api.questions import Given, ScenarioFields, scenario_spec
-from simulator.api.results import Answer, Document
 from simulator.api.scenarios import Progress, objectives_of, only_served
 from simulator.engine.runs.capacity import CapacityResult, sustained_rate
+from simulator.reports.answer import Answer
 from simulator.reports.answers.charts import lines_chart
 from simulator.reports.charts.chart import Axis, Chart
-from simulator.reports.contract import result_object
+from simulator.reports.contract import Json, result_object
 from simulator.reports.tables.capacity import capacity_text
 from simulator.specs.question.scenario import ScenarioSpec
 
@@ -22,7 +22,7 @@ class CapacityAnswer(Answer):
 
     result: CapacityResult
 
-    def to_dict(self) -> Document:
+    def to_dict(self) -> Json:
         """The document of ``roofcast capacity --json``."""
         return result_object(self.result)
 
@@ -30,7 +30,7 @@ class CapacityAnswer(Answer):
         """What ``roofcast capacity`` prints."""
         return capacity_text(self.result, listed=assumptions)
 
-    def rows(self) -> list[Document]:
+    def rows(self) -> list[Json]:
         """One row a rate that was tried."""
         return list(self.to_dict()["points"])
 

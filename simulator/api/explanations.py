@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simulator.api.results import Answer, Document
 from simulator.errors import MissingPackageError, Option, RoofcastError
 from simulator.explain.catalogue import Page, page, topic_named, topics_section
 from simulator.explain.topic import Example
-from simulator.reports.contract import SCHEMA_VERSION
+from simulator.reports.answer import Answer
+from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.json_blocks import section_object
 from simulator.reports.formats.text import sections_text
 from simulator.specs.loading import load_hardware
@@ -63,7 +63,7 @@ class TopicAnswer(Answer):
 class TopicsAnswer(TopicAnswer):
     """The topics by group."""
 
-    def to_dict(self) -> Document:
+    def to_dict(self) -> Json:
         """The document of ``roofcast explain --json``."""
         return {"schema_version": SCHEMA_VERSION, "topics": [section_object(section) for section in topics_section()]}
 
@@ -88,7 +88,7 @@ class ExplainAnswer(TopicAnswer):
 
     page: Page
 
-    def to_dict(self) -> Document:
+    def to_dict(self) -> Json:
         """The document of ``roofcast explain TOPIC --json``."""
         found, example = self.page, self.page.example
         return {

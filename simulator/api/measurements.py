@@ -3,72 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from simulator.api.questions import ServedFields, served_spec
-from simulator.api.results import Answer, Document
 from simulator.errors import FileError, RoofcastError
 from simulator.fitting.engine_calibration import EngineCalibration, calibrate_engine
 from simulator.fitting.kernel_calibration import KernelCalibration, calibrate_kernels
-from simulator.fitting.replay import ReplayedRun, replay_results
-
-if TYPE_CHECKING:
-    from simulator.reports.answers.validation import Scorecard
-    from simulator.reports.charts.chart import Chart
-    from simulator.traffic.recorded.demand import RecordedDemand
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationAnswer(Answer):
-    """What was fitted, each error before and after, and the profiles that were written (none without ``out``)."""
-
-    found: KernelCalibration | EngineCalibration
-    files: tuple[Path, ...]
-
-    def to_dict(self) -> Document:
-        """The figures as fractions and in SI units, and the files."""
-        from simulator.reports.answers.calibration import engine_calibration_document, kernel_calibration_document
-
-        document = (
-            kernel_calibration_document(self.found)
-            if isinstance(self.found, KernelCalibration)
-            else engine_calibration_document(self.found)
-        )
-        return document | {"files": [str(path) for path in self.files]}
-
-    def to_text(self) -> str:
-        """What ``roofcast calibrate`` prints."""
-        from simulator.reports.answers.calibration import engine_calibration_text, kernel_calibration_text
-
-        if isinstance(self.found, KernelCalibration):
-            return kernel_calibration_text(self.found, written=self.files)
-        return engine_calibration_text(self.found, written=self.files)
-
-    def rows(self) -> list[Document]:
-        """One row a fit, or a run of the benchmark."""
-        document = self.to_dict()
-        return list(document["fits"] if "fits" in document else document["runs"])
-
-    def chart(self) -> Chart:
-        """Errors before and after."""
-        from simulator.reports.answers.charts import bars_chart
-        from simulator.reports.charts.chart import Axis
-
-        rows = self.rows()
-        kernels = isinstance(self.found, KernelCalibration)
-        before, after = ("before_mape", "after_mape") if kernels else ("tpot_before", "tpot_after")
-        return bars_chart(
-            key="calibration",
-            title="Error before and after the fit",
-            y=Axis(title="Held-out error" if kernels else "Error of TPOT", unit="%"),
-            names=[f"{row['family']} {row['format']}" if kernels else str(row["tool"]) for row in rows],
-            bars={
-                "before": [100 * abs(row[before]) for row in rows],
-                "after": [100 * abs(row[after]) for row in rows],
-            },
-        )
+from simulator.fitting.replay import replay_results
+from simulator.reports.answers import validation
+from simulator.reports.answers.calibration import EngineCalibrationAnswer, KernelCalibrationAnswer
+from simulator.reports.answers.demand import DemandAnswer
+from simulator.reports.answers.replay import ReplayAnswer
+from simulator.reports.answers.validation import ScorecardAnswer
 
 
 def calibrate(
@@ -81,7 +28,7 @@ def calibrate(
     profiles: str | None = None,
     force: bool = False,
     **served: Unpack[ServedFields],
-) -> CalibrationAnswer:
+) -> KernelCalibrationAnswer | EngineCalibrationAnswer:
     """Fit your own measurements: kernels of an accelerator, or the overheads of an engine: ``roofcast calibrate``.
 
     measured : the CSV of ``python -m validation.measure``; or
@@ -98,14 +45,13 @@ def calibrate(
     """
     _check_calibration(measured, hardware, results, idle=tuple(served))
     assert hardware is not None, "checked"
-    found: KernelCalibration | EngineCalibration
     if measured is not None:
-        found = calibrate_kernels(measured, hardware=hardware, only=only, profiles=profiles)
-        return CalibrationAnswer(found, _written(found, out=out, force=force))
+        kernels = calibrate_kernels(measured, hardware=hardware, only=only, profiles=profiles)
+        return KernelCalibrationAnswer(kernels, _written(kernels, out=out, force=force))
     if only:
         raise RoofcastError("has no effect with --from", field="--only", code="ignored_option")
-    found = calibrate_engine(results, served=served_spec(hardware, served), profiles=profiles)
-    return CalibrationAnswer(found, _written(found, out=out, force=force))
+    engine = calibrate_engine(results, served=served_spec(hardware, served), profiles=profiles)
+    return EngineCalibrationAnswer(engine, _written(engine, out=out, force=force))
 
 
 def _check_calibration(
@@ -148,46 +94,6 @@ def _written(found: KernelCalibration | EngineCalibration, *, out: str | None, f
     return tuple(path for path, _ in files)
 
 
-@dataclass(frozen=True, slots=True)
-class DemandAnswer(Answer):
-    """A recorded workload."""
-
-    demand: RecordedDemand
-    sha256: str
-
-    def to_dict(self) -> Document:
-        """The document of ``roofcast demand --json``."""
-        from simulator.reports.answers.demand import demand_document
-
-        return demand_document(self.demand, sha256=self.sha256)
-
-    def to_text(self) -> str:
-        """The workload file that ``roofcast demand`` writes."""
-        from simulator.reports.answers.demand import demand_text
-
-        return demand_text(self.demand, sha256=self.sha256)
-
-    def fields(self) -> dict[str, float]:
-        """The fields of a plan: ``plan(answer.fields(), model=...)``."""
-        from simulator.reports.answers.demand import workload_fields
-
-        return workload_fields(self.demand)
-
-    def chart(self) -> Chart:
-        """Demand by hour, where the record says it; its mean otherwise."""
-        from simulator.reports.answers.charts import bars_chart
-        from simulator.reports.charts.chart import Axis
-
-        hours = self.demand.load_profile or (1.0,)
-        return bars_chart(
-            key="demand",
-            title=f"{self.demand.requests:,} requests, {self.demand.rate_per_s:.4g}/s",
-            y=Axis(title="Relative demand"),
-            names=[str(hour) for hour in range(len(hours))],
-            bars={"demand": hours},
-        )
-
-
 def demand(record: str, *, over: str | None = None) -> DemandAnswer:
     """What recorded traffic asks for: ``roofcast demand``.
 
@@ -210,46 +116,6 @@ def demand(record: str, *, over: str | None = None) -> DemandAnswer:
     return DemandAnswer(found, hashlib.sha256(content).hexdigest())
 
 
-@dataclass(frozen=True, slots=True)
-class ScorecardAnswer(Answer):
-    """Stored errors of kernel fits and of whole runs."""
-
-    card: Scorecard
-
-    def to_dict(self) -> Document:
-        """The document of ``roofcast validate --json``."""
-        from simulator.reports.answers.validation import scorecard_document
-
-        return scorecard_document(self.card)
-
-    def to_text(self) -> str:
-        """What ``roofcast validate`` prints."""
-        from simulator.reports.answers.validation import scorecard_text
-
-        return scorecard_text(self.card)
-
-    def rows(self) -> list[Document]:
-        """One row a kernel's score, then one a source of whole runs."""
-        document = self.to_dict()
-        return [*document.get("kernels", []), *document.get("end_to_end", {}).get("scores", [])]
-
-    def chart(self) -> Chart:
-        """Mean errors."""
-        from simulator.reports.answers.charts import bars_chart
-        from simulator.reports.charts.chart import Axis
-
-        rows = [row for row in self.rows() if row.get("mape") is not None]
-        return bars_chart(
-            key="scorecard",
-            title="Mean error",
-            y=Axis(title="Error", unit="%"),
-            names=[
-                " ".join(str(row[name]) for name in ("hardware", "family", "metric") if name in row) for row in rows
-            ],
-            bars={"error": [100 * row["mape"] for row in rows]},
-        )
-
-
 def scorecard(
     *,
     hardware: str | None = None,
@@ -259,49 +125,10 @@ def scorecard(
     profiles: str | None = None,
 ) -> ScorecardAnswer:
     """How wrong kernel fits were on shapes that they never saw, and whole runs: ``roofcast validate``."""
-    from simulator.reports.answers import validation
-
     card = validation.scorecard(
         hardware=hardware, libraries=libraries, kernels=kernels, end_to_end=end_to_end, profiles=profiles
     )
     return ScorecardAnswer(card)
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayAnswer(Answer):
-    """Every run of the result files as a scenario, its values beside their predictions."""
-
-    runs: tuple[ReplayedRun, ...]
-
-    def to_dict(self) -> Document:
-        """Each run with its scenario, as ``roofcast simulate`` takes it, and its values."""
-        from simulator.reports.answers.replay import replay_document
-
-        return replay_document(self.runs)
-
-    def rows(self) -> list[Document]:
-        """One row a value."""
-        return [{"result": run["id"], **value} for run in self.to_dict()["runs"] for value in run["values"]]
-
-    def to_text(self) -> str:
-        """A table for people."""
-        from simulator.reports.answers.replay import replay_text
-
-        return replay_text(self.runs)
-
-    def chart(self) -> Chart:
-        """Errors by metric."""
-        from simulator.reports.answers.charts import bars_chart
-        from simulator.reports.charts.chart import Axis
-
-        rows = self.rows()
-        return bars_chart(
-            key="replay",
-            title="Predicted over measured",
-            y=Axis(title="Error", unit="%"),
-            names=[f"{row['result']} {row['metric']}" for row in rows],
-            bars={"error": [100 * row["error"] for row in rows]},
-        )
 
 
 def replay(

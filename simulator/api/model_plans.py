@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Unpack
 
 from simulator.api.questions import Given, PlanFields, plan_question
-from simulator.api.results import Answer, Document
+from simulator.reports.answer import Answer
 
 if TYPE_CHECKING:
     from simulator.planner.model_plans import ModelPlans
     from simulator.reports.charts.chart import Chart
+    from simulator.reports.contract import Json
     from simulator.specs.question.plan import PlanSpec
 
 
@@ -21,7 +22,7 @@ class ModelPlansAnswer(Answer):
 
     found: ModelPlans
 
-    def to_dict(self) -> Document:
+    def to_dict(self) -> Json:
         """The document of ``plan-capacity --model A --model B --json``."""
         from simulator.reports.model_plans import models_document
 
@@ -35,7 +36,7 @@ class ModelPlansAnswer(Answer):
         currency = self.found.planned[0][1].best.cost.currency
         return sections_text(models_sections(self.found), currency=currency)
 
-    def rows(self) -> list[Document]:
+    def rows(self) -> list[Json]:
         """The models, in the order in which they were given."""
         return list(self.to_dict()["models"])
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simulator.api.results import Answer, Document
 from simulator.errors import RoofcastError
-from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.deployment import deploy
+from simulator.reports.answers.model import FineTuning, ModelAnswer
+from simulator.reports.answers.structures import MixersAnswer, RetrievalAnswer, RetrievalQuestion
 from simulator.specs.documents import validate
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
@@ -17,47 +17,10 @@ from simulator.specs.model.precision import PrecisionSpec
 if TYPE_CHECKING:
     from simulator.operators.transformer import ModelCounts
     from simulator.phases.late_interaction import RetrievalCost
-    from simulator.reports.answers.model import FineTuning
-    from simulator.reports.answers.structures import RetrievalQuestion
-    from simulator.reports.charts.chart import Chart
     from simulator.techniques.complexity import LengthCost
     from simulator.techniques.fine_tuning import OptimizerState
 
 DEFAULT_LENGTHS = (1024, 16384, 262144)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelAnswer(Answer):
-    """Counts of a model, and what memory it takes to fine-tune it."""
-
-    counts: ModelCounts
-    tuning: FineTuning | None
-
-    def to_dict(self) -> Document:
-        """The document of ``roofcast model --json``."""
-        from simulator.reports.answers.model import model_document
-
-        return model_document(self.counts, self.tuning)
-
-    def to_text(self) -> str:
-        """What ``roofcast model`` prints."""
-        from simulator.reports.answers.model import model_text
-
-        return model_text(self.to_dict())
-
-    def chart(self) -> Chart:
-        """FLOPs of a prompt and of a token after it."""
-        from simulator.reports.answers.charts import bars_chart
-        from simulator.reports.charts.chart import Axis
-
-        counts = self.counts
-        return bars_chart(
-            key="model",
-            title=f"{counts.model.name} at {counts.context_tokens} tokens",
-            y=Axis(title="FLOPs", log=True),
-            names=("prompt", "next token")[: 1 if counts.decode_flops_per_token is None else 2],
-            bars={"FLOPs": [counts.prefill_flops, *filter(None, [counts.decode_flops_per_token])]},
-        )
 
 
 def count(
@@ -90,7 +53,6 @@ def count(
 
 def _tuning(counts: ModelCounts, methods: Sequence[str], *, optimizer: OptimizerState, sequences: int) -> FineTuning:
     """Memory of every method, in the order asked for."""
-    from simulator.reports.answers.model import FineTuning
     from simulator.specs.question.techniques_text import FLAG, parse_fine_tune
     from simulator.techniques.fine_tuning import fine_tuning_memory
 
@@ -116,44 +78,6 @@ def _tuning(counts: ModelCounts, methods: Sequence[str], *, optimizer: Optimizer
     return FineTuning(methods=found, optimizer=optimizer, sequences=sequences)
 
 
-@dataclass(frozen=True, slots=True)
-class RetrievalAnswer(Answer):
-    """Ways to compare a query with documents, each with its index and its time."""
-
-    question: RetrievalQuestion
-    deployment: Deployment
-    costs: dict[str, RetrievalCost]
-
-    def to_dict(self) -> Document:
-        """The document of ``roofcast retrieval --json``."""
-        from simulator.reports.answers.structures import retrieval_document
-
-        return retrieval_document(self.question, self.deployment, self.costs)
-
-    def to_text(self) -> str:
-        """What ``roofcast retrieval`` prints."""
-        from simulator.reports.answers.structures import retrieval_text
-
-        return retrieval_text(self.to_dict())
-
-    def rows(self) -> list[Document]:
-        """One row a way to compare."""
-        return list(self.to_dict()["interactions"])
-
-    def chart(self) -> Chart:
-        """Time of a query."""
-        from simulator.reports.answers.charts import bars_chart
-        from simulator.reports.charts.chart import Axis
-
-        return bars_chart(
-            key="retrieval",
-            title="Time of a query",
-            y=Axis(title="Query", unit="s", log=True),
-            names=tuple(self.costs),
-            bars={"query": [cost.total_query_s for cost in self.costs.values()]},
-        )
-
-
 def retrieval(
     *, model: str, hardware: str = "a100", question: RetrievalQuestion, profiles: str | None = None
 ) -> RetrievalAnswer:
@@ -171,45 +95,6 @@ def retrieval(
     for name in INTERACTIONS:
         costs[name] = retrieval_cost(replica, interaction=name, **asdict(question))
     return RetrievalAnswer(question, replica, costs)
-
-
-@dataclass(frozen=True, slots=True)
-class MixersAnswer(Answer):
-    """Growth of kinds of layers with the length."""
-
-    costs: dict[str, LengthCost]
-    width: int
-    tokens: tuple[int, ...]
-
-    def to_dict(self) -> Document:
-        """The document of ``roofcast mixers --json``."""
-        from simulator.reports.answers.structures import mixers_document
-
-        return mixers_document(self.costs, width=self.width, tokens=self.tokens)
-
-    def to_text(self) -> str:
-        """What ``roofcast mixers`` prints."""
-        from simulator.reports.answers.structures import mixers_text
-
-        return mixers_text(self.to_dict())
-
-    def rows(self) -> list[Document]:
-        """One row a kind of layer and length."""
-        return list(self.to_dict()["layers"])
-
-    def chart(self) -> Chart:
-        """FLOPs of the prompt over its length."""
-        from simulator.reports.answers.charts import lines_chart
-        from simulator.reports.charts.chart import Axis
-
-        return lines_chart(
-            key="mixers",
-            title="FLOPs of a prompt by kind of layer",
-            x=Axis(title="Tokens", log=True),
-            y=Axis(title="FLOPs", log=True),
-            at=self.tokens,
-            lines={kind: [float(value) for value in cost.prefill_flops] for kind, cost in self.costs.items()},
-        )
 
 
 def mixers(*, width: int = 4096, tokens: Sequence[int] = DEFAULT_LENGTHS) -> MixersAnswer:

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from simulator.api.questions import Given, PlanFields, plan_question
-from simulator.api.results import Answer, Cells, Document
 from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
+from simulator.reports.answer import Answer, Cells
 from simulator.specs.question.plan_values import PROMISE_SEEDS
 
 if TYPE_CHECKING:
     from simulator.planner.capacity_plan import CapacityPlan
-    from simulator.planner.verification.promise import Promise, SignedFleet
+    from simulator.planner.verification.promise import SignedFleet
+    from simulator.reports.answers.promise import PromiseAnswer
     from simulator.reports.charts.chart import Chart
+    from simulator.reports.contract import Json
     from simulator.specs.question.plan import PlanSpec
 
 _HEAD_CHARACTERS = 80
@@ -32,7 +34,7 @@ class PlanAnswer(Answer):
 
     plan: CapacityPlan
 
-    def to_dict(self) -> Document:
+    def to_dict(self) -> Json:
         """The document of ``plan-capacity --json``."""
         from simulator.reports.tables.plan_document import plan_document
 
@@ -50,7 +52,7 @@ class PlanAnswer(Answer):
 
         return plan_options_chart(self.plan)
 
-    def rows(self) -> list[Document]:
+    def rows(self) -> list[Json]:
         """Every fleet, the chosen one first."""
         document = self.to_dict()
         return [document["plan"], *document["alternatives"]]
@@ -188,44 +190,6 @@ def report_schema() -> str:
     return files("simulator.reports.templates").joinpath("report.schema.json").read_text("utf-8")
 
 
-@dataclass(frozen=True, slots=True)
-class PromiseAnswer(Answer):
-    """A planned fleet, replayed; ``changes`` are figures of its document that planning again gives otherwise."""
-
-    promise: Promise
-    changes: tuple[tuple[str, object, object], ...]
-
-    def to_dict(self) -> Document:
-        """Each case with its percentiles, and what has changed since the plan."""
-        from simulator.reports.answers.promise import promise_document
-
-        return promise_document(self.promise, changes=self.changes)
-
-    def rows(self) -> list[Document]:
-        """One row a case."""
-        return list(self.to_dict()["cases"])
-
-    def to_text(self) -> str:
-        """The verdict and a table of the cases."""
-        from simulator.reports.answers.promise import promise_text
-
-        return promise_text(self.promise, changes=self.changes)
-
-    def chart(self) -> Chart:
-        """Replays that hold, by case."""
-        from simulator.reports.answers.charts import bars_chart
-        from simulator.reports.charts.chart import Axis
-
-        cases = self.promise.cases
-        return bars_chart(
-            key="promise",
-            title="Replays that hold every objective",
-            y=Axis(title="Replays", unit="%"),
-            names=[item.case.value for item in cases],
-            bars={"held": [100 * item.found.held_fraction for item in cases]},
-        )
-
-
 def verify(question: PlanAnswer | PlanSpec | Given | str, *, seeds: int = PROMISE_SEEDS) -> PromiseAnswer:
     """Replay a planned fleet request by request: ``roofcast verify``.
 
@@ -241,6 +205,7 @@ def verify(question: PlanAnswer | PlanSpec | Given | str, *, seeds: int = PROMIS
     """
     from simulator.planner.plan import plan_capacity
     from simulator.planner.verification.promise import SignedFleet, replayed_promise
+    from simulator.reports.answers.promise import PromiseAnswer
 
     if not 2 <= seeds <= _MOST_SEEDS:
         raise RoofcastError(f"{seeds} is out of range; allowed: 2 to {_MOST_SEEDS}", field=Option("seeds"))

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from simulator.api.results import Answer, Document
 from simulator.published.catalogue import compared, explained
 from simulator.published.figures import ComparedFigure
+from simulator.reports.answer import Answer
 
 if TYPE_CHECKING:
     from simulator.reports.charts.chart import Chart
+    from simulator.reports.contract import Json
 
 COLUMNS = ("figure", "unit", "published", "predicted", "error", "tolerance")
 
@@ -22,13 +23,13 @@ class PublishedAnswer(Answer):
 
     figures: tuple[ComparedFigure, ...]
 
-    def to_dict(self) -> Document:
+    def to_dict(self) -> Json:
         """The document of ``roofcast published --json``."""
         from simulator.reports.contract import SCHEMA_VERSION
 
         return {"schema_version": SCHEMA_VERSION, "figures": self.rows(), "topics": self._topics()}
 
-    def rows(self) -> list[Document]:
+    def rows(self) -> list[Json]:
         """One row a figure."""
         reasons = explained(self.figures)
         return [
@@ -55,7 +56,7 @@ class PublishedAnswer(Answer):
             for item in self.figures
         ]
 
-    def _topics(self) -> list[Document]:
+    def _topics(self) -> list[Json]:
         names = dict.fromkeys(item.figure.topic for item in self.figures)
         errors = {name: [abs(item.error) for item in self.figures if item.figure.topic == name] for name in names}
         return [
@@ -67,7 +68,7 @@ class PublishedAnswer(Answer):
         """What ``roofcast published`` prints: a table a topic, sources, recipes, and why the worst are off."""
         return "\n".join(self._topic_text(topic) for topic in self._topics())
 
-    def _topic_text(self, topic: Document) -> str:
+    def _topic_text(self, topic: Json) -> str:
         from simulator.reports.content.quantities import percent_text
         from simulator.reports.formats.text import text_table
 
@@ -116,7 +117,7 @@ def _listed(what: str, pairs: list[tuple[str, str]]) -> list[str]:
     return [f"{what}: {text} ({', '.join(names)})" for text, names in of.items()]
 
 
-def _recipes(rows: list[Document]) -> list[str]:
+def _recipes(rows: list[Json]) -> list[str]:
     lines = ["", "Recipes (the field of their JSON document; of two commands the first over the second):"]
     for row in rows:
         recipe = row["recipe"]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from simulator.api.questions import Given, ScenarioFields, scenario_spec, written_objectives
-from simulator.api.results import Answer, Cells, Document
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
+from simulator.reports.answer import Answer, Cells
 from simulator.specs.parsing import MalformedError, parse_json
 from simulator.specs.question.plan import ObjectiveSpec, parse_objectives
 from simulator.specs.question.scenario import ScenarioSpec
@@ -20,6 +20,7 @@ from simulator.units import KILO, MEGA
 if TYPE_CHECKING:
     from simulator.planner.comparison import Comparison
     from simulator.reports.charts.chart import Chart
+    from simulator.reports.contract import Json
     from simulator.specs.money.prices import OfferKind
 
 Progress = Callable[[int, int], None]
@@ -32,7 +33,7 @@ class ScenarioAnswer(Answer):
 
     result: ScenarioResult
 
-    def to_dict(self) -> Document:
+    def to_dict(self) -> Json:
         """The contract's result object."""
         from simulator.reports.contract import result_object
 
@@ -71,7 +72,7 @@ class ServeAnswer(ScenarioAnswer):
         assert isinstance(self.result.run, ServedRun), "kind serve"
         return self.result.run
 
-    def to_dict(self) -> Document:
+    def to_dict(self) -> Json:
         """The contract's result object with the load over time."""
         from simulator.reports.contract import dump, result_object
 
@@ -83,7 +84,7 @@ class ServeAnswer(ScenarioAnswer):
 
         return serve_text(self.result, assumptions=assumptions)
 
-    def rows(self) -> list[Document]:
+    def rows(self) -> list[Json]:
         """One row a stage."""
         return list(self.to_dict()["stages"])
 
@@ -125,7 +126,7 @@ def simulate(
     return ServeAnswer(found) if isinstance(found.run, ServedRun) else ScenarioAnswer(found)
 
 
-def simulate_line(line: str | bytes, *, number: int, profiles: str | None = None) -> Document:
+def simulate_line(line: str | bytes, *, number: int, profiles: str | None = None) -> Json:
     """The result object, or the error object, of one line of JSON; a bad line never spoils the others."""
     from simulator.reports.contract import error_object, result_object
     from simulator.specs.documents import validate
@@ -150,7 +151,7 @@ def line_identifier(line: str | bytes) -> str | int | None:
         return None
 
 
-def _identifier(data: Document) -> str | int | None:
+def _identifier(data: Json) -> str | int | None:
     given = data.get("id")
     return given if isinstance(given, str | int) and not isinstance(given, bool) else None
 
@@ -214,7 +215,7 @@ class ComparisonAnswer(Answer):
 
     comparison: Comparison
 
-    def to_dict(self) -> Document:
+    def to_dict(self) -> Json:
         """The document of ``roofcast compare --json``."""
         from simulator.reports.tables.comparison import comparison_object
 
@@ -226,7 +227,7 @@ class ComparisonAnswer(Answer):
 
         return comparison_text(self.comparison)
 
-    def rows(self) -> list[Document]:
+    def rows(self) -> list[Json]:
         """The base, then each change on top of those before it."""
         document = self.to_dict()
         steps = [{"change": step["change"], **step["together"]} for step in document["steps"]]

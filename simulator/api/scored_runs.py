@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict
 
-from simulator.api.results import Answer, Document
 from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
+from simulator.reports.answers.today import TodayAnswer
 from simulator.specs.documents import validate
 from simulator.specs.loading import load_hardware
 from simulator.specs.measured.validation_rows import (
@@ -23,43 +22,8 @@ from simulator.specs.measured.whole_runs import WholeRun, load_today_runs
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
 
-if TYPE_CHECKING:
-    from simulator.reports.answers.today import TodayCard
-    from simulator.reports.charts.chart import Chart
-
 Report = Callable[[int, int], None]
 """Called with (done, of how many)."""
-
-
-@dataclass(frozen=True, slots=True)
-class TodayAnswer(Answer):
-    """Errors by accelerator, engine, class of model and mode, and every run with its scenario."""
-
-    card: TodayCard
-
-    def to_dict(self) -> Document:
-        """The document of ``roofcast validate --today --json``."""
-        from simulator.reports.answers.today import today_document
-
-        return today_document(self.card)
-
-    def to_text(self) -> str:
-        """What ``roofcast validate --today`` prints."""
-        from simulator.reports.answers.today import today_text
-
-        return today_text(self.card)
-
-    def rows(self) -> list[Document]:
-        """One row a measured value."""
-        return list(self.to_dict()["values"])
-
-    def chart(self) -> Chart:
-        """Measured against predicted times."""
-        from simulator.reports.charts.validation import MetricKind, metric_kind, validation_scatter_chart
-
-        return validation_scatter_chart(
-            [row for row in self.card.rows if metric_kind(row.metric) is MetricKind.LATENCY]
-        )
 
 
 def today(
@@ -85,8 +49,6 @@ def today(
     RoofcastError
         Nothing was measured with this choice.
     """
-    from simulator.reports.answers.today import TodayCard
-
     packed, table = load_today_runs(), load_validation_table()
     runs = {str(run.scenario["id"]): run for run in packed.runs}
     facts = [run_facts(_scenario(run), source=run.source) for run in packed.runs]
@@ -98,12 +60,10 @@ def today(
     else:
         rows = predicted_rows(list(wanted.values()), profiles=profiles, report=report)
     return TodayAnswer(
-        TodayCard(
-            origin=packed.origin,
-            predicted_on=table.date if is_stored else None,
-            rows=tuple(rows),
-            scenarios={name: run.scenario for name, run in wanted.items()},
-        )
+        origin=packed.origin,
+        predicted_on=table.date if is_stored else None,
+        chosen=tuple(rows),
+        scenarios={name: run.scenario for name, run in wanted.items()},
     )
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 from simulator.api.questions import Given
-from simulator.api.results import Answer, Cells, Document
 from simulator.errors import RoofcastError
 from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
-from simulator.phases.one_step import OneStep, check_phase, one_step
+from simulator.phases.one_step import check_phase, one_step
+from simulator.reports.answers.crossover import CrossoverAnswer
+from simulator.reports.answers.step import StepAnswer
 from simulator.specs.documents import validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
@@ -19,10 +17,6 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.plan_values import HARDWARE, STEP_CONTEXT_TOKENS
 from simulator.specs.question.techniques import TechniquesSpec
-
-if TYPE_CHECKING:
-    from simulator.engine.uniform.format_comparison import FormatComparison
-    from simulator.reports.charts.chart import Chart
 
 DEFAULT_FORMATS = "bf16,fp8,w8a8,gptq-g128"
 
@@ -49,41 +43,6 @@ def _deployment(
         techniques=techniques or TechniquesSpec(),
         profiles=profiles,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class StepAnswer(Answer):
-    """One pass; ``step`` is the record with the estimate of every operator."""
-
-    step: OneStep
-
-    def to_dict(self) -> Document:
-        """The document of ``roofcast step --json``."""
-        from simulator.reports.answers.step import step_document
-
-        return step_document(self.step)
-
-    def to_text(self) -> str:
-        """What ``roofcast step`` prints."""
-        from simulator.reports.answers.step import step_text
-
-        return step_text(self.to_dict(), tp_size=self.step.deployment.parallelism.tp_size)
-
-    def rows(self) -> list[Document]:
-        """One row an operator."""
-        return list(self.to_dict()["operators"])
-
-    def cells(self) -> Cells:
-        """The table of operators."""
-        from simulator.reports.answers.step import COLUMNS, operator_rows
-
-        return COLUMNS, operator_rows(self.to_dict())
-
-    def chart(self) -> Chart:
-        """Operators under the roofline of one device."""
-        from simulator.reports.charts.roofline import roofline_chart
-
-        return roofline_chart([(self.step.phase, self.step.estimate)], deployment=self.step.deployment)
 
 
 def step(
@@ -140,49 +99,6 @@ def step(
         context_tokens=context_tokens or min(STEP_CONTEXT_TOKENS, longest),
     )
     return StepAnswer(found)
-
-
-@dataclass(frozen=True, slots=True)
-class CrossoverAnswer(Answer):
-    """Step times of number formats over the batch; ``speculation`` is the text that was compared, or None."""
-
-    comparison: FormatComparison
-    speculation: str | None
-
-    def to_dict(self) -> Document:
-        """The document of ``roofcast crossover --json``."""
-        from simulator.reports.answers.crossover import crossover_document
-
-        return crossover_document(self.comparison)
-
-    def to_text(self) -> str:
-        """What ``roofcast crossover`` prints."""
-        from simulator.reports.answers.crossover import crossover_text
-
-        return crossover_text(self.to_dict(), speculation=self.speculation)
-
-    def rows(self) -> list[Document]:
-        """One row a batch, one column a format [s]."""
-        found = self.comparison
-        return [
-            {"batch": batch, **{row.format: row.step_s[place] for row in found.formats}}
-            for place, batch in enumerate(found.batches)
-        ]
-
-    def chart(self) -> Chart:
-        """Step time over the batch, one line a format."""
-        from simulator.reports.answers.charts import lines_chart
-        from simulator.reports.charts.chart import Axis
-
-        found = self.comparison
-        return lines_chart(
-            key="crossover",
-            title=f"Decode step of {found.model} on {found.hardware}",
-            x=Axis(title="Sequences", log=True),
-            y=Axis(title="Step", unit="s", log=True),
-            at=found.batches,
-            lines={row.format: row.step_s for row in found.formats},
-        )
 
 
 def crossover(

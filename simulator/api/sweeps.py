@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator import __version__
-from simulator.api.results import Answer, Cells, Document
 from simulator.api.sweep_points import (
     ANSWER_COLUMNS,
     ERROR_COLUMNS,
@@ -24,6 +23,7 @@ from simulator.api.sweep_points import (
 )
 from simulator.errors import FileError, Option, RoofcastError
 from simulator.files import write_bytes
+from simulator.reports.answer import Answer, Cells
 from simulator.reports.tables.sweep_parts import (
     PartFormat,
     Row,
@@ -38,6 +38,7 @@ from simulator.specs.question.sweep import SweepPoints, SweepSpec, read_sweep
 
 if TYPE_CHECKING:
     from simulator.reports.charts.chart import Chart
+    from simulator.reports.contract import Json
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = "1.0"
@@ -86,7 +87,7 @@ class SweepTable:
             if self.path(part).exists():
                 yield from part_rows(self.path(part), form=self.form)
 
-    def manifest(self) -> Document:
+    def manifest(self) -> Json:
         """What another run, or a reader, needs to know."""
         return {
             "schema_version": SCHEMA_VERSION,
@@ -142,7 +143,7 @@ class SweepAnswer(Answer):
 
     table: SweepTable
 
-    def to_dict(self) -> Document:
+    def to_dict(self) -> Json:
         """The document of ``roofcast sweep --json``: counts, failures, figures, sensitivity and the Pareto front."""
         from simulator.reports.answers.sweep import summary_document
 
@@ -158,7 +159,7 @@ class SweepAnswer(Answer):
 
         return summary_text(self.to_dict())
 
-    def rows(self) -> list[Document]:
+    def rows(self) -> list[Json]:
         """One row a point."""
         return list(self.table.rows())
 

@@ -168,7 +168,7 @@ def serve(
 
     Example: roofcast serve --model llama-3.1-8b --hardware h100 --rate 8
     """
-    from simulator import api
+    from simulator.api import scenarios
     from simulator.cli.progress import progress_bar
     from simulator.reports.tables.request_files import TRACED_STEPS, check_request_format
 
@@ -178,7 +178,7 @@ def serve(
         check_request_format(Path(requests).suffix.lower(), flag=REQUESTS_FLAG)
     spec = _read(scenario, context.params, command="roofcast serve")
     with progress_bar("simulating") as progress:
-        found = api.serve(
+        found = scenarios.serve(
             spec,
             objectives=tuple(slo or ()),
             trace_steps=TRACED_STEPS if trace else 0,
@@ -234,13 +234,13 @@ def capacity(
 
     Example: roofcast capacity -m llama-3.1-8b --hardware h100 --slo tpot-p95=20ms
     """
-    from simulator import api
+    from simulator.api import capacities
     from simulator.cli.progress import progress_bar
 
     check_target(output, flag="--output", force=force)
     spec = _read(scenario, context.params, command="roofcast capacity")
     with progress_bar("searching") as progress:
-        found = api.capacity(
+        found = capacities.capacity(
             spec, objectives=tuple(slo or ()), seeds=seeds, requests=requests, profiles=profiles, progress=progress
         )
     text = one_line(found.to_dict()) if as_json else found.to_text(assumptions=assumptions)
@@ -327,7 +327,7 @@ def compare(
 
     Example: roofcast compare -m llama-3.1-8b --hardware h100 --with weights=fp8
     """
-    from simulator import api
+    from simulator.api import scenarios
     from simulator.cli.progress import progress_bar
     from simulator.specs.question.scenario_changes import parse_change
 
@@ -335,7 +335,7 @@ def compare(
         parse_change(text)
     spec = _base(scenario, context.params)
     with progress_bar("comparing") as progress:
-        found = api.compare(
+        found = scenarios.compare(
             spec,
             changes=changes,
             price_kind=None if price_kind is None else price_kind.value,

@@ -13,7 +13,7 @@ from simulator.cli.options.techniques import precision_group, precision_of, tech
 from simulator.specs.question.plan_values import EXPLAINED_BATCH, HARDWARE, STEP_CONTEXT_TOKENS
 
 if TYPE_CHECKING:
-    from simulator.api.results import Answer
+    from simulator.reports.answer import Answer
 
 
 class OptimizerChoice(StrEnum):

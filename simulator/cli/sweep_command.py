@@ -43,8 +43,8 @@ def sweep(
 
     Example: roofcast sweep sweep.yaml --out results --jobs 2 --summary
     """
-    from simulator.api import sweep as answered
     from simulator.api.sweeps import read_answer
+    from simulator.api.sweeps import sweep as answered
     from simulator.cli.progress import progress_bar
 
     check_target(chart, flag="--chart", force=force)

@@ -15,7 +15,7 @@ from simulator.errors import Option, RoofcastError
 
 if TYPE_CHECKING:
     from simulator.api.questions import ServedFields
-    from simulator.api.results import Answer
+    from simulator.reports.answer import Answer
 
 
 class ValidationPart(StrEnum):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simulator.reports.charts.chart import Chart
+    from simulator.reports.contract import Json
     from simulator.reports.frames import DataFrame, Figure
 
-Document = dict[str, Any]
 Cells = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
@@ -20,7 +20,7 @@ class Answer(ABC):
     """An answer; ``answer["ttft_s"]`` is a field of its document."""
 
     @abstractmethod
-    def to_dict(self) -> Document:
+    def to_dict(self) -> Json:
         """The JSON document that the command of the same name prints, SI units."""
 
     @abstractmethod
@@ -31,7 +31,7 @@ class Answer(ABC):
     def chart(self) -> Chart:
         """The figure as data: what `plot` draws."""
 
-    def rows(self) -> list[Document]:
+    def rows(self) -> list[Json]:
         """The document's rows for `to_frame`; one row where it holds no list of its own."""
         return [self.to_dict()]
 

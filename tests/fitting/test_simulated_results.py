@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simulator.api import calibrate
+from simulator import calibrate
 from simulator.api.measurements import replay
 from simulator.engine.runs.scenario_setup import deployment_of
 from simulator.errors import RoofcastError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.api import report
+from simulator import report
 from simulator.cli.plan_capacity import main
 from simulator.errors import InfeasibleError
 from simulator.planner.plan import answered_in_full

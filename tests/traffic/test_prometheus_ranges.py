@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.api import demand
+from simulator import demand
 from simulator.errors import RoofcastError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.studies.rental import RentalMix

@@ -1,14 +1,17 @@
-"""``roofcast calibrate``: what was fitted, with each error before and after, as a JSON document and as text."""
+"""``roofcast calibrate``: what was fitted, with each error before and after."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.fitting.engine_calibration import EngineCalibration
 from simulator.fitting.kernel_calibration import KernelCalibration
 from simulator.fitting.kernel_fits import UserFit
 from simulator.fitting.three_parameter import PARAMETERS
+from simulator.reports.answer import Answer
+from simulator.reports.answers.charts import bars_chart
+from simulator.reports.charts.chart import Axis, Chart
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.units import MICRO, MILLI
 
@@ -48,93 +51,151 @@ def _use_line(found: KernelCalibration, folder: Path) -> str:
     )
 
 
-def kernel_calibration_text(found: KernelCalibration, *, written: Sequence[Path]) -> str:
-    """One line a fit, one a whole step, and what was written."""
-    table = found.table
-    lines = [
-        f"{table.device}, torch {table.torch_version}, {table.date}, as {found.hardware.name}",
-        *map(_fit_line, found.fits),
-        *_step_lines(found),
-        *(f"not fitted: {reason}" for reason in found.skipped),
-        *([f"measured but not fitted: {', '.join(found.unused)}"] if found.unused else []),
-        *(f"wrote {path}" for path in written),
-        *([_use_line(found, written[0].parents[1])] if written else []),
-    ]
-    return "\n".join(lines) + "\n"
+@dataclass(frozen=True, slots=True)
+class KernelCalibrationAnswer(Answer):
+    """What was fitted of kernels, each error before and after, and the profiles that were written (maybe none)."""
 
+    found: KernelCalibration
+    files: tuple[Path, ...]
 
-def kernel_calibration_document(found: KernelCalibration) -> Json:
-    """The same figures, as fractions and in SI units."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "hardware": found.hardware.name,
-        "fits": [
-            {
-                "family": item.fit.family,
-                "format": item.fit.format,
-                "points": item.fit.error.fit_points + item.fit.error.score_points,
-                "before_mape": item.before_mape,
-                "after_mape": item.after_mape,
-                "parameters": dict(item.fit.parameters),
-                "kept": list(item.kept),
-                "used": item.is_better,
-            }
-            for item in found.fits
-        ],
-        "steps": [
-            {"family": then.family, "phase": then.phase, "steps": then.steps, "before": then.mean, "after": now.mean}
-            for then, now in zip(found.whole_before, found.whole_after, strict=True)
-        ],
-        "skipped": list(found.skipped),
-        "unused": list(found.unused),
-    }
+    def to_text(self) -> str:
+        """One line a fit, one a whole step, and what was written."""
+        found, table, written = self.found, self.found.table, self.files
+        lines = [
+            f"{table.device}, torch {table.torch_version}, {table.date}, as {found.hardware.name}",
+            *map(_fit_line, found.fits),
+            *_step_lines(found),
+            *(f"not fitted: {reason}" for reason in found.skipped),
+            *([f"measured but not fitted: {', '.join(found.unused)}"] if found.unused else []),
+            *(f"wrote {path}" for path in written),
+            *([_use_line(found, written[0].parents[1])] if written else []),
+        ]
+        return "\n".join(lines) + "\n"
+
+    def to_dict(self) -> Json:
+        """The same figures, as fractions and in SI units, and the files."""
+        found = self.found
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "hardware": found.hardware.name,
+            "fits": [
+                {
+                    "family": item.fit.family,
+                    "format": item.fit.format,
+                    "points": item.fit.error.fit_points + item.fit.error.score_points,
+                    "before_mape": item.before_mape,
+                    "after_mape": item.after_mape,
+                    "parameters": dict(item.fit.parameters),
+                    "kept": list(item.kept),
+                    "used": item.is_better,
+                }
+                for item in found.fits
+            ],
+            "steps": [
+                {
+                    "family": then.family,
+                    "phase": then.phase,
+                    "steps": then.steps,
+                    "before": then.mean,
+                    "after": now.mean,
+                }
+                for then, now in zip(found.whole_before, found.whole_after, strict=True)
+            ],
+            "skipped": list(found.skipped),
+            "unused": list(found.unused),
+            "files": [str(path) for path in self.files],
+        }
+
+    def rows(self) -> list[Json]:
+        """One row a fit."""
+        return list(self.to_dict()["fits"])
+
+    def chart(self) -> Chart:
+        """Errors before and after."""
+        rows = self.rows()
+        return bars_chart(
+            key="calibration",
+            title="Error before and after the fit",
+            y=Axis(title="Held-out error", unit="%"),
+            names=[f"{row['family']} {row['format']}" for row in rows],
+            bars={
+                "before": [100 * abs(row["before_mape"]) for row in rows],
+                "after": [100 * abs(row["after_mape"]) for row in rows],
+            },
+        )
 
 
 def _change(before: float, after: float) -> str:
     return f"{100 * before:+.1f} % before, {100 * after:+.1f} % after"
 
 
-def engine_calibration_text(found: EngineCalibration, *, written: Sequence[Path]) -> str:
-    """One line a run, then the two overheads."""
-    lines = []
-    for item in found.fit.errors:
-        run = item.run
-        load = f"{run.request_rate_per_s:g}/s" if run.request_rate_per_s else f"{run.concurrency:.0f} at once"
-        lines.append(
-            f"{run.tool}, {load}, {run.isl_tokens:.0f} in, {run.osl_tokens:.0f} out: "
-            f"TTFT {run.ttft_s / MILLI:.4g} ms, off by {_change(item.ttft_before, item.ttft_after)}; "
-            f"TPOT {run.tpot_s / MILLI:.4g} ms, off by {_change(item.tpot_before, item.tpot_after)}"
+@dataclass(frozen=True, slots=True)
+class EngineCalibrationAnswer(Answer):
+    """What was fitted of an engine, each error before and after, and the profile that was written (maybe none)."""
+
+    found: EngineCalibration
+    files: tuple[Path, ...]
+
+    def to_text(self) -> str:
+        """One line a run, then the two overheads."""
+        found, lines = self.found, []
+        for item in found.fit.errors:
+            run = item.run
+            load = f"{run.request_rate_per_s:g}/s" if run.request_rate_per_s else f"{run.concurrency:.0f} at once"
+            lines.append(
+                f"{run.tool}, {load}, {run.isl_tokens:.0f} in, {run.osl_tokens:.0f} out: "
+                f"TTFT {run.ttft_s / MILLI:.4g} ms, off by {_change(item.ttft_before, item.ttft_after)}; "
+                f"TPOT {run.tpot_s / MILLI:.4g} ms, off by {_change(item.tpot_before, item.tpot_after)}"
+            )
+        fit = found.fit
+        if not fit.changed:
+            kept = f"step_s {fit.step_s / MILLI:.4g} ms and request_s {fit.request_s / MILLI:.4g} ms stay"
+            return "\n".join([*lines, f"{found.engine}: no change needed: {kept}, nothing written"]) + "\n"
+        lines += [
+            "(errors on the runs that were fitted; two numbers for all of them)",
+            f"{found.engine}: step_s {fit.step_s / MILLI:.4g} ms, request_s {fit.request_s / MILLI:.4g} ms",
+            *(f"wrote {path}; use it with --profiles {path.parents[1]}" for path in self.files),
+        ]
+        return "\n".join(lines) + "\n"
+
+    def to_dict(self) -> Json:
+        """The same figures, as fractions and in SI units, and the files."""
+        found = self.found
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "engine": found.engine,
+            "step_s": found.fit.step_s,
+            "request_s": found.fit.request_s,
+            "changed": found.fit.changed,
+            "runs": [
+                {
+                    "tool": item.run.tool,
+                    "ttft_s": item.run.ttft_s,
+                    "tpot_s": item.run.tpot_s,
+                    "ttft_before": item.ttft_before,
+                    "ttft_after": item.ttft_after,
+                    "tpot_before": item.tpot_before,
+                    "tpot_after": item.tpot_after,
+                }
+                for item in found.fit.errors
+            ],
+            "files": [str(path) for path in self.files],
+        }
+
+    def rows(self) -> list[Json]:
+        """One row a run of the benchmark."""
+        return list(self.to_dict()["runs"])
+
+    def chart(self) -> Chart:
+        """Errors before and after."""
+        rows = self.rows()
+        return bars_chart(
+            key="calibration",
+            title="Error before and after the fit",
+            y=Axis(title="Error of TPOT", unit="%"),
+            names=[str(row["tool"]) for row in rows],
+            bars={
+                "before": [100 * abs(row["tpot_before"]) for row in rows],
+                "after": [100 * abs(row["tpot_after"]) for row in rows],
+            },
         )
-    fit = found.fit
-    if not fit.changed:
-        kept = f"step_s {fit.step_s / MILLI:.4g} ms and request_s {fit.request_s / MILLI:.4g} ms stay"
-        return "\n".join([*lines, f"{found.engine}: no change needed: {kept}, nothing written"]) + "\n"
-    lines += [
-        "(errors on the runs that were fitted; two numbers for all of them)",
-        f"{found.engine}: step_s {fit.step_s / MILLI:.4g} ms, request_s {fit.request_s / MILLI:.4g} ms",
-        *(f"wrote {path}; use it with --profiles {path.parents[1]}" for path in written),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def engine_calibration_document(found: EngineCalibration) -> Json:
-    """The same figures, as fractions and in SI units."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "engine": found.engine,
-        "step_s": found.fit.step_s,
-        "request_s": found.fit.request_s,
-        "changed": found.fit.changed,
-        "runs": [
-            {
-                "tool": item.run.tool,
-                "ttft_s": item.run.ttft_s,
-                "tpot_s": item.run.tpot_s,
-                "ttft_before": item.ttft_before,
-                "ttft_after": item.ttft_after,
-                "tpot_before": item.tpot_before,
-                "tpot_after": item.tpot_after,
-            }
-            for item in found.fit.errors
-        ],
-    }

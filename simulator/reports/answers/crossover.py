@@ -1,9 +1,14 @@
-"""``roofcast crossover``: number formats over the batch, as a JSON document and as text."""
+"""``roofcast crossover``: number formats over the batch."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from simulator.engine.uniform.format_comparison import FormatComparison
 from simulator.engine.uniform.speculation_gain import SpeedupByBatch
+from simulator.reports.answer import Answer, Cells
+from simulator.reports.answers.charts import lines_chart
+from simulator.reports.charts.chart import Axis, Chart
 from simulator.reports.content.quantities import number_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import text_table
@@ -19,58 +24,6 @@ def _gain_object(gain: SpeedupByBatch) -> Json:
         "best_speedup": [float(value) for value in gain.best_speedup],
         "break_even_batch": gain.break_even_batch,
     }
-
-
-def crossover_document(found: FormatComparison) -> Json:
-    """The JSON document of ``roofcast crossover``."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "model": found.model,
-        "hardware": found.hardware,
-        "tp_size": found.tp_size,
-        "context_tokens": found.context_tokens,
-        "batches": list(found.batches),
-        "formats": [
-            {
-                "format": row.format,
-                "step_s": list(row.step_s),
-                "sequences_that_fit": row.sequences_that_fit,
-                **({} if row.speculation is None else {"speculation": _gain_object(row.speculation)}),
-            }
-            for row in found.formats
-        ],
-        "fastest": list(found.fastest),
-        "crossovers": [
-            {"earlier": pair.earlier, "later": pair.later, "batch": pair.batch} for pair in found.crossovers
-        ],
-        "assumptions": assumption_texts(found.assumptions),
-        "notes": list(found.notes),
-    }
-
-
-def crossover_cells(document: Json) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Columns and rows of the step times [ms]."""
-    rows = [
-        (str(batch), *(_cell(entry, document, place) for entry in document["formats"]))
-        for place, batch in enumerate(document["batches"])
-    ]
-    return ("batch", *(entry["format"] for entry in document["formats"])), rows
-
-
-def crossover_text(document: Json, *, speculation: str | None) -> str:
-    """The document as a table and sentences."""
-    lines = [
-        f"decode step of {document['model']} on {document['hardware']} (tp {document['tp_size']}, "
-        f"{document['context_tokens']} tokens each), ms; * fastest, - does not fit",
-        "",
-        text_table(*crossover_cells(document)),
-        "",
-        *map(_sentence, document["crossovers"]),
-        *(_speculation_lines(speculation, document) if speculation else ()),
-        *(f"assumed: {text}" for text in document["assumptions"]),
-        *(f"note: {text}" for text in document["notes"]),
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def _cell(entry: Json, document: Json, place: int) -> str:
@@ -116,3 +69,83 @@ def _pays(name: str, break_even_batch: int | None) -> str:
     if break_even_batch == 1:
         return f"speculation does not pay with {name} even for one sequence"
     return f"speculation pays with {name} up to {break_even_batch - 1} sequences"
+
+
+@dataclass(frozen=True, slots=True)
+class CrossoverAnswer(Answer):
+    """Step times of number formats over the batch; ``speculation`` is the text that was compared, or None."""
+
+    comparison: FormatComparison
+    speculation: str | None
+
+    def to_dict(self) -> Json:
+        """The document of ``roofcast crossover --json``."""
+        found = self.comparison
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "model": found.model,
+            "hardware": found.hardware,
+            "tp_size": found.tp_size,
+            "context_tokens": found.context_tokens,
+            "batches": list(found.batches),
+            "formats": [
+                {
+                    "format": row.format,
+                    "step_s": list(row.step_s),
+                    "sequences_that_fit": row.sequences_that_fit,
+                    **({} if row.speculation is None else {"speculation": _gain_object(row.speculation)}),
+                }
+                for row in found.formats
+            ],
+            "fastest": list(found.fastest),
+            "crossovers": [
+                {"earlier": pair.earlier, "later": pair.later, "batch": pair.batch} for pair in found.crossovers
+            ],
+            "assumptions": assumption_texts(found.assumptions),
+            "notes": list(found.notes),
+        }
+
+    def cells(self) -> Cells:
+        """Columns and rows of the step times [ms]."""
+        document = self.to_dict()
+        rows = [
+            (str(batch), *(_cell(entry, document, place) for entry in document["formats"]))
+            for place, batch in enumerate(document["batches"])
+        ]
+        return ("batch", *(entry["format"] for entry in document["formats"])), rows
+
+    def to_text(self) -> str:
+        """What ``roofcast crossover`` prints: a table and sentences."""
+        document = self.to_dict()
+        lines = [
+            f"decode step of {document['model']} on {document['hardware']} (tp {document['tp_size']}, "
+            f"{document['context_tokens']} tokens each), ms; * fastest, - does not fit",
+            "",
+            text_table(*self.cells()),
+            "",
+            *map(_sentence, document["crossovers"]),
+            *(_speculation_lines(self.speculation, document) if self.speculation else ()),
+            *(f"assumed: {text}" for text in document["assumptions"]),
+            *(f"note: {text}" for text in document["notes"]),
+        ]
+        return "\n".join(lines) + "\n"
+
+    def rows(self) -> list[Json]:
+        """One row a batch, one column a format [s]."""
+        found = self.comparison
+        return [
+            {"batch": batch, **{row.format: row.step_s[place] for row in found.formats}}
+            for place, batch in enumerate(found.batches)
+        ]
+
+    def chart(self) -> Chart:
+        """Step time over the batch, one line a format."""
+        found = self.comparison
+        return lines_chart(
+            key="crossover",
+            title=f"Decode step of {found.model} on {found.hardware}",
+            x=Axis(title="Sequences", log=True),
+            y=Axis(title="Step", unit="s", log=True),
+            at=found.batches,
+            lines={row.format: row.step_s for row in found.formats},
+        )

@@ -1,16 +1,19 @@
-"""``roofcast demand``: a recorded workload as a workload file for plan-capacity, and as a JSON document."""
+"""``roofcast demand``: a recorded workload as a workload file for plan-capacity."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
 
+from simulator.reports.answer import Answer
+from simulator.reports.answers.charts import bars_chart
+from simulator.reports.charts.chart import Axis, Chart
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.words.flags import burst_text
 from simulator.specs.question.plan_values import HOURS_PER_DAY
@@ -80,20 +83,47 @@ def demand_text(demand: RecordedDemand, *, sha256: str) -> str:
     return "\n".join(_lines(demand, digest=sha256)) + "\n"
 
 
-def demand_document(demand: RecordedDemand, *, sha256: str) -> Json:
-    """The JSON document of ``roofcast demand``."""
-    hours = {"rental": True, "load_profile": list(demand.load_profile)} if demand.load_profile else {}
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "source": demand.source,
-        "sha256": sha256,
-        "tool": demand.tool,
-        "requests": demand.requests,
-        "duration_s": demand.duration_s,
-        "model": demand.model,
-        "dispersion": demand.dispersion,
-        "workload": workload_fields(demand) | hours | ({"model": demand.model} if demand.model else {}),
-        "lengths": {"isl": asdict(demand.isl), "osl": asdict(demand.osl)},
-        "notes": list(demand.notes),
-        "warnings": list(demand.warnings),
-    }
+@dataclass(frozen=True, slots=True)
+class DemandAnswer(Answer):
+    """A recorded workload."""
+
+    demand: RecordedDemand
+    sha256: str
+
+    def to_dict(self) -> Json:
+        """The document of ``roofcast demand --json``."""
+        demand = self.demand
+        hours = {"rental": True, "load_profile": list(demand.load_profile)} if demand.load_profile else {}
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "source": demand.source,
+            "sha256": self.sha256,
+            "tool": demand.tool,
+            "requests": demand.requests,
+            "duration_s": demand.duration_s,
+            "model": demand.model,
+            "dispersion": demand.dispersion,
+            "workload": self.fields() | hours | ({"model": demand.model} if demand.model else {}),
+            "lengths": {"isl": asdict(demand.isl), "osl": asdict(demand.osl)},
+            "notes": list(demand.notes),
+            "warnings": list(demand.warnings),
+        }
+
+    def to_text(self) -> str:
+        """The workload file that ``roofcast demand`` writes."""
+        return demand_text(self.demand, sha256=self.sha256)
+
+    def fields(self) -> dict[str, float]:
+        """The fields of a plan: ``plan(answer.fields(), model=...)``."""
+        return workload_fields(self.demand)
+
+    def chart(self) -> Chart:
+        """Demand by hour, where the record says it; its mean otherwise."""
+        hours = self.demand.load_profile or (1.0,)
+        return bars_chart(
+            key="demand",
+            title=f"{self.demand.requests:,} requests, {self.demand.rate_per_s:.4g}/s",
+            y=Axis(title="Relative demand"),
+            names=[str(hour) for hour in range(len(hours))],
+            bars={"demand": hours},
+        )

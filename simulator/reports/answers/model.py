@@ -1,4 +1,4 @@
-"""``roofcast model``: what a configuration holds and what fine-tuning it takes, as a JSON document and as text."""
+"""``roofcast model``: what a configuration holds and what fine-tuning it takes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.operators.transformer import ModelCounts
+from simulator.reports.answer import Answer
+from simulator.reports.answers.charts import bars_chart
+from simulator.reports.charts.chart import Axis, Chart
 from simulator.reports.content.quantities import bytes_text, parameters_text, percent_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import text_table
@@ -50,47 +53,6 @@ def _fine_tuning(tuning: FineTuning, counts: ModelCounts) -> Json:
     }
 
 
-def model_document(counts: ModelCounts, tuning: FineTuning | None = None) -> Json:
-    """The JSON document of ``roofcast model``; with ``tuning`` also the memory of training."""
-    model = counts.model
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "name": model.name,
-        "model_type": model.model_type,
-        "num_hidden_layers": model.num_hidden_layers,
-        "hidden_size": model.hidden_size,
-        "parameters": counts.parameters.total,
-        "active_parameters": counts.parameters.active,
-        "context_tokens": counts.context_tokens,
-        "prefill_flops": counts.prefill_flops,
-        "decode_flops_per_token": counts.decode_flops_per_token,
-        "kv_bytes_per_token": counts.kv_bytes_per_token,
-        "kv_cache_dtype": counts.plan.kv_dtype.value,
-        "state_bytes_per_sequence": counts.state_bytes_per_sequence,
-        "kv_bytes_at_context": counts.kv_bytes_at_context,
-        "assumptions": list(counts.plan.assumptions),
-        "notes": list(model.notes),
-        **({"fine_tuning": _fine_tuning(tuning, counts)} if tuning else {}),
-    }
-
-
-def model_text(document: Json) -> str:
-    """The document as lines."""
-    tokens = document["context_tokens"]
-    lines = (
-        f"{document['name']} ({document['model_type']}): {document['num_hidden_layers']} layers, "
-        f"hidden_size {document['hidden_size']}",
-        f"parameters          {document['parameters'] / GIGA:.3f} billion, "
-        f"{document['active_parameters'] / GIGA:.3f} billion active per token",
-        f"prefill             {document['prefill_flops'] / TERA:.4g} TFLOP for {tokens} tokens",
-        *_generation_lines(document),
-        *(f"note: {text}" for text in document["notes"]),
-        *(f"assumed: {text}" for text in document["assumptions"]),
-        *(_fine_tuning_lines(document["fine_tuning"]) if "fine_tuning" in document else ()),
-    )
-    return "\n".join(lines) + "\n"
-
-
 def _generation_lines(document: Json) -> tuple[str, ...]:
     """What a generated token takes and leaves behind; an encoder generates none."""
     tokens = document["context_tokens"]
@@ -117,3 +79,62 @@ def _fine_tuning_lines(document: Json) -> list[str]:
         f"optimizer {document['optimizer']}, {document['sequences']} x {document['tokens_per_sequence']} tokens a step"
     )
     return ["", heading, text_table(FINE_TUNING_COLUMNS, rows), *(f"assumed: {one}" for one in document["assumptions"])]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer(Answer):
+    """Counts of a model, and what memory it takes to fine-tune it."""
+
+    counts: ModelCounts
+    tuning: FineTuning | None
+
+    def to_dict(self) -> Json:
+        """The document of ``roofcast model --json``; with ``tuning`` also the memory of training."""
+        counts, model = self.counts, self.counts.model
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "name": model.name,
+            "model_type": model.model_type,
+            "num_hidden_layers": model.num_hidden_layers,
+            "hidden_size": model.hidden_size,
+            "parameters": counts.parameters.total,
+            "active_parameters": counts.parameters.active,
+            "context_tokens": counts.context_tokens,
+            "prefill_flops": counts.prefill_flops,
+            "decode_flops_per_token": counts.decode_flops_per_token,
+            "kv_bytes_per_token": counts.kv_bytes_per_token,
+            "kv_cache_dtype": counts.plan.kv_dtype.value,
+            "state_bytes_per_sequence": counts.state_bytes_per_sequence,
+            "kv_bytes_at_context": counts.kv_bytes_at_context,
+            "assumptions": list(counts.plan.assumptions),
+            "notes": list(model.notes),
+            **({"fine_tuning": _fine_tuning(self.tuning, counts)} if self.tuning else {}),
+        }
+
+    def to_text(self) -> str:
+        """What ``roofcast model`` prints: lines."""
+        document = self.to_dict()
+        tokens = document["context_tokens"]
+        lines = (
+            f"{document['name']} ({document['model_type']}): {document['num_hidden_layers']} layers, "
+            f"hidden_size {document['hidden_size']}",
+            f"parameters          {document['parameters'] / GIGA:.3f} billion, "
+            f"{document['active_parameters'] / GIGA:.3f} billion active per token",
+            f"prefill             {document['prefill_flops'] / TERA:.4g} TFLOP for {tokens} tokens",
+            *_generation_lines(document),
+            *(f"note: {text}" for text in document["notes"]),
+            *(f"assumed: {text}" for text in document["assumptions"]),
+            *(_fine_tuning_lines(document["fine_tuning"]) if "fine_tuning" in document else ()),
+        )
+        return "\n".join(lines) + "\n"
+
+    def chart(self) -> Chart:
+        """FLOPs of a prompt and of a token after it."""
+        counts = self.counts
+        return bars_chart(
+            key="model",
+            title=f"{counts.model.name} at {counts.context_tokens} tokens",
+            y=Axis(title="FLOPs", log=True),
+            names=("prompt", "next token")[: 1 if counts.decode_flops_per_token is None else 2],
+            bars={"FLOPs": [counts.prefill_flops, *filter(None, [counts.decode_flops_per_token])]},
+        )

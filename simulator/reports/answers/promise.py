@@ -1,40 +1,24 @@
-"""``roofcast verify``: whether a planned fleet keeps its promise when it is replayed, as a document and as text."""
+"""``roofcast verify``: whether a planned fleet keeps its promise when it is replayed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from simulator.planner.capacity_plan import Verification
 from simulator.planner.verification.promise import ENOUGH, PROMISED, Promise, PromiseCase, ReplayedCase
+from simulator.reports.answer import Answer
+from simulator.reports.answers.charts import bars_chart
+from simulator.reports.charts.chart import Axis, Chart
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.reports.contract import SCHEMA_VERSION, Json, finite
 from simulator.reports.formats.text import text_table
 
-Changes = Sequence[tuple[str, object, object]]
 _EXPLAINED = {
     PromiseCase.ALL_UP: "promised: at the planned rate",
     PromiseCase.SPARES_DOWN: "promised: the planned rate on what is left",
     PromiseCase.BURSTIER: "not promised: gaps between arrivals vary twice as much",
     PromiseCase.EMPTY_CACHE: "not promised: no prompt token is found in the prefix cache",
 }
-
-
-def promise_document(promise: Promise, *, changes: Changes) -> Json:
-    """Verdict, fleet, cases, the smallest fleet that holds, and figures that planning again gives otherwise."""
-    fleet = promise.fleet
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "answer": verdict_text(promise),
-        "kept": promise.kept,
-        "reason": promise.reason,
-        "hardware": fleet.hardware,
-        "setup": fleet.label,
-        "replicas": fleet.replicas,
-        "spare_replicas": fleet.spares,
-        "least_replicas": promise.least_replicas,
-        "cases": [_case_object(item) for item in promise.cases],
-        "changes": [{"field": name, "stated": before, "now": now} for name, before, now in changes],
-    }
 
 
 def _case_object(item: ReplayedCase) -> Json:
@@ -77,18 +61,6 @@ def verdict_text(promise: Promise) -> str:
     return f"Not kept: {named} misses with {missed.case.value}, in {share} of replays."
 
 
-def promise_text(promise: Promise, *, changes: Changes) -> str:
-    """The verdict, a table of cases, and what else a reader should know."""
-    lines = [verdict_text(promise), ""]
-    if not promise.reason:
-        names = [entry.name for entry in promise.cases[0].found.objectives]
-        columns = ("case", "replicas", "req/s each", *names, "replays held", "")
-        lines += [text_table(columns, [_row(item) for item in promise.cases]), _least_text(promise)]
-    for name, before, now in changes:
-        lines.append(f"Changed since the plan: {name} was {before}, planning again gives {now}.")
-    return "\n".join(lines) + "\n"
-
-
 def _row(item: ReplayedCase) -> tuple[str, ...]:
     found = item.found
     if found.reason:
@@ -117,3 +89,55 @@ def _least_text(promise: Promise) -> str:
         return f"{least:,} replicas would hold in {share} of replays, {least - planned:,} more than planned."
     spare = "as planned" if least == planned else f"{planned - least:,} fewer than planned: its margin for slower steps"
     return f"The smallest fleet that holds in {share} of replays has {least:,} replicas with the spares down, {spare}."
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseAnswer(Answer):
+    """A planned fleet, replayed; ``changes`` are figures of its document that planning again gives otherwise."""
+
+    promise: Promise
+    changes: tuple[tuple[str, object, object], ...]
+
+    def to_dict(self) -> Json:
+        """Verdict, fleet, cases, the smallest fleet that holds, and figures that planning again gives otherwise."""
+        promise, fleet = self.promise, self.promise.fleet
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "answer": verdict_text(promise),
+            "kept": promise.kept,
+            "reason": promise.reason,
+            "hardware": fleet.hardware,
+            "setup": fleet.label,
+            "replicas": fleet.replicas,
+            "spare_replicas": fleet.spares,
+            "least_replicas": promise.least_replicas,
+            "cases": [_case_object(item) for item in promise.cases],
+            "changes": [{"field": name, "stated": before, "now": now} for name, before, now in self.changes],
+        }
+
+    def to_text(self) -> str:
+        """The verdict, a table of cases, and what else a reader should know."""
+        promise = self.promise
+        lines = [verdict_text(promise), ""]
+        if not promise.reason:
+            names = [entry.name for entry in promise.cases[0].found.objectives]
+            columns = ("case", "replicas", "req/s each", *names, "replays held", "")
+            lines += [text_table(columns, [_row(item) for item in promise.cases]), _least_text(promise)]
+        for name, before, now in self.changes:
+            lines.append(f"Changed since the plan: {name} was {before}, planning again gives {now}.")
+        return "\n".join(lines) + "\n"
+
+    def rows(self) -> list[Json]:
+        """One row a case."""
+        return list(self.to_dict()["cases"])
+
+    def chart(self) -> Chart:
+        """Replays that hold, by case."""
+        cases = self.promise.cases
+        return bars_chart(
+            key="promise",
+            title="Replays that hold every objective",
+            y=Axis(title="Replays", unit="%"),
+            names=[item.case.value for item in cases],
+            bars={"held": [100 * item.found.held_fraction for item in cases]},
+        )

@@ -1,49 +1,72 @@
-"""Measured runs beside their predictions, as a document and as text."""
+"""Measured runs beside their predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from simulator.fitting.replay import ReplayedRun
+from simulator.reports.answer import Answer
+from simulator.reports.answers.charts import bars_chart
+from simulator.reports.charts.chart import Axis, Chart
 from simulator.reports.contract import SCHEMA_VERSION, Json
 
 
-def replay_document(runs: Sequence[ReplayedRun]) -> Json:
-    """Each run with its scenario, as ``roofcast simulate`` takes it, and its values."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "runs": [
-            {
-                "id": item.scenario.id,
-                "tool": item.run.tool,
-                "scenario": item.scenario.model_dump(mode="json", exclude_unset=True),
-                "values": [
-                    {
-                        "metric": value.metric,
-                        "measured": value.measured,
-                        "predicted": value.predicted,
-                        "error": value.error,
-                        "interval": None if value.interval is None else list(value.interval),
-                    }
-                    for value in item.values
-                ],
-            }
-            for item in runs
-        ],
-    }
+@dataclass(frozen=True, slots=True)
+class ReplayAnswer(Answer):
+    """Every run of the result files as a scenario, its values beside their predictions."""
 
+    runs: tuple[ReplayedRun, ...]
 
-def replay_text(runs: Sequence[ReplayedRun]) -> str:
-    """A line for each value under each run."""
-    lines = []
-    for item in runs:
-        asked = item.scenario
-        load = f"{asked.concurrency} in flight" if asked.concurrency else "open arrivals"
-        lines.append(f"{asked.id} ({item.run.tool}, {load})")
-        for value in item.values:
-            ends = f", 80 %: {value.interval[0]:.4g} to {value.interval[1]:.4g}" if value.interval else ""
-            lines.append(
-                f"  {value.metric}: measured {value.measured:.4g}, predicted {value.predicted:.4g} "
-                f"({100 * value.error:+.1f} %{ends})"
-            )
-    return "\n".join(lines) + "\n"
+    def to_dict(self) -> Json:
+        """Each run with its scenario, as ``roofcast simulate`` takes it, and its values."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "runs": [
+                {
+                    "id": item.scenario.id,
+                    "tool": item.run.tool,
+                    "scenario": item.scenario.model_dump(mode="json", exclude_unset=True),
+                    "values": [
+                        {
+                            "metric": value.metric,
+                            "measured": value.measured,
+                            "predicted": value.predicted,
+                            "error": value.error,
+                            "interval": None if value.interval is None else list(value.interval),
+                        }
+                        for value in item.values
+                    ],
+                }
+                for item in self.runs
+            ],
+        }
+
+    def rows(self) -> list[Json]:
+        """One row a value."""
+        return [{"result": run["id"], **value} for run in self.to_dict()["runs"] for value in run["values"]]
+
+    def to_text(self) -> str:
+        """A line for each value under each run."""
+        lines = []
+        for item in self.runs:
+            asked = item.scenario
+            load = f"{asked.concurrency} in flight" if asked.concurrency else "open arrivals"
+            lines.append(f"{asked.id} ({item.run.tool}, {load})")
+            for value in item.values:
+                ends = f", 80 %: {value.interval[0]:.4g} to {value.interval[1]:.4g}" if value.interval else ""
+                lines.append(
+                    f"  {value.metric}: measured {value.measured:.4g}, predicted {value.predicted:.4g} "
+                    f"({100 * value.error:+.1f} %{ends})"
+                )
+        return "\n".join(lines) + "\n"
+
+    def chart(self) -> Chart:
+        """Errors by metric."""
+        rows = self.rows()
+        return bars_chart(
+            key="replay",
+            title="Predicted over measured",
+            y=Axis(title="Error", unit="%"),
+            names=[f"{row['result']} {row['metric']}" for row in rows],
+            bars={"error": [100 * row["error"] for row in rows]},
+        )

@@ -1,6 +1,8 @@
-"""``roofcast step``: one forward pass, operator by operator, as a JSON document and as text."""
+"""``roofcast step``: one forward pass, operator by operator."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from simulator.kernels.roofline import floor_seconds
 from simulator.kernels.timing import Provenance
@@ -8,6 +10,9 @@ from simulator.operators.work import CollectiveShape, ElementwiseShape, HostTran
 from simulator.phases.bounds import BOUNDS, bound_indices
 from simulator.phases.one_step import OneStep
 from simulator.phases.step import StepRow
+from simulator.reports.answer import Answer, Cells
+from simulator.reports.charts.chart import Chart
+from simulator.reports.charts.roofline import roofline_chart
 from simulator.reports.content.quantities import (
     bytes_text,
     joules_text,
@@ -84,66 +89,6 @@ def _crossover(step: OneStep) -> Json:
     return {"crossover": {"batch": found.batch, "interval": ends, "provenance": found.provenance.label}}
 
 
-def step_document(step: OneStep) -> Json:
-    """The JSON document of ``roofcast step``."""
-    deployment, result, split = step.deployment, step.estimate, step.energy
-    step_s = float(result.step_s[0])
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "model": deployment.model.name,
-        "hardware": deployment.hardware.name,
-        "phase": step.phase,
-        "batch": step.batch_size,
-        "context_tokens": step.context_tokens,
-        "step_s": step_s,
-        "interval": {"step_s": dump(step.interval)},
-        "mfu": float(result.mfu[0]),
-        "mbu": float(result.mbu[0]),
-        "bound": result.bound[0],
-        "fits": step.memory.fits,
-        "shortfall_bytes": step.memory.shortfall_bytes,
-        "provenance": Provenance(int(result.provenance[0])).label,
-        "breakdown_s": {family: float(values[0]) for family, values in result.breakdown_s.items()},
-        "energy_j": {
-            "total": split.total_j,
-            "idle": split.idle_j,
-            "busy": split.busy_j,
-            "compute": split.compute_j,
-            "memory": split.memory_j,
-        },
-        **_crossover(step),
-        "operators": [_row(row, step) for row in result.rows],
-        "assumptions": assumption_texts(deployment.assumptions),
-        "techniques": deployment.techniques.spec.model_dump(mode="json", exclude_none=True),
-        "notes": [
-            *deployment.model.notes,
-            *deployment.techniques.notes_at(step.batch_size),
-            *_speculation_notes(step),
-            *_cache_notes(step),
-        ],
-    }
-
-
-def step_text(document: Json, *, tp_size: int) -> str:
-    """The document as a sentence with a table."""
-    between = range_text(document["interval"]["step_s"], seconds_text)
-    lines = [
-        *([] if document["fits"] else [_too_large(document, tp_size=tp_size)]),
-        f"{document['phase']} step of {document['model']} on {document['hardware']} "
-        f"(tp {tp_size}, batch {document['batch']}, {document['context_tokens']} tokens): "
-        f"{seconds_text(document['step_s'])} (80 % interval {between}), "
-        f"{document['bound']} bound, MFU {percent_text(document['mfu'])}, MBU {percent_text(document['mbu'])}, "
-        f"{document['provenance']}",
-        _energy_line(document["energy_j"]),
-        "",
-        text_table(COLUMNS, operator_rows(document)),
-        "",
-        *(f"note: {text}" for text in document["notes"]),
-        *(f"assumed: {text}" for text in document["assumptions"]),
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def _energy_line(energy_j: Json) -> str:
     shares = {name: 100 * energy_j[name] / energy_j["total"] for name in ("memory", "compute", "busy", "idle")}
     return (
@@ -152,18 +97,93 @@ def _energy_line(energy_j: Json) -> str:
     )
 
 
-def operator_rows(document: Json) -> list[tuple[str, ...]]:
-    """Operators by falling time, in the order of COLUMNS; collectives have no roofline."""
-    return [
-        (
-            row["operator"],
-            f"{row['count']:g}",
-            number_text(row["flops"] / GIGA),
-            number_text(row["bytes"] / MEGA),
-            number_text(row["seconds"] / MICRO),
-            "-" if row["roofline_floor_s"] is None else number_text(row["roofline_floor_s"] / MICRO),
-            row["bound"],
-            row["provenance"],
-        )
-        for row in sorted(document["operators"], key=lambda item: -item["seconds"])
-    ]
+@dataclass(frozen=True, slots=True)
+class StepAnswer(Answer):
+    """One pass; ``step`` is the record with the estimate of every operator."""
+
+    step: OneStep
+
+    def to_dict(self) -> Json:
+        """The document of ``roofcast step --json``."""
+        step = self.step
+        deployment, result, split = step.deployment, step.estimate, step.energy
+        step_s = float(result.step_s[0])
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "model": deployment.model.name,
+            "hardware": deployment.hardware.name,
+            "phase": step.phase,
+            "batch": step.batch_size,
+            "context_tokens": step.context_tokens,
+            "step_s": step_s,
+            "interval": {"step_s": dump(step.interval)},
+            "mfu": float(result.mfu[0]),
+            "mbu": float(result.mbu[0]),
+            "bound": result.bound[0],
+            "fits": step.memory.fits,
+            "shortfall_bytes": step.memory.shortfall_bytes,
+            "provenance": Provenance(int(result.provenance[0])).label,
+            "breakdown_s": {family: float(values[0]) for family, values in result.breakdown_s.items()},
+            "energy_j": {
+                "total": split.total_j,
+                "idle": split.idle_j,
+                "busy": split.busy_j,
+                "compute": split.compute_j,
+                "memory": split.memory_j,
+            },
+            **_crossover(step),
+            "operators": [_row(row, step) for row in result.rows],
+            "assumptions": assumption_texts(deployment.assumptions),
+            "techniques": deployment.techniques.spec.model_dump(mode="json", exclude_none=True),
+            "notes": [
+                *deployment.model.notes,
+                *deployment.techniques.notes_at(step.batch_size),
+                *_speculation_notes(step),
+                *_cache_notes(step),
+            ],
+        }
+
+    def to_text(self) -> str:
+        """What ``roofcast step`` prints: a sentence with a table."""
+        document, tp_size = self.to_dict(), self.step.deployment.parallelism.tp_size
+        between = range_text(document["interval"]["step_s"], seconds_text)
+        lines = [
+            *([] if document["fits"] else [_too_large(document, tp_size=tp_size)]),
+            f"{document['phase']} step of {document['model']} on {document['hardware']} "
+            f"(tp {tp_size}, batch {document['batch']}, {document['context_tokens']} tokens): "
+            f"{seconds_text(document['step_s'])} (80 % interval {between}), "
+            f"{document['bound']} bound, MFU {percent_text(document['mfu'])}, MBU {percent_text(document['mbu'])}, "
+            f"{document['provenance']}",
+            _energy_line(document["energy_j"]),
+            "",
+            text_table(*self.cells()),
+            "",
+            *(f"note: {text}" for text in document["notes"]),
+            *(f"assumed: {text}" for text in document["assumptions"]),
+        ]
+        return "\n".join(lines) + "\n"
+
+    def rows(self) -> list[Json]:
+        """One row an operator."""
+        return list(self.to_dict()["operators"])
+
+    def cells(self) -> Cells:
+        """The table of operators by falling time; collectives have no roofline."""
+        operators = sorted(self.rows(), key=lambda item: -item["seconds"])
+        return COLUMNS, [
+            (
+                row["operator"],
+                f"{row['count']:g}",
+                number_text(row["flops"] / GIGA),
+                number_text(row["bytes"] / MEGA),
+                number_text(row["seconds"] / MICRO),
+                "-" if row["roofline_floor_s"] is None else number_text(row["roofline_floor_s"] / MICRO),
+                row["bound"],
+                row["provenance"],
+            )
+            for row in operators
+        ]
+
+    def chart(self) -> Chart:
+        """Operators under the roofline of one device."""
+        return roofline_chart([(self.step.phase, self.step.estimate)], deployment=self.step.deployment)

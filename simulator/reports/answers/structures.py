@@ -1,12 +1,15 @@
-"""``roofcast retrieval`` and ``roofcast mixers``: other structures than a decoder's, as JSON documents and as texts."""
+"""``roofcast retrieval`` and ``roofcast mixers``: other structures than a decoder's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from simulator.phases.deployment import Deployment
 from simulator.phases.late_interaction import RetrievalCost
+from simulator.reports.answer import Answer
+from simulator.reports.answers.charts import bars_chart, lines_chart
+from simulator.reports.charts.chart import Axis, Chart
 from simulator.reports.content.quantities import bytes_text, seconds_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import text_table
@@ -29,59 +32,104 @@ class RetrievalQuestion:
     vector_size: int
 
 
-def retrieval_document(question: RetrievalQuestion, deployment: Deployment, costs: Mapping[str, RetrievalCost]) -> Json:
-    """The JSON document of ``roofcast retrieval``: one entry per way to compare."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        **asdict(question),
-        "model": deployment.model.name,
-        "hardware": deployment.hardware.name,
-        "interactions": [
-            {"interaction": name, **asdict(cost), "total_query_s": cost.total_query_s} for name, cost in costs.items()
-        ],
-        "assumptions": assumption_texts(deployment.assumptions),
-    }
+@dataclass(frozen=True, slots=True)
+class RetrievalAnswer(Answer):
+    """Ways to compare a query with documents, each with its index and its time."""
 
+    question: RetrievalQuestion
+    deployment: Deployment
+    costs: Mapping[str, RetrievalCost]
 
-def retrieval_text(document: Json) -> str:
-    """The document as a table."""
-    rows = [
-        (
-            entry["interaction"],
-            bytes_text(entry["index_bytes"]),
-            *(seconds_text(entry[field]) for field in ("document_s", "query_s", "scoring_s", "total_query_s")),
+    def to_dict(self) -> Json:
+        """The document of ``roofcast retrieval --json``: one entry per way to compare."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            **asdict(self.question),
+            "model": self.deployment.model.name,
+            "hardware": self.deployment.hardware.name,
+            "interactions": [
+                {"interaction": name, **asdict(cost), "total_query_s": cost.total_query_s}
+                for name, cost in self.costs.items()
+            ],
+            "assumptions": assumption_texts(self.deployment.assumptions),
+        }
+
+    def to_text(self) -> str:
+        """What ``roofcast retrieval`` prints: a table."""
+        asked = self.question
+        rows = [
+            (
+                entry["interaction"],
+                bytes_text(entry["index_bytes"]),
+                *(seconds_text(entry[field]) for field in ("document_s", "query_s", "scoring_s", "total_query_s")),
+            )
+            for entry in self.rows()
+        ]
+        return (
+            f"{self.deployment.model.name} on {self.deployment.hardware.name}: {asked.documents:,.0f} documents of "
+            f"{asked.document_tokens} tokens, {asked.candidates:,.0f} scored a query of "
+            f"{asked.query_tokens}\n\n{text_table(RETRIEVAL_COLUMNS, rows)}\n"
         )
-        for entry in document["interactions"]
-    ]
-    return (
-        f"{document['model']} on {document['hardware']}: {document['documents']:,.0f} documents of "
-        f"{document['document_tokens']} tokens, {document['candidates']:,.0f} scored a query of "
-        f"{document['query_tokens']}\n\n{text_table(RETRIEVAL_COLUMNS, rows)}\n"
-    )
 
+    def rows(self) -> list[Json]:
+        """One row a way to compare."""
+        return list(self.to_dict()["interactions"])
 
-def mixers_document(costs: Mapping[str, LengthCost], *, width: int, tokens: Sequence[int]) -> Json:
-    """The JSON document of ``roofcast mixers``: one entry per kind of layer and length."""
-    entries = []
-    for kind, cost in costs.items():
-        for place, length in enumerate(tokens):
-            figures = {name: float(values[place]) for name, values in asdict(cost).items()}
-            entries.append({"kind": kind, "tokens": length, **figures})
-    return {"schema_version": SCHEMA_VERSION, "width": width, "layers": entries}
-
-
-def mixers_text(document: Json) -> str:
-    """The document as a table."""
-    rows = [
-        (
-            entry["kind"],
-            f"{entry['tokens']:,}",
-            f"{entry['prefill_flops'] / GIGA:.4g}",
-            f"{entry['decode_flops'] / GIGA:.4g}",
-            f"{entry['sequential_steps']:,.0f}",
-            bytes_text(entry["state_bytes"]),
+    def chart(self) -> Chart:
+        """Time of a query."""
+        return bars_chart(
+            key="retrieval",
+            title="Time of a query",
+            y=Axis(title="Query", unit="s", log=True),
+            names=tuple(self.costs),
+            bars={"query": [cost.total_query_s for cost in self.costs.values()]},
         )
-        for entry in document["layers"]
-    ]
-    heading = f"one sequence in one layer of {document['width']:,} channels with its projections"
-    return f"{heading}\n\n{text_table(MIXER_COLUMNS, rows)}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class MixersAnswer(Answer):
+    """Growth of kinds of layers with the length."""
+
+    costs: Mapping[str, LengthCost]
+    width: int
+    tokens: tuple[int, ...]
+
+    def to_dict(self) -> Json:
+        """The document of ``roofcast mixers --json``: one entry per kind of layer and length."""
+        entries = []
+        for kind, cost in self.costs.items():
+            for place, length in enumerate(self.tokens):
+                figures = {name: float(values[place]) for name, values in asdict(cost).items()}
+                entries.append({"kind": kind, "tokens": length, **figures})
+        return {"schema_version": SCHEMA_VERSION, "width": self.width, "layers": entries}
+
+    def rows(self) -> list[Json]:
+        """One row a kind of layer and length."""
+        return list(self.to_dict()["layers"])
+
+    def chart(self) -> Chart:
+        """FLOPs of the prompt over its length."""
+        return lines_chart(
+            key="mixers",
+            title="FLOPs of a prompt by kind of layer",
+            x=Axis(title="Tokens", log=True),
+            y=Axis(title="FLOPs", log=True),
+            at=self.tokens,
+            lines={kind: [float(value) for value in cost.prefill_flops] for kind, cost in self.costs.items()},
+        )
+
+    def to_text(self) -> str:
+        """What ``roofcast mixers`` prints: a table."""
+        rows = [
+            (
+                entry["kind"],
+                f"{entry['tokens']:,}",
+                f"{entry['prefill_flops'] / GIGA:.4g}",
+                f"{entry['decode_flops'] / GIGA:.4g}",
+                f"{entry['sequential_steps']:,.0f}",
+                bytes_text(entry["state_bytes"]),
+            )
+            for entry in self.rows()
+        ]
+        heading = f"one sequence in one layer of {self.width:,} channels with its projections"
+        return f"{heading}\n\n{text_table(MIXER_COLUMNS, rows)}\n"

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from simulator.reports.answer import Answer
+from simulator.reports.charts.chart import Chart
+from simulator.reports.charts.validation import MetricKind, metric_kind, validation_scatter_chart
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.contract import SCHEMA_VERSION, Json, finite
 from simulator.reports.formats.text import text_table
@@ -34,16 +37,6 @@ class TodayScore:
     runs: int
     metrics: Mapping[str, ErrorScore]
     together: ErrorScore
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TodayCard:
-    """Rows of the chosen runs with the scenario of each; ``predicted_on`` is None where they were predicted now."""
-
-    origin: RunsOrigin
-    predicted_on: str | None
-    rows: tuple[ValidationRow, ...]
-    scenarios: Mapping[str, Mapping[str, Any]]
 
 
 def today_scores(rows: Sequence[ValidationRow]) -> list[TodayScore]:
@@ -93,25 +86,6 @@ def _error(score: ErrorScore | None) -> str:
     return "-" if score is None else f"{100 * score.mean:.0f} % ({round(100 * score.bias) + 0:+} %)"
 
 
-def today_text(card: TodayCard) -> str:
-    """The scores as a table under what they are."""
-    runs, predicted = len(card.scenarios), len({row.run for row in card.rows})
-    when = f"on {card.predicted_on} by this very library" if card.predicted_on else "now"
-    origin = card.origin
-    lines = [
-        f"{predicted} of {runs} closed loops of today's models ({origin.source}, {origin.date}), predicted {when}",
-        f"({EXPLANATION}; the last column: measured values inside the 80 % interval)",
-        "",
-        text_table(COLUMNS, [score_row(score) for score in today_scores(card.rows)]),
-        "",
-        f"{origin.published}; {origin.selection}",
-        origin.fitted,
-    ]
-    if predicted < runs:
-        lines.append(f"{runs - predicted} runs are refused: roofcast simulate says why, --json holds their scenarios")
-    return "\n".join(lines) + "\n"
-
-
 def today_markdown(rows: Sequence[ValidationRow]) -> str:
     """The scores as the README shows them."""
     lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
@@ -119,17 +93,58 @@ def today_markdown(rows: Sequence[ValidationRow]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def today_document(card: TodayCard) -> Json:
-    """The scores, every value, and the scenario of every run as ``roofcast simulate`` takes it."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "origin": asdict(card.origin),
-        "predicted_on": card.predicted_on,
-        "scores": [asdict(score) for score in today_scores(card.rows)],
-        "values": [
-            {name: finite(value) if isinstance(value, float) else value for name, value in asdict(row).items()}
-            | {"error": row.error}
-            for row in card.rows
-        ],
-        "scenarios": list(card.scenarios.values()),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TodayAnswer(Answer):
+    """Errors by accelerator, engine, class of model and mode, and every run with its scenario.
+
+    predicted_on : None where the rows were predicted now
+    """
+
+    origin: RunsOrigin
+    predicted_on: str | None
+    chosen: tuple[ValidationRow, ...]
+    scenarios: Mapping[str, Mapping[str, Any]]
+
+    def to_dict(self) -> Json:
+        """The scores, every value, and the scenario of every run as ``roofcast simulate`` takes it."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "origin": asdict(self.origin),
+            "predicted_on": self.predicted_on,
+            "scores": [asdict(score) for score in today_scores(self.chosen)],
+            "values": [
+                {name: finite(value) if isinstance(value, float) else value for name, value in asdict(row).items()}
+                | {"error": row.error}
+                for row in self.chosen
+            ],
+            "scenarios": list(self.scenarios.values()),
+        }
+
+    def to_text(self) -> str:
+        """The scores as a table under what they are."""
+        runs, predicted = len(self.scenarios), len({row.run for row in self.chosen})
+        when = f"on {self.predicted_on} by this very library" if self.predicted_on else "now"
+        origin = self.origin
+        lines = [
+            f"{predicted} of {runs} closed loops of today's models ({origin.source}, {origin.date}), predicted {when}",
+            f"({EXPLANATION}; the last column: measured values inside the 80 % interval)",
+            "",
+            text_table(COLUMNS, [score_row(score) for score in today_scores(self.chosen)]),
+            "",
+            f"{origin.published}; {origin.selection}",
+            origin.fitted,
+        ]
+        if predicted < runs:
+            lines.append(
+                f"{runs - predicted} runs are refused: roofcast simulate says why, --json holds their scenarios"
+            )
+        return "\n".join(lines) + "\n"
+
+    def rows(self) -> list[Json]:
+        """One row a measured value."""
+        return list(self.to_dict()["values"])
+
+    def chart(self) -> Chart:
+        """Measured against predicted times."""
+        latencies = [row for row in self.chosen if metric_kind(row.metric) is MetricKind.LATENCY]
+        return validation_scatter_chart(latencies)

@@ -1,4 +1,4 @@
-"""``roofcast validate``: errors of kernel fits and of whole runs, as a JSON document and as text."""
+"""``roofcast validate``: errors of kernel fits and of whole runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.kernels.transfer import calibrated_relative
+from simulator.reports.answer import Answer
+from simulator.reports.answers.charts import bars_chart
+from simulator.reports.charts.chart import Axis, Chart
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.tables.scorecard import (
     LIBRARIES,
@@ -117,24 +120,6 @@ def _refuse(name: str | None, *, libraries: Sequence[str], profiles: str | None)
     )
 
 
-def scorecard_text(found: Scorecard) -> str:
-    """The scorecard as tables under headings."""
-    name, parts = found.hardware, []
-    if found.kernels:
-        parts.append(["Kernels: mean error on measured shapes that the fit never saw", "", *score_lines(found.kernels)])
-    elif found.kernels is not None:
-        parts.append([f"Kernels: none of {name} was measured; they are priced with the fits of a relative"])
-    if found.left_out:
-        library = load_transfer_table().library
-        heading = f"Priced as if never measured ({library}, 16 bit): fits of the nearest other accelerator"
-        parts.append([heading, "", *transfer_lines(found.left_out)])
-    if found.runs:
-        parts.append([*_end_to_end_heading(found.runs), "", *end_to_end_lines(found.runs)])
-    elif found.runs is not None:
-        parts.append([f"End to end: no run on {name} is stored"])
-    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
-
-
 def _end_to_end_heading(runs: Sequence[EndToEndScore]) -> list[str]:
     return [
         f"End to end: errors of {sum(row.score.runs for row in runs)} values that others published or measured, "
@@ -150,21 +135,65 @@ def predicted_words(table: ValidationTable) -> str:
     return made if table.is_current else f"{made}, which has changed since"
 
 
-def scorecard_document(found: Scorecard) -> Json:
-    """The JSON document of ``roofcast validate``."""
-    document: Json = {"schema_version": SCHEMA_VERSION}
-    if found.kernels is not None:
-        document["kernels"] = [asdict(score) for score in found.kernels]
-        document["left_out"] = [row.model_dump(mode="json") for row in found.left_out]
-    if found.runs is not None:
-        table = load_validation_table()
-        document["end_to_end"] = {
-            "date": table.date,
-            "version": table.version,
-            "is_current": table.is_current,
-            "scores": [
-                {"source": row.source, "hardware": row.hardware, "metric": row.metric, **asdict(row.score)}
-                for row in found.runs
+@dataclass(frozen=True, slots=True)
+class ScorecardAnswer(Answer):
+    """Stored errors of kernel fits and of whole runs."""
+
+    card: Scorecard
+
+    def to_text(self) -> str:
+        """What ``roofcast validate`` prints: tables under headings."""
+        found, name, parts = self.card, self.card.hardware, []
+        if found.kernels:
+            parts.append(
+                ["Kernels: mean error on measured shapes that the fit never saw", "", *score_lines(found.kernels)]
+            )
+        elif found.kernels is not None:
+            parts.append([f"Kernels: none of {name} was measured; they are priced with the fits of a relative"])
+        if found.left_out:
+            library = load_transfer_table().library
+            heading = f"Priced as if never measured ({library}, 16 bit): fits of the nearest other accelerator"
+            parts.append([heading, "", *transfer_lines(found.left_out)])
+        if found.runs:
+            parts.append([*_end_to_end_heading(found.runs), "", *end_to_end_lines(found.runs)])
+        elif found.runs is not None:
+            parts.append([f"End to end: no run on {name} is stored"])
+        return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+
+    def to_dict(self) -> Json:
+        """The document of ``roofcast validate --json``."""
+        found = self.card
+        document: Json = {"schema_version": SCHEMA_VERSION}
+        if found.kernels is not None:
+            document["kernels"] = [asdict(score) for score in found.kernels]
+            document["left_out"] = [row.model_dump(mode="json") for row in found.left_out]
+        if found.runs is not None:
+            table = load_validation_table()
+            document["end_to_end"] = {
+                "date": table.date,
+                "version": table.version,
+                "is_current": table.is_current,
+                "scores": [
+                    {"source": row.source, "hardware": row.hardware, "metric": row.metric, **asdict(row.score)}
+                    for row in found.runs
+                ],
+            }
+        return document
+
+    def rows(self) -> list[Json]:
+        """One row a kernel's score, then one a source of whole runs."""
+        document = self.to_dict()
+        return [*document.get("kernels", []), *document.get("end_to_end", {}).get("scores", [])]
+
+    def chart(self) -> Chart:
+        """Mean errors."""
+        rows = [row for row in self.rows() if row.get("mape") is not None]
+        return bars_chart(
+            key="scorecard",
+            title="Mean error",
+            y=Axis(title="Error", unit="%"),
+            names=[
+                " ".join(str(row[name]) for name in ("hardware", "family", "metric") if name in row) for row in rows
             ],
-        }
-    return document
+            bars={"error": [100 * row["mape"] for row in rows]},
+        )

@@ -67,16 +67,16 @@ def test_stored_predictions_count_only_where_this_library_made_them(monkeypatch,
     table = load_validation_table()
     monkeypatch.setattr(type(table), "is_current", property(lambda self: current))
     choice = RunChoice(hardware="mi300x", model="llama-3.3-70b")
-    card = scored_runs.today(choice, every=20).card
-    assert card.predicted_on == (table.date if current else None)
-    assert len({row.run for row in card.rows}) == len(card.scenarios) == 1
+    answer = scored_runs.today(choice, every=20)
+    assert answer.predicted_on == (table.date if current else None)
+    assert len({row.run for row in answer.chosen}) == len(answer.scenarios) == 1
 
 
 def test_profiles_of_ones_own_are_predicted_with(monkeypatch, tmp_path):
     table = load_validation_table()
     monkeypatch.setattr(type(table), "is_current", True)
-    card = scored_runs.today(RunChoice(hardware="mi300x", model="llama"), every=20, profiles=str(tmp_path)).card
-    assert card.predicted_on is None
+    answer = scored_runs.today(RunChoice(hardware="mi300x", model="llama"), every=20, profiles=str(tmp_path))
+    assert answer.predicted_on is None
 
 
 def test_packed_runs_name_their_source_and_are_a_sample_of_every_deployment():

@@ -25,11 +25,12 @@ from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     FULL,
     SLIDING,
+    choose,
     every_nth_full,
     read_attention,
     read_experts,
-    same_layers,
     sparse_after,
+    stack,
     windows_of_types,
 )
 from simulator.specs.huggingface.quantized.quantization import read_quantization
@@ -85,14 +86,14 @@ def test_two_names_of_one_field_have_to_agree() -> None:
 
 
 def test_heads_fill_the_width_and_biases_go_on_all_projections() -> None:
-    plain = read_attention(fields(num_attention_heads=4), hidden_size=64)
+    plain = read_attention(fields(hidden_size=64, num_attention_heads=4))
     assert (plain.head_dim, plain.num_key_value_heads, plain.qkv_bias) == (16, 4, False)
-    biased = read_attention(fields(num_attention_heads=4, b=True), hidden_size=64, bias="b", qk_norm="head")
+    biased = read_attention(fields(hidden_size=64, num_attention_heads=4, b=True), bias="b", qk_norm="head")
     assert (biased.qkv_bias, biased.o_bias, biased.qk_norm) == (True, True, "head")
     with pytest.raises(RoofcastError, match="do not divide hidden_size 64"):
-        read_attention(fields(num_attention_heads=5), hidden_size=64)
+        read_attention(fields(hidden_size=64, num_attention_heads=5))
     with pytest.raises(RoofcastError, match="does not divide 4 attention heads"):
-        read_attention(fields(num_attention_heads=4, num_key_value_heads=3), hidden_size=64)
+        read_attention(fields(hidden_size=64, num_attention_heads=4, num_key_value_heads=3))
 
 
 def test_a_router_picks_no_more_experts_than_there_are() -> None:
@@ -112,23 +113,33 @@ def test_a_router_picks_no_more_experts_than_there_are() -> None:
     ],
 )
 def test_which_layers_hold_experts(config: dict[str, Any], sparse: tuple[bool, ...]) -> None:
-    assert sparse_after(fields(**config), depth=3) == sparse
+    assert sparse_after(fields(num_hidden_layers=3, **config)) == sparse
 
 
 def test_layer_types_give_the_windows() -> None:
     assert every_nth_full(4, 2) == (SLIDING, FULL, SLIDING, FULL)
-    assert windows_of_types(fields(), depth=2, window=128, default=(SLIDING, FULL)) == (128, None)
+    assert windows_of_types(fields(), window=128, default=(SLIDING, FULL)) == (128, None)
     with pytest.raises(RoofcastError, match="is missing while layer_types names sliding_attention"):
-        windows_of_types(fields(), depth=2, window=None, default=(SLIDING, FULL))
+        windows_of_types(fields(), window=None, default=(SLIDING, FULL))
 
 
-def test_one_block_stands_at_every_depth() -> None:
-    attention = read_attention(fields(num_attention_heads=4), hidden_size=64)
-    layers = same_layers(attention, MlpSpec(intermediate_size=8), depth=3, window=16, norms=1)
-    assert len(layers) == 3
-    assert layers[0] == layers[2]
-    assert isinstance(layers[0].mixer, AttentionSpec)
-    assert (layers[0].mixer.sliding_window, layers[0].norms) == (16, 1)
+def test_one_block_stands_at_every_depth_under_its_window() -> None:
+    attention = read_attention(fields(**DENSE))
+    model = stack(fields(**DENSE), attention, MlpSpec(intermediate_size=8), windows=(16, None, 16, 16), norms=1)
+    assert (len(model.layers), model.layer_order) == (2, (0, 1, 0, 0))
+    assert isinstance(model.layers[0].mixer, AttentionSpec)
+    assert (model.layers[0].mixer.sliding_window, model.layers[0].norms) == (16, 1)
+
+
+def test_dense_blocks_are_read_where_some_layer_is_dense() -> None:
+    sparse = MoeSpec(num_experts=4, num_experts_per_tok=1, moe_intermediate_size=8)
+    assert choose(fields(), (True, True), sparse=sparse) == ((sparse,), (sparse,))
+    assert choose(fields(intermediate_size=16), (False, True), sparse=sparse) == (
+        (MlpSpec(intermediate_size=16),),
+        (sparse,),
+    )
+    with pytest.raises(RoofcastError, match="is missing"):
+        choose(fields(), (False, True), sparse=sparse)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from simulator.specs.huggingface.fields import COSTLESS, MAX_LAYERS, Fields
 from simulator.specs.huggingface.layers import (
     FULL,
     SLIDING,
-    attention_layers,
     distinct,
     every_nth_full,
     prediction_layers,
@@ -21,7 +20,7 @@ from simulator.specs.huggingface.layers import (
     read_trunk,
     windows_of_types,
 )
-from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec
+from simulator.specs.model.architecture import LayerSpec, MlpSpec
 
 
 def fields(**config: object) -> Fields:
@@ -166,21 +165,19 @@ def test_the_context_has_two_names() -> None:
 
 
 def test_heads_without_a_layout_fill_the_width() -> None:
-    spec = read_attention(trunk_fields(), hidden_size=64)
+    spec = read_attention(trunk_fields())
     assert (spec.num_attention_heads, spec.num_key_value_heads, spec.head_dim) == (8, 8, 8)
 
 
 def test_defaults_of_a_family_go_before_the_width() -> None:
-    spec = read_attention(trunk_fields(), hidden_size=64, kv_heads_default=2, head_dim_default=128)
+    spec = read_attention(trunk_fields(), kv_heads_default=2, head_dim_default=128)
     assert (spec.num_key_value_heads, spec.head_dim) == (2, 128)
-    given_width = read_attention(trunk_fields(head_dim=16), hidden_size=64, head_dim_default=128)
+    given_width = read_attention(trunk_fields(head_dim=16), head_dim_default=128)
     assert given_width.head_dim == 16
 
 
 def test_kv_heads_must_divide_heads() -> None:
-    assert refusal(lambda: read_attention(trunk_fields(num_key_value_heads=3), hidden_size=64)).field == (
-        "num_key_value_heads"
-    )
+    assert refusal(lambda: read_attention(trunk_fields(num_key_value_heads=3))).field == ("num_key_value_heads")
 
 
 @given(depth=st.integers(1, 60), period=st.integers(1, 12))
@@ -193,8 +190,8 @@ def test_every_nth_layer_sees_everything(depth: int, period: int) -> None:
 
 def test_sliding_layers_need_a_window() -> None:
     default = (SLIDING, FULL)
-    assert windows_of_types(fields(), depth=2, window=32, default=default) == (32, None)
-    assert refusal(lambda: windows_of_types(fields(), depth=2, window=None, default=default)).field == "sliding_window"
+    assert windows_of_types(fields(), window=32, default=default) == (32, None)
+    assert refusal(lambda: windows_of_types(fields(), window=None, default=default)).field == "sliding_window"
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=12))
@@ -204,15 +201,6 @@ def test_distinct_layers_rebuild_the_stack(widths: list[int]) -> None:
     assert tuple(known[index] for index in order) == layers
     assert len(known) == len(set(widths))
     assert order[0] == 0
-
-
-def test_one_block_stands_at_each_depth() -> None:
-    attention = AttentionSpec(num_attention_heads=4, num_key_value_heads=2, head_dim=16)
-    mlp = MlpSpec(intermediate_size=32)
-    layers = attention_layers(attention, windows=(None, 8, None), feed_forwards=((mlp,),) * 3, norms=4)
-    found = [layer.mixer.sliding_window for layer in layers if isinstance(layer.mixer, AttentionSpec)]
-    assert found == [None, 8, None]
-    assert {layer.norms for layer in layers} == {4}
 
 
 @pytest.mark.parametrize("name", ["num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers"])

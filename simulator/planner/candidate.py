@@ -31,12 +31,22 @@ def technique_label(techniques: TechniquesSpec) -> str:
     return " ".join(parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Platform:
-    """An accelerator and the server it is bought in (None where no profile says)."""
+    """An accelerator and the server it is bought in (None where no profile says).
+
+    Equal where both profiles are the same objects, which is how loaders hand out one file twice: comparing their
+    contents would take as long as evaluating.
+    """
 
     hardware: AcceleratorSpec
     server: ServerSpec | None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Platform) and self.hardware is other.hardware and self.server is other.server
+
+    def __hash__(self) -> int:
+        return hash((id(self.hardware), id(self.server)))
 
     @property
     def linked_devices(self) -> int:

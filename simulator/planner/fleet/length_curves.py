@@ -5,6 +5,7 @@ What a replica sustains where its kernels reach more or less of the peaks, MFU a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import exp, log
 
@@ -14,6 +15,7 @@ from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.reasons import Rejection
 from simulator.planner.search.question import Question
+from simulator.planner.serving.shapes import Shape, evaluate
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 
 RELATIVE_END = 0.2
@@ -36,11 +38,16 @@ def capacity_per_s(
     candidate: Candidate | None = None,
 ) -> float:
     """Of the same replica under another mix, highest load or on changed kernels, 0 where it cannot serve [1/s]."""
-    policy, shape = question.policy, sized.evaluated
+    policy, tried = question.policy, candidate or sized.evaluated.candidate
     if utilization is not None:
         policy = replace(policy, utilization=utilization)
-    outcome = shape.again(
-        candidate or shape.candidate,
+    evaluated: Callable[..., Shape | Rejection] = evaluate
+    if tried.prefill is not None:
+        from simulator.planner.serving.disaggregated import evaluate_pools
+
+        evaluated = evaluate_pools
+    outcome = evaluated(
+        tried,
         model=question.model,
         mix=mix or question.demand.mix,
         objectives=question.objectives,

@@ -6,16 +6,17 @@ asked of its load curve.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Generic, TypeVar
 
-from simulator.planner.candidate import Candidate, Platform
+from simulator.planner.candidate import Candidate
 from simulator.planner.reasons import Rejection
 from simulator.planner.records import Objective
 from simulator.planner.serving.replica import Policy, Prepared, prepare_all
 from simulator.planner.serving.shapes import Aggregated, evaluate_prepared
+from simulator.specs.base import Same
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import RequestMix
 
@@ -25,41 +26,18 @@ KEPT = 512
 """Outcomes that are kept, some 60 kB each: a few questions about all accelerators."""
 
 
-def _key(part: object) -> Hashable:
-    """What tells one part of a candidate from another.
-
-    Profiles count as the same only where they are the same object, which is how loaders hand out one file twice:
-    comparing their contents would take as long as evaluating.
-    """
-    if isinstance(part, Platform):
-        return id(part.hardware), id(part.server)
-    if isinstance(part, Candidate):
-        return tuple(_key(getattr(part, field.name)) for field in fields(part))
-    assert isinstance(part, Hashable), "specs are frozen"
-    return part
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A candidate and what is asked of it; keeps profiles alive, so that nothing else takes their place in memory.
+    """A candidate and what is asked of it.
 
     policy : without its highest load and margin where ``objectives`` is None, which asks for the load curve only
     """
 
     candidate: Candidate
-    model: ModelSpec
+    model: Same[ModelSpec]
     mix: RequestMix
     objectives: tuple[Objective, ...] | None
     policy: Policy
-
-    def _key(self) -> Hashable:
-        return _key(self.candidate), id(self.model), self.mix, self.objectives, self.policy
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and self._key() == other._key()
 
 
 class _Kept(Generic[Answer]):
@@ -88,7 +66,7 @@ _PREPARED: _Kept[Prepared | Rejection] = _Kept()
 
 def _prepare(asked: list[_Asked]) -> list[Prepared | Rejection]:
     first = asked[0]
-    return prepare_all([item.candidate for item in asked], model=first.model, mix=first.mix, policy=first.policy)
+    return prepare_all([item.candidate for item in asked], model=first.model.held, mix=first.mix, policy=first.policy)
 
 
 def _worked_out(asked: list[_Asked]) -> list[Aggregated | Rejection]:
@@ -103,7 +81,7 @@ def evaluate_once(
     candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: Policy
 ) -> Aggregated | Rejection:
     """``evaluate``, remembered. The rate to carry is none of its arguments: plans that differ in it share outcomes."""
-    asked = _Asked(candidate=candidate, model=model, mix=mix, objectives=objectives, policy=policy)
+    asked = _Asked(candidate=candidate, model=Same(model), mix=mix, objectives=objectives, policy=policy)
     return _OUTCOMES.get((asked,), _worked_out)[0]
 
 
@@ -116,7 +94,5 @@ def evaluate_ahead(
     policy: Policy,
 ) -> None:
     """Have ``evaluate_once`` know these, no more than KEPT: worked out together, they take less time than alone."""
-    asked = [
-        _Asked(candidate=candidate, model=model, mix=mix, objectives=objectives, policy=policy) for candidate in tried
-    ]
+    asked = [_Asked(candidate=item, model=Same(model), mix=mix, objectives=objectives, policy=policy) for item in tried]
     _OUTCOMES.get(asked, _worked_out)

@@ -96,18 +96,6 @@ class Disaggregated(Shape):
             busy_fraction=float(busy[0]),
         )
 
-    def again(
-        self,
-        candidate: Candidate,
-        *,
-        model: ModelSpec,
-        mix: RequestMix,
-        objectives: tuple[Objective, ...],
-        policy: Policy,
-    ) -> Shape | Rejection:
-        """See ``Shape``."""
-        return evaluate_pools(candidate, model=model, mix=mix, objectives=objectives, policy=policy)
-
     def confirmed(self, capacity_per_s: float) -> Shape:
         """See ``Shape``."""
         return replace(self, decode=self.decode.confirmed(capacity_per_s))

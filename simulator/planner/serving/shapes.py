@@ -63,18 +63,6 @@ class Shape(ABC):
         """How KV caches move between the parts of a fleet; None where they stay."""
 
     @abstractmethod
-    def again(
-        self,
-        candidate: Candidate,
-        *,
-        model: ModelSpec,
-        mix: RequestMix,
-        objectives: tuple[Objective, ...],
-        policy: Policy,
-    ) -> Shape | Rejection:
-        """The same shape with other accelerators, lengths, objectives or load."""
-
-    @abstractmethod
     def confirmed(self, capacity_per_s: float) -> Shape:
         """The same with another capacity of the last part's replicas, and that share of it elsewhere."""
 
@@ -203,18 +191,6 @@ class Aggregated(Shape):
     def transfer_at(self, rate_per_s: float, counts: Counts) -> Transfer | None:
         """Nothing moves."""
         return None
-
-    def again(
-        self,
-        candidate: Candidate,
-        *,
-        model: ModelSpec,
-        mix: RequestMix,
-        objectives: tuple[Objective, ...],
-        policy: Policy,
-    ) -> Shape | Rejection:
-        """See ``Shape``."""
-        return evaluate(candidate, model=model, mix=mix, objectives=objectives, policy=policy)
 
     def confirmed(self, capacity_per_s: float) -> Shape:
         """See ``Shape``."""

@@ -1,15 +1,12 @@
 """Work -> Timing on one accelerator under one kernel library: which model and which fit price what.
 
 Physics with a fitted correction where family and format were measured, otherwise the family's three-parameter roofline.
-
-One library of kernels for all replicas on an accelerator: degrees, formats and batches choose no other fits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -71,9 +68,8 @@ from simulator.operators.work import (
     RecurrentShape,
     Work,
 )
-from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
-from simulator.specs.hardware.calibration import KernelFit, calibrations_changed_ns
+from simulator.specs.hardware.calibration import KernelFit
 from simulator.specs.model.precision import Dtype
 
 # The format whose fit stands in for one without measurements, and what that adds to the spread.
@@ -380,21 +376,3 @@ def kernel_library(
         measured=measured_fits(hardware, profiles=profiles),
         shared_gemm=shared_products(hardware, profiles=profiles),
     )
-
-
-def shared_library(
-    hardware: AcceleratorSpec, *, library: str, server: ServerSpec | None = None, profiles: str | None = None
-) -> KernelLibrary:
-    """`kernel_library`, chosen once; again when calibrations come or go."""
-    return _shared(Same(hardware), library, Same(server), profiles, calibrations_changed_ns(profiles))
-
-
-@lru_cache(maxsize=256)
-def _shared(
-    facts: Same[AcceleratorSpec],
-    library: str,
-    server: Same[ServerSpec | None],
-    profiles: str | None,
-    changed_ns: tuple[int, ...],
-) -> KernelLibrary:
-    return kernel_library(facts.held, library=library, server=server.held, profiles=profiles)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
 from simulator.kernels.engine_traits import EngineTraits, with_recipe
-from simulator.kernels.library import KernelLibrary, shared_library
+from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.sustained import with_sustained_rates
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import check_parallelism
+from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import (
     EngineProfile,
@@ -26,6 +29,7 @@ from simulator.specs.engine.engine import (
 from simulator.specs.engine.fits import EngineOverheads, EngineSpread
 from simulator.specs.engine.limits import EngineLimits, LimitField
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
+from simulator.specs.hardware.calibration import calibrations_changed_ns
 from simulator.specs.loading import default_server_for
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
@@ -235,6 +239,42 @@ def _traits(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits:
     )
 
 
+# What replicas of one question share is resolved once: engines, kernels and formats, whatever their degrees.
+@lru_cache(maxsize=512)
+def _plan(model: Same[ModelSpec], precision: PrecisionSpec, multiplied: Collection[Dtype]) -> PrecisionPlan:
+    return precision_plan(model.held, precision, multiplied=multiplied)
+
+
+@lru_cache(maxsize=256)
+def _engine_on(
+    profile: Same[EngineProfile], version: str | None, hardware: Same[AcceleratorSpec]
+) -> Same[EngineProfile]:
+    vendor, host_speed = hardware.held.vendor, hardware.held.host_speed
+    return Same(profile.held.at(version).on_vendor(vendor, version=version).on_host(host_speed))
+
+
+@lru_cache(maxsize=512)
+def _limits(
+    profile: Same[EngineProfile], spec: EngineSpec, hardware: Same[AcceleratorSpec], parallelism: ParallelismSpec
+) -> EngineLimits:
+    return profile.held.limits(spec, hardware=hardware.held, parallelism=parallelism)
+
+
+@lru_cache(maxsize=256)
+def _kernels(
+    profile: Same[EngineProfile],
+    facts: Same[AcceleratorSpec],
+    server: Same[ServerSpec | None],
+    profiles: str | None,
+    changed_ns: tuple[int, ...],
+) -> KernelLibrary:
+    """The kernels of an engine on an accelerator; chosen again when calibrations come or go (``changed_ns``)."""
+    engine, hardware = profile.held, facts.held
+    library = kernel_library(hardware, library=engine.kernel_library, server=server.held, profiles=profiles)
+    traits = with_recipe(_traits(engine, hardware), engine.recipe, hardware=hardware, profiles=profiles)
+    return replace(with_sustained_rates(library), traits=traits)
+
+
 def deploy(
     *,
     model: ModelSpec,
@@ -251,7 +291,7 @@ def deploy(
     applied = apply_techniques(
         techniques or TechniquesSpec(),
         model=model,
-        plan=precision_plan(model, precision or PrecisionSpec(), multiplied=hardware.peak_flops_per_s.keys()),
+        plan=_plan(Same(model), precision or PrecisionSpec(), frozenset(hardware.peak_flops_per_s)),
         hardware=hardware,
     )
     model, plan = applied.model, applied.plan
@@ -259,10 +299,10 @@ def deploy(
     _check_math(plan, hardware)
     if applied.spec.speculation is not None:
         spec = with_feature(spec, "speculation", vendor=hardware.vendor, profiles=profiles)
-    profile = load_engine(spec.name, profiles=profiles).at(spec.version)
-    profile = profile.on_vendor(hardware.vendor, version=spec.version).on_host(hardware.host_speed)
-    limits = profile.limits(spec, hardware=hardware, parallelism=parallelism)
-    settings = _engine_settings(spec, profile=profile, limits=limits, model=model)
+    facts = Same(hardware)
+    profile = _engine_on(Same(load_engine(spec.name, profiles=profiles)), spec.version, facts)
+    limits = _limits(profile, spec, facts, parallelism)
+    settings = _engine_settings(spec, profile=profile.held, limits=limits, model=model)
     check_on_engine(
         applied.spec,
         engine=settings.name,
@@ -281,12 +321,7 @@ def deploy(
         parallelism=parallelism,
         plan=plan,
         engine=settings,
-        kernels=replace(
-            with_sustained_rates(
-                shared_library(hardware, library=profile.kernel_library, server=server, profiles=profiles)
-            ),
-            traits=with_recipe(_traits(profile, hardware), profile.recipe, hardware=hardware, profiles=profiles),
-        ),
+        kernels=_kernels(profile, facts, Same(server), profiles, calibrations_changed_ns(profiles)),
         techniques=applied,
         assumptions=(*_formats(plan), *applied.assumptions, *_engine_assumptions(spec, settings, limits)),
     )

@@ -8,7 +8,7 @@ import pytest
 from simulator.kernels.attention.cases import attention_cases, attention_machine
 from simulator.kernels.attention.choice import choose_attention_fit
 from simulator.kernels.attention.latent import latent_decode_seconds, latent_grid_of, tile_rows
-from simulator.kernels.library import KernelLibrary, shared_library
+from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.operators.work import AttentionShape
 from simulator.specs.hardware.calibration import load_calibration
 from simulator.specs.loading import load_hardware
@@ -19,7 +19,7 @@ LATENT_BYTES = 576.0
 
 
 def kernels(gpu: str, library: str) -> KernelLibrary:
-    return shared_library(load_hardware(gpu), library=library)
+    return kernel_library(load_hardware(gpu), library=library)
 
 
 def call(

@@ -90,10 +90,11 @@ _Key = tuple[object, ...]
 class DistinctRow:
     """An operator row with every case once.
 
-    key : a number for what its price depends on; cases : which of them each case of the whole step is
+    key, number : of what its price depends on, and its own; cases : which of them each case of the whole step is
     """
 
     key: int
+    number: int
     work: Work
     cases: NDArray[np.intp]
 
@@ -152,7 +153,8 @@ class DistinctRows:
         shape = replace(work.shape, **of_shape)
         kept = replace(work, **of_row, shape=shape)
         kind = (np.asarray(kept.flops).tobytes(), np.asarray(kept.bytes).tobytes(), _contents(shape))
-        return DistinctRow(key=self._kinds.setdefault(kind, len(self._kinds)), work=kept, cases=back)
+        key = self._kinds.setdefault(kind, len(self._kinds))
+        return DistinctRow(key=key, number=len(self._rows), work=kept, cases=back)
 
 
 class RowPrices:
@@ -161,6 +163,7 @@ class RowPrices:
     def __init__(self, kernels: KernelLibrary) -> None:
         self._kernels = kernels
         self._seconds: dict[int, Array] = {}
+        self._spent: dict[int, Array] = {}
 
     def price(self, rows: Iterable[DistinctRow]) -> None:
         """Price those that are new, in one go."""
@@ -169,10 +172,22 @@ class RowPrices:
             timings = self._kernels.price_all(tuple(missing.values()))
             self._seconds.update({key: timing.seconds for key, timing in zip(missing, timings, strict=True)})
 
-    def seconds(self, rows: tuple[DistinctRow, ...]) -> list[Array]:
-        """Of one execution of every row, as far as it is expected to run [s]."""
-        self.price(rows)
-        return [(row.work.executed * self._seconds[row.key])[row.cases] for row in rows]
+    def forget_sums(self) -> None:
+        """Let go of what `total_s` keeps of every row: the set-ups that share them are done."""
+        self._spent.clear()
+
+    def total_s(self, rows: tuple[DistinctRow, ...], *, cases: int) -> Array:
+        """Of all executions of all rows, as far as they are expected to run, in every case of a step [s]."""
+        new = [row for row in rows if row.number not in self._spent]
+        if new:
+            self.price(new)
+            for row in new:
+                once_s = (row.work.executed * self._seconds[row.key])[row.cases]
+                self._spent[row.number] = row.work.count * once_s
+        total = np.zeros(cases)
+        for row in rows:
+            total += self._spent[row.number]
+        return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,18 +223,11 @@ def shared_rows(deployment: Deployment, known: DistinctRows, *, step: StepShape,
     )
 
 
-def _sum_s(prices: RowPrices, rows: tuple[DistinctRow, ...], *, cases: int) -> Array:
-    total = np.zeros(cases)
-    for row, seconds in zip(rows, prices.seconds(rows), strict=True):
-        total += row.work.count * seconds
-    return total
-
-
 def lane_seconds(deployment: Deployment, rows: SharedRows, prices: RowPrices, *, step: StepShape) -> Array:
     """Seconds between the steps of one lane, as ``feasibility.lane_step_s``; stages are taken as even [s]."""
     cases = len(step.new_tokens)
     depth = deployment.parallelism.pp_size
-    layers, ends, send = (_sum_s(prices, part, cases=cases) for part in (rows.layers, rows.ends, rows.send))
+    layers, ends, send = (prices.total_s(part, cases=cases) for part in (rows.layers, rows.ends, rows.send))
     host_s = scheduling_s(deployment, step)
     count = deployment.model.num_hidden_layers
     largest_stage = -(-count // depth) / count
@@ -246,5 +254,5 @@ def draft_pass(draft: Deployment, step: StepShape, known: DistinctRows) -> Draft
 
 def draft_pass_s(draft: Deployment, one: DraftPass, prices: RowPrices) -> Array:
     """``estimate_step(draft, one.step).step_s`` from kernels that others share [s]."""
-    device_s = _sum_s(prices, one.rows, cases=len(one.step.new_tokens))
+    device_s = prices.total_s(one.rows, cases=len(one.step.new_tokens))
     return device_s + scheduling_s(draft, one.step) + issuing_s(draft, works=one.works, device_s=device_s)

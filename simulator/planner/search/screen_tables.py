@@ -66,11 +66,15 @@ class ScreenTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fitting:
-    """A set-up that can be deployed, and what its cache holds [sequences, budgets] [tokens]."""
+    """A set-up that can be deployed, and what its cache holds [sequences, budgets] [tokens].
+
+    lanes : the steps that are priced of it with their rows; with speculation the verify steps alone and with prompts
+    """
 
     deployment: Deployment
     variant: Variant
     kv_tokens: Array
+    lanes: tuple[tuple[StepShape, SharedRows], ...]
 
 
 def screened_steps(mix: RequestMix, *, space: SearchSpace) -> ScreenedSteps:
@@ -110,13 +114,14 @@ class TableMaker:
         self._profiles, self._engine = profiles, engine
         self._depth = max(item.pp_size for item in space.parallelisms)
         self._distinct = DistinctRows()
-        self._rows: dict[_Key, SharedRows] = {}
+        self._rows: dict[_Key, tuple[SharedRows, ...]] = {}
         self._room: dict[_Key, CacheRoom] = {}
         self._prices: dict[_Key, RowPrices] = {}
         self._deployed: dict[_Key, Deployment | None] = {}
         self._drafting: dict[_Key, tuple[Array, Array]] = {}
         self._draft_passes: dict[_Key, tuple[DraftPass, ...]] = {}
         self._memory_shares: dict[_Key, Array] = {}
+        self._paced: dict[int, tuple[StepShape, StepShape]] = {}
 
     def tables(
         self, platform: Platform, parallelisms: Sequence[ParallelismSpec], variants: Sequence[Variant]
@@ -134,18 +139,19 @@ class TableMaker:
         for members in by_format.values():
             self._price_together(members)
         made = {(found.deployment.parallelism, found.variant): self._table(platform, found) for found in fitting}
+        for prices in self._prices.values():
+            prices.forget_sums()
         return {key: table for key, table in made.items() if table is not None}
 
     def _price_together(self, members: Sequence[_Fitting]) -> None:
         """Price the kernels of several set-ups on one accelerator at once; what has no rate is left to be refused."""
         by_prices: dict[int, tuple[RowPrices, list[DistinctRow]]] = {}
         for found in members:
-            deployment, variant = found.deployment, found.variant
-            prices = self._row_prices(deployment)
+            prices = self._row_prices(found.deployment)
             rows = by_prices.setdefault(id(prices), (prices, []))[1]
-            for step, kind in self._lane_steps(deployment):
-                rows += self._shared_rows(deployment, variant, step, kind=kind).all
-            for one in self._drafted_beside(deployment):
+            for _, shared in found.lanes:
+                rows += shared.all
+            for one in self._drafted_beside(found.deployment):
                 rows += one.rows
         for prices, rows in by_prices.values():
             try:
@@ -163,7 +169,7 @@ class TableMaker:
         """None where one of its operators has no rate."""
         parallelism = found.deployment.parallelism
         try:
-            seconds = self._lane_s(found.deployment, found.variant)
+            seconds = self._lane_s(found)
         except RoofcastError:
             # A format that one operator, such as the LM head, has no rate for.
             return None
@@ -190,7 +196,8 @@ class TableMaker:
         kv_tokens = self._kv_tokens(platform, parallelism, variant, deployment)
         if kv_tokens.max() <= self._mix.decode_context_tokens:
             return None
-        return _Fitting(deployment=deployment, variant=variant, kv_tokens=kv_tokens)
+        lanes = self._lanes(deployment, variant)
+        return _Fitting(deployment=deployment, variant=variant, kv_tokens=kv_tokens, lanes=lanes)
 
     def _kv_tokens(
         self, platform: Platform, parallelism: ParallelismSpec, variant: Variant, deployment: Deployment
@@ -240,8 +247,11 @@ class TableMaker:
             except RoofcastError:
                 self._deployed[key] = None
         found = self._deployed[key]
-        if found is None or found.speculation is None or found.parallelism.tp_size == parallelism.tp_size:
-            return None if found is None else replace(found, parallelism=parallelism)
+        if found is None:
+            return None
+        alone = found.speculation is None or found.speculation.draft is None
+        if alone or found.parallelism.tp_size == parallelism.tp_size:
+            return replace(found, parallelism=parallelism)
         # A drafter is spread like its target.
         spread = (*key, parallelism.tp_size)
         if spread not in self._deployed:
@@ -264,18 +274,15 @@ class TableMaker:
             profiles=self._profiles,
         )
 
-    def _lane_s(self, deployment: Deployment, variant: Variant) -> Array:
+    def _lane_s(self, found: _Fitting) -> Array:
         """Of every screened step; with speculation of one token at the pace of its rounds, as ``per_token_step``."""
-        step, speculation = self.steps.step, deployment.speculation
-        if speculation is None:
-            return self._priced_s(deployment, variant, step, kind="plain")
-        from simulator.phases.draft_cost import paced_shapes
-
-        verify, mixed = paced_shapes(speculation, step)
-        bare = self._priced_s(deployment, variant, verify, kind="verify")
-        together = self._priced_s(deployment, variant, mixed, kind="mixed")
-        guesses, prompts = self._drafting_s(deployment, speculation)
-        paced: Array = (bare + guesses) / speculation.plan.mean_tokens + together - bare + prompts
+        deployment, prices = found.deployment, self._row_prices(found.deployment)
+        priced = [lane_seconds(deployment, shared, prices, step=step) for step, shared in found.lanes]
+        if deployment.speculation is None:
+            return priced[0]
+        bare, together = priced
+        guesses, prompts = self._drafting_s(deployment, deployment.speculation)
+        paced: Array = (bare + guesses) / deployment.speculation.plan.mean_tokens + together - bare + prompts
         return paced
 
     def _drafting_s(self, deployment: Deployment, speculation: Speculation) -> tuple[Array, Array]:
@@ -312,26 +319,27 @@ class TableMaker:
             )
         return self._draft_passes[key]
 
-    def _lane_steps(self, deployment: Deployment) -> tuple[tuple[StepShape, str], ...]:
-        """What of a set-up is priced, and a word for each; see ``_lane_s``."""
-        if deployment.speculation is None:
-            return ((self.steps.step, "plain"),)
-        from simulator.phases.draft_cost import paced_shapes
-
-        verify, mixed = paced_shapes(deployment.speculation, self.steps.step)
-        return (verify, "verify"), (mixed, "mixed")
-
-    def _shared_rows(self, deployment: Deployment, variant: Variant, step: StepShape, *, kind: str) -> SharedRows:
+    def _lanes(self, deployment: Deployment, variant: Variant) -> tuple[tuple[StepShape, SharedRows], ...]:
+        steps: tuple[StepShape, ...] = (self.steps.step,)
+        if deployment.speculation is not None:
+            steps = self._paced_shapes(deployment.speculation)
         parallelism = deployment.parallelism
         degrees = (parallelism.tp_size, parallelism.ep_size, parallelism.dp_size)
-        key = (*degrees, variant, deployment.plan, kind)
+        key = (*degrees, variant, deployment.plan)
         if key not in self._rows:
-            self._rows[key] = shared_rows(deployment, self._distinct, step=step, depth=self._depth)
-        return self._rows[key]
+            self._rows[key] = tuple(
+                shared_rows(deployment, self._distinct, step=step, depth=self._depth) for step in steps
+            )
+        return tuple(zip(steps, self._rows[key], strict=True))
 
-    def _priced_s(self, deployment: Deployment, variant: Variant, step: StepShape, *, kind: str) -> Array:
-        rows = self._shared_rows(deployment, variant, step, kind=kind)
-        return lane_seconds(deployment, rows, self._row_prices(deployment), step=step)
+    def _paced_shapes(self, speculation: Speculation) -> tuple[StepShape, StepShape]:
+        """Those of every set-up that verifies as many tokens at once."""
+        from simulator.phases.draft_cost import paced_shapes
+
+        tokens = speculation.plan.verify_tokens
+        if tokens not in self._paced:
+            self._paced[tokens] = paced_shapes(speculation, self.steps.step)
+        return self._paced[tokens]
 
     def _row_prices(self, deployment: Deployment) -> RowPrices:
         key = (deployment.hardware.name, deployment.kernels.beyond is not None)

@@ -71,10 +71,6 @@ INTERNAL_ERROR = 70
 """sysexits' EX_SOFTWARE: a fault of the program, never of its input."""
 
 
-_COLLECT_EVERY = 200_000
-"""Allocations between garbage collections: enough for a plan to finish before the first."""
-
-
 def print_version(asked: bool) -> None:
     """Print the version and stop, where ``--version`` was given."""
     if asked:
@@ -136,12 +132,10 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
 
 def run_process(app: typer.Typer, *, name: str) -> int:
     """Run ``app`` on the words of the command line, in a process that answers one question and ends."""
-    # Such a process makes few cycles; looking for them takes a twentieth of its time.
-    gc.set_threshold(_COLLECT_EVERY)
-    # Nor has it use for plugins of pydantic, which are looked for among all installed packages.
+    # Such a process has no use for plugins of pydantic, which are looked for among all installed packages.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         return run(app, name=name)
     finally:
-        # Nor does what is left need looking through while the interpreter ends, which takes another twentieth.
+        # What is left needs no looking through while the interpreter ends, which takes a twentieth of its time.
         gc.freeze()

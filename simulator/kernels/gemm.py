@@ -204,9 +204,10 @@ def _terms(
     hbm = p["memory_fraction"] * machine.memory_bytes_per_s
     l2_rate = hbm * p["l2_speedup"]
     waves, depth = _waves(m, n, k, batch=batch, machine=machine, parameters=p)
-    compute = _compute_seconds(waves * depth, machine=machine, parameters=p, dequantise_s=dequantise_s)
+    tile_depths = waves * depth
+    compute = _compute_seconds(tile_depths, machine=machine, parameters=p, dequantise_s=dequantise_s)
     feed_bytes = _ROWS * activation_bytes + _COLUMNS * weight_bytes
-    feed = waves * depth * (feed_bytes * machine.compute_units / (p["unit_bandwidth"] * hbm))
+    feed = tile_depths * (feed_bytes * machine.compute_units / (p["unit_bandwidth"] * hbm))
     streamed = _stream_seconds(
         weights=n * k * weight_bytes * batch,
         others=(m * k * activation_bytes + m * n * OUTPUT_BYTES) * batch,

@@ -34,7 +34,7 @@ WORTH_COMPILING_REQUESTS = 3_000
 WORTH_LOADING_REQUESTS = 300
 """The same of the time in which machine code is loaded that an earlier process left."""
 
-FASTER = "install the extra: pip install '.[fast]' makes long simulations some hundred times as fast"
+FASTER = "pip install '.[fast]' makes long simulations some hundred times as fast"
 
 # Nothing in the loop allocates: without reference counting (_nrt) it is six times as fast, without entry points for
 # Python (wrappers) its inner functions compile in two thirds of the time.

@@ -23,7 +23,7 @@ from simulator.operators.work import (
     MoeShape,
     Work,
 )
-from simulator.specs.engine.engine import KernelRecipe, TableKernel
+from simulator.specs.engine.engine import EngineProfile, KernelRecipe, TableKernel
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.precision import Dtype
 from simulator.units import BITS_PER_BYTE
@@ -98,6 +98,26 @@ class EngineTraits:
         if self.fused is None or shape.operation is not Collective.ALL_REDUCE or not shape.ends_block:
             return 0.0
         return dict(self.fused_bytes).get(shape.participants, 0.0)
+
+
+def traits_on(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits:
+    """How an engine launches kernels on an accelerator, whatever its recipe replaces."""
+    traits = EngineTraits(
+        collective_lag_s=profile.overheads.collective_lag_s,
+        side_stream_tokens=profile.side_stream_tokens,
+        launch_gap_s=profile.overheads.launch_gap_s,
+        tuned_share=profile.overheads.tuned_share,
+        in_whole_runs=frozenset(profile.whole_runs.get(hardware.architecture, ())),
+    )
+    if not profile.matrix_groups:
+        return traits
+    return replace(
+        traits,
+        matrix_groups=frozenset(profile.matrix_groups),
+        vector_elements_per_s=profile.overheads.vector_elements_per_clock
+        * hardware.compute_units
+        * hardware.boost_clock_hz,
+    )
 
 
 def with_recipe(

@@ -1,6 +1,7 @@
 """Accelerators without kernel tables that reach another share of their peaks or memory rate than their relative.
 
-How fast the last-level cache feeds a pass, as the calibrations know it.
+How fast the last-level cache feeds a pass, as the calibrations know it. An engine's kernels are chosen once with all
+of that.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from simulator.kernels.engine_traits import traits_on, with_recipe
 from simulator.kernels.library import STAND_IN_FORMAT, KernelLibrary, kernel_library
 from simulator.kernels.memory import ASSUMED_PARAMETERS
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
 from simulator.specs.base import Same
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.engine.engine import EngineProfile
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
@@ -164,6 +167,21 @@ def with_sustained_rates(library: KernelLibrary) -> KernelLibrary:
     hardware = _at_sustained_peaks(Same(library.hardware), library.library, profiles)
     hardware = _with_memory_rate(Same(hardware), _lender(library).name, profiles)
     return library if hardware is library.hardware else replace(library, hardware=hardware)
+
+
+@lru_cache(maxsize=256)
+def engine_kernels(
+    profile: Same[EngineProfile],
+    facts: Same[AcceleratorSpec],
+    server: Same[ServerSpec | None],
+    profiles: str | None,
+    changed_ns: tuple[int, ...],
+) -> KernelLibrary:
+    """The kernels of an engine on an accelerator; chosen again when calibrations come or go (``changed_ns``)."""
+    engine, hardware = profile.held, facts.held
+    library = kernel_library(hardware, library=engine.kernel_library, server=server.held, profiles=profiles)
+    traits = with_recipe(traits_on(engine, hardware), engine.recipe, hardware=hardware, profiles=profiles)
+    return replace(with_sustained_rates(library), traits=traits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

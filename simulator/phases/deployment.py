@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
-from simulator.kernels.engine_traits import EngineTraits, with_recipe
-from simulator.kernels.library import KernelLibrary, kernel_library
-from simulator.kernels.sustained import with_sustained_rates
+from simulator.kernels.library import KernelLibrary
+from simulator.kernels.sustained import engine_kernels
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import check_parallelism
@@ -220,26 +219,7 @@ def _check_math(plan: PrecisionPlan, hardware: AcceleratorSpec) -> None:
         )
 
 
-def _traits(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits:
-    traits = EngineTraits(
-        collective_lag_s=profile.overheads.collective_lag_s,
-        side_stream_tokens=profile.side_stream_tokens,
-        launch_gap_s=profile.overheads.launch_gap_s,
-        tuned_share=profile.overheads.tuned_share,
-        in_whole_runs=frozenset(profile.whole_runs.get(hardware.architecture, ())),
-    )
-    if not profile.matrix_groups:
-        return traits
-    return replace(
-        traits,
-        matrix_groups=frozenset(profile.matrix_groups),
-        vector_elements_per_s=profile.overheads.vector_elements_per_clock
-        * hardware.compute_units
-        * hardware.boost_clock_hz,
-    )
-
-
-# What replicas of one question share is resolved once: engines, kernels and formats, whatever their degrees.
+# What replicas of one question share is resolved once: formats and engines, as kernels are.
 @lru_cache(maxsize=512)
 def _plan(model: Same[ModelSpec], precision: PrecisionSpec, multiplied: Collection[Dtype]) -> PrecisionPlan:
     return precision_plan(model.held, precision, multiplied=multiplied)
@@ -258,21 +238,6 @@ def _limits(
     profile: Same[EngineProfile], spec: EngineSpec, hardware: Same[AcceleratorSpec], parallelism: ParallelismSpec
 ) -> EngineLimits:
     return profile.held.limits(spec, hardware=hardware.held, parallelism=parallelism)
-
-
-@lru_cache(maxsize=256)
-def _kernels(
-    profile: Same[EngineProfile],
-    facts: Same[AcceleratorSpec],
-    server: Same[ServerSpec | None],
-    profiles: str | None,
-    changed_ns: tuple[int, ...],
-) -> KernelLibrary:
-    """The kernels of an engine on an accelerator; chosen again when calibrations come or go (``changed_ns``)."""
-    engine, hardware = profile.held, facts.held
-    library = kernel_library(hardware, library=engine.kernel_library, server=server.held, profiles=profiles)
-    traits = with_recipe(_traits(engine, hardware), engine.recipe, hardware=hardware, profiles=profiles)
-    return replace(with_sustained_rates(library), traits=traits)
 
 
 def deploy(
@@ -321,7 +286,7 @@ def deploy(
         parallelism=parallelism,
         plan=plan,
         engine=settings,
-        kernels=_kernels(profile, facts, Same(server), profiles, calibrations_changed_ns(profiles)),
+        kernels=engine_kernels(profile, facts, Same(server), profiles, calibrations_changed_ns(profiles)),
         techniques=applied,
         assumptions=(*_formats(plan), *applied.assumptions, *_engine_assumptions(spec, settings, limits)),
     )

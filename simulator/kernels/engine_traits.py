@@ -43,6 +43,7 @@ class RecipeFits:
     """Fits that price products ("gemm") or experts ("moe") of one weight format, and the format of their table.
 
     slower : fits of a slower kernel of the same products, towards which a release's own lies by ``slower_share``
+    exchanged : only for experts whose tokens all-to-all brings
     """
 
     family: str
@@ -51,6 +52,7 @@ class RecipeFits:
     fits: FitSet
     slower: FitSet | None = None
     slower_share: float = 0.0
+    exchanged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +84,10 @@ class EngineTraits:
     tuned_share: float = 1.0
     in_whole_runs: frozenset[str] = frozenset()
 
-    def kernel_of(self, weights: str, *, family: str) -> RecipeFits | None:
-        """The fits that the engine's recipe names for a format."""
-        return next((named for named in self.replaced if (named.family, named.weights) == (family, weights)), None)
+    def kernel_of(self, weights: str, *, family: str, exchanged: bool = False) -> RecipeFits | None:
+        """The fits that the engine's recipe names for a format; for experts first those that all-to-all feeds."""
+        named = (one for one in self.replaced if (one.family, one.weights) == (family, weights))
+        return max((one for one in named if one.exchanged <= exchanged), key=lambda one: one.exchanged, default=None)
 
     def lent(self, relative: Relative, *, kind: str) -> Relative:
         """``relative`` with its kernels known as parts of measured steps, where whole runs held such rows.
@@ -127,7 +130,7 @@ def with_recipe(
     named = (
         (kernel, fit_set(hardware, library=kernel.library, group=kernel.family, profiles=profiles))
         for kernel in recipe.kernels
-        if hardware.architecture in kernel.architectures
+        if kernel.runs_on(hardware)
     )
 
     def slower(kernel: TableKernel) -> FitSet | None:
@@ -149,6 +152,7 @@ def with_recipe(
                 fits=fits,
                 slower=slower(kernel),
                 slower_share=kernel.slower_share,
+                exchanged=kernel.exchanged,
             )
             for kernel, fits in named
             if fits

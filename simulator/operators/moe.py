@@ -181,6 +181,7 @@ def experts_work(spec: MoeSpec, *, share: DeviceShare, count: float) -> Work:
         distinct_experts=busiest.distinct_experts,
         local_assignments=busiest.assignments,
         format=product,
+        exchanged=is_exchanged(share),
     )
     parameters = local * (weight + bias)
     return Work(
@@ -209,6 +210,11 @@ def rank_load(spec: MoeSpec, *, tokens: Array, local_experts: float) -> RankLoad
         local_experts=local_experts,
         skew=routing_skew(spec),
     )
+
+
+def is_exchanged(share: DeviceShare) -> bool:
+    """Whether all-to-all takes tokens to their experts and back: attention is data parallel, experts are spread."""
+    return share.dp_size > 1 and share.ep_size > 1
 
 
 def expert_devices(share: DeviceShare) -> int:
@@ -289,7 +295,7 @@ def _communication(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[
 
     The busiest rank takes in more than the others send: its link sets the time.
     """
-    if share.dp_size == 1 or share.ep_size == 1:
+    if not is_exchanged(share):
         return (), all_reduce_after("experts", share=share, count=count)
     width = float(spec.latent_size or share.hidden_size)
     tokens = share.tokens * share.dp_size

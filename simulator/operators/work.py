@@ -131,6 +131,7 @@ class MoeShape:
     gated : three matrices per expert instead of two
     distinct_experts : expected local experts that at least one token reaches (array)
     local_assignments : expected (token, expert) pairs computed on this device (array)
+    exchanged : whether all-to-all brings the tokens, from ranks with attention of their own
     """
 
     tokens: Array
@@ -143,6 +144,7 @@ class MoeShape:
     distinct_experts: Array
     local_assignments: Array
     format: MatmulFormat
+    exchanged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,6 +141,38 @@ def test_experts_run_on_the_kernel_that_the_recipe_names() -> None:
     assert (narrowed.math, narrowed.activation_bits) == (Dtype.FP8, 8.25)
 
 
+def test_experts_that_all_to_all_feeds_run_grouped_products_on_racks_alone() -> None:
+    recipe = load_engine("sglang").recipe
+    block = MatmulFormat(name="fp8_block", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True)
+    # DeepSeek-V3's layer in an expert-parallel group of 48: 4,080 tokens of 85 sequences a rank.
+    tokens = np.array([4080.0])
+    near = MoeShape(
+        tokens=tokens,
+        hidden_size=7168.0,
+        intermediate_size=2048.0,
+        num_experts=256.0,
+        num_experts_per_tok=8.0,
+        local_experts=256.0 / 48,
+        gated=True,
+        distinct_experts=np.array([256.0 / 48]),
+        local_assignments=tokens * 8.0 / 48,
+        format=block,
+    )
+    far = replace(near, exchanged=True)
+    seconds = {}
+    for name in ("gb200", "gb300", "b200-sxm"):
+        hardware = load_hardware(name)
+        traits = with_recipe(NO_TRAITS, recipe, hardware=hardware)
+        library = replace(kernel_library(hardware, library="sglang"), traits=traits)
+        for shape in (near, far):
+            row = work(shape, Family.MOE, flops=tokens * 8.0 / 48 * 6 * 7168 * 2048)
+            seconds[name, shape.exchanged] = library.price(row).seconds[0]
+    assert seconds["b200-sxm", True] == seconds["b200-sxm", False]
+    assert seconds["gb200", True] < 0.5 * seconds["gb200", False]
+    assert seconds["gb300", True] == pytest.approx(seconds["gb200", True], rel=0.15)
+    assert seconds["gb200", False] == pytest.approx(seconds["b200-sxm", False], rel=0.15)
+
+
 def test_a_kernel_that_narrows_nothing_takes_the_format_as_it_is() -> None:
     assert narrowed_format(MXFP4, kernel="w4a16") == MXFP4
 

@@ -48,6 +48,8 @@ class TableKernel(Spec):
 
     slower, slower_share : a library that measured a slower kernel of the same products, and how far the release's own
         lies from the first to it; slower_until : the release that runs the first alone
+    exchanged : only for experts whose tokens all-to-all brings, from ranks with attention of their own
+    domain_at_least : only where the scale-up link joins that many accelerators
     """
 
     architectures: tuple[str, ...]
@@ -58,6 +60,13 @@ class TableKernel(Spec):
     slower: KernelLibraryName | None = None
     slower_share: float = Field(default=0.0, ge=0, le=1)
     slower_until: str | None = None
+    exchanged: bool = False
+    domain_at_least: PositiveInt = 1
+
+    def runs_on(self, hardware: AcceleratorSpec) -> bool:
+        """Whether ``hardware`` is one that runs this kernel."""
+        joined = hardware.scale_up.domain_size
+        return hardware.architecture in self.architectures and joined >= self.domain_at_least
 
     def at(self, version: str) -> TableKernel:
         """The kernel as ``version`` runs it."""

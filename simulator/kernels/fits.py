@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from simulator.errors import ProfileError
+from simulator.kernels.collectives.laws import FROM_BYTES, fitted_model
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Timing, widened
 from simulator.kernels.transfer import Relative, calibrated_relative, link_relative, own_fits
@@ -14,6 +15,7 @@ from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.hardware.calibration import (
     CalibrationGroup,
+    CalibrationSpec,
     KernelFit,
     LatticeSpec,
     calibrated_hardware,
@@ -221,7 +223,28 @@ def _collective_fits(
         calibration = load_calibration(relative.name, library=candidate, group="collective", profiles=profiles)
         if calibration is not None:
             fits += calibration.fits
+            fits += _larger_groups(calibration, hardware=facts.held, profiles=profiles)
     return CollectiveFits(fits=tuple(fits), relative=relative)
+
+
+def _larger_groups(own: CalibrationSpec, *, hardware: AcceleratorSpec, profiles: str | None) -> tuple[KernelFit, ...]:
+    """An engine's all-reduces in larger groups than ``own`` holds, where they were measured over the very same link.
+
+    Across the trays of a rack engines run other kernels than inside one, which the laws of small groups do not tell.
+    """
+    most = max((devices for fit in own.fits for devices, _ in fitted_model(fit).from_bytes), default=0)
+    found: list[KernelFit] = []
+    for spec in _calibrated(own.library, "collective", profiles) if most else ():
+        if spec.name == own.hardware or spec.scale_up != hardware.scale_up:
+            continue
+        calibration = load_calibration(spec.name, library=own.library, group="collective", profiles=profiles)
+        for fit in calibration.fits if calibration else ():
+            starts = {key: value for key, value in fit.parameters.items() if key.startswith(FROM_BYTES)}
+            small = [key for key in starts if int(key.rsplit(".p", maxsplit=1)[1]) <= most]
+            if len(small) < len(starts):
+                kept = {key: value for key, value in fit.parameters.items() if key not in small}
+                found.append(fit.model_copy(update={"parameters": kept}))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

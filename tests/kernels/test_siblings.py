@@ -1,15 +1,18 @@
 """Decode steps of accelerators that nobody measured, beside those of measured ones of their architecture."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from simulator.engine.runs.scenario_setup import deployment_of
-from simulator.kernels.fits import fit_set
+from simulator.kernels.collectives.network import collective_timing
+from simulator.kernels.fits import collective_fits, fit_set
 from simulator.kernels.library import kernel_library
 from simulator.kernels.timing import Provenance
 from simulator.kernels.transfer import are_siblings
 from simulator.operators.step_shape import decode_step
-from simulator.operators.work import AttentionShape, GemmShape, MatmulFormat
+from simulator.operators.work import AttentionShape, Collective, CollectiveShape, GemmShape, MatmulFormat
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.documents import validate
@@ -26,6 +29,7 @@ MODELS = [
     ("sglang", "deepseek-r1", "fp8", 8),
     ("vllm", "minimax-m2.5", "fp8", 4),
     ("vllm", "qwen3-235b-a22b", "fp8", 4),
+    ("sglang", "qwen3.5-397b-a17b", "fp8", 8),
 ]
 BATCHES = np.array([1.0, 8.0, 64.0, 256.0])
 PLAIN = MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16)
@@ -95,6 +99,45 @@ def test_a_borrowed_kernel_is_calibrated_where_whole_runs_held_it(engine: str, m
     assert attention.timing.provenance[0] == known
     # The width is that of the transfer, whatever the word.
     assert attention.timing.log_sigma[0] > 0.4
+
+
+@pytest.mark.parametrize("library", ["vllm", "sglang", "trtllm"])
+def test_racks_of_one_link_reduce_alike_across_trays(library: str) -> None:
+    message = np.array([16e3, 256e3, 1e6, 4e6, 64e6])
+    for participants in (8, 16):
+        shape = CollectiveShape(operation=Collective.ALL_REDUCE, message_bytes=message, participants=participants)
+        times = []
+        for name in ("gb200", "gb300"):
+            hardware = load_hardware(name)
+            fits = collective_fits(hardware, library=library)
+            times.append(collective_timing(shape, hardware=hardware, fits=fits.fits).seconds)
+        assert times[0] == pytest.approx(times[1], rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["b200-sxm", "gb300"])
+def test_a_narrow_cache_does_not_send_prompts_to_a_slower_kernel(name: str) -> None:
+    library = kernel_library(load_hardware(name), library="sglang")
+    for head_dim in (64.0, 128.0, 256.0):
+        wide = AttentionShape(
+            sequences=np.array([1.0]),
+            query_tokens=np.array([8192.0]),
+            context_tokens=np.zeros(1),
+            num_heads=8.0,
+            num_kv_heads=1.0,
+            head_dim=head_dim,
+            v_head_dim=head_dim,
+            window=None,
+            causal=True,
+            shared_kv=False,
+            is_decode=False,
+            compute_dtype=Dtype.BF16,
+            kv_dtype=Dtype.BF16,
+        )
+        timing = library.attention_call(wide)
+        narrow = library.attention_call(replace(wide, kv_dtype=Dtype.FP8))
+        assert timing is not None
+        assert narrow is not None
+        assert narrow.seconds[0] < 1.1 * timing.seconds[0]
 
 
 @pytest.mark.parametrize("group", ["attention", "elementwise"])

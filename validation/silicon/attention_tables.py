@@ -9,6 +9,7 @@ out: engines run them as decode.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -235,4 +236,12 @@ def _by_format(
                 rows=mine,
             )
         )
-    return groups
+    return [group for group in groups if not _falls_back(group, groups)]
+
+
+def _falls_back(group: KernelRows, groups: Sequence[KernelRows]) -> bool:
+    """Whether a narrow cache beside 16-bit queries ran another kernel than the library's own, which narrows the queries
+    too: engines run that one (SGLang's trtllm_mha on Blackwell), and the other took up to six times as long."""
+    kernels = {one.format: one.kernel for one in groups}
+    own = kernels.get("bf16")
+    return group.format == "bf16_kvfp8" and group.kernel != own and kernels.get("fp8") == own

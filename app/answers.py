@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from app.question import prices as asked_prices
 from simulator.api.explanations import ExplainAnswer, explain_topic
 from simulator.api.published import PublishedAnswer, published
 from simulator.api.steps import step
@@ -58,15 +59,15 @@ def _result(question: str, profiles: str | None, _scenario: ScenarioSpec) -> Sce
 
 
 @st.cache_resource(max_entries=500, show_spinner=False)
-def _answered(question: str, profiles: str | None, _scenario: ScenarioSpec) -> Answer:
+def _answered(question: str, profiles: str | None, prices: str, _scenario: ScenarioSpec) -> Answer:
     result = _result(question, profiles, _scenario)
-    found = WhatIf(scenario=_scenario, result=result, cost=run_cost(result, profiles=profiles))
+    found = WhatIf(scenario=_scenario, result=result, cost=run_cost(result, prices=prices, profiles=profiles))
     return Answer(what_if=found, document=result_object(result))
 
 
 def answered(scenario: ScenarioSpec, *, profiles: str | None) -> Answer:
-    """The answer to a scenario; refusals are raised."""
-    return _answered(scenario.model_dump_json(), profiles, scenario)
+    """The answer to a scenario, at the prices of the question; refusals are raised."""
+    return _answered(scenario.model_dump_json(), profiles, asked_prices(), scenario)
 
 
 @st.cache_resource(max_entries=200, show_spinner=False)

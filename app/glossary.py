@@ -43,6 +43,7 @@ ENERGY = "Electric energy of the accelerators per generated token, prompts inclu
 SATURATION = "The highest rate that the deployment keeps up with; beyond it the queue grows as long as the load lasts."
 PERCENTILE = "p95: 95 of 100 requests are at least this fast."
 MODE = "Prompts and answers on the same replicas (aggregated), the same with guesses (mtp), or on pools of their own."
+HOURS = "What a recorded demand says of the hours of a day or a week; the rate stays that of the peak."
 INTERVAL = "80 % interval: in validation, four of five measured values lay within it."
 CROSSOVER = (
     "The batch at which the weight products of a decode step turn from memory to compute bound, by the datasheet's "

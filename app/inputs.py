@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app import glossary, widgets
-from app.uploaded import session_profiles
+from app.uploaded import session_profiles, uploaded_file, uploaded_names
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, SCHEME_NAMES
 from simulator.planner.comparison import has_experts
 from simulator.planner.replica_setup import MOST_POOLED
@@ -95,7 +95,12 @@ _PLAN_FLAGS = (
     "max_cost_per_hour",
     "max_power_kw",
     "stock",
+    "prices",
+    "load_profile",
 )
+LISTED = "default"
+"""The price list that everybody counts with until another one is chosen."""
+_FLAT = "as assumed"
 LAST_PRESET = "_last_preset"
 
 
@@ -137,6 +142,37 @@ def model_names() -> tuple[str, ...]:
 def hardware_names() -> tuple[str, ...]:
     """Every accelerator that can be chosen."""
     return list_hardware(profiles=session_profiles())
+
+
+def price_lists() -> tuple[str, ...]:
+    """Every price list that can be chosen."""
+    return (LISTED, *(name for name in uploaded_names("prices") if name != LISTED))
+
+
+def prices_input() -> dict[str, str]:
+    """The price list of a plan, where somebody has uploaded one."""
+    names = price_lists()
+    if names == (LISTED,):
+        return {}
+    chosen = widgets.choice("Price list", names, key="prices", default=LISTED, help=glossary.COST)
+    return {} if chosen == LISTED else {"prices": chosen}
+
+
+def recorded_hours() -> tuple[str, ...]:
+    """Recorded demands that can be asked with."""
+    return (_FLAT, *uploaded_names("workloads"))
+
+
+def hours_input() -> dict[str, str]:
+    """How demand is spread over the hours of a day or a week, where somebody has uploaded a record."""
+    names = recorded_hours()
+    if names == (_FLAT,):
+        return {}
+    chosen = widgets.choice("Demand by hour", names, key="hours", default=_FLAT, help=glossary.HOURS)
+    if chosen == _FLAT:
+        return {}
+    hours = plan_spec({}, workload=uploaded_file(f"workloads/{chosen}.yaml")).load_profile
+    return {"load_profile": ",".join(f"{hour:g}" for hour in hours)} if hours else {}
 
 
 def profile_name(hardware: str) -> str:
@@ -333,7 +369,11 @@ def shared_plan(fields: dict[str, Any]) -> PlanSpec | None:
     if not fields.keys() <= set(_PLAN_FLAGS):
         return None
     spec = plan_spec({**fields, "hardware": tuple(fields.get("hardware", ())), "profiles": session_profiles()})
-    if spec.model not in model_names() or not set(spec.hardware) <= set(list_hardware(profiles=spec.profiles)):
+    if (
+        spec.prices not in (None, *price_lists())
+        or spec.model not in model_names()
+        or not set(spec.hardware) <= set(list_hardware(profiles=spec.profiles))
+    ):
         return None
     return spec
 

@@ -149,7 +149,12 @@ def _share() -> None:
     place = st.popover("Share", icon=":material/share:", key="share", on_change="rerun")
     if place.open:
         with place:
-            st.caption("Shows a colleague what you see: every input, pinned baselines, uploads and versions.")
+            st.caption("Shows a colleague what you see: every input, pinned baselines and versions.")
+            if (files := shared_id()) is not None:
+                st.caption(
+                    f"Your files stay on this server, as `{files}`, until it starts again or many newer ones have "
+                    "come; a link that outlives them says so. Profiles has them for download."
+                )
             st.code(f"{st.context.url or ''}?{urlencode(parameters(), doseq=True)}", language=None, wrap_lines=True)
 
 

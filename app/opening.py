@@ -67,20 +67,26 @@ def address_of(values: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in {**asked, **values}.items() if value is not None}
 
 
-def _links(label: str, titles: Sequence[str], values: Mapping[str, Any]) -> None:
+def links(label: str, titles: Sequence[str], address: Mapping[str, str]) -> None:
+    """Links to pages at an address."""
     pages = st.session_state[_PAGES]
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         st.markdown(f"**{label}**")
         for title in titles:
             page = pages[title]
-            st.page_link(page, label=title, icon=page.icon, query_params=address_of(values))
+            st.page_link(page, label=title, icon=page.icon, query_params=dict(address))
+
+
+def also(label: str, titles: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Links that ask the whole question with some values in place of its own."""
+    links(label, titles, {key: str(value) for key, value in {**question.kept(), **values}.items()})
 
 
 def doors(setups: Sequence[ReplicaSetup]) -> None:
     """Links that open a fleet, and each kind of its replicas, on the pages that ask about one."""
     if len(setups) == 1:
-        _links("Open in", ASKING, widget_values(setups[0]))
+        links("Open in", ASKING, address_of(widget_values(setups[0])))
         return
-    _links("Both pools", _SERVED, fleet_values(setups))
+    links("Both pools", _SERVED, address_of(fleet_values(setups)))
     for setup in setups:
-        _links(setup.role.capitalize(), _LOADED, widget_values(setup))
+        links(setup.role.capitalize(), _LOADED, address_of(widget_values(setup)))

@@ -27,7 +27,7 @@ OF_DEPLOYMENT = (*_DEPLOYMENT[1:], *_ORIGIN)
 POOLS = ("prefill", "decode")
 # Every key of the question, and how its text in an address is read.
 READ: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("model", "gpu", "preset", "weights", "kv", "engine", "pool", "link"), str),
+    **dict.fromkeys(("model", "gpu", "preset", "weights", "kv", "engine", "pool", "link", "prices", "hours"), str),
     **dict.fromkeys((*_DEGREES, "seqs", "step_tokens", "batch", "isl", "osl", "replicas", *_POOLED), int),
     **dict.fromkeys(("rps", "rate", "ttft", "tpot", "isl_cv", "osl_cv", "prefix"), float),
 }
@@ -52,6 +52,10 @@ def _allowed(key: str) -> tuple[str, ...] | None:
             return POOLS
         case "link":
             return inputs.LINKS
+        case "prices":
+            return inputs.price_lists()
+        case "hours":
+            return inputs.recorded_hours()
     return None
 
 
@@ -92,14 +96,18 @@ def carry_over(page: str) -> None:
     st.session_state[_PAGE] = page
 
 
+def _value(key: str) -> Any:
+    """What a widget of this page says, else the address, else the page before."""
+    if key in widgets.shown():
+        return st.session_state[key]
+    return read(key, st.query_params[key]) if key in st.query_params else kept().get(key)
+
+
 def keep() -> None:
     """Remember what this page asks; called when its widgets are complete."""
     found, shown = kept(), widgets.shown()
     for key in READ:
-        if key in shown:
-            value = st.session_state[key]
-        else:
-            value = read(key, st.query_params[key]) if key in st.query_params else found.get(key)
+        value = _value(key)
         found.pop(key, None)
         if value is not None:
             found[key] = value
@@ -114,6 +122,11 @@ def keep() -> None:
 def preset() -> WorkloadPreset:
     """The kind of demand that is asked about."""
     return workload_preset(kept().get("preset", CHAT.name))
+
+
+def prices() -> str:
+    """The price list that is counted with."""
+    return str(_value("prices") or inputs.LISTED)
 
 
 def reserve(place: Any) -> None:
@@ -164,7 +177,9 @@ def text(fleet: str = "") -> str:
     """The whole question in a line."""
     if "model" not in kept():
         return _NOTHING
-    parts = (kept()["model"], demand_text(), objectives_text(), fleet or deployment_text())
+    listed = prices()
+    counted = "" if listed == inputs.LISTED else f"prices of {listed}"
+    parts = (kept()["model"], demand_text(), objectives_text(), fleet or deployment_text(), counted)
     return " · ".join(part for part in parts if part)
 
 

@@ -1,7 +1,8 @@
-"""Profiles that were uploaded: a folder of each session's own, and the newest of all sessions for links to them."""
+"""Files that were uploaded: a folder of each session's own, and the newest of all sessions for links to them."""
 
 from __future__ import annotations
 
+import io
 import shutil
 import tempfile
 import threading
@@ -10,6 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import streamlit as st
 
@@ -30,14 +32,25 @@ class Folder:
         self.path = Path(tempfile.mkdtemp(prefix="roofcast-app-"))
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
+    def files(self) -> list[Path]:
+        """Every file, by its path within the folder."""
+        return sorted(path.relative_to(self.path) for path in self.path.rglob("*") if path.is_file())
+
     def digest(self) -> str:
         """Of every name and content: the same files have the same one."""
         found = blake2b(digest_size=8)
-        for path in sorted(self.path.rglob("*")):
-            if path.is_file():
-                found.update(path.relative_to(self.path).as_posix().encode("utf-8"))
-                found.update(path.read_bytes())
+        for path in self.files():
+            found.update(path.as_posix().encode("utf-8"))
+            found.update((self.path / path).read_bytes())
         return found.hexdigest()
+
+    def archive(self) -> bytes:
+        """All of it as a ZIP: a folder for ``--profiles``."""
+        packed = io.BytesIO()
+        with ZipFile(packed, "w", ZIP_DEFLATED) as file:
+            for path in self.files():
+                file.write(self.path / path, path)
+        return packed.getvalue()
 
 
 @dataclass(slots=True)
@@ -49,7 +62,7 @@ class _Uploads:
     """
 
     folders: list[Folder] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
     shared_id: str | None = None
     had: set[str] = field(default_factory=set)
 
@@ -65,9 +78,34 @@ def session_profiles() -> str | None:
     return str(found.folders[-1].path) if found is not None and found.folders else None
 
 
-def uploaded_as(file_id: str) -> str | None:
-    """The name that an upload was kept under; None for one that is new."""
-    return _uploads().names.get(file_id)
+def session_folder() -> Folder | None:
+    """The folder of all uploads; None while there are none."""
+    found = _uploads().folders
+    return found[-1] if found else None
+
+
+def uploaded_paths(place: str) -> tuple[Path, ...]:
+    """The uploads in one part of the folder, such as ``models``; accelerators stand in ``.``."""
+    folder = session_folder()
+    found = () if folder is None else folder.files()
+    return tuple(path for path in found if path.parent.as_posix() == place)
+
+
+def uploaded_names(place: str) -> tuple[str, ...]:
+    """Their names."""
+    return tuple(path.stem for path in uploaded_paths(place))
+
+
+def uploaded_file(path: str) -> str:
+    """The path of one of them, for the library."""
+    folder = session_folder()
+    assert folder is not None, "uploaded"
+    return str(folder.path / path)
+
+
+def said_of(file_id: str) -> str | None:
+    """What was said of an upload when it was kept; None for one that is new."""
+    return _uploads().said.get(file_id)
 
 
 def has_room() -> bool:
@@ -84,11 +122,11 @@ def next_folder() -> Folder:
     return folder
 
 
-def remember(folder: Folder, *, file_id: str, name: str) -> None:
+def remember(folder: Folder, *, file_id: str, said: str) -> None:
     """Answer from ``folder`` from now on."""
     found, digest = _uploads(), folder.digest()
     found.folders.append(folder)
-    found.names[file_id] = name
+    found.said[file_id] = said
     found.shared_id = digest
     found.had.add(digest)
     with _store_lock:

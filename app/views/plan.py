@@ -61,6 +61,7 @@ def _policy_inputs() -> dict[str, object]:
     flags |= {} if load == DEFAULT_UTILIZATION else {"utilization": load}
     spares = widgets.count("Spare replicas", key="spares", low=0, high=20, value=DEFAULT_SPARES, help=glossary.SPARES)
     flags |= {} if spares == DEFAULT_SPARES else {"spares": spares}
+    flags |= inputs.prices_input()
     term = _TERMS[widgets.choice("Term", tuple(_TERMS), key="price", default=_CHEAPEST, help=glossary.COST)]
     taken = _PRICES[
         widgets.choice("Which of them", tuple(_PRICES), key="price_of", default=_MEDIAN, help=glossary.PRICE_OF)
@@ -138,6 +139,7 @@ def asked() -> tuple[dict[str, object], Outlook]:
         with st.expander("Lengths, formats, spares, prices"):
             isl_cv, osl_cv, prefix_hit = variation_inputs(preset, highest_prefix=0.99)
             flags |= preset.changed({"isl_cv": isl_cv, "osl_cv": osl_cv, "prefix_hit": prefix_hit})
+            flags |= inputs.hours_input()
             flags |= _policy_inputs()
         with st.expander("Limits, and what exists"):
             flags |= limit_inputs()

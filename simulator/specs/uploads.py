@@ -14,8 +14,12 @@ from simulator.files import write_bytes
 from simulator.specs.documents import validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.huggingface.registry import read_config
+from simulator.specs.loading import load_prices
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.money.prices import PriceProfile
+from simulator.specs.money.quotes import price_list_text, quotes_of
 from simulator.specs.parsing import MalformedError, parse_json, parse_yaml, yaml_events
+from simulator.specs.question.plan import plan_spec
 from simulator.specs.spellings import plain_word
 from simulator.units import KILO, MEGA
 
@@ -23,13 +27,19 @@ LARGEST_UPLOAD_BYTES = int(MEGA)
 """Configurations are a few kilobytes; a megabyte is generous and parses at once."""
 _LONGEST_SCALAR = 2000
 """Characters of a value in an uploaded YAML: the longest notes of built-in accelerators have some hundred."""
+WORKLOAD_FIELDS = frozenset(
+    {"model", "rate_per_s", "peak_to_mean", "isl_tokens", "osl_tokens", "isl_cv", "osl_cv", "prefix_hit", "rental"}
+    | {"load_profile"}
+)
+"""What ``roofcast demand`` writes; other fields of a workload file name files or ask for studies."""
+_BUILT_IN_PRICES = "default"
 _UNSAFE = re.compile(r"[^a-z0-9.-]+")
 
 
 def upload_name(filename: str) -> str:
     """A profile name from a file's name: letters, digits, dots and hyphens of its last part, never a path."""
     last = filename.replace("\\", "/").rsplit("/", maxsplit=1)[-1]
-    stem = re.sub(r"\.(json|ya?ml)$", "", last, flags=re.IGNORECASE)
+    stem = re.sub(r"\.(jsonl?|ya?ml|csv|txt|prom)$", "", last, flags=re.IGNORECASE)
     return _UNSAFE.sub("-", plain_word(stem)).strip(".-") or "uploaded"
 
 
@@ -51,13 +61,17 @@ def model_from_upload(data: bytes, *, filename: str) -> ModelSpec:
 
 def hardware_from_upload(data: bytes, *, filename: str) -> AcceleratorSpec:
     """An accelerator from the bytes of its YAML profile; errors as in `model_from_upload`."""
+    return validate(AcceleratorSpec, _yaml_fields(data, filename=filename), where=filename, profile=True)
+
+
+def _yaml_fields(data: bytes, *, filename: str) -> dict[str, Any]:
     text = _text(data, filename=filename)
     try:
         _check_plain(text, filename=filename)
         fields = parse_yaml(text)
     except MalformedError as error:
         raise _malformed(error, filename, kind="YAML") from None
-    return validate(AcceleratorSpec, _mapping(fields, filename=filename), where=filename, profile=True)
+    return _mapping(fields, filename=filename)
 
 
 def _malformed(error: MalformedError, filename: str, *, kind: str) -> ProfileError:
@@ -126,22 +140,54 @@ def keep_model_upload(data: bytes, *, filename: str, folder: Path) -> str:
         "date": datetime.now(UTC).date().isoformat(),
         "config": parse_json(_text(data, filename=filename)),
     }
-    (folder / "models").mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(profile, allow_unicode=True, sort_keys=False)
-    write_bytes(text.encode("utf-8"), str(folder / "models" / f"{model.name}.yaml"), force=True, flag="upload")
+    _keep(text.encode("utf-8"), folder / "models" / f"{model.name}.yaml")
     return model.name
 
 
 def keep_hardware_upload(data: bytes, *, filename: str, folder: Path) -> str:
     """Check an uploaded accelerator YAML and keep it in ``folder`` (a ``--profiles`` directory); its name."""
     spec = hardware_from_upload(data, filename=filename)
-    name = plain_word(spec.name)
-    if upload_name(spec.name) != name:
+    _keep(data, folder / f"{_profile_name(spec.name)}.yaml")
+    return plain_word(spec.name)
+
+
+def keep_prices_upload(data: bytes, *, filename: str, folder: Path) -> str:
+    """Keep uploaded prices in ``folder``: a CSV of quotes as a list that extends the built-in one, or a list's YAML."""
+    if filename.lower().endswith(".csv"):
+        text, name = _text(data, filename=filename), upload_name(filename)
+        currency = load_prices(_BUILT_IN_PRICES).currency
+        quotes = quotes_of(text, source=filename, currency=currency, profiles=str(folder))
+        data = price_list_text(quotes, name=name, extends=_BUILT_IN_PRICES, heading=f"quotes of {name}").encode("utf-8")
+    else:
+        fields = _yaml_fields(data, filename=filename)
+        name = plain_word(_profile_name(validate(PriceProfile, fields, where=filename, profile=True).name))
+    _keep(data, folder / "prices" / f"{name}.yaml")
+    return name
+
+
+def keep_workload_upload(data: bytes, *, filename: str, folder: Path) -> str:
+    """Keep an uploaded workload file, as ``roofcast demand`` writes it, in ``folder``; its name."""
+    fields = _yaml_fields(data, filename=filename)
+    for name in fields.keys() - WORKLOAD_FIELDS:
+        allowed = ", ".join(sorted(WORKLOAD_FIELDS))
+        raise RoofcastError(f"{filename}: is not taken from an upload; allowed: {allowed}", field=str(name))
+    plan_spec(fields)
+    found = upload_name(filename)
+    _keep(data, folder / "workloads" / f"{found}.yaml")
+    return found
+
+
+def _profile_name(name: str) -> str:
+    if upload_name(name) != plain_word(name):
         raise ProfileError(
-            f"{spec.name!r} is not a profile name; allowed: letters, digits, dots and hyphens",
+            f"{name!r} is not a profile name; allowed: letters, digits, dots and hyphens",
             field="name",
             code="invalid_profile",
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_bytes(data, str(folder / f"{name}.yaml"), force=True, flag="upload")
     return name
+
+
+def _keep(data: bytes, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(data, str(path), force=True, flag="upload")

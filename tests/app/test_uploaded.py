@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import io
 import json
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.uploaded import LARGEST_UPLOADS
+from simulator.specs.loading import load_prices
+from simulator.specs.model.loading import load_model
 from simulator.specs.profiles import profile_root
-from tests.app.pages import opened
+from tests.app.pages import ROOT, headline, opened
 from tests.app.tiny_model import TINY_CONFIG
 
+HEADINGS = "accelerator,provider,term,price,currency,unit,date"
+QUOTES = f"{HEADINGS}\nh100,Acme,on_demand,1.00,USD,accelerator-hour,2026-11-02\n"
 H100 = (profile_root("hardware_profiles") / "h100-sxm-80gb.yaml").read_text("utf-8")
 
 
 def _upload(page: AppTest, name: str, data: str) -> AppTest:
     kind = "application/json" if name.endswith(".json") else "application/yaml"
     return page.file_uploader[0].set_value((name, data.encode(), kind)).run()
+
+
+def _own(page: AppTest) -> AppTest:
+    return page.segmented_control(key="browse").set_value("Your files").run()
+
+
+def _frame(page: AppTest) -> dict[str, list[str]]:
+    return {row[0]: list(row[1:]) for row in page.dataframe[0].value.to_numpy().tolist()}
 
 
 def _shown(page: AppTest) -> dict[str, str]:
@@ -43,6 +58,8 @@ def test_an_uploaded_accelerator_can_take_the_place_of_a_built_in_one() -> None:
     _upload(page, "mine.yaml", H100.replace("memory_bytes_per_s: 3.35e+12", "memory_bytes_per_s: 1.00e+12"))
     assert "in place of the built-in one" in page.success[0].value
     assert _shown(page)["memory bandwidth"] != built_in
+    # Looked at as a file, it stands beside the one that it replaces.
+    assert _frame(_own(page))["memory bandwidth"] == ["1 TB/s", built_in]
     # Another session still has the built-in one.
     assert _shown(opened("profiles"))["memory bandwidth"] == built_in
 
@@ -54,6 +71,11 @@ def test_an_uploaded_accelerator_can_take_the_place_of_a_built_in_one() -> None:
     ("config.json", json.dumps({**TINY_CONFIG, "warp_speed": 9}), "warp_speed"),
     ("odd.yaml", "name: x\nwarp_speed: 9\n", "in odd.yaml"),
     ("odd.yaml", "a: &a [*a]", "anchor or alias"),
+    ("bad.csv", QUOTES.replace("1.00", "nil"), "row 2, price"),
+    ("odd.csv", "a,b\n1,2\n", "odd.csv"),
+    ("list.yaml", "name: list\noffers: 3\n", "list.yaml"),
+    ("work.yaml", "rate_per_s: 3\ntrace: /etc/passwd\n", "trace"),
+    ("metrics.txt", "# HELP vllm:num_requests_running x\n", "FILE: metrics.txt holds none"),
     ("odd.yaml", H100.replace("3.35e+12", "-1"), "memory_bytes_per_s"),
     ("../../etc/cron.d/x.yaml", "", "mapping of fields"),
 ])  # fmt: skip
@@ -76,3 +98,58 @@ def test_a_session_has_room_for_so_many_files() -> None:
     assert not page.success
     assert "reload the page" in page.warning[0].value
     assert "one-more" not in page.selectbox(key="model").options
+
+
+def test_quotes_are_what_every_page_counts_with() -> None:
+    page = _own(_upload(opened("profiles"), "quotes.csv", QUOTES))
+    assert not page.exception
+    assert _frame(page)["h100-sxm-80gb"][2] == "$1.00"
+    files = {"files": page.query_params["files"][0], "prices": "quotes"}
+    listed, quoted = (headline(opened("compare", query)) for query in ({}, files))
+    assert listed != quoted
+    plan = opened("plan", {"gpus": "h100-sxm-80gb", "rps": "10", "model": "llama-3.1-8b", **files})
+    assert plan.selectbox(key="prices").value == "quotes"
+    assert any("prices of quotes" in item.value for item in plan.markdown)
+    assert not plan.warning, "a link that says more than its page asks"
+
+
+def test_a_trace_becomes_a_demand_to_ask_with() -> None:
+    rows = [f"2026-11-02 00:{minute:02}:{second:02}.0000000,1000,100" for minute in range(30) for second in range(60)]
+    trace = "\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows])
+    page = _own(_upload(opened("profiles"), "mine.csv", trace))
+    assert not page.exception
+    found = _frame(page)
+    assert found["isl_tokens"][0] == "1,000"
+    assert float(found["rate_per_s"][0]) == pytest.approx(1, rel=0.01)
+    assert "rate_per_s:" in page.code[0].value
+
+
+def test_a_benchmark_stands_beside_its_prediction_and_fits_the_engine() -> None:
+    bench = (ROOT / "examples/data/vllm_bench.json").read_text("utf-8")
+    page = _own(_upload(opened("profiles", {"model": "llama-3.1-8b"}), "bench.json", bench))
+    measured = page.dataframe[1].value
+    assert {"ttft_s", "tpot_s", "output_tokens_per_s"} <= set(measured["metric"])
+    page.toggle(key="fit").set_value(True).run()
+    assert not page.exception
+    assert not page.error
+    page.button(key="keep_fit").click().run()
+    assert not page.exception
+    assert list(page.dataframe[1].value["error"]) != list(measured["error"])
+
+
+def test_a_model_is_known_by_its_hub_id_and_never_by_a_path() -> None:
+    page = opened("profiles")
+    page.text_input(key="hub").set_value("RedHatAI/Qwen3-32B-NVFP4").run()
+    assert "qwen3-32b" in page.success[0].value
+    page.text_input(key="hub").set_value("/etc/hostname").run()
+    assert "unknown model" in page.error[0].value
+
+
+def test_what_was_uploaded_comes_back_as_profiles_for_the_command_line(tmp_path: Path) -> None:
+    page = _upload(opened("profiles"), "tiny.json", json.dumps(TINY_CONFIG))
+    _upload(page, "quotes.csv", QUOTES)
+    folder = page.session_state["_profiles_folder"].folders[-1]
+    with ZipFile(io.BytesIO(folder.archive())) as file:
+        file.extractall(tmp_path)
+    assert load_model("tiny", profiles=tmp_path).num_hidden_layers == 4
+    assert any(offer.provider == "Acme" for offer in load_prices("quotes", profiles=tmp_path).offers)

@@ -11,11 +11,14 @@ from statistics import NormalDist
 
 import numpy as np
 
+from simulator.planner.workload_presets import CHAT, WorkloadPreset, nearest_preset
 from simulator.reports.answer import Answer
 from simulator.reports.answers.charts import bars_chart
 from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.content.quantities import number_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.words.flags import burst_text
+from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import HOURS_PER_DAY
 from simulator.specs.question.workload import LARGEST_CV
 from simulator.traffic.lengths import LengthDistribution
@@ -127,3 +130,28 @@ class DemandAnswer(Answer):
             names=[str(hour) for hour in range(len(hours))],
             bars={"demand": hours},
         )
+
+
+def peak_fields(workload: PlanSpec) -> dict[str, float]:
+    """The numbers of a workload file as a plan of its peak asks them, tokens whole."""
+    peak = (workload.rate_per_s or 0.0) * (workload.peak_to_mean or 1.0)
+    lengths = {"isl_tokens": workload.isl_tokens, "osl_tokens": workload.osl_tokens}
+    found = {"rate_per_s": float(f"{peak:.6g}"), **{name: value and round(value) for name, value in lengths.items()}}
+    found |= {name: getattr(workload, name) for name in ("isl_cv", "osl_cv", "prefix_hit")}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def demand_rows(workload: PlanSpec) -> list[tuple[str, str, str]]:
+    """Each of these numbers beside that of the nearest kind of demand, which stands in the heading of the last one."""
+    found = peak_fields(workload)
+    kind = _nearest(workload)
+    return [(name, number_text(value), number_text(getattr(kind, name))) for name, value in found.items()]
+
+
+def demand_columns(workload: PlanSpec) -> tuple[str, str, str]:
+    """Headings of ``demand_rows``."""
+    return "at the peak", "recorded", _nearest(workload).name
+
+
+def _nearest(workload: PlanSpec) -> WorkloadPreset:
+    return nearest_preset(workload.isl_tokens or CHAT.isl_tokens, workload.osl_tokens or CHAT.osl_tokens)

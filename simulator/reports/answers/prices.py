@@ -202,10 +202,8 @@ def _market_table(found: Sequence[tuple[PriceRule, MarketPrice]], prices: PriceP
     )
 
 
-def _quotes_text(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfile) -> str:
-    offers = [(_beside(offer, prices), offer) for offer in _rented(quotes, asked)]
-    if not offers:
-        return f"{_empty(quotes)}\n"
+def quotes_table(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfile) -> Table:
+    """Rentals of ``quotes`` beside the low, median and high of ``prices``; offers that both hold are left out."""
     names = ("accelerator", "term", "provider", "quote", "low", "median", "high", "against the median")
     rows = [
         (
@@ -216,7 +214,15 @@ def _quotes_text(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfi
             *(price_text(found[end], prices.currency) for end in ("low", "median", "high")),
             EMPTY if found["over_median"] is None else signed_percent_text(found["over_median"]),
         )
-        for found, offer in offers
+        for offer in _rented(quotes, asked)
+        if offer not in prices.offers
+        for found in (_beside(offer, prices),)
     ]
-    shown = table("quotes", "", columns(*names, words=("accelerator", "term", "provider")), rows)
+    return table("quotes", "", columns(*names, words=("accelerator", "term", "provider")), rows)
+
+
+def _quotes_text(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfile) -> str:
+    shown = quotes_table(prices, asked=asked, quotes=quotes)
+    if not shown.rows:
+        return f"{_empty(quotes)}\n"
     return _text(prices, _head(prices, said="Quotes beside it, per accelerator-hour."), shown)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from simulator.fitting.replay import ReplayedRun
+from simulator.fitting.replay import ReplayedRun, ReplayedValue
 from simulator.reports.answer import Answer
 from simulator.reports.answers.charts import bars_chart
 from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.content.quantities import range_text, rate_text, seconds_text, signed_percent_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 
 
@@ -70,3 +73,26 @@ class ReplayAnswer(Answer):
             names=[f"{row['result']} {row['metric']}" for row in rows],
             bars={"error": [100 * row["error"] for row in rows]},
         )
+
+
+REPLAY_COLUMNS = ("run", "metric", "measured", "predicted", "80 % interval", "error")
+
+
+def replay_rows(runs: Sequence[ReplayedRun]) -> list[tuple[str, ...]]:
+    """A row for each value, in the order of REPLAY_COLUMNS."""
+    return [
+        (
+            f"{item.run.tool} {place}",
+            value.metric,
+            _value_text(value, value.measured),
+            _value_text(value, value.predicted),
+            range_text(value.interval, partial(_value_text, value)) if value.interval else "-",
+            signed_percent_text(value.error),
+        )
+        for place, item in enumerate(runs, start=1)
+        for value in item.values
+    ]
+
+
+def _value_text(value: ReplayedValue, number: float) -> str:
+    return rate_text(number, "tok") if value.metric == "output_tokens_per_s" else seconds_text(number)

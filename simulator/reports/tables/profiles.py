@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from simulator.phases.power import energy_prices
 from simulator.reports.content.quantities import bytes_text, count_text, number_text, parameters_text, watts_text
@@ -105,3 +105,9 @@ def model_facts(document: Json) -> list[tuple[str, str]]:
         (f"KV cache of {context}", bytes_text(document["kv_bytes_at_context"])),
         ("recurrent state", f"{bytes_text(document['state_bytes_per_sequence'])} per sequence"),
     ]
+
+
+def beside(mine: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) -> list[tuple[str, str, str]]:
+    """Rows of facts with another profile's value of the same quantity behind each, a dash where it has none."""
+    values = {row[0]: row[1] for row in other}
+    return [(row[0], row[1], values.get(row[0], "-")) for row in mine]

@@ -109,11 +109,16 @@ def load_model(name_or_path: str | Path, *, profiles: str | Path | None = None) 
         raise ProfileError("a name, a Hugging Face id or a path is needed, got an empty text", field="model")
     if isinstance(name_or_path, Path) or _is_path(text):
         return _from_path(Path(os.path.expanduser(text)))
+    if _find(text, profiles=profiles) is None and os.path.exists(text):
+        return _from_path(Path(text))
+    return named_model(text, profiles=profiles)
+
+
+def named_model(text: str, *, profiles: str | Path | None = None) -> ModelSpec:
+    """The same of names and ids alone, for what must never become a path."""
     path = _find(text, profiles=profiles)
     if path is not None:
         return _from_profile(path, path.stat().st_mtime_ns, text)
-    if os.path.exists(text):
-        return _from_path(Path(text))
     quantized = _named_after_its_base(text, profiles=profiles)
     if quantized is not None:
         return quantized

@@ -204,7 +204,10 @@ def _offer(
 
 
 def _rows(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
-    lines = list(csv.reader(StringIO(text)))
+    try:
+        lines = list(csv.reader(StringIO(text)))
+    except csv.Error as error:
+        raise _refuse(1, "cells", f"not a CSV: {error}") from None
     if not lines:
         raise _refuse(1, "headings", f"the file is empty; the columns are {', '.join(COLUMNS)}")
     names = _headings(lines[0])
@@ -236,7 +239,14 @@ def read_quotes(
         text = Path(path).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"cannot read {path}: {error}", field="QUOTES.csv") from None
-    day, source = today or date.today(), Path(path).name
+    return quotes_of(text, source=Path(path).name, currency=currency, today=today, profiles=profiles)
+
+
+def quotes_of(
+    text: str, *, source: str, currency: str, today: date | None = None, profiles: str | None = None
+) -> Quotes:
+    """The offers of a CSV's text; refusals as of ``read_quotes``."""
+    day = today or date.today()
     offers = tuple(
         _offer(row, given, currency=currency, source=source, today=day, profiles=profiles) for row, given in _rows(text)
     )

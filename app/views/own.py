@@ -1,0 +1,235 @@
+"""Files of one's own on the page of profiles: taken, shown as they were understood, asked with, and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import display, inputs, opening, widgets
+from app.own_files import (
+    DEMAND,
+    HARDWARE,
+    KINDS,
+    MODEL,
+    PLACES,
+    PRICES,
+    RECORDS,
+    WORKLOADS,
+    fit_engine,
+    is_benchmark,
+    keep_file,
+    keep_fit,
+    label,
+)
+from app.sections import section_body
+from app.uploaded import (
+    LARGEST_UPLOADS,
+    has_room,
+    next_folder,
+    remember,
+    said_of,
+    session_folder,
+    session_profiles,
+    uploaded_file,
+    uploaded_names,
+    uploaded_paths,
+)
+from simulator.api.models import count
+from simulator.errors import RoofcastError
+from simulator.fitting.engine_calibration import EngineCalibration
+from simulator.fitting.replay import replay_results
+from simulator.reports.answers.demand import demand_columns, demand_rows, peak_fields
+from simulator.reports.answers.prices import PriceFilter, quotes_table
+from simulator.reports.answers.replay import REPLAY_COLUMNS, replay_rows
+from simulator.reports.content.document import Section
+from simulator.reports.tables.profiles import beside, hardware_facts, model_facts
+from simulator.specs.documents import read_text, validate
+from simulator.specs.loading import list_hardware, load_hardware, load_prices
+from simulator.specs.measured.served import ServedSpec
+from simulator.specs.model.loading import list_models, named_model
+from simulator.specs.question.plan import plan_spec
+
+if TYPE_CHECKING:
+    from streamlit.runtime.uploaded_file_manager import UploadedFile
+
+_CHOSEN = "mine"
+_MEGABYTES = 1
+_CONTEXT = 4096
+_ASKED_OF = {
+    "model": ("Plan", "What-if", "Serving", "Roofline", "Compare"),
+    "gpu": opening.ASKING,
+    "gpus": ("Plan",),
+    "prices": ("Plan", "What-if", "Sweep", "Compare"),
+    "rps": ("Plan", "What-if", "Serving"),
+}
+"""Pages that ask with an upload, by the key that it sets."""
+
+
+def own_inputs() -> None:
+    """Where files are taken, and a model by the name that the Hub has for it."""
+    st.markdown("### Bring your own")
+    st.caption(
+        "A Hugging Face config.json; an accelerator or a price list as YAML; quotes as CSV; recorded demand: a trace "
+        "(Azure, BurstGPT, Mooncake), vLLM metrics, a result of vLLM bench, GuideLLM or AIPerf, or a workload file. "
+        "Read as strictly as on the command line, kept by this server for this session and its links, never sent on."
+    )
+    left, right = st.columns((3, 2), gap="large")
+    with left:
+        found = st.file_uploader("A file", type=KINDS, max_upload_size=_MEGABYTES, key="upload")
+    with right:
+        over = st.text_input(
+            "Time that /metrics cover",
+            key="over",
+            placeholder="6h",
+            help="Of vLLM's counters alone, which do not say it.",
+        )
+        _hub()
+    if found is not None:
+        _taken(found, over)
+
+
+def _taken(found: UploadedFile, over: str) -> None:
+    said = said_of(found.file_id)
+    if said is None and not has_room():
+        text = f"This session has uploaded {LARGEST_UPLOADS} files: reload the page to start again."
+        st.warning(text, icon=":material/warning:")
+        return
+    try:
+        if said is None:
+            folder = next_folder()
+            kept = keep_file(found.getvalue(), filename=found.name, over=over, folder=folder)
+            remember(folder, file_id=found.file_id, said=(said := kept.said))
+            st.session_state[_CHOSEN] = kept.label
+        st.success(said, icon=":material/check_circle:")
+    except RoofcastError as error:
+        # One line: a file has many fields, and which one is meant belongs to the message.
+        st.error(f"{error}", icon=":material/block:")
+
+
+def _hub() -> None:
+    """A model by its Hugging Face id: known here, or to be uploaded."""
+    name = st.text_input("Hugging Face id", key="hub", placeholder="RedHatAI/Qwen3-32B-NVFP4").strip()
+    if not name:
+        return
+    try:
+        model = named_model(name, profiles=session_profiles())
+    except RoofcastError as error:
+        st.error(f"{error}", icon=":material/block:")
+        return
+    known = model.profile or model.name
+    st.success(f"{name} is known as {known}.", icon=":material/check_circle:")
+    display.notes(model.notes)
+    named = model.quantization.method if model.quantization else ""
+    _open_in({"model": known} | ({"weights": named} if named in inputs.WEIGHTS else {}))
+
+
+def _open_in(values: Mapping[str, object]) -> None:
+    opening.also("Ask with it in", _ASKED_OF[next(iter(values))], values)
+
+
+def _model(name: str) -> None:
+    other = widgets.choice(
+        "Beside", list_models(), key="beside_model", default=name, help="A built-in model to compare with."
+    )
+    mine, built_in = (
+        model_facts(count(item, context_tokens=_CONTEXT, profiles=profiles).to_dict())
+        for item, profiles in ((name, session_profiles()), (other, None))
+    )
+    display.frame(beside(mine, built_in), ("quantity", name, f"{other}, built in"))
+    _open_in({"model": name})
+
+
+def _hardware(name: str) -> None:
+    other = widgets.choice(
+        "Beside", list_hardware(), key="beside_gpu", default=name, help="A built-in accelerator to compare with."
+    )
+    mine, built_in = (
+        hardware_facts(load_hardware(item, profiles=profiles))
+        for item, profiles in ((name, session_profiles()), (other, None))
+    )
+    display.frame(beside(mine, built_in), ("quantity", name, f"{other}, built in"))
+    _open_in({"gpu": name})
+    _open_in({"gpus": name})
+
+
+def _prices(name: str) -> None:
+    listed = load_prices()
+    shown = quotes_table(listed, asked=PriceFilter(), quotes=load_prices(name, profiles=session_profiles()))
+    section_body(Section(key="quotes", title="", blocks=(shown,)), currency=listed.currency)
+    st.caption("Per accelerator-hour beside the built-in offers; what the list leaves open is taken from them.")
+    _open_in({"prices": name})
+
+
+def _demand(name: str) -> None:
+    path = uploaded_file(f"{WORKLOADS}/{name}.yaml")
+    workload = plan_spec({}, workload=path)
+    display.frame(demand_rows(workload), demand_columns(workload))
+    found = peak_fields(workload)
+    keys = {"rate_per_s": "rps", "isl_tokens": "isl", "osl_tokens": "osl", "prefix_hit": "prefix"}
+    hours: dict[str, object] = {"hours": name} if workload.load_profile else {}
+    _open_in({keys.get(field, field): value for field, value in found.items()} | hours)
+    with st.expander("As a workload file, with what the record leaves open", icon=":material/description:"):
+        st.code(read_text(path), language="yaml", wrap_lines=True)
+    for record in uploaded_paths(RECORDS):
+        if record.stem == name and is_benchmark(uploaded_file(record.as_posix())):
+            _benchmark(record.name)
+
+
+def _benchmark(record: str) -> None:
+    """A measured run beside what is predicted of it, and the engine's overheads fitted to it."""
+    with st.sidebar:
+        st.caption("What served the benchmark")
+        fields = inputs.deployment_inputs()
+    served = validate(ServedSpec, fields, where="")
+    path = uploaded_file(f"{RECORDS}/{record}")
+    runs = replay_results((path,), served=served, profiles=session_profiles())
+    st.markdown("**Measured and predicted**")
+    display.frame(replay_rows(runs), REPLAY_COLUMNS)
+    if not st.toggle("Fit the engine to it", key="fit"):
+        return
+    answer = fit_engine(path, served=served)
+    st.code(answer.to_text(), language=None, wrap_lines=True)
+    assert isinstance(answer.found, EngineCalibration), "of a benchmark"
+    if answer.found.profile is None or not has_room():
+        return
+    if st.button("Count with it on every page", key="keep_fit", icon=":material/tune:"):
+        folder = next_folder()
+        remember(folder, file_id=f"fit of {record}", said=keep_fit(answer, folder=folder))
+        st.rerun()
+
+
+def own_files() -> None:
+    """What this session has uploaded, one at a time, and all of it as files for the command line."""
+    files = [(kind, name) for kind, place in PLACES.items() for name in uploaded_names(place)]
+    shown = {label(kind, name): (kind, name) for kind, name in files}
+    names = tuple(shown)
+    kind, name = shown[
+        widgets.choice("Look at", names, key=_CHOSEN, default=names[-1], help="One of the files of this session.")
+    ]
+    try:
+        _BODIES[kind](name)
+    except RoofcastError as error:
+        error.message = error.message.replace(uploaded_file(""), "")
+        display.refusal(error)
+    _given_back()
+
+
+_BODIES = {MODEL: _model, HARDWARE: _hardware, PRICES: _prices, DEMAND: _demand}
+
+
+def _given_back() -> None:
+    folder = session_folder()
+    assert folder is not None, "something was uploaded"
+    st.download_button(
+        "All files of this session",
+        folder.archive,
+        "my-files.zip",
+        "application/zip",
+        on_click="ignore",
+        icon=":material/download:",
+        key="get_files",
+        help="A folder for --profiles, with price lists for --prices and workload files for --workload.",
+    )
+    st.caption("On the command line: unzip it into a folder, then add --profiles with that folder to any command.")

@@ -26,7 +26,7 @@ from simulator.reports.content.quantities import count_text, price_text, range_t
 from simulator.reports.formats.text import table_cells
 from simulator.reports.report import charts_of, study_sections
 from simulator.reports.sections.answer import fleets_table, plan_figures, price_blocks
-from simulator.reports.sections.cost import owning_range_text, tco_waterfall_chart
+from simulator.reports.sections.cost import cash_flow_chart, owning_range_text, tco_waterfall_chart
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.performance import replica_load_chart
 from simulator.reports.sections.stock import stock_blocks
@@ -185,6 +185,7 @@ def _ownership(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
             charts.chart(described, key="tco", provenance=known, interval=spread)
         with right:
             charts.chart(break_even_chart(cost), key="break_even", provenance=known, interval=spread)
+    charts.chart(cash_flow_chart(cost), key="cash_flow", provenance=known)
     for section in study_sections(plan, "rental"):
         section_body(section, currency=plan.best.cost.currency, whole=False)
 

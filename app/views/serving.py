@@ -9,13 +9,14 @@ import streamlit as st
 from app import actions, charts, display, glossary, inputs, question, widgets
 from app.answers import Served, served, swept
 from app.commands import SIMULATE, scenario_line
+from app.inside import inside
 from app.uploaded import session_profiles
 from app.variation import variation_inputs
 from simulator.engine.runs.load_sweep import LoadSweep, at_rate, demand_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
 from simulator.planner.workload_presets import WorkloadPreset
-from simulator.reports.charts.load import batch_over_time_chart, kv_over_time_chart, load_latency_chart
+from simulator.reports.charts.load import batch_over_time_chart, load_latency_chart
 from simulator.reports.content.quantities import range_text, rate_text, seconds_text
 from simulator.reports.tables.serving import (
     SWEEP_COLUMNS,
@@ -94,13 +95,11 @@ def _over_time(answer: Served) -> None:
     known, shown = answer.document["provenance"], {item.key: item for item in serving_quantities(answer.document)}
     left, right = st.columns(2, gap="large")
     with left:
+        inside(run, answer.document)
+    with right:
         spread = f"mean batch {found}" if (found := shown["mean_batch"].interval) else ""
         described = batch_over_time_chart(run.decoding_trace)
-        charts.chart(described, key="batch_time", provenance=known, interval=spread, height=300)
-    with right:
-        spread = f"mean {found}" if (found := shown["kv_utilization"].interval) else ""
-        described = kv_over_time_chart(run.decoding_trace, kv_blocks=run.memory.kv_blocks)
-        charts.chart(described, key="kv_time", provenance=known, interval=spread, height=300)
+        charts.chart(described, key="batch_time", provenance=known, interval=spread)
 
 
 def page() -> None:

@@ -9,6 +9,7 @@ import streamlit as st
 from app import actions, baseline, charts, display, glossary, inputs, question, widgets
 from app.answers import Answer, answered, technique_answers
 from app.commands import SIMULATE, scenario_line
+from app.inside import inside
 from app.techniques import technique_inputs
 from app.uploaded import session_profiles
 from simulator.engine.uniform.record import UniformRun
@@ -173,6 +174,8 @@ def page() -> None:
         st.caption("Choose a number format or a technique in the sidebar to see what it is worth here.")
     else:
         _worth(answer, scenario)
+    assert isinstance(answer.what_if.result.run, UniformRun), "kind batch"
+    inside(answer.what_if.result.run, document)
     st.markdown("**Phases and memory**")
     _figures(_below(answer), _below(before) if before else (), answer=answer, name=name, a_row=4)
     display.assumptions(document["assumptions"])

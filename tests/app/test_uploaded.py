@@ -31,6 +31,11 @@ def _own(page: AppTest) -> AppTest:
     return page.segmented_control(key="browse").set_value("Your files").run()
 
 
+def _shared_files(page: AppTest) -> str:
+    """What a link calls the uploads of this session."""
+    return str(page.session_state["_profiles_folder"].shared_id)
+
+
 def _frame(page: AppTest) -> dict[str, list[str]]:
     return {row[0]: list(row[1:]) for row in page.dataframe[0].value.to_numpy().tolist()}
 
@@ -104,7 +109,7 @@ def test_quotes_are_what_every_page_counts_with() -> None:
     page = _own(_upload(opened("profiles"), "quotes.csv", QUOTES))
     assert not page.exception
     assert _frame(page)["h100-sxm-80gb"][2] == "$1.00"
-    files = {"files": page.query_params["files"][0], "prices": "quotes"}
+    files = {"files": _shared_files(page), "prices": "quotes"}
     listed, quoted = (headline(opened("compare", query)) for query in ({}, files))
     assert listed != quoted
     plan = opened("plan", {"gpus": "h100-sxm-80gb", "rps": "10", "model": "llama-3.1-8b", **files})

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from simulator.engine.runs.answers import ScenarioResult, answer
+from simulator.engine.runs.scenario_setup import ServeOptions
+from simulator.engine.runs.served_run import ServedRun
+from simulator.engine.uniform.record import UniformRun
 from simulator.phases.roofline import roofline_points
 from simulator.planner.comparison import technique_steps, what_if
 from simulator.reports.charts.chart import SeriesKind
-from simulator.reports.charts.memory_stack import memory_stack_chart
+from simulator.reports.charts.inside import request_parts, request_waterfall_chart, step_timeline_chart
+from simulator.reports.charts.memory_stack import batch_use, memory_over_time_chart, memory_stack_chart, traced_use
 from simulator.reports.charts.plotly_figure import plotly_figure
 from simulator.reports.charts.roofline import point_label, roofline_chart
 from simulator.reports.charts.what_if import (
@@ -149,3 +153,54 @@ def test_the_cache_divides_into_used_and_free() -> None:
     sizes = {series.name: series.y[0] for series in split.series}
     assert sizes["KV cache in use"] == pytest.approx(plan.kv_capacity_bytes / 4e9)
     assert sum(sizes.values()) == pytest.approx(sum(series.y[0] for series in whole.series))
+
+
+POOLS = {"prefill_replicas": 1, "decode_replicas": 1}
+SERVED = {
+    "kind": "serve",
+    **dict.fromkeys(("batch_size", "isl_tokens", "osl_tokens")),
+    "workload": {"isl_tokens": 512, "osl_tokens": 64, "stages": [{"rate_per_s": 8, "duration_s": 20}]},
+}
+
+
+@pytest.mark.parametrize(("changes", "named"), [
+    ({}, {"Prefill", "Decode"}),
+    ({"tp_size": 2}, {"Prefill", "Network in prefill", "Decode", "Network in decode"}),
+    (SERVED, {"Queue", "Prefill", "Decode"}),
+    ({**SERVED, "disaggregation": POOLS}, {"Queue", "Prefill", "KV transfer", "Decode"}),
+])  # fmt: skip
+def test_what_a_request_waits_for_adds_up(changes: dict[str, object], named: set[str]) -> None:
+    run = answer(scenario(**changes)).run
+    parts = request_parts(run)
+    assert set(parts) == named
+    assert sum(parts.values()) == pytest.approx(run.e2e_s)
+    chart = request_waterfall_chart(run)
+    assert seconds_text(run.e2e_s) in chart.title
+    plotly_figure(chart)
+
+
+def test_a_step_is_a_row_of_operators_without_gaps() -> None:
+    run = answer(scenario()).run
+    assert isinstance(run, UniformRun)
+    (series,) = step_timeline_chart("Prefill", run.prefill).series
+    assert series.low[0] == 0
+    assert series.low[1:] == pytest.approx(series.high[:-1])
+    assert series.high[-1] == pytest.approx(1000 * run.prefill.total_s / run.prefill.steps)
+
+
+def test_memory_over_time_is_the_budget_at_every_moment() -> None:
+    batch = answer(scenario())
+    served = answer(scenario(**SERVED), options=ServeOptions(trace_steps=1000)).run
+    assert isinstance(batch.run, UniformRun)
+    assert isinstance(served, ServedRun)
+    share = result_object(batch)["memory"]["kv_utilization"]
+    uses = (
+        (batch.run.memory, batch_use(batch.run, kv_utilization=share)),
+        (served.memory, traced_use(served.decoding_trace, kv_blocks=served.memory.kv_blocks)),
+    )
+    for memory, (moments_s, used) in uses:
+        chart = memory_over_time_chart(memory, moments_s=moments_s, used=used)
+        whole = [sum(series.y[place] for series in chart.series) for place in range(len(moments_s))]
+        assert whole == pytest.approx([memory.budget_bytes / 1e9] * len(moments_s))
+    assert uses[0][1][1][-1] == pytest.approx(share)
+    assert 0 < max(uses[1][1][1]) <= 1

@@ -11,7 +11,6 @@ from simulator.engine.events.state import (
     TRACE_DECODES,
     TRACE_PREFILLS,
     TRACE_START_S,
-    TRACE_USED,
     TRACE_WAITING,
 )
 from simulator.engine.runs.load_sweep import LoadSweep, summary_of
@@ -108,20 +107,6 @@ def batch_over_time_chart(trace: Floats) -> Chart:
             _line("Waiting", kept, waiting, color=3),
         ),
         caption="First replica of the event simulation.",
-    )
-
-
-def kv_over_time_chart(trace: Floats, *, kv_blocks: int) -> Chart:
-    """Share of the KV blocks that are in use over time [steps of one replica, ``TRACE_*`` columns]."""
-    kept = _thinned(trace)
-    used = 100 * trace[:, TRACE_USED] / kv_blocks
-    return Chart(
-        key="kv_over_time",
-        title=f"The KV cache fills to {used.max():.0f} %",
-        x=Axis(title="Time", unit="s"),
-        y=Axis(title="KV cache in use", unit="%", low=0.0, high=100.0),
-        series=(_line("In use", kept, 100 * kept[:, TRACE_USED] / kv_blocks, color=2),),
-        caption=f"First replica of the event simulation; {kv_blocks:,} blocks.",
     )
 
 

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from simulator.engine.events.state import TRACE_START_S, TRACE_USED
+from simulator.engine.uniform.record import UniformRun
+from simulator.errors import RoofcastError
 from simulator.phases.memory import MemoryPlan
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
+from simulator.reports.content.quantities import percent_text, seconds_text
+from simulator.traffic.requests import Floats
 from simulator.units import GIGA
 
 _PARTS = (
@@ -50,6 +58,44 @@ def memory_stack_chart(plans: Sequence[tuple[str, MemoryPlan]], *, used: Sequenc
         y=Axis(title="Memory per device", unit="GB"),
         series=tuple(series),
         caption="The fullest device of a replica, within the engine's memory budget.",
+    )
+
+
+_MOMENTS = 24
+
+
+def traced_use(trace: Floats, *, kv_blocks: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Moments of a run [s], evenly spread, and the share of the cache in use at each [steps of one replica]."""
+    if not len(trace):
+        raise RoofcastError("no step was recorded", field="trace_steps", hint="ask for more than none")
+    moments = np.linspace(trace[0, TRACE_START_S], trace[-1, TRACE_START_S], _MOMENTS)
+    rows = np.searchsorted(trace[:, TRACE_START_S], moments, side="right") - 1
+    return tuple(moments.tolist()), tuple((trace[rows, TRACE_USED] / kv_blocks).tolist())
+
+
+def batch_use(run: UniformRun, *, kv_utilization: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The same of a static batch: its prompts once they are read, then one token more a sequence and step."""
+    moments = np.linspace(run.ttft_s, run.e2e_s, _MOMENTS)
+    tokens = run.isl_tokens + np.linspace(0.0, run.osl_tokens, _MOMENTS)
+    shares = kv_utilization * tokens / (run.isl_tokens + run.osl_tokens)
+    return (0.0, *moments.tolist()), (0.0, *shares.tolist())
+
+
+def memory_over_time_chart(plan: MemoryPlan, *, moments_s: Sequence[float], used: Sequence[float]) -> Chart:
+    """The fullest device of a replica as one bar a moment: what stays, and how the cache fills [GB]."""
+    many = len(moments_s)
+    series = [_part(name, [getattr(plan, field)] * many, color=color) for name, field, color in _PARTS]
+    series += [
+        _part("KV cache in use", [share * plan.kv_capacity_bytes for share in used], color=_CACHE),
+        _part("KV cache free", [(1 - share) * plan.kv_capacity_bytes for share in used], color=_FREE),
+    ]
+    return Chart(
+        key="memory_over_time",
+        title=f"The KV cache fills to {percent_text(max(used))}",
+        x=Axis(title="", categories=tuple(seconds_text(moment) for moment in moments_s)),
+        y=Axis(title="Memory per device", unit="GB"),
+        series=tuple(replace(item, labels=()) for item in series),
+        caption="The fullest device of the first replica, within the engine's memory budget.",
     )
 
 

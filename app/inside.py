@@ -1,0 +1,46 @@
+"""What happens inside a request, a step and the memory of a device, the same on every page that serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app import charts, widgets
+from simulator.engine.runs.served_run import ServedRun
+from simulator.engine.uniform.record import UniformRun
+from simulator.reports.charts.chart import Chart
+from simulator.reports.charts.inside import request_waterfall_chart, step_timeline_chart
+from simulator.reports.charts.memory_stack import batch_use, memory_over_time_chart, traced_use
+from simulator.reports.content.quantities import range_text, seconds_text
+
+_HEIGHT = 340
+_REQUEST, _PREFILL, _DECODE, _MEMORY = "A request", "A prefill step", "A decode step", "Memory over time"
+
+
+def _memory(run: ServedRun | UniformRun, document: dict[str, Any]) -> Chart:
+    if isinstance(run, ServedRun):
+        moments_s, used = traced_use(run.decoding_trace, kv_blocks=run.memory.kv_blocks)
+    else:
+        moments_s, used = batch_use(run, kv_utilization=document["memory"]["kv_utilization"])
+    return memory_over_time_chart(run.memory, moments_s=moments_s, used=used)
+
+
+@st.fragment
+def inside(run: ServedRun | UniformRun, document: dict[str, Any]) -> None:
+    """One of these at a time; another one is drawn without asking anything else again."""
+    views = (_REQUEST, _PREFILL, *([_DECODE] if run.decode else []), _MEMORY)
+    view = widgets.view("Inside", views, key="inside")
+    ends, interval, provenance = document["interval"], "", document["provenance"]
+    match view:
+        case "A prefill step":
+            described = step_timeline_chart("Prefill", run.prefill)
+        case "A decode step":
+            assert run.decode is not None, "offered only then"
+            described = step_timeline_chart("Decode", run.decode)
+        case "Memory over time":
+            described = _memory(run, document)
+        case _:
+            described = request_waterfall_chart(run)
+            interval = f"end to end {range_text(found, seconds_text)}" if (found := ends.get("e2e_s")) else ""
+    charts.chart(described, key="inside_chart", provenance=provenance, interval=interval, height=_HEIGHT)

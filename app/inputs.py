@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import cycle
+from types import MappingProxyType
 from typing import Any
 
 import streamlit as st
@@ -231,10 +233,13 @@ def objective_inputs(preset: WorkloadPreset) -> dict[str, float]:
     return {"ttft_p95": ttft, "tpot_p95": tpot}
 
 
-def parallelism_inputs(model: str, *, pool: str = "") -> dict[str, int]:
+def parallelism_inputs(
+    model: str, *, pool: str = "", place: str = "", first: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, int]:
     """Degrees of parallelism; those of attention and of experts where the model has experts.
 
     pool : whose they are, where they are not the deployment's; starts their names and keys
+    place : ends the keys of a page with several deployments, which start where the ``first`` is
     """
     shown = [("tp", TP_SIZES, glossary.TP), ("pp", _PP_SIZES, glossary.PP)]
     if has_experts(model, profiles=session_profiles()):
@@ -245,7 +250,8 @@ def parallelism_inputs(model: str, *, pool: str = "") -> dict[str, int]:
         label = f"{pool} {name.upper()}".strip().capitalize() if pool else name.upper()
         start = f"{pool}_" if pool else ""
         with column:
-            found[f"{start}{name}_size"] = widgets.choice(label, sizes, key=f"{start}{name}", default=1, help=help)
+            field, key = f"{start}{name}_size", f"{start}{name}{place}"
+            found[field] = widgets.choice(label, sizes, key=key, default=first.get(field, 1), help=help)
     return found
 
 

@@ -9,14 +9,15 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from app import baseline, question, widgets
+from app import baseline, opening, question, widgets
+from app.named import NAMED, named, named_id
 from app.uploaded import FILES, has_files, shared_id
 from simulator import __version__
 from simulator.specs.measured.validation_rows import library_digest
 
 _ASKED, _COMPLAINTS, _HISTORY, _OPENED, _SAID = "_asked", "_complaints", "_history", "_opened", "_said"
 VERSION, SAID = "v", "said"
-_OWN = (VERSION, SAID, FILES, *baseline.KEYS)
+_OWN = (VERSION, SAID, FILES, NAMED, *baseline.KEYS)
 _STREAMLIT = "embed"
 _LONGEST_SHOWN = 40
 _MOST_STEPS = 50
@@ -95,6 +96,8 @@ def _complaints(asked: dict[str, tuple[str, ...]]) -> dict[str, str]:
         found[SAID] = "The answer has changed since this link was made."
     if FILES in asked and not has_files(asked[FILES][-1]):
         found[FILES] = "The files that this link was made with are no longer on this server: upload them again."
+    if NAMED in asked and named_id() != asked[NAMED][-1]:
+        found[NAMED] = "The questions that were kept with this link are no longer on this server."
     damaged = [key for key in baseline.KEYS if key in asked and not baseline.is_usable(key)]
     return found | {key: f"`{key}` cannot be read: compared with nothing pinned." for key in damaged}
 
@@ -118,15 +121,21 @@ def end(place: Any) -> None:
         del history[:-_MOST_STEPS]
 
 
-def parameters() -> dict[str, Any]:
-    """Everything that this page shows, its defaults included, and what made it."""
+def inputs() -> dict[str, Any]:
+    """Everything that this page asks, its defaults included."""
     state = st.session_state
     found = {key: value for key, value in question.kept().items() if value is not None}
     found |= {key: state[key] for key in widgets.shown() if state.get(key) is not None}
     found |= {key: st.query_params[key] for key in baseline.KEYS if key in st.query_params}
     if (files := shared_id()) is not None:
         found[FILES] = files
-    return found | {VERSION: version(), SAID: _fingerprint()}
+    return found
+
+
+def parameters() -> dict[str, Any]:
+    """The same, what was kept beside it, and what made the answer."""
+    kept = {} if (names := named_id()) is None else {NAMED: names}
+    return inputs() | kept | {VERSION: version(), SAID: _fingerprint()}
 
 
 def _undo() -> None:
@@ -149,7 +158,7 @@ def _share() -> None:
     place = st.popover("Share", icon=":material/share:", key="share", on_change="rerun")
     if place.open:
         with place:
-            st.caption("Shows a colleague what you see: every input, pinned baselines and versions.")
+            st.caption("Shows a colleague what you see: every input, pinned baselines, kept questions and versions.")
             if (files := shared_id()) is not None:
                 st.caption(
                     f"Your files stay on this server, as `{files}`, until it starts again or many newer ones have "
@@ -158,8 +167,9 @@ def _share() -> None:
             st.code(f"{st.context.url or ''}?{urlencode(parameters(), doseq=True)}", language=None, wrap_lines=True)
 
 
-def controls() -> None:
-    """Share, undo, reset."""
+def controls(page: str) -> None:
+    """Share, keep, undo, reset."""
     _share()
+    named(page, opening.pages(), asked=inputs, line=question.line())
     st.button("Undo", key="undo", on_click=_undo, icon=":material/undo:", help="Take the last change back.")
     st.button("Reset", key="reset", on_click=_reset, icon=":material/restart_alt:", help="What this page asks first.")

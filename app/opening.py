@@ -22,6 +22,12 @@ def register(pages: Mapping[str, Any]) -> None:
     st.session_state[_PAGES] = dict(pages)
 
 
+def pages() -> Mapping[str, Any]:
+    """The pages by their title."""
+    found: Mapping[str, Any] = st.session_state[_PAGES]
+    return found
+
+
 def widget_values(setup: ReplicaSetup) -> dict[str, Any]:
     """A deployment by the keys of the widgets that say it."""
     degrees, formats = setup.parallelism, setup.precision
@@ -69,11 +75,10 @@ def address_of(values: Mapping[str, Any]) -> dict[str, str]:
 
 def links(label: str, titles: Sequence[str], address: Mapping[str, str]) -> None:
     """Links to pages at an address."""
-    pages = st.session_state[_PAGES]
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         st.markdown(f"**{label}**")
         for title in titles:
-            page = pages[title]
+            page = pages()[title]
             st.page_link(page, label=title, icon=page.icon, query_params=dict(address))
 
 

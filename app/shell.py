@@ -9,6 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 from app import links, opening, question, widgets
+from app.named import adopt_questions
 from app.uploaded import adopt_files
 from app.views import compare, learn, plan, profiles, roofline, serving, sweep, validation, what_if
 
@@ -30,6 +31,7 @@ def _page(title: str, body: Callable[[], None]) -> None:
     """One page between the question and the banner of its link."""
     widgets.begin()
     adopt_files()
+    adopt_questions()
     links.begin(title)
     question.carry_over(title)
     with st.container(key="question", horizontal=True, vertical_alignment="center", gap="small"):
@@ -43,7 +45,7 @@ def _page(title: str, body: Callable[[], None]) -> None:
     links.end(complaints)
     # Last, so that a link holds every widget of this run.
     with controls:
-        links.controls()
+        links.controls(title)
 
 
 def main(first: str = "plan") -> None:

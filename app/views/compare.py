@@ -10,6 +10,7 @@ import streamlit as st
 from app import charts, display, glossary, inputs, question, widgets
 from app.answers import Answer, answered
 from app.commands import SIMULATE, scenario_line
+from app.named import named_questions
 from app.techniques import sparsity_input, speculation_input, structure_input
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
@@ -30,6 +31,12 @@ _PLACES = ("", "_b", "_c", "_d")
 """Ends of the keys of each column; the first one is the deployment of the question."""
 
 
+_COLUMN_KEYS = (
+    *("model", "gpu", "tp", "pp", "dp", "ep", "weights", "kv", "sparsity", "zeros_sparsity"),
+    *("speculation", "k", "acceptance", "draft", "kv_heads"),
+)
+"""What of a kept question a column can ask."""
+_BESIDE = "_beside"
 _NARROWEST = 260
 
 
@@ -43,19 +50,14 @@ def _deployment(place: str, hardware: str, first: dict[str, Any]) -> dict[str, A
         help="Model profile.",
     )
     fields: dict[str, Any] = {"model": model}
-    left, right = st.columns((5, 2), gap="xsmall")
-    with left:
-        fields["hardware"] = widgets.choice(
-            "Accelerator",
-            inputs.hardware_names(),
-            key=f"gpu{place}",
-            default=inputs.profile_name(hardware),
-            help="Accelerator profile.",
-        )
-    with right:
-        fields["tp_size"] = widgets.choice(
-            "TP", inputs.TP_SIZES, key=f"tp{place}", default=first.get("tp_size", 1), help=glossary.TP
-        )
+    fields["hardware"] = widgets.choice(
+        "Accelerator",
+        inputs.hardware_names(),
+        key=f"gpu{place}",
+        default=inputs.profile_name(hardware),
+        help="Accelerator profile.",
+    )
+    degrees = inputs.parallelism_inputs(model, place=place, first=first.get("degrees", {}))
     left, right = st.columns(2)
     formats = first.get("formats", {})
     with left:
@@ -70,12 +72,42 @@ def _deployment(place: str, hardware: str, first: dict[str, Any]) -> dict[str, A
             "speculation": speculation_input(place),
             "structure": structure_input(model, place),
         }
+    fields |= degrees
+    fields["degrees"] = degrees
     fields["techniques"] = {name: value for name, value in found.items() if value is not None}
     return fields
 
 
+def _place_kept() -> None:
+    """Let kept questions be the columns behind the first."""
+    chosen = [item for item in named_questions() if item.name in st.session_state[_BESIDE]]
+    for place, item in zip(_PLACES[1:], chosen, strict=False):
+        for key in _COLUMN_KEYS:
+            st.session_state.pop(f"{key}{place}", None)
+            if key in item.asked:
+                st.session_state[f"{key}{place}"] = item.asked[key]
+    if chosen:
+        st.session_state["columns"] = len((*chosen, _PLACES[0]))
+
+
+def _kept_columns() -> None:
+    """Choose kept questions to stand beside the present one, each with its deployment under the same work."""
+    names = [item.name for item in named_questions() if "gpu" in item.asked]
+    if names:
+        st.multiselect(
+            "Kept questions",
+            names,
+            key=_BESIDE,
+            on_change=_place_kept,
+            max_selections=len(_PLACES[1:]),
+            placeholder="put beside it",
+            help="Their deployments become the columns behind the first, under the same batch and lengths.",
+        )
+
+
 def _shared() -> tuple[dict[str, Any], int]:
     with st.sidebar:
+        _kept_columns()
         preset = inputs.preset_input()
         count = widgets.whole(
             "Deployments", key="columns", low=2, high=len(_PLACES), value=3, help="How many stand side by side."
@@ -98,7 +130,7 @@ def _answers(work: dict[str, Any], count: int) -> list[Answer]:
             try:
                 fields = _deployment(place, hardware, first)
                 first = first or fields
-                asked = {name: value for name, value in fields.items() if name != "formats"}
+                asked = {name: value for name, value in fields.items() if name not in ("formats", "degrees")}
                 answer = answered(inputs.scenario({**work, **asked}), profiles=session_profiles())
                 title.markdown(f"**{compared_name(answer.what_if)}**")
                 found.append(answer)

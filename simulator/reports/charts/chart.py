@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -95,6 +96,26 @@ class Annotation:
         if not self.missed or at is None or axis.low is None or axis.high is None:
             return None
         return (axis.low, at) if self.missed == "below" else (at, axis.high)
+
+
+_LABEL_WIDTH, _LABEL_HEIGHT = 1 / 3, 1 / 12
+"""What the name of a deployment takes of a chart, assumed: some 20 letters beside two other charts."""
+
+
+def apart(notes: Sequence[Annotation], *, x: tuple[float, float], y: tuple[float, float]) -> tuple[Annotation, ...]:
+    """Texts at points that can be read beside each other, the first one kept; the legend names the others too.
+
+    x, y : from where to where the points lie
+    """
+    kept: list[Annotation] = []
+    for note in notes:
+        if all(
+            abs((note.x or 0.0) - (other.x or 0.0)) > _LABEL_WIDTH * (x[1] - x[0])
+            or abs((note.y or 0.0) - (other.y or 0.0)) > _LABEL_HEIGHT * (y[1] - y[0])
+            for other in kept
+        ):
+            kept.append(note)
+    return tuple(kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from simulator.engine.runs.answers import ScenarioResult
 from simulator.planner.comparison import TechniqueStep, WhatIf, scenario_quality
-from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, apart
 from simulator.reports.content.quantities import (
     bytes_text,
     change_text,
@@ -39,16 +39,22 @@ def cost_speed_chart(compared: Sequence[tuple[str, WhatIf, Json]]) -> Chart:
     ]
     currency = points[0][1].cost.currency if points else ""
     series = tuple(_point(*point) for point in points)
-    notes = tuple(Annotation(text=item.name, x=item.x[0], y=item.y[0]) for item in series)
+    notes = [Annotation(text=item.name, x=item.x[0], y=item.y[0]) for item in series]
+    tpots, prices = [[*item.x_low, *item.x_high] for item in series], [[*item.low, *item.high] for item in series]
     return Chart(
         key="cost_speed",
         title="Down and to the left is better" if points else "No price is known, or nothing is generated",
         x=Axis(title="TPOT", unit="ms"),
         y=Axis(title="Price per 1M output tokens", unit=currency),
         series=series,
-        annotations=notes,
+        annotations=apart(notes, x=_ends(tpots), y=_ends(prices)),
         caption="Rental list prices, always busy, all of the bill on the output tokens. Whiskers: 80 % intervals.",
     )
+
+
+def _ends(values: Sequence[Sequence[float]]) -> tuple[float, float]:
+    every = [value for part in values for value in part] or [0.0]
+    return min(every), max(every)
 
 
 def _point(name: str, what_if: WhatIf, document: Json, place: int) -> Series:
@@ -107,7 +113,11 @@ def quality_cost_chart(compared: Sequence[tuple[str, WhatIf, Json]]) -> Chart:
         x=Axis(title="Published rise of perplexity", unit="%", low=low, high=end),
         y=Axis(title="Price per 1M output tokens", unit=currency),
         series=(*unknown, *_front(known), *marks),
-        annotations=tuple(Annotation(text=point[0], x=point[2], y=point[1]) for point in known),
+        annotations=apart(
+            [Annotation(text=point[0], x=point[2], y=point[1]) for point in known],
+            x=(low, end),
+            y=_ends([point[4] for point in points]),
+        ),
         caption=(
             "Each model against itself as published; different models cannot be compared this way. "
             "Only figures published for this very model and method count; dashed: nothing is published. "

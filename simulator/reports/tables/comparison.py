@@ -57,12 +57,14 @@ def deployment_text(what_if: WhatIf) -> str:
 
 
 def compared_name(what_if: WhatIf) -> str:
-    """``h100-sxm-80gb TP4 fp8``: what tells a deployment from its neighbours."""
+    """``h100-sxm-80gb TP4 DP2 fp8``: what tells a deployment from its neighbours."""
     deployment = what_if.result.deployment
     degrees = deployment.parallelism
     formats = what_if.scenario.precision
     named = formats.scheme or (formats.weights.value if formats.weights else "")
-    parts = (deployment.hardware.name, f"TP{degrees.tp_size}", named)
+    others = {"PP": degrees.pp_size, "DP": degrees.dp_size, "EP": degrees.ep_size}
+    shown = (f"{name}{size}" for name, size in others.items() if size > 1)
+    parts = (deployment.hardware.name, f"TP{degrees.tp_size}", *shown, named)
     return " ".join(part for part in parts if part)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
 
-from app import display, widgets
+from app import display, links, widgets
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.planner.fitting_changes import fitting_changes
@@ -15,10 +15,28 @@ from simulator.planner.gap.records import Gap, GapOption
 from simulator.specs.question.plan_values import duration_s
 from simulator.specs.question.scenario import ScenarioSpec
 
+_BEFORE = "_answer_before"
 _KEYS = {"tp_size": "tp", "scheme": "weights", "kv_cache": "kv"}
 _NAMES = {"tp_size": "TP", "scheme": "Weights", "kv_cache": "KV cache"}
 # Fields of a plan that have a widget, and how a value becomes the widget's.
 _PLAN_KEYS = {"ttft_p95": "ttft", "tpot_p95": "tpot", "hardware": "gpus", "scheme": "formats", "weights": "formats"}
+
+
+def now(show: Callable[..., None], *found: Any) -> None:
+    """Show an answer, and remember it for the case that the next question is refused."""
+    st.session_state[_BEFORE] = (show.__module__, found)
+    show(*found)
+
+
+def before(show: Callable[..., None]) -> None:
+    """Below a refusal the answer before it, in grey: it is not the answer to what is asked now."""
+    page, found = st.session_state.get(_BEFORE, ("", ()))
+    if page != show.__module__:
+        return
+    with st.container(key="before"):
+        st.caption("What this page answered before:")
+        show(*found)
+    links.said("")
 
 
 def _apply(values: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import baseline, charts, display, glossary, inputs, question, widgets
+from app import actions, baseline, charts, display, glossary, inputs, question, widgets
 from app.answers import judged, latency_ranges, planned
 from app.commands import plan_command
 from app.downloads import downloads
@@ -27,6 +27,7 @@ from simulator.reports.sections.answer import plan_figures, plan_headline
 from simulator.reports.sections.options import plan_options_chart
 from simulator.reports.words.derivation import detail_text, resource_text
 from simulator.reports.words.warnings import warning_texts
+from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL, PLANNED_RATE_PER_S
 
 _HELP = {
@@ -204,9 +205,14 @@ def page() -> None:
     except RoofcastError as error:
         display.refusal(error)
         gap_details(error)
+        actions.before(_answer)
         return
     question.show(fleet=fleet_text(plan.best))
     hand_on(plan)
+    actions.now(_answer, plan, spec, flags, outlook)
+
+
+def _answer(plan: CapacityPlan, spec: PlanSpec, flags: dict[str, object], outlook: Outlook) -> None:
     command, known = plan_command(flags), plan.best.provenance
     compared, name = _baseline(flags)
     found = judged(plan)

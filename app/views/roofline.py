@@ -149,7 +149,12 @@ def page() -> None:
         found = stepped(scenario, context_tokens=context, profiles=session_profiles())
     except RoofcastError as error:
         actions.refusal(error, scenario)
+        actions.before(_answer)
         return
+    actions.now(_answer, scenario, context, found)
+
+
+def _answer(scenario: ScenarioSpec, context: int, found: Steps) -> None:
     batch = scenario.batch_size or 1
     decode = found.decode_document
     display.headline(

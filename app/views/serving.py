@@ -116,7 +116,12 @@ def page() -> None:
             answer = served(scenario, profiles=session_profiles())
     except RoofcastError as error:
         actions.refusal(error, unloaded)
+        actions.before(_answer)
         return
+    actions.now(_answer, answer, scenario, sweep, rate, bounds)
+
+
+def _answer(answer: Served, scenario: ScenarioSpec, sweep: LoadSweep, rate: float, bounds: dict[str, float]) -> None:
     chances = objective_chances(answer.document, bounds)
     display.headline(
         serving_headline(rate, answer.document, chances),

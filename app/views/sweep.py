@@ -12,7 +12,7 @@ from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.planner.deployment_sweep import SweepAxis, sweep_points
 from simulator.planner.replica_setup import scenario_setup
-from simulator.reports.charts.sweep import METRICS, SweptPoint, best_point, holds, point_label, sweep_chart
+from simulator.reports.charts.sweep import METRICS, SweepMetric, SweptPoint, best_point, holds, point_label, sweep_chart
 from simulator.reports.tables.comparison import compared_name
 from simulator.reports.tables.scenario_figures import least_known
 from simulator.reports.tables.sweep import SWEPT_COLUMNS, sweep_headline, swept_rows
@@ -94,8 +94,20 @@ def page() -> None:
             raise next(iter(refused.values()))
     except RoofcastError as error:
         actions.refusal(error, scenario)
+        actions.before(_answer)
         return
-    x, y = _METRICS[across], _METRICS[upward]
+    actions.now(_answer, scenario, swept, refused, axes, bounds_s, (_METRICS[across], _METRICS[upward]))
+
+
+def _answer(
+    scenario: ScenarioSpec,
+    swept: list[SweptPoint],
+    refused: dict[str, RoofcastError],
+    axes: tuple[SweepAxis, SweepAxis],
+    bounds_s: tuple[float, float],
+    metrics: tuple[SweepMetric, SweepMetric],
+) -> None:
+    x, y = metrics
     known = least_known(item.document["provenance"] for item in swept)
     best = best_point(swept, y)
     display.headline(sweep_headline(best, metric=y, axes=axes), provenance=known, detail=glossary.SWEEP)

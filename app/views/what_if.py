@@ -155,7 +155,12 @@ def page() -> None:
         answer = answered(scenario, profiles=session_profiles())
     except RoofcastError as error:
         actions.refusal(error, scenario)
+        actions.before(_answer)
         return
+    actions.now(_answer, answer, scenario)
+
+
+def _answer(answer: Answer, scenario: ScenarioSpec) -> None:
     before, name = _baseline(scenario)
     document = answer.document
     with st.container(horizontal=True, gap="small", key="answer"):

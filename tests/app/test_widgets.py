@@ -184,3 +184,24 @@ def test_the_price_controls_ask_what_the_flags_ask() -> None:
 
     asked = {"model": "llama-3.1-8b", "rps": 20.0, "price_of": "low", "provider": "hyperscaler"}
     assert plan_capacity(plan_spec(asked)).best.hardware in headline(page)
+
+
+@pytest.mark.parametrize(("name", "query", "key", "refused"), [
+    ("what_if", {"gpu": "b200-sxm"}, "model", "llama-3.1-405b"),
+    ("serving", {"gpu": "b200-sxm"}, "model", "llama-3.1-405b"),
+    ("roofline", {"gpu": "h100-sxm-80gb"}, "weights", "fp4"),
+    ("plan", {"gpus": "l4", "model": "llama-3.1-8b", "rps": "1"}, "model", "deepseek-v3"),
+])  # fmt: skip
+def test_a_refusal_leaves_the_answer_before_it_in_grey(
+    name: str, query: dict[str, str], key: str, refused: str
+) -> None:
+    page = opened(name, query)
+    assert not page.error
+    before = headline(page)
+    page.selectbox(key=key).set_value(refused).run()
+    assert not page.exception
+    assert page.error
+    assert headline(page) == before
+    assert "What this page answered before:" in [item.value for item in page.caption]
+    # Not the answer of another visitor, nor that of a link which was refused at once.
+    assert not any(item.value.startswith("## ") for item in opened(name, {**query, key: refused}).markdown)

@@ -80,7 +80,7 @@ def _keep_record(data: bytes, *, filename: str, over: str | None, folder: Folder
     """Keep recorded traffic and the workload file that ``roofcast demand`` makes of it."""
     name = upload_name(filename)
     suffix = "".join(letter for letter in filename.lower().rpartition(".")[2] if letter.isalnum())
-    path = folder.path / RECORDS / f"{name}.{suffix}"
+    path = folder.path.joinpath(RECORDS, f"{name}.{suffix}")
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
     try:
@@ -89,8 +89,9 @@ def _keep_record(data: bytes, *, filename: str, over: str | None, folder: Folder
         # Where this server keeps it is nobody's business.
         error.message = error.message.replace(str(path), path.name)
         raise
-    (folder.path / WORKLOADS).mkdir(exist_ok=True)
-    (folder.path / WORKLOADS / f"{name}.yaml").write_text(text, "utf-8")
+    workload = folder.path.joinpath(WORKLOADS, f"{name}.yaml")
+    workload.parent.mkdir(exist_ok=True)
+    workload.write_text(text, "utf-8")
     return name
 
 
@@ -104,7 +105,7 @@ def keep_fit(answer: CalibrationAnswer, *, folder: Folder) -> str:
     assert isinstance(answer.found, EngineCalibration), "of a benchmark"
     profile = answer.found.profile
     assert profile is not None, "offered only then"
-    path = folder.path / profile.path
+    path = folder.path.joinpath(profile.path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(profile.text, "utf-8")
     return f"Every page counts with these overheads of {answer.found.engine} now."

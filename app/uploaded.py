@@ -41,7 +41,7 @@ class Folder:
         found = blake2b(digest_size=8)
         for path in self.files():
             found.update(path.as_posix().encode("utf-8"))
-            found.update((self.path / path).read_bytes())
+            found.update(self.path.joinpath(path).read_bytes())
         return found.hexdigest()
 
     def archive(self) -> bytes:
@@ -49,7 +49,7 @@ class Folder:
         packed = io.BytesIO()
         with ZipFile(packed, "w", ZIP_DEFLATED) as file:
             for path in self.files():
-                file.write(self.path / path, path)
+                file.write(self.path.joinpath(path), path)
         return packed.getvalue()
 
 
@@ -100,7 +100,7 @@ def uploaded_file(path: str) -> str:
     """The path of one of them, for the library."""
     folder = session_folder()
     assert folder is not None, "uploaded"
-    return str(folder.path / path)
+    return str(folder.path.joinpath(path))
 
 
 def said_of(file_id: str) -> str | None:

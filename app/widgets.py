@@ -100,6 +100,12 @@ def optional_number(
     )
 
 
+def text(label: str, *, key: str, placeholder: str, help: str) -> str:
+    """A few words that may stay empty."""
+    _register(key, "", placeholder)
+    return st.text_input(label, key=key, bind="query-params", placeholder=placeholder, help=help).strip()
+
+
 def switch(label: str, *, key: str, help: str) -> bool:
     """On or off."""
     _register(key, False, "true or false")

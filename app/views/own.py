@@ -79,7 +79,7 @@ def own_inputs() -> None:
     with left:
         found = st.file_uploader("A file", type=KINDS, max_upload_size=_MEGABYTES, key="upload")
     with right:
-        over = st.text_input(
+        over = widgets.text(
             "Time that /metrics cover",
             key="over",
             placeholder="6h",
@@ -110,7 +110,12 @@ def _taken(found: UploadedFile, over: str) -> None:
 
 def _hub() -> None:
     """A model by its Hugging Face id: known here, or to be uploaded."""
-    name = st.text_input("Hugging Face id", key="hub", placeholder="RedHatAI/Qwen3-32B-NVFP4").strip()
+    name = widgets.text(
+        "Hugging Face id",
+        key="hub",
+        placeholder="RedHatAI/Qwen3-32B-NVFP4",
+        help="A model, or a quantized checkpoint of one, by the name that the Hub has for it. Nothing is fetched.",
+    )
     if not name:
         return
     try:
@@ -187,7 +192,7 @@ def _benchmark(record: str) -> None:
     runs = replay_results((path,), served=served, profiles=session_profiles())
     st.markdown("**Measured and predicted**")
     display.frame(replay_rows(runs), REPLAY_COLUMNS)
-    if not st.toggle("Fit the engine to it", key="fit"):
+    if not widgets.switch("Fit the engine to it", key="fit", help="Its time per step and per request."):
         return
     answer = fit_engine(path, served=served)
     st.code(answer.to_text(), language=None, wrap_lines=True)

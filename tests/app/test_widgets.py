@@ -26,6 +26,8 @@ WIDGETS = {
     "text_input",
     "toggle",
 }
+COMMANDS = {"_NAME", "_BESIDE"}
+"""Keys of what a button is told and of what fills other widgets: nothing that a page asks."""
 MOST_CHARTS = 3
 
 
@@ -42,7 +44,8 @@ def _name(call: ast.Call) -> str:
 def test_the_address_holds_every_widget(path: Path) -> None:
     for call in _calls(path):
         assert _name(call) not in ("form", "form_submit_button"), f"{path.name}:{call.lineno} needs a submit button"
-        if _name(call) in WIDGETS:
+        keys = [word.value for word in call.keywords if word.arg == "key"]
+        if _name(call) in WIDGETS and not any(isinstance(key, ast.Name) and key.id in COMMANDS for key in keys):
             bound = [word.value for word in call.keywords if word.arg == "bind"]
             assert [ast.literal_eval(value) for value in bound] == ["query-params"], f"{path.name}:{call.lineno}"
 

@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 
 from app.uploaded import Folder, session_profiles
-from simulator.api.measurements import CalibrationAnswer, demand
+from simulator.api.measurements import demand
 from simulator.errors import RoofcastError
-from simulator.fitting.engine_calibration import EngineCalibration, calibrate_engine
+from simulator.fitting.engine_calibration import calibrate_engine
+from simulator.reports.answers.calibration import EngineCalibrationAnswer
 from simulator.specs.loading import list_hardware
 from simulator.specs.measured.served import ServedSpec
 from simulator.specs.measured.serving_results import load_serving_runs
@@ -95,14 +96,13 @@ def _keep_record(data: bytes, *, filename: str, over: str | None, folder: Folder
     return name
 
 
-def fit_engine(record: str, *, served: ServedSpec) -> CalibrationAnswer:
+def fit_engine(record: str, *, served: ServedSpec) -> EngineCalibrationAnswer:
     """The engine's overheads as a benchmark says them; nothing is kept yet."""
-    return CalibrationAnswer(calibrate_engine((record,), served=served, profiles=session_profiles()), ())
+    return EngineCalibrationAnswer(calibrate_engine((record,), served=served, profiles=session_profiles()), ())
 
 
-def keep_fit(answer: CalibrationAnswer, *, folder: Folder) -> str:
+def keep_fit(answer: EngineCalibrationAnswer, *, folder: Folder) -> str:
     """Keep fitted overheads in ``folder``; what every page does with them."""
-    assert isinstance(answer.found, EngineCalibration), "of a benchmark"
     profile = answer.found.profile
     assert profile is not None, "offered only then"
     path = folder.path.joinpath(profile.path)

@@ -38,7 +38,6 @@ from app.uploaded import (
 )
 from simulator.api.models import count
 from simulator.errors import RoofcastError
-from simulator.fitting.engine_calibration import EngineCalibration
 from simulator.fitting.replay import replay_results
 from simulator.reports.answers.demand import demand_columns, demand_rows, peak_fields
 from simulator.reports.answers.prices import PriceFilter, quotes_table
@@ -196,7 +195,6 @@ def _benchmark(record: str) -> None:
         return
     answer = fit_engine(path, served=served)
     st.code(answer.to_text(), language=None, wrap_lines=True)
-    assert isinstance(answer.found, EngineCalibration), "of a benchmark"
     if answer.found.profile is None or not has_room():
         return
     if st.button("Count with it on every page", key="keep_fit", icon=":material/tune:"):

@@ -12,7 +12,6 @@ from simulator.fitting.three_parameter import roofline_seconds
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.hardware.calibration import (
-    CORRECTION_STEP,
     CalibrationSpec,
     KernelFit,
     LatticeSpec,
@@ -23,6 +22,7 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 from validation.fit import gemm, three_parameter
 from validation.fit.corrected import Fitted, Predicted, box_of, kept_fits, lattice_nodes, rounded, scored, write_fits
+from validation.fit.files import packed
 from validation.fit.residuals import NOT_SCORED
 from validation.silicon.formats import EXPERT_FORMATS, GEMM_FORMATS, PRODUCT_FORMATS
 
@@ -126,10 +126,11 @@ def test_the_score_counts_the_correction_and_the_physics_apart() -> None:
     assert found.key == "gemm.bf16"
 
 
-def test_what_is_scored_is_what_the_file_keeps() -> None:
+def test_what_is_scored_is_what_the_file_keeps(tmp_path: Path) -> None:
     shipped = rounded(lattice(tuple(np.random.default_rng(0).normal(0.0, 0.3, 50))))
-    read = packed_corrections(shipped.values) * CORRECTION_STEP
-    np.testing.assert_allclose(read, shipped.values, atol=1e-12)
+    stored = packed({"x": packed_corrections(shipped.values)})
+    (tmp_path / "x.npz").write_bytes(stored)
+    np.testing.assert_allclose(StoredArrays(tmp_path / "x.npz")["x"], shipped.values, atol=1e-12)
 
 
 def test_nodes_enclose_the_points_in_whole_octaves() -> None:
